@@ -1,0 +1,96 @@
+"""The interfaces every part keeps: what an environment, a policy and a rollout are.
+
+Legend for shapes: T steps, B streams. A stream is one environment that is played on and on, episode after
+episode; a policy that learns in context keeps its context over the episodes of its stream.
+"""
+
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from torch import Tensor
+
+State = TypeVar("State")
+Carry = TypeVar("Carry")
+
+
+class PipelineError(Exception):
+    """Something the user can act on. Entry points print the message without a traceback and exit with code 2."""
+
+
+class Step(NamedTuple):
+    """What a stream shows after an action, with auto-reset in Gymnasium's SAME_STEP mode. Every field is `[B]`.
+
+    `obs` and `timestep` belong to the state the next action is chosen in, so after a reset they are those of the
+    new episode; `final_obs` is the observation before the reset (equal to `obs` where no episode ended).
+    """
+
+    obs: Tensor  # int64
+    reward: Tensor  # int64, an index into the environment's reward values: 0 or 1
+    terminated: Tensor  # bool: the task ended (nothing to bootstrap from)
+    truncated: Tensor  # bool: the clock ran out (bootstrap from final_obs)
+    final_obs: Tensor  # int64
+    timestep: Tensor  # int64, steps since the last reset
+
+
+class EnvSpec(NamedTuple):
+    """The sizes a model or a table needs to know of an environment."""
+
+    num_obs: int
+    num_actions: int
+    num_rewards: int  # rewards are the integers 0 .. num_rewards - 1
+    width: int  # an observation is row * width + column
+    max_episode_steps: int
+
+
+class Env(Protocol[State]):
+    """An environment as pure functions over tensors; a task is a row of a tensor `[B, task_dim]`."""
+
+    spec: EnvSpec
+
+    def all_tasks(self) -> Tensor:
+        """Every task, `[num_tasks, task_dim]` int64."""
+        ...
+
+    def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[State, Step]:
+        """Start one stream per row of `tasks`. `seeds` `[B]` int64 decide all that is random in a stream, so a
+        stream does not depend on which others run beside it. The returned `Step` has reward 0 and no end."""
+        ...
+
+    def step(self, state: State, action: Tensor) -> tuple[State, Step]:
+        """Advance every stream by `action` `[B]` int64; ended streams restart on the same task."""
+        ...
+
+    def optimal_action(self, state: State) -> Tensor:
+        """The best action in every stream's state, `[B]` int64."""
+        ...
+
+
+class Policy(Protocol[Carry]):
+    """Whatever acts: a source learner, the transformer, random, optimal, the searcher.
+
+    What a policy remembers of a stream is in its carry, never in the object.
+    """
+
+    def initial_carry(self, num_streams: int) -> Carry: ...
+
+    def act(self, carry: Carry, step: Step, noise: Tensor) -> tuple[Tensor, Carry]:
+        """Choose actions `[B]` int64 for the observations in `step`. `noise` `[B]` is uniform in [0, 1): all the
+        randomness a policy may use at this step, one number a stream."""
+        ...
+
+
+class Rollout(NamedTuple):
+    """`[T, B]` transitions. `obs` and `timestep` are what the action was chosen on, `next_obs` is what it led to
+    before any reset. These are the columns of a history."""
+
+    obs: Tensor
+    action: Tensor
+    reward: Tensor
+    next_obs: Tensor
+    timestep: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    optimal_action: Tensor
+
+
+Metrics = dict[str, float]
+Json = Any

@@ -1,0 +1,84 @@
+"""Files that are either whole or not there: atomic writes, space reserved first, checksums, one writer."""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from src.contracts import Json, PipelineError
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace `path` in one step: a reader or a crash sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise PipelineError(f"cannot write {path}: {error.strerror}; what was there before is untouched") from error
+
+
+def write_json(path: Path, value: Json) -> None:
+    write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
+
+
+def read_json(path: Path) -> Json:
+    """Parse a JSON file; a damaged one raises `PipelineError` with its name."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PipelineError(f"{path} is not readable as JSON: {error}") from error
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames inside `path` durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def reserve(path: Path, size: int) -> None:
+    """Give `path` `size` bytes of real disk space, so that a full disk is an error now and not a crash later
+    (writing through a memory map to a full disk kills the process)."""
+    try:
+        with path.open("r+b") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:  # macOS: write the missing bytes out
+                file.seek(0, os.SEEK_END)
+                while (missing := size - file.tell()) > 0:
+                    file.write(bytes(min(missing, 1 << 24)))
+    except OSError as error:
+        raise PipelineError(f"cannot reserve {size / 1e6:.1f} MB for {path}: {error.strerror}") from error
+
+
+@contextmanager
+def only_writer(directory: Path) -> Iterator[None]:
+    """Hold `directory` for this process; a second run on it is refused. The lock ends with the process."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = (directory / ".lock").open("w")
+    except OSError as error:
+        raise PipelineError(f"cannot write in {directory}: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise PipelineError(f"another run is writing in {directory}: wait for it, or give another name=") from error
+        yield

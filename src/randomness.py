@@ -1,0 +1,55 @@
+"""Random numbers that are functions of (seed, counter), so that a stream's luck is its own.
+
+One shared generator would hand a stream other numbers as soon as another stream is added or a run is resumed.
+The mixer is the finalizer of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
+OOPSLA 2014), in int64 arithmetic that wraps around.
+"""
+
+import torch
+from torch import Tensor
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed number
+_FIRST = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_SECOND = -7723592293110705685  # 0x94D049BB133111EB
+_UNIFORM_BITS = 24  # what a float32 holds exactly
+
+
+def _shift_right(x: Tensor, bits: int) -> Tensor:
+    return (x >> bits) & ((1 << (64 - bits)) - 1)  # logical: the sign bit moves too
+
+
+def mix(seed: Tensor, counter: Tensor | int) -> Tensor:
+    """Hash (seed, counter), int64 of shapes that broadcast, to 64 random bits as int64."""
+    x = seed * _SECOND + (counter + 1) * _GOLDEN
+    x = (x ^ _shift_right(x, 30)) * _FIRST
+    x = (x ^ _shift_right(x, 27)) * _SECOND
+    return x ^ _shift_right(x, 31)
+
+
+def uniform(seed: Tensor, counter: Tensor | int) -> Tensor:
+    """Uniform numbers in [0, 1), float32, one for each (seed, counter)."""
+    return _shift_right(mix(seed, counter), 64 - _UNIFORM_BITS).float() / (1 << _UNIFORM_BITS)
+
+
+def integers(seed: Tensor, counter: Tensor | int, high: int) -> Tensor:
+    """Uniform integers in [0, high), int64; `high` is far below 2**31, so the modulo's bias is below 2**-31."""
+    return _shift_right(mix(seed, counter), 2) % high
+
+
+def stream_seeds(seed: int, num_streams: int) -> Tensor:
+    """One seed for each stream, `[B]`: stream k's is the same however many streams there are."""
+    return mix(torch.full((num_streams,), seed), torch.arange(num_streams))
+
+
+class Noise:
+    """The noise of policies: step t of stream k is a function of (seed of k, t)."""
+
+    def __init__(self, seeds: Tensor, time: int = 0) -> None:
+        self.seeds = seeds  # [B]
+        self.time = time
+
+    def draw(self, num_steps: int) -> Tensor:
+        """The next `num_steps` steps of noise, `[T, B]` in [0, 1)."""
+        times = torch.arange(self.time, self.time + num_steps, device=self.seeds.device)
+        self.time += num_steps
+        return uniform(self.seeds, times[:, None])

@@ -1,0 +1,110 @@
+"""Synchronous advantage actor-critic (Mnih et al., 2016), many learners as one batched program.
+
+Loss of one learner over its rollout of T steps in N environments, averaged over the T * N samples:
+
+    L = -log pi(a|s) * (R - V(s)) + value_coefficient * (R - V(s))^2 - entropy_coefficient * H(pi(.|s))
+
+with R the longest n-step return (`rl.returns`) and no gradient through the advantage. The losses of all learners are
+summed, gradients are clipped for each learner by itself, so learner k alone equals learner k among others.
+
+T steps, L learners, N environments per learner, B = L * N streams (learner by learner), S observations, A actions.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from src.config import SourceConfig
+from src.contracts import EnvSpec, Rollout, Step
+from src.nn.stacked import StackedActorCritic
+from src.rl.returns import n_step_returns
+
+
+class A2C:
+    """L learners and, as a `Policy`, what they do in their B streams; the carry is empty."""
+
+    def __init__(self, config: SourceConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
+        """`seeds` `[L]` int64: one for each learner."""
+        self.config = config
+        self.num_learners = len(seeds)
+        self.network = StackedActorCritic(
+            self.num_learners, spec.num_obs, spec.num_actions, config.hidden_size, seeds
+        ).to(device)
+        self.optimizer = torch.optim.Adam(
+            self.network.parameters(),
+            lr=config.learning_rate,
+            betas=(config.adam_beta1, config.adam_beta2),
+            eps=config.adam_eps,
+            fused=True,
+        )
+        learner = torch.arange(self.num_learners, device=device).repeat_interleave(config.num_envs)
+        self._table_row = learner * spec.num_obs  # [B]: where a stream's learner starts in a table of L * S rows
+        self._tabulate()
+
+    def initial_carry(self, num_streams: int) -> tuple[()]:
+        if num_streams != len(self._table_row):
+            raise ValueError(f"{num_streams} streams for learners with {len(self._table_row)}")
+        return ()
+
+    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
+        """Sample from the learners' policies by inverting the cumulative distribution at `noise`."""
+        steps_up = self._cumulative[self._table_row + step.obs]  # [B, A - 1]
+        return (steps_up <= noise[:, None]).sum(dim=1), carry
+
+    def update(self, rollout: Rollout) -> dict[str, Tensor]:
+        """One gradient step of every learner on its streams of `rollout` `[T, B]`; metrics are `[L]`."""
+        config = self.config
+        logits, values = self.network()
+        table_row = self._table_row + rollout.obs  # [T, B]
+        log_policy = logits.flatten(0, 1).log_softmax(-1)  # [L * S, A]
+        entropies = -(log_policy.exp() * log_policy).sum(-1)  # [L * S]
+        log_prob = log_policy.flatten()[table_row * logits.shape[-1] + rollout.action]
+        value = values.flatten()[table_row]
+        next_value = values.detach().flatten()[self._table_row + rollout.next_obs]
+        returns = n_step_returns(
+            rollout.reward.float(), next_value, rollout.terminated, rollout.truncated, config.discount
+        )
+        advantage = returns - value
+        policy_loss = -self._per_learner(log_prob * advantage.detach())
+        value_loss = self._per_learner(advantage.square())
+        entropy = self._per_learner(entropies[table_row])
+        loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy
+        self.optimizer.zero_grad()
+        loss.sum().backward()
+        norm = self._clip_gradients()
+        self.optimizer.step()
+        self._tabulate()
+        return {
+            "policy_loss": policy_loss.detach(),
+            "value_loss": value_loss.detach(),
+            "entropy": entropy.detach(),
+            "gradient_norm": norm,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._tabulate()
+
+    def _per_learner(self, samples: Tensor) -> Tensor:
+        """Mean over each learner's samples, `[T, B] -> [L]`."""
+        return samples.unflatten(1, (self.num_learners, -1)).mean(dim=(0, 2))
+
+    def _clip_gradients(self) -> Tensor:
+        """Scale each learner's gradient to at most `max_gradient_norm`; returns the norms before, `[L]`."""
+        gradients = [p.grad for p in self.network.parameters() if p.grad is not None]
+        norm = torch.stack([torch.linalg.vector_norm(g, dim=(1, 2)) for g in gradients]).norm(dim=0)
+        scale = (self.config.max_gradient_norm / (norm + 1e-6)).clamp(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(scale[:, None, None])
+        return norm
+
+    @torch.no_grad()
+    def _tabulate(self) -> None:
+        """Policies are constant between updates: tabulate their cumulative distributions, `[L * S, A - 1]`."""
+        logits, _ = self.network()
+        self._cumulative = logits.softmax(-1).cumsum(-1)[..., :-1].flatten(0, 1)
