@@ -162,6 +162,7 @@ class EvaluationConfig:
     num_train_streams: int = option("streams per training task", low=1)
     decoding: str = option("sampled: draw actions at evaluation.temperature; greedy", choices=("sampled", "greedy"))
     temperature: float = option("temperature of sampled decoding", above=0)
+    context_kept: float = option("part of a full context that is read anew when it is rebuilt", low=0.01, high=0.99)
     num_bootstrap: int = option("bootstrap resamples of the intervals", low=100)
     confidence: float = option("coverage of the intervals", low=0.5, high=0.999)
     videos: bool = option("write the videos of the model beside the source agent", may_change=True)

@@ -4,9 +4,10 @@ Legend for shapes: T steps, B streams. A stream is one environment that is playe
 episode; a policy that learns in context keeps its context over the episodes of its stream.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 State = TypeVar("State")
 Carry = TypeVar("Carry")
@@ -92,5 +93,15 @@ class Rollout(NamedTuple):
     optimal_action: Tensor
 
 
+class Batch(NamedTuple):
+    """Windows of histories, int64 `[B, T]` each: what an objective reads. A window never leaves its history row."""
+
+    obs: Tensor
+    action: Tensor
+    reward: Tensor
+    timestep: Tensor
+
+
+Objective = Callable[[nn.Module, Batch], tuple[Tensor, dict[str, Tensor]]]
 Metrics = dict[str, float]
 Json = Any

@@ -20,6 +20,7 @@ def _shift_right(x: Tensor, bits: int) -> Tensor:
 
 def mix(seed: Tensor, counter: Tensor | int) -> Tensor:
     """Hash (seed, counter), int64 of shapes that broadcast, to 64 random bits as int64."""
+    counter = torch.as_tensor(counter, device=seed.device)  # a tensor wraps around where a Python int would not
     x = seed * _SECOND + (counter + 1) * _GOLDEN
     x = (x ^ _shift_right(x, 30)) * _FIRST
     x = (x ^ _shift_right(x, 27)) * _SECOND
@@ -36,9 +37,10 @@ def integers(seed: Tensor, counter: Tensor | int, high: int) -> Tensor:
     return _shift_right(mix(seed, counter), 2) % high
 
 
-def stream_seeds(seed: int, num_streams: int) -> Tensor:
-    """One seed for each stream, `[B]`: stream k's is the same however many streams there are."""
-    return mix(torch.full((num_streams,), seed), torch.arange(num_streams))
+def stream_seeds(seed: int, num_streams: int, purpose: int = 0) -> Tensor:
+    """One seed for each stream, `[B]`: stream k's is the same however many streams there are. Different purposes of
+    one seed (starts, noise, parameters) have unrelated ones."""
+    return mix(mix(torch.tensor(seed), purpose), torch.arange(num_streams))
 
 
 class Noise:
@@ -53,3 +55,13 @@ class Noise:
         times = torch.arange(self.time, self.time + num_steps, device=self.seeds.device)
         self.time += num_steps
         return uniform(self.seeds, times[:, None])
+
+
+def cumulative(probabilities: Tensor) -> Tensor:
+    """The inner steps of a categorical's cumulative distribution, `[..., A] -> [..., A - 1]`."""
+    return probabilities.cumsum(-1)[..., :-1]
+
+
+def draw(steps_up: Tensor, noise: Tensor) -> Tensor:
+    """Sample from categoricals, given `cumulative(...)` `[B, A - 1]` and one uniform number each, `[B]`: `[B]` int64."""
+    return (steps_up <= noise[:, None]).sum(dim=1)

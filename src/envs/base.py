@@ -57,15 +57,17 @@ class TensorEnv:
         obs = self.observe(state.place)
         return state, Step(obs, zero, zero.bool(), zero.bool(), obs, zero)
 
+    def next_episode(self, state: State, where: Tensor) -> State:
+        """Start the next episode on the same task in the streams where `where` `[B]` is true."""
+        episode = state.episode + where
+        place = torch.where(where, self.start(state.task, state.seed, episode), state.place)
+        return State(state.task, state.seed, episode, place, state.timestep.masked_fill(where, 0))
+
     def step(self, state: State, action: Tensor) -> tuple[State, Step]:
         """Advance every stream; streams that end restart at once (SAME_STEP); see `contracts.Env`."""
         place, reward, terminated = self.move(state.task, state.place, action)
         timestep = state.timestep + 1
         truncated = timestep >= self.spec.max_episode_steps
-        done = terminated | truncated
         final_obs = self.observe(place)
-        episode = state.episode + done
-        place = torch.where(done, self.start(state.task, state.seed, episode), place)
-        timestep = timestep.masked_fill(done, 0)
-        state = State(state.task, state.seed, episode, place, timestep)
-        return state, Step(self.observe(place), reward, terminated, truncated, final_obs, timestep)
+        state = self.next_episode(state._replace(place=place, timestep=timestep), terminated | truncated)
+        return state, Step(self.observe(state.place), reward, terminated, truncated, final_obs, state.timestep)

@@ -18,6 +18,7 @@ from torch import Tensor
 from src.config import SourceConfig
 from src.contracts import EnvSpec, Rollout, Step
 from src.nn.stacked import StackedActorCritic
+from src.randomness import cumulative, draw
 from src.rl.returns import n_step_returns
 
 
@@ -49,8 +50,7 @@ class A2C:
 
     def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
         """Sample from the learners' policies by inverting the cumulative distribution at `noise`."""
-        steps_up = self._cumulative[self._table_row + step.obs]  # [B, A - 1]
-        return (steps_up <= noise[:, None]).sum(dim=1), carry
+        return draw(self._cumulative[self._table_row + step.obs], noise), carry
 
     def update(self, rollout: Rollout) -> dict[str, Tensor]:
         """One gradient step of every learner on its streams of `rollout` `[T, B]`; metrics are `[L]`."""
@@ -107,4 +107,4 @@ class A2C:
     def _tabulate(self) -> None:
         """Policies are constant between updates: tabulate their cumulative distributions, `[L * S, A - 1]`."""
         logits, _ = self.network()
-        self._cumulative = logits.softmax(-1).cumsum(-1)[..., :-1].flatten(0, 1)
+        self._cumulative = cumulative(logits.softmax(-1)).flatten(0, 1)

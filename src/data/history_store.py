@@ -1,0 +1,192 @@
+"""Learning histories on disk: one `.npy` per column, `[rows, time]`, and `manifest.json`.
+
+A row is one stream of one learner for its whole life; rows are ordered task by task, learner by learner, environment by
+environment. Space is reserved before anything is written; a block of time is written and synced before the manifest
+says so (`committed`); checksums are added when all is there. Opening checks everything and unpickles nothing.
+"""
+
+import importlib.metadata
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from src.config import ConfigError
+from src.contracts import EnvSpec, Json, PipelineError, Rollout
+from src.files import read_json, reserve, sha256, write_json
+
+SCHEMA_VERSION = 1
+_MANIFEST = "manifest.json"
+_KEYS = {"schema_version", "columns", "tasks", "rows", "env", "config", "versions", "committed", "complete"}
+
+
+class DamagedHistories(PipelineError):
+    """Histories that are not whole: missing, cut, changed or foreign files."""
+
+
+def column_dtypes(spec: EnvSpec) -> dict[str, str]:
+    """The smallest dtype of each column."""
+    largest = {
+        "obs": spec.num_obs - 1,
+        "action": spec.num_actions - 1,
+        "reward": spec.num_rewards - 1,
+        "next_obs": spec.num_obs - 1,
+        "timestep": spec.max_episode_steps - 1,
+        "terminated": 1,
+        "truncated": 1,
+        "optimal_action": spec.num_actions - 1,
+    }
+    return {name: str(np.min_scalar_type(largest[name])) for name in Rollout._fields}
+
+
+class HistoryWriter:
+    """Writes one folder of histories, from its start or from where an interrupted run left off."""
+
+    def __init__(self, folder: Path, spec: EnvSpec, num_steps: int, tasks: Json, rows: Json, config: Json) -> None:
+        """Open `folder` or create it with room for `[rows, num_steps]`. `tasks` is the task table, `rows` how many
+        learners and environments each training task has, `config` the configuration as nested dicts."""
+        self.folder = folder
+        num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
+        if not (folder / _MANIFEST).exists():
+            self._create(spec, (num_rows, num_steps), tasks, rows, config)
+        self.manifest = read_manifest(folder)
+        self._columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r+") for name in Rollout._fields}
+        self._pending: list[Rollout] = []
+
+    @property
+    def num_steps(self) -> int:
+        return self._columns["obs"].shape[1]
+
+    def add(self, rollout: Rollout) -> None:
+        """Take `[T, rows]` transitions into memory; steps past the end of the histories are dropped by `commit`."""
+        self._pending.append(Rollout(*(self._small(name, getattr(rollout, name)) for name in Rollout._fields)))
+
+    def commit(self, start: int) -> None:
+        """Write what was added since the last commit as the steps from `start` on, and make it durable."""
+        if self._pending and start < self.num_steps:
+            for name, column in self._columns.items():
+                block = torch.cat([getattr(rollout, name) for rollout in self._pending]).T.cpu().numpy()
+                end = min(start + block.shape[1], self.num_steps)
+                column[:, start:end] = block[:, : end - start]
+                column.flush()
+                self.manifest["committed"] = end
+            write_json(self.folder / _MANIFEST, self.manifest)
+        self._pending = []
+
+    def finish(self) -> None:
+        """Add the checksums: from now on the histories can be read."""
+        for name, column in self.manifest["columns"].items():
+            column["sha256"] = sha256(self.folder / f"{name}.npy")
+        self.manifest["complete"] = True
+        write_json(self.folder / _MANIFEST, self.manifest)
+
+    def _small(self, name: str, column: Tensor) -> Tensor:
+        dtype = getattr(torch, self.manifest["columns"][name]["dtype"])
+        return column.to(dtype)
+
+    def _create(self, spec: EnvSpec, shape: tuple[int, int], tasks: Json, rows: Json, config: Json) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PipelineError(f"cannot create {self.folder}: {error.strerror}") from error
+        columns = {}
+        for name, dtype in column_dtypes(spec).items():
+            path = self.folder / f"{name}.npy"
+            with path.open("wb") as file:
+                np.lib.format.write_array_header_2_0(
+                    file, {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+                )
+                size = file.tell() + int(np.prod(shape)) * np.dtype(dtype).itemsize
+            reserve(path, size)
+            columns[name] = {"dtype": dtype, "shape": list(shape), "sha256": None}
+        packages = ("torch", "numpy", "gymnasium")
+        manifest = {
+            "schema_version": SCHEMA_VERSION,
+            "columns": columns,
+            "tasks": tasks,
+            "rows": rows,
+            "env": spec._asdict(),
+            "config": config,
+            "versions": {"python": platform.python_version()}
+            | {name: importlib.metadata.version(name) for name in packages},
+            "committed": 0,
+            "complete": False,
+        }
+        write_json(self.folder / _MANIFEST, manifest)
+
+
+@dataclass(frozen=True)
+class Histories:
+    """Complete, checked histories: read-only columns `[rows, time]` and their manifest."""
+
+    folder: Path
+    manifest: Json
+    columns: dict[str, np.ndarray]
+
+    @property
+    def spec(self) -> EnvSpec:
+        return EnvSpec(**self.manifest["env"])
+
+    @property
+    def row_tasks(self) -> np.ndarray:
+        """Index into the table of all tasks for each row."""
+        per_task = self.manifest["rows"]["num_learners"] * self.manifest["rows"]["num_envs"]
+        return np.repeat(self.manifest["tasks"]["train"], per_task)
+
+    def final_success(self) -> np.ndarray:
+        """Fraction of episodes with a reward in the last tenth of each learner's life, `[train tasks, learners]`."""
+        rows = self.manifest["rows"]
+        first = self.columns["obs"].shape[1] * 9 // 10
+        done = (self.columns["terminated"][:, first:] | self.columns["truncated"][:, first:]).astype(bool)
+        reward = self.columns["reward"][:, first:] > 0
+        # An episode counts at its end; it was won if a reward came since the last end.
+        won_so_far = np.cumsum(reward, axis=1)
+        at_end = np.where(done, won_so_far, 0)
+        before = np.maximum.accumulate(np.pad(at_end, ((0, 0), (1, 0)))[:, :-1], axis=1)
+        won = done & (won_so_far > before)
+        shape = (-1, rows["num_learners"], rows["num_envs"] * done.shape[1])
+        return won.reshape(shape).sum(-1) / np.maximum(done.reshape(shape).sum(-1), 1)
+
+
+def read_manifest(folder: Path) -> Json:
+    """The manifest of `folder`, with its form checked and every column's file of the size it says.
+
+    Raises `ConfigError` where there are no histories, `DamagedHistories` where they are not whole."""
+    path = folder / _MANIFEST
+    if not path.exists():
+        raise ConfigError(f"no histories in {folder}: run `python -m src.train_agents` with the same options first")
+    manifest = read_json(path)
+    if not isinstance(manifest, dict) or set(manifest) != _KEYS or manifest["schema_version"] != SCHEMA_VERSION:
+        raise DamagedHistories(f"{path} is not a manifest of schema version {SCHEMA_VERSION}")
+    if set(manifest["columns"]) != set(Rollout._fields):
+        raise DamagedHistories(f"{path} lists columns {sorted(manifest['columns'])}, not {sorted(Rollout._fields)}")
+    for name, column in manifest["columns"].items():
+        try:
+            found = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise DamagedHistories(f"{folder / name}.npy cannot be read: {error}") from error
+        if list(found.shape) != column["shape"] or str(found.dtype) != column["dtype"]:
+            raise DamagedHistories(
+                f"{folder / name}.npy holds {found.dtype} {list(found.shape)}, "
+                f"the manifest says {column['dtype']} {column['shape']}"
+            )
+    return manifest
+
+
+def open_histories(folder: Path) -> Histories:
+    """Open complete histories after checking every byte; see `read_manifest` for the errors."""
+    manifest = read_manifest(folder)
+    if not manifest["complete"]:
+        total = manifest["columns"]["obs"]["shape"][1]
+        raise ConfigError(
+            f"the histories in {folder} are not complete ({manifest['committed']} of {total} steps): "
+            "run `python -m src.train_agents` with the same options again, it continues"
+        )
+    for name, column in manifest["columns"].items():
+        if sha256(folder / f"{name}.npy") != column["sha256"]:
+            raise DamagedHistories(f"{folder / name}.npy is damaged: its checksum is not the one in the manifest")
+    columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in Rollout._fields}
+    return Histories(folder, manifest, columns)

@@ -1,0 +1,282 @@
+"""The tensor environments behind Gymnasium's interfaces, numpy in and numpy out, for tools that expect those.
+
+`BatchedEnv` stream i after `reset(seed=s)` is `SingleEnv` after `reset(seed=s + i)`, step by step. A seed decides all
+that is random in a stream: the random starts of all its episodes and, unless one is given, the goal. A reset without a
+seed starts the next episode of the same stream. B streams.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Env, logger
+from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.spaces import Discrete
+from gymnasium.utils.seeding import np_random
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+from torch import Tensor
+
+from src.config import EnvConfig, allowed
+from src.envs.base import State, TensorEnv
+from src.envs.dark_room import DarkRoom
+from src.envs.render import render_cells
+from src.randomness import integers
+
+Goal = tuple[int, int]  # (row, column)
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Infos = dict[str, Any]
+
+_METADATA: Infos = {"render_modes": ["rgb_array"], "render_fps": 4}
+_BATCHED_METADATA: Infos = {**_METADATA, "autoreset_mode": AutoresetMode.SAME_STEP}
+_SIZE = next(field for field in fields(EnvConfig) if field.name == "size")
+_NO_LIMIT = 2**62
+_GOAL_DRAW = 2**62  # the counter of the draw of the goal, apart from those of the episodes
+
+
+class SingleEnv(Env[np.int64, np.int64]):
+    """One stream. `max_episode_steps=None` leaves the clock to a `TimeLimit` around it; `goal=None` draws a goal from
+    the seed of each seeded reset. `info["timestep"]` counts the steps since the last reset."""
+
+    metadata = _METADATA
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        random_start: bool,
+        terminate_on_goal: bool,
+        max_episode_steps: int | None = None,
+        goal: Goal | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        """Raises `ValueError` for what is out of range."""
+        _check_render_mode(render_mode)
+        self.render_mode = render_mode
+        self._core = _core(size, random_start, terminate_on_goal, max_episode_steps)
+        self.task = None if goal is None else [_cell(goal, size)]  # the row of `all_tasks` a seeded reset starts on
+        self.observation_space = Discrete(self._core.spec.num_obs)
+        self.action_space = Discrete(self._core.spec.num_actions)
+        self._state: State | None = None
+        self._obs = np.int64(0)
+        self._ended = False
+
+    @property
+    def stream(self) -> list[int]:
+        """Where the stream stands: its task's row, then seed, episode, place and time step. Set it to go there."""
+        state = _started(self._state)
+        return torch.cat([state.task[0], *state[1:]]).tolist()
+
+    @stream.setter
+    def stream(self, values: Sequence[int]) -> None:
+        *task, seed, episode, place, timestep = torch.tensor(values).split(1)
+        self._state = State(torch.stack(task, dim=1), seed, episode, place, timestep)
+        self._show(self._core.observe(place))
+        self._ended = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.int64, Infos]:
+        super().reset(seed=seed)
+        if seed is not None or self._state is None:
+            seeds = stream_seeds([self.np_random_seed])
+            tasks = _draw_tasks(self._core, seeds) if self.task is None else torch.tensor([self.task])
+            self._state, _ = self._core.reset(tasks, seeds)
+        elif not self._ended:  # where it ended, the core has started the next episode
+            self._state = self._core.next_episode(self._state, torch.tensor([True]))
+        self._ended = False
+        return self._show(self._core.observe(self._state.place)), {"timestep": 0}
+
+    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, Infos]:
+        state = _started(self._state)
+        if self._ended:
+            raise ResetNeeded("the episode has ended: call reset() before step()")
+        if not self.action_space.contains(action):
+            raise InvalidAction(f"action={action!r}: must be an integer >= 0 and < {self._core.spec.num_actions}")
+        self._state, step = self._core.step(state, torch.tensor([int(action)]))
+        terminated, truncated = bool(step.terminated), bool(step.truncated)
+        self._ended = terminated or truncated
+        info = {"timestep": int(state.timestep) + 1}
+        return self._show(step.final_obs), float(step.reward), terminated, truncated, info
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """The room as it is, `[H, W, 3]`."""
+        if self.render_mode is None:
+            logger.warn("render() shows nothing: make the environment with render_mode='rgb_array'")
+            return None
+        return _frame(self._core, self._obs, _started(self._state).task[0])
+
+    def _show(self, obs: Tensor) -> np.int64:
+        self._obs = np.int64(obs.item())
+        return self._obs
+
+
+class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
+    """B streams stepped as one batch of tensors, with auto-reset in the same step."""
+
+    metadata = _BATCHED_METADATA
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        size: int,
+        random_start: bool,
+        terminate_on_goal: bool,
+        max_episode_steps: int | None = None,
+        goal: Goal | None = None,
+        goals: Sequence[Goal] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        """`goal` is that of all streams, `goals` has one for each. Raises `ValueError` for what is out of range."""
+        if num_envs < 1:
+            raise ValueError(f"num_envs={num_envs}: must be an int >= 1")
+        if goals is not None and (goal is not None or len(goals) != num_envs):
+            raise ValueError(f"goals={goals}: must be num_envs={num_envs} pairs, and goal={goal} must be None then")
+        _check_render_mode(render_mode)
+        self.num_envs = num_envs
+        self.render_mode = render_mode
+        self._core = _core(size, random_start, terminate_on_goal, max_episode_steps)
+        given = [goal] * num_envs if goal is not None else goals
+        self._tasks = None if given is None else torch.tensor([[_cell(each, size)] for each in given])
+        self.single_observation_space = Discrete(self._core.spec.num_obs)
+        self.single_action_space = Discrete(self._core.spec.num_actions)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._state: State | None = None
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Ints, Infos]:
+        """Stream i takes seed + i, or the i-th of a list of seeds. With `options["reset_mask"]`, bool `[B]`, the other
+        streams stay as they are."""
+        super().reset(seed=seed if isinstance(seed, int) else None)
+        seeds = self._seeds(seed)
+        where = self._reset_mask(options or {})
+        if self._state is None:
+            if not where.all():
+                raise ResetNeeded("the first reset() must start every stream: leave out options['reset_mask']")
+            self._state = self._start(seeds)
+        else:
+            self._state = self._core.next_episode(self._state, torch.from_numpy(where))
+            if seed is not None:
+                fresh = torch.from_numpy(where & np.array([each is not None for each in seeds]))
+                self._state = _where(fresh, self._start(seeds), self._state)
+        return self._observe(self._state), {"timestep": np.zeros(self.num_envs, np.int64), "_timestep": where}
+
+    def step(self, actions: Ints) -> tuple[Ints, NDArray[Any], NDArray[Any], NDArray[Any], Infos]:
+        state = _started(self._state)
+        actions = np.asarray(actions)
+        if not self.action_space.contains(actions):
+            raise InvalidAction(
+                f"actions={actions!r}: must be {self.num_envs} integers >= 0 and < {self._core.spec.num_actions}"
+            )
+        self._state, step = self._core.step(state, torch.from_numpy(actions).long())
+        terminated, truncated = step.terminated.numpy(), step.truncated.numpy()
+        infos: Infos = {"timestep": self._state.timestep.numpy().copy(), "_timestep": np.ones(self.num_envs, bool)}
+        done = terminated | truncated
+        if done.any():
+            infos |= _final_infos(done, step.final_obs.numpy(), state.timestep.numpy() + 1)
+        return self._observe(self._state), step.reward.numpy().astype(np.float64), terminated, truncated, infos
+
+    def render(self) -> tuple[NDArray[np.uint8], ...] | None:
+        """Every stream's room as it is, B frames `[H, W, 3]`."""
+        if self.render_mode is None:
+            logger.warn("render() shows nothing: make the environment with render_mode='rgb_array'")
+            return None
+        state = _started(self._state)
+        return tuple(_frame(self._core, *each) for each in zip(self._observe(state), state.task, strict=True))
+
+    def _observe(self, state: State) -> Ints:
+        return self._core.observe(state.place).numpy().copy()  # a copy: the caller may write to it
+
+    def _start(self, seeds: Sequence[int | None]) -> State:
+        """Every stream at its beginning; None is a seed nobody chose."""
+        drawn = stream_seeds(np_random(seed)[1] for seed in seeds)  # np_random checks and chooses as `Env.reset` does
+        tasks = _draw_tasks(self._core, drawn) if self._tasks is None else self._tasks
+        return self._core.reset(tasks, drawn)[0]
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, int):
+            return [seed + stream for stream in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ValueError(f"seed={seed}: must be an int or a list of num_envs={self.num_envs}")
+        return seed
+
+    def _reset_mask(self, options: dict[str, Any]) -> Bools:
+        mask = options.get("reset_mask", np.ones(self.num_envs, bool))
+        good = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.num_envs,) and mask.any()
+        if not good:
+            raise ValueError(
+                f"options['reset_mask']={mask!r}: must be a numpy array of num_envs={self.num_envs} bools, one of them True"
+            )
+        return mask.copy()
+
+
+def stream_seeds(seeds: Iterable[int]) -> Tensor:
+    """The core's seeds `[B]` int64: Gymnasium's non-negative ones, cut to 64 bits."""
+    return torch.from_numpy(np.array([seed % 2**64 for seed in seeds], np.uint64).view(np.int64))
+
+
+def _draw_tasks(core: TensorEnv, seeds: Tensor) -> Tensor:
+    """A task for each of `seeds` `[B]`, `[B, task_dim]`."""
+    tasks = core.all_tasks()
+    return tasks[integers(seeds, _GOAL_DRAW, len(tasks))]
+
+
+def _where(condition: Tensor, state: State, other: State) -> State:
+    """Streams of `state` where `condition` `[B]` is true, else those of `other`."""
+    task = torch.where(condition[:, None], state.task, other.task)
+    return State(task, *(torch.where(condition, a, b) for a, b in zip(state[1:], other[1:], strict=True)))
+
+
+def _started(state: State | None) -> State:
+    if state is None:
+        raise ResetNeeded("call reset() first")
+    return state
+
+
+def _final_infos(done: Bools, final_obs: Ints, timestep: Ints) -> Infos:
+    """What Gymnasium's own vector environments tell of the episodes that ended in a step."""
+    last_obs = np.full(len(done), None, dtype=object)
+    last_obs[done] = list(final_obs[done])
+    final_info = {"timestep": np.where(done, timestep, 0), "_timestep": done.copy()}
+    return {"final_obs": last_obs, "_final_obs": done.copy(), "final_info": final_info, "_final_info": done}
+
+
+def _frame(core: TensorEnv, obs: np.int64, task: Tensor) -> NDArray[np.uint8]:
+    return render_cells(np.array([obs]), int(task[0]), core.spec.width)[0]
+
+
+def _core(size: int, random_start: bool, terminate_on_goal: bool, max_episode_steps: int | None) -> TensorEnv:
+    limits = _SIZE.metadata
+    if not (isinstance(size, int) and limits["low"] <= size <= limits["high"]):
+        raise ValueError(f"size={size!r}: must be {allowed(_SIZE)}")
+    if max_episode_steps is not None and max_episode_steps < 1:
+        raise ValueError(f"max_episode_steps={max_episode_steps}: must be an int >= 1, or None for no limit")
+    return DarkRoom(
+        EnvConfig(
+            name="dark_room",
+            variant="gymnasium",
+            size=size,
+            random_start=random_start,
+            terminate_on_goal=terminate_on_goal,
+            max_episode_steps=max_episode_steps or _NO_LIMIT,
+        )
+    )
+
+
+def _cell(goal: Goal, size: int) -> int:
+    row, column = goal
+    if not (0 <= row < size and 0 <= column < size):
+        raise ValueError(f"goal={goal}: row and column must be >= 0 and < size={size}")
+    return row * size + column
+
+
+def _check_render_mode(render_mode: str | None) -> None:
+    if render_mode not in (None, *_METADATA["render_modes"]):
+        raise ValueError(f"render_mode={render_mode!r}: must be 'rgb_array' or None")

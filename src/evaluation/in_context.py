@@ -1,0 +1,80 @@
+"""The in-context protocol: many streams of every task, episode after episode, weights frozen.
+
+G tasks, S streams per task, E episodes.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from src.contracts import Carry, Env, Policy, Rollout, State
+from src.envs.episodes import OpenEpisodes, finished_episodes, numbered
+from src.envs.rollout import rollout, start_streams
+from src.envs.tasks import streams_of
+from src.randomness import Noise, stream_seeds
+
+_BLOCK = 64  # env steps between two looks at whether all streams have played enough
+
+
+class Adaptation(NamedTuple):
+    """What each episode of each stream came to, `[G, S, E]` each."""
+
+    returns: np.ndarray
+    success: np.ndarray  # 1 where the episode had a reward, else 0
+    steps_to_goal: np.ndarray  # steps until the first reward; the episode's length where none came
+
+
+def play_episodes(
+    policy: Policy[Carry], env: Env[State], tasks: Tensor, num_streams: int, num_episodes: int, seed: int
+) -> tuple[Adaptation, Rollout]:
+    """Play `num_streams` streams of each of `tasks` `[G, task_dim]` until all have `num_episodes` episodes; also
+    returns everything played, `[T, G * S]`."""
+    seeds = stream_seeds(seed, len(tasks) * num_streams).to(tasks.device)
+    streams = start_streams(policy, env, streams_of(tasks, num_streams), seeds)
+    noise = Noise(stream_seeds(seed, len(seeds), purpose=1).to(tasks.device))
+    played: list[Rollout] = []
+    finished = torch.zeros(len(seeds), dtype=torch.long, device=tasks.device)
+    while int(finished.min()) < num_episodes:
+        transitions, streams = rollout(policy, env, streams, _BLOCK, noise)
+        played.append(transitions)
+        finished += (transitions.terminated | transitions.truncated).sum(dim=0)
+    whole = Rollout(*(torch.cat(column) for column in zip(*played, strict=True)))
+    return adaptation_of(whole, len(tasks), num_episodes), whole
+
+
+def adaptation_of(transitions: Rollout, num_tasks: int, num_episodes: int) -> Adaptation:
+    """The first `num_episodes` of every stream of `[T, G * S]` transitions, which must hold as many."""
+    num_streams = transitions.obs.shape[1]
+    episodes, _ = finished_episodes(transitions, OpenEpisodes.none(num_streams))
+    number = numbered(episodes.stream)
+    kept = number < num_episodes
+    table = np.full((3, num_streams, num_episodes), -1, np.int64)
+    values = np.stack([episodes.returns, episodes.returns > 0, episodes.steps_to_reward])
+    table[:, episodes.stream[kept], number[kept]] = values[:, kept]
+    if (table < 0).any():
+        raise ValueError(f"not every stream has {num_episodes} finished episodes")
+    return Adaptation(*table.reshape(3, num_tasks, -1, num_episodes).astype(float))
+
+
+def play_steps(
+    policy: Policy[Carry], env: Env[State], tasks: Tensor, num_streams: int, num_steps: int, seed: int
+) -> dict[str, float]:
+    """Quick look for training: `num_steps` env steps of every stream from an empty context. Success and return of the
+    first and of the last finished episode of each stream, averaged, and `late_reward`, the reward per env step of the
+    second half, which grows with success and with speed and so can choose between checkpoints."""
+    seeds = stream_seeds(seed, len(tasks) * num_streams).to(tasks.device)
+    streams = start_streams(policy, env, streams_of(tasks, num_streams), seeds)
+    noise = Noise(stream_seeds(seed, len(seeds), purpose=1).to(tasks.device))
+    transitions, _ = rollout(policy, env, streams, num_steps, noise)
+    episodes, _ = finished_episodes(transitions, OpenEpisodes.none(len(seeds)))
+    number = numbered(episodes.stream)
+    last = np.append(number[1:] == 0, True)
+    return {
+        "first_success": float((episodes.returns[number == 0] > 0).mean()),
+        "first_return": float(episodes.returns[number == 0].mean()),
+        "last_success": float((episodes.returns[last] > 0).mean()),
+        "last_return": float(episodes.returns[last].mean()),
+        "late_reward": float(transitions.reward[num_steps // 2 :].float().mean()),
+    }

@@ -1,0 +1,217 @@
+"""Pictures of results: adaptation curves and maps of the room. Figures are built without pyplot, so nothing is global.
+
+E episodes. Colours are those of Okabe and Ito, which colour-blind readers can tell apart.
+"""
+
+import io
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from src.files import write_atomically
+
+Floats = NDArray[np.floating[Any]]
+
+DPI = 100
+CURVES_SIZE = (12.0, 7.0)  # inches: 1200 x 700 pixels
+MAP_SIZE = (8.0, 7.2)
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+REFERENCE_DASHES = ((0, (6, 3)), (0, (2, 2)), (0, (6, 2, 1, 2)), (0, (1, 3)))
+REFERENCE_COLOR = "#555555"
+HELD_OUT_COLOR = "#D55E00"
+NO_VALUE_COLOR = "#E4E4E4"
+COLORMAP = "cividis"
+FEW_EPISODES = 30  # up to so many, points are marked
+LARGEST_LABELLED_SIZE = 17  # in larger rooms the values would not be readable
+
+
+class Curve(NamedTuple):
+    """A mean with its interval, `[E]` each. Without a colour it takes the palette's next."""
+
+    name: str
+    mean: Floats
+    low: Floats
+    high: Floats
+    color: str | None = None
+
+
+class Reference(NamedTuple):
+    """What curves are to be compared with: one number, or a value for each episode `[E]`."""
+
+    name: str
+    value: float | Floats
+
+
+class Panel(NamedTuple):
+    """One pair of axes."""
+
+    ylabel: str
+    curves: Sequence[Curve]
+    references: Sequence[Reference] = ()
+
+
+def plot_adaptation(path: Path, panels: Sequence[Panel], *, title: str) -> None:
+    """Write the PNG of `adaptation_figure`, 1200 x 700 pixels."""
+    _write(path, adaptation_figure(panels, title=title))
+
+
+def adaptation_figure(panels: Sequence[Panel], *, title: str) -> Figure:
+    """How policies improve over episodes 1 .. E: a panel beside the other for each measure, one legend for all."""
+    figure = Figure(figsize=CURVES_SIZE, dpi=DPI, layout=_layout())
+    figure.suptitle(title, fontsize=15)
+    lines: dict[str, Artist] = {}
+    for axes, panel in zip(np.ravel(figure.subplots(1, len(panels))), panels, strict=True):
+        lines |= _draw_panel(axes, panel)
+    _legend_below(figure, lines)
+    return figure
+
+
+def plot_goal_map(
+    path: Path,
+    size: int,
+    values: Mapping[int, float],
+    *,
+    held_out: Collection[int],
+    start: int | None,
+    title: str,
+    vmin: float = 0.0,
+    vmax: float = 1.0,
+) -> None:
+    """Write the PNG of `goal_map_figure`, 800 x 720 pixels."""
+    _write(path, goal_map_figure(size, values, held_out=held_out, start=start, title=title, vmin=vmin, vmax=vmax))
+
+
+def goal_map_figure(
+    size: int,
+    values: Mapping[int, float],
+    *,
+    held_out: Collection[int],
+    start: int | None,
+    title: str,
+    vmin: float = 0.0,
+    vmax: float = 1.0,
+) -> Figure:
+    """The room with a value, such as the final success, on each goal cell (row * size + column); cells without one
+    are grey. `held_out` cells are outlined; `start` is the cell all episodes start on, None where starts vary."""
+    figure = Figure(figsize=MAP_SIZE, dpi=DPI, layout=_layout())
+    axes = figure.add_subplot()
+    axes.set_title(title, fontsize=14, pad=12)
+    cells = np.array([values.get(cell, np.nan) for cell in range(size * size)])
+    edges, labelled = np.arange(size + 1), size <= LARGEST_LABELLED_SIZE
+    mesh = axes.pcolormesh(
+        edges,
+        edges,
+        np.ma.masked_invalid(cells).reshape(size, size),
+        cmap=colormaps[COLORMAP].with_extremes(bad=NO_VALUE_COLOR),
+        norm=Normalize(vmin, vmax),
+        edgecolors="white" if labelled else "none",
+    )
+    if labelled:
+        _print_values(axes, size, cells, mesh.to_rgba(cells))
+    _legend_below(figure, _mark_cells(axes, size, held_out, start))
+    axes.set(xlim=(0, size), ylim=(size, 0), aspect="equal", xlabel="column", ylabel="row")
+    ticks = np.arange(0, size, 1 if labelled else 8)
+    axes.set_xticks(ticks + 0.5, [str(tick) for tick in ticks])
+    axes.set_yticks(ticks + 0.5, [str(tick) for tick in ticks])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    figure.colorbar(mesh, ax=axes, shrink=0.8)
+    return figure
+
+
+def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
+    """The figure's pixels, `[H, W, 3]`, as TensorBoard's `add_image(..., dataformats="HWC")` takes them."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba(), dtype=np.uint8)[..., :3].copy()
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Artist]:
+    """Draw curves and references; returns the lines by name."""
+    lines: dict[str, Artist] = {}
+    num_episodes = max(len(curve.mean) for curve in panel.curves)
+    for index, curve in enumerate(panel.curves):
+        color = curve.color or PALETTE[index % len(PALETTE)]
+        episodes = np.arange(1, len(curve.mean) + 1)
+        axes.fill_between(episodes, curve.low, curve.high, color=color, alpha=0.2, linewidth=0)
+        marker = "o" if num_episodes <= FEW_EPISODES else None
+        (lines[curve.name],) = axes.plot(episodes, curve.mean, color=color, linewidth=2.2, marker=marker, markersize=5)
+    for index, reference in enumerate(panel.references):
+        values = np.broadcast_to(reference.value, (num_episodes,))
+        dashes = REFERENCE_DASHES[index % len(REFERENCE_DASHES)]
+        episodes = np.arange(1, num_episodes + 1)
+        (lines[reference.name],) = axes.plot(episodes, values, color=REFERENCE_COLOR, linestyle=dashes, linewidth=1.8)
+    axes.set_xlabel("episode", fontsize=13)
+    axes.set_ylabel(panel.ylabel, fontsize=13)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    axes.set_xlim(0.5, num_episodes + 0.5)
+    axes.tick_params(labelsize=11)
+    axes.grid(color="#E0E0E0", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    return lines
+
+
+def _print_values(axes: Axes, size: int, cells: Floats, colors: Floats) -> None:
+    """Write each cell's value, `[S]`, in black or white, whichever stands out from the cell's color `[S, 4]`."""
+    brightness = colors[:, :3] @ (0.299, 0.587, 0.114)
+    for cell in np.flatnonzero(~np.isnan(cells)):
+        axes.text(
+            cell % size + 0.5,
+            cell // size + 0.5,
+            f"{cells[cell]:.2f}",
+            ha="center",
+            va="center",
+            fontsize=min(13, 110 / size),
+            color="white" if brightness[cell] < 0.5 else "black",
+        )
+
+
+def _mark_cells(axes: Axes, size: int, held_out: Collection[int], start: int | None) -> dict[str, Artist]:
+    """Outline the held-out cells and mark the start; returns what a legend is to explain."""
+    handles: dict[str, Artist] = {}
+    inset = 0.05
+    for cell in held_out:
+        handles["held-out goal"] = axes.add_patch(
+            Rectangle(
+                (cell % size + inset, cell // size + inset),
+                1 - 2 * inset,
+                1 - 2 * inset,
+                fill=False,
+                edgecolor=HELD_OUT_COLOR,
+                linewidth=min(3.0, 27 / size),
+            )
+        )
+    if start is not None:
+        (handles["start"],) = axes.plot(
+            start % size + 0.5, start // size + 0.5, "o", color="#333333", markersize=min(14, 130 / size)
+        )
+    return handles
+
+
+def _legend_below(figure: Figure, handles: Mapping[str, Artist]) -> None:
+    figure.legend(
+        list(handles.values()), list(handles), loc="outside lower center", ncols=3, fontsize=12, frameon=False
+    )
+
+
+def _layout() -> ConstrainedLayoutEngine:
+    return ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
+
+
+def _write(path: Path, figure: Figure) -> None:
+    content = io.BytesIO()
+    figure.savefig(content, format="png")
+    write_atomically(path, content.getvalue())

@@ -1,0 +1,156 @@
+"""What to compare a policy with: random, optimal, and a searcher with a perfect memory.
+
+The policies keep the `Policy` protocol and live on the CPU; optimal and searcher read the world's state off the
+observation. Random and optimal also have exact expectations, by dynamic programming instead of play.
+
+B streams, N tasks, S cells, A actions, M steps an episode.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from src.contracts import Step
+from src.envs.base import State
+from src.envs.dark_room import DarkRoom
+
+_TASKS_AT_ONCE = 16  # bounds the memory of the dynamic programming in large rooms
+
+
+class RandomPolicy:
+    """Every action with the same probability."""
+
+    def __init__(self, num_actions: int) -> None:
+        self.num_actions = num_actions
+
+    def initial_carry(self, num_streams: int) -> tuple[()]:
+        return ()
+
+    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
+        return (noise * self.num_actions).long(), carry
+
+
+class OptimalPolicy:
+    """The best play of who knows the goal: `tasks` `[B, task_dim]` are those of the streams."""
+
+    def __init__(self, env: DarkRoom, tasks: Tensor) -> None:
+        self.env = env
+        self.tasks = tasks
+
+    def initial_carry(self, num_streams: int) -> tuple[()]:
+        if num_streams != len(self.tasks):
+            raise ValueError(f"{num_streams} streams for {len(self.tasks)} tasks")
+        return ()
+
+    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
+        return _toward(self.env, self.tasks[:, 0], step), carry
+
+
+class SearcherCarry(NamedTuple):
+    """What the searcher knows of each stream."""
+
+    candidate: Tensor  # [B, S] bool: may still be the goal
+    goal: Tensor  # [B] int64, -1 until found
+
+
+class Searcher:
+    """How fast one can learn in context: visits the nearest cell that may be the goal, ties broken by the noise,
+    until a reward shows the goal, and takes the shortest path to it ever after, in all episodes of the stream.
+
+    A cell counts as seen when a move ended there; an episode's first cell does not, for it pays nothing even where
+    it is the goal.
+    """
+
+    def __init__(self, env: DarkRoom) -> None:
+        self.env = env
+        cells = torch.arange(env.spec.num_obs)
+        row, column = cells // env.size, cells % env.size
+        self._distance = (row[:, None] - row).abs() + (column[:, None] - column).abs()  # [S, S]
+
+    def initial_carry(self, num_streams: int) -> SearcherCarry:
+        possible = torch.zeros(self.env.spec.num_obs, dtype=torch.bool)
+        possible[self.env.all_tasks()[:, 0]] = True
+        return SearcherCarry(possible.repeat(num_streams, 1), torch.full((num_streams,), -1))
+
+    def act(self, carry: SearcherCarry, step: Step, noise: Tensor) -> tuple[Tensor, SearcherCarry]:
+        goal = torch.where(step.reward > 0, step.final_obs, carry.goal)
+        moved = (step.timestep > 0) | step.terminated | step.truncated  # false before a stream's first action
+        left = carry.candidate.scatter(1, step.final_obs[:, None], False)
+        candidate = torch.where(moved[:, None], left, carry.candidate)
+
+        distance = self._distance[step.obs].masked_fill(~candidate, self.env.spec.num_obs)  # [B, S]
+        nearest = distance == distance.amin(dim=1, keepdim=True)
+        choice = (noise * nearest.sum(dim=1)).long()
+        target = (nearest.cumsum(dim=1) <= choice[:, None]).sum(dim=1)  # the choice-th of the nearest cells
+        return _toward(self.env, torch.where(goal >= 0, goal, target), step), SearcherCarry(candidate, goal)
+
+
+class Expectation(NamedTuple):
+    """Exact values of one episode, `[N]` float64 each."""
+
+    episode_return: Tensor
+    success: Tensor  # probability of reaching the goal
+    steps_to_goal: Tensor  # M where the goal is never reached
+
+
+def random_exact(env: DarkRoom, tasks: Tensor) -> Expectation:
+    """What the uniformly random policy can expect on `tasks` `[N, task_dim]`."""
+    num_actions = env.spec.num_actions
+    return _exact(env, tasks, lambda state: torch.full((*state.place.shape, num_actions), 1 / num_actions).double())
+
+
+def optimal_exact(env: DarkRoom, tasks: Tensor) -> Expectation:
+    """What the optimal policy can expect on `tasks` `[N, task_dim]`; averaged over the starts where they vary."""
+    num_actions = env.spec.num_actions
+    return _exact(
+        env,
+        tasks,
+        lambda state: torch.nn.functional.one_hot(env.optimal_action(state), num_actions).double(),
+    )
+
+
+def _exact(env: DarkRoom, tasks: Tensor, policy: Callable[[State], Tensor]) -> Expectation:
+    """Expectations of a stationary `policy`, which maps states `[N, S]` to probabilities `[N, S, A]`."""
+    parts: list[Expectation] = []
+    for chunk in tasks.split(_TASKS_AT_ONCE):
+        place = torch.arange(env.spec.num_obs).expand(len(chunk), -1)
+        zero = torch.zeros_like(place)
+        state = State(chunk[:, None].expand(-1, env.spec.num_obs, -1), zero, zero, place, zero)
+        probability = policy(state)
+        reward = _reward_by_step(env, state, probability, first_only=False)
+        first = _reward_by_step(env, state, probability, first_only=True)
+        success = first.sum(dim=0)
+        num_steps = env.spec.max_episode_steps
+        when = torch.arange(1, num_steps + 1, dtype=first.dtype)
+        parts.append(Expectation(reward.sum(dim=0), success, when @ first + num_steps * (1 - success)))
+    return Expectation(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def _reward_by_step(env: DarkRoom, state: State, probability: Tensor, first_only: bool) -> Tensor:
+    """Expected reward of each step of an episode, `[M, N]`: the probability mass over cells flows along the moves.
+
+    With `first_only` an episode counts as over at its first reward: the probability that it comes at that step."""
+    action = torch.arange(env.spec.num_actions)
+    task = state.task[:, :, None].expand(-1, -1, len(action), -1)
+    place = state.place[:, :, None]
+    next_place, reward, terminated = env.move(task, place, action)  # [N, S, A]
+    over = reward > 0 if first_only else terminated
+    if env.random_start:
+        mass = torch.full(state.place.shape, 1 / env.spec.num_obs, dtype=probability.dtype)
+    else:
+        start = env.start(state.task[:, 0], state.seed[:, 0], state.episode[:, 0])
+        mass = torch.nn.functional.one_hot(start, env.spec.num_obs).to(probability.dtype)
+    by_step: list[Tensor] = []
+    for _ in range(env.spec.max_episode_steps):
+        flow = mass[:, :, None] * probability
+        by_step.append((flow * reward).sum(dim=(1, 2)))
+        flow = flow.masked_fill(over, 0.0)
+        mass = torch.zeros_like(mass).scatter_add(1, next_place.flatten(1), flow.flatten(1))
+    return torch.stack(by_step)
+
+
+def _toward(env: DarkRoom, cell: Tensor, step: Step) -> Tensor:
+    """First action of a shortest path to `cell` `[B]`, or stay."""
+    return env.optimal_action(State(cell[:, None], step.obs, step.obs, step.obs, step.timestep))

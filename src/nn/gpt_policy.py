@@ -1,0 +1,66 @@
+"""The frozen model as a policy that learns from its context alone.
+
+When the context is full it is *rebuilt*: the newest part of it is read anew from an empty cache, as a window that starts
+there, and goes on from this. (A rolled cache would not do: deeper layers' keys would still carry what was dropped.)
+At every step the logits equal one uncached forward over the steps since the last rebuild's start.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from src.contracts import Step
+from src.nn.gpt import GPT, Context, context_of
+from src.nn.kv_cache import KVCache
+from src.randomness import cumulative, draw
+
+
+class GPTCarry(NamedTuple):
+    """The context of B streams: its transitions `[4, B, context_len]` (obs, action, reward, timestep) and their cache.
+
+    `seen` steps of it are filled, the last of them without its reward. Tensors are written in place: a carry belongs to
+    one rollout."""
+
+    window: Tensor
+    cache: KVCache
+    seen: int
+
+
+class GPTPolicy:
+    def __init__(self, model: GPT, decoding: str, temperature: float, context_kept: float) -> None:
+        """`decoding` greedy or sampled at `temperature`; `context_kept`: the part of a full context that is rebuilt."""
+        self.model = model.eval()
+        self.greedy = decoding == "greedy"
+        self.temperature = temperature
+        self.num_kept = max(1, min(int(context_kept * model.config.context_len), model.config.context_len - 1))
+
+    def initial_carry(self, num_streams: int) -> GPTCarry:
+        device = self.model.policy_head.weight.device
+        window = torch.zeros(4, num_streams, self.model.config.context_len, dtype=torch.long, device=device)
+        return GPTCarry(window, self.model.new_cache(num_streams), 0)
+
+    def act(self, carry: GPTCarry, step: Step, noise: Tensor) -> tuple[Tensor, GPTCarry]:
+        logits, carry = self.logits(carry, step)
+        if self.greedy:
+            action = logits.argmax(-1)
+        else:
+            action = draw(cumulative((logits / self.temperature).softmax(-1)), noise)
+        carry.window[1, :, carry.seen - 1] = action
+        return action, carry
+
+    @torch.no_grad()
+    def logits(self, carry: GPTCarry, step: Step) -> tuple[Tensor, GPTCarry]:
+        """Action logits `[B, A]` for `step`, and the carry with `step` in its context."""
+        window, cache, seen = carry
+        if seen:
+            window[2, :, seen - 1] = step.reward
+        if seen == self.model.config.context_len:
+            window[:, :, : self.num_kept] = window[:, :, -self.num_kept :].clone()
+            cache.length, seen = 0, self.num_kept
+            self.model(context_of(self.model.spec, *window[:, :, :seen]), cache)
+        window[0, :, seen] = step.obs
+        window[3, :, seen] = step.timestep
+        last_two = context_of(self.model.spec, *window[:, :, max(seen - 1, 0) : seen + 1])
+        newest = Context(*(column[:, -1:] for column in last_two))
+        return self.model(newest, cache)[:, -1], GPTCarry(window, cache, seen + 1)

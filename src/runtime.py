@@ -1,0 +1,66 @@
+"""How an entry point runs: options from the command line, help, device and threads, errors without a traceback."""
+
+import dataclasses
+import sys
+import textwrap
+from collections.abc import Callable
+
+import torch
+
+from src.config import CONF, GROUPS, Config, ConfigError, allowed, load_config, walk
+from src.contracts import PipelineError
+
+_BAD_INPUT = 2
+
+
+def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> None:
+    """Run `main` with the configuration the command line asks for. Exits with code 2 and one line on a
+    `PipelineError`, with 130 on an interrupt; `--help` explains every option."""
+    arguments = sys.argv[1:]
+    if {"--help", "-h"} & set(arguments):
+        print(help_text(module, meaning))
+        return
+    try:
+        if flags := [argument for argument in arguments if argument.startswith("-")]:
+            raise ConfigError(f"{flags[0]}: options are written KEY=VALUE; --help lists them")
+        main(load_config(arguments))
+    except PipelineError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(_BAD_INPUT)
+    except KeyboardInterrupt:
+        print("interrupted: the same command continues", file=sys.stderr)
+        sys.exit(130)
+
+
+def help_text(module: str, meaning: str) -> str:
+    """Usage, presets and every option with meaning, type, range and default."""
+    lines = [f"usage: python -m {module} [KEY=VALUE ...]", "", meaning, "", "Presets (each sets a group of options):"]
+    for group in GROUPS:
+        names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+        lines.append(f"  {group}={'|'.join(names)}")
+    lines += ["", "Options, with their defaults (one configuration describes all stages; give each the same):"]
+    section = ""
+    for key, value, field in walk(load_config()):
+        if (head := key.rpartition(".")[0]) != section:
+            section = head
+            lines.append("")
+        lines.append(f"  {key}={value}")
+        lines += textwrap.wrap(f"{field.metadata['meaning']} ({allowed(field)})", 100, initial_indent="      ",
+                               subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+def prepare(config: Config) -> torch.device:
+    """Set the number of threads and the global seed; returns the device to work on."""
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
+    torch.manual_seed(config.seed)
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device=cuda: no GPU is available here; use device=cpu or device=auto")
+    available = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(available if config.device == "auto" else config.device)
+
+
+def recorded(config: Config) -> dict[str, object]:
+    """The configuration as plain values, as manifests and checkpoints keep it."""
+    return dataclasses.asdict(config)
