@@ -177,10 +177,11 @@ class SearchConfig:
     num_env_steps: int = option("env steps per learner", low=1)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Config:
     name: str = option("name of the run: its folder under histories/, logs/ and videos/")
-    histories: str = option("name of the histories to train on")
+    histories: str = option("name of the histories that stages two and three read")
+    run: str = option("name of the run whose model stage three rolls out")
     root: str = option("folder that holds histories/, logs/ and videos/; relative to the project")
     seed: int = option("seed of all that is random but the split of tasks", low=0)
     device: str = option("where tensors live; auto takes a GPU when there is one", choices=("auto", "cpu", "cuda"))
@@ -205,6 +206,11 @@ class Config:
     def histories_folder(self) -> Path:
         """The histories stages two and three read."""
         return PROJECT / self.root / "histories" / self.histories
+
+    @property
+    def run_folder(self) -> Path:
+        """The logs of the run whose model stage three rolls out."""
+        return PROJECT / self.root / "logs" / self.run
 
 
 def load_config(overrides: Iterable[str] = ()) -> Config:

@@ -7,7 +7,7 @@ episode; a policy that learns in context keeps its context over the episodes of 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 State = TypeVar("State")
 Carry = TypeVar("Carry")
@@ -102,6 +102,6 @@ class Batch(NamedTuple):
     timestep: Tensor
 
 
-Objective = Callable[[nn.Module, Batch], tuple[Tensor, dict[str, Tensor]]]
+Objective = Callable[[Any, Batch], tuple[Tensor, dict[str, Tensor]]]  # (model, batch) -> loss, metrics
 Metrics = dict[str, float]
 Json = Any

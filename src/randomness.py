@@ -63,5 +63,5 @@ def cumulative(probabilities: Tensor) -> Tensor:
 
 
 def draw(steps_up: Tensor, noise: Tensor) -> Tensor:
-    """Sample from categoricals, given `cumulative(...)` `[B, A - 1]` and one uniform number each, `[B]`: `[B]` int64."""
+    """Sample `[B]` int64 from categoricals, given `cumulative(...)` `[B, A - 1]` and a uniform number for each, `[B]`."""
     return (steps_up <= noise[:, None]).sum(dim=1)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from src.config import CONF, GROUPS, Config, ConfigError, allowed, load_config, walk
-from src.contracts import PipelineError
+from src.contracts import Json, PipelineError
 
 _BAD_INPUT = 2
 
@@ -45,8 +45,9 @@ def help_text(module: str, meaning: str) -> str:
             section = head
             lines.append("")
         lines.append(f"  {key}={value}")
-        lines += textwrap.wrap(f"{field.metadata['meaning']} ({allowed(field)})", 100, initial_indent="      ",
-                               subsequent_indent="      ")
+        lines += textwrap.wrap(
+            f"{field.metadata['meaning']} ({allowed(field)})", 100, initial_indent="      ", subsequent_indent="      "
+        )
     return "\n".join(lines)
 
 
@@ -61,6 +62,6 @@ def prepare(config: Config) -> torch.device:
     return torch.device(available if config.device == "auto" else config.device)
 
 
-def recorded(config: Config) -> dict[str, object]:
+def recorded(config: Config) -> Json:
     """The configuration as plain values, as manifests and checkpoints keep it."""
     return dataclasses.asdict(config)

@@ -1,6 +1,6 @@
 """Stage one: train source agents on every training task and record their lives as learning histories.
 
-    python -m src.train_agents [KEY=VALUE ...]      -> histories/<name>/, logs/<name>/source/, videos/<name>/source/
+python -m src.train_agents [KEY=VALUE ...]      -> histories/<name>/, logs/<name>/source/, videos/<name>/source/
 """
 
 from pathlib import Path
@@ -9,71 +9,58 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from src.config import Config, EnvConfig, check_same
+from src.config import Config, ConfigError, check_same
 from src.contracts import Json
 from src.data.history_store import HistoryWriter, read_manifest
 from src.envs import make_env
 from src.envs.base import State, TensorEnv
-from src.envs.rollout import Streams, start_streams
-from src.envs.tasks import Split, split_tasks, streams_of
-from src.evaluation.source_board import SourceBoard
-from src.files import only_writer
-from src.randomness import Noise, stream_seeds
+from src.envs.rollout import Streams
+from src.envs.tasks import split_tasks
+from src.evaluation.source_board import SourceBoard, examine
+from src.files import only_writer, read_json, write_json
+from src.randomness import Noise
 from src.runtime import prepare, recorded, run_stage
 from src.sources.a2c import A2C
 from src.training import checkpoint
-from src.training.collect import EpisodeStatistics, collect
+from src.training.collect import collect, make_learners
 
-
-SOURCES = {"a2c": A2C}
 _COMPARED = ("seed", "env", "tasks", "source")
 
 
 def main(config: Config) -> Path:
-    """Train and record, or continue; returns the folder with the histories."""
+    """Train and record, or continue, or say what was found; returns the folder with the histories."""
     device = prepare(config)
-    source, histories = config.source, config.folder("histories")
+    histories, folder = config.folder("histories"), config.folder("logs") / "source"
     env = make_env(config.env, device)
     all_tasks = env.all_tasks()
     split = split_tasks(len(all_tasks), config.tasks.num_train, config.tasks.seed)
     with only_writer(histories):
         if (histories / "manifest.json").exists():
             check_same(config, read_manifest(histories)["config"], _COMPARED, str(histories))
-        tasks = {"all": all_tasks.tolist(), "train": split.train, "held_out": split.held_out, "seed": config.tasks.seed}
-        rows = {"num_learners": source.num_learners, "num_envs": source.num_envs}
-        writer = HistoryWriter(
-            histories, env.spec, source.history_steps // source.num_envs, tasks, rows, recorded(config)
-        )
-        if not writer.manifest["complete"]:
-            train(config, env, all_tasks[split.train].to(device), writer, device)
+        if not (folder / "finished.json").exists():
+            tasks = {"all": all_tasks.tolist(), "seed": config.tasks.seed} | split._asdict()
+            rows = {"num_learners": config.source.num_learners, "num_envs": config.source.num_envs}
+            num_steps = config.source.history_steps // config.source.num_envs
+            writer = HistoryWriter(histories, env.spec, num_steps, tasks, rows, recorded(config))
+            train_tasks = all_tasks[split.train].to(device)
+            learner = train(config, env, train_tasks, writer, device)
             writer.finish()
+            write_json(folder / "finished.json", examine(config, env, learner, train_tasks, split.held_out))
+    announce(config, read_json(folder / "finished.json"))
     return histories
 
 
-def make_learners(
-    config: Config, env: TensorEnv, tasks: Tensor, device: torch.device
-) -> tuple[A2C, Streams[State, tuple[()]], Noise]:
-    """Fresh learners for `tasks` `[G, task_dim]`, `source.num_learners` of each with `source.num_envs` streams."""
-    source = config.source
-    num_learners = len(tasks) * source.num_learners
-    num_streams = num_learners * source.num_envs
-    starts, noise, parameters = (
-        stream_seeds(config.seed, n, purpose).to(device)
-        for purpose, n in enumerate((num_streams, num_streams, num_learners))
-    )
-    learner = SOURCES[source.name](source, env.spec, parameters, device)
-    streams = start_streams(learner, env, streams_of(tasks, source.num_learners * source.num_envs), starts)
-    return learner, streams, Noise(noise)
-
-
-def train(config: Config, env: TensorEnv, tasks: Tensor, writer: HistoryWriter, device: torch.device) -> None:
-    """Run the learners to the end of their lives, from the newest checkpoint if there is one."""
+def train(config: Config, env: TensorEnv, tasks: Tensor, writer: HistoryWriter, device: torch.device) -> A2C:
+    """Run the learners of `tasks` `[G, task_dim]` to the end of their lives, from the newest checkpoint if there is
+    one, and record them; returns them."""
     source, folder = config.source, config.folder("logs") / "source"
     learner, streams, noise = make_learners(config, env, tasks, device)
-    saved = checkpoint.load_newest(folder, "last", device)
     first = 0
-    if saved:
+    if saved := checkpoint.load_newest(folder, "last", device):
+        check_same(config, saved[1]["description"], _COMPARED, str(folder))
         first, streams = _restore(saved[0], learner, streams, noise)
+        if writer.manifest["committed"] < min(first * source.rollout_len, writer.num_steps):
+            raise ConfigError(f"{folder} belongs to histories that are gone from {writer.folder}: remove it too")
     num_updates = source.num_env_steps // source.num_envs // source.rollout_len
     per_checkpoint = source.checkpoint_interval // source.rollout_len
     board = SourceBoard(config, len(tasks), first)
@@ -87,6 +74,18 @@ def train(config: Config, env: TensorEnv, tasks: Tensor, writer: HistoryWriter, 
             written = update
             checkpoint.save(folder, "last", update, _state(update, learner, streams, noise), recorded(config), 2)
     board.close()
+    return learner
+
+
+def announce(config: Config, found: Json) -> None:
+    """Print who solved what, and where everything is."""
+    unsolved = found["unsolved"]
+    print(f"{found['num_tasks'] - len(unsolved)} of {found['num_tasks']} training tasks solved by all their agents")
+    for task in unsolved:
+        print(f"  not solved: goal {task['goal']}, success of its agents {task['success']}")
+    print(f"histories  {config.folder('histories')}")
+    print(f"videos     {config.folder('videos') / 'source'}")
+    print(f"board      tensorboard --logdir {config.folder('logs')}")
 
 
 def _state(update: int, learner: A2C, streams: Streams[State, tuple[()]], noise: Noise) -> dict[str, Any]:

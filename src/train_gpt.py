@@ -1,6 +1,6 @@
 """Stage two: train the sequence model on windows of learning histories.
 
-    python -m src.train_gpt [KEY=VALUE ...]      histories/<histories>/ -> logs/<name>/gpt/
+python -m src.train_gpt [KEY=VALUE ...]      histories/<histories>/ -> logs/<name>/gpt/
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ def main(config: Config) -> Path:
     check_same(config, histories.manifest["config"], ("env", "tasks", "source"), str(histories.folder))
     with only_writer(folder):
         if found := load_newest(folder, "last", device):
-            check_same(config, found[1]["config"], _COMPARED, str(folder))
+            check_same(config, found[1]["description"]["config"], _COMPARED, str(folder))
         if (folder / "finished.json").exists():
             print(f"all {config.trainer.num_updates} updates of {config.name} are done: {folder}")
             return folder

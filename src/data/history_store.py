@@ -23,7 +23,7 @@ _MANIFEST = "manifest.json"
 _KEYS = {"schema_version", "columns", "tasks", "rows", "env", "config", "versions", "committed", "complete"}
 
 
-class DamagedHistories(PipelineError):
+class DamagedHistoriesError(PipelineError):
     """Histories that are not whole: missing, cut, changed or foreign files."""
 
 
@@ -154,22 +154,24 @@ class Histories:
 def read_manifest(folder: Path) -> Json:
     """The manifest of `folder`, with its form checked and every column's file of the size it says.
 
-    Raises `ConfigError` where there are no histories, `DamagedHistories` where they are not whole."""
+    Raises `ConfigError` where there are no histories, `DamagedHistoriesError` where they are not whole."""
     path = folder / _MANIFEST
     if not path.exists():
         raise ConfigError(f"no histories in {folder}: run `python -m src.train_agents` with the same options first")
     manifest = read_json(path)
     if not isinstance(manifest, dict) or set(manifest) != _KEYS or manifest["schema_version"] != SCHEMA_VERSION:
-        raise DamagedHistories(f"{path} is not a manifest of schema version {SCHEMA_VERSION}")
+        raise DamagedHistoriesError(f"{path} is not a manifest of schema version {SCHEMA_VERSION}")
     if set(manifest["columns"]) != set(Rollout._fields):
-        raise DamagedHistories(f"{path} lists columns {sorted(manifest['columns'])}, not {sorted(Rollout._fields)}")
+        raise DamagedHistoriesError(
+            f"{path} lists columns {sorted(manifest['columns'])}, not {sorted(Rollout._fields)}"
+        )
     for name, column in manifest["columns"].items():
         try:
             found = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise DamagedHistories(f"{folder / name}.npy cannot be read: {error}") from error
+            raise DamagedHistoriesError(f"{folder / name}.npy cannot be read: {error}") from error
         if list(found.shape) != column["shape"] or str(found.dtype) != column["dtype"]:
-            raise DamagedHistories(
+            raise DamagedHistoriesError(
                 f"{folder / name}.npy holds {found.dtype} {list(found.shape)}, "
                 f"the manifest says {column['dtype']} {column['shape']}"
             )
@@ -187,6 +189,6 @@ def open_histories(folder: Path) -> Histories:
         )
     for name, column in manifest["columns"].items():
         if sha256(folder / f"{name}.npy") != column["sha256"]:
-            raise DamagedHistories(f"{folder / name}.npy is damaged: its checksum is not the one in the manifest")
+            raise DamagedHistoriesError(f"{folder / name}.npy is damaged: its checksum is not the one in the manifest")
     columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in Rollout._fields}
     return Histories(folder, manifest, columns)

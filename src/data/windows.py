@@ -16,8 +16,8 @@ from src.randomness import integers, mix
 class Windows:
     """All windows of `context_len` steps of the rows that are left after selection, in memory in small dtypes.
 
-    With `data.keep_every` = k, each row becomes k rows: one with episodes 0, k, 2k, ..., one with 1, k + 1, ..., so that
-    a window spans k times as much of a life and no episode is wasted.
+    With `data.keep_every` = k, each row becomes k rows: one with episodes 0, k, 2k, ..., one with 1, k + 1, ..., so
+    that a window spans k times as much of a life and no episode is wasted.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 B streams. An environment gives its rules (`start`, `move`, `observe`); a state of the world is one integer a stream.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -40,10 +40,15 @@ class TensorEnv:
     def observe(self, place: Tensor) -> Tensor:
         raise NotImplementedError
 
+    @property
+    def fixed_start(self) -> int | None:
+        """The observation every episode starts with; None where starts vary."""
+        raise NotImplementedError
+
     def optimal_action(self, state: State) -> Tensor:
         raise NotImplementedError
 
-    def to(self, device: torch.device | str) -> "TensorEnv":
+    def to(self, device: torch.device | str) -> Self:
         """Move the tables of the rules to `device`, in place."""
         for name, value in vars(self).items():
             if isinstance(value, Tensor):

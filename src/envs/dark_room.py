@@ -40,6 +40,11 @@ class DarkRoom(TensorEnv):
         ]
         self._next_cell = torch.stack([r * self.size + c for r, c in moved], dim=1).flatten()  # [cell * actions]
 
+    @property
+    def fixed_start(self) -> int | None:
+        """The cell every episode starts on; None where starts vary."""
+        return None if self.random_start else int(self._centre)
+
     def all_tasks(self) -> Tensor:
         """Every goal `[num_tasks, 1]`; the cell all episodes start on would be won at once and is no task."""
         cells = torch.arange(self.spec.num_obs)

@@ -23,6 +23,7 @@ WALL: Color = (68, 74, 86)
 REWARDED: Color = (46, 160, 67)
 CAPTION: Color = (28, 31, 38)
 CAPTION_TEXT: Color = (240, 240, 240)
+SMALLEST_FONT = 6.0
 
 _FLOOR_KIND, _TRAIL_KIND, _GOAL_KIND, _NUM_KINDS = range(4)
 
@@ -61,11 +62,12 @@ def render_cells(
 
 
 def caption(frames: Frames, text: str, height: int = 22) -> Frames:
-    """Put `text` on a dark strip of `height` pixels above the frames; its letters shrink until the line fits."""
+    """Put `text` on a dark strip of `height` pixels above the frames; its letters shrink until the line fits, but not
+    to what nobody could read."""
     width = frames.shape[2]
-    room = width - height // 2
     font_size = 0.6 * height
-    font_size *= min(1.0, room / max(1.0, ImageFont.load_default(font_size).getlength(text)))
+    while font_size > SMALLEST_FONT and ImageFont.load_default(font_size).getlength(text) > width - height // 2:
+        font_size *= 0.9
     strip = Image.new("RGB", (width, height), CAPTION)
     draw = ImageDraw.Draw(strip)
     draw.text((width / 2, height / 2), text, CAPTION_TEXT, ImageFont.load_default(font_size), anchor="mm")

@@ -17,9 +17,7 @@ class Streams(NamedTuple, Generic[State, Carry]):
     carry: Carry
 
 
-def start_streams(
-    policy: Policy[Carry], env: Env[State], tasks: Tensor, seeds: Tensor
-) -> Streams[State, Carry]:
+def start_streams(policy: Policy[Carry], env: Env[State], tasks: Tensor, seeds: Tensor) -> Streams[State, Carry]:
     """Streams at the start of their first episode, one for each row of `tasks` `[B, task_dim]`."""
     state, step = env.reset(tasks, seeds)
     return Streams(state, step, policy.initial_carry(len(seeds)))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from src.contracts import Carry, Env, Policy, Rollout, State
+from src.data.history_store import Histories
 from src.envs.episodes import OpenEpisodes, finished_episodes, numbered
 from src.envs.rollout import rollout, start_streams
 from src.envs.tasks import streams_of
@@ -78,3 +79,21 @@ def play_steps(
         "last_return": float(episodes.returns[last].mean()),
         "late_reward": float(transitions.reward[num_steps // 2 :].float().mean()),
     }
+
+
+def source_adaptation(histories: Histories, num_streams: int, num_episodes: int) -> tuple[Adaptation, Adaptation]:
+    """The source agents on their own tasks: the first and the last `num_episodes` of `num_streams` rows per task."""
+    num_tasks = len(histories.manifest["tasks"]["train"])
+    rows = np.arange(len(histories.row_tasks)).reshape(num_tasks, -1)[:, :num_streams].ravel()
+    enough = (num_episodes + 1) * histories.spec.max_episode_steps
+
+    def slice_of(steps: slice) -> Rollout:
+        columns = (
+            torch.from_numpy(histories.columns[name][rows, steps].T.astype(np.int64)) for name in Rollout._fields
+        )
+        return Rollout(*columns)
+
+    first = adaptation_of(slice_of(slice(enough)), num_tasks, num_episodes)
+    last = adaptation_of(slice_of(slice(-enough, None)), num_tasks, num_episodes + 1)
+    # The earlier slice may begin amid an episode: its first one is left out.
+    return first, Adaptation(*(values[..., 1:] for values in last))

@@ -38,13 +38,12 @@ LARGEST_LABELLED_SIZE = 17  # in larger rooms the values would not be readable
 
 
 class Curve(NamedTuple):
-    """A mean with its interval, `[E]` each. Without a colour it takes the palette's next."""
+    """A mean with its interval, `[E]` each."""
 
     name: str
     mean: Floats
     low: Floats
     high: Floats
-    color: str | None = None
 
 
 class Reference(NamedTuple):
@@ -62,13 +61,9 @@ class Panel(NamedTuple):
     references: Sequence[Reference] = ()
 
 
-def plot_adaptation(path: Path, panels: Sequence[Panel], *, title: str) -> None:
-    """Write the PNG of `adaptation_figure`, 1200 x 700 pixels."""
-    _write(path, adaptation_figure(panels, title=title))
-
-
 def adaptation_figure(panels: Sequence[Panel], *, title: str) -> Figure:
-    """How policies improve over episodes 1 .. E: a panel beside the other for each measure, one legend for all."""
+    """How policies improve over episodes 1 .. E: a panel for each measure, side by side, one legend for all;
+    1200 x 700 pixels."""
     figure = Figure(figsize=CURVES_SIZE, dpi=DPI, layout=_layout())
     figure.suptitle(title, fontsize=15)
     lines: dict[str, Artist] = {}
@@ -76,21 +71,6 @@ def adaptation_figure(panels: Sequence[Panel], *, title: str) -> Figure:
         lines |= _draw_panel(axes, panel)
     _legend_below(figure, lines)
     return figure
-
-
-def plot_goal_map(
-    path: Path,
-    size: int,
-    values: Mapping[int, float],
-    *,
-    held_out: Collection[int],
-    start: int | None,
-    title: str,
-    vmin: float = 0.0,
-    vmax: float = 1.0,
-) -> None:
-    """Write the PNG of `goal_map_figure`, 800 x 720 pixels."""
-    _write(path, goal_map_figure(size, values, held_out=held_out, start=start, title=title, vmin=vmin, vmax=vmax))
 
 
 def goal_map_figure(
@@ -104,7 +84,8 @@ def goal_map_figure(
     vmax: float = 1.0,
 ) -> Figure:
     """The room with a value, such as the final success, on each goal cell (row * size + column); cells without one
-    are grey. `held_out` cells are outlined; `start` is the cell all episodes start on, None where starts vary."""
+    are grey. `held_out` cells are outlined; `start` is the cell all episodes start on, None where starts vary.
+    800 x 720 pixels."""
     figure = Figure(figsize=MAP_SIZE, dpi=DPI, layout=_layout())
     axes = figure.add_subplot()
     axes.set_title(title, fontsize=14, pad=12)
@@ -138,12 +119,19 @@ def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
     return np.asarray(canvas.buffer_rgba(), dtype=np.uint8)[..., :3].copy()
 
 
+def save_figure(path: Path, figure: Figure) -> None:
+    """Write the figure as PNG: the whole picture or nothing."""
+    content = io.BytesIO()
+    figure.savefig(content, format="png")
+    write_atomically(path, content.getvalue())
+
+
 def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Artist]:
     """Draw curves and references; returns the lines by name."""
     lines: dict[str, Artist] = {}
     num_episodes = max(len(curve.mean) for curve in panel.curves)
     for index, curve in enumerate(panel.curves):
-        color = curve.color or PALETTE[index % len(PALETTE)]
+        color = PALETTE[index % len(PALETTE)]
         episodes = np.arange(1, len(curve.mean) + 1)
         axes.fill_between(episodes, curve.low, curve.high, color=color, alpha=0.2, linewidth=0)
         marker = "o" if num_episodes <= FEW_EPISODES else None
@@ -191,7 +179,7 @@ def _mark_cells(axes: Axes, size: int, held_out: Collection[int], start: int | N
                 1 - 2 * inset,
                 fill=False,
                 edgecolor=HELD_OUT_COLOR,
-                linewidth=min(3.0, 27 / size),
+                linewidth=max(1.2, min(3.0, 27 / size)),
             )
         )
     if start is not None:
@@ -209,9 +197,3 @@ def _legend_below(figure: Figure, handles: Mapping[str, Artist]) -> None:
 
 def _layout() -> ConstrainedLayoutEngine:
     return ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
-
-
-def _write(path: Path, figure: Figure) -> None:
-    content = io.BytesIO()
-    figure.savefig(content, format="png")
-    write_atomically(path, content.getvalue())

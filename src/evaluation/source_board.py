@@ -1,15 +1,30 @@
 """What stage one shows: one readable board for all agents, a progress bar, and who did not solve its task."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from src.config import Config
 from src.contracts import Rollout
+from src.envs.base import TensorEnv
+from src.evaluation.in_context import play_episodes
+from src.evaluation.plots import figure_to_array, goal_map_figure, save_figure
+from src.evaluation.video import tile, write_video
+from src.evaluation.walks import film, walks_of
+from src.sources.a2c import A2C
 from src.training.collect import EpisodeStatistics
 from src.training.summaries import Progress, Summaries, spread
 
 SOLVED = 0.9  # success over its last episodes from which on an agent counts as having solved its task
+NUM_EPISODES = 10  # of each stream of a trained agent, to see what it can do
+WALKS_PER_VIDEO = 3
+CELL_PIXELS, TILE_PIXELS = 24, 16
+FRAMES_PER_SECOND = 6
 
 
 class SourceBoard:
@@ -62,3 +77,54 @@ class SourceBoard:
         self._progress.close()
         for summaries in (self._summaries, *self._agents):
             summaries.close()
+
+
+def examine(config: Config, env: TensorEnv, learner: A2C, tasks: Tensor, held_out: list[int]) -> dict[str, Any]:
+    """Watch the trained agents of `tasks` `[G, task_dim]` play some fresh episodes: who solved its task, a picture of
+    the room with the success per goal on TensorBoard, one video per agent and one of all."""
+    source, num_tasks = config.source, len(tasks)
+    adaptation, played = play_episodes(
+        learner, env, tasks, source.num_learners * source.num_envs, NUM_EPISODES, config.seed
+    )
+    success = adaptation.success.reshape(num_tasks, source.num_learners, -1).mean(-1)  # [G, learners]
+    goals = tasks[:, 0].tolist()
+    figure = goal_map_figure(
+        config.env.size,
+        dict(zip(goals, success.mean(1).tolist(), strict=True)),
+        held_out=env.all_tasks()[held_out][:, 0].tolist(),
+        start=env.fixed_start,
+        title="Success of the trained agents on each goal",
+    )
+    folder = config.folder("logs") / "source"
+    save_figure(folder / "goals.png", figure)
+    summaries = Summaries(folder)
+    summaries.image("goals", figure_to_array(figure), source.num_env_steps)
+    summaries.close()
+    if source.videos_per_task:
+        _write_videos(config, goals, played)
+    unsolved = [
+        {"goal": list(divmod(goal, config.env.size)), "success": values.round(3).tolist()}
+        for goal, values in zip(goals, success, strict=True)
+        if values.min() < SOLVED
+    ]
+    return {"num_tasks": num_tasks, "success": success.tolist(), "unsolved": unsolved}
+
+
+def _write_videos(config: Config, goals: list[int], played: Rollout) -> None:
+    """A video of each agent's first walks, `played` `[T, B]`, and one of all agents side by side."""
+    source, size = config.source, config.env.size
+    folder = config.folder("videos") / "source"
+    agents = [(task, k) for task in range(len(goals)) for k in range(source.videos_per_task)]
+    walks = [
+        walks_of(played, (task * source.num_learners + k) * source.num_envs)[:WALKS_PER_VIDEO] for task, k in agents
+    ]
+
+    def write(index: int) -> None:
+        (task, k), (row, column) = agents[index], divmod(goals[agents[index][0]], size)
+        frames = film(walks[index], goals[task], size, CELL_PIXELS)
+        write_video(folder / f"goal_{row}_{column}_agent_{k}.mp4", frames, FRAMES_PER_SECOND)
+
+    with ThreadPoolExecutor(os.cpu_count()) as encoders:  # each writes through an ffmpeg process of its own
+        list(tqdm(encoders.map(write, range(len(agents))), total=len(agents), desc="videos", unit="video"))
+    tiles = [film(walk, goals[task], size, TILE_PIXELS) for (task, _), walk in zip(agents, walks, strict=True)]
+    write_video(folder / "all_agents.mp4", tile(tiles), FRAMES_PER_SECOND)

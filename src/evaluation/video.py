@@ -1,6 +1,5 @@
 """Videos that play everywhere (h264, yuv420p), written whole or not at all."""
 
-import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,12 +37,15 @@ def write_video(path: Path, frames: Frames, fps: float) -> None:
         write_atomically(path, draft.read_bytes())
 
 
-def tile(clips: Sequence[Frames]) -> Frames:
-    """Play clips of one height and width side by side, row by row in a near-square grid, `[T, H', W', 3]`; T is that
-    of the longest, and shorter clips hold their last frame."""
+def tile(clips: Sequence[Frames], num_columns: int | None = None) -> Frames:
+    """Play clips of one height and width side by side, row by row, `[T, H', W', 3]`; T is that of the longest, and
+    shorter clips hold their last frame. Without `num_columns` the grid is as near to a square as it can be."""
     height, width = clips[0].shape[1:3]
-    num_columns = math.ceil(math.sqrt(len(clips) * height / width))
-    num_rows = math.ceil(len(clips) / num_columns)
+    if num_columns is None:
+        num_columns = min(
+            range(len(clips), 0, -1), key=lambda columns: max(columns * width, -(-len(clips) // columns) * height)
+        )
+    num_rows = -(-len(clips) // num_columns)
     num_frames = max(len(clip) for clip in clips)
     shape = (num_frames, num_rows * (height + MARGIN) + MARGIN, num_columns * (width + MARGIN) + MARGIN, 3)
     grid = np.empty(shape, dtype=np.uint8)

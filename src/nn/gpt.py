@@ -2,8 +2,8 @@
 
 B streams, T environment steps in context, D width, A actions. A step becomes one token or three:
 
-    transition    x_t = previous obs + previous action + previous reward + obs_t              (one token, embeddings added)
-    interleaved   previous action, previous reward, obs_t                                      (three tokens)
+    transition    previous obs + previous action + previous reward + obs_t    (one token, embeddings added)
+    interleaved   previous action, previous reward, obs_t                     (three tokens)
 
 The interleaved form is the sequence reward, state, action, reward, state, action, ... of a Decision Transformer without
 return-to-go; an action is predicted where the observation it answers has been read.

@@ -1,7 +1,7 @@
 """The frozen model as a policy that learns from its context alone.
 
-When the context is full it is *rebuilt*: the newest part of it is read anew from an empty cache, as a window that starts
-there, and goes on from this. (A rolled cache would not do: deeper layers' keys would still carry what was dropped.)
+When the context is full it is *rebuilt*: the newest part of it is read anew from an empty cache, as a window that
+starts there, and goes on from this. (A rolled cache would not do: deeper layers' keys would still carry what was dropped.)
 At every step the logits equal one uncached forward over the steps since the last rebuild's start.
 """
 
@@ -42,10 +42,8 @@ class GPTPolicy:
 
     def act(self, carry: GPTCarry, step: Step, noise: Tensor) -> tuple[Tensor, GPTCarry]:
         logits, carry = self.logits(carry, step)
-        if self.greedy:
-            action = logits.argmax(-1)
-        else:
-            action = draw(cumulative((logits / self.temperature).softmax(-1)), noise)
+        probabilities = (logits / self.temperature).softmax(-1)
+        action = logits.argmax(-1) if self.greedy else draw(cumulative(probabilities), noise)
         carry.window[1, :, carry.seen - 1] = action
         return action, carry
 

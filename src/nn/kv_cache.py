@@ -11,7 +11,9 @@ class KVCache:
     """Room for `capacity` tokens of every stream. All streams are equally long; `length` is a Python int, so that
     nothing waits for a device. `append` writes in place: a cache belongs to one rollout."""
 
-    def __init__(self, num_layers: int, num_streams: int, num_heads: int, capacity: int, head_dim: int, like: Tensor):
+    def __init__(
+        self, num_layers: int, num_streams: int, num_heads: int, capacity: int, head_dim: int, like: Tensor
+    ) -> None:
         """Empty, with the device and dtype of `like`."""
         shape = (num_layers, num_streams, num_heads, capacity, head_dim)
         self.keys = torch.empty(shape, device=like.device, dtype=like.dtype)

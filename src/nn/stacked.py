@@ -16,7 +16,8 @@ class StackedActorCritic(nn.Module):
     def __init__(self, num_learners: int, num_obs: int, num_actions: int, hidden_size: int, seeds: Tensor) -> None:
         """`seeds` `[L]`: learner k's initial parameters are a function of its own seed alone."""
         super().__init__()
-        embedding, heads = [], []
+        embedding: list[Tensor] = []
+        heads: list[Tensor] = []
         for seed in seeds.tolist():
             generator = torch.Generator().manual_seed(seed)
             embedding.append(torch.randn(num_obs, hidden_size, generator=generator))

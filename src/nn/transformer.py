@@ -59,14 +59,13 @@ class Block(nn.Module):
         self.attention_norm = nn.LayerNorm(config.embed_dim)
         self.attention = Attention(config)
         self.feed_forward_norm = nn.LayerNorm(config.embed_dim)
-        self.feed_forward = nn.Sequential(
-            nn.Linear(config.embed_dim, config.ff_dim), nn.GELU(), nn.Linear(config.ff_dim, config.embed_dim)
-        )
+        self.widen = nn.Linear(config.embed_dim, config.ff_dim)
+        self.narrow = nn.Linear(config.ff_dim, config.embed_dim)
         self.dropout = nn.Dropout(config.residual_dropout)
 
     def forward(self, x: Tensor, cache: KVCache | None, layer: int) -> Tensor:
         x = x + self.dropout(self.attention(self.attention_norm(x), cache, layer))
-        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        return x + self.dropout(self.narrow(F.gelu(self.widen(self.feed_forward_norm(x)))))
 
 
 class Transformer(nn.Module):
@@ -94,5 +93,5 @@ class Transformer(nn.Module):
             nn.init.normal_(module.weight, std=0.02)
             nn.init.zeros_(module.bias)
         if isinstance(module, Block):
-            for last in (module.attention.out, module.feed_forward[2]):
+            for last in (module.attention.out, module.narrow):
                 nn.init.normal_(last.weight, std=0.02 / (2 * self.config.num_layers) ** 0.5)

@@ -14,7 +14,7 @@ from src.contracts import Json, PipelineError
 from src.files import read_json, sha256, write_atomically, write_json
 
 
-class DamagedCheckpoint(PipelineError):
+class DamagedCheckpointError(PipelineError):
     """A checkpoint that is not what was written."""
 
 
@@ -31,14 +31,15 @@ def save(folder: Path, kind: str, step: int, state: dict[str, Any], description:
 
 
 def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str, Any], Json] | None:
-    """State and description of the newest whole checkpoint of `kind`; None where there is none.
+    """State and sidecar (`step`, `sha256`, `description`) of the newest whole checkpoint of `kind`; None where there
+    is none.
 
-    Damaged ones are passed over for an older good one; where all are damaged, `DamagedCheckpoint`."""
+    Damaged ones are passed over for an older good one; where all are damaged, `DamagedCheckpointError`."""
     damage = None
     for sidecar in _sidecars(folder, kind):
         try:
             return load(sidecar, device)
-        except DamagedCheckpoint as error:
+        except DamagedCheckpointError as error:
             damage = error
     if damage:
         raise damage
@@ -46,17 +47,17 @@ def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str
 
 
 def load(sidecar: Path, device: torch.device) -> tuple[dict[str, Any], Json]:
-    """State and description of one checkpoint, by its JSON sidecar."""
+    """State of one checkpoint, by its JSON sidecar, and what that says."""
     path = sidecar.with_suffix(".pt")
     try:
         written = read_json(sidecar)
         if not path.exists() or sha256(path) != written["sha256"]:
-            raise DamagedCheckpoint(f"{path} is missing or not what was written; delete it and its .json to go on")
-        return torch.load(path, map_location=device, weights_only=True), written["description"]
-    except DamagedCheckpoint:
+            raise DamagedCheckpointError(f"{path} is missing or not what was written; delete it and its .json to go on")
+        return torch.load(path, map_location=device, weights_only=True), written
+    except DamagedCheckpointError:
         raise
     except Exception as error:  # whatever a foreign file makes the parsers raise
-        raise DamagedCheckpoint(f"{path} cannot be read: {error}") from error
+        raise DamagedCheckpointError(f"{path} cannot be read: {error}") from error
 
 
 def _sidecars(folder: Path, kind: str) -> list[Path]:

@@ -1,17 +1,22 @@
 """The loop of stage one: learners act, learn from what happened, and act on."""
 
 from collections.abc import Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from src.config import Config
 from src.contracts import Carry, Env, Policy, Rollout
+from src.envs.base import State, TensorEnv
 from src.envs.episodes import OpenEpisodes, finished_episodes, numbered
-from src.envs.rollout import Streams, rollout
-from src.randomness import Noise
+from src.envs.rollout import Streams, rollout, start_streams
+from src.envs.tasks import streams_of
+from src.randomness import Noise, stream_seeds
+from src.sources.a2c import A2C
 
-State = TypeVar("State")
+SOURCES = {"a2c": A2C}
 
 
 class Learner(Policy[Carry], Protocol[Carry]):
@@ -33,6 +38,22 @@ def collect(
     while True:
         transitions, streams = rollout(learner, env, streams, rollout_len, noise)
         yield transitions, learner.update(transitions), streams
+
+
+def make_learners(
+    config: Config, env: TensorEnv, tasks: Tensor, device: torch.device
+) -> tuple[A2C, Streams[State, tuple[()]], Noise]:
+    """Fresh learners for `tasks` `[G, task_dim]`, `source.num_learners` of each with `source.num_envs` streams."""
+    source = config.source
+    num_learners = len(tasks) * source.num_learners
+    num_streams = num_learners * source.num_envs
+    starts, noise, parameters = (
+        stream_seeds(config.seed, n, purpose).to(device)
+        for purpose, n in enumerate((num_streams, num_streams, num_learners))
+    )
+    learner = SOURCES[source.name](source, env.spec, parameters, device)
+    streams = start_streams(learner, env, streams_of(tasks, source.num_learners * source.num_envs), starts)
+    return learner, streams, Noise(noise)
 
 
 class EpisodeStatistics:

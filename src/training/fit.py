@@ -44,7 +44,12 @@ def fit(
         last = update == config.num_updates
         if update > first and (last or update % config.checkpoint_interval == 0):
             checkpoint.save(
-                folder, "last", update, _state(model, optimizer, update, best_score), description, config.keep_checkpoints
+                folder,
+                "last",
+                update,
+                _state(model, optimizer, update, best_score),
+                description,
+                config.keep_checkpoints,
             )
         if last or update % config.evaluation_interval == 0:
             model.eval()

@@ -34,9 +34,7 @@ class Summaries:
 
     def bands(self, title: str, tags: list[str]) -> None:
         """Lay out one chart for each tag: its mean with the band between the 5th and 95th percentile."""
-        charts = {
-            tag.rsplit("/", 1)[-1]: ["Margin", [f"{tag}/mean", f"{tag}/p05", f"{tag}/p95"]] for tag in tags
-        }
+        charts = {tag.rsplit("/", 1)[-1]: ["Margin", [f"{tag}/mean", f"{tag}/p05", f"{tag}/p95"]] for tag in tags}
         self._writer.add_custom_scalars({title: charts})
 
     def close(self) -> None:

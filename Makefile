@@ -1,0 +1,44 @@
+# make run | test | check | notebooks | bench | clean-venv.  ARGS="experiment=reference seed=1" reaches all three stages.
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+
+.PHONY: run test check notebooks bench format
+
+run: .venv/run.stamp
+	$(BIN)/python -m src.train_agents $(ARGS)
+	$(BIN)/python -m src.train_gpt $(ARGS)
+	$(BIN)/python -m src.evaluate $(ARGS)
+
+test: .venv/dev.stamp
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests
+
+check: .venv/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyrefly check
+	$(BIN)/python -m pytest -q tests/test_layers.py
+	$(BIN)/nbstripout --verify notebooks/*.ipynb
+
+notebooks: .venv/dev.stamp
+	EXPERIMENT=tiny ROOT=$$(mktemp -d) $(BIN)/python -m pytest -q --nbmake --nbmake-timeout=300 notebooks
+
+bench: .venv/dev.stamp
+	$(BIN)/python -m benchmarks.source_throughput
+	$(BIN)/python -m benchmarks.kv_cache
+
+format: .venv/dev.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
+	$(PYTHON) -m venv .venv
+
+.venv/run.stamp: .venv/bin/python requirements.txt
+	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	touch $@
+
+.venv/dev.stamp: .venv/run.stamp requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --requirement requirements-dev.txt
+	touch $@

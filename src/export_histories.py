@@ -1,0 +1,58 @@
+"""Write learning histories in another form, beside the originals.
+
+    python -m src.export_histories format=txt [KEY=VALUE ...]      histories/<histories>/ -> histories/<histories>/export/
+
+`txt` is one file per row, a line per step, columns as in its first line. `npz` is one compressed file of all columns.
+"""
+
+import io
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from src.config import Config, check_same
+from src.contracts import Rollout
+from src.data.history_store import Histories, open_histories
+from src.files import only_writer, write_atomically
+from src.runtime import prepare, run_stage
+
+
+def main(config: Config) -> Path:
+    """Export complete histories; returns the folder with the export. What is there already is not written again."""
+    prepare(config)
+    histories = open_histories(config.histories_folder)
+    check_same(config, histories.manifest["config"], ("env", "tasks", "source"), str(histories.folder))
+    folder = histories.folder / "export"
+    with only_writer(folder):
+        {"txt": write_text, "npz": write_npz}[config.format](histories, folder)
+    print(f"exported to {folder}")
+    return folder
+
+
+def write_text(histories: Histories, folder: Path) -> None:
+    """One file per row, named by its goal's task, learner and environment."""
+    rows = histories.manifest["rows"]
+    per_task = rows["num_learners"] * rows["num_envs"]
+    for row, task in enumerate(tqdm(histories.row_tasks, desc="export", unit="row")):
+        learner, env = divmod(row % per_task, rows["num_envs"])
+        path = folder / f"task_{task:03d}_learner_{learner:03d}_env_{env:03d}.txt"
+        if path.exists():
+            continue
+        text = io.StringIO()
+        table = np.stack([histories.columns[name][row] for name in Rollout._fields], axis=1)
+        np.savetxt(text, table, fmt="%d", header=" ".join(Rollout._fields), comments="")
+        write_atomically(path, text.getvalue().encode())
+
+
+def write_npz(histories: Histories, folder: Path) -> None:
+    """All columns `[rows, time]` and the task of each row in one file."""
+    path = folder / "histories.npz"
+    if not path.exists():
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, task=histories.row_tasks, **histories.columns)
+        write_atomically(path, buffer.getvalue())
+
+
+if __name__ == "__main__":
+    run_stage(main, "src.export_histories", __doc__ or "")

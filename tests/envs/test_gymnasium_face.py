@@ -1,0 +1,304 @@
+"""The Gymnasium interfaces: against Gymnasium's own checker and its own vector environment, and against each other."""
+
+import warnings
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.error import Error, InvalidAction, ResetNeeded
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from src.envs.gymnasium_face import BatchedEnv, SingleEnv
+
+IDS = ["icrl/DarkRoom-v0", "icrl/DarkRoomClassic-v0"]
+SAME_STEP = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+
+def room(**options: Any) -> SingleEnv:
+    return SingleEnv(**{"size": 3, "random_start": False, "terminate_on_goal": True, **options})
+
+
+def rooms(num_envs: int, **options: Any) -> BatchedEnv:
+    return BatchedEnv(num_envs, **{"size": 3, "random_start": False, "terminate_on_goal": True, **options})
+
+
+def native_and_sync(env_id: str, num_envs: int, **options: Any) -> tuple[VectorEnv, VectorEnv]:
+    native = gymnasium.make_vec(env_id, num_envs, **options)
+    sync = gymnasium.make_vec(env_id, num_envs, vectorization_mode="sync", vector_kwargs=SAME_STEP, **options)
+    assert isinstance(native, BatchedEnv) and isinstance(sync, SyncVectorEnv)
+    return native, sync
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("random_start", [True, False])
+def test_check_env_has_no_complaint(env_id: str, random_start: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for render_mode in (None, "rgb_array"):
+            env = gymnasium.make(f"src.envs:{env_id}", random_start=random_start, render_mode=render_mode)
+            check_env(env.unwrapped)
+
+
+@pytest.mark.parametrize(("env_id", "terminates"), zip(IDS, [True, False], strict=True))
+def test_what_is_registered(env_id: str, terminates: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        single = gymnasium.make(f"src.envs:{env_id}", goal=(4, 5))
+        batched = gymnasium.make_vec(f"src.envs:{env_id}", num_envs=2, goal=(4, 5))
+    assert isinstance(single.unwrapped, SingleEnv) and isinstance(batched, BatchedEnv)
+    assert single.spec is not None and single.spec.max_episode_steps == 20
+    assert batched.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert (single.observation_space.n, single.action_space.n) == (81, 5)
+    assert single.reset(seed=0)[0] == 40
+    assert single.step(2)[:4] == (41, 1.0, terminates, False)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("options", [{}, {"random_start": True, "size": 4, "max_episode_steps": 6}, {"goal": (4, 5)}])
+def test_native_vector_equals_gymnasiums_own(env_id: str, options: dict[str, Any]) -> None:
+    """Every value, type and info of many episodes, with resets by seed, by list of seeds and by mask in between."""
+    native, sync = native_and_sync(env_id, 5, **options)
+    assert native.observation_space == sync.observation_space
+    assert native.action_space == sync.action_space
+    rng = np.random.default_rng(0)
+    resets: dict[int, dict[str, Any]] = {
+        0: {"seed": 7},
+        50: {},
+        80: {"options": {"reset_mask": np.array([True, False, True, False, False])}},
+        90: {"seed": 3, "options": {"reset_mask": np.array([False, True, True, False, False])}},
+        110: {"seed": [4, None, 2**70, None, 0]},
+    }
+    for time in range(150):
+        if time in resets:
+            assert data_equivalence(native.reset(**_copy(resets[time])), sync.reset(**_copy(resets[time])), exact=True)
+        actions = rng.integers(5, size=5)
+        ours, theirs = native.step(actions), sync.step(actions)
+        assert data_equivalence(ours, theirs, exact=True), f"{time}: {ours} {theirs}"
+
+
+def _copy(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Gymnasium takes the mask out of the options it is given."""
+    return {key: dict(value) if isinstance(value, dict) else value for key, value in arguments.items()}
+
+
+@pytest.mark.parametrize("random_start", [True, False])
+def test_stream_i_equals_a_single_environment_of_seed_plus_i(random_start: bool) -> None:
+    options = {"size": 4, "random_start": random_start, "max_episode_steps": 6}
+    batched = rooms(4, **options)
+    obs, _ = batched.reset(seed=11)
+    singles = [room(**options) for _ in range(4)]
+    assert [single.reset(seed=11 + i)[0] for i, single in enumerate(singles)] == obs.tolist()
+    rng = np.random.default_rng(1)
+    ends = 0
+    for _ in range(120):
+        actions = rng.integers(5, size=4)
+        obs, rewards, terminated, truncated, infos = batched.step(actions)
+        for i, single in enumerate(singles):
+            single_obs, *rest, info = single.step(actions[i])
+            assert rest == [rewards[i], terminated[i], truncated[i]]
+            if terminated[i] or truncated[i]:
+                assert infos["final_obs"][i] == single_obs
+                assert infos["final_info"]["timestep"][i] == info["timestep"]
+                single_obs, info = single.reset()
+                ends += 1
+            assert (obs[i], infos["timestep"][i]) == (single_obs, info["timestep"])
+    assert ends > 80
+
+
+def test_seed_decides_goal_and_starts() -> None:
+    """Only one goal of a seed pays, and seeds differ in it and in the starts of their episodes."""
+    env = room(random_start=True, terminate_on_goal=False)
+
+    def life(seed: int) -> tuple[tuple[int, ...], set[int]]:
+        env.action_space.seed(0)
+        starts, paid = [int(env.reset(seed=seed)[0])], set[int]()
+        for _ in range(8):
+            for _ in range(30):
+                obs, reward, *_ = env.step(env.action_space.sample())
+                paid |= {int(obs)} if reward else set()
+            starts.append(int(env.reset()[0]))
+        return tuple(starts), paid
+
+    lives = [life(seed) for seed in range(30)]
+    assert lives == [life(seed) for seed in range(30)]
+    assert all(len(paid) == 1 for _, paid in lives)
+    assert len({starts for starts, _ in lives}) == 30
+    assert set.union(*(paid for _, paid in lives)) == set(range(9))
+
+
+def test_a_given_goal_stays_whatever_the_seed() -> None:
+    for seed in range(5):
+        env = room(goal=(1, 2))
+        env.reset(seed=seed)
+        assert env.step(np.int64(2))[:3] == (5, 1.0, True)
+
+
+def test_every_stream_may_have_its_own_goal() -> None:
+    env = rooms(3, goals=[(0, 1), (1, 2), (2, 1)])
+    for _ in range(2):
+        env.reset(seed=0)
+        obs, rewards, terminated, truncated, infos = env.step(np.array([1, 2, 2]))
+        assert (rewards.tolist(), terminated.tolist(), truncated.tolist()) == ([1, 1, 0], [True, True, False], [False] * 3)
+        assert (obs.tolist(), infos["final_obs"].tolist()) == ([4, 4, 5], [1, 5, None])
+        assert infos["_final_obs"].tolist() == infos["_final_info"].tolist() == [True, True, False]
+        assert infos["final_info"]["timestep"].tolist() == [1, 1, 0]
+        assert infos["timestep"].tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("limit", [3, 30, 300])
+def test_time_limit_of_make_is_the_only_clock(limit: int) -> None:
+    """Longer than the registered one too, and with the same end in the single and the batched environment."""
+    single = gymnasium.make("icrl/DarkRoomClassic-v0", max_episode_steps=limit)
+    batched = gymnasium.make_vec("icrl/DarkRoomClassic-v0", 2, max_episode_steps=limit)
+    single.reset(seed=0), batched.reset(seed=0)
+    for time in range(1, limit + 1):
+        assert single.step(0)[3] == (time == limit)
+        assert batched.step(np.zeros(2, int))[3].tolist() == [time == limit] * 2
+
+
+def test_reset_mask_leaves_other_streams_alone() -> None:
+    env = rooms(3, goal=(0, 0), max_episode_steps=5)
+    env.reset(seed=0)
+    env.step(np.array([2, 2, 2]))
+    obs, infos = env.reset(options={"reset_mask": np.array([False, True, False])})
+    assert obs.tolist() == [5, 4, 5]
+    assert infos["_timestep"].tolist() == [False, True, False]
+    assert env.step(np.array([0, 0, 0]))[4]["timestep"].tolist() == [2, 1, 2]
+
+
+def test_returned_arrays_are_the_callers() -> None:
+    """Writing to them does not move the agent."""
+    env, same = rooms(2, random_start=True), rooms(2, random_start=True)
+    obs, infos = env.reset(seed=0)
+    same.reset(seed=0)
+    for actions in np.random.default_rng(0).integers(5, size=(20, 2)):
+        obs[:], infos["timestep"][:] = 0, 9
+        obs, rewards, terminated, truncated, infos = env.step(actions)
+        assert data_equivalence((obs, rewards, terminated, truncated, infos), same.step(actions), exact=True)
+
+
+@pytest.mark.parametrize("make", [room, lambda **options: rooms(2, **options)])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"goal": (3, 0)}, r"goal=\(3, 0\).*< size=3"),
+        ({"goal": (0, -1)}, r"goal=\(0, -1\).*>= 0"),
+        ({"size": 1}, "size=1: must be int >= 2 and <= 64"),
+        ({"size": 3.0}, "size=3.0: must be int"),
+        ({"max_episode_steps": 0}, "max_episode_steps=0: must be an int >= 1"),
+        ({"render_mode": "human"}, "render_mode='human': must be 'rgb_array' or None"),
+    ],
+)
+def test_bad_options_are_refused(make: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_envs": 0}, "num_envs=0: must be"),
+        ({"num_envs": 2, "goals": [(0, 0)]}, "num_envs=2 pairs"),
+        ({"num_envs": 1, "goals": [(0, 0)], "goal": (1, 1)}, "must be None"),
+        ({"num_envs": 2, "goals": [(0, 0), (0, 3)]}, r"goal=\(0, 3\)"),
+    ],
+)
+def test_bad_options_of_the_vector_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rooms(**options)
+
+
+@pytest.mark.parametrize("action", [5, -1, 1.5, "up", None])
+def test_bad_actions_are_refused(action: Any) -> None:
+    single, batched = room(), rooms(2)
+    single.reset(seed=0), batched.reset(seed=0)
+    with pytest.raises(InvalidAction, match="integer >= 0 and < 5"):
+        single.step(action)
+    with pytest.raises(InvalidAction, match="2 integers >= 0 and < 5"):
+        batched.step(np.array([0, action]))
+
+
+@pytest.mark.parametrize("actions", [np.zeros(3, int), np.int64(0), np.zeros((2, 1), int)])
+def test_wrong_number_of_actions_is_refused(actions: Any) -> None:
+    batched = rooms(2)
+    batched.reset(seed=0)
+    with pytest.raises(InvalidAction, match="must be 2 integers"):
+        batched.step(actions)
+
+
+@pytest.mark.parametrize(
+    "mask", [[True, False], np.array([1, 0]), np.array([True]), np.array([False, False]), None, np.array(True)]
+)
+def test_bad_reset_mask_is_refused(mask: Any) -> None:
+    env = rooms(2)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="reset_mask.*2 bools"):
+        env.reset(options={"reset_mask": mask})
+
+
+def test_bad_seeds_are_refused() -> None:
+    for env in (room(), rooms(2)):
+        with pytest.raises(Error, match="greater or equal to zero"):
+            env.reset(seed=-1)
+    with pytest.raises(ValueError, match="num_envs=2"):
+        rooms(2).reset(seed=[1])
+
+
+def test_order_of_calls_is_enforced() -> None:
+    single, batched = room(max_episode_steps=1, render_mode="rgb_array"), rooms(2, render_mode="rgb_array")
+    for call in (lambda: single.step(np.int64(0)), single.render, lambda: batched.step(np.zeros(2, int)), batched.render):
+        with pytest.raises(ResetNeeded):
+            call()
+    with pytest.raises(ResetNeeded, match="every stream"):
+        batched.reset(options={"reset_mask": np.array([True, False])})
+    single.reset(seed=0)
+    single.step(np.int64(0))
+    with pytest.raises(ResetNeeded, match="ended"):
+        single.step(np.int64(0))
+
+
+def test_stream_can_be_set_to_where_another_stands() -> None:
+    first, second = (room(size=4, random_start=True, max_episode_steps=6) for _ in range(2))
+    rng = np.random.default_rng(2)
+    first.reset(seed=9)
+    for action in rng.integers(5, size=3):
+        first.step(action)
+    second.stream = first.stream
+    assert second.stream == first.stream
+    for action in rng.integers(5, size=60):
+        assert (shown := first.step(action)) == second.step(action)
+        if shown[2] or shown[3]:
+            assert first.reset() == second.reset()
+
+
+def test_render_shows_agent_and_goal_of_each_stream() -> None:
+    single, batched = room(goal=(0, 0), render_mode="rgb_array"), rooms(2, goals=[(0, 0), (2, 2)], render_mode="rgb_array")
+    single.reset(seed=0), batched.reset(seed=0)
+    at_centre = single.render()
+    assert at_centre is not None and at_centre.dtype == np.uint8 and at_centre.ndim == 3 and at_centre.shape[2] == 3
+    frames = batched.render()
+    assert frames is not None and len(frames) == 2
+    assert np.array_equal(frames[0], at_centre)
+    assert not np.array_equal(frames[1], at_centre)
+    single.step(np.int64(2))
+    moved = single.render()
+    assert not np.array_equal(moved, at_centre)
+    single.reset()
+    assert np.array_equal(single.render(), at_centre)
+
+
+def test_the_last_frame_of_an_episode_shows_its_last_cell() -> None:
+    env, other = (room(goal=(1, 2), terminate_on_goal=ends, render_mode="rgb_array") for ends in (True, False))
+    for each in (env, other):
+        each.reset(seed=0)
+        each.step(np.int64(2))
+    assert np.array_equal(env.render(), other.render())
+
+
+def test_render_without_a_mode_warns() -> None:
+    for env in (room(), rooms(2)):
+        env.reset(seed=0)
+        with pytest.warns(UserWarning, match="rgb_array"):
+            assert env.render() is None

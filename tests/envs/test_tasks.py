@@ -1,0 +1,42 @@
+"""The split into training and held-out tasks."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from src.contracts import PipelineError
+from src.envs.tasks import split_tasks, streams_of
+
+
+@given(st.integers(2, 300), st.data())
+def test_every_task_is_on_exactly_one_side(num_tasks: int, data: st.DataObject) -> None:
+    num_train = data.draw(st.integers(1, num_tasks - 1))
+    split = split_tasks(num_tasks, num_train, seed=data.draw(st.integers(0, 2**31)))
+    assert len(split.train) == num_train
+    assert sorted(split.train + split.held_out) == list(range(num_tasks))
+
+
+def test_the_seed_decides_the_split() -> None:
+    assert split_tasks(80, 57, seed=3) == split_tasks(80, 57, seed=3)
+    assert split_tasks(80, 57, seed=3) != split_tasks(80, 57, seed=4)
+
+
+def test_more_training_tasks_only_add_to_fewer() -> None:
+    few, many = split_tasks(80, 10, seed=0), split_tasks(80, 57, seed=0)
+    assert many.train[:10] == few.train
+
+
+def test_every_task_is_held_out_under_some_seed() -> None:
+    assert {task for seed in range(60) for task in split_tasks(20, 15, seed).held_out} == set(range(20))
+
+
+@pytest.mark.parametrize("num_train", [8, 9])
+def test_a_split_without_held_out_tasks_is_refused(num_train: int) -> None:
+    with pytest.raises(PipelineError, match=f"tasks.num_train={num_train}.*8 tasks.*at most 7"):
+        split_tasks(8, num_train, seed=0)
+
+
+def test_streams_of_repeats_task_by_task() -> None:
+    tasks = torch.tensor([[7, 1], [3, 2]])
+    assert streams_of(tasks, 3).tolist() == [[7, 1]] * 3 + [[3, 2]] * 3
