@@ -7,6 +7,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -50,7 +51,8 @@ def write_npz(histories: Histories, folder: Path) -> None:
     path = folder / "histories.npz"
     if not path.exists():
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, task=histories.row_tasks, **histories.columns)
+        columns: dict[str, Any] = {"task": histories.row_tasks, **histories.columns}
+        np.savez_compressed(buffer, **columns)
         write_atomically(path, buffer.getvalue())
 
 

@@ -13,9 +13,9 @@ from src.contracts import Json, PipelineError
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace `path` in one step: a reader or a crash sees the old content or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
             file.write(content)
             file.flush()

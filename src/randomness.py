@@ -63,5 +63,5 @@ def cumulative(probabilities: Tensor) -> Tensor:
 
 
 def draw(steps_up: Tensor, noise: Tensor) -> Tensor:
-    """Sample `[B]` int64 from categoricals, given `cumulative(...)` `[B, A - 1]` and a uniform number for each, `[B]`."""
+    """Sample from categoricals, given `cumulative(...)` `[B, A - 1]` and a uniform number each `[B]`: `[B]` int64."""
     return (steps_up <= noise[:, None]).sum(dim=1)

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable
 
 import torch
+from tqdm import tqdm
 
 from src.config import CONF, GROUPS, Config, ConfigError, allowed, load_config, walk
 from src.contracts import Json, PipelineError
@@ -15,7 +16,7 @@ _BAD_INPUT = 2
 
 def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> None:
     """Run `main` with the configuration the command line asks for. Exits with code 2 and one line on a
-    `PipelineError`, with 130 on an interrupt; `--help` explains every option."""
+    `PipelineError` or what the system refuses, with 130 on an interrupt; `--help` explains every option."""
     arguments = sys.argv[1:]
     if {"--help", "-h"} & set(arguments):
         print(help_text(module, meaning))
@@ -24,11 +25,11 @@ def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> No
         if flags := [argument for argument in arguments if argument.startswith("-")]:
             raise ConfigError(f"{flags[0]}: options are written KEY=VALUE; --help lists them")
         main(load_config(arguments))
-    except PipelineError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (PipelineError, OSError) as error:  # an OSError says what and where by itself: disk full, no permission
+        tqdm.write(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)  # not in the middle of a bar
         sys.exit(_BAD_INPUT)
     except KeyboardInterrupt:
-        print("interrupted: the same command continues", file=sys.stderr)
+        tqdm.write("interrupted: the same command continues", file=sys.stderr)
         sys.exit(130)
 
 

@@ -83,7 +83,9 @@ def score(config: Config, device: torch.device) -> float:
     still_open = OpenEpisodes.none(source.num_learners * source.num_envs)
     won: list[np.ndarray] = []
     loop = collect(env, learner, streams, noise, source.rollout_len)
-    for _, (transitions, _, _) in zip(range(source.num_env_steps // source.num_envs // source.rollout_len), loop):
+    for _, (transitions, _, _) in zip(
+        range(source.num_env_steps // source.num_envs // source.rollout_len), loop, strict=False
+    ):
         episodes, still_open = finished_episodes(transitions, still_open)
         won.append(episodes.returns > 0)
     return float(np.concatenate(won).mean())

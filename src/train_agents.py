@@ -3,6 +3,8 @@
 python -m src.train_agents [KEY=VALUE ...]      -> histories/<name>/, logs/<name>/source/, videos/<name>/source/
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,11 @@ import torch
 from torch import Tensor
 
 from src.config import Config, ConfigError, check_same
-from src.contracts import Json
+from src.contracts import Env, Json
 from src.data.history_store import HistoryWriter, read_manifest
 from src.envs import make_env
 from src.envs.base import State, TensorEnv
+from src.envs.process import ProcessEnv
 from src.envs.rollout import Streams
 from src.envs.tasks import split_tasks
 from src.evaluation.source_board import SourceBoard, examine
@@ -37,20 +40,36 @@ def main(config: Config) -> Path:
     with only_writer(histories):
         if (histories / "manifest.json").exists():
             check_same(config, read_manifest(histories)["config"], _COMPARED, str(histories))
+        elif (folder / "finished.json").exists():
+            raise ConfigError(f"{folder} belongs to histories that are gone from {histories}: remove it too")
         if not (folder / "finished.json").exists():
             tasks = {"all": all_tasks.tolist(), "seed": config.tasks.seed} | split._asdict()
             rows = {"num_learners": config.source.num_learners, "num_envs": config.source.num_envs}
             num_steps = config.source.history_steps // config.source.num_envs
             writer = HistoryWriter(histories, env.spec, num_steps, tasks, rows, recorded(config))
             train_tasks = all_tasks[split.train].to(device)
-            learner = train(config, env, train_tasks, writer, device)
+            with playing(config, env, device) as world:
+                learner = train(config, world, train_tasks, writer, device)
             writer.finish()
             write_json(folder / "finished.json", examine(config, env, learner, train_tasks, split.held_out))
     announce(config, read_json(folder / "finished.json"))
     return histories
 
 
-def train(config: Config, env: TensorEnv, tasks: Tensor, writer: HistoryWriter, device: torch.device) -> A2C:
+@contextmanager
+def playing(config: Config, env: TensorEnv, device: torch.device) -> Iterator[Env[State]]:
+    """The environments to learn in: the tensors of `env`, or the same in processes that end with the block."""
+    if config.source.vectorization == "tensor":
+        yield env
+        return
+    processes = ProcessEnv(config.env, device)
+    try:
+        yield processes
+    finally:
+        processes.close()
+
+
+def train(config: Config, env: Env[State], tasks: Tensor, writer: HistoryWriter, device: torch.device) -> A2C:
     """Run the learners of `tasks` `[G, task_dim]` to the end of their lives, from the newest checkpoint if there is
     one, and record them; returns them."""
     source, folder = config.source, config.folder("logs") / "source"

@@ -167,7 +167,7 @@ def read_manifest(folder: Path) -> Json:
         )
     for name, column in manifest["columns"].items():
         try:
-            found = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            found = np.lib.format.open_memmap(folder / f"{name}.npy", mode="r")  # nothing but arrays, no pickles
         except (OSError, ValueError) as error:
             raise DamagedHistoriesError(f"{folder / name}.npy cannot be read: {error}") from error
         if list(found.shape) != column["shape"] or str(found.dtype) != column["dtype"]:

@@ -34,7 +34,8 @@ def finished_episodes(rollout: Rollout, before: OpenEpisodes) -> tuple[Episodes,
     """The episodes that end in `rollout` `[T, B]`; `before` holds what the first episode of each stream brought along
     from earlier rollouts, and what is returned beside the episodes is the same for the next."""
     reward, timestep, done = (
-        column.T.cpu().numpy() for column in (rollout.reward, rollout.timestep, (rollout.terminated | rollout.truncated).bool())
+        column.T.cpu().numpy()
+        for column in (rollout.reward, rollout.timestep, (rollout.terminated | rollout.truncated).bool())
     )  # [B, T]
     num_streams, num_steps = done.shape
     # Cut the flattened [B * T] steps where a stream begins and after each end; a segment is an episode's part.

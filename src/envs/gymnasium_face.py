@@ -31,8 +31,6 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Infos = dict[str, Any]
 
-_METADATA: Infos = {"render_modes": ["rgb_array"], "render_fps": 4}
-_BATCHED_METADATA: Infos = {**_METADATA, "autoreset_mode": AutoresetMode.SAME_STEP}
 _SIZE = next(field for field in fields(EnvConfig) if field.name == "size")
 _NO_LIMIT = 2**62
 _GOAL_DRAW = 2**62  # the counter of the draw of the goal, apart from those of the episodes
@@ -42,7 +40,7 @@ class SingleEnv(Env[np.int64, np.int64]):
     """One stream. `max_episode_steps=None` leaves the clock to a `TimeLimit` around it; `goal=None` draws a goal from
     the seed of each seeded reset. `info["timestep"]` counts the steps since the last reset."""
 
-    metadata = _METADATA
+    metadata: Infos = {"render_modes": ["rgb_array"], "render_fps": 4}
 
     def __init__(
         self,
@@ -116,7 +114,7 @@ class SingleEnv(Env[np.int64, np.int64]):
 class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
     """B streams stepped as one batch of tensors, with auto-reset in the same step."""
 
-    metadata = _BATCHED_METADATA
+    metadata: Infos = {**SingleEnv.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
 
     def __init__(
         self,
@@ -212,7 +210,7 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         good = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.num_envs,) and mask.any()
         if not good:
             raise ValueError(
-                f"options['reset_mask']={mask!r}: must be a numpy array of num_envs={self.num_envs} bools, one of them True"
+                f"options['reset_mask']={mask!r}: must be an array of num_envs={self.num_envs} bools, not all False"
             )
         return mask.copy()
 
@@ -278,5 +276,5 @@ def _cell(goal: Goal, size: int) -> int:
 
 
 def _check_render_mode(render_mode: str | None) -> None:
-    if render_mode not in (None, *_METADATA["render_modes"]):
+    if render_mode not in (None, *SingleEnv.metadata["render_modes"]):
         raise ValueError(f"render_mode={render_mode!r}: must be 'rgb_array' or None")

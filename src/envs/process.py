@@ -90,7 +90,7 @@ class ProcessEnv:
                 self._envs.close()
         except (EOFError, ConnectionError):  # one of them is gone already
             self._kill()
-        self._envs = self._stands = None
+        self._envs = None
 
     @contextmanager
     def _answering(self, num_streams: int) -> Iterator[AsyncVectorEnv[Any, Any]]:
@@ -98,6 +98,7 @@ class ProcessEnv:
         try:
             if self._envs is None or self._envs.num_envs != num_streams:
                 self.close()
+                self._stands = None
                 multiprocessing.get_context(_CONTEXT).set_forkserver_preload(_PRELOAD)
                 self._envs = AsyncVectorEnv(
                     [self._make_single] * num_streams,
@@ -132,7 +133,7 @@ class ProcessEnv:
                 process.kill()
                 process.join()
             self._envs.closed = True  # its own close() would wait for answers
-        self._envs = self._stands = None
+        self._envs = None
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self._device)

@@ -23,20 +23,22 @@ def write_comparisons(config: Config, env: TensorEnv, tasks: Tensor, played: Rol
     num_streams = played.obs.shape[1] // len(tasks)
     by_distance = optimal_exact(env, tasks).steps_to_goal.argsort(stable=True).tolist()
     chosen = [by_distance[i * (len(by_distance) - 1) // max(NUM_GOALS - 1, 1)] for i in range(NUM_GOALS)]
+    numbers = [number for number in SHOWN if number < config.evaluation.num_episodes]
     for index in dict.fromkeys(chosen):
         ours = walks_of(played, index * num_streams)[: config.evaluation.num_episodes]
         source = walks_of(_source_life(config, env, tasks[index : index + 1], device), 0)
         goal = int(tasks[index, 0])
         frames = side_by_side(
-            [("model", _labelled(ours)), (config.source.name.upper(), _labelled(source))], goal, config.env.size
+            [("model", _labelled(ours, numbers)), (config.source.name.upper(), _labelled(source, numbers))],
+            goal,
+            config.env.size,
         )
         row, column = divmod(goal, config.env.size)
         path = config.folder("videos") / "in_context" / f"goal_{row}_{column}.mp4"
         write_video(path, frames, FRAMES_PER_SECOND)
 
 
-def _labelled(walks: list[Walk]) -> list[tuple[str, Walk]]:
-    numbers = [number for number in SHOWN if number < len(walks)]
+def _labelled(walks: list[Walk], numbers: list[int]) -> list[tuple[str, Walk]]:
     return [(f"episode {number}", walks[number - 1]) for number in [*numbers, len(walks)]]
 
 

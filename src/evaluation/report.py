@@ -11,7 +11,7 @@ import numpy as np
 from src.config import EvaluationConfig
 from src.evaluation.in_context import Adaptation
 from src.evaluation.references import Expectation
-from src.evaluation.statistics import bootstrap_interval
+from src.evaluation.statistics import bootstrap_interval, interquartile_mean
 
 SOLVED = 0.5  # a goal counts as solved if at least this part of its last episodes reaches it
 MEASURES = ("success", "returns", "steps_to_goal")
@@ -42,7 +42,12 @@ def final_of(adaptation: Adaptation, config: EvaluationConfig, seed: int) -> dic
     for name in MEASURES:
         values = getattr(adaptation, name)[..., -tail:].mean(-1)  # [G, S]
         low, high = bootstrap_interval(values, config.num_bootstrap, config.confidence, seed)
-        final[name] = {"mean": float(values.mean()), "low": float(low), "high": float(high)}
+        final[name] = {
+            "mean": float(values.mean()),
+            "low": float(low),
+            "high": float(high),
+            "interquartile_mean": float(interquartile_mean(values)),
+        }
         final[f"{name}_per_task"] = values.mean(1).tolist()
     final["fraction_solved"] = float((np.array(final["success_per_task"]) >= SOLVED).mean())
     return final

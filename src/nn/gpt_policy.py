@@ -1,8 +1,8 @@
 """The frozen model as a policy that learns from its context alone.
 
 When the context is full it is *rebuilt*: the newest part of it is read anew from an empty cache, as a window that
-starts there, and goes on from this. (A rolled cache would not do: deeper layers' keys would still carry what was dropped.)
-At every step the logits equal one uncached forward over the steps since the last rebuild's start.
+starts there, and goes on from this. (A rolled cache would not do: deeper layers' keys would still carry what
+was dropped.) At every step the logits equal one uncached forward over the steps since the last rebuild's start.
 """
 
 from typing import NamedTuple

@@ -13,21 +13,26 @@ import torch
 from src.contracts import Json, PipelineError
 from src.files import read_json, sha256, write_atomically, write_json
 
+_SIDECAR_KEYS = {"step", "sha256", "description"}
+
 
 class DamagedCheckpointError(PipelineError):
     """A checkpoint that is not what was written."""
 
 
 def save(folder: Path, kind: str, step: int, state: dict[str, Any], description: Json, keep: int) -> None:
-    """Write a checkpoint of `kind` (`last`, `best`) and drop all but the newest `keep` of that kind."""
+    """Write a checkpoint of `kind` (`last`, `best`) and drop all but it and the `keep - 1` before it."""
     path = folder / f"{kind}-{step:09d}.pt"
     buffer = io.BytesIO()
     torch.save(state, buffer)
     write_atomically(path, buffer.getvalue())
     write_json(path.with_suffix(".json"), {"step": step, "sha256": sha256(path), "description": description})
-    for old in _sidecars(folder, kind)[keep:]:
-        old.unlink()  # first the sidecar: without it the state counts as unfinished
-        old.with_suffix(".pt").unlink(missing_ok=True)
+    files = sorted(folder.glob(f"{kind}-*"))  # with a .json before its .pt: first goes the sidecar, then the state
+    steps = sorted({_stem(file) for file in files}, reverse=True)
+    newest = steps.index(path.stem)  # a later one is damaged, or this run would have gone on from it
+    for file in files:
+        if _stem(file) not in steps[newest : newest + keep]:
+            file.unlink()
 
 
 def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str, Any], Json] | None:
@@ -51,13 +56,16 @@ def load(sidecar: Path, device: torch.device) -> tuple[dict[str, Any], Json]:
     path = sidecar.with_suffix(".pt")
     try:
         written = read_json(sidecar)
-        if not path.exists() or sha256(path) != written["sha256"]:
-            raise DamagedCheckpointError(f"{path} is missing or not what was written; delete it and its .json to go on")
-        return torch.load(path, map_location=device, weights_only=True), written
-    except DamagedCheckpointError:
-        raise
+        if set(written) == _SIDECAR_KEYS and path.exists() and sha256(path) == written["sha256"]:
+            return torch.load(path, map_location=device, weights_only=True), written
+        reason = "is missing or not what was written"
     except Exception as error:  # whatever a foreign file makes the parsers raise
-        raise DamagedCheckpointError(f"{path} cannot be read: {error}") from error
+        reason = f"cannot be read ({type(error).__name__})"
+    raise DamagedCheckpointError(f"{path} {reason}; delete it and its .json to go on")
+
+
+def _stem(file: Path) -> str:
+    return file.name.split(".")[0]
 
 
 def _sidecars(folder: Path, kind: str) -> list[Path]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from src.config import Config
 from src.contracts import Carry, Env, Policy, Rollout
-from src.envs.base import State, TensorEnv
+from src.envs.base import State
 from src.envs.episodes import OpenEpisodes, finished_episodes, numbered
 from src.envs.rollout import Streams, rollout, start_streams
 from src.envs.tasks import streams_of
@@ -41,7 +41,7 @@ def collect(
 
 
 def make_learners(
-    config: Config, env: TensorEnv, tasks: Tensor, device: torch.device
+    config: Config, env: Env[State], tasks: Tensor, device: torch.device
 ) -> tuple[A2C, Streams[State, tuple[()]], Noise]:
     """Fresh learners for `tasks` `[G, task_dim]`, `source.num_learners` of each with `source.num_envs` streams."""
     source = config.source

@@ -42,16 +42,8 @@ def fit(
     progress = Progress("train_gpt", config.num_updates, first, "update")
     for update in range(first, config.num_updates + 1):
         last = update == config.num_updates
-        if update > first and (last or update % config.checkpoint_interval == 0):
-            checkpoint.save(
-                folder,
-                "last",
-                update,
-                _state(model, optimizer, update, best_score),
-                description,
-                config.keep_checkpoints,
-            )
-        if last or update % config.evaluation_interval == 0:
+        resumed = update == first > 0  # what is done at this update was done before its checkpoint was written
+        if not resumed and (last or update % config.evaluation_interval == 0):
             model.eval()
             evaluation = evaluate()
             model.train()
@@ -60,6 +52,9 @@ def fit(
                 best_score = evaluation.score
                 checkpoint.save(folder, "best", update, _state(model, optimizer, update, best_score), description, 1)
             progress.log(evaluation.metrics)
+        if update > first and (last or update % config.checkpoint_interval == 0):
+            state = _state(model, optimizer, update, best_score)
+            checkpoint.save(folder, "last", update, state, description, config.keep_checkpoints)
         if last:
             break
         rate = learning_rate(optimizer_config, update, config.num_updates)

@@ -16,13 +16,16 @@ class Summaries:
     """TensorBoard events of one run. Each curve has one step axis; the tag's first word says which:
     `source/...` env steps per learner, `train/...` and `in_context/...` gradient updates, `adaptation/...` episodes."""
 
-    def __init__(self, folder: Path, first_step: int = 0) -> None:
-        """Append to `folder`; points at `first_step` and later, left by an interrupted run, are hidden."""
-        self._writer = SummaryWriter(str(folder), purge_step=first_step or None)
+    def __init__(self, folder: Path, done: int | None = None) -> None:
+        """Append to `folder`; of a run that goes on from step `done`, points after it (from the very start where
+        `done` is 0), left when it was interrupted, are hidden."""
+        self._writer = SummaryWriter(str(folder), purge_step=done and done + 1)
 
     def scalars(self, prefix: str, values: dict[str, float], step: int) -> None:
+        """Add a point to each curve, on disk at once: a crash leaves no gap before the checkpoint that follows."""
         for name, value in values.items():
             self._writer.add_scalar(f"{prefix}/{name}", value, step)
+        self._writer.flush()
 
     def image(self, tag: str, pixels: np.ndarray, step: int) -> None:
         """Show RGB `pixels` `[H, W, 3]` uint8."""
@@ -74,10 +77,10 @@ class Progress:
     def log(self, values: dict[str, float]) -> None:
         """One line above the bar."""
         rate = (self._done - self._first) / max(time.monotonic() - self._start, 1e-9)
-        left = (self._total - self._done) / max(rate, 1e-9)
+        left = f"{(self._total - self._done) / rate:.0f} s left" if rate else "starting"
         shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
         share = self._done / self._total
-        tqdm.write(f"{self._label}  {share:4.0%}  {shown}  {rate:,.4g} {self._unit}/s  {left:.0f} s left")
+        tqdm.write(f"{self._label}  {share:4.0%}  {shown}  {rate:,.4g} {self._unit}/s  {left}")
 
     def close(self) -> None:
         self._bar.close()

@@ -1,5 +1,7 @@
 """A learner nobody here wrote learns in the environment: Stable-Baselines3's A2C on the single environment."""
 
+from collections.abc import Callable
+
 import gymnasium
 import numpy as np
 from stable_baselines3 import A2C
@@ -11,7 +13,7 @@ OPTIONS = {"size": 3, "goal": (0, 0), "max_episode_steps": 4}
 NUM_EPISODES = 200
 
 
-def success(env: gymnasium.Env, act) -> float:
+def success(env: gymnasium.Env, act: Callable[[np.int64], np.int64]) -> float:
     """The share of episodes that reach the goal."""
     reached = 0.0
     for _ in range(NUM_EPISODES):

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-import src.envs.process as process
 from src.config import load_config
 from src.contracts import PipelineError, Step
-from src.envs import make_env
+from src.envs import make_env, process
 from src.envs.base import State
 from src.envs.process import ProcessEnv
 from src.randomness import stream_seeds

@@ -41,8 +41,8 @@ def test_two_rollouts_equal_one_of_both_lengths() -> None:
     (whole,), streams = play(30)
     for *parts, column in zip(*halves, whole, strict=True):
         assert torch.equal(torch.cat(parts), column)
-    for field, other in zip((*streams.state, *streams.step), (*streams_of_halves.state, *streams_of_halves.step)):
-        assert torch.equal(field, other)
+    for now, now_of_halves in ((streams.state, streams_of_halves.state), (streams.step, streams_of_halves.step)):
+        assert all(torch.equal(a, b) for a, b in zip(now, now_of_halves, strict=True))
     assert streams.carry[0] == streams_of_halves.carry[0] == 30
 
 
@@ -56,7 +56,7 @@ def test_columns_equal_scalar_loop() -> None:
         goal, obs, last_obs, clock = int(TASKS[stream]), int(starts[stream]), 0, 0
         for time in range(40):
             action = (time + last_obs + obs + clock + int(noise[time, stream] * 5)) % 5
-            row, column = (min(max(a + b, 0), SIZE - 1) for a, b in zip(divmod(obs, SIZE), moves[action]))
+            row, column = (min(max(a + b, 0), SIZE - 1) for a, b in zip(divmod(obs, SIZE), moves[action], strict=True))
             next_obs = row * SIZE + column
             terminated, truncated = next_obs == goal, clock + 1 == LIMIT
             got = [column[time, stream].item() for column in transitions[:-1]]

@@ -1,0 +1,24 @@
+"""How benchmarks time: alternatives in turn, so that a machine whose speed drifts treats all alike; medians."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+
+def side_by_side(alternatives: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, float]:
+    """Median throughput of each alternative. A call does some work and returns how many units that was."""
+    rates: dict[str, list[float]] = {name: [] for name in alternatives}
+    for work in alternatives.values():
+        work()  # warm up
+    for _ in range(rounds):
+        for name, work in alternatives.items():
+            start = time.perf_counter()
+            units = work()
+            rates[name].append(units / (time.perf_counter() - start))
+    return {name: statistics.median(found) for name, found in rates.items()}
+
+
+def show(rates: Mapping[str, float], unit: str, baseline: str) -> None:
+    """Print each alternative's median and its ratio to the baseline."""
+    for name, rate in rates.items():
+        print(f"{name:<50} {rate:>14,.0f} {unit}/s   {rate / rates[baseline]:>8.2f} x {baseline}")

@@ -1,0 +1,118 @@
+"""Learning curves of source agents, read from their histories: success over the env steps of a learner's life.
+
+G training tasks, K learners per task, P points of a curve.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from src.config import Config
+from src.contracts import Rollout
+from src.data.history_store import Histories, open_histories
+from src.envs import make_env
+from src.envs.episodes import Episodes, OpenEpisodes, finished_episodes
+from src.evaluation.charts import legend_below, new_figure, tidy
+from src.evaluation.plots import PALETTE, REFERENCE_COLOR, REFERENCE_DASHES, Floats, save_figure
+from src.evaluation.references import random_exact
+
+NUM_POINTS = 50
+EPISODES_A_POINT = 4  # at least, of each environment: what a point averages over
+NUM_SINGLE_TASKS = 5
+BAND = (5, 95)  # percentiles over learners
+
+
+class LearningCurves(NamedTuple):
+    """What part of the episodes each learner won, along its life."""
+
+    env_steps: Floats  # [P] env steps of a learner, all its environments together
+    success: Floats  # [G, K, P]
+
+
+def write_learning_curves(config: Config) -> Path:
+    """Draw the histories of stage one's run as `learning.png` beside its logs; returns the picture's path."""
+    histories = open_histories(config.folder("histories"))
+    env, split = make_env(config.env, torch.device("cpu")), histories.manifest["tasks"]
+    random = random_exact(env, env.all_tasks()[split["train"]]).success.mean().item()
+    goals = [divmod(split["all"][task][0], histories.spec.width) for task in split["train"]]
+    figure = learning_figure(
+        learning_curves(histories), goals, random, title=f"Source agents over their lives: {config.name}"
+    )
+    path = config.folder("logs") / "source" / "learning.png"
+    save_figure(path, figure)
+    return path
+
+
+def learning_curves(histories: Histories, num_points: int = NUM_POINTS) -> LearningCurves:
+    """Cut the lives into `num_points` equal parts, or fewer, so that each holds some episodes of every environment. An
+    episode counts where it ends."""
+    rows = histories.manifest["rows"]
+    num_learners, num_envs = rows["num_learners"], rows["num_envs"]
+    num_tasks, num_steps = len(histories.manifest["tasks"]["train"]), histories.columns["obs"].shape[1]
+    num_points = max(1, min(num_points, num_steps // (EPISODES_A_POINT * histories.spec.max_episode_steps)))
+    ended, won = np.zeros((2, num_tasks, num_learners, num_points))
+    for task in range(num_tasks):
+        episodes = _episodes_of(histories, task, num_learners * num_envs)
+        part = _last_step(episodes) * num_points // num_steps
+        np.add.at(ended[task], (episodes.stream // num_envs, part), 1)
+        np.add.at(won[task], (episodes.stream // num_envs, part), episodes.returns > 0)
+    middle = (np.arange(num_points) + 0.5) / num_points
+    return LearningCurves(middle * num_steps * num_envs, won / np.maximum(ended, 1))
+
+
+def learning_figure(curves: LearningCurves, goals: list[tuple[int, int]], random: float, *, title: str) -> Figure:
+    """Left the mean over all learners with the band between two percentiles, right a few single tasks, from the one
+    learnt fastest to the one learnt slowest. `goals` `[G]` are rows and columns; `random` is the success of chance."""
+    figure = new_figure(title)
+    left, right = figure.subplots(1, 2, sharey=True)
+    lines = _draw_all_learners(left, curves)
+    lines |= _draw_single_tasks(right, curves, goals)
+    for axes, subtitle in ((left, "all agents"), (right, "single tasks, mean over the agents of each")):
+        lines["random"] = axes.axhline(random, color=REFERENCE_COLOR, linestyle=REFERENCE_DASHES[0], linewidth=1.8)
+        axes.set_title(subtitle, fontsize=13)
+        axes.set_xlim(left=0)
+        axes.set_ylim(-0.02, 1.02)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        tidy(axes, "env steps of an agent", "success" if axes is left else "")
+    legend_below(figure, lines, num_columns=4)
+    return figure
+
+
+def _draw_all_learners(axes: Axes, curves: LearningCurves) -> dict[str, Artist]:
+    each = curves.success.reshape(-1, len(curves.env_steps))  # [G * K, P]
+    low, high = np.percentile(each, BAND, axis=0)
+    band = axes.fill_between(curves.env_steps, low, high, color=PALETTE[0], alpha=0.2, linewidth=0)
+    (mean,) = axes.plot(curves.env_steps, each.mean(0), color=PALETTE[0], linewidth=2.2)
+    return {"mean": mean, f"{BAND[0]} to {BAND[1]} % of agents": band}
+
+
+def _draw_single_tasks(axes: Axes, curves: LearningCurves, goals: list[tuple[int, int]]) -> dict[str, Artist]:
+    mean = curves.success.mean(1)  # [G, P]
+    fastest_first = mean.mean(1).argsort()[::-1]
+    chosen = np.unique(np.linspace(0, len(goals) - 1, NUM_SINGLE_TASKS).round().astype(int))
+    lines: dict[str, Artist] = {}
+    for task, color in zip(fastest_first[chosen], PALETTE[1:], strict=False):
+        row, column = goals[task]
+        (line,) = axes.plot(curves.env_steps, mean[task], color=color, linewidth=2.0)
+        lines[f"goal [{row}, {column}]"] = line
+    return lines
+
+
+def _episodes_of(histories: Histories, task: int, rows_per_task: int) -> Episodes:
+    """The finished episodes of the rows of one training task, numbered by their place in `train`."""
+    rows = slice(task * rows_per_task, (task + 1) * rows_per_task)
+    columns = (torch.from_numpy(histories.columns[name][rows].T.astype(np.int64)) for name in Rollout._fields)
+    return finished_episodes(Rollout(*columns), OpenEpisodes.none(rows_per_task))[0]
+
+
+def _last_step(episodes: Episodes) -> np.ndarray:
+    """The step of its row each episode ends on: episodes follow each other without gaps."""
+    total = episodes.length.cumsum()
+    first = np.searchsorted(episodes.stream, episodes.stream)  # the first episode of the same row
+    return total - (total - episodes.length)[first] - 1
