@@ -21,7 +21,8 @@ check: .venv/dev.stamp
 	$(BIN)/nbstripout --verify notebooks/*.ipynb
 
 notebooks: .venv/dev.stamp
-	EXPERIMENT=tiny ROOT=$$(mktemp -d) $(BIN)/python -m pytest -q --nbmake --nbmake-timeout=300 notebooks
+	root=$$(mktemp -d) && trap 'rm -rf "$$root"' EXIT INT TERM && \
+	ICRL_OVERRIDES="experiment=tiny root=$$root" $(BIN)/python -m pytest -q -x --nbmake --nbmake-timeout=300 notebooks
 
 bench: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.source_throughput

@@ -309,8 +309,9 @@ def _source_conflicts(config: Config) -> list[tuple[bool, str]]:
             f"must be below env.size={size}",
         ),
         (
-            search.num_env_steps % envs != 0,
-            f"search.num_env_steps={search.num_env_steps} must be a multiple of source.num_envs={envs}",
+            search.num_env_steps % block != 0,
+            f"search.num_env_steps={search.num_env_steps} must be a multiple of "
+            f"source.num_envs x source.rollout_len = {block}",
         ),
     ]
 

@@ -52,6 +52,8 @@ def main(config: Config) -> Path:
 def evaluate(config: Config, weights: Json, split: Json, device: torch.device) -> dict[str, Any]:
     """Play all tasks of `split`, compare with the references, write plots and videos; returns what `results.json`
     holds."""
+    histories = open_histories(config.histories_folder)
+    check_same(config, histories.manifest["config"], ("env", "tasks", "source"), str(histories.folder))
     env = make_env(config.env, device)
     model = GPT(config.model, env.spec).to(device)
     model.load_state_dict(weights)
@@ -63,7 +65,7 @@ def evaluate(config: Config, weights: Json, split: Json, device: torch.device) -
     ours, played = play_episodes(policy, env, held_out, options.num_streams, num_episodes, seed)
     familiar, _ = play_episodes(policy, env, train, options.num_train_streams, num_episodes, seed)
     searcher, _ = play_episodes(Searcher(env), env, held_out, options.num_streams, num_episodes, seed)
-    first, last = source_adaptation(open_histories(config.histories_folder), options.num_train_streams, num_episodes)
+    first, last = source_adaptation(histories, options.num_train_streams, num_episodes)
     source = config.source.name.upper()
     measured = {
         "model, held-out goals": ours,

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from src.contracts import Json, PipelineError
@@ -23,7 +23,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         partial.replace(path)
         sync_directory(path.parent)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise PipelineError(f"cannot write {path}: {error.strerror}; what was there before is untouched") from error
 
 
@@ -64,6 +65,7 @@ def reserve(path: Path, size: int) -> None:
                 file.seek(0, os.SEEK_END)
                 while (missing := size - file.tell()) > 0:
                     file.write(bytes(min(missing, 1 << 24)))
+            os.fsync(file.fileno())
     except OSError as error:
         raise PipelineError(f"cannot reserve {size / 1e6:.1f} MB for {path}: {error.strerror}") from error
 

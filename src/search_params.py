@@ -44,9 +44,10 @@ def main(config: Config) -> Path:
             load_if_exists=True,
         )
         done = len(study.get_trials(states=[optuna.trial.TrialState.COMPLETE]))
-        study.sampler = optuna.samplers.TPESampler(seed=config.seed + done)
         with tqdm(total=config.search.num_trials, initial=done, desc="search", unit="trial") as bar:
-            for _ in range(done, config.search.num_trials):
+            for number in range(done, config.search.num_trials):
+                # Seeded anew for each trial, so that a search that was interrupted tries what an undisturbed one would.
+                study.sampler = optuna.samplers.TPESampler(seed=config.seed + number)
                 study.optimize(lambda trial: score(suggest(trial, config), device), n_trials=1)
                 bar.update()
                 bar.set_postfix(best=f"{study.best_value:.3f}")
@@ -88,7 +89,8 @@ def score(config: Config, device: torch.device) -> float:
     ):
         episodes, still_open = finished_episodes(transitions, still_open)
         won.append(episodes.returns > 0)
-    return float(np.concatenate(won).mean())
+    all_won = np.concatenate(won)
+    return float(all_won.mean()) if len(all_won) else 0.0
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ environment. Space is reserved before anything is written; a block of time is wr
 says so (`committed`); checksums are added when all is there. Opening checks everything and unpickles nothing.
 """
 
+import hashlib
 import importlib.metadata
+import json
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,7 @@ from src.files import read_json, reserve, sha256, write_json
 
 SCHEMA_VERSION = 1
 _MANIFEST = "manifest.json"
-_KEYS = {"schema_version", "columns", "tasks", "rows", "env", "config", "versions", "committed", "complete"}
+_KEYS = {"schema_version", "columns", "tasks", "rows", "env", "config", "versions", "committed", "complete", "sha256"}
 
 
 class DamagedHistoriesError(PipelineError):
@@ -81,6 +83,7 @@ class HistoryWriter:
         for name, column in self.manifest["columns"].items():
             column["sha256"] = sha256(self.folder / f"{name}.npy")
         self.manifest["complete"] = True
+        self.manifest["sha256"] = _digest(self.manifest)
         write_json(self.folder / _MANIFEST, self.manifest)
 
     def _small(self, name: str, column: Tensor) -> Tensor:
@@ -88,11 +91,8 @@ class HistoryWriter:
         return column.to(dtype)
 
     def _create(self, spec: EnvSpec, shape: tuple[int, int], tasks: Json, rows: Json, config: Json) -> None:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise PipelineError(f"cannot create {self.folder}: {error.strerror}") from error
         columns = {}
+        self.folder.mkdir(parents=True, exist_ok=True)
         for name, dtype in column_dtypes(spec).items():
             path = self.folder / f"{name}.npy"
             with path.open("wb") as file:
@@ -114,6 +114,7 @@ class HistoryWriter:
             | {name: importlib.metadata.version(name) for name in packages},
             "committed": 0,
             "complete": False,
+            "sha256": None,
         }
         write_json(self.folder / _MANIFEST, manifest)
 
@@ -158,23 +159,22 @@ def read_manifest(folder: Path) -> Json:
     path = folder / _MANIFEST
     if not path.exists():
         raise ConfigError(f"no histories in {folder}: run `python -m src.train_agents` with the same options first")
-    manifest = read_json(path)
+    try:
+        manifest = read_json(path)
+    except PipelineError as error:
+        raise DamagedHistoriesError(str(error)) from error
     if not isinstance(manifest, dict) or set(manifest) != _KEYS or manifest["schema_version"] != SCHEMA_VERSION:
         raise DamagedHistoriesError(f"{path} is not a manifest of schema version {SCHEMA_VERSION}")
-    if set(manifest["columns"]) != set(Rollout._fields):
-        raise DamagedHistoriesError(
-            f"{path} lists columns {sorted(manifest['columns'])}, not {sorted(Rollout._fields)}"
-        )
+    if not isinstance(manifest["columns"], dict) or set(manifest["columns"]) != set(Rollout._fields):
+        raise DamagedHistoriesError(f"{path} does not list the columns {list(Rollout._fields)}")
     for name, column in manifest["columns"].items():
         try:
             found = np.lib.format.open_memmap(folder / f"{name}.npy", mode="r")  # nothing but arrays, no pickles
-        except (OSError, ValueError) as error:
+        except Exception as error:  # NumPy's parser of headers raises whatever it meets
             raise DamagedHistoriesError(f"{folder / name}.npy cannot be read: {error}") from error
-        if list(found.shape) != column["shape"] or str(found.dtype) != column["dtype"]:
-            raise DamagedHistoriesError(
-                f"{folder / name}.npy holds {found.dtype} {list(found.shape)}, "
-                f"the manifest says {column['dtype']} {column['shape']}"
-            )
+        holds = {"dtype": str(found.dtype), "shape": list(found.shape)}
+        if not isinstance(column, dict) or column != holds | {"sha256": column.get("sha256")}:
+            raise DamagedHistoriesError(f"{folder / name}.npy holds {holds}, the manifest says {column}")
     return manifest
 
 
@@ -190,5 +190,13 @@ def open_histories(folder: Path) -> Histories:
     for name, column in manifest["columns"].items():
         if sha256(folder / f"{name}.npy") != column["sha256"]:
             raise DamagedHistoriesError(f"{folder / name}.npy is damaged: its checksum is not the one in the manifest")
+    if manifest["sha256"] != _digest(manifest):
+        raise DamagedHistoriesError(f"{folder / _MANIFEST} is damaged: its checksum is not the one it holds")
     columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in Rollout._fields}
     return Histories(folder, manifest, columns)
+
+
+def _digest(manifest: Json) -> str:
+    """Checksum of all that a manifest says but for the checksum itself."""
+    said = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

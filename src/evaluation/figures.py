@@ -24,7 +24,7 @@ def write_figures(config: Config, results: dict[str, Any], start: int | None) ->
 
     `start` is the cell every episode starts on, None where starts vary."""
     folder = config.folder("logs") / "evaluation"
-    for stale in folder.glob("events.*"):
+    for stale in folder.rglob("events.*"):
         stale.unlink()  # left by an evaluation that was interrupted
     second = ("steps to goal", "steps_to_goal") if config.env.terminate_on_goal else ("return", "returns")
     panels = [_panel(label, measure, results["curves"]) for label, measure in (("success", "success"), second)]
@@ -46,13 +46,13 @@ def write_figures(config: Config, results: dict[str, Any], start: int | None) ->
     for name, figure in (("adaptation", adaptation), ("goals", room)):
         save_figure(folder / f"{name}.png", figure)
         summaries.image(name, figure_to_array(figure), 0)
-    for policy, curves in results["curves"].items():
+    summaries.close()
+    for policy, curves in results["curves"].items():  # a run each, so that one chart holds all policies
+        board = Summaries(folder / policy.replace(", ", "-").replace(" ", "_"))
         for measure, curve in curves.items():
             for episode, value in enumerate(curve["mean"], start=1):
-                summaries.scalars(
-                    f"adaptation/{measure}", {policy.replace(", ", "_").replace(" ", "_"): value}, episode
-                )
-    summaries.close()
+                board.scalars("adaptation", {measure: value}, episode)
+        board.close()
 
 
 def _panel(label: str, measure: str, curves: dict[str, Any]) -> Panel:

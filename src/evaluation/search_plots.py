@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+from numpy.typing import NDArray
 
 from src.evaluation.charts import legend_below, new_figure, tidy
 from src.evaluation.plots import COLORMAP, PALETTE, Floats, save_figure
@@ -20,6 +21,7 @@ FEW_VALUES = 6  # an integer option with at most so many values is drawn as a ch
 NUM_COLUMNS = 3
 
 Trials = Sequence[dict[str, Any]]
+Numbers = NDArray[Any]
 
 
 def write_search_plots(folder: Path, trials: Trials) -> None:
@@ -73,7 +75,7 @@ def _draw_progress(axes: Axes, values: Floats) -> dict[str, Artist]:
     return {"best so far": so_far, "trial (dark: early, light: late)": points, "best trial": star}
 
 
-def _draw_parameter(axes: Axes, name: str, tried: Floats, values: Floats) -> None:
+def _draw_parameter(axes: Axes, name: str, tried: Numbers, values: Floats) -> None:
     choices = np.unique(tried)
     if tried.dtype.kind in "iu" and len(choices) <= FEW_VALUES:
         tried = np.searchsorted(choices, tried)  # evenly spaced, whatever the values
@@ -81,7 +83,7 @@ def _draw_parameter(axes: Axes, name: str, tried: Floats, values: Floats) -> Non
         axes.set_xlim(-0.5, len(choices) - 0.5)
     elif name in LOG_SCALED:
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 3) if tried.max() < 300 * tried.min() else (1,)))
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
     _draw_trials(axes, tried, values)
@@ -89,7 +91,7 @@ def _draw_parameter(axes: Axes, name: str, tried: Floats, values: Floats) -> Non
     tidy(axes, name, "")
 
 
-def _draw_trials(axes: Axes, where: Floats, values: Floats) -> Artist:
+def _draw_trials(axes: Axes, where: Numbers, values: Floats) -> Artist:
     order = np.arange(len(values))
     return axes.scatter(
         where,

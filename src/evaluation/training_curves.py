@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -45,7 +46,7 @@ def read_scalars(folder: Path) -> Scalars:
     by the one that went on, the later value counts."""
     events = EventAccumulator(str(folder), size_guidance={SCALARS: 0}).Reload()
     curves: Scalars = {}
-    for tag in events.Tags()[SCALARS]:
+    for tag in cast(list[str], events.Tags()[SCALARS]):
         points = sorted({event.step: event.value for event in events.Scalars(tag)}.items())
         steps, values = np.array(points, dtype=float).T
         curves[tag] = (steps, values)
@@ -65,15 +66,15 @@ def training_figure(curves: Scalars, *, num_actions: int, best_update: int, titl
         axes.set_title(label, fontsize=13)
     for part, name, color in _PARTS:
         for measure, axes, suffix, style in (
-            ("last_success", below[0], ", last episode", "-"),
+            ("last_success", below[0], "", "-"),
             ("first_success", below[0], ", first episode", ":"),
-            ("late_reward", below[1], ", last episode", "-"),
+            ("late_reward", below[1], "", "-"),
         ):
             if found := curves.get(f"in_context/{part}_{measure}"):
                 marker = "o" if len(found[0]) <= FEW_EPISODES and style == "-" else None
                 (line,) = axes.plot(*found, color=color, linestyle=style, linewidth=2.0, marker=marker, markersize=5)
                 lines.setdefault(name + suffix, line)
-    below[0].set_title("success in context", fontsize=13)
+    below[0].set_title("success in a stream's last episode, dotted: in its first", fontsize=13)
     below[1].set_title("reward per env step in the second half of a stream", fontsize=13)
     for axes in (*above, *below):
         axes.set_ylim(bottom=0)

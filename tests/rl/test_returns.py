@@ -3,7 +3,7 @@
 import math
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from src.rl.returns import n_step_returns
@@ -31,6 +31,7 @@ def by_definition(
 STEP = st.tuples(st.floats(-5, 5), st.floats(-5, 5), st.booleans(), st.booleans())
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 4).flatmap(
         lambda streams: st.lists(st.lists(STEP, min_size=streams, max_size=streams), min_size=1, max_size=9)

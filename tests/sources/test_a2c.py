@@ -1,5 +1,6 @@
 """A2C against one plain PyTorch learner, against itself alone, and on environments whose values are known."""
 
+import copy
 import dataclasses
 
 import pytest
@@ -262,7 +263,7 @@ def test_a_restored_learner_goes_on_as_the_saved_one() -> None:
     config = source_config(num_envs=2, hidden_size=8)
     first, second = (A2C(config, SPEC, stream_seeds(seed, 2), CPU) for seed in (0, 1))
     first.update(random_rollout(4, 4, 0))
-    second.load_state_dict(first.state_dict())
+    second.load_state_dict(copy.deepcopy(first.state_dict()))  # as through a file
     noise = torch.linspace(0, 0.999, 4)
     for update in range(1, 4):
         obs = torch.arange(4)

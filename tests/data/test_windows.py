@@ -1,0 +1,171 @@
+"""Windows against a list of all of them, made by hand.
+
+The rows hold codes instead of lives: every obs is the number of its row, every timestep the place in it.
+"""
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from src.config import ConfigError, DataConfig, load_config
+from src.contracts import Batch
+from src.data.history_store import Histories
+from src.data.windows import Windows
+
+CONFIG = dataclasses.replace(
+    load_config().data, history_len=0, keep_every=1, min_final_success=0.0, num_validation_tasks=0
+)
+CPU = torch.device("cpu")
+TRAIN, NUM_LEARNERS, NUM_ENVS = [4, 0, 7], 2, 2
+PER_TASK = NUM_LEARNERS * NUM_ENVS
+NUM_ROWS = len(TRAIN) * PER_TASK
+
+Code = tuple[tuple[int, ...], tuple[int, ...]]  # a window: its rows and its places
+
+
+def histories_of(done: np.ndarray, reward: np.ndarray | None = None, dtype: type = np.uint8) -> Histories:
+    """Histories with episodes that end where `done` `[rows, steps]` says."""
+    row, place = np.indices(done.shape)
+    columns = {
+        "obs": row.astype(dtype),
+        "timestep": place.astype(dtype),
+        "action": (place % 5).astype(np.uint8),
+        "reward": np.zeros(done.shape, np.uint8) if reward is None else reward.astype(np.uint8),
+        "terminated": (done & (row % 2 == 0)).astype(np.uint8),
+        "truncated": (done & (row % 2 == 1)).astype(np.uint8),
+    }
+    manifest = {"tasks": {"train": TRAIN}, "rows": {"num_learners": NUM_LEARNERS, "num_envs": NUM_ENVS}}
+    return Histories(Path(), manifest, columns)
+
+
+def random_done(num_steps: int, seed: int = 0, density: float = 0.2) -> np.ndarray:
+    return np.random.default_rng(seed).random((NUM_ROWS, num_steps)) < density
+
+
+def codes_of(batch: Batch) -> list[Code]:
+    return [(tuple(obs), tuple(time)) for obs, time in zip(batch.obs.tolist(), batch.timestep.tolist(), strict=True)]
+
+
+def all_codes(windows: Windows) -> list[Code]:
+    return codes_of(windows.at(torch.arange(windows.num_windows)))
+
+
+def listed(done: np.ndarray, rows: list[int], num_steps: int, keep_every: int, context_len: int) -> list[Code]:
+    """Row by row, phase by phase: the steps of episodes phase, phase + k, ..., and every window of them."""
+    codes = []
+    for row in rows:
+        for phase in range(keep_every):
+            kept, episode = [], 0
+            for step in range(num_steps):
+                if episode % keep_every == phase:
+                    kept.append(step)
+                episode += int(done[row, step])
+            for start in range(len(kept) - context_len + 1):
+                codes.append(((row,) * context_len, tuple(kept[start : start + context_len])))
+    return codes
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    num_steps=st.integers(3, 25),
+    seed=st.integers(0, 10**6),
+    keep_every=st.integers(1, 4),
+    context_len=st.integers(1, 6),
+    tasks=st.sets(st.sampled_from(TRAIN), min_size=1),
+    history_len=st.integers(0, 25).map(lambda steps_each: steps_each * NUM_ENVS),
+)
+def test_windows_are_exactly_those_listed(
+    num_steps: int, seed: int, keep_every: int, context_len: int, tasks: set[int], history_len: int
+) -> None:
+    """No window crosses rows or tasks, joins episodes out of turn, or is missing, whatever the phase; steps beyond
+    `history_len` env steps of a learner, all its environments together, are not there."""
+    done = random_done(num_steps, seed)
+    rows = [row for row in range(NUM_ROWS) if TRAIN[row // PER_TASK] in tasks]
+    expected = listed(
+        done, rows, min(history_len // NUM_ENVS or num_steps, num_steps), keep_every, context_len
+    )
+    config = dataclasses.replace(CONFIG, keep_every=keep_every, history_len=history_len)
+    if not expected:
+        with pytest.raises(ConfigError, match=f"model.context_len={context_len} is longer than every history"):
+            Windows(histories_of(done), config, sorted(tasks), context_len, CPU)
+        return
+    windows = Windows(histories_of(done), config, sorted(tasks), context_len, CPU)
+    assert windows.num_windows == len(expected)
+    assert Counter(all_codes(windows)) == Counter(expected)
+
+
+def test_all_columns_of_a_window_are_of_the_same_steps() -> None:
+    windows = Windows(histories_of(random_done(20)), CONFIG, TRAIN, 4, CPU)
+    batch = windows.batch(0, 0, 50)
+    assert torch.equal(batch.action, batch.timestep % 5)
+    assert all(column.dtype == torch.long and column.shape == (50, 4) for column in batch)
+
+
+def test_rooms_with_more_than_256_cells() -> None:
+    done = random_done(12)
+    windows = Windows(histories_of(done, dtype=np.uint16), CONFIG, TRAIN, 3, CPU)
+    assert Counter(all_codes(windows)) == Counter(listed(done, list(range(NUM_ROWS)), 12, 1, 3))
+
+
+def learners_with_success(success: list[float]) -> Histories:
+    """Learner k wins the part `success[k]` of its episodes, at the end of its life and before: episodes of one step."""
+    num_steps = 100
+    done = np.ones((NUM_ROWS, num_steps), bool)
+    reward = np.stack([np.arange(num_steps) % 10 < 10 * success[row // NUM_ENVS] for row in range(NUM_ROWS)])
+    return histories_of(done, reward)
+
+
+def test_learners_that_did_not_learn_are_left_out() -> None:
+    histories = learners_with_success([0.2, 0.5, 0.9, 0.4, 1.0, 0.0])
+    assert histories.final_success().tolist() == pytest.approx(np.array([[0.2, 0.5], [0.9, 0.4], [1.0, 0.0]]))
+    config = dataclasses.replace(CONFIG, min_final_success=0.5)
+    rows = {row for rows, _ in all_codes(Windows(histories, config, TRAIN, 99, CPU)) for row in rows}
+    assert rows == {row for learner in (1, 2, 4) for row in (2 * learner, 2 * learner + 1)}
+    some = {row for rows, _ in all_codes(Windows(histories, config, TRAIN[:2], 99, CPU)) for row in rows}
+    assert some == {2, 3, 4, 5}
+
+
+def test_no_learner_left_is_an_error_that_names_the_best() -> None:
+    histories = learners_with_success([0.2, 0.5, 0.7, 0.4, 0.3, 0.0])
+    config = dataclasses.replace(CONFIG, min_final_success=0.8)
+    with pytest.raises(ConfigError, match=r"data\.min_final_success=0\.8 leaves no history.*0\.700"):
+        Windows(histories, config, TRAIN, 4, CPU)
+
+
+def test_no_window_left_is_an_error_that_names_the_longest() -> None:
+    done = np.zeros((NUM_ROWS, 20), bool)
+    done[:, 11] = True
+    config: DataConfig = dataclasses.replace(CONFIG, keep_every=2)
+    with pytest.raises(ConfigError, match=r"context_len=13 .*keep_every=2 leaves: the longest has 12 steps"):
+        Windows(histories_of(done), config, TRAIN, 13, CPU)
+
+
+def test_a_batch_is_a_function_of_seed_and_number_alone() -> None:
+    first, second = (Windows(histories_of(random_done(40)), CONFIG, TRAIN, 5, CPU) for _ in range(2))
+    for t in (7, 0, 3):
+        first.batch(5, t, 16)
+    torch.manual_seed(123)
+    assert codes_of(first.batch(1, 4, 16)) == codes_of(second.batch(1, 4, 16))
+    different = [codes_of(first.batch(seed, t, 16)) for seed, t in ((1, 4), (1, 5), (2, 4), (0, 0), (4, 1))]
+    assert all(different[i] != different[j] for i in range(5) for j in range(i))
+    assert codes_of(first.batch(1, 4, 8)) == codes_of(first.batch(1, 4, 16))[:8]
+
+
+def test_all_windows_are_equally_likely() -> None:
+    """Rows of different lengths, by `keep_every`: a long row has more windows, none of them is favoured."""
+    windows = Windows(
+        histories_of(random_done(20, density=0.1)), dataclasses.replace(CONFIG, keep_every=2), TRAIN, 5, CPU
+    )
+    assert len({len([code for code in all_codes(windows) if code[0][0] == row]) for row in range(NUM_ROWS)}) > 2
+    drawn = Counter(code for t in range(50) for code in codes_of(windows.batch(3, t, 400)))
+    assert set(drawn) == set(all_codes(windows))
+    expected = 50 * 400 / windows.num_windows
+    chi_square = sum((count - expected) ** 2 / expected for count in drawn.values())
+    freedom = windows.num_windows - 1
+    assert chi_square < freedom + 4 * (2 * freedom) ** 0.5  # mean and deviation of chi-square: 4 sigma

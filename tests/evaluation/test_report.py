@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+import torch
+
+from src.config import load_config
+from src.evaluation.in_context import Adaptation
+from src.evaluation.references import Expectation
+from src.evaluation.report import constant_curves, curves_of, final_of, table, tail_of
+
+OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
+
+
+def adaptation() -> Adaptation:
+    """Two tasks, three streams, eight episodes: task 0 is solved from episode 4 on, task 1 never."""
+    success = np.zeros((2, 3, 8))
+    success[0, :, 3:] = 1
+    return Adaptation(success * 5, success, np.where(success > 0, 4, 20))
+
+
+def test_curves_are_means_with_intervals_around_them():
+    curves = curves_of(adaptation(), OPTIONS, seed=0)
+    assert curves["success"]["mean"] == [0, 0, 0, 0.5, 0.5, 0.5, 0.5, 0.5]
+    assert curves["returns"]["mean"][-1] == 2.5
+    assert curves["steps_to_goal"]["mean"] == [20, 20, 20, 12, 12, 12, 12, 12]
+    for curve in curves.values():
+        for low, mean, high in zip(curve["low"], curve["mean"], curve["high"], strict=True):
+            assert low <= mean <= high
+    assert (curves["success"]["low"][-1], curves["success"]["high"][-1]) == (0, 1)  # two tasks: anything may be
+
+
+def test_the_final_result_is_the_last_quarter():
+    final = final_of(adaptation(), OPTIONS, seed=0)
+    assert tail_of(8) == 2
+    assert final["success"]["mean"] == 0.5
+    assert final["success_per_task"] == [1.0, 0.0]
+    assert final["fraction_solved"] == 0.5
+    assert final["steps_to_goal"]["mean"] == 12
+    assert final["returns"]["interquartile_mean"] == pytest.approx(2.5)
+
+
+def test_the_table_has_a_row_per_policy_and_the_right_episodes():
+    random = Expectation(torch.tensor([0.2, 0.4]), torch.tensor([0.1, 0.3]), torch.tensor([18.0, 16.0]))
+    text = table({"model": curves_of(adaptation(), OPTIONS, seed=0), "random": constant_curves(random, 8)})
+    header, _, model, chance = text.splitlines()
+    assert header.split() == [
+        *["success", "at", "episode", "1", "5", "7-8"],
+        *["steps", "to", "goal", "7-8"],
+        *["return", "7-8"],
+    ]
+    assert model.split() == ["model", "0.000", "0.500", "0.500", "12.00", "2.50"]
+    assert chance.split() == ["random", "0.200", "0.200", "0.200", "17.00", "0.30"]

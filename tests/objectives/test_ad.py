@@ -1,0 +1,79 @@
+"""Algorithm distillation against its loss written out number by number."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from src.config import load_config
+from src.contracts import Batch, EnvSpec
+from src.nn.gpt import Context, context_of
+from src.objectives.ad import AlgorithmDistillation
+
+CONFIG = load_config()
+SPEC = EnvSpec(num_obs=9, num_actions=5, num_rewards=2, width=3, max_episode_steps=6)
+NUM_WINDOWS, LENGTH = 3, 4
+
+
+class Fixed:
+    """Stands for a model: gives the logits it was made with, and notes what it was shown."""
+
+    spec = SPEC
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits.requires_grad_()
+
+    def __call__(self, context: Context) -> Tensor:
+        self.shown = context
+        return self.logits
+
+
+def objective(label_smoothing: float) -> AlgorithmDistillation:
+    return AlgorithmDistillation(dataclasses.replace(CONFIG.objective, label_smoothing=label_smoothing))
+
+
+def example() -> tuple[Fixed, Batch]:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(NUM_WINDOWS, LENGTH, SPEC.num_actions, generator=generator)
+    highs = (SPEC.num_obs, SPEC.num_actions, SPEC.num_rewards, SPEC.max_episode_steps)
+    return Fixed(logits), Batch(*(torch.randint(high, (NUM_WINDOWS, LENGTH), generator=generator) for high in highs))
+
+
+def by_hand(logits: list[float], action: int, smoothing: float) -> tuple[float, list[float]]:
+    """Cross-entropy of one position, and its gradient: probabilities minus target."""
+    total = sum(math.exp(x) for x in logits)
+    probabilities = [math.exp(x) / total for x in logits]
+    target = [smoothing / len(logits) + (1 - smoothing) * (i == action) for i in range(len(logits))]
+    loss = -sum(t * math.log(p) for t, p in zip(target, probabilities, strict=True))
+    return loss, [p - t for p, t in zip(probabilities, target, strict=True)]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_loss_and_gradient_equal_those_by_hand_at_every_position(smoothing: float) -> None:
+    model, batch = example()
+    loss, metrics = objective(smoothing)(model, batch)
+    loss.backward()
+    count = NUM_WINDOWS * LENGTH
+    losses, nll, right = 0.0, 0.0, 0
+    for b in range(NUM_WINDOWS):
+        for t in range(LENGTH):
+            logits, action = model.logits[b, t].tolist(), int(batch.action[b, t])
+            one, gradient = by_hand(logits, action, smoothing)
+            losses += one / count
+            nll += by_hand(logits, action, 0.0)[0] / count
+            right += max(range(SPEC.num_actions), key=logits.__getitem__) == action
+            assert model.logits.grad[b, t].tolist() == pytest.approx([g / count for g in gradient], abs=1e-6)
+    assert loss.item() == pytest.approx(losses, abs=1e-6)
+    assert metrics["nll"].item() == pytest.approx(nll, abs=1e-6)
+    assert metrics["accuracy"].item() == pytest.approx(right / count)
+    assert (model.logits.grad != 0).all()
+    assert not metrics["nll"].requires_grad
+
+
+def test_the_model_is_shown_the_window_shifted() -> None:
+    model, batch = example()
+    objective(0.0)(model, batch)
+    expected = context_of(SPEC, batch.obs, batch.action, batch.reward, batch.timestep)
+    assert all(torch.equal(a, b) for a, b in zip(model.shown, expected, strict=True))

@@ -1,0 +1,172 @@
+"""Checkpoints: the newest whole one is found again whatever happened to the others."""
+
+import json
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+
+from src.contracts import PipelineError
+from src.files import sha256
+from src.training.checkpoint import DamagedCheckpointError, load, load_newest, save
+
+CPU = torch.device("cpu")
+HARMS = ["flip", "cut", "empty", "missing"]
+
+
+def write(folder: Path, step: int, kind: str = "last", keep: int = 10) -> None:
+    state = {"update": step, "score": -0.5, "weights": {"w": torch.full((3,), float(step))}, "list": [step, "x"]}
+    save(folder, kind, step, state, {"config": {"seed": step}}, keep)
+
+
+def newest(folder: Path, kind: str = "last") -> int | None:
+    found = load_newest(folder, kind, CPU)
+    return None if found is None else found[0]["update"]
+
+
+def spoil(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    if how == "flip":
+        content[len(content) // 2] ^= 1
+    if how == "cut":
+        del content[-2:]  # JSON ends with a newline, which nobody would miss
+    if how == "empty":
+        content.clear()
+    path.write_bytes(content)
+    if how == "missing":
+        path.unlink()
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    write(tmp_path, 7)
+    state, sidecar = load_newest(tmp_path, "last", CPU)
+    assert state["update"] == 7 and state["score"] == -0.5 and state["list"] == [7, "x"]
+    assert torch.equal(state["weights"]["w"], torch.full((3,), 7.0))
+    assert sidecar["step"] == 7 and sidecar["description"] == {"config": {"seed": 7}}
+    assert sidecar["sha256"] == sha256(tmp_path / "last-000000007.pt")
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    assert newest(tmp_path) is None
+    assert newest(tmp_path / "nowhere") is None
+
+
+def test_the_newest_wins_by_number_and_kinds_are_apart(tmp_path: Path) -> None:
+    for step in (9, 20, 100_000):
+        write(tmp_path, step)
+    write(tmp_path, 200_000, kind="best")
+    assert newest(tmp_path) == 100_000
+    assert newest(tmp_path, "best") == 200_000
+
+
+@pytest.mark.parametrize(
+    ("suffix", "how"),
+    [*((".pt", how) for how in HARMS), *((".json", how) for how in HARMS[1:])],
+)
+def test_a_damaged_one_is_passed_over(tmp_path: Path, suffix: str, how: str) -> None:
+    for step in (1, 2, 3):
+        write(tmp_path, step)
+    spoil(tmp_path / f"last-000000003{suffix}", how)
+    assert newest(tmp_path) == 2
+    spoil(tmp_path / f"last-000000002{suffix}", how)
+    assert newest(tmp_path) == 1
+
+
+@pytest.mark.parametrize("how", HARMS)
+def test_where_all_are_damaged_it_is_an_error_with_the_name(tmp_path: Path, how: str) -> None:
+    for step in (1, 2):
+        write(tmp_path, step)
+        spoil(tmp_path / f"last-00000000{step}.pt", how)
+    with pytest.raises(DamagedCheckpointError, match=r"last-00000000\d\.pt") as raised:
+        load_newest(tmp_path, "last", CPU)
+    assert isinstance(raised.value, PipelineError)
+
+
+@pytest.mark.parametrize("sidecar", ["[]", "{}", "3", "", '{"sha256": null}', "\x00"])
+def test_a_foreign_sidecar_is_damage(tmp_path: Path, sidecar: str) -> None:
+    write(tmp_path, 1)
+    (tmp_path / "last-000000001.json").write_text(sidecar)
+    with pytest.raises(DamagedCheckpointError, match="last-000000001"):
+        load(tmp_path / "last-000000001.json", CPU)
+
+
+def test_a_half_written_one_without_sidecar_is_ignored(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    (tmp_path / "last-000000002.pt").write_bytes(b"half")
+    (tmp_path / "last-000000003.pt.partial").write_bytes(b"half")
+    (tmp_path / "last-000000003.json.partial").write_bytes(b"half")
+    assert newest(tmp_path) == 1
+
+
+def test_a_crash_while_writing_leaves_the_older_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Die at each sync in turn: before the state is whole, and between state and sidecar."""
+    for survived in range(4):
+        folder = tmp_path / str(survived)
+        write(folder, 1)
+        syncs, sync = iter(range(100)), os.fsync
+
+        def dying(handle: int, syncs=syncs, sync=sync, survived=survived) -> None:
+            if next(syncs) == survived:
+                raise KeyboardInterrupt
+            sync(handle)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", dying)
+            with pytest.raises(KeyboardInterrupt):
+                write(folder, 2)
+        assert newest(folder) == (2 if survived == 3 else 1)  # at the last sync the sidecar is in place
+
+
+def test_old_ones_are_pruned_and_other_kinds_are_not(tmp_path: Path) -> None:
+    write(tmp_path, 1, kind="best")
+    for step in (5, 10, 15, 20):
+        write(tmp_path, step, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "best-000000001.json",
+        "best-000000001.pt",
+        "last-000000015.json",
+        "last-000000015.pt",
+        "last-000000020.json",
+        "last-000000020.pt",
+    ]
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_run_that_passed_over_a_damaged_one_keeps_what_it_writes(tmp_path: Path, keep: int) -> None:
+    """It goes on from 10, and what it saves then is older than the damaged 30, which must not crowd it out."""
+    for step in (10, 20, 30):
+        write(tmp_path, step)
+    for step in (20, 30):
+        spoil(tmp_path / f"last-{step:09d}.pt", "cut")
+    assert newest(tmp_path) == 10
+    write(tmp_path, 15, keep=keep)
+    assert newest(tmp_path) == 15
+    assert len(list(tmp_path.glob("*.pt"))) == len(list(tmp_path.glob("*.json"))) == keep
+
+
+class Exploit:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple:
+        return (Path.touch, (self.path,))
+
+
+@pytest.mark.parametrize("form", ["torch", "pickle"])
+def test_a_pickle_exploit_is_refused(tmp_path: Path, form: str) -> None:
+    """With a sidecar whose checksum is right, so that the file itself is looked at."""
+    write(tmp_path, 1)
+    path, harm = tmp_path / "last-000000001.pt", tmp_path / "harm"
+    if form == "torch":
+        torch.save({"update": 1, "bad": Exploit(harm)}, path)
+    else:
+        path.write_bytes(pickle.dumps(Exploit(harm)))
+    sidecar = path.with_suffix(".json")
+    sidecar.write_text(json.dumps(json.loads(sidecar.read_text()) | {"sha256": sha256(path)}))
+    with pytest.raises(DamagedCheckpointError, match=r"last-000000001\.pt"):
+        load_newest(tmp_path, "last", CPU)
+    assert not harm.exists()
+    torch.load(path, weights_only=False) if form == "torch" else pickle.loads(path.read_bytes())
+    assert harm.exists()  # it would have worked
