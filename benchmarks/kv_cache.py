@@ -1,7 +1,9 @@
 """In-context rollout with the key-value cache against a full forward at each step, side by side.
 
-    python -m benchmarks.kv_cache
+python -m benchmarks.kv_cache
 """
+
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,33 +17,35 @@ from src.nn.gpt_policy import GPTPolicy
 CONTEXT, NUM_STREAMS, UNCACHED_STEPS = 256, 64, 4
 
 
+def cached(model: GPT, window: Tensor) -> int:
+    """A whole context of `window` `[4, B, T]`, step by step; returns the number of steps."""
+    policy = GPTPolicy(model, "greedy", 1.0, 0.75)
+    carry = policy.initial_carry(NUM_STREAMS)
+    for obs, _, reward, timestep in window.permute(2, 0, 1):
+        none = torch.zeros_like(obs, dtype=torch.bool)
+        _, carry = policy.act(carry, Step(obs, reward, none, none, obs, timestep), obs.float())
+    return CONTEXT
+
+
+@torch.no_grad()
+def uncached(model: GPT, window: Tensor) -> int:
+    """Some steps spread evenly over the same context, each a forward over all before it."""
+    for step in range(UNCACHED_STEPS):
+        seen = CONTEXT * (2 * step + 1) // (2 * UNCACHED_STEPS)
+        model(context_of(model.spec, *window[:, :, :seen]))
+    return UNCACHED_STEPS
+
+
 def main() -> None:
     torch.set_num_threads(1)
+    spec = EnvSpec(num_obs=81, num_actions=5, num_rewards=2, width=9, max_episode_steps=20)
     for tokens in ("transition", "interleaved"):
         config = load_config([f"model.tokens={tokens}", f"model.context_len={CONTEXT}"]).model
-        spec = EnvSpec(num_obs=81, num_actions=5, num_rewards=2, width=9, max_episode_steps=20)
         model = GPT(config, spec).eval()
         window = torch.randint(2, (4, NUM_STREAMS, CONTEXT))
-
-        def cached(model: GPT = model, window: Tensor = window) -> int:
-            """A whole context, step by step."""
-            policy = GPTPolicy(model, "greedy", 1.0, 0.75)
-            carry = policy.initial_carry(NUM_STREAMS)
-            for obs, _, reward, timestep in window.permute(2, 0, 1):
-                none = torch.zeros_like(obs, dtype=torch.bool)
-                _, carry = policy.act(carry, Step(obs, reward, none, none, obs, timestep), obs.float())
-            return CONTEXT
-
-        @torch.no_grad()
-        def uncached(model: GPT = model, window: Tensor = window) -> int:
-            """Some steps spread over the same context, each a forward over all before it."""
-            for step in range(1, UNCACHED_STEPS + 1):
-                seen = CONTEXT * step // UNCACHED_STEPS - CONTEXT // (2 * UNCACHED_STEPS)
-                model(context_of(spec, *window[:, :, :seen]))
-            return UNCACHED_STEPS
-
         print(f"{tokens} tokens, context {CONTEXT}, {NUM_STREAMS} streams, 1 thread")
-        show(side_by_side({"uncached": uncached, "cached": cached}, rounds=5), "step", "uncached")
+        ways = {"uncached": partial(uncached, model, window), "cached": partial(cached, model, window)}
+        show(side_by_side(ways, rounds=5), "step", "uncached")
 
 
 if __name__ == "__main__":

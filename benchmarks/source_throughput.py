@@ -2,12 +2,16 @@
 
     python -m benchmarks.source_throughput
 
-The peer trains one agent, as it is built to; ours trains the 57 of `experiment=reference`, and the default's.
+The peer trains one agent, as it is built to; ours trains the 57 of `experiment=reference`, and all of the default.
 """
 
+from collections.abc import Callable
+from itertools import islice
+
 import gymnasium
+import stable_baselines3
 import torch
-from stable_baselines3 import A2C as PeerA2C
+from stable_baselines3.common.env_util import make_vec_env
 
 import src.envs  # noqa: F401  registers the environments
 from benchmarks.measure import show, side_by_side
@@ -17,44 +21,34 @@ from src.envs.tasks import split_tasks
 from src.training.collect import collect, make_learners
 
 UPDATES, PEER_STEPS = 50, 5000
+PEER = "Stable-Baselines3 A2C, 10 environments"
+
+
+def ours(overrides: list[str]) -> Callable[[], int]:
+    """Some updates of all agents of a configuration; the call returns the number of env steps."""
+    config = load_config(overrides)
+    env = make_env(config.env)
+    tasks = env.all_tasks()
+    train = tasks[split_tasks(len(tasks), config.tasks.num_train, config.tasks.seed).train]
+    learner, streams, noise = make_learners(config, env, train, torch.device("cpu"))
+    loop = collect(env, learner, streams, noise, config.source.rollout_len)
+    return lambda: sum(transitions.obs.numel() for transitions, _, _ in islice(loop, UPDATES))
+
+
+def peer() -> Callable[[], int]:
+    rooms = make_vec_env(lambda: gymnasium.make("icrl/DarkRoom-v0", goal=(0, 0)), n_envs=10)
+    agent = stable_baselines3.A2C("MlpPolicy", rooms, n_steps=10, learning_rate=1e-4, device="cpu")
+    return lambda: agent.learn(PEER_STEPS).num_timesteps
 
 
 def main() -> None:
     torch.set_num_threads(1)
-
-    def ours(overrides: list[str]):  # noqa: ANN202
-        config = load_config(overrides)
-        env = make_env(config.env)
-        tasks = env.all_tasks()
-        train = tasks[split_tasks(len(tasks), config.tasks.num_train, 0).train]
-        learner, streams, noise = make_learners(config, env, train, torch.device("cpu"))
-        loop = collect(env, learner, streams, noise, config.source.rollout_len)
-
-        def work() -> int:
-            for _ in range(UPDATES):
-                transitions, _, _ = next(loop)
-            return UPDATES * transitions.obs.numel()
-
-        return work
-
-    from stable_baselines3.common.env_util import make_vec_env
-
-    peer = PeerA2C(
-        "MlpPolicy",
-        make_vec_env(lambda: gymnasium.make("icrl/DarkRoom-v0", goal=(0, 0)), n_envs=10),
-        n_steps=10,
-        learning_rate=1e-4,
-        device="cpu",
-    )
-    rates = side_by_side(
-        {
-            "Stable-Baselines3 A2C, 10 environments": lambda: peer.learn(PEER_STEPS).num_timesteps,
-            "experiment=reference, 57 agents": ours(["experiment=reference"]),
-            "experiment=default": ours([]),
-        },
-        rounds=5,
-    )
-    show(rates, "env step", "Stable-Baselines3 A2C, 10 environments")
+    ways = {
+        PEER: peer(),
+        "experiment=reference, 57 agents": ours(["experiment=reference"]),
+        "experiment=default": ours([]),
+    }
+    show(side_by_side(ways, rounds=5), "env step", PEER)
 
 
 if __name__ == "__main__":

@@ -17,15 +17,12 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from src.contracts import Json, PipelineError
+from src.conflicts import check_conflicts
+from src.contracts import ConfigError, Json
 
 PROJECT = Path(__file__).resolve().parent.parent
 CONF = Path(__file__).resolve().parent / "conf"
 GROUPS = ("env", "source", "model", "optimizer", "experiment")
-
-
-class ConfigError(PipelineError):
-    """A wrong option: the message names the field, the value and what is allowed."""
 
 
 def option(
@@ -56,7 +53,7 @@ class EnvConfig:
 @dataclass
 class TasksConfig:
     num_train: int = option("tasks with source agents; all others are held out", low=2)
-    seed: int = option("seed of the split into training and held-out tasks", low=0)
+    seed: int = option("seed of the split into training and held-out tasks", low=0, high=10**9)
 
 
 @dataclass
@@ -183,7 +180,7 @@ class Config:
     histories: str = option("name of the histories that stages two and three read")
     run: str = option("name of the run whose model stage three rolls out")
     root: str = option("folder that holds histories/, logs/ and videos/; relative to the project")
-    seed: int = option("seed of all that is random but the split of tasks", low=0)
+    seed: int = option("seed of all that is random but the split of tasks", low=0, high=10**9)
     device: str = option("where tensors live; auto takes a GPU when there is one", choices=("auto", "cpu", "cuda"))
     num_threads: int = option("CPU threads of PyTorch (0: all cores)", low=0, high=1024, may_change=True)
     format: str = option("export_histories: form of the export", choices=("txt", "npz"))
@@ -225,11 +222,13 @@ def load_config(overrides: Iterable[str] = ()) -> Config:
         if missing := OmegaConf.missing_keys(typed):
             raise ConfigError(f"no value for {', '.join(sorted(missing))}")
         config = cast(Config, OmegaConf.to_object(typed))
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: a number as a preset
         raise ConfigError(_in_one_line(error)) from error
     for key, value, field in walk(config):
+        if field.type is bool and not isinstance(OmegaConf.select(composed, key), bool):
+            raise ConfigError(f"{key}={OmegaConf.select(composed, key)}: must be true or false")
         _check_range(key, value, field)
-    _check_conflicts(config)
+    check_conflicts(config)
     return config
 
 
@@ -273,98 +272,6 @@ def _check_range(key: str, value: Any, field: dataclasses.Field[Any]) -> None:
         raise ConfigError(f"{key}={value}: must be {allowed(field)}")
 
 
-def _check_conflicts(config: Config) -> None:
-    """Options that are fine alone and not together. Each message names both fields."""
-    for conflict, message in (*_source_conflicts(config), *_model_conflicts(config)):
-        if conflict:
-            raise ConfigError(message)
-
-
-def _source_conflicts(config: Config) -> list[tuple[bool, str]]:
-    source, search, size = config.source, config.search, config.env.size
-    steps, recorded, envs = source.num_env_steps, source.history_steps, source.num_envs
-    block = envs * source.rollout_len
-    return [
-        (
-            steps % block != 0,
-            f"source.num_env_steps={steps} must be a multiple of source.num_envs x source.rollout_len = {block}",
-        ),
-        (recorded > steps, f"source.history_steps={recorded} is more than source.num_env_steps={steps}"),
-        (
-            recorded % block != 0,
-            f"source.history_steps={recorded} must be a multiple of source.num_envs x source.rollout_len = {block}",
-        ),
-        (
-            source.checkpoint_interval % source.rollout_len != 0,
-            f"source.checkpoint_interval={source.checkpoint_interval} must be a multiple of "
-            f"source.rollout_len={source.rollout_len}",
-        ),
-        (
-            source.videos_per_task > source.num_learners,
-            f"source.videos_per_task={source.videos_per_task} is more than source.num_learners={source.num_learners}",
-        ),
-        (
-            max(search.goal_row, search.goal_column) >= size,
-            f"search.goal_row={search.goal_row} and search.goal_column={search.goal_column} "
-            f"must be below env.size={size}",
-        ),
-        (
-            search.num_env_steps % block != 0,
-            f"search.num_env_steps={search.num_env_steps} must be a multiple of "
-            f"source.num_envs x source.rollout_len = {block}",
-        ),
-    ]
-
-
-def _model_conflicts(config: Config) -> list[tuple[bool, str]]:
-    model, data, optimizer, source = config.model, config.data, config.optimizer, config.source
-    row_len = (data.history_len or source.history_steps) // source.num_envs
-    return [
-        (
-            model.embed_dim % model.num_heads != 0,
-            f"model.num_heads={model.num_heads} must divide model.embed_dim={model.embed_dim}",
-        ),
-        (
-            model.position == "rope" and model.embed_dim // model.num_heads % 2 == 1,
-            f"model.position=rope needs an even model.embed_dim / model.num_heads, "
-            f"not {model.embed_dim} / {model.num_heads}",
-        ),
-        (
-            model.position == "env_time" and not model.add_env_time,
-            "model.position=env_time is the env time embedding, which model.add_env_time=false leaves out",
-        ),
-        (
-            model.obs_encoding == "coordinates" and model.max_size < config.env.size,
-            f"model.max_size={model.max_size} must be at least env.size={config.env.size} "
-            "with model.obs_encoding=coordinates",
-        ),
-        (
-            data.history_len > source.history_steps,
-            f"data.history_len={data.history_len} is more than source.history_steps={source.history_steps}",
-        ),
-        (
-            model.context_len > row_len,
-            f"model.context_len={model.context_len} is longer than a history: {row_len} steps a row, from "
-            f"data.history_len={data.history_len} or source.history_steps={source.history_steps}, "
-            f"and source.num_envs={source.num_envs}",
-        ),
-        (
-            data.num_validation_tasks >= config.tasks.num_train,
-            f"data.num_validation_tasks={data.num_validation_tasks} must be below "
-            f"tasks.num_train={config.tasks.num_train}",
-        ),
-        (
-            optimizer.name == "adam" and optimizer.weight_decay > 0,
-            f"optimizer.weight_decay={optimizer.weight_decay} needs optimizer.name=adamw, not adam",
-        ),
-        (
-            optimizer.final_learning_rate > optimizer.learning_rate,
-            f"optimizer.final_learning_rate={optimizer.final_learning_rate} is above "
-            f"optimizer.learning_rate={optimizer.learning_rate}",
-        ),
-    ]
-
-
 def check_same(config: Config, recorded: Json, sections: Iterable[str], where: str) -> None:
     """Raise `ConfigError` unless `config` equals the `recorded` one (as `dataclasses.asdict` gives it) in `sections`.
 
@@ -385,5 +292,7 @@ def check_same(config: Config, recorded: Json, sections: Iterable[str], where: s
 def _in_one_line(error: Exception) -> str:
     """The first line of a Hydra or OmegaConf error with the key it is about."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines[0].startswith("Could not override"):  # what Hydra goes on to say does not help here
+        return f"{lines[0]} There is no such option; --help lists all"
     key = next((line for line in lines[1:] if line.startswith("full_key:")), "")
     return f"{key.replace('full_key:', '').strip()}: {lines[0]}" if key else " ".join(lines)

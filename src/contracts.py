@@ -17,6 +17,10 @@ class PipelineError(Exception):
     """Something the user can act on. Entry points print the message without a traceback and exit with code 2."""
 
 
+class ConfigError(PipelineError):
+    """A wrong option: the message names the field, the value and what is allowed."""
+
+
 class Step(NamedTuple):
     """What a stream shows after an action, with auto-reset in Gymnasium's SAME_STEP mode. Every field is `[B]`.
 

@@ -1,6 +1,6 @@
 """Write learning histories in another form, beside the originals.
 
-    python -m src.export_histories format=txt [KEY=VALUE ...]      histories/<histories>/ -> histories/<histories>/export/
+    python -m src.export_histories format=txt [KEY=VALUE ...]      histories/<name>/ -> histories/<name>/export/
 
 `txt` is one file per row, a line per step, columns as in its first line. `npz` is one compressed file of all columns.
 """

@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 
 import torch
@@ -21,6 +22,7 @@ def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> No
     if {"--help", "-h"} & set(arguments):
         print(help_text(module, meaning))
         return
+    report, threading.excepthook = threading.excepthook, _report_of_thread
     try:
         if flags := [argument for argument in arguments if argument.startswith("-")]:
             raise ConfigError(f"{flags[0]}: options are written KEY=VALUE; --help lists them")
@@ -31,6 +33,14 @@ def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> No
     except KeyboardInterrupt:
         tqdm.write("interrupted: the same command continues", file=sys.stderr)
         sys.exit(130)
+    finally:
+        threading.excepthook = report
+
+
+def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
+    """Say nothing of what TensorBoard's writing thread is refused: the main thread meets it at its next point."""
+    if not isinstance(failure.exc_value, OSError):
+        threading.__excepthook__(failure)
 
 
 def help_text(module: str, meaning: str) -> str:

@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 import optuna
 import torch
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.samplers import TPESampler
+from optuna.trial import create_trial
 from tqdm import tqdm
 
-from src.config import Config, SourceConfig, check_same
+from src.config import Config, check_same
 from src.envs import make_env
 from src.envs.episodes import OpenEpisodes, finished_episodes
 from src.evaluation.search_plots import write_search_plots
@@ -26,9 +29,19 @@ from src.training.collect import collect, make_learners
 
 _COMPARED = ("seed", "env", "source", "search")
 
+# What is tried: options of `source` and their ranges.
+SPACE: dict[str, BaseDistribution] = {
+    "learning_rate": FloatDistribution(1e-4, 3e-2, log=True),
+    "entropy_coefficient": FloatDistribution(1e-4, 0.1, log=True),
+    "value_coefficient": FloatDistribution(0.1, 2.0, log=True),
+    "discount": FloatDistribution(0.8, 0.999),
+    "hidden_size": CategoricalDistribution([32, 64, 128]),
+}
+
 
 def main(config: Config) -> Path:
-    """Run the missing trials; returns the folder with `results.json`, `study.log` and the plots."""
+    """Run the missing trials; returns the folder with `results.json`, which is up to date after each trial, and the
+    picture."""
     device = prepare(config)
     folder = config.folder("logs") / "search"
     optuna.logging.set_verbosity(logging.WARNING)
@@ -36,44 +49,44 @@ def main(config: Config) -> Path:
         if (folder / "config.json").exists():
             check_same(config, read_json(folder / "config.json"), _COMPARED, str(folder))
         write_json(folder / "config.json", recorded(config))
-        backend = optuna.storages.journal.JournalFileBackend(str(folder / "study.log"))
-        study = optuna.create_study(
-            study_name=config.source.name,
-            direction="maximize",
-            storage=optuna.storages.JournalStorage(backend),
-            load_if_exists=True,
-        )
-        done = len(study.get_trials(states=[optuna.trial.TrialState.COMPLETE]))
-        with tqdm(total=config.search.num_trials, initial=done, desc="search", unit="trial") as bar:
-            for number in range(done, config.search.num_trials):
+        study = _restore(folder)
+        done, num_trials = len(study.trials), config.search.num_trials
+        with tqdm(total=num_trials, initial=done, desc="search", unit="trial") as bar:
+            for number in range(done, num_trials):
                 # Seeded anew for each trial, so that a search that was interrupted tries what an undisturbed one would.
-                study.sampler = optuna.samplers.TPESampler(seed=config.seed + number)
-                study.optimize(lambda trial: score(suggest(trial, config), device), n_trials=1)
+                study.sampler = TPESampler(seed=config.seed + number)
+                trial = study.ask(SPACE)
+                study.tell(trial, score(_with(config, trial.params), device))
+                _keep(folder, study)
                 bar.update()
                 bar.set_postfix(best=f"{study.best_value:.3f}")
-        trials = [{"value": trial.value, **trial.params} for trial in study.get_trials() if trial.value is not None]
-        write_json(folder / "results.json", {"best": study.best_params, "value": study.best_value, "trials": trials})
-        write_search_plots(folder, trials)
+        write_search_plots(folder, read_json(folder / "results.json")["trials"])
     best = " ".join(f"source.{name}={value:.4g}" for name, value in study.best_params.items())
-    print(f"best of {len(trials)} trials, mean success {study.best_value:.3f}: {best}")
-    print(f"trials and plots: {folder}")
+    print(f"best of {len(study.trials)} trials, mean success {study.best_value:.3f}: {best}")
+    print(f"trials and picture: {folder}")
     return folder
 
 
-def suggest(trial: optuna.Trial, config: Config) -> Config:
+def _restore(folder: Path) -> optuna.Study:
+    """A study with the trials that `folder` holds, if any."""
+    study = optuna.create_study(direction="maximize")
+    if (folder / "results.json").exists():
+        for params in read_json(folder / "results.json")["trials"]:
+            value = params.pop("value")
+            study.add_trial(create_trial(params=params, distributions=SPACE, value=value))
+    return study
+
+
+def _keep(folder: Path, study: optuna.Study) -> None:
+    trials = [{"value": trial.value, **trial.params} for trial in study.trials]
+    write_json(folder / "results.json", {"best": study.best_params, "value": study.best_value, "trials": trials})
+
+
+def _with(config: Config, tried: dict[str, Any]) -> Config:
     """The configuration of one trial: the search's budget and the trial's hyper-parameters."""
     search = config.search
-    tried: dict[str, Any] = {
-        "learning_rate": trial.suggest_float("learning_rate", 1e-4, 3e-2, log=True),
-        "entropy_coefficient": trial.suggest_float("entropy_coefficient", 1e-4, 0.1, log=True),
-        "value_coefficient": trial.suggest_float("value_coefficient", 0.1, 2.0, log=True),
-        "discount": trial.suggest_float("discount", 0.8, 0.999),
-        "hidden_size": trial.suggest_categorical("hidden_size", [32, 64, 128]),
-    }
-    source: SourceConfig = replace(
-        config.source, num_learners=search.num_learners, num_env_steps=search.num_env_steps, **tried
-    )
-    return replace(config, source=source)
+    budget = {"num_learners": search.num_learners, "num_env_steps": search.num_env_steps}
+    return replace(config, source=replace(config.source, **budget, **tried))
 
 
 def score(config: Config, device: torch.device) -> float:

@@ -7,6 +7,7 @@ says so (`committed`); checksums are added when all is there. Opening checks eve
 
 import hashlib
 import importlib.metadata
+import io
 import json
 import platform
 from dataclasses import dataclass
@@ -73,7 +74,10 @@ class HistoryWriter:
                 block = torch.cat([getattr(rollout, name) for rollout in self._pending]).T.cpu().numpy()
                 end = min(start + block.shape[1], self.num_steps)
                 column[:, start:end] = block[:, : end - start]
-                column.flush()
+                try:
+                    column.flush()
+                except OSError as error:
+                    raise PipelineError(f"cannot write {self.folder / name}.npy: {error.strerror}") from error
                 self.manifest["committed"] = end
             write_json(self.folder / _MANIFEST, self.manifest)
         self._pending = []
@@ -94,13 +98,15 @@ class HistoryWriter:
         columns = {}
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, dtype in column_dtypes(spec).items():
+            header = io.BytesIO()
+            about = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_2_0(header, about)
             path = self.folder / f"{name}.npy"
-            with path.open("wb") as file:
-                np.lib.format.write_array_header_2_0(
-                    file, {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
-                )
-                size = file.tell() + int(np.prod(shape)) * np.dtype(dtype).itemsize
-            reserve(path, size)
+            try:
+                path.write_bytes(header.getvalue())
+            except OSError as error:
+                raise PipelineError(f"cannot write {path}: {error.strerror}") from error
+            reserve(path, header.tell() + int(np.prod(shape)) * np.dtype(dtype).itemsize)
             columns[name] = {"dtype": dtype, "shape": list(shape), "sha256": None}
         packages = ("torch", "numpy", "gymnasium")
         manifest = {

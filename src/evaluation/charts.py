@@ -7,12 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from src.evaluation.plots import CURVES_SIZE, DPI
+DPI = 100
+CURVES_SIZE = (12.0, 7.0)  # inches: 1200 x 700 pixels
 
 
-def new_figure(title: str) -> Figure:
-    """An empty figure of 1200 x 700 pixels that lays out its panels itself."""
-    figure = Figure(figsize=CURVES_SIZE, dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
+def new_figure(title: str, size: tuple[float, float] = CURVES_SIZE) -> Figure:
+    """An empty figure of `size` inches that lays out its panels itself."""
+    figure = Figure(figsize=size, dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
     figure.suptitle(title, fontsize=15)
     return figure
 

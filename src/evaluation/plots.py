@@ -15,18 +15,16 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from src.evaluation.charts import legend_below, new_figure, tidy
 from src.files import write_atomically
 
 Floats = NDArray[np.floating[Any]]
 
-DPI = 100
-CURVES_SIZE = (12.0, 7.0)  # inches: 1200 x 700 pixels
-MAP_SIZE = (8.0, 7.2)
+MAP_SIZE = (8.0, 7.2)  # inches
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 REFERENCE_DASHES = ((0, (6, 3)), (0, (2, 2)), (0, (6, 2, 1, 2)), (0, (1, 3)))
 REFERENCE_COLOR = "#555555"
@@ -64,12 +62,11 @@ class Panel(NamedTuple):
 def adaptation_figure(panels: Sequence[Panel], *, title: str) -> Figure:
     """How policies improve over episodes 1 .. E: a panel for each measure, side by side, one legend for all;
     1200 x 700 pixels."""
-    figure = Figure(figsize=CURVES_SIZE, dpi=DPI, layout=_layout())
-    figure.suptitle(title, fontsize=15)
+    figure = new_figure(title)
     lines: dict[str, Artist] = {}
     for axes, panel in zip(np.ravel(figure.subplots(1, len(panels))), panels, strict=True):
         lines |= _draw_panel(axes, panel)
-    _legend_below(figure, lines)
+    legend_below(figure, lines)
     return figure
 
 
@@ -86,9 +83,8 @@ def goal_map_figure(
     """The room with a value, such as the final success, on each goal cell (row * size + column); cells without one
     are grey. `held_out` cells are outlined; `start` is the cell all episodes start on, None where starts vary.
     800 x 720 pixels."""
-    figure = Figure(figsize=MAP_SIZE, dpi=DPI, layout=_layout())
+    figure = new_figure(title, MAP_SIZE)
     axes = figure.add_subplot()
-    axes.set_title(title, fontsize=14, pad=12)
     cells = np.array([values.get(cell, np.nan) for cell in range(size * size)])
     edges, labelled = np.arange(size + 1), size <= LARGEST_LABELLED_SIZE
     mesh = axes.pcolormesh(
@@ -101,7 +97,7 @@ def goal_map_figure(
     )
     if labelled:
         _print_values(axes, size, cells, mesh.to_rgba(cells))
-    _legend_below(figure, _mark_cells(axes, size, held_out, start))
+    legend_below(figure, _mark_cells(axes, size, held_out, start))
     axes.set(xlim=(0, size), ylim=(size, 0), aspect="equal", xlabel="column", ylabel="row")
     ticks = np.arange(0, size, 1 if labelled else 8)
     axes.set_xticks(ticks + 0.5, [str(tick) for tick in ticks])
@@ -141,14 +137,9 @@ def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Artist]:
         dashes = REFERENCE_DASHES[index % len(REFERENCE_DASHES)]
         episodes = np.arange(1, num_episodes + 1)
         (lines[reference.name],) = axes.plot(episodes, values, color=REFERENCE_COLOR, linestyle=dashes, linewidth=1.8)
-    axes.set_xlabel("episode", fontsize=13)
-    axes.set_ylabel(panel.ylabel, fontsize=13)
+    tidy(axes, "episode", panel.ylabel)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.set_xlim(0.5, num_episodes + 0.5)
-    axes.tick_params(labelsize=11)
-    axes.grid(color="#E0E0E0", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
     return lines
 
 
@@ -187,13 +178,3 @@ def _mark_cells(axes: Axes, size: int, held_out: Collection[int], start: int | N
             start % size + 0.5, start // size + 0.5, "o", color="#333333", markersize=min(14, 130 / size)
         )
     return handles
-
-
-def _legend_below(figure: Figure, handles: Mapping[str, Artist]) -> None:
-    figure.legend(
-        list(handles.values()), list(handles), loc="outside lower center", ncols=3, fontsize=12, frameon=False
-    )
-
-
-def _layout() -> ConstrainedLayoutEngine:
-    return ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)

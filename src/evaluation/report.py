@@ -25,7 +25,7 @@ def tail_of(num_episodes: int) -> int:
 
 
 def curves_of(adaptation: Adaptation, config: EvaluationConfig, seed: int) -> Curves:
-    """For each measure the `mean` over tasks and streams of each episode with its interval `low`, `high`, `[E]` each."""
+    """For each measure, the `mean` over tasks and streams of each episode and its interval, `low` to `high`, `[E]`."""
     curves = {}
     for name in MEASURES:
         values = getattr(adaptation, name)

@@ -28,7 +28,7 @@ FRAMES_PER_SECOND = 6
 
 
 class SourceBoard:
-    """TensorBoard curves over env steps per learner: mean and band over agents, fraction solved; per agent on request."""
+    """TensorBoard curves over env steps per learner: mean and band over agents, fraction solved, agents on request."""
 
     def __init__(self, config: Config, num_tasks: int, first_update: int) -> None:
         source, self._folder = config.source, config.folder("logs") / "source"

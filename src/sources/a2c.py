@@ -55,13 +55,12 @@ class A2C:
     def update(self, rollout: Rollout) -> dict[str, Tensor]:
         """One gradient step of every learner on its streams of `rollout` `[T, B]`; metrics are `[L]`."""
         config = self.config
-        logits, values = self.network()
+        log_policy, values = self._log_policy, self._values
         table_row = self._table_row + rollout.obs  # [T, B]
-        log_policy = logits.flatten(0, 1).log_softmax(-1)  # [L * S, A]
         entropies = -(log_policy.exp() * log_policy).sum(-1)  # [L * S]
-        log_prob = log_policy.flatten()[table_row * logits.shape[-1] + rollout.action]
-        value = values.flatten()[table_row]
-        next_value = values.detach().flatten()[self._table_row + rollout.next_obs]
+        log_prob = log_policy.flatten()[table_row * log_policy.shape[-1] + rollout.action]
+        value = values[table_row]
+        next_value = values.detach()[self._table_row + rollout.next_obs]
         returns = n_step_returns(
             rollout.reward.float(), next_value, rollout.terminated, rollout.truncated, config.discount
         )
@@ -103,8 +102,10 @@ class A2C:
             gradient.mul_(scale[:, None, None])
         return norm
 
-    @torch.no_grad()
     def _tabulate(self) -> None:
-        """Policies are constant between updates: tabulate their cumulative distributions, `[L * S, A - 1]`."""
-        logits, _ = self.network()
-        self._cumulative = cumulative(logits.softmax(-1)).flatten(0, 1)
+        """Policies and values are constant between updates: tabulate them over all L * S rows, once for acting and for
+        the next update's loss, whose gradient flows through these tables."""
+        logits, values = self.network()
+        self._values = values.flatten()
+        self._log_policy = logits.flatten(0, 1).log_softmax(-1)  # [L * S, A]
+        self._cumulative = cumulative(self._log_policy.detach().exp())  # [L * S, A - 1]

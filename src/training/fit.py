@@ -14,6 +14,9 @@ from src.training.optimizers import learning_rate, make_optimizer
 from src.training.summaries import Progress, Summaries
 
 
+_INTERVALS_PER_LINE = 10  # log intervals between two lines; TensorBoard has all points
+
+
 class Evaluation(NamedTuple):
     """What an evaluation found: curves to show, and the score that chooses the best checkpoint (higher is better)."""
 
@@ -48,7 +51,7 @@ def fit(
             evaluation = evaluate()
             model.train()
             summaries.scalars("in_context", evaluation.metrics, update)
-            if evaluation.score >= best_score:
+            if update and evaluation.score >= best_score:
                 best_score = evaluation.score
                 checkpoint.save(folder, "best", update, _state(model, optimizer, update, best_score), description, 1)
             progress.log(evaluation.metrics)
@@ -63,7 +66,8 @@ def fit(
         if (update + 1) % config.log_interval == 0:
             values = {name: value.item() for name, value in metrics.items()} | {"learning_rate": rate}
             summaries.scalars("train", values, update + 1)
-            progress.log(values)
+            if (update + 1) % (_INTERVALS_PER_LINE * config.log_interval) == 0:
+                progress.log({name: values[name] for name in ("loss", "accuracy") if name in values})
     progress.close()
     summaries.close()
 

@@ -9,7 +9,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from src.config import Config
-from src.contracts import Json
+from src.contracts import Json, PipelineError
 
 
 class Summaries:
@@ -23,9 +23,12 @@ class Summaries:
 
     def scalars(self, prefix: str, values: dict[str, float], step: int) -> None:
         """Add a point to each curve, on disk at once: a crash leaves no gap before the checkpoint that follows."""
-        for name, value in values.items():
-            self._writer.add_scalar(f"{prefix}/{name}", value, step)
-        self._writer.flush()
+        try:
+            for name, value in values.items():
+                self._writer.add_scalar(f"{prefix}/{name}", value, step)
+            self._writer.flush()
+        except OSError as error:  # of the thread that writes
+            raise PipelineError(f"cannot write curves in {self._writer.log_dir}: {error.strerror}") from error
 
     def image(self, tag: str, pixels: np.ndarray, step: int) -> None:
         """Show RGB `pixels` `[H, W, 3]` uint8."""

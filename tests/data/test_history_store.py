@@ -1,5 +1,6 @@
 """The history store: what goes in comes out, an interrupted writer goes on, and nothing that is not whole is opened."""
 
+import itertools
 import json
 import os
 import pickle
@@ -86,7 +87,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 def test_round_trip_by_blocks_of_any_length(tmp_path: Path) -> None:
     lived, writer = life(), writer_of(tmp_path)
     edges = [0, 4, 5, 12, 30]
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+    for start, stop in itertools.pairwise(edges):
         writer.add(steps(lived, start, stop))
         if stop != 5:  # two additions in one block
             writer.commit(4 if stop == 12 else start)
@@ -343,9 +344,7 @@ def success_in_loops(histories: Histories) -> list[list[float]]:
 
 
 @settings(deadline=None)
-@given(
-    st.integers(1, 60), st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from([0.0, 0.05, 0.4]), st.integers(0, 10**6)
-)
+@given(st.integers(1, 60), st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from([0.0, 0.05, 0.4]), st.integers(0, 10**6))
 def test_final_success_equals_loops(num_steps: int, rewarded: float, ended: float, seed: int) -> None:
     """Several rewards an episode, as in the classic variant, and stretches in which no episode ends."""
     rng = np.random.default_rng(seed)

@@ -66,8 +66,8 @@ def listed(done: np.ndarray, rows: list[int], num_steps: int, keep_every: int, c
                 if episode % keep_every == phase:
                     kept.append(step)
                 episode += int(done[row, step])
-            for start in range(len(kept) - context_len + 1):
-                codes.append(((row,) * context_len, tuple(kept[start : start + context_len])))
+            windows = (tuple(kept[start : start + context_len]) for start in range(len(kept) - context_len + 1))
+            codes += [((row,) * context_len, places) for places in windows]
     return codes
 
 
@@ -87,9 +87,7 @@ def test_windows_are_exactly_those_listed(
     `history_len` env steps of a learner, all its environments together, are not there."""
     done = random_done(num_steps, seed)
     rows = [row for row in range(NUM_ROWS) if TRAIN[row // PER_TASK] in tasks]
-    expected = listed(
-        done, rows, min(history_len // NUM_ENVS or num_steps, num_steps), keep_every, context_len
-    )
+    expected = listed(done, rows, min(history_len // NUM_ENVS or num_steps, num_steps), keep_every, context_len)
     config = dataclasses.replace(CONFIG, keep_every=keep_every, history_len=history_len)
     if not expected:
         with pytest.raises(ConfigError, match=f"model.context_len={context_len} is longer than every history"):

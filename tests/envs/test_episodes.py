@@ -1,5 +1,7 @@
 """Episodes cut out of transitions, against a loop over single steps."""
 
+import itertools
+
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -55,7 +57,7 @@ def test_equals_steps_one_by_one_wherever_blocks_are_cut(steps: list[list[tuple[
     expected = step_by_step(steps)
     still_open, found = OpenEpisodes.none(len(steps[0])), []
     edges = [0, *sorted(cut for cut in cuts if cut < len(steps)), len(steps)]
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+    for start, stop in itertools.pairwise(edges):
         episodes, still_open = finished_episodes(Rollout(*(column[start:stop] for column in whole)), still_open)
         rows = rows_of(episodes)
         assert [row[0] for row in rows] == sorted(row[0] for row in rows)

@@ -68,9 +68,7 @@ def slow_logits(model: GPT, transitions: Rollout, num_kept: int) -> list[Tensor]
 
 
 FORMS = list(
-    itertools.product(
-        ("transition", "interleaved"), ("env_time", "learned", "rope", "none"), ("cell", "coordinates")
-    )
+    itertools.product(("transition", "interleaved"), ("env_time", "learned", "rope", "none"), ("cell", "coordinates"))
 )
 
 

@@ -235,7 +235,7 @@ def test_probe_discounting() -> None:
 
 
 def test_probe_truncation_bootstraps() -> None:
-    """1 + 1/2 + 1/4 + ... = 2, though an episode is two steps long; with its end as the task's end it would be < 1.5."""
+    """1 + 1/2 + 1/4 + ... = 2, though an episode is two steps long; with its end as the task's end it were < 1.5."""
     _, values = learn(Endless(1, 1, 2), 300)
     assert values.tolist() == pytest.approx([2.0], abs=0.05)
 

@@ -1,19 +1,21 @@
-"""End a stage with a signal at each of its dealings with the disk in turn, and see what the same command makes of it.
+"""End a stage with a signal at each of its dealings with the disk, and see what the same command makes of what is left.
 
-python tests/stages/crash.py STAGE SIGNAL FOLDER [POINT ...]
+    python tests/stages/crash.py STAGE FOLDER SIGNAL[:POINT,...] ...
 
-Each POINT (every one there is, where none is given) gets a copy of FOLDER: there the stage is ended before its POINT-th
-write reaches the disk, what was written and not synced is lost, and then the stage runs undisturbed. Prints as JSON how
-many points there were and, for each that did not end as a run without crash does, what went wrong. A process of its own,
-because it forks: a child costs nothing to start, and so can be killed for real.
+For each POINT (every one there is, where none is given) STAGE runs in a copy of FOLDER. Before its POINT-th write
+reaches the disk it gets SIGNAL, and what was written and not synced is lost; then it runs undisturbed. Prints as JSON,
+for each SIGNAL, how many points there were and what went wrong where the end was not that of a run without a crash.
+A process of its own, because it forks: a child costs little to start, and so can be killed for real.
 """
 
+import gc
 import itertools
 import json
 import os
 import shutil
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,65 +23,83 @@ from typing import Any
 
 import numpy as np
 from harness import TINY, Outcome, results_of, run
+from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from src import runtime
 from src.config import load_config
-from src.evaluation import plots
+from src.evaluation import figures, source_board
 
-INTERRUPTED = {signal.SIGINT: 130}  # how the stage itself ends; by other signals it is ended
+INTERRUPTED = {signal.SIGINT: 130}  # a stage ends itself with this code; by other signals it is ended
 
 
 def main() -> None:
-    stage, signal_name, folder, *chosen = sys.argv[1:]
-    by = signal.Signals[signal_name]
+    stage, folder, *signals = sys.argv[1:]
+    _make_cheap()
+    undisturbed = shutil.copytree(folder, f"{folder}-undisturbed")
+    assert not run(stage, Path(undisturbed)).code  # not in a child, so that the children find all modules imported
+    expected = results_of(Path(undisturbed))
+    gc.freeze()  # the collector would touch, and so copy, all of this process's memory in each child
+    report = {}
+    for name, _, points in (text.partition(":") for text in signals):
+        by, failures, num_points = signal.Signals[name], {}, 0
+        for point in map(int, points.split(",")) if points else itertools.count():
+            root = Path(shutil.copytree(folder, f"{folder}-{name}-{point}"))
+            failure = _crash(stage, root, by, point, expected)
+            shutil.rmtree(root)
+            if failure is None:
+                break
+            num_points += 1
+            if failure:
+                failures[point] = failure
+        report[name] = {"points": num_points, "failures": failures}
+    sys.stdout.write(json.dumps(report))
+
+
+def _make_cheap() -> None:
+    """Leave out what takes time and writes nothing of its own: reading the options anew, drawing pictures."""
     tqdm.monitor_interval = 0  # no thread: it might hold a lock when a child is forked
-    plots.DPI = 20
     config = load_config(TINY)
     runtime.load_config = lambda arguments: replace(config, root=dict(a.split("=", 1) for a in arguments)["root"])
-    undisturbed = _copy(folder, "undisturbed")
-    assert not run(stage, undisturbed).code  # here and not in a child, so that all imports are done before the first
-    expected = results_of(undisturbed)
-    failures: dict[int, str] = {}
-    num_points = 0
-    for point in map(int, chosen) if chosen else itertools.count():
-        root = _copy(folder, str(point))
-        status = _in_child(lambda: run(stage, root), lambda: lose_power(by, point, root))
-        if status == 0:
-            break  # there were not so many points
-        num_points += 1
-        if status != INTERRUPTED.get(by, -by):
-            failures[point] = f"ended with {status}"
-        elif status := _in_child(lambda: run(stage, root)):
-            failures[point] = f"went on to end with {status}"
-        elif (found := results_of(root)) != expected:
-            names = sorted(found.keys() | expected.keys())
-            failures[point] = f"differ: {[name for name in names if found.get(name) != expected.get(name)]}"
-        shutil.rmtree(root)
-    print(json.dumps({"points": num_points, "failures": failures}))
+
+    def blank(*_: Any, **__: Any) -> Figure:
+        return Figure((0.5, 0.5))
+
+    source_board.goal_map_figure = figures.goal_map_figure = figures.adaptation_figure = blank
 
 
-def _copy(folder: str, name: str) -> Path:
-    return Path(shutil.copytree(folder, f"{folder}-{name}"))
+def _crash(stage: str, root: Path, by: signal.Signals, point: int, expected: dict[str, Any]) -> str | None:
+    """What was wrong with a crash at `point` or with what came of it; empty where nothing was, None where the stage
+    came to its end without reaching `point`."""
+    status = _in_child(lambda: run(stage, root), lambda: _lose_power(by, point, root))
+    if status == 0:
+        return None
+    if status != INTERRUPTED.get(by, -by):
+        return f"ended with {status}"
+    if status := _in_child(lambda: run(stage, root)):
+        return f"went on to end with {status}"
+    found = results_of(root)
+    names = [name for name in sorted(found.keys() | expected.keys()) if found.get(name) != expected.get(name)]
+    return f"differ: {names}" if names else ""
 
 
-def lose_power(by: signal.Signals, point: int, root: Path) -> None:
-    """Arrange for signal `by` before the `point`-th call that syncs, renames, deletes or reserves."""
-    calls = itertools.count()
+def _lose_power(by: signal.Signals, point: int, root: Path) -> None:
+    """Arrange for signal `by` before the `point`-th call that syncs, renames, deletes or reserves; of calls of one kind
+    in a row (a column is like the next) only the first two count."""
+    calls, recent = itertools.count(), deque(maxlen=2)
 
-    def before(lose: Callable[..., None], module: Any, name: str) -> None:
+    def before(module: Any, name: str, lose: Callable[..., None]) -> None:
         real = getattr(module, name)
 
         def call(*arguments: Any, **keywords: Any) -> Any:
-            if next(calls) == point:
+            counts = list(recent) != [name, name]
+            recent.append(name)
+            if counts and next(calls) == point:
                 lose(*arguments)
                 os.kill(os.getpid(), by)
             return real(*arguments, **keywords)
 
         setattr(module, name, call)
-
-    def nothing(*_: Any) -> None:
-        """What is synced stays."""
 
     def half_of_file(descriptor: int) -> None:
         path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
@@ -90,10 +110,13 @@ def lose_power(by: signal.Signals, point: int, root: Path) -> None:
         committed = min(json.loads(path.read_text())["committed"] for path in root.glob("histories/*/manifest.json"))
         column[:, committed:] = 255
 
-    before(half_of_file, os, "fsync")
-    before(uncommitted_steps, np.memmap, "flush")
+    def nothing(*_: Any, **__: Any) -> None:
+        """All that came before is synced."""
+
+    before(os, "fsync", half_of_file)
+    before(np.memmap, "flush", uncommitted_steps)
     for name in ("replace", "unlink", "posix_fallocate"):
-        before(nothing, os, name)
+        before(os, name, nothing)
 
 
 def _in_child(work: Callable[[], Outcome], prepare: Callable[[], None] = lambda: None) -> int:
@@ -103,7 +126,8 @@ def _in_child(work: Callable[[], Outcome], prepare: Callable[[], None] = lambda:
         prepare()
         outcome = work()
         if outcome.code not in (0, *INTERRUPTED.values()):
-            print(outcome.err, file=sys.stderr, flush=True)
+            sys.stderr.write(outcome.err)
+            sys.stderr.flush()
         os._exit(outcome.code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.compat.proto.event_pb2 import SessionLog
 
 from src import evaluate, train_agents, train_gpt
 from src.config import PROJECT
@@ -20,8 +22,8 @@ from src.runtime import run_stage
 
 STAGES = {"train_agents": train_agents.main, "train_gpt": train_gpt.main, "evaluate": evaluate.main}
 
-# A run of 6 updates in both stages, with checkpoints amid it, a life that is longer than what is recorded of it, dropout
-# (so that the generator's state counts) and evaluations that fall on checkpoints and between them.
+# A run of 6 updates in both stages, with checkpoints amid it, lives that are longer than what is recorded of them,
+# dropout (so that the generator's state counts) and evaluations that fall on checkpoints and between them.
 TINY = (
     *("name=tiny", "device=cpu", "num_threads=1"),
     *("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
@@ -95,37 +97,50 @@ def files_of(root: Path) -> dict[str, tuple[str, int]]:
 
 def results_of(root: Path) -> dict[str, Any]:
     """What stages left in `root`, to be compared with another root: arrays and pictures bit for bit, checkpoints tensor
-    by tensor, JSON without the root's name; no TensorBoard events, which carry the time of day, and of checkpoints the
-    newest alone (a crash amid the deletion of an old one may leave it there)."""
-    newest = {path.stem for kind in ("last", "best") for path in _newest(root, kind)}
-    return {
-        str(path.relative_to(root)): _content(path)
-        for path in sorted(root.rglob("*"))
-        if path.is_file()
-        and path.name != ".lock"
-        and not path.name.startswith("events.")
-        and (path.name.split("-")[0] not in ("last", "best") or path.stem in newest)
-    }
+    by tensor (the newest alone, for a crash amid the deletion of an old one may leave that there), JSON without the
+    root's name, and the steps of every TensorBoard curve."""
+    results: dict[str, Any] = {}
+    for path in sorted(path for path in root.rglob("*") if path.is_file() and path.name != ".lock"):
+        name = path.relative_to(root)
+        kind, _, step = path.name.partition("-")
+        if path.name.startswith("events."):
+            results[str(name.parent)] = curves_of(path.parent)
+        elif step and path.suffix in (".pt", ".json"):
+            results[str(name.with_name(kind + path.suffix))] = step, _content(path)  # the newest comes last
+        else:
+            results[str(name)] = _content(path)
+    return results
 
 
-def _newest(root: Path, kind: str) -> list[Path]:
-    return [max(folder.glob(f"{kind}-*.pt"), default=folder) for folder in root.glob("logs/*/*")]
+def curves_of(folder: Path) -> dict[str, list[int]]:
+    """The steps of each TensorBoard curve in `folder`, as TensorBoard shows them: a continued run hides what an
+    interrupted one wrote beyond the point it goes on from."""
+    curves: dict[str, list[int]] = {}
+    for path in sorted(folder.glob("events.*"), key=lambda path: path.stat().st_mtime_ns):
+        for event in EventFileLoader(str(path)).Load():
+            if event.session_log.status == SessionLog.START:
+                curves = {tag: [step for step in steps if step < event.step] for tag, steps in curves.items()}
+            for value in event.summary.value:
+                if value.tag.split("/")[0] in ("source", "train", "in_context", "adaptation"):
+                    curves.setdefault(value.tag, []).append(event.step)
+    return curves
 
 
 def _content(path: Path) -> Any:
     if path.suffix == ".pt":
         return _plain(torch.load(path, map_location="cpu", weights_only=True))
     if path.suffix == ".json":
-        return _without_root(json.loads(path.read_text()))
+        content = json.loads(path.read_text())
+        if path.name != "results.json":
+            content.pop("sha256", None)  # covers the root's name, or how tensors of a checkpoint share their memory
+        return _without_root(content)
     return sha256(path)
 
 
 def _without_root(content: Any) -> Any:
-    """JSON without the name of the root and the checksum that covers it."""
     if not isinstance(content, dict):
         return content
-    left_out = {"root"} | ({"sha256"} if "schema_version" in content else set())
-    return {key: _without_root(value) for key, value in content.items() if key not in left_out}
+    return {key: _without_root(value) for key, value in content.items() if key != "root"}
 
 
 def _plain(state: Any) -> Any:

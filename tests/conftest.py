@@ -1,0 +1,23 @@
+"""What tests of several parts share: a finished run of all stages."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from harness import STAGES, run
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root of a finished run of all stages with the options `harness.TINY`; only to be read."""
+    root = tmp_path_factory.mktemp("finished")
+    for stage in STAGES:
+        outcome = run(stage, root)
+        assert outcome.code == 0, outcome
+    return root
+
+
+@pytest.fixture
+def root(finished: Path, tmp_path: Path) -> Path:
+    """A copy of that run to do with as one likes."""
+    return Path(shutil.copytree(finished, tmp_path / "root"))

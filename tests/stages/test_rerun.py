@@ -1,0 +1,108 @@
+"""A finished stage stays as it is: run again it says so, run with other options it refuses."""
+
+import fcntl
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from harness import STAGES, ended, files_of, run, start
+
+LOCKS = {"train_agents": "histories/tiny", "train_gpt": "logs/tiny/gpt", "evaluate": "logs/tiny/evaluation"}
+SAID = {"train_agents": "training tasks solved", "train_gpt": "all 6 updates of tiny are done", "evaluate": "optimum"}
+
+
+@pytest.mark.parametrize("options", [[], ["source.log_interval=7", "trainer.log_interval=3", "evaluation.videos=true"]])
+def test_a_finished_stage_is_not_done_again(finished: Path, options: list[str]) -> None:
+    """Not even with options that may change, as they do not touch what is computed."""
+    before = files_of(finished)
+    for stage in STAGES:
+        outcome = run(stage, finished, *options)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert SAID[stage] in outcome.out
+        assert str(finished) in outcome.out
+    assert files_of(finished) == before
+
+
+@pytest.mark.parametrize(
+    ("stage", "field", "made_with", "value"),
+    [
+        ("train_agents", "source.learning_rate", "0.003", "0.002"),
+        ("train_agents", "env.size", "3", "4"),
+        ("train_agents", "seed", "0", "1"),
+        ("train_gpt", "source.learning_rate", "0.003", "0.002"),
+        ("train_gpt", "env.size", "3", "4"),
+        ("train_gpt", "model.embed_dim", "8", "16"),
+        ("train_gpt", "trainer.num_updates", "6", "8"),
+        ("evaluate", "env.size", "3", "4"),
+        ("evaluate", "model.embed_dim", "8", "16"),
+        ("evaluate", "evaluation.temperature", "1.0", "0.5"),
+    ],
+)
+def test_other_options_are_refused(finished: Path, stage: str, field: str, made_with: str, value: str) -> None:
+    before = files_of(finished)
+    message = run(stage, finished, f"{field}={value}").refusal
+    assert f"{field}={made_with}" in message
+    assert value in message.replace(made_with, "")
+    assert "or another name=" in message
+    assert files_of(finished) == before
+
+
+def test_the_message_says_what_to_do(finished: Path) -> None:
+    assert run("train_gpt", finished, "model.embed_dim=16").refusal == (
+        f"{finished}/logs/tiny/gpt was made with model.embed_dim=8, and this configuration says 16: "
+        "give model.embed_dim=8 here too, or another name="
+    )
+
+
+def test_another_name_beside_the_old_one(root: Path) -> None:
+    """Doing what the message says: the new run reads the old histories and touches nothing of the old run."""
+    before = files_of(root)
+    outcome = run("train_gpt", root, "model.embed_dim=16", "name=wide", "histories=tiny")
+    assert outcome.code == 0, outcome
+    after = files_of(root)
+    assert {name: after[name] for name in before} == before
+    assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"wide"}
+
+
+def test_results_of_another_model_are_kept(root: Path) -> None:
+    """Evaluating a model that was trained anew does not replace the results of the first."""
+    outcome = run("train_gpt", root, "seed=1", "name=second", "histories=tiny")
+    assert outcome.code == 0, outcome
+    before = files_of(root)
+    assert "another model" in run("evaluate", root, "run=second").refusal
+    assert files_of(root) == before
+
+
+def test_histories_that_are_gone_do_not_count_as_done(root: Path) -> None:
+    (root / "histories/tiny/manifest.json").unlink()
+    assert "remove it too" in run("train_agents", root).refusal
+
+
+def test_two_runs_at_once(finished: Path, tmp_path: Path) -> None:
+    """While a run works (and is stopped here, in the middle), a second one is refused; the first ends as if alone."""
+    longer = "source.num_env_steps=1200"  # the lives go on after the histories are full
+    first = start("train_agents", tmp_path, longer)
+    try:
+        while not (tmp_path / "logs/tiny/source/last-000000002.json").exists() and first.poll() is None:
+            time.sleep(0.005)
+        first.send_signal(signal.SIGSTOP)
+        before = files_of(tmp_path)
+        assert "another run" in run("train_agents", tmp_path, longer).refusal
+        assert files_of(tmp_path) == before
+    finally:
+        first.send_signal(signal.SIGCONT)
+    outcome = ended(first)
+    assert outcome.code == 0, outcome
+    for column in (finished / "histories/tiny").glob("*.npy"):
+        assert (tmp_path / "histories/tiny" / column.name).read_bytes() == column.read_bytes()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_folder_that_is_held_is_refused(finished: Path, stage: str) -> None:
+    with (finished / LOCKS[stage] / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # it belongs to the open file, so it holds against this process too
+        message = run(stage, finished).refusal
+    assert f"another run is writing in {finished / LOCKS[stage]}" in message
+    assert "name=" in message
+    assert run(stage, finished).code == 0

@@ -1,0 +1,273 @@
+"""Options: every mistake is an error that names the field, before any work; every option is explained."""
+
+import dataclasses
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from src.config import CONF, GROUPS, Config, check_same, load_config, walk
+from src.contracts import ConfigError, PipelineError
+from src.envs.tasks import split_tasks
+from src.runtime import recorded
+
+DEFAULT = load_config()
+
+
+def refusal(*overrides: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        load_config(overrides)
+    assert isinstance(refused.value, PipelineError)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def value_of(config: Config, key: str) -> object:
+    return next(value for name, value, _ in walk(config) if name == key)
+
+
+def changed(*overrides: str) -> Config:
+    """The default configuration with some options set, unchecked."""
+    config = OmegaConf.merge(OmegaConf.structured(Config), recorded(DEFAULT), OmegaConf.from_dotlist(list(overrides)))
+    return OmegaConf.to_object(config)
+
+
+@pytest.mark.parametrize("override", ["sead=1", "env.sise=7", "+sead=1", "+env.sise=7", "optimiser=adam"])
+def test_an_unknown_key_is_refused_by_name(override: str) -> None:
+    message = refusal(override)
+    assert override.strip("+").split("=")[0].rpartition(".")[2] in message
+    assert "append" not in message
+
+
+@pytest.mark.parametrize(("override", "preset"), [("env=nope", "nope"), ("model=3", "int"), ("source=null", "None")])
+def test_an_unknown_preset_is_refused(override: str, preset: str) -> None:
+    assert preset in refusal(override)
+
+
+def test_a_missing_key_is_refused_by_name() -> None:
+    assert refusal("~source.discount") == "no value for source.discount"
+    assert refusal("env.size=???") == "no value for env.size"
+    assert refusal("~seed", "~device") == "no value for device, seed"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("seed", "1.5"),
+        ("seed", "true"),
+        ("seed", "many"),
+        ("seed", "null"),
+        ("seed", "[1]"),
+        ("name", "null"),
+        ("env.random_start", "3"),
+        ("env.random_start", "1.0"),
+        ("env.random_start", "maybe"),
+        ("source.learning_rate", "fast"),
+        ("source.learning_rate", "false"),
+        ("source.learning_rate", "{a: 1}"),
+    ],
+)
+def test_a_wrong_type_is_refused_by_name(key: str, value: str) -> None:
+    assert refusal(f"{key}={value}").startswith(key)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "limit"),
+    [
+        ("env.size", "1", "int >= 2 and <= 64"),  # low
+        ("env.size", "65", "int >= 2 and <= 64"),  # high
+        ("source.learning_rate", "0", "float > 0"),  # above
+        ("source.learning_rate", "nan", "float > 0"),
+        ("source.learning_rate", "inf", "float > 0"),
+        ("data.min_final_success", "nan", "float >= 0 and <= 1"),
+        ("data.min_final_success", "-0.1", "float >= 0 and <= 1"),
+        ("device", "tpu", "one of auto, cpu, cuda"),  # choices
+        ("model.tokens", "words", "one of transition, interleaved"),
+        ("seed", str(10**30), "int >= 0 and <= 1e+09"),
+        ("name", "a/b", "a name without '/' or a leading dot"),
+        ("name", "..", "a name without '/' or a leading dot"),
+        ("name", "", "a name without '/' or a leading dot"),
+    ],
+)
+def test_out_of_range_is_refused_with_field_value_and_what_is_allowed(key: str, value: str, limit: str) -> None:
+    shown = {"0": "0.0"}.get(value, value)
+    assert refusal(f"{key}={value}") == f"{key}={shown}: must be {limit}"
+
+
+@pytest.mark.parametrize(("key", "value"), [("env.size", 2), ("env.size", 64), ("data.min_final_success", 1.0)])
+def test_limits_themselves_are_allowed(key: str, value: float) -> None:
+    more = ["model.max_size=64", "search.goal_row=1", "search.goal_column=1"]
+    assert value_of(load_config([f"{key}={value}", *more]), key) == value
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(["seed", "env", "name", "env.size", "x"]), st.text(max_size=12))
+def test_whatever_is_typed_ends_in_a_configuration_or_an_explanation(key: str, text: str) -> None:
+    with suppress(ConfigError):
+        assert isinstance(load_config([f"{key}={text}"]), Config)
+
+
+def test_check_same_names_the_field_and_both_values() -> None:
+    before = recorded(DEFAULT)
+    check_same(DEFAULT, before, ["seed", "env", "source"], "logs/here")
+    for overrides, key, old, new in (
+        (["env.size=7"], "env.size", 9, 7),
+        (["seed=3"], "seed", 0, 3),
+        (["source.learning_rate=0.25"], "source.learning_rate", 0.003, 0.25),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            check_same(changed(*overrides), before, ["seed", "env", "source"], "logs/here")
+        message = str(refused.value)
+        assert message.startswith(f"logs/here was made with {key}={old}, and this configuration says {new}")
+        assert f"give {key}={old} here too, or another name=" in message
+
+
+def test_check_same_compares_nothing_else() -> None:
+    """Not other sections, and not options that do not touch what is computed."""
+    other = changed("env.size=7", "seed=3", "source.checkpoint_interval=10", "source.videos_per_task=0")
+    check_same(other, recorded(DEFAULT), ["source", "trainer"], "logs/here")
+
+
+def test_check_same_refuses_what_was_recorded_without_an_option() -> None:
+    before = recorded(DEFAULT)
+    del before["env"]["size"]
+    with pytest.raises(ConfigError, match=r"env\.size=None.* says 9"):
+        check_same(DEFAULT, before, ["env"], "logs/here")
+
+
+def test_what_is_recorded_survives_json_to_the_bit() -> None:
+    check_same(DEFAULT, json.loads(json.dumps(recorded(DEFAULT))), recorded(DEFAULT), "logs/here")
+
+
+def sections() -> dict[str, type]:
+    return {
+        field.name: field.type
+        for field in dataclasses.fields(Config)
+        if isinstance(field.type, type) and dataclasses.is_dataclass(field.type)
+    }
+
+
+def test_no_option_has_its_default_in_python() -> None:
+    for kind in (Config, *sections().values()):
+        for field in dataclasses.fields(kind):
+            assert field.default is field.default_factory is dataclasses.MISSING, field.name
+
+
+def names_of(kind: type) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind)}
+
+
+def test_every_preset_writes_out_every_option_of_its_group() -> None:
+    for group in set(GROUPS) - {"experiment"}:
+        presets = sorted((CONF / group).glob("*.yaml"))
+        assert presets
+        for path in presets:
+            assert set(OmegaConf.load(path)) == names_of(sections()[group]), path.name
+
+
+def test_the_main_file_writes_out_the_rest() -> None:
+    main = OmegaConf.load(CONF / "config.yaml")
+    assert set(main) - {"defaults"} == names_of(Config) - (set(GROUPS) - {"experiment"})
+    for name in set(sections()) & set(main):
+        assert set(main[name]) == names_of(sections()[name]), name
+
+
+def test_every_option_has_a_meaning_that_is_not_its_name() -> None:
+    for key, _, field in walk(DEFAULT):
+        meaning = field.metadata["meaning"]
+        assert len(meaning) > 10 and meaning != key.rpartition(".")[2].replace("_", " "), key
+
+
+@pytest.mark.parametrize("path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
+def test_experiments_compose(path: Path) -> None:
+    """Each sets exactly what it writes, in groups as well; the command line goes before it."""
+    config = load_config([f"experiment={path.stem}"])
+    written = OmegaConf.load(path)
+    for section, value in written.items():
+        if section == "defaults":
+            continue
+        for key, one in value.items() if OmegaConf.is_dict(value) else [("", value)]:
+            assert value_of(config, f"{section}.{key}" if key else section) == one
+    assert split_tasks(80 if config.env.size == 9 else 24, config.tasks.num_train, 0).held_out
+    assert load_config([f"experiment={path.stem}", "trainer.num_updates=7"]).trainer.num_updates == 7
+
+
+@pytest.mark.parametrize("env", ["dark_room", "dark_room_classic"])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_presets_compose(env: str, optimizer: str) -> None:
+    config = load_config([f"env={env}", f"optimizer={optimizer}"])
+    assert config.env.terminate_on_goal == (env == "dark_room")
+    assert config.optimizer.name == optimizer
+    assert config.name == config.histories == config.run == f"{env}-a2c"
+
+
+def test_names_follow_each_other_and_folders_the_names() -> None:
+    config = load_config(["name=mine", "root=/tmp/x"])
+    assert config.folder("videos") == Path("/tmp/x/videos/mine")
+    assert config.histories_folder == Path("/tmp/x/histories/mine")
+    assert config.run_folder == Path("/tmp/x/logs/mine")
+    other = load_config(["name=mine", "histories=theirs", "run=ours"])
+    assert [other.histories_folder.name, other.run_folder.name] == ["theirs", "ours"]
+
+
+def test_reference_has_the_numbers_of_the_reference_pipeline() -> None:
+    expected = {
+        "env.name": "dark_room",
+        "env.size": 9,
+        "env.random_start": False,
+        "env.terminate_on_goal": True,
+        "env.max_episode_steps": 20,
+        "tasks.num_train": 57,
+        "source.name": "a2c",
+        "source.num_learners": 1,
+        "source.num_envs": 10,
+        "source.num_env_steps": 2_500_000,
+        "source.rollout_len": 10,
+        "source.hidden_size": 128,
+        "source.learning_rate": 1e-4,
+        "source.adam_beta1": 0.9,
+        "source.adam_beta2": 0.999,
+        "source.adam_eps": 1e-6,
+        "source.max_gradient_norm": 0.5,
+        "source.entropy_coefficient": 0.01,
+        "source.value_coefficient": 0.99,
+        "source.videos_per_task": 1,
+        "data.history_len": 800_000,
+        "data.keep_every": 1,
+        "data.min_final_success": 0.0,
+        "model.tokens": "interleaved",
+        "model.position": "env_time",
+        "model.add_env_time": True,
+        "model.obs_encoding": "cell",
+        "model.context_len": 256,
+        "model.embed_dim": 64,
+        "model.num_layers": 4,
+        "model.num_heads": 4,
+        "model.ff_dim": 2048,
+        "model.attention_dropout": 0.5,
+        "model.residual_dropout": 0.1,
+        "model.embedding_dropout": 0.0,
+        "objective.name": "ad",
+        "objective.label_smoothing": 0.0,
+        "optimizer.name": "adam",
+        "optimizer.learning_rate": 3e-4,
+        "optimizer.final_learning_rate": 2e-6,
+        "optimizer.warmup_updates": 0,
+        "optimizer.schedule_updates": 22_000,
+        "optimizer.beta1": 0.9,
+        "optimizer.beta2": 0.99,
+        "optimizer.weight_decay": 0.0,
+        "optimizer.max_gradient_norm": 1.0,
+        "trainer.batch_size": 32,
+        "trainer.evaluation_interval": 64,
+        "trainer.evaluation_steps": 256,
+        "search.goal_row": 0,
+        "search.goal_column": 0,
+    }
+    config = load_config(["experiment=reference"])
+    assert {key: value_of(config, key) for key in expected} == expected
+    assert len(split_tasks(80, config.tasks.num_train, config.tasks.seed).held_out) == 23

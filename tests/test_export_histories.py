@@ -1,0 +1,183 @@
+"""Exports hold what the columns hold, and are made of complete histories alone."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from src import train_agents
+from src.config import PROJECT, Config, ConfigError, load_config
+from src.contracts import Rollout
+from src.data.history_store import DamagedHistoriesError, Histories, open_histories
+from src.export_histories import main
+
+OPTIONS = (
+    *("experiment=tiny", "device=cpu", "num_threads=1", "tasks.num_train=3", "data.num_validation_tasks=1"),
+    *("source.num_learners=2", "source.num_env_steps=500", "source.history_steps=500", "source.videos_per_task=0"),
+    "evaluation.num_episodes=2",
+)
+NUM_LEARNERS, NUM_ENVS, NUM_STEPS = 2, 5, 100
+COLUMNS = Rollout._fields
+
+
+def options(root: Path, *more: str) -> list[str]:
+    return [*OPTIONS, f"root={root}", *more]
+
+
+def config_of(root: Path, *more: str) -> Config:
+    return load_config(options(root, *more))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with histories and nothing exported."""
+    root = tmp_path_factory.mktemp("trained")
+    train_agents.main(config_of(root))
+    return root
+
+
+@pytest.fixture
+def root(trained: Path, tmp_path: Path) -> Path:
+    """A copy to do anything with."""
+    return shutil.copytree(trained, tmp_path / "root")
+
+
+def histories_of(root: Path) -> Histories:
+    return open_histories(config_of(root).histories_folder)
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
+
+
+def test_text_equals_the_columns(root: Path) -> None:
+    folder = main(config_of(root))
+    histories = histories_of(root)
+    names = [
+        f"task_{task:03d}_learner_{learner:03d}_env_{env:03d}.txt"
+        for task in histories.manifest["tasks"]["train"]
+        for learner in range(NUM_LEARNERS)
+        for env in range(NUM_ENVS)
+    ]
+    assert sorted(names) == sorted(path.name for path in folder.glob("*.txt"))
+    for row, name in enumerate(names):
+        lines = (folder / name).read_text().splitlines()
+        assert tuple(lines[0].split()) == COLUMNS
+        table = np.array([[int(cell) for cell in line.split()] for line in lines[1:]])
+        assert table.shape == (NUM_STEPS, len(COLUMNS))
+        for column, values in zip(COLUMNS, table.T, strict=True):
+            np.testing.assert_array_equal(values, histories.columns[column][row], err_msg=f"{name} {column}")
+
+
+def test_a_rewarded_step_of_a_text_file_stands_on_its_task(root: Path) -> None:
+    folder = main(config_of(root))
+    goals = histories_of(root).manifest["tasks"]["all"]
+    num_rewarded = 0
+    for path in folder.glob("*.txt"):
+        steps = np.loadtxt(path, skiprows=1, dtype=int)
+        reached = steps[steps[:, COLUMNS.index("reward")] > 0, COLUMNS.index("next_obs")]
+        assert (reached == goals[int(path.name.split("_")[1])][0]).all()
+        num_rewarded += len(reached)
+    assert num_rewarded > 0
+
+
+def test_npz_equals_the_columns(root: Path) -> None:
+    folder = main(config_of(root, "format=npz"))
+    histories = histories_of(root)
+    with np.load(folder / "histories.npz", allow_pickle=False) as exported:
+        assert set(exported.files) == {"task", *COLUMNS}
+        for name in COLUMNS:
+            assert exported[name].dtype == histories.columns[name].dtype
+            np.testing.assert_array_equal(exported[name], histories.columns[name])
+        train = histories.manifest["tasks"]["train"]
+        np.testing.assert_array_equal(exported["task"], np.repeat(train, NUM_LEARNERS * NUM_ENVS))
+
+
+@pytest.mark.parametrize("form", ["txt", "npz"])
+def test_a_second_export_does_nothing(root: Path, form: str) -> None:
+    first = state_of(main(config_of(root, f"format={form}")))
+    second = state_of(main(config_of(root, f"format={form}")))
+    first.pop(".lock"), second.pop(".lock")
+    assert first
+    assert first == second
+
+
+def test_an_interrupted_export_is_completed(root: Path) -> None:
+    folder = main(config_of(root))
+    before = state_of(folder)
+    lost = min(folder.glob("*.txt"))
+    lost.unlink()
+    main(config_of(root))
+    after = state_of(folder)
+    assert after.keys() == before.keys()
+    assert [name for name in after if after[name] != before[name] and name != ".lock"] == [lost.name]
+    assert after[lost.name][1] == before[lost.name][1]
+
+
+def test_the_histories_are_untouched(root: Path) -> None:
+    folder = config_of(root).histories_folder
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    main(config_of(root))
+    main(config_of(root, "format=npz"))
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_incomplete_histories_are_refused(root: Path) -> None:
+    path = config_of(root).histories_folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"complete": False, "committed": 40}))
+    with pytest.raises(ConfigError, match=r"not complete \(40 of 100 steps\).*train_agents.*continues"):
+        main(config_of(root))
+    assert not (path.parent / "export").exists()
+
+
+def test_damaged_histories_are_refused(root: Path) -> None:
+    path = config_of(root).histories_folder / "action.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamagedHistoriesError, match=r"action\.npy is damaged"):
+        main(config_of(root))
+    assert not (path.parent / "export").exists()
+
+
+def test_missing_histories_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="train_agents"):
+        main(config_of(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_histories_of_another_configuration_are_refused(root: Path) -> None:
+    with pytest.raises(ConfigError, match=r"source\.learning_rate"):
+        main(config_of(root, "source.learning_rate=0.5"))
+
+
+def test_wrong_format_is_refused_by_the_command_line(root: Path) -> None:
+    refused = export(root, "format=xls")
+    assert refused.returncode == 2
+    assert refused.stderr == "error: format=xls: must be one of txt, npz\n"
+    assert not refused.stdout
+    assert not (config_of(root).histories_folder / "export").exists()
+
+
+def test_command_line_says_where_the_export_is(root: Path) -> None:
+    done = export(root, "format=npz")
+    assert done.returncode == 0, done.stderr
+    assert f"exported to {config_of(root).histories_folder / 'export'}" in done.stdout
+
+
+def export(root: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "src.export_histories", *options(root, *more)],
+        cwd=PROJECT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
