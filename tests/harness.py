@@ -49,12 +49,10 @@ class Outcome(NamedTuple):
 
     @property
     def refusal(self) -> str:
-        """The message of a command that refused, which is all it had to say."""
-        assert self.code == 2, self
-        message = self.err.strip("\r\n ").splitlines()[-1]
-        assert message.startswith("error: "), self
-        assert "Traceback" not in self.err, self
-        return message.removeprefix("error: ")
+        """The message of a command that refused: one line, whatever else it showed while it worked."""
+        messages = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        assert self.code == 2 and len(messages) == 1 and "Traceback" not in self.err, self
+        return messages[0].removeprefix("error: ")
 
 
 def run(stage: str, root: Path, *options: str) -> Outcome:

@@ -149,37 +149,36 @@ def hold(folder: Path, pipe: Connection) -> None:
         pipe.send(str(error))
 
 
-def second_process(folder: Path) -> tuple[multiprocessing.Process, str]:
+@contextmanager
+def second_process(folder: Path) -> Iterator[str]:
+    """What another process that wants to write in `folder` says; it is killed at the end."""
     ours, theirs = FORK.Pipe()
     process = FORK.Process(target=hold, args=(folder, theirs))
     process.start()
-    assert ours.poll(30)
-    return process, ours.recv()
+    try:
+        assert ours.poll(30)
+        yield ours.recv()
+    finally:
+        process.kill()
+        process.join()
 
 
 def test_a_second_process_is_refused_until_the_first_is_done(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with only_writer(folder):
-        process, said = second_process(folder)
-        process.join()
-        assert said == f"another run is writing in {folder}: wait for it, or give another name="
-        elsewhere, said = second_process(tmp_path / "other")
+        with second_process(folder) as said:
+            assert said == f"another run is writing in {folder}: wait for it, or give another name="
+        with second_process(tmp_path / "other") as said:
+            assert said == "holding"
+    with second_process(folder) as said:
         assert said == "holding"
-        elsewhere.kill()
-        elsewhere.join()
-    process, said = second_process(folder)
-    assert said == "holding"
-    process.kill()
-    process.join()
 
 
 def test_the_lock_ends_with_its_process_however_it_dies(tmp_path: Path) -> None:
-    process, said = second_process(tmp_path)
-    assert said == "holding"
-    with pytest.raises(PipelineError, match="another run is writing"), only_writer(tmp_path):
-        pytest.fail("two writers at a time")
-    process.kill()
-    process.join()
+    with second_process(tmp_path) as said:
+        assert said == "holding"
+        with pytest.raises(PipelineError, match="another run is writing"), only_writer(tmp_path):
+            pytest.fail("two writers at a time")
     with only_writer(tmp_path):
         pass
 

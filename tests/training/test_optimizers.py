@@ -83,7 +83,7 @@ def test_first_step_is_the_learning_rate_against_the_gradients_sign(name: str) -
 
 
 def test_decays_and_epsilon_reach_the_update_rule() -> None:
-    """The second step on gradients 1 and -1 by Adam's equations."""
+    """Two steps, on gradients 1 and -2, by Adam's equations."""
     model = Model()
     start = model.norm.bias[0].item()
     beta1, beta2, eps, rate = 0.7, 0.9, 0.1, 0.01
@@ -92,7 +92,7 @@ def test_decays_and_epsilon_reach_the_update_rule() -> None:
     )
     mean = square = 0.0
     value = start
-    for step, gradient in ((1, 1.0), (2, -1.0)):
+    for step, gradient in ((1, 1.0), (2, -2.0)):
         for parameter in model.parameters():
             parameter.grad = torch.full_like(parameter, gradient)
         optimizer.step()
