@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,10 +55,10 @@ class Outcome(NamedTuple):
         return messages[0].removeprefix("error: ")
 
 
-def run(stage: str, root: Path, *options: str) -> Outcome:
+def run(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY) -> Outcome:
     """Run a stage in this process, as its command line would."""
     out, err, code = io.StringIO(), io.StringIO(), 0
-    arguments = [f"src/{stage}.py", *TINY, f"root={root}", *options]
+    arguments = [f"src/{stage}.py", *preset, f"root={root}", *options]
     with patch.object(sys, "argv", arguments), redirect_stdout(out), redirect_stderr(err):
         try:
             run_stage(STAGES[stage], f"src.{stage}", "")
@@ -119,7 +119,7 @@ def curves_of(folder: Path) -> dict[str, list[int]]:
             if event.session_log.status == SessionLog.START:
                 curves = {tag: [step for step in steps if step < event.step] for tag, steps in curves.items()}
             for value in event.summary.value:
-                if value.tag.split("/")[0] in ("source", "train", "in_context", "adaptation"):
+                if value.tag.startswith(("source/", "train/", "in_context/", "adaptation/")):
                     curves.setdefault(value.tag, []).append(event.step)
     return curves
 

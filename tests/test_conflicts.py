@@ -8,7 +8,21 @@ from src.conflicts import _of_evaluation, _of_model, _of_source, check_conflicts
 from src.contracts import ConfigError
 from src.runtime import recorded
 
-DEFAULT = load_config()
+# All that the conflicts below are about, so that other defaults do not change them.
+PLAIN = load_config(
+    [
+        *("env.size=9", "env.max_episode_steps=20", "tasks.num_train=57"),
+        *("source.num_learners=10", "source.num_envs=10", "source.rollout_len=10", "source.checkpoint_interval=500"),
+        *("source.num_env_steps=30000", "source.history_steps=30000", "source.videos_per_task=1"),
+        *("data.history_len=0", "data.num_validation_tasks=6"),
+        *("model.embed_dim=64", "model.num_heads=4", "model.context_len=160", "model.max_size=17"),
+        *("model.position=learned", "model.add_env_time=true", "model.obs_encoding=coordinates"),
+        *("optimizer=adamw", "optimizer.weight_decay=0.01"),
+        *("optimizer.learning_rate=0.002", "optimizer.final_learning_rate=0.00002"),
+        *("trainer.evaluation_steps=320", "evaluation.num_episodes=40"),
+        *("search.goal_row=0", "search.goal_column=0", "search.num_env_steps=20000"),
+    ]
+)
 
 CONFLICTS = {  # what is set -> the fields the message must name
     "source.num_env_steps=30050": ["source.num_env_steps=30050", "source.num_envs", "source.rollout_len"],
@@ -56,8 +70,8 @@ NEIGHBOURS = [  # as near as can be, and fine
 
 
 def changed(*overrides: str) -> Config:
-    """The default configuration with some options set, unchecked."""
-    config = OmegaConf.merge(OmegaConf.structured(Config), recorded(DEFAULT), OmegaConf.from_dotlist(list(overrides)))
+    """The configuration with some options set, unchecked."""
+    config = OmegaConf.merge(OmegaConf.structured(Config), recorded(PLAIN), OmegaConf.from_dotlist(list(overrides)))
     return OmegaConf.to_object(config)
 
 

@@ -11,14 +11,23 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
 
-from src.config import load_config
+from src.config import OptimizerConfig, load_config
 from src.training.checkpoint import load_newest
 from src.training.fit import Evaluation, fit
 from src.training.optimizers import learning_rate
 
 CONFIG = load_config()
-OPTIMIZER = dataclasses.replace(
-    CONFIG.optimizer, learning_rate=0.05, final_learning_rate=0.01, warmup_updates=2, max_gradient_norm=1.0
+OPTIMIZER = OptimizerConfig(
+    name="adamw",
+    learning_rate=0.05,
+    final_learning_rate=0.01,
+    warmup_updates=2,
+    schedule_updates=0,
+    beta1=0.9,
+    beta2=0.99,
+    eps=1e-8,
+    weight_decay=0.01,
+    max_gradient_norm=1.0,
 )
 TRAINER = dataclasses.replace(
     CONFIG.trainer, num_updates=11, log_interval=1, checkpoint_interval=3, keep_checkpoints=2, evaluation_interval=2
