@@ -13,7 +13,6 @@ from src.training import checkpoint
 from src.training.optimizers import learning_rate, make_optimizer
 from src.training.summaries import Progress, Summaries
 
-
 _INTERVALS_PER_LINE = 10  # log intervals between two lines; TensorBoard has all points
 
 

@@ -58,6 +58,8 @@ def flip(path: Path, position: int) -> None:
         ("model.num_heads=3", ["model.num_heads=3", "model.embed_dim=8"]),
         ("model.context_len=26", ["model.context_len=26", "25 steps"]),
         ("source.num_env_steps=64", ["source.num_env_steps=64", "multiple", "10"]),
+        ("trainer.evaluation_steps=3", ["trainer.evaluation_steps=3", "env.max_episode_steps=4"]),
+        ("evaluation.num_episodes=6", ["evaluation.num_episodes=6", "source.history_steps=50"]),
         ("tasks.num_train=8", ["tasks.num_train=8", "held-out", "at most 7"]),
     ],
 )
@@ -74,6 +76,14 @@ def test_options(tmp_path: Path, option: str, parts: list[str]) -> None:
 def test_options_of_later_stages(root: Path, stage: str, option: str) -> None:
     before = files_of(root)
     assert option.split("=", maxsplit=1)[0] in run(stage, root, option, "name=new").refusal
+    assert files_of(root) == before
+
+
+def test_no_window_is_left(root: Path) -> None:
+    before = files_of(root)
+    message = run("train_gpt", root, "data.keep_every=20", "name=new", "histories=tiny").refusal
+    assert "model.context_len=8" in message
+    assert "data.keep_every=20" in message
     assert files_of(root) == before
 
 

@@ -168,14 +168,21 @@ def test_validation_tasks_are_in_no_window(root: Path, monkeypatch: pytest.Monke
     assert set(cells[batch.reward > 0].tolist()) == set(goals[tasks["train"][:-2]].tolist())
 
 
-def test_processes_record_the_same_histories(finished: Path, tmp_path: Path) -> None:
+def test_processes_record_the_same_histories(tmp_path: Path) -> None:
+    """Also when they go on from a checkpoint in the middle of a life."""
     options = ("tasks.num_train=2", "data.num_validation_tasks=0", "source.num_envs=1", "source.num_env_steps=40")
-    options = (*options, "source.history_steps=40")
-    for way in ("tensor", "process"):
-        outcome = run("train_agents", tmp_path / way, *options, f"source.vectorization={way}")
+
+    def record(way: str) -> dict[str, bytes]:
+        outcome = run("train_agents", tmp_path / way, *options, "source.history_steps=40", f"source.vectorization={way}")
         assert outcome.code == 0, outcome
-    for column in (tmp_path / "tensor/histories/tiny").glob("*.npy"):
-        assert (tmp_path / "process/histories/tiny" / column.name).read_bytes() == column.read_bytes()
+        return {path.name: path.read_bytes() for path in (tmp_path / way / "histories/tiny").glob("*.npy")}
+
+    expected = record("tensor")
+    assert record("process") == expected
+    logs = tmp_path / "process/logs/tiny/source"
+    (logs / "finished.json").unlink()
+    (logs / "last-000000008.json").unlink()
+    assert record("process") == expected
 
 
 # ---- what is left behind

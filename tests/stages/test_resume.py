@@ -23,7 +23,7 @@ NEEDED = {"train_agents": [], "train_gpt": ["histories"], "evaluate": ["historie
     ("stage", "signals", "at_least"),
     [
         ("train_agents", ["SIGKILL", "SIGTERM:40", "SIGINT:0,20,33,60"], 60),
-        ("train_gpt", ["SIGKILL", "SIGTERM:20", "SIGINT:0,7,22,40"], 40),
+        ("train_gpt", ["SIGKILL", "SIGTERM:20", "SIGINT:0,7,22,30"], 33),
         ("evaluate", ["SIGKILL", "SIGTERM:1", "SIGINT:4"], 9),
     ],
 )
@@ -46,6 +46,8 @@ def test_every_write_may_be_the_last(
     report = json.loads(swept.stdout)
     assert not any(found["failures"] for found in report.values()), (report, swept.stderr)
     assert report["SIGKILL"]["points"] >= at_least
+    for name, _, points in (text.partition(":") for text in signals[1:]):
+        assert report[name]["points"] == len(points.split(","))
 
 
 def test_killed_at_random_moments(finished: Path, tmp_path: Path) -> None:
