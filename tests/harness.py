@@ -30,7 +30,7 @@ TINY = (
     *("source.num_learners=1", "source.num_envs=2", "source.rollout_len=5", "source.hidden_size=8"),
     *("source.num_env_steps=60", "source.history_steps=50", "source.checkpoint_interval=10"),
     *("source.log_interval=1", "source.videos_per_task=0"),
-    *("data.keep_every=1", "data.num_validation_tasks=2"),
+    *("data.keep_every=1", "data.num_validation_tasks=2", "data.min_final_success=0"),
     *("model.context_len=8", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
     *("model.residual_dropout=0.1", "model.attention_dropout=0.1"),
     *("trainer.num_updates=6", "trainer.batch_size=4", "trainer.log_interval=1", "trainer.checkpoint_interval=2"),

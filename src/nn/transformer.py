@@ -17,9 +17,9 @@ def rotate(x: Tensor, first: int) -> Tensor:
     half = x.shape[-1] // 2
     frequency = 10000.0 ** (-torch.arange(half, device=x.device) / half)
     angle = torch.arange(first, first + x.shape[2], device=x.device)[:, None] * frequency  # [L, Dh / 2]
-    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    left, right = x[..., :half], x[..., half:]
-    return torch.cat([left * cos - right * sin, left * sin + right * cos], dim=-1)
+    cos = torch.cat([angle.cos(), angle.cos()], dim=-1).to(x.dtype)
+    sin = torch.cat([-angle.sin(), angle.sin()], dim=-1).to(x.dtype)
+    return x * cos + x.roll(half, dims=-1) * sin
 
 
 class Attention(nn.Module):

@@ -112,6 +112,6 @@ def _resume(
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     torch.set_rng_state(state["cpu_generator"].cpu())
-    for index, generator in enumerate(state["cuda_generators"]):
+    for index, generator in enumerate(state["cuda_generators"][: torch.cuda.device_count()]):  # GPUs may be fewer now
         torch.cuda.set_rng_state(generator.cpu(), index)
     return state["update"], state["best_score"]

@@ -256,21 +256,21 @@ def largest_file(size: int) -> Iterator[None]:
         (2_000, "train_agents", "manifest.json"),
         (10_000, "train_agents", "last-000000002.pt"),
         (20_000, "train_agents", "goals.png"),
-        (26_000, "train_gpt", "last-000000002.pt"),
-        (60_000, "evaluate", "adaptation.png"),
+        (20_000, "train_gpt", "last-000000002.pt"),
+        (20_000, "evaluate", "adaptation.png"),
     ],
 )
 def test_a_full_disk_is_an_error_and_no_end(
     finished: Path, tmp_path: Path, size: int, last_stage: str, part: str
 ) -> None:
-    stages = list(STAGES)[: list(STAGES).index(last_stage) + 1]
+    for stage in list(STAGES)[: list(STAGES).index(last_stage)]:
+        run(stage, tmp_path)
     with largest_file(size):
-        *_, outcome = (run(stage, tmp_path) for stage in stages)
-        assert "File too large" in outcome.refusal
-        assert part in outcome.refusal
-    for stage in stages:
-        outcome = run(stage, tmp_path)
-        assert outcome.code == 0, outcome
+        message = run(last_stage, tmp_path).refusal
+    assert "File too large" in message
+    assert part in message
+    outcome = run(last_stage, tmp_path)
+    assert outcome.code == 0, outcome
     found, expected = results_of(tmp_path), results_of(finished)
     assert found == {name: expected[name] for name in found}
 

@@ -37,7 +37,8 @@ def test_every_write_may_be_the_last(
     swept = subprocess.run(
         [sys.executable, PROJECT / "tests/stages/crash.py", stage, folder, *signals],
         cwd=PROJECT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{PROJECT}:{PROJECT / 'tests'}"},
+        env=os.environ
+        | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": f"{PROJECT}:{PROJECT / 'tests'}"},
         capture_output=True,
         text=True,
         check=False,
