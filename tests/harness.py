@@ -50,7 +50,8 @@ class Outcome(NamedTuple):
     @property
     def refusal(self) -> str:
         """The message of a command that refused: one line, whatever else it showed while it worked."""
-        messages = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        lines = self.err.replace("\x1b[A", "").splitlines()  # without the cursor's moves between bars
+        messages = [line for line in lines if line.startswith("error: ")]
         assert self.code == 2 and len(messages) == 1 and "Traceback" not in self.err, self
         return messages[0].removeprefix("error: ")
 
