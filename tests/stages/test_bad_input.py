@@ -282,6 +282,7 @@ def test_no_room_for_curves(tmp_path: Path) -> None:
     assert run("train_agents", tmp_path, "source.num_env_steps=600").code == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system has no such call")
 def test_no_room_for_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

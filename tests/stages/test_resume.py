@@ -19,6 +19,7 @@ HELD = {"train_agents": "histories/tiny", "train_gpt": "logs/tiny/gpt", "evaluat
 NEEDED = {"train_agents": [], "train_gpt": ["histories"], "evaluate": ["histories", "logs/tiny/gpt"]}
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     ("stage", "signals", "at_least"),
     [
