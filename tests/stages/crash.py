@@ -35,6 +35,7 @@ INTERRUPTED = {signal.SIGINT: 130}  # a stage ends itself with this code; by oth
 
 def main() -> None:
     stage, folder, *signals = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     _make_cheap()
     undisturbed = shutil.copytree(folder, f"{folder}-undisturbed")
     assert not run(stage, Path(undisturbed)).code  # not in a child, so that the children find all modules imported
