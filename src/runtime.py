@@ -9,10 +9,11 @@ from collections.abc import Callable
 import torch
 from tqdm import tqdm
 
-from src.config import CONF, GROUPS, Config, ConfigError, allowed, load_config, walk
+from src.config import CONF, Config, ConfigError, allowed, load_config, walk
 from src.contracts import Json, PipelineError
 
 _BAD_INPUT = 2
+GROUPS = ("env", "source", "model", "optimizer", "experiment")
 
 
 def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> None:

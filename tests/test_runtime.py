@@ -2,8 +2,8 @@
 
 import pytest
 
-from src.config import CONF, GROUPS, Config, load_config, walk
-from src.runtime import help_text, run_stage
+from src.config import CONF, Config, load_config, walk
+from src.runtime import GROUPS, help_text, run_stage
 
 
 def test_help_lists_every_option_with_meaning_range_and_default() -> None:
