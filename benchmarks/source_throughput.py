@@ -26,12 +26,12 @@ PEER = "Stable-Baselines3 A2C, 10 environments"
 
 def ours(overrides: list[str]) -> Callable[[], int]:
     """Some updates of all agents of a configuration; the call returns the number of env steps."""
-    config = load_config(overrides)
+    config = load_config([*overrides, "source.num_env_steps=2500000"])  # more than is played
     env = make_env(config.env)
     tasks = env.all_tasks()
     train = tasks[split_tasks(len(tasks), config.tasks.num_train, config.tasks.seed).train]
     learner, streams, noise = make_learners(config, env, train, torch.device("cpu"))
-    loop = collect(env, learner, streams, noise, config.source.rollout_len)
+    loop = collect(config.source, env, learner, streams, noise)
     return lambda: sum(transitions.obs.numel() for transitions, _, _ in islice(loop, UPDATES))
 
 

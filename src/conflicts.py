@@ -3,38 +3,85 @@
 from typing import TYPE_CHECKING
 
 from src.contracts import ConfigError
+from src.pace import num_iterations, unrolled
+from src.schedules import values_of
 
 if TYPE_CHECKING:
-    from src.config import Config
+    from src.schema import Config
 
 Conflicts = list[tuple[bool, str]]  # whether a configuration has it, and what to say then
 
 
 def check_conflicts(config: "Config") -> None:
     """Raise `ConfigError` at the first conflict there is."""
-    for broken, message in (*_of_source(config), *_of_model(config), *_of_evaluation(config)):
+    for broken, message in (
+        *_of_pace(config),
+        *_of_source(config),
+        *_of_model(config),
+        *_of_trainer(config),
+        *_of_services(config),
+        *_of_evaluation(config),
+    ):
         if broken:
             raise ConfigError(message)
 
 
-def _of_source(config: "Config") -> Conflicts:
-    source, search, size = config.source, config.search, config.env.size
-    steps, recorded, envs = source.num_env_steps, source.history_steps, source.num_envs
-    block = envs * source.rollout_len
+def _of_pace(config: "Config") -> Conflicts:
+    source = config.source
+    steps, asked, unroll, envs = source.num_env_steps, source.num_iterations, source.unroll_length, source.num_envs
+    if not steps and not asked:
+        return [(True, "source.num_iterations=0 and source.num_env_steps=0: one of them must be above 0")]
+    made = unrolled(source, num_iterations(source)) * envs
+    windows = envs * (int(unroll) // source.mini_batch_length if source.mini_batch_length else 1)
     return [
         (
-            steps % block != 0,
-            f"source.num_env_steps={steps} must be a multiple of source.num_envs x source.rollout_len = {block}",
-        ),
-        (recorded > steps, f"source.history_steps={recorded} is more than source.num_env_steps={steps}"),
-        (
-            recorded % block != 0,
-            f"source.history_steps={recorded} must be a multiple of source.num_envs x source.rollout_len = {block}",
+            bool(steps) and made != steps and not asked,
+            f"source.num_env_steps={steps} must be a multiple of source.num_envs x source.unroll_length = "
+            f"{envs * unroll:g}; the next is {made}",
         ),
         (
-            source.checkpoint_interval % source.rollout_len != 0,
-            f"source.checkpoint_interval={source.checkpoint_interval} must be a multiple of "
-            f"source.rollout_len={source.rollout_len}",
+            bool(steps and asked) and made != steps,
+            f"source.num_iterations={asked} make {made} env steps, with source.num_envs={envs} and "
+            f"source.unroll_length={unroll:g}, and source.num_env_steps={steps}: this source learns only from what it "
+            "has just played, so both must agree; give one of them",
+        ),
+        (
+            source.name == "a2c" and unroll != int(unroll),
+            f"source.unroll_length={unroll}: source.name=a2c learns on-policy, from returns of a whole number of steps",
+        ),
+        (
+            source.name == "a2c" and source.async_unroll,
+            "source.async_unroll=true plays with a policy that is behind; source.name=a2c learns on-policy",
+        ),
+        (
+            source.unroll_step_interval > 0 and not source.async_unroll,
+            f"source.unroll_step_interval={source.unroll_step_interval} needs source.async_unroll=true",
+        ),
+        (
+            source.initial_collect_steps >= made,
+            f"source.initial_collect_steps={source.initial_collect_steps} leaves nothing to learn from: "
+            f"source.num_env_steps is {made}",
+        ),
+        (
+            bool(source.mini_batch_length) and unroll % source.mini_batch_length != 0,
+            f"source.mini_batch_length={source.mini_batch_length} must divide source.unroll_length={unroll:g}",
+        ),
+        (
+            bool(source.mini_batch_size) and windows % source.mini_batch_size != 0,
+            f"source.mini_batch_size={source.mini_batch_size} must divide the {windows} windows of an iteration, from "
+            f"source.num_envs={envs} and source.mini_batch_length={source.mini_batch_length}",
+        ),
+    ]
+
+
+def _of_source(config: "Config") -> Conflicts:
+    source, search, size = config.source, config.search, config.env.size
+    made, recorded = unrolled(source, num_iterations(source)) * source.num_envs, source.history_steps
+    return [
+        (recorded > made, f"source.history_steps={recorded} is more than source.num_env_steps={made}"),
+        (
+            recorded % source.num_envs != 0,
+            f"source.history_steps={recorded} must be a multiple of source.num_envs={source.num_envs}",
         ),
         (
             source.videos_per_task > source.num_learners,
@@ -46,15 +93,15 @@ def _of_source(config: "Config") -> Conflicts:
             f"must be below env.size={size}",
         ),
         (
-            search.num_env_steps % block != 0,
+            search.num_env_steps % (source.num_envs * source.unroll_length) != 0,
             f"search.num_env_steps={search.num_env_steps} must be a multiple of "
-            f"source.num_envs x source.rollout_len = {block}",
+            f"source.num_envs x source.unroll_length = {source.num_envs * source.unroll_length:g}",
         ),
     ]
 
 
 def _of_model(config: "Config") -> Conflicts:
-    model, data, optimizer, source = config.model, config.data, config.optimizer, config.source
+    model, data, source = config.model, config.data, config.source
     row_len = (data.history_len or source.history_steps) // source.num_envs
     return [
         (
@@ -90,27 +137,98 @@ def _of_model(config: "Config") -> Conflicts:
             f"data.num_validation_tasks={data.num_validation_tasks} must be below "
             f"tasks.num_train={config.tasks.num_train}",
         ),
+    ]
+
+
+def _of_trainer(config: "Config") -> Conflicts:
+    trainer, model, optimizer = config.trainer, config.model, config.optimizer
+    size, parts = trainer.mini_batch_size, trainer.gradient_accumulation_steps
+    return [
         (
-            optimizer.name == "adam" and optimizer.weight_decay > 0,
+            optimizer.name == "adam" and any(decay > 0 for decay in values_of(optimizer.weight_decay)),
             f"optimizer.weight_decay={optimizer.weight_decay} needs optimizer.name=adamw, not adam",
         ),
         (
-            optimizer.final_learning_rate > optimizer.learning_rate,
-            f"optimizer.final_learning_rate={optimizer.final_learning_rate} is above "
-            f"optimizer.learning_rate={optimizer.learning_rate}",
+            trainer.mini_batch_length > model.context_len,
+            f"trainer.mini_batch_length={trainer.mini_batch_length} is longer than "
+            f"model.context_len={model.context_len}",
+        ),
+        (
+            0 < trainer.mini_batch_length < model.context_len and model.position == "learned",
+            f"trainer.mini_batch_length={trainer.mini_batch_length} leaves positions untrained with "
+            f"model.position=learned and model.context_len={model.context_len}",
+        ),
+        (
+            size % parts != 0,
+            f"trainer.gradient_accumulation_steps={parts} must divide trainer.mini_batch_size={size}",
+        ),
+        (
+            trainer.amp_dtype == "float16" and not trainer.enable_amp,
+            "trainer.amp_dtype=float16 needs trainer.enable_amp=true",
+        ),
+        (
+            trainer.empty_cache and config.device == "cpu",
+            "trainer.empty_cache=true: device=cpu has no cache to empty",
+        ),
+    ]
+
+
+def _of_services(config: "Config") -> Conflicts:
+    evals, checkpoints, summaries = config.evals, config.checkpoints, config.summaries
+    spaced = [
+        ("evals.num_evals", evals.num_evals, "evals.eval_interval", evals.eval_interval),
+        (
+            "checkpoints.num_checkpoints",
+            checkpoints.num_checkpoints,
+            "checkpoints.checkpoint_interval",
+            checkpoints.checkpoint_interval,
+        ),
+        (
+            "summaries.num_summaries",
+            summaries.num_summaries,
+            "summaries.summary_interval",
+            summaries.summary_interval,
+        ),
+    ]
+    silent = not summaries.num_summaries and not summaries.summary_interval
+    shown = {
+        "summarize_first_interval": summaries.summarize_first_interval,
+        "grads_and_vars": summaries.grads_and_vars,
+        "gradient_noise_scale": summaries.gradient_noise_scale != "none",
+        "action_distributions": summaries.action_distributions,
+        "outputs": summaries.outputs,
+        "debug": summaries.debug,
+    }
+    return [
+        *(
+            (bool(number and interval), f"{first}={number} and {second}={interval}: one of them must be 0")
+            for first, number, second, interval in spaced
+        ),
+        *(
+            (
+                on and silent,
+                f"summaries.{name}={getattr(summaries, name)} shows nothing with summaries.num_summaries=0 and "
+                "summaries.summary_interval=0",
+            )
+            for name, on in shown.items()
+        ),
+        (
+            evals.num_eval_environments > evals.num_eval_episodes,
+            f"evals.num_eval_environments={evals.num_eval_environments} is more than "
+            f"evals.num_eval_episodes={evals.num_eval_episodes}",
+        ),
+        (
+            summaries.gradient_noise_scale != "none" and config.trainer.mini_batch_size < 2,
+            f"summaries.gradient_noise_scale={summaries.gradient_noise_scale} needs parts of a batch; "
+            f"trainer.mini_batch_size={config.trainer.mini_batch_size}",
         ),
     ]
 
 
 def _of_evaluation(config: "Config") -> Conflicts:
-    trainer, evaluation, source, limit = config.trainer, config.evaluation, config.source, config.env.max_episode_steps
+    evaluation, source, limit = config.evaluation, config.source, config.env.max_episode_steps
     row_len, needed = source.history_steps // source.num_envs, (evaluation.num_episodes + 1) * limit
     return [
-        (
-            trainer.evaluation_steps < limit,
-            f"trainer.evaluation_steps={trainer.evaluation_steps} must be at least env.max_episode_steps={limit}, "
-            "so that an episode can end",
-        ),
         (
             needed > row_len,
             f"evaluation.num_episodes={evaluation.num_episodes} needs {needed} steps a row, for as many episodes "

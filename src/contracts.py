@@ -17,6 +17,10 @@ class PipelineError(Exception):
     """Something the user can act on. Entry points print the message without a traceback and exit with code 2."""
 
 
+class Stopped(Exception):  # noqa: N818 - not an error: the run was asked to end, and did so in order
+    """A run that was asked to end has saved and ends. Entry points print the message and exit with code 143."""
+
+
 class ConfigError(PipelineError):
     """A wrong option: the message names the field, the value and what is allowed."""
 

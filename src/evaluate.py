@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
-from src.config import Config, ConfigError, check_same
+from src.config import check_same
+from src.contracts import ConfigError
+from src.schema import Config
 from src.contracts import Json
 from src.data.history_store import open_histories
 from src.envs import make_env
@@ -58,7 +60,7 @@ def evaluate(config: Config, weights: Json, split: Json, device: torch.device) -
     model = GPT(config.model, env.spec).to(device)
     model.load_state_dict(weights)
     options = config.evaluation
-    policy = GPTPolicy(model, options.decoding, options.temperature, options.context_kept)
+    policy = GPTPolicy(model, options.epsilon_greedy, options.temperature, options.context_kept)
     all_tasks = env.all_tasks().to(device)
     held_out, train = all_tasks[split["held_out"]], all_tasks[split["train"]]
     num_episodes, seed = options.num_episodes, config.seed

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from src.config import Config, check_same
+from src.config import check_same
+from src.schema import Config
 from src.contracts import Rollout
 from src.data.history_store import Histories, open_histories
 from src.files import only_writer, write_atomically

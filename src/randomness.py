@@ -65,3 +65,10 @@ def cumulative(probabilities: Tensor) -> Tensor:
 def draw(steps_up: Tensor, noise: Tensor) -> Tensor:
     """Sample from categoricals, given `cumulative(...)` `[B, A - 1]` and a uniform number each `[B]`: `[B]` int64."""
     return (steps_up <= noise[:, None]).sum(dim=1)
+
+
+def epsilon_greedy(probabilities: Tensor, epsilon: float) -> Tensor:
+    """Draw from `probabilities` `[..., A]` with probability `epsilon`, else take the most probable action:
+    epsilon * p + (1 - epsilon) * 1[a = argmax p]."""
+    mode = torch.zeros_like(probabilities).scatter_(-1, probabilities.argmax(-1, keepdim=True), 1.0)
+    return epsilon * probabilities + (1 - epsilon) * mode

@@ -9,8 +9,10 @@ from collections.abc import Callable
 import torch
 from tqdm import tqdm
 
-from src.config import CONF, Config, ConfigError, allowed, load_config, walk
-from src.contracts import Json, PipelineError
+from src.config import CONF, load_config
+from src.contracts import ConfigError, Json, PipelineError, Stopped
+from src.options import allowed, walk
+from src.schema import Config
 
 _BAD_INPUT = 2
 GROUPS = ("env", "source", "model", "optimizer", "experiment")
@@ -18,7 +20,8 @@ GROUPS = ("env", "source", "model", "optimizer", "experiment")
 
 def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> None:
     """Run `main` with the configuration the command line asks for. Exits with code 2 and one line on a
-    `PipelineError` or what the system refuses, with 130 on an interrupt; `--help` explains every option."""
+    `PipelineError` or what the system refuses, with 130 on an interrupt, with 143 after a stop that was asked for;
+    `--help` explains every option."""
     arguments = sys.argv[1:]
     if {"--help", "-h"} & set(arguments):
         print(help_text(module, meaning))
@@ -31,6 +34,9 @@ def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> No
     except (PipelineError, OSError) as error:  # an OSError says what and where by itself: disk full, no permission
         tqdm.write(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)  # not in the middle of a bar
         sys.exit(_BAD_INPUT)
+    except Stopped as end:
+        tqdm.write(str(end), file=sys.stderr)
+        sys.exit(143)  # as a shell says of SIGTERM, so that a chain of stages stops here
     except KeyboardInterrupt:
         tqdm.write("interrupted: the same command continues", file=sys.stderr)
         sys.exit(130)

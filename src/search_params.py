@@ -19,7 +19,9 @@ from optuna.samplers import TPESampler
 from optuna.trial import create_trial
 from tqdm import tqdm
 
-from src.config import Config, check_same
+from src.config import check_same
+from src.contracts import ConfigError
+from src.schema import Config
 from src.envs import make_env
 from src.envs.episodes import OpenEpisodes, finished_episodes
 from src.evaluation.search_plots import write_search_plots
@@ -43,6 +45,8 @@ def main(config: Config) -> Path:
     """Run the missing trials; returns the folder with `results.json`, which is up to date after each trial, and the
     picture."""
     device = prepare(config)
+    if config.source.name != "a2c":
+        raise ConfigError(f"source.name={config.source.name}: the search is over options of source.name=a2c")
     folder = config.folder("logs") / "search"
     optuna.logging.set_verbosity(logging.WARNING)
     with only_writer(folder):
@@ -85,7 +89,7 @@ def _keep(folder: Path, study: optuna.Study) -> None:
 def _with(config: Config, tried: dict[str, Any]) -> Config:
     """The configuration of one trial: the search's budget and the trial's hyper-parameters."""
     search = config.search
-    budget = {"num_learners": search.num_learners, "num_env_steps": search.num_env_steps}
+    budget = {"num_learners": search.num_learners, "num_iterations": 0, "num_env_steps": search.num_env_steps}
     return replace(config, source=replace(config.source, **budget, **tried))
 
 
@@ -96,10 +100,7 @@ def score(config: Config, device: torch.device) -> float:
     learner, streams, noise = make_learners(config, env, goal, device)
     still_open = OpenEpisodes.none(source.num_learners * source.num_envs)
     won: list[np.ndarray] = []
-    loop = collect(env, learner, streams, noise, source.rollout_len)
-    for _, (transitions, _, _) in zip(
-        range(source.num_env_steps // source.num_envs // source.rollout_len), loop, strict=False
-    ):
+    for transitions, _, _ in collect(source, env, learner, streams, noise):
         episodes, still_open = finished_episodes(transitions, still_open)
         won.append(episodes.returns > 0)
     all_won = np.concatenate(won)

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from src.config import Config, ConfigError, check_same
+from src.config import check_same
+from src.contracts import ConfigError
+from src.schema import Config
 from src.contracts import Env, Json
 from src.data.history_store import HistoryWriter, read_manifest
 from src.envs import make_env
@@ -21,13 +23,13 @@ from src.envs.rollout import Streams
 from src.envs.tasks import split_tasks
 from src.evaluation.source_board import SourceBoard, examine
 from src.files import only_writer, read_json, write_json
-from src.randomness import Noise
+from src.pace import interval_of, is_due, num_iterations, unrolled
 from src.runtime import prepare, recorded, run_stage
-from src.sources.a2c import A2C
 from src.training import checkpoint
-from src.training.collect import collect, make_learners
+from src.training.collect import Learner, collect, make_learners
+from src.training.recovery import Recovery
 
-_COMPARED = ("seed", "env", "tasks", "source")
+COMPARED = ("seed", "env", "tasks", "source")
 
 
 def main(config: Config) -> Path:
@@ -39,7 +41,7 @@ def main(config: Config) -> Path:
     split = split_tasks(len(all_tasks), config.tasks.num_train, config.tasks.seed)
     with only_writer(histories):
         if (histories / "manifest.json").exists():
-            check_same(config, read_manifest(histories)["config"], _COMPARED, str(histories))
+            check_same(config, read_manifest(histories)["config"], COMPARED, str(histories))
         elif (folder / "finished.json").exists():
             raise ConfigError(f"{folder} belongs to histories that are gone from {histories}: remove it too")
         if not (folder / "finished.json").exists():
@@ -69,29 +71,40 @@ def playing(config: Config, env: TensorEnv, device: torch.device) -> Iterator[En
         processes.close()
 
 
-def train(config: Config, env: Env[State], tasks: Tensor, writer: HistoryWriter, device: torch.device) -> A2C:
+def train(
+    config: Config, env: Env[State], tasks: Tensor, writer: HistoryWriter, device: torch.device
+) -> Learner[tuple[()]]:
     """Run the learners of `tasks` `[G, task_dim]` to the end of their lives, from the newest checkpoint if there is
     one, and record them; returns them."""
-    source, folder = config.source, config.folder("logs") / "source"
+    source, folder, options = config.source, config.folder("logs") / "source", config.checkpoints
     learner, streams, noise = make_learners(config, env, tasks, device)
-    first = 0
-    if saved := checkpoint.load_newest(folder, "last", device):
-        check_same(config, saved[1]["description"], _COMPARED, str(folder))
-        first, streams = _restore(saved[0], learner, streams, noise)
-        if writer.manifest["committed"] < min(first * source.rollout_len, writer.num_steps):
+    first, saved = 0, checkpoint.load_newest(folder, "last", device)
+    if saved:
+        check_same(config, saved[1]["description"], COMPARED, str(folder))
+        first, streams = _restore(saved[0], learner, streams)
+        if writer.manifest["committed"] < min(unrolled(source, first), writer.num_steps):
             raise ConfigError(f"{folder} belongs to histories that are gone from {writer.folder}: remove it too")
-    num_updates = source.num_env_steps // source.num_envs // source.rollout_len
-    per_checkpoint = source.checkpoint_interval // source.rollout_len
     board = SourceBoard(config, len(tasks), first)
-    written = first
-    loop = collect(env, learner, streams, noise, source.rollout_len)
-    for update, (transitions, metrics, streams) in zip(range(first + 1, num_updates + 1), loop, strict=False):
-        writer.add(transitions)
-        board.add(update, transitions, metrics)
-        if update % per_checkpoint == 0 or update == num_updates:
-            writer.commit(written * source.rollout_len)
-            written = update
-            checkpoint.save(folder, "last", update, _state(update, learner, streams, noise), recorded(config), 2)
+    if saved:
+        board.load_state_dict(saved[0]["statistics"])
+    total = num_iterations(source)
+    every = interval_of(options.num_checkpoints, options.checkpoint_interval, total)
+    written = iteration = first
+
+    def save(kind: str, keep: int, **more: Json) -> None:
+        state = _state(iteration, learner, streams, board)
+        checkpoint.save(folder, kind, iteration, state, recorded(config) | more, keep)
+
+    with Recovery(options.on_crash, lambda error: save("crash", 1, error=error)) as recovery:
+        loop = collect(source, env, learner, streams, noise, first)
+        for iteration, (transitions, metrics, streams) in enumerate(loop, first + 1):
+            writer.add(transitions)
+            board.add(iteration, transitions, metrics, learner)
+            if iteration == total or is_due(iteration, every) or recovery.save_now:
+                writer.commit(unrolled(source, written))
+                written = iteration
+                save("last", options.keep_last)
+                recovery.saved(f"iteration {iteration} of {total}")
     board.close()
     return learner
 
@@ -107,23 +120,24 @@ def announce(config: Config, found: Json) -> None:
     print(f"board      tensorboard --logdir {config.folder('logs')}")
 
 
-def _state(update: int, learner: A2C, streams: Streams[State, tuple[()]], noise: Noise) -> dict[str, Any]:
-    """Everything that survives an update."""
+def _state(
+    iteration: int, learner: Learner[tuple[()]], streams: Streams[State, tuple[()]], board: SourceBoard
+) -> dict[str, Any]:
+    """Everything that survives an iteration."""
     return {
-        "update": update,
+        "iteration": iteration,
         "learner": learner.state_dict(),
         "state": streams.state._asdict(),
         "step": streams.step._asdict(),
-        "noise_time": noise.time,
+        "statistics": board.state_dict(),
     }
 
 
 def _restore(
-    saved: Json, learner: A2C, streams: Streams[State, tuple[()]], noise: Noise
+    saved: Json, learner: Learner[tuple[()]], streams: Streams[State, tuple[()]]
 ) -> tuple[int, Streams[State, tuple[()]]]:
     learner.load_state_dict(saved["learner"])
-    noise.time = saved["noise_time"]
-    return saved["update"], Streams(State(**saved["state"]), type(streams.step)(**saved["step"]), streams.carry)
+    return saved["iteration"], Streams(State(**saved["state"]), type(streams.step)(**saved["step"]), streams.carry)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 
-from src.config import Config, check_same
+from src.config import check_same
+from src.schema import Config
 from src.contracts import Metrics
 from src.data.history_store import open_histories
 from src.data.windows import Windows

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.compat.proto.event_pb2 import SessionLog
 
 from src import evaluate, train_agents, train_gpt
-from src.config import PROJECT
+from src.schema import PROJECT
 from src.files import sha256
 from src.runtime import run_stage
 

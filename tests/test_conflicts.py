@@ -3,7 +3,8 @@
 import pytest
 from omegaconf import OmegaConf
 
-from src.config import Config, load_config
+from src.config import load_config
+from src.schema import Config
 from src.conflicts import _of_evaluation, _of_model, _of_source, check_conflicts
 from src.contracts import ConfigError
 from src.runtime import recorded

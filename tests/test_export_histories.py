@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from src import train_agents
-from src.config import PROJECT, Config, ConfigError, load_config
+from src.config import load_config
+from src.contracts import ConfigError
+from src.schema import Config, PROJECT
 from src.contracts import Rollout
 from src.data.history_store import DamagedHistoriesError, Histories, open_histories
 from src.export_histories import main

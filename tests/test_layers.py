@@ -9,7 +9,10 @@ import pytest
 SRC = Path(__file__).resolve().parent.parent / "src"
 FILES = sorted(SRC.rglob("*.py"))
 LAYERS = [
-    {"config", "conflicts", "contracts", "files", "randomness", "runtime"},
+    {
+        *("config", "conflicts", "contracts", "files", "options", "pace", "randomness", "runtime"),
+        *("schedules", "schema", "training_schema"),
+    },
     {"envs", "rl", "nn"},
     {"sources", "data", "objectives"},
     {"training"},

@@ -2,7 +2,9 @@
 
 import pytest
 
-from src.config import CONF, Config, load_config, walk
+from src.config import CONF, load_config
+from src.options import walk
+from src.schema import Config
 from src.runtime import GROUPS, help_text, run_stage
 
 

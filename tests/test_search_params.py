@@ -14,7 +14,9 @@ import torch
 from PIL import Image
 
 from src import search_params
-from src.config import PROJECT, Config, ConfigError, load_config
+from src.config import load_config
+from src.contracts import ConfigError
+from src.schema import Config, PROJECT
 from src.evaluation.search_plots import search_table
 from src.files import read_json
 from src.search_params import main, score

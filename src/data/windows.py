@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from src.config import ConfigError, DataConfig
+from src.contracts import ConfigError
+from src.schema import DataConfig
 from src.contracts import Batch
 from src.data.history_store import Histories
 from src.randomness import integers, mix

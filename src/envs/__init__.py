@@ -7,7 +7,7 @@ Importing this package registers `icrl/DarkRoom-v0` and `icrl/DarkRoomClassic-v0
 import gymnasium
 import torch
 
-from src.config import EnvConfig
+from src.schema import EnvConfig
 from src.envs.base import TensorEnv
 from src.envs.dark_room import DarkRoom
 

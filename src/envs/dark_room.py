@@ -9,7 +9,7 @@ Step-for-step equal to `toymeta` 0.0.1.
 import torch
 from torch import Tensor
 
-from src.config import EnvConfig
+from src.schema import EnvConfig
 from src.contracts import EnvSpec
 from src.envs.base import State, TensorEnv
 from src.randomness import integers

@@ -20,7 +20,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from torch import Tensor
 
-from src.config import EnvConfig, allowed
+from src.options import allowed
+from src.schema import EnvConfig
 from src.envs.base import State, TensorEnv
 from src.envs.dark_room import DarkRoom
 from src.envs.render import render_cells

@@ -16,7 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from numpy.typing import NDArray
 from torch import Tensor
 
-from src.config import EnvConfig
+from src.schema import EnvConfig
 from src.contracts import PipelineError, Step
 from src.envs import make_env
 from src.envs.base import State

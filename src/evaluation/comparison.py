@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from src.config import Config
+from src.schema import Config
 from src.contracts import Rollout
 from src.envs.base import TensorEnv
 from src.evaluation.references import optimal_exact
@@ -45,10 +45,6 @@ def _labelled(walks: list[Walk], numbers: list[int]) -> list[tuple[str, Walk]]:
 def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.device) -> Rollout:
     """The first environment of a source agent of `task` `[1, task_dim]`, its whole life, `[T, 1]`."""
     learner, streams, noise = make_learners(config, env, task, device)
-    num_updates = config.source.num_env_steps // config.source.num_envs // config.source.rollout_len
-    loop = collect(env, learner, streams, noise, config.source.rollout_len)
-    life = [
-        Rollout(*(c[:, :1] for c in transitions))
-        for _, (transitions, _, _) in zip(range(num_updates), loop, strict=False)
-    ]
+    loop = collect(config.source, env, learner, streams, noise)
+    life = [Rollout(*(column[:, :1] for column in transitions)) for transitions, _, _ in loop]
     return Rollout(*(torch.cat(column) for column in zip(*life, strict=True)))

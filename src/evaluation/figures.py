@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from src.config import Config
+from src.schema import Config
 from src.evaluation.plots import (
     Curve,
     Panel,

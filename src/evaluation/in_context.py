@@ -25,6 +25,7 @@ class Adaptation(NamedTuple):
     returns: np.ndarray
     success: np.ndarray  # 1 where the episode had a reward, else 0
     steps_to_goal: np.ndarray  # steps until the first reward; the episode's length where none came
+    lengths: np.ndarray
 
 
 def play_episodes(
@@ -51,33 +52,25 @@ def adaptation_of(transitions: Rollout, num_tasks: int, num_episodes: int) -> Ad
     episodes, _ = finished_episodes(transitions, OpenEpisodes.none(num_streams))
     number = numbered(episodes.stream)
     kept = number < num_episodes
-    table = np.full((3, num_streams, num_episodes), -1, np.int64)
-    values = np.stack([episodes.returns, episodes.returns > 0, episodes.steps_to_reward])
+    table = np.full((4, num_streams, num_episodes), -1, np.int64)
+    values = np.stack([episodes.returns, episodes.returns > 0, episodes.steps_to_reward, episodes.length])
     table[:, episodes.stream[kept], number[kept]] = values[:, kept]
     if (table < 0).any():
         raise ValueError(f"not every stream has {num_episodes} finished episodes")
     return Adaptation(*table.reshape(3, num_tasks, -1, num_episodes).astype(float))
 
 
-def play_steps(
-    policy: Policy[Carry], env: Env[State], tasks: Tensor, num_streams: int, num_steps: int, seed: int
-) -> dict[str, float]:
-    """Quick look for training: `num_steps` env steps of every stream from an empty context. Success and return of the
-    first and of the last finished episode of each stream, averaged, and `late_reward`, the reward per env step of the
-    second half, which grows with success and with speed and so can choose between checkpoints."""
-    seeds = stream_seeds(seed, len(tasks) * num_streams).to(tasks.device)
-    streams = start_streams(policy, env, streams_of(tasks, num_streams), seeds)
-    noise = Noise(stream_seeds(seed, len(seeds), purpose=1).to(tasks.device))
-    transitions, _ = rollout(policy, env, streams, num_steps, noise)
-    episodes, _ = finished_episodes(transitions, OpenEpisodes.none(len(seeds)))
-    number = numbered(episodes.stream)
-    last = np.append(number[1:] == 0, True)
+def summary_of(adaptation: Adaptation) -> dict[str, float]:
+    """One number each: success and return of the first and of the last episode of every stream, averaged, and
+    `late_reward`, the reward per env step of the second half of the episodes, which grows with success and with speed
+    and so can choose between checkpoints."""
+    half = adaptation.returns.shape[-1] // 2
     return {
-        "first_success": float((episodes.returns[number == 0] > 0).mean()),
-        "first_return": float(episodes.returns[number == 0].mean()),
-        "last_success": float((episodes.returns[last] > 0).mean()),
-        "last_return": float(episodes.returns[last].mean()),
-        "late_reward": float(transitions.reward[num_steps // 2 :].float().mean()),
+        "first_success": float(adaptation.success[..., 0].mean()),
+        "first_return": float(adaptation.returns[..., 0].mean()),
+        "last_success": float(adaptation.success[..., -1].mean()),
+        "last_return": float(adaptation.returns[..., -1].mean()),
+        "late_reward": float(adaptation.returns[..., half:].sum() / adaptation.lengths[..., half:].sum()),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from src.config import EvaluationConfig
+from src.schema import EvaluationConfig
 from src.evaluation.in_context import Adaptation
 from src.evaluation.references import Expectation
 from src.evaluation.statistics import bootstrap_interval, interquartile_mean

@@ -9,18 +9,22 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from src.config import Config
+from src.schema import Config
 from src.contracts import Rollout
 from src.envs.base import TensorEnv
 from src.evaluation.in_context import play_episodes
 from src.evaluation.plots import figure_to_array, goal_map_figure, save_figure
 from src.evaluation.video import tile, write_video
 from src.evaluation.walks import film, walks_of
-from src.sources.a2c import A2C
-from src.training.collect import EpisodeStatistics
+from src.pace import interval_of, is_due, num_iterations, unrolled
+from src.training.collect import Learner
+from src.training.episode_statistics import EpisodeStatistics
+from src.training.inspection import action_distribution, parameters_and_gradients
+from src.training_schema import SummariesConfig
 from src.training.summaries import Progress, Summaries, spread
 
 SOLVED = 0.9  # success over its last episodes from which on an agent counts as having solved its task
+MOST_PENDING = 100  # unrolls in memory before they are taken into the averages
 NUM_EPISODES = 10  # of each stream of a trained agent, to see what it can do
 WALKS_PER_VIDEO = 3
 CELL_PIXELS, TILE_PIXELS = 24, 16
@@ -30,31 +34,40 @@ FRAMES_PER_SECOND = 6
 class SourceBoard:
     """TensorBoard curves over env steps per learner: mean and band over agents, fraction solved, agents on request."""
 
-    def __init__(self, config: Config, num_tasks: int, first_update: int) -> None:
-        source, self._folder = config.source, config.folder("logs") / "source"
-        self._source = source
-        self._per_update = source.rollout_len * source.num_envs  # env steps of one learner
+    def __init__(self, config: Config, num_tasks: int, first: int) -> None:
+        """For a run that goes on from iteration `first`."""
+        source, options, self._folder = config.source, config.summaries, config.folder("logs") / "source"
+        self._source, self._options = source, options
         self._num_learners = num_tasks * source.num_learners
-        self._summaries = Summaries(self._folder, first_update * self._per_update)
-        self._summaries.configuration(config)
+        self._iterations = num_iterations(source)
+        self._interval = interval_of(options.num_summaries, options.summary_interval, self._iterations)
+        done = unrolled(source, first) * source.num_envs  # env steps of one learner
+        pace = {"flush_secs": options.flush_secs, "max_queue": options.max_queue}
+        self._summaries = Summaries(self._folder, done, **pace)
         self._summaries.bands("source agents", ["source/return", "source/success", "source/episode_length"])
         self._agents = [
-            Summaries(self._folder / "agents" / f"{k:04d}", first_update * self._per_update)
+            Summaries(self._folder / "agents" / f"{k:04d}", done, **pace)
             for k in range(self._num_learners * source.per_agent_curves)
         ]
         self._statistics = EpisodeStatistics(self._num_learners, source.num_envs)
-        total, done = source.num_env_steps * self._num_learners, first_update * self._per_update * self._num_learners
-        self._progress = Progress("train_agents", total, done, "step")
+        self._total = unrolled(source, self._iterations) * source.num_envs * self._num_learners
+        self._progress = Progress("train_agents", self._total, done * self._num_learners, "step")
         self._pending: list[Rollout] = []
 
-    def add(self, update: int, transitions: Rollout, metrics: dict[str, Tensor]) -> None:
-        """Take in one update: its transitions `[T, B]` and metrics `[L]`."""
+    def texts(self, texts: dict[str, str]) -> None:
+        self._summaries.texts(texts)
+
+    def add(self, iteration: int, transitions: Rollout, metrics: dict[str, Tensor], learner: Learner[Any]) -> None:
+        """Take in one iteration: its transitions `[T, B]`, metrics `[L]` and the learners after it."""
         self._pending.append(transitions)
-        self._progress.advance(self._per_update * self._num_learners)
-        if update % self._source.log_interval:
+        self._progress.advance(transitions.reward.numel())
+        early = self._options.summarize_first_interval and iteration < self._interval
+        if not early and not is_due(iteration, self._interval):
+            if len(self._pending) >= MOST_PENDING:
+                self.summary()
             return
         summary = self.summary()
-        steps = update * self._per_update
+        steps = unrolled(self._source, iteration) * self._source.num_envs
         for name, values in summary.items():
             self._summaries.scalars(f"source/{name}", spread(values), steps)
             for agent, value in zip(self._agents, values, strict=False):
@@ -63,8 +76,10 @@ class SourceBoard:
         solved = {"fraction_solved": float((summary["success"] >= SOLVED).mean())}
         self._summaries.scalars("source", solved, steps)
         self._summaries.scalars("update", {name: value.mean().item() for name, value in metrics.items()}, steps)
-        if update % (10 * self._source.log_interval) == 0:
-            self._progress.log({"return": float(np.nanmean(summary["return"])), **solved})
+        inspect(self._summaries, self._options, learner, transitions, steps)
+        if iteration * 10 // self._iterations > (iteration - self._interval) * 10 // self._iterations:
+            known = {"return": summary["return"][~np.isnan(summary["return"])]}
+            self._progress.log({name: float(values.mean()) for name, values in known.items() if len(values)} | solved)
 
     def summary(self) -> dict[str, np.ndarray]:
         """Return, success and episode length of each learner's last episodes, `[L]`."""
@@ -73,13 +88,43 @@ class SourceBoard:
             self._pending = []
         return self._statistics.summary()
 
+    def state_dict(self) -> dict[str, Any]:
+        """The running averages, with all points on disk that were added before."""
+        self.summary()
+        for summaries in (self._summaries, *self._agents):
+            summaries.flush()
+        return self._statistics.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._statistics.load_state_dict(state)
+
     def close(self) -> None:
         self._progress.close()
         for summaries in (self._summaries, *self._agents):
             summaries.close()
 
 
-def examine(config: Config, env: TensorEnv, learner: A2C, tasks: Tensor, held_out: list[int]) -> dict[str, Any]:
+def inspect(
+    summaries: Summaries, options: SummariesConfig, learner: Learner[Any], transitions: Rollout, steps: int
+) -> None:
+    """The histograms that `options` ask for: of what the learners' networks are, would do, and saw."""
+    if options.grads_and_vars:
+        norms, values = parameters_and_gradients(learner.parameters())
+        summaries.scalars("parameters", norms, steps)
+        summaries.histograms(values, steps)
+    if options.action_distributions:
+        probabilities = learner.action_probabilities(transitions.obs[-1])
+        means, entropies = action_distribution(probabilities)
+        summaries.scalars("actions", means, steps)
+        summaries.histograms(entropies, steps)
+    if options.outputs:
+        summaries.histograms({f"outputs/{name}": values for name, values in learner.outputs().items()}, steps)
+    if options.debug:
+        columns = {name: getattr(transitions, name) for name in ("obs", "action", "reward", "timestep")}
+        summaries.histograms({f"data/{name}": column for name, column in columns.items()}, steps)
+
+
+def examine(config: Config, env: TensorEnv, learner: Learner[Any], tasks: Tensor, held_out: list[int]) -> dict[str, Any]:
     """Watch the trained agents of `tasks` `[G, task_dim]` play some fresh episodes: who solved its task, a picture of
     the room with the success per goal on TensorBoard, one video per agent and one of all."""
     source, num_tasks = config.source, len(tasks)
@@ -98,7 +143,8 @@ def examine(config: Config, env: TensorEnv, learner: A2C, tasks: Tensor, held_ou
     folder = config.folder("logs") / "source"
     save_figure(folder / "goals.png", figure)
     summaries = Summaries(folder)
-    summaries.image("goals", figure_to_array(figure), source.num_env_steps)
+    steps = unrolled(source, num_iterations(source)) * source.num_envs
+    summaries.image("goals", figure_to_array(figure), steps)
     summaries.close()
     if source.videos_per_task:
         _write_videos(config, goals, played)

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from src.config import Config
+from src.schema import Config
 from src.contracts import Rollout
 from src.data.history_store import Histories, open_histories
 from src.envs import make_env

@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
-from src.config import Config, ConfigError
+from src.contracts import ConfigError
+from src.schema import Config
 from src.evaluation.charts import legend_below, new_figure, tidy
 from src.evaluation.plots import FEW_EPISODES, PALETTE, REFERENCE_COLOR, REFERENCE_DASHES, Floats, save_figure
 from src.files import read_json

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from src.config import ModelConfig
+from src.schema import ModelConfig
 from src.contracts import EnvSpec
 from src.nn.kv_cache import KVCache
 from src.nn.transformer import Transformer

@@ -13,7 +13,7 @@ from torch import Tensor
 from src.contracts import Step
 from src.nn.gpt import GPT, Context, context_of
 from src.nn.kv_cache import KVCache
-from src.randomness import cumulative, draw
+from src.randomness import cumulative, draw, epsilon_greedy
 
 
 class GPTCarry(NamedTuple):
@@ -28,10 +28,11 @@ class GPTCarry(NamedTuple):
 
 
 class GPTPolicy:
-    def __init__(self, model: GPT, decoding: str, temperature: float, context_kept: float) -> None:
-        """`decoding` greedy or sampled at `temperature`; `context_kept`: the part of a full context that is rebuilt."""
+    def __init__(self, model: GPT, epsilon: float, temperature: float, context_kept: float) -> None:
+        """With probability `epsilon` an action is drawn at `temperature`, else it is the most probable one;
+        `context_kept`: the part of a full context that is rebuilt."""
         self.model = model.eval()
-        self.greedy = decoding == "greedy"
+        self.epsilon = epsilon
         self.temperature = temperature
         self.num_kept = max(1, min(int(context_kept * model.config.context_len), model.config.context_len - 1))
 
@@ -42,8 +43,8 @@ class GPTPolicy:
 
     def act(self, carry: GPTCarry, step: Step, noise: Tensor) -> tuple[Tensor, GPTCarry]:
         logits, carry = self.logits(carry, step)
-        probabilities = (logits / self.temperature).softmax(-1)
-        action = logits.argmax(-1) if self.greedy else draw(cumulative(probabilities), noise)
+        probabilities = epsilon_greedy((logits / self.temperature).softmax(-1), self.epsilon)
+        action = draw(cumulative(probabilities), noise)
         carry.window[1, :, carry.seen - 1] = action
         return action, carry
 

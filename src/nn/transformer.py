@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from src.config import ModelConfig
+from src.schema import ModelConfig
 from src.nn.kv_cache import KVCache
 
 

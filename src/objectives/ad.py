@@ -8,7 +8,7 @@ with the target smoothed to 1 - label_smoothing on a_t and the rest spread over 
 import torch.nn.functional as F
 from torch import Tensor
 
-from src.config import ObjectiveConfig
+from src.schema import ObjectiveConfig
 from src.contracts import Batch
 from src.nn.gpt import GPT, context_of
 

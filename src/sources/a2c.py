@@ -10,22 +10,25 @@ summed, gradients are clipped for each learner by itself, so learner k alone equ
 T steps, L learners, N environments per learner, B = L * N streams (learner by learner), S observations, A actions.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from src.config import SourceConfig
+from src.training_schema import A2CConfig
 from src.contracts import EnvSpec, Rollout, Step
 from src.nn.stacked import StackedActorCritic
 from src.randomness import cumulative, draw
 from src.rl.returns import n_step_returns
+from src.schedules import Clock, make_schedule
+from src.sources.rows import LearnerRows
 
 
 class A2C:
     """L learners and, as a `Policy`, what they do in their B streams; the carry is empty."""
 
-    def __init__(self, config: SourceConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
+    def __init__(self, config: A2CConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         """`seeds` `[L]` int64: one for each learner."""
         self.config = config
         self.num_learners = len(seeds)
@@ -34,33 +37,43 @@ class A2C:
         ).to(device)
         self.optimizer = torch.optim.Adam(
             self.network.parameters(),
-            lr=config.learning_rate,
+            lr=0.0,  # set before each update
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_eps,
             fused=True,
         )
-        learner = torch.arange(self.num_learners, device=device).repeat_interleave(config.num_envs)
-        self._table_row = learner * spec.num_obs  # [B]: where a stream's learner starts in a table of L * S rows
+        self._learning_rate, self._entropy_coefficient, self._value_coefficient = (
+            make_schedule(rate) for rate in (config.learning_rate, config.entropy_coefficient, config.value_coefficient)
+        )
+        self._rows = LearnerRows(self.num_learners, spec.num_obs, device)
         self._tabulate()
 
+    def set_clock(self, clock: Clock) -> None:
+        """Progress of the run, which rates are functions of."""
+        self.clock = clock
+
     def initial_carry(self, num_streams: int) -> tuple[()]:
-        if num_streams != len(self._table_row):
-            raise ValueError(f"{num_streams} streams for learners with {len(self._table_row)}")
+        if num_streams % self.num_learners:
+            raise ValueError(f"{num_streams} streams for {self.num_learners} learners")
         return ()
 
     def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
         """Sample from the learners' policies by inverting the cumulative distribution at `noise`."""
-        return draw(self._cumulative[self._table_row + step.obs], noise), carry
+        return draw(self._cumulative[self._rows.of(step.obs)], noise), carry
+
+    def action_probabilities(self, obs: Tensor) -> Tensor:
+        """What `act` samples from, `[B] -> [B, A]`."""
+        return self._log_policy.detach()[self._rows.of(obs)].exp()
 
     def update(self, rollout: Rollout) -> dict[str, Tensor]:
         """One gradient step of every learner on its streams of `rollout` `[T, B]`; metrics are `[L]`."""
         config = self.config
         log_policy, values = self._log_policy, self._values
-        table_row = self._table_row + rollout.obs  # [T, B]
+        table_row = self._rows.of(rollout.obs)  # [T, B]
         entropies = -(log_policy.exp() * log_policy).sum(-1)  # [L * S]
         log_prob = log_policy.flatten()[table_row * log_policy.shape[-1] + rollout.action]
         value = values[table_row]
-        next_value = values.detach()[self._table_row + rollout.next_obs]
+        next_value = values.detach()[self._rows.of(rollout.next_obs)]
         returns = n_step_returns(
             rollout.reward.float(), next_value, rollout.terminated, rollout.truncated, config.discount
         )
@@ -68,7 +81,10 @@ class A2C:
         policy_loss = -self._per_learner(log_prob * advantage.detach())
         value_loss = self._per_learner(advantage.square())
         entropy = self._per_learner(entropies[table_row])
-        loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy
+        value_coefficient, entropy_coefficient = self._value_coefficient(self.clock), self._entropy_coefficient(self.clock)
+        loss = policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._learning_rate(self.clock)
         self.optimizer.zero_grad()
         loss.sum().backward()
         norm = self._clip_gradients()
@@ -80,6 +96,14 @@ class A2C:
             "entropy": entropy.detach(),
             "gradient_norm": norm,
         }
+
+    def parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and parameters, `[L, ...]` each."""
+        return self.network.named_parameters()
+
+    def outputs(self) -> dict[str, Tensor]:
+        """What the networks say of every observation."""
+        return {"log_policy": self._log_policy.detach(), "values": self._values.detach()}
 
     def state_dict(self) -> dict[str, Any]:
         return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}

@@ -5,6 +5,7 @@ sidecar is written last, so a state without one was never finished. Nothing is u
 """
 
 import io
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,27 @@ class DamagedCheckpointError(PipelineError):
 
 
 def save(folder: Path, kind: str, step: int, state: dict[str, Any], description: Json, keep: int) -> None:
-    """Write a checkpoint of `kind` (`last`, `best`) and drop all but it and the `keep - 1` before it."""
+    """Write a checkpoint of `kind` (`last`, `best`, `pending`) and drop all but it and the `keep - 1` before it."""
     path = folder / f"{kind}-{step:09d}.pt"
     buffer = io.BytesIO()
     torch.save(state, buffer)
     write_atomically(path, buffer.getvalue())
     write_json(path.with_suffix(".json"), {"step": step, "sha256": sha256(path), "description": description})
-    files = sorted(folder.glob(f"{kind}-*"))  # with a .json before its .pt: first goes the sidecar, then the state
-    steps = sorted({_stem(file) for file in files}, reverse=True)
-    newest = steps.index(path.stem)  # a later one is damaged, or this run would have gone on from it
-    for file in files:
-        if _stem(file) not in steps[newest : newest + keep]:
+    stems = sorted({_stem(file) for file in folder.glob(f"{kind}-*")}, reverse=True)
+    newest = stems.index(path.stem)  # a later one is damaged, or this run would have gone on from it
+    prune(folder, kind, stems[newest : newest + keep])
+
+
+def prune(folder: Path, kind: str, kept: Collection[str]) -> None:
+    """Delete all checkpoints of `kind`, half-written ones too, but those named in `kept` (`<kind>-<step>`)."""
+    for file in sorted(folder.glob(f"{kind}-*")):  # with a .json before its .pt: first goes the sidecar, then the state
+        if _stem(file) not in kept:
             file.unlink()
+
+
+def sidecars(folder: Path, kind: str) -> list[Path]:
+    """JSON sidecars of the checkpoints of `kind`, the newest first."""
+    return sorted(folder.glob(f"{kind}-*.json"), reverse=True)
 
 
 def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str, Any], Json] | None:
@@ -41,7 +51,7 @@ def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str
 
     Damaged ones are passed over for an older good one; where all are damaged, `DamagedCheckpointError`."""
     damage = None
-    for sidecar in _sidecars(folder, kind):
+    for sidecar in sidecars(folder, kind):
         try:
             return load(sidecar, device)
         except DamagedCheckpointError as error:
@@ -66,7 +76,3 @@ def load(sidecar: Path, device: torch.device) -> tuple[dict[str, Any], Json]:
 
 def _stem(file: Path) -> str:
     return file.name.split(".")[0]
-
-
-def _sidecars(folder: Path, kind: str) -> list[Path]:
-    return sorted(folder.glob(f"{kind}-*.json"), reverse=True)

@@ -1,20 +1,21 @@
 """The loop of stage one: learners act, learn from what happened, and act on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from src.config import Config
-from src.contracts import Carry, Env, Policy, Rollout
+from src.contracts import Carry, Env, Policy, Rollout, Step
 from src.envs.base import State
-from src.envs.episodes import OpenEpisodes, finished_episodes, numbered
 from src.envs.rollout import Streams, rollout, start_streams
 from src.envs.tasks import streams_of
-from src.randomness import Noise, stream_seeds
+from src.pace import clock_of, first_update, num_iterations, unrolled
+from src.randomness import Noise, cumulative, draw, epsilon_greedy, integers, stream_seeds
+from src.schedules import Clock
+from src.schema import Config
 from src.sources.a2c import A2C
+from src.training_schema import SourceConfig
 
 SOURCES = {"a2c": A2C}
 
@@ -22,8 +23,26 @@ SOURCES = {"a2c": A2C}
 class Learner(Policy[Carry], Protocol[Carry]):
     """A policy that can be improved by its own experience; one object holds many independent learners."""
 
+    num_learners: int
+
+    def set_clock(self, clock: Clock) -> None:
+        """Progress of the run, which rates are functions of."""
+        ...
+
+    def action_probabilities(self, obs: Tensor) -> Tensor:
+        """What `act` samples from, `[B] -> [B, A]`; B is any multiple of the number of learners."""
+        ...
+
     def update(self, rollout: Rollout) -> dict[str, Tensor]:
         """One update of every learner on `[T, B]` transitions of their streams; metrics `[learners]`."""
+        ...
+
+    def parameters(self) -> Iterable[tuple[str, Tensor]]:
+        """Names and parameters, with a leading learner axis each."""
+        ...
+
+    def outputs(self) -> dict[str, Tensor]:
+        """What the learners' networks or tables say of every observation."""
         ...
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -31,20 +50,25 @@ class Learner(Policy[Carry], Protocol[Carry]):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-def collect(
-    env: Env[State], learner: Learner[Carry], streams: Streams[State, Carry], noise: Noise, rollout_len: int
-) -> Iterator[tuple[Rollout, dict[str, Tensor], Streams[State, Carry]]]:
-    """Endlessly: play `rollout_len` steps, learn from them, yield both and where the streams stand."""
-    while True:
-        transitions, streams = rollout(learner, env, streams, rollout_len, noise)
-        yield transitions, learner.update(transitions), streams
+class EpsilonGreedy:
+    """The learners' policies for evaluation: drawn from with probability `epsilon`, else the most probable action."""
+
+    def __init__(self, learner: Learner[Any], epsilon: float) -> None:
+        self._learner, self._epsilon = learner, epsilon
+
+    def initial_carry(self, num_streams: int) -> tuple[()]:
+        return ()
+
+    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
+        probabilities = self._learner.action_probabilities(step.obs)
+        return draw(cumulative(epsilon_greedy(probabilities, self._epsilon)), noise), carry
 
 
 def make_learners(
     config: Config, env: Env[State], tasks: Tensor, device: torch.device
-) -> tuple[A2C, Streams[State, tuple[()]], Noise]:
+) -> tuple[Learner[tuple[()]], Streams[State, tuple[()]], Noise]:
     """Fresh learners for `tasks` `[G, task_dim]`, `source.num_learners` of each with `source.num_envs` streams."""
-    source = config.source
+    source: Any = config.source  # of the class that the name stands for
     num_learners = len(tasks) * source.num_learners
     num_streams = num_learners * source.num_envs
     starts, noise, parameters = (
@@ -56,34 +80,61 @@ def make_learners(
     return learner, streams, Noise(noise)
 
 
-class EpisodeStatistics:
-    """Return and length of the last episodes of every stream, averaged over the streams of each learner."""
+def collect(
+    source: SourceConfig,
+    env: Env[State],
+    learner: Learner[Carry],
+    streams: Streams[State, Carry],
+    noise: Noise,
+    first: int = 0,
+) -> Iterator[tuple[Rollout, dict[str, Tensor], Streams[State, Carry]]]:
+    """From iteration `first` to the end of the run: unroll, learn from it, yield the transitions `[T, B]`, the metrics
+    of the last update (empty before there is one) and where the streams stand."""
+    unrolls = play(source, env, learner, streams, noise, first)
+    for iteration, (transitions, now) in enumerate(unrolls, first + 1):
+        metrics: dict[str, Tensor] = {}
+        if iteration >= first_update(source):
+            for part in mini_batches(source, transitions, learner.num_learners, iteration):
+                metrics = learner.update(part)
+        yield transitions, metrics, now
 
-    def __init__(self, num_learners: int, num_envs: int, window: int = 10) -> None:
-        num_streams = num_learners * num_envs
-        self._shape = (num_learners, num_envs * window)
-        self._returns = np.full((num_streams, window), np.nan)
-        self._lengths = np.full((num_streams, window), np.nan)
-        self._count = np.zeros(num_streams, np.int64)
-        self._open = OpenEpisodes.none(num_streams)
 
-    def add(self, transitions: Rollout) -> None:
-        """Take in the episodes that end in `[T, B]` transitions."""
-        episodes, self._open = finished_episodes(transitions, self._open)
-        number = self._count[episodes.stream] + numbered(episodes.stream)
-        slot = number % self._returns.shape[1]
-        self._returns[episodes.stream, slot] = episodes.returns
-        self._lengths[episodes.stream, slot] = episodes.length
-        np.add.at(self._count, episodes.stream, 1)
+def play(
+    source: SourceConfig,
+    env: Env[State],
+    learner: Learner[Carry],
+    streams: Streams[State, Carry],
+    noise: Noise,
+    first: int,
+) -> Iterator[tuple[Rollout, Streams[State, Carry]]]:
+    """The unrolls of iterations `first + 1, first + 2, ...`, each with the policy as it is when it is asked for."""
+    for iteration in range(first, num_iterations(source)):
+        learner.set_clock(clock_of(source, iteration))
+        noise.time = unrolled(source, iteration)
+        num_steps = unrolled(source, iteration + 1) - noise.time
+        transitions, streams = rollout(learner, env, streams, num_steps, noise)
+        yield transitions, streams
 
-    def summary(self) -> dict[str, np.ndarray]:
-        """`return`, `success` and `episode_length` per learner, `[L]`; NaN where no episode has ended yet."""
-        returns = self._returns.reshape(self._shape)
-        lengths = self._lengths.reshape(self._shape)
-        won = np.where(np.isnan(returns), np.nan, returns > 0)
-        ended = np.maximum((~np.isnan(returns)).sum(axis=1), 1)
 
-        def mean(values: np.ndarray) -> np.ndarray:
-            return np.where(np.isnan(values).all(axis=1), np.nan, np.nansum(values, axis=1) / ended)
+def mini_batches(source: SourceConfig, transitions: Rollout, num_learners: int, iteration: int) -> Iterator[Rollout]:
+    """What is learned from, one update after the other: in each of `source.num_updates_per_train_iter` sweeps the
+    unroll `[T, L * N]` is cut into windows of `source.mini_batch_length` steps, and these are drawn without replacement
+    in batches of `source.mini_batch_size` for each learner. All learners draw the same numbers of their own windows, so
+    that learner k does not depend on the others."""
+    for sweep in range(source.num_updates_per_train_iter):
+        if not source.mini_batch_length and not source.mini_batch_size:
+            yield transitions
+            continue
+        length = source.mini_batch_length or len(transitions.obs)
+        windows = Rollout(*(_windows(column, length, num_learners) for column in transitions))
+        num_windows, device = windows.obs.shape[2], transitions.obs.device
+        seed = torch.full((num_windows,), sweep, device=device)
+        order = integers(seed, torch.arange(num_windows, device=device) + iteration * num_windows, 1 << 30).argsort()
+        for chosen in order.split(source.mini_batch_size or num_windows):
+            yield Rollout(*(column[:, :, chosen].flatten(1) for column in windows))
 
-        return {"return": mean(returns), "success": mean(won), "episode_length": mean(lengths)}
+
+def _windows(column: Tensor, length: int, num_learners: int) -> Tensor:
+    """`[T, L * N] -> [length, L, W]` with the W = T / length * N windows of each learner."""
+    cut = column.unflatten(0, (-1, length)).unflatten(2, (num_learners, -1))  # [T / length, length, L, N]
+    return cut.permute(1, 2, 0, 3).flatten(2)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from src.config import OptimizerConfig, TrainerConfig
+from src.training_schema import OptimizerConfig, TrainerConfig
 from src.contracts import Batch, Json, Metrics, Objective
 from src.training import checkpoint
 from src.training.optimizers import learning_rate, make_optimizer

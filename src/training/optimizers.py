@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from src.config import OptimizerConfig
+from src.training_schema import OptimizerConfig
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:

@@ -1,14 +1,13 @@
 """What a run shows while it works: TensorBoard curves, one log line with throughput and time left."""
 
-import dataclasses
 import time
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from src.config import Config
 from src.contracts import Json, PipelineError
 
 
@@ -16,16 +15,30 @@ class Summaries:
     """TensorBoard events of one run. Each curve has one step axis; the tag's first word says which:
     `source/...` env steps per learner, `train/...` and `in_context/...` gradient updates, `adaptation/...` episodes."""
 
-    def __init__(self, folder: Path, done: int | None = None) -> None:
+    def __init__(self, folder: Path, done: int | None = None, flush_secs: int = 10, max_queue: int = 100) -> None:
         """Append to `folder`; of a run that goes on from step `done`, points after it (from the very start where
-        `done` is 0), left when it was interrupted, are hidden."""
-        self._writer = SummaryWriter(str(folder), purge_step=done and done + 1)
+        `done` is 0), left when it was interrupted, are hidden. Points reach the disk after `flush_secs` seconds, or
+        when `max_queue` of them wait."""
+        self._warn_of_the_clock(folder)
+        self._writer = SummaryWriter(
+            str(folder), purge_step=done and done + 1, max_queue=max_queue, flush_secs=flush_secs
+        )
 
     def scalars(self, prefix: str, values: dict[str, float], step: int) -> None:
-        """Add a point to each curve, on disk at once: a crash leaves no gap before the checkpoint that follows."""
+        """Add a point to each curve."""
+        for name, value in values.items():
+            self._writer.add_scalar(f"{prefix}/{name}", value, step)
+
+    def histograms(self, values: dict[str, Tensor], step: int) -> None:
+        """Add a distribution to each tag; numbers that are not finite are left out."""
+        for tag, numbers in values.items():
+            finite = numbers[numbers.isfinite()]
+            if finite.numel():
+                self._writer.add_histogram(tag, finite.float(), step)
+
+    def flush(self) -> None:
+        """Put all points on disk: before a checkpoint, so that a crash leaves no gap before it."""
         try:
-            for name, value in values.items():
-                self._writer.add_scalar(f"{prefix}/{name}", value, step)
             self._writer.flush()
         except OSError as error:  # of the thread that writes
             raise PipelineError(f"cannot write curves in {self._writer.log_dir}: {error.strerror}") from error
@@ -34,9 +47,10 @@ class Summaries:
         """Show RGB `pixels` `[H, W, 3]` uint8."""
         self._writer.add_image(tag, pixels, step, dataformats="HWC")
 
-    def configuration(self, config: Config) -> None:
-        lines = [f"    {key}: {value}" for key, value in flatten(dataclasses.asdict(config)).items()]
-        self._writer.add_text("configuration", "\n".join(lines), 0)
+    def texts(self, texts: dict[str, str]) -> None:
+        """Show Markdown texts."""
+        for tag, text in texts.items():
+            self._writer.add_text(tag, text, 0)
 
     def bands(self, title: str, tags: list[str]) -> None:
         """Lay out one chart for each tag: its mean with the band between the 5th and 95th percentile."""
@@ -44,7 +58,17 @@ class Summaries:
         self._writer.add_custom_scalars({title: charts})
 
     def close(self) -> None:
+        self.flush()
         self._writer.close()
+
+    def _warn_of_the_clock(self, folder: Path) -> None:
+        """TensorBoard reads event files in the order of the times in their names."""
+        stamps = [int(path.name.split(".")[3]) for path in folder.glob("events.out.tfevents.*")]
+        if max(stamps, default=0) > time.time():
+            tqdm.write(
+                f"the clock was set back since {folder} was written: TensorBoard may show points of an interrupted run "
+                "again; checkpoints and results do not depend on the clock"
+            )
 
 
 def spread(values: np.ndarray) -> dict[str, float]:

@@ -13,7 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.config import ConfigError, DataConfig, load_config
+from src.config import load_config
+from src.contracts import ConfigError
+from src.schema import DataConfig
 from src.contracts import Batch
 from src.data.history_store import Histories
 from src.data.windows import Windows

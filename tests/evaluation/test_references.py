@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from src.config import EnvConfig
+from src.schema import EnvConfig
 from src.contracts import Step
 from src.envs.dark_room import DarkRoom
 from src.envs.rollout import rollout, start_streams

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from src.config import ConfigError, load_config
+from src.config import load_config
+from src.contracts import ConfigError
 from src.evaluation.training_curves import read_scalars, running_mean, training_figure, write_training_curves
 from src.training.summaries import Summaries
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from src.config import ModelConfig, load_config
+from src.config import load_config
+from src.schema import ModelConfig
 from src.contracts import EnvSpec
 from src.nn.gpt import GPT, Context, ObsEmbedding, context_of
 

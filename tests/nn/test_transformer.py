@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from src.config import ModelConfig, load_config
+from src.config import load_config
+from src.schema import ModelConfig
 from src.nn.kv_cache import KVCache
 from src.nn.transformer import Attention, Transformer, rotate
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from src.config import SourceConfig, load_config
+from src.config import load_config
+from src.training_schema import SourceConfig
 from src.contracts import EnvSpec, Rollout, Step
 from src.envs import make_env
 from src.envs.base import State, TensorEnv

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from harness import STAGES, ended, results_of, start
 
-from src.config import PROJECT
+from src.schema import PROJECT
 
 NUM_KILLS = 2  # of each stage at random moments; more find no more that is systematic, the sweep over all writes does
 HELD = {"train_agents": "histories/tiny", "train_gpt": "logs/tiny/gpt", "evaluate": "logs/tiny/evaluation"}

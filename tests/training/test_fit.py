@@ -11,7 +11,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
 
-from src.config import OptimizerConfig, load_config
+from src.config import load_config
+from src.training_schema import OptimizerConfig
 from src.training.checkpoint import load_newest
 from src.training.fit import Evaluation, fit
 from src.training.optimizers import learning_rate

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from src.config import OptimizerConfig, load_config
+from src.config import load_config
+from src.training_schema import OptimizerConfig
 from src.training.optimizers import learning_rate, make_optimizer
 
 CONFIG = load_config().optimizer

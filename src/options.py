@@ -1,0 +1,95 @@
+"""How an option is declared: its type, range, meaning and the stages that use it, in one place.
+
+A field has no default here: every default is written out in `conf/*.yaml`.
+"""
+
+import dataclasses
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+from src.contracts import ConfigError
+from src.schedules import make_schedule, values_of
+
+_BOUNDS = {"above": (">", operator.gt), "low": (">=", operator.ge), "high": ("<=", operator.le)}
+
+
+def option(
+    meaning: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    choices: Sequence[str] = (),
+    may_change: bool = False,
+    stages: str = "",
+) -> Any:
+    """Declare an option: `low <= value <= high`, `value > above`, or one of `choices`. `may_change` marks what a
+    continued run may set anew, because it does not touch what the run computes. `stages` says where it acts, where that
+    is not the same as for the rest of its group."""
+    limits = {"low": low, "high": high, "above": above, "choices": tuple(choices)}
+    return dataclasses.field(
+        metadata={"meaning": meaning, "may_change": may_change, "stages": stages, "rate": False, **limits}
+    )
+
+
+def rate(meaning: str, **limits: Any) -> Any:
+    """Declare an option that is a number or a schedule (`schedules.py`), whose every value is in the range."""
+    declared = option(meaning, **limits)
+    return dataclasses.field(metadata={**declared.metadata, "rate": True})
+
+
+def group(meaning: str, stages: str) -> Any:
+    """Declare a group of options and the stages that use it."""
+    return dataclasses.field(metadata={"meaning": meaning, "stages": stages})
+
+
+def walk(config: Any, prefix: str = "") -> Iterable[tuple[str, Any, dataclasses.Field[Any]]]:
+    """Every option as (dotted key, value, declaration), in order of declaration."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from walk(value, f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}", value, field
+
+
+def allowed(field: dataclasses.Field[Any]) -> str:
+    """What a declaration allows, in words: its type and range."""
+    limits = field.metadata
+    if limits["choices"]:
+        return f"one of {', '.join(limits['choices'])}"
+    if field.type is str:
+        return "a path" if field.name == "root" else "a name without '/' or a leading dot"
+    if field.type == list[str]:
+        return "a list of paths"
+    kind = "float, or a schedule of such values," if limits["rate"] else cast(type, field.type).__name__
+    bounds = " and ".join(f"{sign} {limits[key]:g}" for key, (sign, _) in _BOUNDS.items() if limits[key] is not None)
+    return f"{kind} {bounds}".strip()
+
+
+def check_range(key: str, value: Any, field: dataclasses.Field[Any]) -> None:
+    """Raise `ConfigError` unless `value` is what the declaration of `key` allows."""
+    limits = field.metadata
+    if limits["choices"]:
+        good = value in limits["choices"]
+    elif limits["rate"]:
+        try:
+            make_schedule(value)
+        except ValueError as error:
+            raise ConfigError(f"{key}: {error}") from error
+        good = all(_bounded(number, limits) for number in values_of(value))
+    elif isinstance(value, (int, float)):
+        good = _bounded(value, limits)
+    elif isinstance(value, list):
+        good = all(value)
+    else:
+        good = key == "root" or (value != "" and "/" not in value and not value.startswith("."))
+    if not good:
+        raise ConfigError(f"{key}={value}: must be {allowed(field)}")
+
+
+def _bounded(value: float, limits: Any) -> bool:
+    within = all(limits[key] is None or holds(value, limits[key]) for key, (_, holds) in _BOUNDS.items())
+    return math.isfinite(value) and within

@@ -1,0 +1,144 @@
+"""Every option of the project but those of training (`training_schema.py`)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from src.options import group, option
+from src.training_schema import (
+    CheckpointsConfig,
+    EvalsConfig,
+    OptimizerConfig,
+    SourceConfig,
+    SummariesConfig,
+    TrainerConfig,
+)
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+@dataclass
+class EnvConfig:
+    name: str = option("rules of the world; the preset `env=` sets all of this group", choices=("dark_room",))
+    variant: str = option("label of the preset, used in run names")
+    size: int = option("side of the room in cells", low=2, high=64)
+    random_start: bool = option("start each episode on a random cell instead of the centre")
+    terminate_on_goal: bool = option("reaching the goal ends the episode")
+    max_episode_steps: int = option("env steps after which an episode is truncated", low=1, high=255)
+
+
+@dataclass
+class TasksConfig:
+    num_train: int = option("tasks with source agents; all others are held out", low=2)
+    seed: int = option("seed of the split into training and held-out tasks", low=0, high=10**9)
+
+
+@dataclass
+class DataConfig:
+    history_len: int = option("use the first so many env steps per learner (0: all recorded)", low=0)
+    keep_every: int = option("keep every k-th episode of a history, so that progress shows inside a window", low=1)
+    min_final_success: float = option(
+        "leave out learners whose success over the last tenth of their life is lower", low=0, high=1
+    )
+    num_validation_tasks: int = option("training tasks set aside to choose the best checkpoint", low=0)
+
+
+@dataclass
+class ModelConfig:
+    tokens: str = option(
+        "transition: one token per step with previous obs, action, reward and current obs; "
+        "interleaved: three tokens per step, reward, state, action",
+        choices=("transition", "interleaved"),
+    )
+    position: str = option(
+        "position code: env time step embedding, learned absolute, rotary, or none",
+        choices=("env_time", "learned", "rope", "none"),
+    )
+    add_env_time: bool = option("add the env time step embedding to another position code")
+    obs_encoding: str = option(
+        "cell: one embedding per cell; coordinates: row and column embeddings added", choices=("cell", "coordinates")
+    )
+    max_size: int = option("largest room side the coordinate tables cover", low=2, high=64)
+    context_len: int = option("env steps in the context, across episodes", low=2)
+    embed_dim: int = option("width of the residual stream", low=1)
+    num_layers: int = option("transformer blocks", low=1)
+    num_heads: int = option("attention heads; must divide model.embed_dim", low=1)
+    ff_dim: int = option("width of the feed-forward layer", low=1)
+    attention_dropout: float = option("dropout on attention weights", low=0, high=0.99)
+    residual_dropout: float = option("dropout on what a block adds", low=0, high=0.99)
+    embedding_dropout: float = option("dropout on token embeddings", low=0, high=0.99)
+
+
+@dataclass
+class ObjectiveConfig:
+    name: str = option("ad: predict the source's next action at every step", choices=("ad",))
+    label_smoothing: float = option("probability mass spread over all actions", low=0, high=0.99)
+
+
+@dataclass
+class EvaluationConfig:
+    checkpoint: str = option("which checkpoint of stage two to roll out", choices=("best", "last"))
+    num_episodes: int = option("episodes per stream", low=2)
+    num_streams: int = option("streams per held-out task", low=1)
+    num_train_streams: int = option("streams per training task", low=1)
+    epsilon_greedy: float = option(
+        "probability of drawing an action at evaluation.temperature, else the most probable one", low=0, high=1
+    )
+    temperature: float = option("temperature that actions are drawn at", above=0, stages="2, 3")
+    context_kept: float = option(
+        "part of a full context that is read anew when it is rebuilt", low=0.01, high=0.99, stages="2, 3"
+    )
+    num_bootstrap: int = option("bootstrap resamples of the intervals", low=100)
+    confidence: float = option("coverage of the intervals", low=0.5, high=0.999)
+    videos: bool = option("write the videos of the model beside the source agent", may_change=True)
+
+
+@dataclass
+class SearchConfig:
+    num_trials: int = option("trials in all; a repeated call adds only what is missing", low=1, may_change=True)
+    goal_row: int = option("row of the goal that is searched on", low=0)
+    goal_column: int = option("column of the goal that is searched on", low=0)
+    num_learners: int = option("learners per trial, averaged", low=1)
+    num_env_steps: int = option("env steps per learner", low=1)
+
+
+@dataclass(kw_only=True)
+class Config:
+    name: str = option("name of the run: its folder under histories/, logs/ and videos/", stages="all")
+    histories: str = option("name of the histories that stages two and three read", stages="2, 3")
+    run: str = option("name of the run whose model stage three rolls out", stages="3")
+    root: str = option("folder that holds histories/, logs/ and videos/; relative to the project", stages="all")
+    seed: int = option("seed of all that is random but the split of tasks", low=0, high=10**9, stages="all")
+    device: str = option(
+        "where tensors live; auto takes a GPU when there is one", choices=("auto", "cpu", "cuda"), stages="all"
+    )
+    num_threads: int = option(
+        "CPU threads of PyTorch (0: all cores)", low=0, high=1024, may_change=True, stages="all"
+    )
+    format: str = option("form of the export", choices=("txt", "npz"), stages="export")
+    env: EnvConfig = group("the world", stages="all")
+    tasks: TasksConfig = group("training and held-out tasks", stages="all")
+    source: SourceConfig = group("source agents, and the pace of stage one", stages="1")
+    data: DataConfig = group("which part of the histories is learned from", stages="2")
+    model: ModelConfig = group("the sequence model", stages="2, 3")
+    objective: ObjectiveConfig = group("what the model learns to predict", stages="2")
+    optimizer: OptimizerConfig = group("how the model's parameters are updated", stages="2")
+    trainer: TrainerConfig = group("the gradient loop: budget, batches, precision", stages="2")
+    evals: EvalsConfig = group("evaluations amid training", stages="1, 2")
+    checkpoints: CheckpointsConfig = group("what survives a crash", stages="1, 2")
+    summaries: SummariesConfig = group("what TensorBoard shows of training", stages="1, 2")
+    evaluation: EvaluationConfig = group("the in-context protocol", stages="3")
+    search: SearchConfig = group("the search over options of the source", stages="search")
+
+    def folder(self, kind: str) -> Path:
+        """The run's folder under `kind`: histories, logs or videos."""
+        return PROJECT / self.root / kind / self.name
+
+    @property
+    def histories_folder(self) -> Path:
+        """The histories stages two and three read."""
+        return PROJECT / self.root / "histories" / self.histories
+
+    @property
+    def run_folder(self) -> Path:
+        """The logs of the run whose model stage three rolls out."""
+        return PROJECT / self.root / "logs" / self.run

@@ -1,0 +1,19 @@
+"""Tables of many learners as one: which row belongs to a stream's learner and its observation."""
+
+import torch
+from torch import Tensor
+
+
+class LearnerRows:
+    """Rows of a table `[L * S, ...]` of L learners over S observations, for B streams, learner by learner."""
+
+    def __init__(self, num_learners: int, num_obs: int, device: torch.device) -> None:
+        self._first = torch.arange(num_learners, device=device) * num_obs  # [L]
+        self._of_streams: dict[int, Tensor] = {}
+
+    def of(self, obs: Tensor) -> Tensor:
+        """The rows of observations `[..., B]`; B is a multiple of L."""
+        num_streams = obs.shape[-1]
+        if num_streams not in self._of_streams:
+            self._of_streams[num_streams] = self._first.repeat_interleave(num_streams // len(self._first))
+        return self._of_streams[num_streams] + obs

@@ -1,0 +1,297 @@
+"""Periodic evaluations while a model trains: on the spot, or in a process of their own that never holds training up.
+
+`evaluations.json` is the single truth about what is known; the TensorBoard points in `evals/` and the checkpoint `best`
+follow from it. What is still to be found out lies beside it as checkpoints of kind `pending`. A result is taken in by
+steps that may each be done twice (truth, points, `best`, and only then the pending files go), so a run that is killed
+between any two of them ends with the files of an undisturbed one.
+"""
+
+import atexit
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import get_context, parent_process, resource_tracker
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self
+
+import torch
+
+from src.contracts import Json, Metrics
+from src.files import read_json, write_json
+from src.training import checkpoint
+from src.training.summaries import Summaries
+
+_MAX_DEATHS = 3  # of the process over one evaluation, before that is given up
+_GLANCE = 1.0  # seconds between two looks at the process while there is nothing to do but wait
+_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}  # go to the whole group; the training process handles them
+_CPU = torch.device("cpu")
+
+
+class Evaluation(NamedTuple):
+    """What an evaluation found: curves to show, and the score that chooses the best checkpoint (higher is better)."""
+
+    metrics: Metrics
+    score: float
+
+
+Look = Callable[[dict[str, Any]], Evaluation]
+"""From the state of a checkpoint to what it is worth. A function of the state alone (no global generator), so that it
+finds the same in any process; picklable where evaluations are asynchronous."""
+
+
+class Options(Protocol):
+    @property
+    def async_eval(self) -> bool: ...
+
+    @property
+    def timeout(self) -> float:
+        """Seconds the process may take for one evaluation, its own start included."""
+        ...
+
+
+class Evaluations:
+    """`results` holds what is known, by step, in order of step. Use it as a context manager, or call `close`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        prefix: str,
+        look: Look,
+        options: Options,
+        done: int,
+        description: Json,
+        report: Callable[[str], None],
+    ) -> None:
+        """Go on in `folder` at step `done`, -1 where training begins anew: what is known of later steps is dropped,
+        what was started up to `done` and has no result is evaluated again. Curves are `prefix`/metric; `description`
+        goes beside the checkpoints; `report` takes a line for whoever watches."""
+        self._folder, self._prefix, self._look, self._options = folder, prefix, look, options
+        self._description, self._report = description, report
+        self._truth = folder / "evaluations.json"
+        known = read_json(self._truth) if self._truth.exists() else []
+        self.results = {
+            entry["step"]: Evaluation(entry["metrics"], entry["score"]) for entry in known if entry["step"] <= done
+        }
+        self._worker: _Worker | None = None
+        self._current: Path | None = None  # sidecar of what the worker was given
+        self._deadline = 0.0
+        self._deaths = 0  # over the current evaluation
+        if len(self.results) < len(known):
+            self._write()
+        checkpoint.prune(folder, "pending", [file.stem for file in self._pending() if _step(file) <= done])
+        self._summaries = self._redraw()
+        self._catch_up()
+
+    def start(self, step: int, state: dict[str, Any]) -> None:
+        """Evaluate `state`, the one of a checkpoint at `step`; steps only grow. Nothing is done where the result is
+        known or under way.
+
+        Call it before the checkpoint that training would go on from at `step` is written. When it returns the state is
+        safe on disk (asynchronous) or its result is (synchronous), and training may change the weights."""
+        if step in self.results or step in map(_step, self._pending()):
+            return
+        if self._options.async_eval:
+            checkpoint.save(self._folder, "pending", step, state, self._description, keep=sys.maxsize)
+            self._feed()
+        else:
+            self._record(step, self._look(state))
+            if step == self._best_step():
+                self._save_best(step, state)
+
+    def poll(self) -> None:
+        """Take in what has come back, and see to a process that died or hangs. An exception in `look` is raised as a
+        `RuntimeError` with its traceback."""
+        self._take_in(0.0)
+
+    def wait(self) -> None:
+        """`poll` until nothing is under way any more."""
+        while self._current:
+            self._take_in(_GLANCE)
+
+    def close(self) -> None:
+        """End the process; what it had not finished is evaluated when the run is continued. Twice is fine."""
+        if self._worker:
+            self._worker.end(0.0)
+        self._worker = self._current = None
+        self._summaries.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _pending(self) -> list[Path]:
+        """Sidecars of what was started and is not yet taken in, in order of step."""
+        return checkpoint.sidecars(self._folder, "pending")[::-1]
+
+    def _redraw(self) -> Summaries:
+        """Write the points of what is known anew: an event file cannot be replaced in one step."""
+        folder = self._folder / "evals"
+        for file in folder.glob("events.out.tfevents.*"):
+            file.unlink()
+        summaries = Summaries(folder)
+        for step, evaluation in self.results.items():
+            summaries.scalars(self._prefix, evaluation.metrics, step)
+        return summaries
+
+    def _catch_up(self) -> None:
+        """Finish what the run before this one left pending, or hand it to the worker."""
+        for sidecar in self._pending():
+            step = _step(sidecar)
+            if step not in self.results and not self._options.async_eval:
+                self._record(step, self._look(checkpoint.load(sidecar, _CPU)[0]))
+            if step in self.results:
+                self._settle(sidecar)
+        self._feed()
+
+    def _feed(self) -> None:
+        """Give the worker, a new one if need be, the first pending evaluation, unless it has one."""
+        waiting = self._pending()
+        if self._current or not waiting:
+            return
+        self._current = waiting[0]
+        self._deadline = time.monotonic() + self._options.timeout
+        self._worker = self._worker or _Worker(self._look)
+        self._worker.give(self._current)
+
+    def _take_in(self, patience: float) -> None:
+        """Take in one answer that comes within `patience` seconds."""
+        if not (self._worker and self._current):
+            return
+        try:
+            answer = self._worker.answer(patience)
+        except (EOFError, OSError):
+            self._retry(f"died (exit code {self._worker.end(_GLANCE)})")
+            return
+        step = _step(self._current)
+        if isinstance(answer, Evaluation):
+            self._record(step, answer)
+            self._settle(self._current)
+            self._current, self._deaths = None, 0
+            self._feed()
+        elif answer is not None:
+            self._current = None
+            raise RuntimeError(f"the evaluation at step {step} failed:\n{answer}")
+        elif time.monotonic() >= self._deadline:
+            self._worker.end(0.0)
+            self._retry(f"gave no answer in {self._options.timeout:g} s")
+
+    def _retry(self, fate: str) -> None:
+        """Go on with a new worker; without this evaluation, if too many have died over it."""
+        assert self._current
+        self._deaths += 1
+        line = f"the process of the evaluation at step {_step(self._current)} {fate}"
+        if self._deaths < _MAX_DEATHS:
+            self._report(f"{line}; it is started again")
+        else:
+            self._report(f"{line} for the {_MAX_DEATHS}rd time; this evaluation is given up")
+            self._remove(self._current)
+            self._deaths = 0
+        self._worker = self._current = None
+        self._feed()
+
+    def _record(self, step: int, evaluation: Evaluation) -> None:
+        self.results = dict(sorted((self.results | {step: evaluation}).items()))
+        self._write()
+        self._summaries.scalars(self._prefix, evaluation.metrics, step)
+
+    def _write(self) -> None:
+        write_json(self._truth, [{"step": step} | found._asdict() for step, found in self.results.items()])
+
+    def _settle(self, sidecar: Path) -> None:
+        """Let go of a pending state whose result is written: it becomes `best` or nothing."""
+        if _step(sidecar) == self._best_step():
+            self._save_best(_step(sidecar), checkpoint.load(sidecar, _CPU)[0])
+        self._remove(sidecar)
+
+    def _remove(self, sidecar: Path) -> None:
+        checkpoint.prune(self._folder, "pending", [file.stem for file in self._pending() if file != sidecar])
+
+    def _save_best(self, step: int, state: dict[str, Any]) -> None:
+        checkpoint.save(self._folder, "best", step, state, self._description, keep=1)
+
+    def _best_step(self) -> int | None:
+        """Of equal scores the latest wins; the untrained model of step 0 is never the best, nor is a score of NaN."""
+        best, best_score = None, float("-inf")
+        for step, (_, score) in self.results.items():
+            if step > 0 and score >= best_score:
+                best, best_score = step, score
+        return best
+
+
+class _Worker:
+    """A process that answers one sidecar after the other. It has the lowest priority and leaves signals to its parent,
+    and it ends with it."""
+
+    def __init__(self, look: Look) -> None:
+        context = get_context("spawn")  # torch's threads may hold locks when a process is forked
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, look), daemon=True)
+        resource_tracker.ensure_running()  # in here, because starting it sets SIGINT and SIGTERM free
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # inherited, so there is no gap while it starts
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+        atexit.register(self._process.kill)  # multiprocessing would send SIGTERM, which is blocked, and wait for ever
+
+    def give(self, sidecar: Path) -> None:
+        with suppress(OSError):  # it is dead: `answer` says so
+            self._connection.send(sidecar)
+
+    def answer(self, patience: float) -> Evaluation | str | None:
+        """What comes within `patience` seconds: an evaluation, or the traceback of an exception. An `EOFError` or
+        `OSError` if the process is dead."""
+        wait([self._connection, self._process.sentinel], patience)
+        if self._connection.poll():
+            return self._connection.recv()
+        if self._process.exitcode is not None:
+            raise EOFError
+        return None
+
+    def end(self, patience: float) -> int | None:
+        """Kill it, if it does not end by itself within `patience` seconds; returns its exit code."""
+        self._process.join(patience)
+        self._process.kill()
+        self._process.join(_GLANCE)
+        atexit.unregister(self._process.kill)
+        self._connection.close()
+        return self._process.exitcode
+
+
+def _serve(connection: Connection, look: Look) -> None:
+    """What the process does: from the sidecar of a state to what `look` says of it, or to its traceback."""
+    os.nice(19)
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError, ConnectionError):  # the parent is gone
+        while True:
+            sidecar = connection.recv()
+            try:
+                answer = look(checkpoint.load(sidecar, _CPU)[0])
+            except Exception:
+                answer = traceback.format_exc()
+            connection.send(answer)
+
+
+def _end_with_parent() -> None:
+    """The pipe tells it only between two evaluations."""
+    parent = parent_process()
+    assert parent
+    parent.join()
+    os._exit(0)
+
+
+def _step(sidecar: Path) -> int:
+    return int(sidecar.stem.rpartition("-")[2])

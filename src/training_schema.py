@@ -1,0 +1,152 @@
+"""The options of what trains: source agents, the gradient loop, and the services that both loops share.
+
+An iteration of stage one is an unroll of every environment and the updates on it; of stage two, one update.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from src.options import option, rate
+
+
+@dataclass
+class SourceConfig:
+    """What every source has; each adds its own."""
+
+    name: str = option("source algorithm; the preset `source=` sets all of this group", choices=("a2c", "q_learning"))
+    num_learners: int = option("independent learners per training task", low=1)
+    num_envs: int = option("environments per learner; each is one history row", low=1)
+    num_iterations: int = option("iterations of unroll and updates (0: what source.num_env_steps needs)", low=0)
+    num_env_steps: int = option(
+        "env steps per learner, all its environments together (0: what source.num_iterations make)", low=0
+    )
+    history_steps: int = option("env steps per learner that are recorded, counted from the start", low=1)
+    vectorization: str = option(
+        "tensor: all environments step as tensors in this process; process: each lives in a process of its own",
+        choices=("tensor", "process"),
+    )
+    unroll_length: float = option(
+        "env steps per environment and iteration (n of n-step returns); a fraction is carried over to the next", low=1
+    )
+    initial_collect_steps: int = option(
+        "env steps per learner, all its environments together, before its first update", low=0
+    )
+    num_updates_per_train_iter: int = option("sweeps of updates over the transitions of an iteration", low=1)
+    mini_batch_length: int = option("env steps in a window that is learned from (0: the unroll)", low=0)
+    mini_batch_size: int = option("windows per learner and update (0: all of the iteration)", low=0)
+    async_unroll: bool = option("a process of its own plays, while this one learns from what it played before")
+    unroll_queue_size: int = option(
+        "unrolls that it may be ahead; unroll i acts on what had been learned by iteration i - this", low=1
+    )
+    unroll_parameter_update_period: int = option("iterations between two transfers of what was learned", low=1)
+    unroll_step_interval: float = option("least seconds between two env steps there", low=0, may_change=True)
+    discount: float = option("discount factor of the returns", low=0, high=1)
+    evaluate: bool = option("also play evaluation episodes amid training (evals.*), and keep the best agents")
+    per_agent_curves: bool = option("also write one TensorBoard curve per agent", may_change=True)
+    videos_per_task: int = option("learners per task that get a video of their own (0: none)", low=0, may_change=True)
+
+
+@dataclass
+class A2CConfig(SourceConfig):
+    hidden_size: int = option("width of the embedding that actor and critic share", low=1)
+    learning_rate: Any = rate("Adam's learning rate", low=0)
+    adam_beta1: float = option("Adam's decay of the mean of gradients", low=0, high=0.9999)
+    adam_beta2: float = option("Adam's decay of the mean of squares", low=0, high=0.99999)
+    adam_eps: float = option("Adam's epsilon", above=0)
+    max_gradient_norm: float = option("gradient norm clip, for each learner by itself", above=0)
+    entropy_coefficient: Any = rate("weight of the entropy bonus", low=0)
+    value_coefficient: Any = rate("weight of the value loss", low=0)
+
+
+@dataclass
+class QLearningConfig(SourceConfig):
+    learning_rate: Any = rate("step size towards the target", low=0, high=1)
+    epsilon: Any = rate("probability of a uniformly random action", low=0, high=1)
+    initial_value: float = option("Q of everything at the start; above what can be had makes optimistic explorers")
+
+
+SOURCES: dict[str, type[SourceConfig]] = {"a2c": A2CConfig, "q_learning": QLearningConfig}
+
+
+@dataclass
+class OptimizerConfig:
+    name: str = option("update rule", choices=("adam", "adamw"))
+    learning_rate: Any = rate("learning rate", low=0)
+    beta1: float = option("decay of the mean of gradients", low=0, high=0.9999)
+    beta2: float = option("decay of the mean of squares", low=0, high=0.99999)
+    eps: float = option("Adam's epsilon", above=0)
+    weight_decay: Any = rate("decoupled weight decay of matrices (adamw only)", low=0)
+    max_gradient_norm: Any = rate("gradient norm clip", above=0)
+
+
+@dataclass
+class TrainerConfig:
+    num_iterations: int = option("gradient updates", low=1)
+    mini_batch_size: int = option("windows per update, over all processes and accumulation steps", low=1)
+    mini_batch_length: int = option("env steps in a window (0: model.context_len)", low=0)
+    gradient_accumulation_steps: int = option("parts that an update's windows are worked off in, to save memory", low=1)
+    evaluate: bool = option("evaluate in context amid training (evals.*), and keep the best checkpoint")
+    enable_amp: bool = option("mixed precision: matrix products in trainer.amp_dtype")
+    amp_dtype: str = option("bfloat16, or float16 with a loss scaler", choices=("bfloat16", "float16"))
+    activation_checkpointing: bool = option("keep a block's input alone and compute the rest anew, to save memory")
+    compile: bool = option("torch.compile: slower to start, faster to run; needs a C++ compiler", may_change=True)
+    empty_cache: bool = option("give unused GPU memory back after every update; slow", may_change=True)
+    parameter_check_interval: int = option(
+        "updates between comparisons of the parameters of all processes under torchrun (0: none)",
+        low=0,
+        may_change=True,
+    )
+
+
+@dataclass
+class EvalsConfig:
+    num_evals: int = option("evaluations amid training, evenly spread (0: evals.eval_interval says)", low=0)
+    eval_interval: int = option("iterations between evaluations (0: evals.num_evals says)", low=0)
+    num_eval_episodes: int = option("episodes per task (stage one: per learner)", low=1)
+    num_eval_environments: int = option(
+        "streams these are spread over; the first ceil(episodes / streams) of each count", low=1
+    )
+    epsilon_greedy: float = option(
+        "probability of drawing an action from the policy, else its most probable one", low=0, high=1
+    )
+    async_eval: bool = option("evaluate in a process of its own while training goes on", may_change=True)
+    timeout: float = option("seconds without an answer after which that process is restarted", above=0, may_change=True)
+
+
+@dataclass
+class CheckpointsConfig:
+    num_checkpoints: int = option(
+        "checkpoints, evenly spread (0: checkpoints.checkpoint_interval says)", low=0, may_change=True
+    )
+    checkpoint_interval: int = option(
+        "iterations between checkpoints (both 0: one at the end alone)", low=0, may_change=True
+    )
+    keep_last: int = option("newest checkpoints to keep", low=1, may_change=True)
+    on_crash: str = option(
+        "what to do with the state of a run that fails: save it as crash-*.pt, skip, ask at the terminal",
+        choices=("save", "skip", "ask"),
+        may_change=True,
+    )
+
+
+@dataclass
+class SummariesConfig:
+    num_summaries: int = option(
+        "TensorBoard points per curve (0: summaries.summary_interval says)", low=0, may_change=True
+    )
+    summary_interval: int = option("iterations between points (both 0: none)", low=0, may_change=True)
+    summarize_first_interval: bool = option("also a point for every iteration of the first interval", may_change=True)
+    flush_secs: int = option("seconds after which points reach the disk", low=1, may_change=True)
+    max_queue: int = option("points that may wait before they reach the disk", low=1, may_change=True)
+    grads_and_vars: bool = option("norm and histogram of every parameter and its gradient", may_change=True)
+    gradient_noise_scale: str = option(
+        "estimate of the batch size from which on larger ones help little, from halves or tenths of the batch",
+        choices=("none", "alternative", "paper"),
+        may_change=True,
+        stages="2",
+    )
+    action_distributions: bool = option("mean probability of every action, and entropy", may_change=True)
+    outputs: bool = option("histograms of the network's outputs", may_change=True)
+    debug: bool = option("histograms of observations, actions, rewards that are learned from", may_change=True)
+    code_snapshots: list[str] = option("files, relative to the project, to keep as texts of the run", may_change=True)
+    profiled_iterations: int = option("iterations to trace with torch.profiler (0: none)", low=0, may_change=True)

@@ -1,0 +1,205 @@
+"""The noise scale of problems whose answer is known: gradients are the rows of a batch, which we choose."""
+
+import io
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from src.contracts import Batch
+from src.training.noise_scale import NoiseScale
+
+KINDS = ("alternative", "paper")
+FIRST = np.array([[3.0, 1.0], [1.0, 2.0]])
+
+
+class Slope(nn.Module):
+    """Of a loss that is the mean of <weight, x> over windows: the gradient is the mean of their x."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width, dtype=torch.float64))
+        self.unused = nn.Parameter(torch.ones(3, dtype=torch.float64))
+        self.frozen = nn.Parameter(torch.ones(1), requires_grad=False)
+
+
+def loss_of(model: Slope, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    return (batch.obs @ model.weight).mean() + batch.reward.mean() * 0, {}
+
+
+def windows(gradients: np.ndarray) -> Batch:
+    """A batch whose row b has gradient `gradients[b]`."""
+    rows = torch.from_numpy(gradients)
+    return Batch(rows, rows, rows, rows)
+
+
+def scale_of(kind: str, *batches: np.ndarray, interval: int = 1) -> dict[str, float]:
+    found, noise_scale = {}, NoiseScale(kind, interval)
+    for batch in batches:
+        found = noise_scale.measure(Slope(batch.shape[1]), loss_of, windows(batch))
+    return found
+
+
+def test_two_gradients_by_hand() -> None:
+    """Halves (3, 1) and (1, 2): alpha = 5, beta = 7.5. Of the paper's, B = (2, 1.5): |g_b|^2 = 10, |g_B|^2 = 6.25."""
+    assert scale_of("alternative", FIRST) == pytest.approx(
+        {"gradient_noise_scale": 0.5, "gradient_signal": 5, "gradient_noise": 2.5}
+    )
+    assert scale_of("paper", FIRST) == pytest.approx(
+        {"gradient_noise_scale": 3, "gradient_signal": 2.5, "gradient_noise": 7.5}
+    )
+
+
+@pytest.mark.parametrize(("kind", "eps"), [("alternative", 0.0), ("paper", 1e-8)])
+def test_the_papers_denominator_has_a_floor(kind: str, eps: float) -> None:
+    found = scale_of(kind, FIRST * 1e-4)
+    assert found["gradient_signal"] < 1e-7
+    assert found["gradient_noise_scale"] == pytest.approx(found["gradient_noise"] / (found["gradient_signal"] + eps))
+
+
+def test_averages_by_hand() -> None:
+    """The second measurement has alpha = 2, beta = 5 at b = 1; an interval of 100 updates forgets 1 - 0.999^100."""
+    second = np.array([[2.0, 0.0], [1.0, math.sqrt(5.0)]])
+    kept = 0.999**100
+    signal = (kept * 5 + 2) / (kept + 1)
+    noise = (kept * 2.5 + 3) / (kept + 1)
+    assert scale_of("alternative", FIRST, second, interval=100) == pytest.approx(
+        {"gradient_noise_scale": noise / signal, "gradient_signal": signal, "gradient_noise": noise}
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(KINDS), st.integers(2, 45), st.integers(1, 3), st.integers(0, 10**6))
+def test_one_batch_against_the_equations(kind: str, size: int, num_ranks: int, seed: int) -> None:
+    """Gradients are means of rows here; all ranks see the same rows, so only the count of windows grows."""
+    rows = np.random.default_rng(seed).normal(1.0, 1.0, (size, 4))
+    if kind == "alternative":
+        b = size // 2
+        g1, g2 = rows[:b].mean(0), rows[b : 2 * b].mean(0)
+        alpha, beta = sum(g1 * g2), (sum(g1**2) + sum(g2**2)) / 2
+        signal, expected = alpha, (beta / alpha - 1) * b * num_ranks
+    else:
+        b = max(1, math.floor(0.1 * size))
+        small, big = sum(rows[:b].mean(0) ** 2), sum(rows.mean(0) ** 2)
+        b, size = b * num_ranks, size * num_ranks
+        signal = (size * big - b * small) / (size - b)
+        expected = (small - big) / (1 / b - 1 / size) / (signal + 1e-8)
+    found = NoiseScale(kind, 10).measure(Slope(4), loss_of, windows(rows), num_ranks=num_ranks)
+    if signal > 0 and expected >= 0:
+        assert found["gradient_noise_scale"] == pytest.approx(expected)
+        assert found["gradient_signal"] == pytest.approx(signal)
+    else:
+        assert found == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [2, 7, 40])
+def test_it_finds_the_noise_scale_of_a_known_distribution(kind: str, size: int) -> None:
+    """x ~ N(G, diag(v)): tr(Sigma) / |G|^2 is known, whatever the batch."""
+    generator = np.random.default_rng(0)
+    mean, variance = np.array([1.0, -2.0, 0.5]), np.array([4.0, 1.0, 9.0])
+    model, noise_scale = Slope(3), NoiseScale(kind, 1)
+    for _ in range(1500):
+        found = noise_scale.measure(model, loss_of, windows(generator.normal(mean, np.sqrt(variance), (size, 3))))
+    assert found["gradient_noise_scale"] == pytest.approx(variance.sum() / (mean**2).sum(), rel=0.15)
+    assert found["gradient_signal"] == pytest.approx((mean**2).sum(), rel=0.15)
+    assert found["gradient_noise"] == pytest.approx(variance.sum(), rel=0.15)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_ranks_are_one_with_all_windows(kind: str) -> None:
+    """Each rank holds every other window of each part; gradients meet in their mean."""
+    rows = np.random.default_rng(3).normal(1.0, 1.0, (40, 4))
+    order = np.r_[0:4:2, 4:40:2, 1:4:2, 5:40:2]  # of the windows of either rank: 2 of the first tenth, 18 others
+    of_rank = rows[order].reshape(2, 20, 4)
+    other = iter([(0, 10), (10, 20)] if kind == "alternative" else [(0, 2), (2, 20)])
+
+    def average(gradient: Tensor) -> Tensor:
+        start, stop = next(other)
+        theirs = np.r_[of_rank[1, start:stop].mean(0), np.zeros(3)]  # with the parameters that nothing uses
+        return (gradient + torch.from_numpy(theirs)) / 2
+
+    found = NoiseScale(kind, 1).measure(Slope(4), loss_of, windows(of_rank[0]), average, 2)
+    assert found == pytest.approx(scale_of(kind, rows))
+
+
+def test_an_estimate_that_means_nothing_leaves_the_last_valid_one() -> None:
+    noise_scale, model = NoiseScale("alternative", 1), Slope(2)
+    opposed = FIRST * [[1.0], [-3.0]]  # alpha = -15
+
+    def measure(rows: np.ndarray) -> dict[str, float]:
+        return noise_scale.measure(model, loss_of, windows(rows))
+
+    assert NoiseScale("alternative", 1).measure(model, loss_of, windows(opposed)) == {}
+    assert measure(FIRST)["gradient_noise_scale"] == pytest.approx(0.5)
+    found = measure(opposed)
+    assert found["gradient_noise_scale"] == pytest.approx(0.5) and found["gradient_signal"] < 0
+    before = noise_scale.state_dict()
+    assert measure(FIRST * math.nan) == measure(FIRST * math.inf) == found
+    assert noise_scale.state_dict() == before
+    for _ in range(5):  # as the averages are not spoilt, they recover
+        found = measure(FIRST)
+    assert 0.5 < found["gradient_noise_scale"] < math.inf and found["gradient_signal"] > 0
+
+
+def test_equal_windows_have_no_noise() -> None:
+    found = scale_of("alternative", np.full((6, 2), 2.0))
+    assert (found["gradient_noise_scale"], found["gradient_noise"]) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_does_not_notice(kind: str) -> None:
+    """Neither `grad` nor weights nor the mode nor the generator behind dropout."""
+    model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+    for parameter in list(model.parameters())[1:]:
+        parameter.grad = torch.full_like(parameter, 7.0)
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    outputs: list[Tensor] = []
+
+    def loss(model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        outputs.append(model(batch.obs))
+        return outputs[-1].square().mean(), {}
+
+    rows = np.ones((20, 3), np.float32)
+    generator = torch.get_rng_state()
+    NoiseScale(kind, 1).measure(model, loss, windows(rows))
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert len(outputs) == 2 and len(torch.cat(outputs).unique()) > 1  # there was dropout to draw numbers for
+    assert model.training
+    first, *others = model.parameters()
+    assert first.grad is None and all((parameter.grad == 7).all() for parameter in others)
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_saved_is_all_there_is(kind: str) -> None:
+    generator = np.random.default_rng(1)
+    batches = [generator.normal(1, 1, (10, 2)) for _ in range(6)]
+    undisturbed = scale_of(kind, *batches, interval=50)
+    first, second = NoiseScale(kind, 50), NoiseScale(kind, 50)
+    for batch in batches[:3]:
+        first.measure(Slope(2), loss_of, windows(batch))
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second.load_state_dict(torch.load(file, weights_only=True))
+    for batch in batches[3:]:
+        found = second.measure(Slope(2), loss_of, windows(batch))
+    assert found == undisturbed
+    second.load_state_dict(NoiseScale(kind, 50).state_dict())
+    assert second.state_dict()["valid"] is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_window_has_no_halves(kind: str) -> None:
+    with pytest.raises(ValueError, match="at least 2 windows, not 1"):
+        scale_of(kind, FIRST[:1])
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(KeyError):
+        NoiseScale("none", 1)
