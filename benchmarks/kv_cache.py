@@ -19,7 +19,7 @@ CONTEXT, NUM_STREAMS, UNCACHED_STEPS = 256, 64, 4
 
 def cached(model: GPT, window: Tensor) -> int:
     """A whole context of `window` `[4, B, T]`, step by step; returns the number of steps."""
-    policy = GPTPolicy(model, "greedy", 1.0, 0.75)
+    policy = GPTPolicy(model, 0.0, 1.0, 0.75)
     carry = policy.initial_carry(NUM_STREAMS)
     for obs, _, reward, timestep in window.permute(2, 0, 1):
         none = torch.zeros_like(obs, dtype=torch.bool)

@@ -4,10 +4,9 @@ Legend for shapes: T steps, B streams. A stream is one environment that is playe
 episode; a policy that learns in context keeps its context over the episodes of its stream.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 State = TypeVar("State")
 Carry = TypeVar("Carry")
@@ -110,6 +109,17 @@ class Batch(NamedTuple):
     timestep: Tensor
 
 
-Objective = Callable[[Any, Batch], tuple[Tensor, dict[str, Tensor]]]  # (model, batch) -> loss, metrics
+class Objective(Protocol):
+    """What a model is trained to do."""
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The mean loss over the windows of `batch`, and metrics, one number each."""
+        ...
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        """What the model says of the actions of `batch`, `[B, T, A]`."""
+        ...
+
+
 Metrics = dict[str, float]
 Json = Any

@@ -9,9 +9,7 @@ from typing import Any
 import torch
 
 from src.config import check_same
-from src.contracts import ConfigError
-from src.schema import Config
-from src.contracts import Json
+from src.contracts import ConfigError, Json
 from src.data.history_store import open_histories
 from src.envs import make_env
 from src.evaluation.comparison import write_comparisons
@@ -23,6 +21,7 @@ from src.files import only_writer, read_json, write_json
 from src.nn.gpt import GPT
 from src.nn.gpt_policy import GPTPolicy
 from src.runtime import prepare, recorded, run_stage
+from src.schema import Config
 from src.training import checkpoint
 
 _COMPARED = ("env", "tasks", "source", "data", "model", "objective", "optimizer", "trainer")

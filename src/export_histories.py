@@ -13,11 +13,11 @@ import numpy as np
 from tqdm import tqdm
 
 from src.config import check_same
-from src.schema import Config
 from src.contracts import Rollout
 from src.data.history_store import Histories, open_histories
 from src.files import only_writer, write_atomically
 from src.runtime import prepare, run_stage
+from src.schema import Config
 
 
 def main(config: Config) -> Path:

@@ -74,6 +74,11 @@ def prepare(config: Config) -> torch.device:
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     torch.manual_seed(config.seed)
+    return device_of(config)
+
+
+def device_of(config: Config) -> torch.device:
+    """Where tensors live. Raises `ConfigError` where a GPU is asked for and there is none."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device=cuda: no GPU is available here; use device=cpu or device=auto")
     available = "cuda" if torch.cuda.is_available() else "cpu"

@@ -111,9 +111,7 @@ class Config:
     device: str = option(
         "where tensors live; auto takes a GPU when there is one", choices=("auto", "cpu", "cuda"), stages="all"
     )
-    num_threads: int = option(
-        "CPU threads of PyTorch (0: all cores)", low=0, high=1024, may_change=True, stages="all"
-    )
+    num_threads: int = option("CPU threads of PyTorch (0: all cores)", low=0, high=1024, may_change=True, stages="all")
     format: str = option("form of the export", choices=("txt", "npz"), stages="export")
     env: EnvConfig = group("the world", stages="all")
     tasks: TasksConfig = group("training and held-out tasks", stages="all")

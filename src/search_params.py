@@ -21,12 +21,12 @@ from tqdm import tqdm
 
 from src.config import check_same
 from src.contracts import ConfigError
-from src.schema import Config
 from src.envs import make_env
 from src.envs.episodes import OpenEpisodes, finished_episodes
 from src.evaluation.search_plots import write_search_plots
 from src.files import only_writer, read_json, write_json
 from src.runtime import prepare, recorded, run_stage
+from src.schema import Config
 from src.training.collect import collect, make_learners
 
 _COMPARED = ("seed", "env", "source", "search")

@@ -3,37 +3,40 @@
 python -m src.train_agents [KEY=VALUE ...]      -> histories/<name>/, logs/<name>/source/, videos/<name>/source/
 """
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from src.config import check_same
-from src.contracts import ConfigError
-from src.schema import Config
-from src.contracts import Env, Json
+from src.contracts import ConfigError, Env, Json, Rollout
 from src.data.history_store import HistoryWriter, read_manifest
 from src.envs import make_env
 from src.envs.base import State, TensorEnv
 from src.envs.process import ProcessEnv
 from src.envs.rollout import Streams
 from src.envs.tasks import split_tasks
+from src.evaluation.periodic import LookAtAgents
 from src.evaluation.source_board import SourceBoard, examine
 from src.files import only_writer, read_json, write_json
 from src.pace import interval_of, is_due, num_iterations, unrolled
 from src.runtime import prepare, recorded, run_stage
+from src.schema import PROJECT, Config
 from src.training import checkpoint
 from src.training.collect import Learner, collect, make_learners
+from src.training.evaluations import Evaluations
+from src.training.profiling import Profiler
 from src.training.recovery import Recovery
-
-COMPARED = ("seed", "env", "tasks", "source")
+from src.training.run_record import check_snapshots, texts, write_run_record
 
 
 def main(config: Config) -> Path:
     """Train and record, or continue, or say what was found; returns the folder with the histories."""
+    snapshots = check_snapshots(config.summaries.code_snapshots, PROJECT)
     device = prepare(config)
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
     env = make_env(config.env, device)
@@ -41,7 +44,7 @@ def main(config: Config) -> Path:
     split = split_tasks(len(all_tasks), config.tasks.num_train, config.tasks.seed)
     with only_writer(histories):
         if (histories / "manifest.json").exists():
-            check_same(config, read_manifest(histories)["config"], COMPARED, str(histories))
+            check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
         elif (folder / "finished.json").exists():
             raise ConfigError(f"{folder} belongs to histories that are gone from {histories}: remove it too")
         if not (folder / "finished.json").exists():
@@ -49,13 +52,19 @@ def main(config: Config) -> Path:
             rows = {"num_learners": config.source.num_learners, "num_envs": config.source.num_envs}
             num_steps = config.source.history_steps // config.source.num_envs
             writer = HistoryWriter(histories, env.spec, num_steps, tasks, rows, recorded(config))
-            train_tasks = all_tasks[split.train].to(device)
             with playing(config, env, device) as world:
-                learner = train(config, world, train_tasks, writer, device)
+                learner = train(config, world, all_tasks, split.train, writer, snapshots, device)
             writer.finish()
-            write_json(folder / "finished.json", examine(config, env, learner, train_tasks, split.held_out))
+            found = examine(config, env, learner, all_tasks[split.train].to(device), split.held_out)
+            write_json(folder / "finished.json", found)
     announce(config, read_json(folder / "finished.json"))
     return histories
+
+
+def compared(config: Config) -> tuple[str, ...]:
+    """Groups of options that a continued run must have as the run before it."""
+    groups = ("seed", "env", "tasks", "source")
+    return (*groups, "evals") if config.source.evaluate else groups
 
 
 @contextmanager
@@ -72,41 +81,115 @@ def playing(config: Config, env: TensorEnv, device: torch.device) -> Iterator[En
 
 
 def train(
-    config: Config, env: Env[State], tasks: Tensor, writer: HistoryWriter, device: torch.device
+    config: Config,
+    env: Env[State],
+    all_tasks: Tensor,
+    train_tasks: list[int],
+    writer: HistoryWriter,
+    snapshots: list[Path],
+    device: torch.device,
 ) -> Learner[tuple[()]]:
-    """Run the learners of `tasks` `[G, task_dim]` to the end of their lives, from the newest checkpoint if there is
-    one, and record them; returns them."""
-    source, folder, options = config.source, config.folder("logs") / "source", config.checkpoints
-    learner, streams, noise = make_learners(config, env, tasks, device)
+    """Run the learners of the `train_tasks` among `all_tasks` `[num_tasks, task_dim]` to the end of their lives, from
+    the newest checkpoint if there is one, and record them; returns them."""
+    folder = config.folder("logs") / "source"
+    learner, streams, noise = make_learners(config, env, all_tasks[train_tasks].to(device), device)
     first, saved = 0, checkpoint.load_newest(folder, "last", device)
     if saved:
-        check_same(config, saved[1]["description"], COMPARED, str(folder))
+        check_same(config, saved[1]["description"], compared(config), str(folder))
         first, streams = _restore(saved[0], learner, streams)
-        if writer.manifest["committed"] < min(unrolled(source, first), writer.num_steps):
+        if writer.manifest["committed"] < min(unrolled(config.source, first), writer.num_steps):
             raise ConfigError(f"{folder} belongs to histories that are gone from {writer.folder}: remove it too")
-    board = SourceBoard(config, len(tasks), first)
-    if saved:
-        board.load_state_dict(saved[0]["statistics"])
-    total = num_iterations(source)
-    every = interval_of(options.num_checkpoints, options.checkpoint_interval, total)
-    written = iteration = first
-
-    def save(kind: str, keep: int, **more: Json) -> None:
-        state = _state(iteration, learner, streams, board)
-        checkpoint.save(folder, kind, iteration, state, recorded(config) | more, keep)
-
-    with Recovery(options.on_crash, lambda error: save("crash", 1, error=error)) as recovery:
-        loop = collect(source, env, learner, streams, noise, first)
-        for iteration, (transitions, metrics, streams) in enumerate(loop, first + 1):
-            writer.add(transitions)
-            board.add(iteration, transitions, metrics, learner)
-            if iteration == total or is_due(iteration, every) or recovery.save_now:
-                writer.commit(unrolled(source, written))
-                written = iteration
-                save("last", options.keep_last)
-                recovery.saved(f"iteration {iteration} of {total}")
-    board.close()
+    with ExitStack() as stack:
+        board = stack.enter_context(SourceBoard(config, len(train_tasks), first))
+        if saved:
+            board.load_state_dict(saved[0]["statistics"])
+        board.texts(texts(write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots)))
+        lives = Lives(config, learner, streams, writer, board, first)
+        if config.source.evaluate:
+            lives.evaluations = stack.enter_context(evaluating(config, train_tasks, first))
+        profiler = stack.enter_context(Profiler(folder, config.summaries.profiled_iterations, tqdm.write))
+        recovery = stack.enter_context(Recovery(config.checkpoints.on_crash, lives.save_crash))
+        lives.evaluate()
+        for transitions, metrics, now in collect(config.source, env, learner, streams, noise, first):
+            lives.add(transitions, metrics, now)
+            lives.evaluate()
+            if lives.checkpoint_is_due or recovery.save_now:
+                lives.save()
+            if recovery.save_now:
+                recovery.saved(f"iteration {lives.iteration} of {lives.total}", recovery.stop_now)
+            profiler.step()
+        if lives.evaluations:
+            lives.evaluations.wait()
     return learner
+
+
+class Lives:
+    """What changes with every iteration of stage one, and survives it in checkpoints."""
+
+    def __init__(
+        self,
+        config: Config,
+        learner: Learner[tuple[()]],
+        streams: Streams[State, tuple[()]],
+        writer: HistoryWriter,
+        board: SourceBoard,
+        first: int,
+    ) -> None:
+        self.config, self.learner, self.streams, self.writer, self.board = config, learner, streams, writer, board
+        self.evaluations: Evaluations | None = None
+        self.iteration = self._written = first
+        self.total = num_iterations(config.source)
+        options, evals = config.checkpoints, config.evals
+        self._per_checkpoint = interval_of(options.num_checkpoints, options.checkpoint_interval, self.total)
+        self._per_evaluation = interval_of(evals.num_evals, evals.eval_interval, self.total)
+
+    def add(self, transitions: Rollout, metrics: dict[str, Tensor], streams: Streams[State, tuple[()]]) -> None:
+        """Take in an iteration: its transitions `[T, B]`, the metrics of its last update, where streams stand."""
+        self.iteration += 1
+        self.streams = streams
+        self.writer.add(transitions)
+        self.board.add(self.iteration, transitions, metrics, self.learner)
+
+    def evaluate(self) -> None:
+        if self.evaluations is None:
+            return
+        if self.iteration in (0, self.total) or is_due(self.iteration, self._per_evaluation):
+            source = self.config.source
+            steps = unrolled(source, self.iteration) * source.num_envs
+            self.evaluations.start(steps, {"learner": self.learner.state_dict()})
+        self.evaluations.poll()
+
+    @property
+    def checkpoint_is_due(self) -> bool:
+        return self.iteration == self.total or is_due(self.iteration, self._per_checkpoint)
+
+    def save(self) -> None:
+        """Commit what was recorded, then write a checkpoint."""
+        self.writer.commit(unrolled(self.config.source, self._written))
+        self._written = self.iteration
+        self._save("last", recorded(self.config), self.config.checkpoints.keep_last)
+
+    def save_crash(self, error: str) -> None:
+        """Put the state of a failed run aside, for a look at it; no run goes on from it."""
+        self._save("crash", recorded(self.config) | {"error": error}, 1)
+
+    def _save(self, kind: str, description: Json, keep: int) -> None:
+        state = {
+            "iteration": self.iteration,
+            "learner": self.learner.state_dict(),
+            "state": self.streams.state._asdict(),
+            "step": self.streams.step._asdict(),
+            "statistics": self.board.state_dict(),
+        }
+        checkpoint.save(self.config.folder("logs") / "source", kind, self.iteration, state, description, keep)
+
+
+def evaluating(config: Config, train_tasks: list[int], first: int) -> Evaluations:
+    """Evaluations of the agents of `train_tasks`, which go on from iteration `first`; steps are env steps a learner."""
+    look = LookAtAgents(config, train_tasks)
+    done = unrolled(config.source, first) * config.source.num_envs if first else -1
+    folder = config.folder("logs") / "source"
+    return Evaluations(folder, "evaluation", look, config.evals, done, recorded(config), tqdm.write)
 
 
 def announce(config: Config, found: Json) -> None:
@@ -118,19 +201,6 @@ def announce(config: Config, found: Json) -> None:
     print(f"histories  {config.folder('histories')}")
     print(f"videos     {config.folder('videos') / 'source'}")
     print(f"board      tensorboard --logdir {config.folder('logs')}")
-
-
-def _state(
-    iteration: int, learner: Learner[tuple[()]], streams: Streams[State, tuple[()]], board: SourceBoard
-) -> dict[str, Any]:
-    """Everything that survives an iteration."""
-    return {
-        "iteration": iteration,
-        "learner": learner.state_dict(),
-        "state": streams.state._asdict(),
-        "step": streams.step._asdict(),
-        "statistics": board.state_dict(),
-    }
 
 
 def _restore(

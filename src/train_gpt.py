@@ -1,26 +1,29 @@
 """Stage two: train the sequence model on windows of learning histories.
 
 python -m src.train_gpt [KEY=VALUE ...]      histories/<histories>/ -> logs/<name>/gpt/
+
+Data parallel: torchrun --standalone --nproc-per-node 2 -m src.train_gpt [KEY=VALUE ...]
 """
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 
 from src.config import check_same
-from src.schema import Config
-from src.contracts import Metrics
-from src.data.history_store import open_histories
+from src.data.history_store import Histories, open_histories
 from src.data.windows import Windows
 from src.envs import make_env
-from src.evaluation.in_context import play_steps
+from src.evaluation.periodic import LookInContext
 from src.files import only_writer, write_json
 from src.nn.gpt import GPT
-from src.nn.gpt_policy import GPTPolicy
 from src.objectives.ad import AlgorithmDistillation
 from src.runtime import prepare, recorded, run_stage
+from src.schema import PROJECT, Config
 from src.training.checkpoint import load_newest
-from src.training.fit import Evaluation, fit
+from src.training.distributed import Ranks, joined
+from src.training.fit import fit
+from src.training.run_record import check_snapshots
 
 OBJECTIVES = {"ad": AlgorithmDistillation}
 
@@ -28,56 +31,57 @@ OBJECTIVES = {"ad": AlgorithmDistillation}
 def main(config: Config) -> Path:
     """Train, or continue training; returns the folder with the checkpoints."""
     folder = config.folder("logs") / "gpt"
-    device = prepare(config)
-    histories = open_histories(config.histories_folder)
-    check_same(config, histories.manifest["config"], ("env", "tasks", "source"), str(histories.folder))
-    with only_writer(folder):
-        if found := load_newest(folder, "last", device):
-            check_same(config, found[1]["description"]["config"], _COMPARED, str(folder))
-        if (folder / "finished.json").exists():
-            print(f"all {config.trainer.num_updates} updates of {config.name} are done: {folder}")
-            return folder
-        split = histories.manifest["tasks"]
-        num_validation = config.data.num_validation_tasks
-        train = split["train"][: len(split["train"]) - num_validation]
-        validation, held_out = split["train"][len(train) :], split["held_out"]
-        windows = Windows(histories, config.data, train, config.model.context_len, device)
-        print(f"{windows.num_windows:,} windows of {config.model.context_len} steps from {windows.num_rows:,} rows")
-        env = make_env(config.env, device)
-        model = GPT(config.model, env.spec).to(device)
-        all_tasks = env.all_tasks().to(device)
-
-        def evaluate() -> Evaluation:
-            metrics: Metrics = {}
-            for part, tasks in (("validation", validation), ("held_out", held_out)):
-                if tasks:
-                    metrics |= {f"{part}_{name}": value for name, value in look(all_tasks[tasks]).items()}
-            return Evaluation(metrics, metrics.get("validation_late_reward", 0.0))
-
-        def look(tasks: torch.Tensor) -> Metrics:
-            policy = GPTPolicy(
-                model, config.evaluation.decoding, config.evaluation.temperature, config.evaluation.context_kept
-            )
-            trainer = config.trainer
-            return play_steps(policy, env, tasks, trainer.evaluation_streams, trainer.evaluation_steps, config.seed)
-
-        fit(
-            model,
-            OBJECTIVES[config.objective.name](config.objective),
-            lambda update: windows.batch(config.seed, update, config.trainer.batch_size),
-            evaluate,
-            config.optimizer,
-            config.trainer,
-            folder,
-            {"config": recorded(config), "env": env.spec._asdict(), "tasks": split | {"validation": validation}},
-            device,
-        )
-        write_json(folder / "finished.json", {"updates": config.trainer.num_updates})
-    print(f"checkpoints and TensorBoard curves: {folder}")
+    check_snapshots(config.summaries.code_snapshots, PROJECT)
+    with joined(prepare(config)) as (ranks, device):
+        ranks.check_divides(config.trainer.mini_batch_size, config.trainer.gradient_accumulation_steps)
+        histories = open_histories(config.histories_folder)
+        check_same(config, histories.manifest["config"], ("env", "tasks", "source"), str(histories.folder))
+        with only_writer(folder) if ranks.is_writer else nullcontext():
+            if found := load_newest(folder, "last", torch.device("cpu")):
+                check_same(config, found[1]["description"]["config"], compared(config), str(folder))
+            if (folder / "finished.json").exists():
+                announce(f"all {config.trainer.num_iterations} updates of {config.name} are done: {folder}", ranks)
+                return folder
+            train(config, histories, folder, device, ranks)
+            if ranks.is_writer:
+                write_json(folder / "finished.json", {"updates": config.trainer.num_iterations})
+    announce(f"checkpoints and TensorBoard curves: {folder}", ranks)
     return folder
 
 
-_COMPARED = ("seed", "env", "tasks", "source", "data", "model", "objective", "optimizer", "trainer")
+def train(config: Config, histories: Histories, folder: Path, device: torch.device, ranks: Ranks) -> None:
+    """Fit the model to windows of the histories."""
+    trainer, split = config.trainer, histories.manifest["tasks"]
+    num_train = len(split["train"]) - config.data.num_validation_tasks
+    validation = split["train"][num_train:]
+    length = trainer.mini_batch_length or config.model.context_len
+    windows = Windows(histories, config.data, split["train"][:num_train], length, device)
+    announce(f"{windows.num_windows:,} windows of {length} steps from {windows.num_rows:,} rows", ranks)
+    spec = make_env(config.env, device).spec
+    model = GPT(config.model, spec, trainer.activation_checkpointing).to(device)
+    fit(
+        model,
+        OBJECTIVES[config.objective.name](config.objective, spec),
+        lambda update: windows.batch(config.seed, update, trainer.mini_batch_size, ranks.rank, ranks.size),
+        LookInContext(config, validation, split["held_out"]),
+        config,
+        folder,
+        {"config": recorded(config), "env": spec._asdict(), "tasks": split | {"validation": validation}},
+        device,
+        ranks,
+    )
+
+
+def compared(config: Config) -> tuple[str, ...]:
+    """Groups of options that a continued run must have as the run before it."""
+    groups = ("seed", "env", "tasks", "source", "data", "model", "objective", "optimizer", "trainer")
+    return (*groups, "evals") if config.trainer.evaluate else groups
+
+
+def announce(line: str, ranks: Ranks) -> None:
+    if ranks.is_writer:
+        print(line)
+
 
 if __name__ == "__main__":
     run_stage(main, "src.train_gpt", __doc__)

@@ -16,9 +16,9 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.compat.proto.event_pb2 import SessionLog
 
 from src import evaluate, train_agents, train_gpt
-from src.schema import PROJECT
 from src.files import sha256
 from src.runtime import run_stage
+from src.schema import PROJECT
 
 STAGES = {"train_agents": train_agents.main, "train_gpt": train_gpt.main, "evaluate": evaluate.main}
 
@@ -27,14 +27,15 @@ STAGES = {"train_agents": train_agents.main, "train_gpt": train_gpt.main, "evalu
 TINY = (
     *("name=tiny", "device=cpu", "num_threads=1"),
     *("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
-    *("source.num_learners=1", "source.num_envs=2", "source.rollout_len=5", "source.hidden_size=8"),
-    *("source.num_env_steps=60", "source.history_steps=50", "source.checkpoint_interval=10"),
-    *("source.log_interval=1", "source.videos_per_task=0"),
+    *("source.num_learners=1", "source.num_envs=2", "source.unroll_length=5", "source.hidden_size=8"),
+    *("source.num_env_steps=60", "source.history_steps=50", "source.videos_per_task=0"),
     *("data.keep_every=1", "data.num_validation_tasks=2", "data.min_final_success=0"),
     *("model.context_len=8", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
     *("model.residual_dropout=0.1", "model.attention_dropout=0.1"),
-    *("trainer.num_updates=6", "trainer.batch_size=4", "trainer.log_interval=1", "trainer.checkpoint_interval=2"),
-    *("trainer.evaluation_interval=3", "trainer.evaluation_steps=12", "trainer.evaluation_streams=8"),
+    *("trainer.num_iterations=6", "trainer.mini_batch_size=4", "summaries.num_summaries=0"),
+    *("summaries.summary_interval=1", "checkpoints.num_checkpoints=0", "checkpoints.checkpoint_interval=2"),
+    *("evals.num_evals=0", "evals.eval_interval=3", "evals.num_eval_episodes=24", "evals.num_eval_environments=8"),
+    "evals.async_eval=false",
     *("evaluation.num_episodes=3", "evaluation.num_streams=2", "evaluation.num_train_streams=1"),
     *("evaluation.num_bootstrap=100", "evaluation.videos=false"),
 )

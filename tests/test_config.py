@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from src.config import CONF, check_same, load_config
-from src.options import walk
-from src.schema import Config
 from src.contracts import ConfigError, PipelineError
 from src.envs.tasks import split_tasks
+from src.options import walk
 from src.runtime import GROUPS, recorded
+from src.schema import Config
 
 DEFAULT = load_config()
 

@@ -4,10 +4,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from src.config import load_config
-from src.schema import Config
 from src.conflicts import _of_evaluation, _of_model, _of_source, check_conflicts
 from src.contracts import ConfigError
 from src.runtime import recorded
+from src.schema import Config
 
 # All that the conflicts below are about, so that other defaults do not change them.
 PLAIN = load_config(

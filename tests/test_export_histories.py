@@ -12,11 +12,10 @@ import pytest
 
 from src import train_agents
 from src.config import load_config
-from src.contracts import ConfigError
-from src.schema import Config, PROJECT
-from src.contracts import Rollout
+from src.contracts import ConfigError, Rollout
 from src.data.history_store import DamagedHistoriesError, Histories, open_histories
 from src.export_histories import main
+from src.schema import PROJECT, Config
 
 OPTIONS = (
     *("experiment=tiny", "device=cpu", "num_threads=1", "tasks.num_train=3", "data.num_validation_tasks=1"),

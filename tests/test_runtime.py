@@ -4,8 +4,8 @@ import pytest
 
 from src.config import CONF, load_config
 from src.options import walk
-from src.schema import Config
 from src.runtime import GROUPS, help_text, run_stage
+from src.schema import Config
 
 
 def test_help_lists_every_option_with_meaning_range_and_default() -> None:

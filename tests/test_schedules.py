@@ -68,6 +68,7 @@ def test_a_number_is_a_constant(number: float) -> None:
     schedule = make_schedule(number)
     assert [schedule(clock_at("updates", p)) for p in (0, 7)] == [number, number]
     assert all(type(value) is float for value in (schedule(clock_at("updates", 0)), *values_of(number)))
+    assert type(at({**CONSTANT, "value": number}, 0)) is float
 
 
 @pytest.mark.parametrize("progress", Clock._fields)
@@ -197,9 +198,13 @@ def test_a_schedule_stays_in_the_range_of_its_values(rate: Mapping, p: int) -> N
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
 def test_probabilities_stay_probabilities(first: float, last: float, percent: float) -> None:
-    rate = {"kind": "linear", "progress": "percent", "points": [[0, first], [1, last]]}
-    assert 0 <= at(rate, percent) <= 1
-    assert (at(rate, 0), at(rate, 1)) == (first, last)
+    for keys in (
+        {"kind": "linear", "points": [[0, first], [1, last]]},
+        {**COSINE, "initial": first, "final": last, "time": 1},
+    ):
+        rate = {**keys, "progress": "percent"}
+        assert 0 <= at(rate, percent) <= 1
+        assert (at(rate, 0), at(rate, 1)) == (first, last)
 
 
 VALUES: list[tuple[Any, list[float]]] = [
@@ -249,6 +254,8 @@ WRONG: list[tuple[Any, str]] = [
     ({**DECAY, "time": 0}, "time=0: must be > 0"),
     ({**COSINE, "time": -1}, "time=-1: must be > 0"),
     ({**COSINE, "progress": "percent"}, f"time=60: {LATE}"),
+    ({**DECAY, "progress": "percent"}, f"time=10: {LATE}"),
+    ({**SQUARE, "progress": "percent"}, f"half_cycle=4: {LATE}"),
     ({**SQUARE, "half_cycle": 0}, "half_cycle=0: must be > 0"),
     ({**SQUARE, "shape": "lineal"}, "shape=lineal: must be one of step, linear (did you mean linear?)"),
     ({**STEP, "points": []}, "points=[]: must be a list of pairs [time, value]"),
@@ -291,7 +298,6 @@ def test_what_is_wrong_is_said(function: Callable[[Any], Any], rate: Any, messag
         {**DECAY, "rate": 1},
         {**STEP, "progress": "percent", "points": [[0.5, 1], [1, 0]]},
         {**COSINE, "progress": "percent", "time": 1, "warmup": {"until": 0.999, "start": 0}},
-        {**CONSTANT, "value": -3},
         {**STEP, "points": ((1, 2), (2, 3))},
     ],
 )

@@ -16,9 +16,9 @@ from PIL import Image
 from src import search_params
 from src.config import load_config
 from src.contracts import ConfigError
-from src.schema import Config, PROJECT
 from src.evaluation.search_plots import search_table
 from src.files import read_json
+from src.schema import PROJECT, Config
 from src.search_params import main, score
 
 OPTIONS = ("experiment=tiny", "device=cpu", "num_threads=1")

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from src.contracts import ConfigError
-from src.contracts import EnvSpec, Json, PipelineError, Rollout
+from src.contracts import ConfigError, EnvSpec, Json, PipelineError, Rollout
 from src.files import read_json, reserve, sha256, write_json
 
 SCHEMA_VERSION = 1

@@ -7,11 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from src.contracts import ConfigError
-from src.schema import DataConfig
-from src.contracts import Batch
+from src.contracts import Batch, ConfigError
 from src.data.history_store import Histories
 from src.randomness import integers, mix
+from src.schema import DataConfig
 
 
 class Windows:
@@ -52,9 +51,10 @@ class Windows:
         self._row_shift = torch.from_numpy(starts[usable] - (num_windows.cumsum() - num_windows)).to(device)
         self._offsets = torch.arange(context_len, device=device)
 
-    def batch(self, seed: int, t: int, size: int) -> Batch:
-        """Batch `t` of the endless sequence that `seed` names: `size` windows drawn uniformly from all."""
-        lanes = torch.arange(size, device=self._row_end.device)
+    def batch(self, seed: int, t: int, size: int, rank: int = 0, num_ranks: int = 1) -> Batch:
+        """Batch `t` of the endless sequence that `seed` names: `size` windows drawn uniformly from all; of these every
+        `num_ranks`-th from `rank` on."""
+        lanes = torch.arange(rank, size, num_ranks, device=self._row_end.device)
         key = mix(torch.full_like(lanes, seed), t)
         return self.at(integers(key, lanes, self.num_windows))
 

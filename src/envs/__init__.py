@@ -7,9 +7,9 @@ Importing this package registers `icrl/DarkRoom-v0` and `icrl/DarkRoomClassic-v0
 import gymnasium
 import torch
 
-from src.schema import EnvConfig
 from src.envs.base import TensorEnv
 from src.envs.dark_room import DarkRoom
+from src.schema import EnvConfig
 
 _ENVS = {"dark_room": DarkRoom}
 

@@ -9,10 +9,10 @@ Step-for-step equal to `toymeta` 0.0.1.
 import torch
 from torch import Tensor
 
-from src.schema import EnvConfig
 from src.contracts import EnvSpec
 from src.envs.base import State, TensorEnv
 from src.randomness import integers
+from src.schema import EnvConfig
 
 NUM_ACTIONS = 5
 STAY, UP, RIGHT, DOWN, LEFT = range(NUM_ACTIONS)

@@ -20,12 +20,12 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from torch import Tensor
 
-from src.options import allowed
-from src.schema import EnvConfig
 from src.envs.base import State, TensorEnv
 from src.envs.dark_room import DarkRoom
 from src.envs.render import render_cells
+from src.options import allowed
 from src.randomness import integers
+from src.schema import EnvConfig
 
 Goal = tuple[int, int]  # (row, column)
 Ints = NDArray[np.int64]

@@ -16,11 +16,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from numpy.typing import NDArray
 from torch import Tensor
 
-from src.schema import EnvConfig
 from src.contracts import PipelineError, Step
 from src.envs import make_env
 from src.envs.base import State
 from src.envs.gymnasium_face import SingleEnv
+from src.schema import EnvConfig
 
 # Torch's threads may hold locks when a process is forked, and the child then waits for them forever. A fork server has
 # no threads, and with the big imports done in it 20 environments start in 2 to 3 s on 2 cores; without them, or with

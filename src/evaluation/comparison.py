@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from src.schema import Config
 from src.contracts import Rollout
 from src.envs.base import TensorEnv
 from src.evaluation.references import optimal_exact
 from src.evaluation.video import write_video
 from src.evaluation.walks import Walk, side_by_side, walks_of
+from src.schema import Config
 from src.training.collect import collect, make_learners
 
 SHOWN = (1, 5, 20)  # and the last

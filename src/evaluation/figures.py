@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from src.schema import Config
 from src.evaluation.plots import (
     Curve,
     Panel,
@@ -14,6 +13,7 @@ from src.evaluation.plots import (
     goal_map_figure,
     save_figure,
 )
+from src.schema import Config
 from src.training.summaries import Summaries
 
 _REFERENCES = ("random", "searcher", "optimum")

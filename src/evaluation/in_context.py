@@ -57,7 +57,7 @@ def adaptation_of(transitions: Rollout, num_tasks: int, num_episodes: int) -> Ad
     table[:, episodes.stream[kept], number[kept]] = values[:, kept]
     if (table < 0).any():
         raise ValueError(f"not every stream has {num_episodes} finished episodes")
-    return Adaptation(*table.reshape(3, num_tasks, -1, num_episodes).astype(float))
+    return Adaptation(*table.reshape(4, num_tasks, -1, num_episodes).astype(float))
 
 
 def summary_of(adaptation: Adaptation) -> dict[str, float]:

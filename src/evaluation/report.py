@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from src.schema import EvaluationConfig
 from src.evaluation.in_context import Adaptation
 from src.evaluation.references import Expectation
 from src.evaluation.statistics import bootstrap_interval, interquartile_mean
+from src.schema import EvaluationConfig
 
 SOLVED = 0.5  # a goal counts as solved if at least this part of its last episodes reaches it
 MEASURES = ("success", "returns", "steps_to_goal")

@@ -2,14 +2,13 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from src.schema import Config
 from src.contracts import Rollout
 from src.envs.base import TensorEnv
 from src.evaluation.in_context import play_episodes
@@ -17,11 +16,12 @@ from src.evaluation.plots import figure_to_array, goal_map_figure, save_figure
 from src.evaluation.video import tile, write_video
 from src.evaluation.walks import film, walks_of
 from src.pace import interval_of, is_due, num_iterations, unrolled
+from src.schema import Config
 from src.training.collect import Learner
 from src.training.episode_statistics import EpisodeStatistics
 from src.training.inspection import action_distribution, parameters_and_gradients
-from src.training_schema import SummariesConfig
 from src.training.summaries import Progress, Summaries, spread
+from src.training_schema import SummariesConfig
 
 SOLVED = 0.9  # success over its last episodes from which on an agent counts as having solved its task
 MOST_PENDING = 100  # unrolls in memory before they are taken into the averages
@@ -98,6 +98,12 @@ class SourceBoard:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._statistics.load_state_dict(state)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         self._progress.close()
         for summaries in (self._summaries, *self._agents):
@@ -124,7 +130,9 @@ def inspect(
         summaries.histograms({f"data/{name}": column for name, column in columns.items()}, steps)
 
 
-def examine(config: Config, env: TensorEnv, learner: Learner[Any], tasks: Tensor, held_out: list[int]) -> dict[str, Any]:
+def examine(
+    config: Config, env: TensorEnv, learner: Learner[Any], tasks: Tensor, held_out: list[int]
+) -> dict[str, Any]:
     """Watch the trained agents of `tasks` `[G, task_dim]` play some fresh episodes: who solved its task, a picture of
     the room with the success per goal on TensorBoard, one video per agent and one of all."""
     source, num_tasks = config.source, len(tasks)

@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from src.schema import Config
 from src.contracts import Rollout
 from src.data.history_store import Histories, open_histories
 from src.envs import make_env
@@ -21,6 +20,7 @@ from src.envs.episodes import Episodes, OpenEpisodes, finished_episodes
 from src.evaluation.charts import legend_below, new_figure, tidy
 from src.evaluation.plots import PALETTE, REFERENCE_COLOR, REFERENCE_DASHES, Floats, save_figure
 from src.evaluation.references import random_exact
+from src.schema import Config
 
 NUM_POINTS = 50
 EPISODES_A_POINT = 4  # at least, of each environment: what a point averages over

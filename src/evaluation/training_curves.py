@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
 from src.contracts import ConfigError
-from src.schema import Config
 from src.evaluation.charts import legend_below, new_figure, tidy
 from src.evaluation.plots import FEW_EPISODES, PALETTE, REFERENCE_COLOR, REFERENCE_DASHES, Floats, save_figure
 from src.files import read_json
+from src.schema import Config
 
 SMOOTHED_PART = 0.05  # of a run, that the line over noisy points averages over
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from src.schema import ModelConfig
 from src.contracts import EnvSpec
 from src.nn.kv_cache import KVCache
 from src.nn.transformer import Transformer
+from src.schema import ModelConfig
 
 
 class Context(NamedTuple):
@@ -66,7 +66,8 @@ class ObsEmbedding(nn.Module):
 
 
 class GPT(nn.Module):
-    def __init__(self, config: ModelConfig, spec: EnvSpec) -> None:
+    def __init__(self, config: ModelConfig, spec: EnvSpec, recompute: bool = False) -> None:
+        """`recompute`: activation checkpointing while training."""
         super().__init__()
         self.config, self.spec = config, spec
         width = config.embed_dim
@@ -78,7 +79,7 @@ class GPT(nn.Module):
         self.env_time = _table(spec.max_episode_steps, width) if config.add_env_time else None
         self.position = _table(config.context_len, width) if config.position == "learned" else None
         self.dropout = nn.Dropout(config.embedding_dropout)
-        self.transformer = Transformer(config)
+        self.transformer = Transformer(config, recompute)
         self.policy_head = nn.Linear(width, spec.num_actions)
 
     def forward(self, context: Context, cache: KVCache | None = None) -> Tensor:

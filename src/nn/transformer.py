@@ -6,9 +6,10 @@ B streams, L tokens, D width, H heads, Dh = D / H head width.
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from src.schema import ModelConfig
 from src.nn.kv_cache import KVCache
+from src.schema import ModelConfig
 
 
 def rotate(x: Tensor, first: int) -> Tensor:
@@ -69,11 +70,12 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Blocks and a final norm over embedded tokens."""
+    """Blocks and a final norm over embedded tokens. With `recompute`, training keeps the input of a block alone and
+    computes the rest of it anew for the gradient (activation checkpointing): slower, with less memory."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, recompute: bool = False) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.recompute = config, recompute
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
         self.norm = nn.LayerNorm(config.embed_dim)
         self.apply(self._initialize)
@@ -82,7 +84,10 @@ class Transformer(nn.Module):
         """`[B, L, D] -> [B, L, D]`. With a cache the tokens continue it and are added to it; the result equals that
         of one forward over all tokens."""
         for layer, block in enumerate(self.blocks):
-            x = block(x, cache, layer)
+            if self.recompute and self.training:
+                x = checkpoint(block, x, cache, layer, use_reentrant=False)
+            else:
+                x = block(x, cache, layer)
         if cache:
             cache.advance(x.shape[1])
         return self.norm(x)

@@ -6,22 +6,21 @@ with the target smoothed to 1 - label_smoothing on a_t and the rest spread over 
 """
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from src.contracts import Batch, EnvSpec
+from src.nn.gpt import context_of
 from src.schema import ObjectiveConfig
-from src.contracts import Batch
-from src.nn.gpt import GPT, context_of
 
 
 class AlgorithmDistillation:
-    def __init__(self, config: ObjectiveConfig) -> None:
-        self.label_smoothing = config.label_smoothing
+    def __init__(self, config: ObjectiveConfig, spec: EnvSpec) -> None:
+        self.label_smoothing, self.spec = config.label_smoothing, spec
 
-    def __call__(self, model: GPT, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Mean loss over windows `[B, T]`, and as metrics the negative log likelihood without smoothing (`nll`) and how
         often the most likely action is the one taken (`accuracy`)."""
-        context = context_of(model.spec, batch.obs, batch.action, batch.reward, batch.timestep)
-        logits = model(context).flatten(0, 1)  # [B * T, A]
+        logits = self.logits(model, batch).flatten(0, 1)  # [B * T, A]
         action = batch.action.flatten()
         loss = F.cross_entropy(logits, action, label_smoothing=self.label_smoothing)
         metrics = {
@@ -29,3 +28,7 @@ class AlgorithmDistillation:
             "accuracy": (logits.argmax(-1) == action).float().mean(),
         }
         return loss, metrics
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Action logits at every step of windows `[B, T]`, `[B, T, A]`."""
+        return model(context_of(self.spec, batch.obs, batch.action, batch.reward, batch.timestep))

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from src.training_schema import A2CConfig
 from src.contracts import EnvSpec, Rollout, Step
 from src.nn.stacked import StackedActorCritic
 from src.randomness import cumulative, draw
 from src.rl.returns import n_step_returns
 from src.schedules import Clock, make_schedule
 from src.sources.rows import LearnerRows
+from src.training_schema import A2CConfig
 
 
 class A2C:
@@ -81,7 +81,10 @@ class A2C:
         policy_loss = -self._per_learner(log_prob * advantage.detach())
         value_loss = self._per_learner(advantage.square())
         entropy = self._per_learner(entropies[table_row])
-        value_coefficient, entropy_coefficient = self._value_coefficient(self.clock), self._entropy_coefficient(self.clock)
+        value_coefficient, entropy_coefficient = (
+            self._value_coefficient(self.clock),
+            self._entropy_coefficient(self.clock),
+        )
         loss = policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate(self.clock)

@@ -6,7 +6,6 @@ steps that may each be done twice (truth, points, `best`, and only then the pend
 between any two of them ends with the files of an undisturbed one.
 """
 
-import atexit
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
+from multiprocessing.util import Finalize
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
@@ -28,6 +28,7 @@ from src.files import read_json, write_json
 from src.training import checkpoint
 from src.training.summaries import Summaries
 
+_CONTEXT = "spawn"  # torch's threads may hold locks when a process is forked
 _MAX_DEATHS = 3  # of the process over one evaluation, before that is given up
 _GLANCE = 1.0  # seconds between two looks at the process while there is nothing to do but wait
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}  # go to the whole group; the training process handles them
@@ -159,10 +160,10 @@ class Evaluations:
         waiting = self._pending()
         if self._current or not waiting:
             return
-        self._current = waiting[0]
         self._deadline = time.monotonic() + self._options.timeout
         self._worker = self._worker or _Worker(self._look)
-        self._worker.give(self._current)
+        self._worker.give(waiting[0])
+        self._current = waiting[0]
 
     def _take_in(self, patience: float) -> None:
         """Take in one answer that comes within `patience` seconds."""
@@ -194,7 +195,7 @@ class Evaluations:
         if self._deaths < _MAX_DEATHS:
             self._report(f"{line}; it is started again")
         else:
-            self._report(f"{line} for the {_MAX_DEATHS}rd time; this evaluation is given up")
+            self._report(f"{line}; given up after {_MAX_DEATHS} times")
             self._remove(self._current)
             self._deaths = 0
         self._worker = self._current = None
@@ -234,7 +235,7 @@ class _Worker:
     and it ends with it."""
 
     def __init__(self, look: Look) -> None:
-        context = get_context("spawn")  # torch's threads may hold locks when a process is forked
+        context = get_context(_CONTEXT)
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, look), daemon=True)
         resource_tracker.ensure_running()  # in here, because starting it sets SIGINT and SIGTERM free
@@ -244,7 +245,8 @@ class _Worker:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        atexit.register(self._process.kill)  # multiprocessing would send SIGTERM, which is blocked, and wait for ever
+        # At the end of the program multiprocessing would send SIGTERM, which is blocked, and wait for ever.
+        self._kill = Finalize(None, self._process.kill, exitpriority=0)
 
     def give(self, sidecar: Path) -> None:
         with suppress(OSError):  # it is dead: `answer` says so
@@ -263,9 +265,8 @@ class _Worker:
     def end(self, patience: float) -> int | None:
         """Kill it, if it does not end by itself within `patience` seconds; returns its exit code."""
         self._process.join(patience)
-        self._process.kill()
+        self._kill()
         self._process.join(_GLANCE)
-        atexit.unregister(self._process.kill)
         self._connection.close()
         return self._process.exitcode
 

@@ -1,117 +1,160 @@
 """The gradient loop: minimise an objective on batches that are functions of (seed, update)."""
 
+import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+from tqdm import tqdm
 
-from src.training_schema import OptimizerConfig, TrainerConfig
-from src.contracts import Batch, Json, Metrics, Objective
+from src.contracts import Batch, Json, Objective
+from src.pace import interval_of, is_due
+from src.runtime import recorded
+from src.schedules import Clock
+from src.schema import PROJECT, Config
 from src.training import checkpoint
-from src.training.optimizers import learning_rate, make_optimizer
+from src.training.board import Board
+from src.training.distributed import Ranks
+from src.training.evaluations import Evaluations, Look
+from src.training.profiling import Profiler
+from src.training.recovery import Recovery
+from src.training.run_record import check_snapshots, parameters_table, texts, write_run_record
 from src.training.summaries import Progress, Summaries
-
-_INTERVALS_PER_LINE = 10  # log intervals between two lines; TensorBoard has all points
-
-
-class Evaluation(NamedTuple):
-    """What an evaluation found: curves to show, and the score that chooses the best checkpoint (higher is better)."""
-
-    metrics: Metrics
-    score: float
+from src.training.updates import Updater
 
 
 def fit(
     model: nn.Module,
     objective: Objective,
     batch_at: Callable[[int], Batch],
-    evaluate: Callable[[], Evaluation],
-    optimizer_config: OptimizerConfig,
-    config: TrainerConfig,
+    look: Look,
+    config: Config,
     folder: Path,
     description: Json,
     device: torch.device,
+    ranks: Ranks,
 ) -> None:
-    """Train `model` in place for `config.num_updates`, from the newest checkpoint in `folder` if there is one.
+    """Train `model` in place for `trainer.num_iterations`, from the newest checkpoint in `folder` if there is one.
 
-    Keeps the newest checkpoints (`last`) and the one with the best evaluation (`best`) in `folder`, with `description`
-    beside them, and TensorBoard curves over updates. A continued run ends with the bits of an undisturbed one."""
-    optimizer = make_optimizer(model, optimizer_config)
-    first, best_score = _resume(model, optimizer, folder, device)
-    summaries = Summaries(folder, first)
-    progress = Progress("train_gpt", config.num_updates, first, "update")
-    for update in range(first, config.num_updates + 1):
-        last = update == config.num_updates
-        resumed = update == first > 0  # what is done at this update was done before its checkpoint was written
-        if not resumed and (last or update % config.evaluation_interval == 0):
-            model.eval()
-            evaluation = evaluate()
-            model.train()
-            summaries.scalars("in_context", evaluation.metrics, update)
-            if update and evaluation.score >= best_score:
-                best_score = evaluation.score
-                checkpoint.save(folder, "best", update, _state(model, optimizer, update, best_score), description, 1)
-            progress.log(evaluation.metrics)
-        if update > first and (last or update % config.checkpoint_interval == 0):
-            state = _state(model, optimizer, update, best_score)
-            checkpoint.save(folder, "last", update, state, description, config.keep_checkpoints)
+    `batch_at(update)` is this rank's share of a batch. `look` evaluates a state `{"update", "model"}`. Keeps the newest
+    checkpoints (`last`) and the one with the best evaluation (`best`) in `folder`, with `description` beside them, and
+    TensorBoard curves over updates. A continued run ends with the bits of an undisturbed one. Raises `Stopped` when a
+    signal asked the run to end."""
+    total, options = config.trainer.num_iterations, config.summaries
+    updater = Updater(model, objective, config.optimizer, config.trainer, device, ranks)
+    saved = checkpoint.load_newest(folder, "last", device)
+    done = saved[0]["update"] if saved else -1
+    snapshots = check_snapshots(options.code_snapshots, PROJECT)
+    with ExitStack() as stack:
+        progress = stack.enter_context(Progress("train_gpt", total, max(done, 0), "update", ranks.is_writer))
+        evaluations = summaries = None
+        if ranks.is_writer:
+            pace = {"flush_secs": options.flush_secs, "max_queue": options.max_queue}
+            summaries = stack.enter_context(Summaries(folder, max(done, 0), **pace))
+            session = write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots)
+            summaries.texts(texts(session) | {"parameters": parameters_table(model, updater.optimizer)})
+            if config.trainer.evaluate:
+                evaluations = stack.enter_context(
+                    Evaluations(folder, "in_context", look, config.evals, done, description, tqdm.write)
+                )
+        board = Board(config, objective, ranks, summaries, progress)
+        fitting = Fitting(model, updater, board, ranks, folder, description, max(done, 0))
+        if saved:
+            fitting.load_state_dict(saved[0])
+        profiler = stack.enter_context(Profiler(folder, options.profiled_iterations * ranks.is_writer, tqdm.write))
+        recovery = stack.enter_context(Recovery(config.checkpoints.on_crash, fitting.save_crash))
+        _run(fitting, batch_at, evaluations, config, progress, profiler, recovery, resumed=done > 0)
+
+
+class Fitting:
+    """What changes with every update, and survives it in checkpoints."""
+
+    def __init__(
+        self, model: nn.Module, updater: Updater, board: Board, ranks: Ranks, folder: Path, description: Json, done: int
+    ) -> None:
+        self.model, self.updater, self.board, self.ranks = model, updater, board, ranks
+        self.folder, self.description = folder, description
+        self.done = done  # updates
+        if ranks.rank:  # dropout of their own for all but the first, which goes on as a run of one process would
+            torch.manual_seed(torch.initial_seed() + ranks.rank)
+
+    def save(self, keep: int) -> None:
+        """Write a checkpoint; all ranks call it, and the first writes."""
+        generators = self.ranks.gather(torch.get_rng_state())
+        if self.ranks.is_writer:
+            checkpoint.save(self.folder, "last", self.done, self._state(generators), self.description, keep)
+
+    def save_crash(self, error: str) -> None:
+        """Put the state of a failed run aside, for a look at it; no run goes on from it."""
+        if self.ranks.is_writer:
+            state = self._state([torch.get_rng_state()])  # the other ranks may be gone
+            checkpoint.save(self.folder, "crash", self.done, state, self.description | {"error": error}, 1)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.updater.load_state_dict(state["updater"])
+        self.board.load_state_dict(state["board"])
+        if self.ranks.rank < len(state["generators"]):  # ranks may be more now
+            torch.set_rng_state(state["generators"][self.ranks.rank].cpu())
+        if torch.cuda.is_available() and state["cuda_generator"] is not None:
+            torch.cuda.set_rng_state(state["cuda_generator"].cpu())
+
+    def _state(self, generators: list[torch.Tensor]) -> dict[str, Any]:
+        return {
+            "update": self.done,
+            "model": self.model.state_dict(),
+            "updater": self.updater.state_dict(),
+            "board": self.board.state_dict(),
+            "generators": generators,
+            "cuda_generator": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+        }
+
+
+def _run(
+    fitting: Fitting,
+    batch_at: Callable[[int], Batch],
+    evaluations: Evaluations | None,
+    config: Config,
+    progress: Progress,
+    profiler: Profiler,
+    recovery: Recovery,
+    *,
+    resumed: bool,
+) -> None:
+    total, ranks, checkpoints = config.trainer.num_iterations, fitting.ranks, config.checkpoints
+    per_evaluation = interval_of(config.evals.num_evals, config.evals.eval_interval, total)
+    per_checkpoint = interval_of(checkpoints.num_checkpoints, checkpoints.checkpoint_interval, total)
+    for update in range(fitting.done, total + 1):
+        fitting.done, last = update, update == total
+        if evaluations:
+            if update == 0 or last or is_due(update, per_evaluation):
+                evaluations.start(update, {"update": update, "model": fitting.model.state_dict()})
+            evaluations.poll()
+        asked = ranks.any(recovery.save_now)
+        if not resumed and update and (last or is_due(update, per_checkpoint) or asked):
+            fitting.save(checkpoints.keep_last)
+        if asked:
+            recovery.saved(f"update {update} of {total}", ranks.any(recovery.stop_now))
+        resumed = False
         if last:
             break
-        rate = learning_rate(optimizer_config, update, config.num_updates)
-        metrics = _update(model, objective, batch_at(update), optimizer, rate, optimizer_config.max_gradient_norm)
+        _one_update(fitting, batch_at(update), update, total)
+        if is_due(update + 1, config.trainer.parameter_check_interval):
+            ranks.check_equal(fitting.model, update + 1)
+        profiler.step()
         progress.advance(1)
-        if (update + 1) % config.log_interval == 0:
-            values = {name: value.item() for name, value in metrics.items()} | {"learning_rate": rate}
-            summaries.scalars("train", values, update + 1)
-            if (update + 1) % (_INTERVALS_PER_LINE * config.log_interval) == 0:
-                progress.log({name: values[name] for name in ("loss", "accuracy") if name in values})
-    progress.close()
-    summaries.close()
+    if evaluations:
+        evaluations.wait()
 
 
-def _update(
-    model: nn.Module,
-    objective: Objective,
-    batch: Batch,
-    optimizer: torch.optim.Optimizer,
-    rate: float,
-    max_gradient_norm: float,
-) -> dict[str, Tensor]:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    loss, metrics = objective(model, batch)
-    optimizer.zero_grad()
-    loss.backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), max_gradient_norm)
-    optimizer.step()
-    return {"loss": loss.detach(), "gradient_norm": norm} | metrics
-
-
-def _state(model: nn.Module, optimizer: torch.optim.Optimizer, update: int, best_score: float) -> dict[str, Any]:
-    """Everything that survives an update."""
-    return {
-        "update": update,
-        "best_score": best_score,
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "cpu_generator": torch.get_rng_state(),
-        "cuda_generators": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-    }
-
-
-def _resume(
-    model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, device: torch.device
-) -> tuple[int, float]:
-    """Load the newest checkpoint if there is one: the update to go on from and the best score so far."""
-    found = checkpoint.load_newest(folder, "last", device)
-    if found is None:
-        return 0, float("-inf")
-    state, _ = found
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    torch.set_rng_state(state["cpu_generator"].cpu())
-    for index, generator in enumerate(state["cuda_generators"][: torch.cuda.device_count()]):  # GPUs may be fewer now
-        torch.cuda.set_rng_state(generator.cpu(), index)
-    return state["update"], state["best_score"]
+def _one_update(fitting: Fitting, batch: Batch, update: int, total: int) -> None:
+    board, updater, model = fitting.board, fitting.updater, fitting.model
+    due = board.is_due(update + 1)
+    others = board.noise_scale(model, batch) if due else {}
+    metrics = updater.update(batch, Clock(update / total, update, 0, update))
+    if due:
+        rate = updater.optimizer.param_groups[0]["lr"]
+        board.show(update + 1, metrics, others | {"learning_rate": rate}, model, batch)

@@ -54,8 +54,11 @@ class Profiler:
     ) -> None:
         if self._profile is None:
             return
-        with suppress(*[Exception] if error else []):  # that of training says more
+        if error is None:
             self._finish(self._profile)
+        else:
+            with suppress(Exception):  # the one of training says more
+                self._finish(self._profile)
 
     def _finish(self, recorded: profile) -> None:
         self._profile = None  # first of all: what fails here is not tried again
@@ -63,16 +66,7 @@ class Profiler:
         if not self._done:
             self._report("no profile: training ended in the first iteration, which is not recorded")
             return
-        trace = self._folder / "train.pt.trace.json"
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            trace.unlink(missing_ok=True)
-        except OSError as error:
-            raise PipelineError(f"cannot write {trace}: {error.strerror}") from error
-        recorded.export_chrome_trace(str(trace))
-        if not trace.exists():  # it writes a temporary file, renames that and is silent where it cannot
-            trace.with_name(f"{trace.name}.tmp").unlink(missing_ok=True)
-            raise PipelineError(f"cannot write {trace}: is the disk full?")
+        _write_trace(recorded, self._folder / "train.pt.trace.json")
         averages = recorded.key_averages()
         tables = [
             f"By {meaning}\n{averages.table(sort_by=order, row_limit=_ROWS)}"
@@ -84,3 +78,17 @@ class Profiler:
 
 def _schedule(iteration: int) -> ProfilerAction:
     return ProfilerAction.RECORD if iteration else ProfilerAction.WARMUP
+
+
+def _write_trace(recorded: profile, path: Path) -> None:
+    """What writes the trace goes through a temporary file and is silent when it fails, so look whether it came."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        recorded.export_chrome_trace(str(path))
+        if path.exists():
+            return
+        path.with_name(f"{path.name}.tmp").unlink(missing_ok=True)
+    except OSError as error:
+        raise PipelineError(f"cannot write {path}: {error.strerror}") from error
+    raise PipelineError(f"cannot write {path}: is the disk full?")

@@ -52,11 +52,9 @@ class Recovery:
         """Whether the run is to end after this iteration."""
         return _STOP in self._asked
 
-    def saved(self, where: str) -> None:
-        """Say that the checkpoint which was asked for is there; raises `Stopped` where the run was to end."""
-        if not self._asked:
-            return
-        stop, self._asked = self.stop_now, set()
+    def saved(self, where: str, stop: bool) -> None:
+        """Say that the checkpoint which was asked for is there; raises `Stopped` where the run is to `stop`."""
+        self._asked.clear()
         if stop:
             raise Stopped(f"SIGTERM: {where} is saved; the same command continues")
         tqdm.write(f"SIGUSR2: {where} is saved")

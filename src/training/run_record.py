@@ -69,7 +69,8 @@ def parameters_table(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
 def check_snapshots(paths: list[str], project: Path) -> list[Path]:
     """Absolute paths of `paths`, which are relative to `project`. Raises `ConfigError` for one that does not exist, is
     not a file or, links followed, lies outside."""
-    root, files = project.resolve(), []
+    root = project.resolve()
+    files: list[Path] = []
     for path in paths:
         file = (root / path).resolve()
         if not file.is_relative_to(root):
@@ -150,5 +151,5 @@ def texts(session: Json) -> dict[str, str]:
 
 def _fenced(text: str) -> str:
     """A block of code that nothing in `text` closes."""
-    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 0)
+    fence = "`" * (1 + max([2, *map(len, re.findall("`+", text))]))
     return f"{fence}\n{text}\n{fence}"

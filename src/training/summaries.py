@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from torch import Tensor
@@ -61,6 +62,12 @@ class Summaries:
         self.flush()
         self._writer.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _warn_of_the_clock(self, folder: Path) -> None:
         """TensorBoard reads event files in the order of the times in their names."""
         stamps = [int(path.name.split(".")[3]) for path in folder.glob("events.out.tfevents.*")]
@@ -91,11 +98,13 @@ def flatten(nested: Json, prefix: str = "") -> dict[str, Json]:
 class Progress:
     """A tqdm bar, and log lines for those who read a file: what is done, how fast, how long it will take."""
 
-    def __init__(self, label: str, total: int, done: int, unit: str) -> None:
+    def __init__(self, label: str, total: int, done: int, unit: str, shown: bool = True) -> None:
         self._label, self._total, self._first, self._unit = label, total, done, unit
         self._done = done
         self._start = time.monotonic()
-        self._bar = tqdm(total=total, initial=done, desc=label, unit=unit, unit_scale=True, dynamic_ncols=True)
+        self._bar = tqdm(
+            total=total, initial=done, desc=label, unit=unit, unit_scale=True, dynamic_ncols=True, disable=not shown
+        )
 
     def advance(self, amount: int) -> None:
         self._done += amount
@@ -111,3 +120,9 @@ class Progress:
 
     def close(self) -> None:
         self._bar.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

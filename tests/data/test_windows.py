@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from src.config import load_config
-from src.contracts import ConfigError
-from src.schema import DataConfig
-from src.contracts import Batch
+from src.contracts import Batch, ConfigError
 from src.data.history_store import Histories
 from src.data.windows import Windows
+from src.schema import DataConfig
 
 CONFIG = dataclasses.replace(
     load_config().data, history_len=0, keep_every=1, min_final_success=0.0, num_validation_tasks=0

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from src.schema import EnvConfig
 from src.contracts import Step
 from src.envs.dark_room import DarkRoom
 from src.envs.rollout import rollout, start_streams
 from src.envs.tasks import streams_of
 from src.evaluation.references import OptimalPolicy, RandomPolicy, Searcher, optimal_exact, random_exact
 from src.randomness import Noise, stream_seeds
+from src.schema import EnvConfig
 
 MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))
 

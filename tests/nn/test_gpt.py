@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from src.config import load_config
-from src.schema import ModelConfig
 from src.contracts import EnvSpec
 from src.nn.gpt import GPT, Context, ObsEmbedding, context_of
+from src.schema import ModelConfig
 
 SPEC = EnvSpec(num_obs=25, num_actions=5, num_rewards=2, width=5, max_episode_steps=7)
 CONFIG = dataclasses.replace(

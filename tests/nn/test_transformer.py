@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from src.config import load_config
-from src.schema import ModelConfig
 from src.nn.kv_cache import KVCache
 from src.nn.transformer import Attention, Transformer, rotate
+from src.schema import ModelConfig
 
 CONFIG = dataclasses.replace(load_config().model, embed_dim=8, num_heads=2, num_layers=3, ff_dim=16)
 HEAD_DIM = 4

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from src.config import load_config
-from src.training_schema import SourceConfig
 from src.contracts import EnvSpec, Rollout, Step
 from src.envs import make_env
 from src.envs.base import State, TensorEnv
 from src.envs.rollout import rollout, start_streams
 from src.randomness import Noise, integers, stream_seeds
 from src.sources.a2c import A2C
+from src.training_schema import SourceConfig
 
 CONFIG = load_config()
 CPU = torch.device("cpu")

@@ -12,10 +12,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import Tensor, nn
 
 from src.config import load_config
-from src.training_schema import OptimizerConfig
 from src.training.checkpoint import load_newest
 from src.training.fit import Evaluation, fit
 from src.training.optimizers import learning_rate
+from src.training_schema import OptimizerConfig
 
 CONFIG = load_config()
 OPTIMIZER = OptimizerConfig(

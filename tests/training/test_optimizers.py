@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from src.config import load_config
-from src.training_schema import OptimizerConfig
 from src.training.optimizers import learning_rate, make_optimizer
+from src.training_schema import OptimizerConfig
 
 CONFIG = load_config().optimizer
 

@@ -1,0 +1,72 @@
+"""What is looked at amid training: the model in context, and source agents on fresh episodes."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from src.contracts import Metrics
+from src.envs import make_env
+from src.evaluation.in_context import play_episodes, summary_of
+from src.nn.gpt import GPT
+from src.nn.gpt_policy import GPTPolicy
+from src.runtime import device_of
+from src.schema import Config, EvalsConfig
+from src.training.collect import EpsilonGreedy, make_learners
+from src.training.evaluations import Evaluation
+
+
+@dataclass
+class LookInContext:
+    """Plays a checkpoint of stage two on the tasks that are numbered in `validation` and `held_out`: every stream from
+    an empty context. The validation tasks' reward in later episodes is the score."""
+
+    config: Config
+    validation: list[int]
+    held_out: list[int]
+
+    def __call__(self, state: dict[str, Any]) -> Evaluation:
+        config, device = self.config, device_of(self.config)
+        env = make_env(config.env, device)
+        model = GPT(config.model, env.spec).to(device)
+        model.load_state_dict(state["model"])
+        options = config.evaluation
+        policy = GPTPolicy(model, config.evals.epsilon_greedy, options.temperature, options.context_kept)
+        all_tasks = env.all_tasks().to(device)
+        streams, episodes = spread_of(config.evals)
+        metrics: Metrics = {}
+        for part, numbers in (("validation", self.validation), ("held_out", self.held_out)):
+            if numbers:
+                played, _ = play_episodes(policy, env, all_tasks[numbers], streams, episodes, config.seed)
+                metrics |= {f"{part}_{name}": value for name, value in summary_of(played).items()}
+        return Evaluation(metrics, metrics.get("validation_late_reward", 0.0))
+
+
+@dataclass
+class LookAtAgents:
+    """Plays all source agents of the tasks that are numbered in `train`, on fresh episodes; the mean return is the
+    score."""
+
+    config: Config
+    train: list[int]
+
+    def __call__(self, state: dict[str, Any]) -> Evaluation:
+        config, device = self.config, device_of(self.config)
+        env = make_env(config.env, device)
+        tasks = env.all_tasks()[self.train].to(device)
+        learner, _, _ = make_learners(config, env, tasks, device)
+        learner.load_state_dict(state["learner"])
+        policy = EpsilonGreedy(learner, config.evals.epsilon_greedy)
+        streams, episodes = spread_of(config.evals)
+        played, _ = play_episodes(policy, env, tasks, config.source.num_learners * streams, episodes, config.seed)
+        metrics = {
+            "return": float(played.returns.mean()),
+            "success": float(played.success.mean()),
+            "episode_length": float(played.lengths.mean()),
+        }
+        return Evaluation(metrics, metrics["return"])
+
+
+def spread_of(options: EvalsConfig) -> tuple[int, int]:
+    """Streams of a task, and the episodes of each that count: the first ceil(episodes / streams). Counting the first so
+    many to end over all streams would favour short episodes."""
+    return options.num_eval_environments, math.ceil(options.num_eval_episodes / options.num_eval_environments)

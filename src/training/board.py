@@ -1,0 +1,83 @@
+"""What stage two shows of itself: curves, histograms, log lines."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from src.contracts import Batch, Metrics, Objective
+from src.pace import interval_of, is_due
+from src.schema import Config
+from src.training.distributed import Ranks
+from src.training.inspection import action_distribution, parameters_and_gradients
+from src.training.noise_scale import NoiseScale
+from src.training.summaries import Progress, Summaries
+
+_LINES = 10  # log lines in a whole run; TensorBoard has all points
+_LOGGED = ("loss", "accuracy")
+
+
+class Board:
+    """Shows the updates that are due. Every rank has one, as averages are of all ranks; only the writer's shows."""
+
+    def __init__(
+        self, config: Config, objective: Objective, ranks: Ranks, summaries: Summaries | None, progress: Progress
+    ) -> None:
+        self._options, self._objective, self._ranks = config.summaries, objective, ranks
+        self._summaries, self._progress = summaries, progress
+        self._total = config.trainer.num_iterations
+        self._interval = interval_of(self._options.num_summaries, self._options.summary_interval, self._total)
+        kind = self._options.gradient_noise_scale
+        self._noise_scale = NoiseScale(kind, self._interval) if kind != "none" else None
+
+    def is_due(self, update: int) -> bool:
+        early = self._options.summarize_first_interval and update < self._interval
+        return early or is_due(update, self._interval)
+
+    def noise_scale(self, model: nn.Module, batch: Batch) -> Metrics:
+        """The gradient noise scale, where it is asked for; on a batch that the model has not learned from yet."""
+        if self._noise_scale is None:
+            return {}
+        return self._noise_scale.measure(model, self._objective, batch, self._ranks.average, self._ranks.size)
+
+    def show(self, update: int, metrics: dict[str, Tensor], others: Metrics, model: nn.Module, batch: Batch) -> None:
+        """Points of one update: `metrics` of every rank, averaged, and `others`, which are of all ranks already."""
+        means = self._ranks.average(torch.stack([value.detach().float().cpu() for value in metrics.values()]))
+        values = dict(zip(metrics, means.tolist(), strict=True)) | others
+        if self._summaries is None:
+            return
+        self._summaries.scalars("train", values, update)
+        self._inspect(self._summaries, update, model, batch)
+        if update * _LINES // self._total > (update - self._interval) * _LINES // self._total:
+            self._progress.log({name: values[name] for name in _LOGGED if name in values})
+
+    def state_dict(self) -> dict[str, Any]:
+        """With all points on disk that were shown before."""
+        if self._summaries:
+            self._summaries.flush()
+        return {"noise_scale": self._noise_scale.state_dict() if self._noise_scale else None}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self._noise_scale and state["noise_scale"]:
+            self._noise_scale.load_state_dict(state["noise_scale"])
+
+    def _inspect(self, summaries: Summaries, update: int, model: nn.Module, batch: Batch) -> None:
+        """The histograms that are asked for: of what the model is, would do, and learned from."""
+        options = self._options
+        if options.grads_and_vars:
+            norms, values = parameters_and_gradients(model.named_parameters())
+            summaries.scalars("parameters", norms, update)
+            summaries.histograms(values, update)
+        if options.action_distributions or options.outputs:
+            model.eval()
+            with torch.no_grad():
+                logits = self._objective.logits(model, batch)
+            model.train()
+            if options.action_distributions:
+                means, entropies = action_distribution(logits.softmax(-1))
+                summaries.scalars("actions", means, update)
+                summaries.histograms(entropies, update)
+            if options.outputs:
+                summaries.histograms({"outputs/logits": logits}, update)
+        if options.debug:
+            summaries.histograms({f"data/{name}": column for name, column in batch._asdict().items()}, update)
