@@ -18,7 +18,7 @@ from benchmarks.measure import show, side_by_side
 from src.config import load_config
 from src.envs import make_env
 from src.envs.tasks import split_tasks
-from src.training.collect import collect, make_learners
+from src.training.collect import LocalPlayer, collect, make_learners
 
 UPDATES, PEER_STEPS = 50, 5000
 PEER = "Stable-Baselines3 A2C, 10 environments"
@@ -31,7 +31,7 @@ def ours(overrides: list[str]) -> Callable[[], int]:
     tasks = env.all_tasks()
     train = tasks[split_tasks(len(tasks), config.tasks.num_train, config.tasks.seed).train]
     learner, streams, noise = make_learners(config, env, train, torch.device("cpu"))
-    loop = collect(config.source, env, learner, streams, noise)
+    loop = collect(config.source, learner, LocalPlayer(config.source, env, learner, streams, noise))
     return lambda: sum(transitions.obs.numel() for transitions, _, _ in islice(loop, UPDATES))
 
 

@@ -32,7 +32,8 @@ def _of_pace(config: "Config") -> Conflicts:
     if not steps and not asked:
         return [(True, "source.num_iterations=0 and source.num_env_steps=0: one of them must be above 0")]
     made = unrolled(source, num_iterations(source)) * envs
-    windows = envs * (int(unroll) // source.mini_batch_length if source.mini_batch_length else 1)
+    whole = unroll == int(unroll)  # else the number of windows changes, and with it what divides all of them
+    windows = envs * (int(unroll) // source.mini_batch_length if source.mini_batch_length and whole else 1)
     return [
         (
             bool(steps) and made != steps and not asked,
@@ -63,7 +64,7 @@ def _of_pace(config: "Config") -> Conflicts:
             f"source.num_env_steps is {made}",
         ),
         (
-            bool(source.mini_batch_length) and unroll % source.mini_batch_length != 0,
+            source.mini_batch_length > 1 and unroll % source.mini_batch_length != 0,
             f"source.mini_batch_length={source.mini_batch_length} must divide source.unroll_length={unroll:g}",
         ),
         (

@@ -55,6 +55,16 @@ def walk(config: Any, prefix: str = "") -> Iterable[tuple[str, Any, dataclasses.
             yield f"{prefix}{field.name}", value, field
 
 
+def stages_of(config: Any, key: str) -> str:
+    """The stages in which the option with this dotted key acts."""
+    head, _, leaf = key.rpartition(".")
+    fields = {field.name: field for field in dataclasses.fields(config)}
+    if not head:
+        return fields[leaf].metadata["stages"]
+    own = {field.name: field for field in dataclasses.fields(getattr(config, head))}[leaf].metadata["stages"]
+    return own or fields[head].metadata["stages"]
+
+
 def allowed(field: dataclasses.Field[Any]) -> str:
     """What a declaration allows, in words: its type and range."""
     limits = field.metadata

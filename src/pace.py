@@ -20,13 +20,18 @@ def num_iterations(source: "SourceConfig") -> int:
     """Iterations of stage one: as asked for, else the fewest that make `num_env_steps`."""
     if source.num_iterations:
         return source.num_iterations
-    return math.ceil(source.num_env_steps / source.num_envs / Fraction(str(source.unroll_length)))
+    return _iterations_for(source, source.num_env_steps)
+
+
+def _iterations_for(source: "SourceConfig", env_steps: int) -> int:
+    """The fewest iterations in which a learner makes `env_steps`."""
+    per_env = -(-env_steps // source.num_envs)  # rounded up without a float, so that the quotient below is exact
+    return math.ceil(per_env / Fraction(str(source.unroll_length)))
 
 
 def first_update(source: "SourceConfig") -> int:
     """The first iteration after whose unroll there are `initial_collect_steps`, and learning begins."""
-    per_env = math.ceil(source.initial_collect_steps / source.num_envs)
-    return max(1, math.ceil(per_env / Fraction(str(source.unroll_length))))
+    return max(1, _iterations_for(source, source.initial_collect_steps))
 
 
 def clock_of(source: "SourceConfig", iteration: int) -> Clock:

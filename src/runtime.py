@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from src.config import CONF, load_config
 from src.contracts import ConfigError, Json, PipelineError, Stopped
-from src.options import allowed, walk
+from src.options import allowed, stages_of, walk
 from src.schema import Config
 
 _BAD_INPUT = 2
@@ -58,14 +58,14 @@ def help_text(module: str, meaning: str) -> str:
         lines.append(f"  {group}={'|'.join(names)}")
     lines += ["", "Options, with their defaults (one configuration describes all stages; give each the same):"]
     section = ""
-    for key, value, field in walk(load_config()):
+    config = load_config()
+    for key, value, field in walk(config):
         if (head := key.rpartition(".")[0]) != section:
             section = head
             lines.append("")
         lines.append(f"  {key}={value}")
-        lines += textwrap.wrap(
-            f"{field.metadata['meaning']} ({allowed(field)})", 100, initial_indent="      ", subsequent_indent="      "
-        )
+        explained = f"{field.metadata['meaning']} ({allowed(field)}; stage {stages_of(config, key)})"
+        lines += textwrap.wrap(explained, 100, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(lines)
 
 

@@ -27,7 +27,7 @@ from src.evaluation.search_plots import write_search_plots
 from src.files import only_writer, read_json, write_json
 from src.runtime import prepare, recorded, run_stage
 from src.schema import Config
-from src.training.collect import collect, make_learners
+from src.training.collect import LocalPlayer, collect, make_learners
 
 _COMPARED = ("seed", "env", "source", "search")
 
@@ -100,7 +100,7 @@ def score(config: Config, device: torch.device) -> float:
     learner, streams, noise = make_learners(config, env, goal, device)
     still_open = OpenEpisodes.none(source.num_learners * source.num_envs)
     won: list[np.ndarray] = []
-    for transitions, _, _ in collect(source, env, learner, streams, noise):
+    for transitions, _, _ in collect(source, learner, LocalPlayer(source, env, learner, streams, noise)):
         episodes, still_open = finished_episodes(transitions, still_open)
         won.append(episodes.returns > 0)
     all_won = np.concatenate(won)

@@ -5,7 +5,7 @@ python -m src.train_agents [KEY=VALUE ...]      -> histories/<name>/, logs/<name
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import torch
@@ -27,7 +27,8 @@ from src.pace import interval_of, is_due, num_iterations, unrolled
 from src.runtime import prepare, recorded, run_stage
 from src.schema import PROJECT, Config
 from src.training import checkpoint
-from src.training.collect import Learner, collect, make_learners
+from src.training.async_unroll import make_player
+from src.training.collect import Learner, Player, collect, make_learners
 from src.training.evaluations import Evaluations
 from src.training.profiling import Profiler
 from src.training.recovery import Recovery
@@ -69,8 +70,9 @@ def compared(config: Config) -> tuple[str, ...]:
 
 @contextmanager
 def playing(config: Config, env: TensorEnv, device: torch.device) -> Iterator[Env[State]]:
-    """The environments to learn in: the tensors of `env`, or the same in processes that end with the block."""
-    if config.source.vectorization == "tensor":
+    """The environments to learn in: the tensors of `env`, or the same in processes that end with the block. Where
+    another process plays, it makes its own, and those here only start the streams."""
+    if config.source.vectorization == "tensor" or config.source.async_unroll:
         yield env
         return
     processes = ProcessEnv(config.env, device)
@@ -103,14 +105,17 @@ def train(
         board = stack.enter_context(SourceBoard(config, len(train_tasks), first))
         if saved:
             board.load_state_dict(saved[0]["statistics"])
+        player = stack.enter_context(closing(make_player(config, env, learner, streams, noise, first)))
+        if saved:
+            player.load_state_dict(saved[0]["player"])
         board.texts(texts(write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots)))
-        lives = Lives(config, learner, streams, writer, board, first)
+        lives = Lives(config, learner, player, streams, writer, board, first)
         if config.source.evaluate:
             lives.evaluations = stack.enter_context(evaluating(config, train_tasks, first))
         profiler = stack.enter_context(Profiler(folder, config.summaries.profiled_iterations, tqdm.write))
         recovery = stack.enter_context(Recovery(config.checkpoints.on_crash, lives.save_crash))
         lives.evaluate()
-        for transitions, metrics, now in collect(config.source, env, learner, streams, noise, first):
+        for transitions, metrics, now in collect(config.source, learner, player, first):
             lives.add(transitions, metrics, now)
             lives.evaluate()
             if lives.checkpoint_is_due or recovery.save_now:
@@ -130,12 +135,14 @@ class Lives:
         self,
         config: Config,
         learner: Learner[tuple[()]],
+        player: Player[tuple[()]],
         streams: Streams[State, tuple[()]],
         writer: HistoryWriter,
         board: SourceBoard,
         first: int,
     ) -> None:
-        self.config, self.learner, self.streams, self.writer, self.board = config, learner, streams, writer, board
+        self.config, self.learner, self.player, self.streams = config, learner, player, streams
+        self.writer, self.board = writer, board
         self.evaluations: Evaluations | None = None
         self.iteration = self._written = first
         self.total = num_iterations(config.source)
@@ -179,6 +186,7 @@ class Lives:
             "learner": self.learner.state_dict(),
             "state": self.streams.state._asdict(),
             "step": self.streams.step._asdict(),
+            "player": self.player.state_dict(),
             "statistics": self.board.state_dict(),
         }
         checkpoint.save(self.config.folder("logs") / "source", kind, self.iteration, state, description, keep)

@@ -71,7 +71,7 @@ SOURCES: dict[str, type[SourceConfig]] = {"a2c": A2CConfig, "q_learning": QLearn
 @dataclass
 class OptimizerConfig:
     name: str = option("update rule", choices=("adam", "adamw"))
-    learning_rate: Any = rate("learning rate", low=0)
+    learning_rate: Any = rate("learning rate of all parameters", low=0)
     beta1: float = option("decay of the mean of gradients", low=0, high=0.9999)
     beta2: float = option("decay of the mean of squares", low=0, high=0.99999)
     eps: float = option("Adam's epsilon", above=0)

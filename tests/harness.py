@@ -18,6 +18,7 @@ from tensorboard.compat.proto.event_pb2 import SessionLog
 from src import evaluate, train_agents, train_gpt
 from src.files import sha256
 from src.runtime import run_stage
+from src.training import run_record
 from src.schema import PROJECT
 
 STAGES = {"train_agents": train_agents.main, "train_gpt": train_gpt.main, "evaluate": evaluate.main}
@@ -61,7 +62,8 @@ def run(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY) -> 
     """Run a stage in this process, as its command line would."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     arguments = [f"src/{stage}.py", *preset, f"root={root}", *options]
-    with patch.object(sys, "argv", arguments), redirect_stdout(out), redirect_stderr(err):
+    clean = patch.object(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
+    with clean, patch.object(sys, "argv", arguments), redirect_stdout(out), redirect_stderr(err):
         try:
             run_stage(STAGES[stage], f"src.{stage}", "")
         except SystemExit as end:
@@ -98,9 +100,11 @@ def files_of(root: Path) -> dict[str, tuple[str, int]]:
 def results_of(root: Path) -> dict[str, Any]:
     """What stages left in `root`, to be compared with another root: arrays and pictures bit for bit, checkpoints tensor
     by tensor (the newest alone, for a crash amid the deletion of an old one may leave that there), JSON without the
-    root's name, and the steps of every TensorBoard curve."""
+    root's name, and the steps of every TensorBoard curve; but not what a run notes about each of its sessions."""
     results: dict[str, Any] = {}
-    for path in sorted(path for path in root.rglob("*") if path.is_file() and path.name != ".lock"):
+    for path in sorted(path for path in root.rglob("*") if path.is_file()):
+        if path.name in (".lock", "run.json") or path.suffix == ".diff":
+            continue
         name = path.relative_to(root)
         kind, _, step = path.name.partition("-")
         if path.name.startswith("events."):
@@ -131,8 +135,8 @@ def _content(path: Path) -> Any:
         return _plain(torch.load(path, map_location="cpu", weights_only=True))
     if path.suffix == ".json":
         content = json.loads(path.read_text())
-        if path.name != "results.json":
-            content.pop("sha256", None)  # covers the root's name, or how tensors of a checkpoint share their memory
+        if "sha256" in content and path.name != "results.json":
+            content.pop("sha256")  # covers the root's name, or how tensors of a checkpoint share their memory
         return _without_root(content)
     return sha256(path)
 

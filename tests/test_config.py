@@ -16,6 +16,7 @@ from src.envs.tasks import split_tasks
 from src.options import walk
 from src.runtime import GROUPS, recorded
 from src.schema import Config
+from src.training_schema import SOURCES
 
 DEFAULT = load_config()
 
@@ -34,7 +35,9 @@ def value_of(config: Config, key: str) -> object:
 
 def changed(*overrides: str) -> Config:
     """The default configuration with some options set, unchecked."""
-    config = OmegaConf.merge(OmegaConf.structured(Config), recorded(DEFAULT), OmegaConf.from_dotlist(list(overrides)))
+    schema = OmegaConf.structured(Config)
+    schema.source = OmegaConf.structured(type(DEFAULT.source))
+    config = OmegaConf.merge(schema, recorded(DEFAULT), OmegaConf.from_dotlist(list(overrides)))
     return OmegaConf.to_object(config)
 
 
@@ -82,9 +85,11 @@ def test_a_wrong_type_is_refused_by_name(key: str, value: str) -> None:
     [
         ("env.size", "1", "int >= 2 and <= 64"),  # low
         ("env.size", "65", "int >= 2 and <= 64"),  # high
-        ("source.learning_rate", "0", "float > 0"),  # above
-        ("source.learning_rate", "nan", "float > 0"),
-        ("source.learning_rate", "inf", "float > 0"),
+        ("source.adam_eps", "0", "float > 0"),  # above
+        ("source.adam_eps", "nan", "float > 0"),
+        ("source.adam_eps", "inf", "float > 0"),
+        ("source.learning_rate", "-0.5", "float, or a schedule of such values, >= 0"),
+        ("summaries.code_snapshots", "['']", "a list of paths"),
         ("data.min_final_success", "nan", "float >= 0 and <= 1"),
         ("data.min_final_success", "-0.1", "float >= 0 and <= 1"),
         ("device", "tpu", "one of auto, cpu, cuda"),  # choices
@@ -127,8 +132,8 @@ def test_check_same_names_the_field_and_both_values() -> None:
 
 def test_check_same_compares_nothing_else() -> None:
     """Not other sections, and not options that do not touch what is computed."""
-    other = changed("env.size=7", "seed=3", "source.checkpoint_interval=10", "source.videos_per_task=0")
-    check_same(other, recorded(DEFAULT), ["source", "trainer"], "logs/here")
+    other = changed("env.size=7", "seed=3", "checkpoints.keep_last=10", "source.videos_per_task=0")
+    check_same(other, recorded(DEFAULT), ["source", "checkpoints"], "logs/here")
 
 
 def test_check_same_refuses_what_was_recorded_without_an_option() -> None:
@@ -150,8 +155,42 @@ def sections() -> dict[str, type]:
     }
 
 
+SCHEDULE = "{kind: linear, progress: percent, points: [[0, 0.5], [1, 0]]}"
+
+
+def test_a_rate_may_be_a_schedule_which_replaces_the_one_before_as_a_whole() -> None:
+    written = OmegaConf.to_container(OmegaConf.create(SCHEDULE))
+    for key in ("optimizer.learning_rate", "source.learning_rate", "source.entropy_coefficient"):
+        assert value_of(load_config([f"{key}={SCHEDULE}"]), key) == written
+    tuned = load_config(["optimizer.learning_rate.initial=0.5"]).optimizer.learning_rate
+    assert tuned == DEFAULT.optimizer.learning_rate | {"initial": 0.5}
+    assert load_config(["optimizer.learning_rate=0.5"]).optimizer.learning_rate == 0.5
+
+
+@pytest.mark.parametrize(
+    ("schedule", "parts"),
+    [
+        (SCHEDULE.replace("linear", "lineer"), ["kind=lineer", "linear"]),
+        (SCHEDULE.replace("percent", "hours"), ["progress=hours", "percent"]),
+        (SCHEDULE.replace("0.5", "-0.5"), ["-0.5", ">= 0"]),
+        ("{kind: linear}", ["progress"]),
+    ],
+)
+def test_a_wrong_schedule_is_refused_with_its_field(schedule: str, parts: list[str]) -> None:
+    message = refusal(f"source.learning_rate={schedule}")
+    assert message.startswith("source.learning_rate")
+    assert all(part in message for part in parts), message
+
+
+def test_the_name_of_a_source_decides_which_options_it_has() -> None:
+    assert "source.name=ppo: must be one of a2c, q_learning" in refusal("source.name=ppo")
+    assert "epsilon" in refusal("source.epsilon=0.5")
+    assert value_of(load_config(["source=q_learning", "source.epsilon=0.5"]), "source.epsilon") == 0.5
+    assert "hidden_size" in refusal("source=q_learning", "source.hidden_size=8")
+
+
 def test_no_option_has_its_default_in_python() -> None:
-    for kind in (Config, *sections().values()):
+    for kind in (Config, *sections().values(), *SOURCES.values()):
         for field in dataclasses.fields(kind):
             assert field.default is field.default_factory is dataclasses.MISSING, field.name
 
@@ -165,7 +204,9 @@ def test_every_preset_writes_out_every_option_of_its_group() -> None:
         presets = sorted((CONF / group).glob("*.yaml"))
         assert presets
         for path in presets:
-            assert set(OmegaConf.load(path)) == names_of(sections()[group]), path.name
+            written = OmegaConf.load(path)
+            kind = SOURCES[written.name] if group == "source" else sections()[group]
+            assert set(written) == names_of(kind), path.name
 
 
 def test_the_main_file_writes_out_the_rest() -> None:
@@ -192,7 +233,7 @@ def test_experiments_compose(path: Path) -> None:
         for key, one in value.items() if OmegaConf.is_dict(value) else [("", value)]:
             assert value_of(config, f"{section}.{key}" if key else section) == one
     assert split_tasks(config.env.size**2 - 1, config.tasks.num_train, 0).held_out
-    assert load_config([f"experiment={path.stem}", "trainer.num_updates=7"]).trainer.num_updates == 7
+    assert load_config([f"experiment={path.stem}", "trainer.num_iterations=7"]).trainer.num_iterations == 7
 
 
 @pytest.mark.parametrize("env", ["dark_room", "dark_room_classic"])
@@ -225,7 +266,7 @@ def test_reference_has_the_numbers_of_the_reference_pipeline() -> None:
         "source.num_learners": 1,
         "source.num_envs": 10,
         "source.num_env_steps": 2_500_000,
-        "source.rollout_len": 10,
+        "source.unroll_length": 10,
         "source.hidden_size": 128,
         "source.learning_rate": 1e-4,
         "source.adam_beta1": 0.9,
@@ -253,17 +294,21 @@ def test_reference_has_the_numbers_of_the_reference_pipeline() -> None:
         "objective.name": "ad",
         "objective.label_smoothing": 0.0,
         "optimizer.name": "adam",
-        "optimizer.learning_rate": 3e-4,
-        "optimizer.final_learning_rate": 2e-6,
-        "optimizer.warmup_updates": 0,
-        "optimizer.schedule_updates": 22_000,
+        "optimizer.learning_rate": {
+            "kind": "cosine",
+            "progress": "updates",
+            "initial": 3e-4,
+            "final": 2e-6,
+            "time": 22_000,
+        },
         "optimizer.beta1": 0.9,
         "optimizer.beta2": 0.99,
         "optimizer.weight_decay": 0.0,
         "optimizer.max_gradient_norm": 1.0,
-        "trainer.batch_size": 32,
-        "trainer.evaluation_interval": 64,
-        "trainer.evaluation_steps": 256,
+        "trainer.num_iterations": 22_000,
+        "trainer.mini_batch_size": 32,
+        "evals.eval_interval": 64,
+        "evals.num_eval_episodes": 13,
         "search.goal_row": 0,
         "search.goal_column": 0,
     }

@@ -198,10 +198,8 @@ def test_a_schedule_stays_in_the_range_of_its_values(rate: Mapping, p: int) -> N
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
 def test_probabilities_stay_probabilities(first: float, last: float, percent: float) -> None:
-    for keys in (
-        {"kind": "linear", "points": [[0, first], [1, last]]},
-        {**COSINE, "initial": first, "final": last, "time": 1},
-    ):
+    line = {"kind": "linear", "points": [[0, first], [1, last]]}
+    for keys in (line, {**COSINE, "initial": first, "final": last, "time": 1}):
         rate = {**keys, "progress": "percent"}
         assert 0 <= at(rate, percent) <= 1
         assert (at(rate, 0), at(rate, 1)) == (first, last)
@@ -240,19 +238,16 @@ WRONG: list[tuple[Any, str]] = [
     (without(LINEAR, "progress"), "progress=None: must be one of percent, iterations"),
     ({**LINEAR, "ponts": 1}, "ponts: unknown key, .*kind, progress, points, warmup (did you mean points?)"),
     ({**CONSTANT, 5: 1}, "5: unknown key"),
-    ({**CONSTANT, "initial": 1}, "initial: unknown key"),
     (without(DECAY, "rate"), "rate is missing: required are kind, progress, initial, rate, time$"),
     (without(SQUARE, "shape"), "shape is missing: required are kind, progress, base, bound, half_cycle, shape$"),
     ({**CONSTANT, "value": True}, f"value=True: {NUMBER}"),
     ({**CONSTANT, "value": "1"}, f"value='1': {NUMBER}"),
     ({**CONSTANT, "value": math.inf}, f"value=inf: {NUMBER}"),
-    ({**COSINE, "final": None}, f"final=None: {NUMBER}"),
     ({**INVERSE, "initial": 0}, "initial=0: must be > 0"),
     ({**INVERSE, "rate": -1.0}, "rate=-1.0: must be > 0"),
     ({**DECAY, "rate": 0}, "rate=0: must be > 0"),
     ({**DECAY, "rate": 1.01}, "rate=1.01: must be > 0 and <= 1"),
     ({**DECAY, "time": 0}, "time=0: must be > 0"),
-    ({**COSINE, "time": -1}, "time=-1: must be > 0"),
     ({**COSINE, "progress": "percent"}, f"time=60: {LATE}"),
     ({**DECAY, "progress": "percent"}, f"time=10: {LATE}"),
     ({**SQUARE, "progress": "percent"}, f"half_cycle=4: {LATE}"),
@@ -260,7 +255,6 @@ WRONG: list[tuple[Any, str]] = [
     ({**SQUARE, "shape": "lineal"}, "shape=lineal: must be one of step, linear (did you mean linear?)"),
     ({**STEP, "points": []}, "points=[]: must be a list of pairs [time, value]"),
     ({**STEP, "points": "ab"}, "points=ab: must be a list of pairs"),
-    ({**STEP, "points": ["ab"]}, "points=['ab']: must be a list of pairs"),
     ({**STEP, "points": [[1, 2, 3]]}, "points=.*: must be a list of pairs"),
     ({**STEP, "points": [[0, 2]]}, "points[0][0]=0: must be > 0"),
     ({**STEP, "points": [[1, 2], [1, 3]]}, "points=.*: times must strictly increase"),

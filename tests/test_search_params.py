@@ -122,7 +122,7 @@ def test_score_tells_learning_from_not_learning(tmp_path: Path) -> None:
 
 def test_score_of_lives_too_short_for_an_episode(tmp_path: Path) -> None:
     config = tiny(tmp_path)  # the far corner, 4 steps away
-    short = replace(config.source, num_env_steps=3 * config.source.num_envs, rollout_len=3)
+    short = replace(config.source, num_env_steps=3 * config.source.num_envs, unroll_length=3.0)
     assert score(replace(config, source=short), torch.device("cpu")) == 0
 
 

@@ -9,7 +9,7 @@ from src.evaluation.references import optimal_exact
 from src.evaluation.video import write_video
 from src.evaluation.walks import Walk, side_by_side, walks_of
 from src.schema import Config
-from src.training.collect import collect, make_learners
+from src.training.collect import LocalPlayer, collect, make_learners
 
 SHOWN = (1, 5, 20)  # and the last
 NUM_GOALS = 3
@@ -45,6 +45,6 @@ def _labelled(walks: list[Walk], numbers: list[int]) -> list[tuple[str, Walk]]:
 def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.device) -> Rollout:
     """The first environment of a source agent of `task` `[1, task_dim]`, its whole life, `[T, 1]`."""
     learner, streams, noise = make_learners(config, env, task, device)
-    loop = collect(config.source, env, learner, streams, noise)
+    loop = collect(config.source, learner, LocalPlayer(config.source, env, learner, streams, noise))
     life = [Rollout(*(column[:, :1] for column in transitions)) for transitions, _, _ in loop]
     return Rollout(*(torch.cat(column) for column in zip(*life, strict=True)))

@@ -87,10 +87,12 @@ class QLearning:
         return {"q_values": self._table}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"table": self._table}
+        """The clock too, so that restored learners act as the saved ones."""
+        return {"table": self._table, "clock": list(self._clock)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._table.copy_(state["table"])
+        self._clock = Clock(*state["clock"])
 
     def _per_learner(self, samples: Tensor) -> Tensor:
         """Mean over each learner's samples, `[T, B] -> [L]`."""

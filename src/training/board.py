@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from src.contracts import Batch, Metrics, Objective
+from src.contracts import Batch, ConfigError, Metrics, Objective
 from src.pace import interval_of, is_due
 from src.schema import Config
 from src.training.distributed import Ranks
@@ -27,7 +27,12 @@ class Board:
         self._summaries, self._progress = summaries, progress
         self._total = config.trainer.num_iterations
         self._interval = interval_of(self._options.num_summaries, self._options.summary_interval, self._total)
-        kind = self._options.gradient_noise_scale
+        kind, size = self._options.gradient_noise_scale, config.trainer.mini_batch_size
+        if kind != "none" and size < 2 * ranks.size:
+            raise ConfigError(
+                f"summaries.gradient_noise_scale={kind} needs parts of a batch; "
+                f"trainer.mini_batch_size={size} is too small for {ranks.size} processes"
+            )
         self._noise_scale = NoiseScale(kind, self._interval) if kind != "none" else None
 
     def is_due(self, update: int) -> bool:
@@ -42,13 +47,14 @@ class Board:
 
     def show(self, update: int, metrics: dict[str, Tensor], others: Metrics, model: nn.Module, batch: Batch) -> None:
         """Points of one update: `metrics` of every rank, averaged, and `others`, which are of all ranks already."""
-        means = self._ranks.average(torch.stack([value.detach().float().cpu() for value in metrics.values()]))
+        means = self._ranks.average(torch.stack([value.detach().float() for value in metrics.values()]).cpu())
         values = dict(zip(metrics, means.tolist(), strict=True)) | others
         if self._summaries is None:
             return
         self._summaries.scalars("train", values, update)
         self._inspect(self._summaries, update, model, batch)
-        if update * _LINES // self._total > (update - self._interval) * _LINES // self._total:
+        lines, before = (point * _LINES // self._total for point in (update, update - self._interval))
+        if is_due(update, self._interval) and lines > before:
             self._progress.log({name: values[name] for name in _LOGGED if name in values})
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The loop of stage one: learners act, learn from what happened, and act on."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
 import torch
 from torch import Tensor
@@ -15,9 +15,10 @@ from src.randomness import Noise, cumulative, draw, epsilon_greedy, integers, st
 from src.schedules import Clock
 from src.schema import Config
 from src.sources.a2c import A2C
+from src.sources.q_learning import QLearning
 from src.training_schema import SourceConfig
 
-SOURCES = {"a2c": A2C}
+SOURCES = {"a2c": A2C, "q_learning": QLearning}
 
 
 class Learner(Policy[Carry], Protocol[Carry]):
@@ -76,44 +77,79 @@ def make_learners(
         for purpose, n in enumerate((num_streams, num_streams, num_learners))
     )
     learner = SOURCES[source.name](source, env.spec, parameters, device)
+    learner.set_clock(clock_of(source, 0))
     streams = start_streams(learner, env, streams_of(tasks, source.num_learners * source.num_envs), starts)
     return learner, streams, Noise(noise)
 
 
+class Player(Protocol[Carry]):
+    """Where the unrolls of iterations come from, one after the other."""
+
+    def play(self) -> tuple[Rollout, Streams[State, Carry]]:
+        """The transitions `[T, B]` of the next iteration, and where the streams stand after it."""
+        ...
+
+    def learned(self) -> None:
+        """To be called when the learner has learned from what `play` gave last."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the unrolls to come depend on, beside learner and streams, once `learned` was called."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class LocalPlayer(Generic[Carry]):
+    """Plays when it is asked to, with the policy as it is then."""
+
+    def __init__(
+        self,
+        source: SourceConfig,
+        env: Env[State],
+        policy: Policy[Carry],
+        streams: Streams[State, Carry],
+        noise: Noise,
+        first: int = 0,
+    ) -> None:
+        """Goes on with `streams` after `first` iterations; `noise` is set to the step that they have come to."""
+        self._source, self._env, self._policy, self._streams, self._noise = source, env, policy, streams, noise
+        self._done = first
+
+    def play(self) -> tuple[Rollout, Streams[State, Carry]]:
+        self._noise.time = unrolled(self._source, self._done)
+        self._done += 1
+        num_steps = unrolled(self._source, self._done) - self._noise.time
+        transitions, self._streams = rollout(self._policy, self._env, self._streams, num_steps, self._noise)
+        return transitions, self._streams
+
+    def learned(self) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def collect(
-    source: SourceConfig,
-    env: Env[State],
-    learner: Learner[Carry],
-    streams: Streams[State, Carry],
-    noise: Noise,
-    first: int = 0,
+    source: SourceConfig, learner: Learner[Carry], player: Player[Carry], first: int = 0
 ) -> Iterator[tuple[Rollout, dict[str, Tensor], Streams[State, Carry]]]:
-    """From iteration `first` to the end of the run: unroll, learn from it, yield the transitions `[T, B]`, the metrics
-    of the last update (empty before there is one) and where the streams stand."""
-    unrolls = play(source, env, learner, streams, noise, first)
-    for iteration, (transitions, now) in enumerate(unrolls, first + 1):
+    """From iteration `first` to the end of the run: take an unroll, learn from it, yield the transitions `[T, B]`, the
+    metrics of the last update (empty before there is one) and where the streams stand."""
+    learner.set_clock(clock_of(source, first))
+    for iteration in range(first + 1, num_iterations(source) + 1):
+        transitions, streams = player.play()
         metrics: dict[str, Tensor] = {}
         if iteration >= first_update(source):
             for part in mini_batches(source, transitions, learner.num_learners, iteration):
                 metrics = learner.update(part)
-        yield transitions, metrics, now
-
-
-def play(
-    source: SourceConfig,
-    env: Env[State],
-    learner: Learner[Carry],
-    streams: Streams[State, Carry],
-    noise: Noise,
-    first: int,
-) -> Iterator[tuple[Rollout, Streams[State, Carry]]]:
-    """The unrolls of iterations `first + 1, first + 2, ...`, each with the policy as it is when it is asked for."""
-    for iteration in range(first, num_iterations(source)):
         learner.set_clock(clock_of(source, iteration))
-        noise.time = unrolled(source, iteration)
-        num_steps = unrolled(source, iteration + 1) - noise.time
-        transitions, streams = rollout(learner, env, streams, num_steps, noise)
-        yield transitions, streams
+        player.learned()
+        yield transitions, metrics, streams
 
 
 def mini_batches(source: SourceConfig, transitions: Rollout, num_learners: int, iteration: int) -> Iterator[Rollout]:

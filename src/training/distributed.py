@@ -57,9 +57,9 @@ class Ranks:
         statistics = [torch.stack([p.detach().double().mean(), p.detach().double().norm()]).cpu() for _, p in named]
         first, *others = self.gather(torch.stack(statistics))
         for rank, other in enumerate(others, 1):
-            differing = ((other - first).abs() > _TOLERANCE * (1 + first.abs())).any(dim=1)
-            if differing.any():
-                names = ", ".join(name for (name, _), differs in zip(named, differing, strict=True) if differs)
+            same = torch.isclose(other, first, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True).all(dim=1)
+            if not same.all():
+                names = ", ".join(name for (name, _), agrees in zip(named, same, strict=True) if not agrees)
                 raise PipelineError(f"after update {update} rank {rank} has other parameters than rank 0: {names}")
 
     def check_divides(self, batch_size: int, accumulation_steps: int) -> None:

@@ -7,16 +7,14 @@ between any two of them ends with the files of an undisturbed one.
 """
 
 import os
-import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing import get_context, parent_process, resource_tracker
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
-from multiprocessing.util import Finalize
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
@@ -26,12 +24,12 @@ import torch
 from src.contracts import Json, Metrics
 from src.files import read_json, write_json
 from src.training import checkpoint
+from src.training.quiet_process import start_quietly
 from src.training.summaries import Summaries
 
 _CONTEXT = "spawn"  # torch's threads may hold locks when a process is forked
 _MAX_DEATHS = 3  # of the process over one evaluation, before that is given up
 _GLANCE = 1.0  # seconds between two looks at the process while there is nothing to do but wait
-_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}  # go to the whole group; the training process handles them
 _CPU = torch.device("cpu")
 
 
@@ -111,9 +109,9 @@ class Evaluations:
         `RuntimeError` with its traceback."""
         self._take_in(0.0)
 
-    def wait(self) -> None:
-        """`poll` until nothing is under way any more."""
-        while self._current:
+    def wait(self, until: Callable[[], bool] = lambda: False) -> None:
+        """`poll` until nothing is under way any more, or `until` says so, which is asked about once a second."""
+        while self._current and not until():
             self._take_in(_GLANCE)
 
     def close(self) -> None:
@@ -143,6 +141,7 @@ class Evaluations:
         summaries = Summaries(folder)
         for step, evaluation in self.results.items():
             summaries.scalars(self._prefix, evaluation.metrics, step)
+        summaries.flush()
         return summaries
 
     def _catch_up(self) -> None:
@@ -205,6 +204,7 @@ class Evaluations:
         self.results = dict(sorted((self.results | {step: evaluation}).items()))
         self._write()
         self._summaries.scalars(self._prefix, evaluation.metrics, step)
+        self._summaries.flush()
 
     def _write(self) -> None:
         write_json(self._truth, [{"step": step} | found._asdict() for step, found in self.results.items()])
@@ -238,15 +238,8 @@ class _Worker:
         context = get_context(_CONTEXT)
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, look), daemon=True)
-        resource_tracker.ensure_running()  # in here, because starting it sets SIGINT and SIGTERM free
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # inherited, so there is no gap while it starts
-        try:
-            self._process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self._kill = start_quietly(self._process)
         theirs.close()
-        # At the end of the program multiprocessing would send SIGTERM, which is blocked, and wait for ever.
-        self._kill = Finalize(None, self._process.kill, exitpriority=0)
 
     def give(self, sidecar: Path) -> None:
         with suppress(OSError):  # it is dead: `answer` says so

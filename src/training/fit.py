@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from src.contracts import Batch, Json, Objective
@@ -24,6 +24,8 @@ from src.training.recovery import Recovery
 from src.training.run_record import check_snapshots, parameters_table, texts, write_run_record
 from src.training.summaries import Progress, Summaries
 from src.training.updates import Updater
+
+_RESTORE = {"cpu": torch.set_rng_state, "cuda": torch.cuda.set_rng_state}
 
 
 def fit(
@@ -44,6 +46,7 @@ def fit(
     TensorBoard curves over updates. A continued run ends with the bits of an undisturbed one. Raises `Stopped` when a
     signal asked the run to end."""
     total, options = config.trainer.num_iterations, config.summaries
+    model.train()
     updater = Updater(model, objective, config.optimizer, config.trainer, device, ranks)
     saved = checkpoint.load_newest(folder, "last", device)
     done = saved[0]["update"] if saved else -1
@@ -61,55 +64,75 @@ def fit(
                     Evaluations(folder, "in_context", look, config.evals, done, description, tqdm.write)
                 )
         board = Board(config, objective, ranks, summaries, progress)
-        fitting = Fitting(model, updater, board, ranks, folder, description, max(done, 0))
+        fitting = Fitting(model, updater, board, ranks, device, folder, description, max(done, 0))
         if saved:
             fitting.load_state_dict(saved[0])
         profiler = stack.enter_context(Profiler(folder, options.profiled_iterations * ranks.is_writer, tqdm.write))
-        recovery = stack.enter_context(Recovery(config.checkpoints.on_crash, fitting.save_crash))
-        _run(fitting, batch_at, evaluations, config, progress, profiler, recovery, resumed=done > 0)
+        on_crash = config.checkpoints.on_crash if ranks.is_writer else "skip"
+        recovery = stack.enter_context(Recovery(on_crash, fitting.save_crash))
+        _run(fitting, batch_at, evaluations, config, progress, profiler, recovery, resumed=saved is not None)
 
 
 class Fitting:
     """What changes with every update, and survives it in checkpoints."""
 
     def __init__(
-        self, model: nn.Module, updater: Updater, board: Board, ranks: Ranks, folder: Path, description: Json, done: int
+        self,
+        model: nn.Module,
+        updater: Updater,
+        board: Board,
+        ranks: Ranks,
+        device: torch.device,
+        folder: Path,
+        description: Json,
+        done: int,
     ) -> None:
         self.model, self.updater, self.board, self.ranks = model, updater, board, ranks
-        self.folder, self.description = folder, description
+        self.device, self.folder, self.description = device, folder, description
         self.done = done  # updates
         if ranks.rank:  # dropout of their own for all but the first, which goes on as a run of one process would
             torch.manual_seed(torch.initial_seed() + ranks.rank)
 
+    def evaluate(self, evaluations: Evaluations) -> None:
+        """Start an evaluation of the model as it is. Dropout goes on as if there were none."""
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            evaluations.start(self.done, {"update": self.done, "model": self.model.state_dict()})
+
     def save(self, keep: int) -> None:
         """Write a checkpoint; all ranks call it, and the first writes."""
-        generators = self.ranks.gather(torch.get_rng_state())
+        generators = {kind: self.ranks.gather(state) for kind, state in self._generators().items()}
         if self.ranks.is_writer:
             checkpoint.save(self.folder, "last", self.done, self._state(generators), self.description, keep)
 
     def save_crash(self, error: str) -> None:
         """Put the state of a failed run aside, for a look at it; no run goes on from it."""
-        if self.ranks.is_writer:
-            state = self._state([torch.get_rng_state()])  # the other ranks may be gone
-            checkpoint.save(self.folder, "crash", self.done, state, self.description | {"error": error}, 1)
+        generators = {kind: [state] for kind, state in self._generators().items()}  # the other ranks may be gone
+        description = self.description | {"error": error}
+        checkpoint.save(self.folder, "crash", self.done, self._state(generators), description, 1)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.model.load_state_dict(state["model"])
         self.updater.load_state_dict(state["updater"])
         self.board.load_state_dict(state["board"])
-        if self.ranks.rank < len(state["generators"]):  # ranks may be more now
-            torch.set_rng_state(state["generators"][self.ranks.rank].cpu())
-        if torch.cuda.is_available() and state["cuda_generator"] is not None:
-            torch.cuda.set_rng_state(state["cuda_generator"].cpu())
+        for kind in self._generators():
+            states = state["generators"].get(kind, [])
+            if self.ranks.rank < len(states):  # ranks may be more now
+                _RESTORE[kind](states[self.ranks.rank].cpu())
 
-    def _state(self, generators: list[torch.Tensor]) -> dict[str, Any]:
+    def _generators(self) -> dict[str, Tensor]:
+        """States of this rank's generators behind dropout, by kind of device."""
+        states = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            states["cuda"] = torch.cuda.get_rng_state(self.device)
+        return states
+
+    def _state(self, generators: dict[str, list[Tensor]]) -> dict[str, Any]:
         return {
             "update": self.done,
             "model": self.model.state_dict(),
             "updater": self.updater.state_dict(),
             "board": self.board.state_dict(),
             "generators": generators,
-            "cuda_generator": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
         }
 
 
@@ -131,10 +154,10 @@ def _run(
         fitting.done, last = update, update == total
         if evaluations:
             if update == 0 or last or is_due(update, per_evaluation):
-                evaluations.start(update, {"update": update, "model": fitting.model.state_dict()})
+                fitting.evaluate(evaluations)
             evaluations.poll()
         asked = ranks.any(recovery.save_now)
-        if not resumed and update and (last or is_due(update, per_checkpoint) or asked):
+        if not resumed and (last or asked or (update and is_due(update, per_checkpoint))):
             fitting.save(checkpoints.keep_last)
         if asked:
             recovery.saved(f"update {update} of {total}", ranks.any(recovery.stop_now))
@@ -147,7 +170,9 @@ def _run(
         profiler.step()
         progress.advance(1)
     if evaluations:
-        evaluations.wait()
+        evaluations.wait(lambda: recovery.stop_now)
+        if recovery.stop_now:
+            recovery.saved(f"update {total} of {total}", stop=True)
 
 
 def _one_update(fitting: Fitting, batch: Batch, update: int, total: int) -> None:
@@ -156,5 +181,4 @@ def _one_update(fitting: Fitting, batch: Batch, update: int, total: int) -> None
     others = board.noise_scale(model, batch) if due else {}
     metrics = updater.update(batch, Clock(update / total, update, 0, update))
     if due:
-        rate = updater.optimizer.param_groups[0]["lr"]
-        board.show(update + 1, metrics, others | {"learning_rate": rate}, model, batch)
+        board.show(update + 1, metrics, others | updater.rates(), model, batch)

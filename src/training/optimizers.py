@@ -21,7 +21,7 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Opt
 
 def set_rates(optimizer: torch.optim.Optimizer, config: OptimizerConfig, clock: Clock) -> None:
     """Learning rate and weight decay as their schedules say at `clock`."""
-    decay = make_schedule(config.weight_decay)(clock)
+    rate, decay = (make_schedule(option)(clock) for option in (config.learning_rate, config.weight_decay))
     for group in optimizer.param_groups:
-        group["lr"] = make_schedule(config.learning_rate)(clock)
+        group["lr"] = rate
         group["weight_decay"] = decay if group["decays"] else 0.0

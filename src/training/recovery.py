@@ -20,8 +20,9 @@ class Recovery:
     """Signals and crashes of one training loop; a context manager around it.
 
     SIGTERM asks to save and end, SIGUSR2 to save and go on: both are answered between two iterations, so that a signal
-    amid an iteration or a save harms nothing. Within the context an exception that is no `PipelineError` is a crash:
-    then `save_crash` may put the state aside, as `on_crash` says."""
+    amid an iteration or a save harms nothing. Within the context an exception is a crash, unless it is a refusal of the
+    program's or the system's (`PipelineError`, `OSError`): then `save_crash` may put the state aside, as `on_crash`
+    says."""
 
     def __init__(self, on_crash: str, save_crash: Callable[[str], None]) -> None:
         """`on_crash`: save, skip or ask. `save_crash` writes the state with the traceback it is given."""
@@ -54,25 +55,26 @@ class Recovery:
 
     def saved(self, where: str, stop: bool) -> None:
         """Say that the checkpoint which was asked for is there; raises `Stopped` where the run is to `stop`."""
-        self._asked.clear()
         if stop:
             raise Stopped(f"SIGTERM: {where} is saved; the same command continues")
+        self._asked.discard(_SAVE)  # a SIGTERM that has just come is still to be answered
         tqdm.write(f"SIGUSR2: {where} is saved")
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self._asked.add(number)
 
     def _put_aside(self, error: Exception) -> None:
-        if self._on_crash == "skip" or (self._on_crash == "ask" and not _yes("Save the state of the failed run?")):
+        question = f"{type(error).__name__}: {error}\nSave the state of the failed run?"
+        if self._on_crash == "skip" or (self._on_crash == "ask" and not _yes(question)):
             return
         try:
             self._save_crash("".join(traceback.format_exception(error)))
-        except (PipelineError, OSError) as refused:  # the first error is the one to be seen
+        except Exception as refused:  # the first error is the one to be seen
             tqdm.write(f"the state of the failed run cannot be saved: {refused}", file=sys.stderr)
 
 
 def _yes(question: str) -> bool:
     try:
         return input(f"{question} [y/n] ").strip().lower() in ("y", "yes")
-    except EOFError:
+    except (EOFError, KeyboardInterrupt):
         return False

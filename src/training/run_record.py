@@ -44,8 +44,7 @@ def git_state(project: Path) -> Json:
 
 
 def _git(project: Path, *arguments: str) -> str:
-    """Output of git, which takes no lock: others may work in the same checkout."""
-    command = ["git", "--no-optional-locks", "-C", str(project), *arguments]
+    command = ["git", "-C", str(project), *arguments]
     done = subprocess.run(command, capture_output=True, check=True, timeout=_GIT_SECONDS)
     return done.stdout.decode(errors="replace")
 

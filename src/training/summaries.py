@@ -1,7 +1,9 @@
 """What a run shows while it works: TensorBoard curves, one log line with throughput and time left."""
 
 import time
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -18,8 +20,8 @@ class Summaries:
 
     def __init__(self, folder: Path, done: int | None = None, flush_secs: int = 10, max_queue: int = 100) -> None:
         """Append to `folder`; of a run that goes on from step `done`, points after it (from the very start where
-        `done` is 0), left when it was interrupted, are hidden. Points reach the disk after `flush_secs` seconds, or
-        when `max_queue` of them wait."""
+        `done` is 0), left when it was interrupted, are hidden. Points reach the disk within `flush_secs` seconds (a
+        local one at once); while `max_queue` of them wait to be written, whoever adds one waits too."""
         self._warn_of_the_clock(folder)
         self._writer = SummaryWriter(
             str(folder), purge_step=done and done + 1, max_queue=max_queue, flush_secs=flush_secs
@@ -65,8 +67,11 @@ class Summaries:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(PipelineError) if error else nullcontext():  # the one of training says more
+            self.close()
 
     def _warn_of_the_clock(self, folder: Path) -> None:
         """TensorBoard reads event files in the order of the times in their names."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from src.contracts import Batch, Objective
+from src.contracts import Batch, Metrics, Objective
 from src.schedules import Clock, make_schedule
 from src.training.distributed import Ranks
 from src.training.optimizers import make_optimizer, set_rates
@@ -54,9 +54,12 @@ class Updater:
         if self.config.empty_cache:
             torch.cuda.empty_cache()
         metrics = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
-        if self.scaler.is_enabled():
-            metrics["loss_scale"] = torch.tensor(self.scaler.get_scale())
         return metrics | {"gradient_norm": norm}
+
+    def rates(self) -> Metrics:
+        """The learning rate of the last update and, with float16, the loss scale after it; waits for the device."""
+        rates = {"learning_rate": self.optimizer.param_groups[0]["lr"]}
+        return rates | {"loss_scale": self.scaler.get_scale()} if self.scaler.is_enabled() else rates
 
     def state_dict(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}

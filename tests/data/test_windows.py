@@ -151,6 +151,8 @@ def test_a_batch_is_a_function_of_seed_and_number_alone() -> None:
         first.batch(5, t, 16)
     torch.manual_seed(123)
     assert codes_of(first.batch(1, 4, 16)) == codes_of(second.batch(1, 4, 16))
+    shares = [codes_of(first.batch(1, 4, 16, rank, 4)) for rank in range(4)]  # data parallel: dealt out in turns
+    assert [code for turn in zip(*shares, strict=True) for code in turn] == codes_of(first.batch(1, 4, 16))
     different = [codes_of(first.batch(seed, t, 16)) for seed, t in ((1, 4), (1, 5), (2, 4), (0, 0), (4, 1))]
     assert all(different[i] != different[j] for i in range(5) for j in range(i))
     assert codes_of(first.batch(1, 4, 8)) == codes_of(first.batch(1, 4, 16))[:8]

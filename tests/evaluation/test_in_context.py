@@ -1,19 +1,18 @@
 import numpy as np
 import pytest
-import torch
 
 from src.config import load_config
 from src.contracts import Rollout
 from src.envs import make_env
 from src.envs.tasks import streams_of
-from src.evaluation.in_context import adaptation_of, play_episodes, play_steps
+from src.evaluation.in_context import Adaptation, adaptation_of, play_episodes, summary_of
 from src.evaluation.references import OptimalPolicy, RandomPolicy, Searcher
 
 
 def scalar_adaptation(transitions: Rollout, num_episodes: int) -> np.ndarray:
-    """Return, success and steps to goal of each stream's episodes, by a walk through the steps: [3, B, E]."""
+    """Return, success, steps to goal and length of each stream's episodes, by a walk through the steps: [4, B, E]."""
     num_steps, num_streams = transitions.obs.shape
-    found = np.zeros((3, num_streams, num_episodes))
+    found = np.zeros((4, num_streams, num_episodes))
     for b in range(num_streams):
         episode, total, length, first = 0, 0, 0, None
         for t in range(num_steps):
@@ -23,7 +22,7 @@ def scalar_adaptation(transitions: Rollout, num_episodes: int) -> np.ndarray:
                 first = length
             if transitions.terminated[t, b] or transitions.truncated[t, b]:
                 if episode < num_episodes:
-                    found[:, b, episode] = total, total > 0, first or length
+                    found[:, b, episode] = total, total > 0, first or length, length
                 episode, total, length, first = episode + 1, 0, 0, None
         assert episode >= num_episodes
     return found
@@ -34,7 +33,7 @@ def test_episodes_are_cut_where_they_end(env_name):
     env = make_env(load_config([f"env={env_name}", "env.size=3", "env.max_episode_steps=6"]).env)
     tasks = env.all_tasks()[:4]
     adaptation, played = play_episodes(RandomPolicy(5), env, tasks, num_streams=3, num_episodes=7, seed=1)
-    expected = scalar_adaptation(played, 7).reshape(3, 4, 3, 7)
+    expected = scalar_adaptation(played, 7).reshape(4, 4, 3, 7)
     np.testing.assert_array_equal(np.stack(adaptation), expected)
 
 
@@ -62,13 +61,29 @@ def test_too_few_episodes_are_an_error():
         adaptation_of(played, 1, 1000)
 
 
-def test_the_quick_look_sees_learning():
+def test_the_summary_sees_learning() -> None:
     """The searcher improves within its first episodes: late is better than first, and its late reward than random's."""
     env = make_env(load_config(["env.size=5", "env.max_episode_steps=10"]).env)
     tasks = env.all_tasks()
-    searcher = play_steps(Searcher(env), env, tasks, num_streams=4, num_steps=60, seed=0)
-    random = play_steps(RandomPolicy(5), env, tasks, num_streams=4, num_steps=60, seed=0)
+    searcher, random = (
+        summary_of(play_episodes(policy, env, tasks, num_streams=4, num_episodes=6, seed=0)[0])
+        for policy in (Searcher(env), RandomPolicy(5))
+    )
     assert searcher["first_success"] < searcher["last_success"] == 1.0
     assert searcher["late_reward"] > 2 * random["late_reward"]
     assert random["last_success"] == pytest.approx(random["last_return"])
-    assert torch.is_grad_enabled()
+
+
+def test_the_summary_by_hand() -> None:
+    """Two streams of three episodes: the late ones are the last two."""
+    returns = np.array([[[0.0, 1.0, 1.0], [1.0, 0.0, 3.0]]])
+    lengths = np.array([[[9.0, 5.0, 3.0], [9.0, 9.0, 3.0]]])
+    assert summary_of(Adaptation(returns, (returns > 0).astype(float), lengths, lengths)) == {
+        "first_success": 0.5,
+        "first_return": 0.5,
+        "last_success": 1.0,
+        "last_return": 2.0,
+        "late_reward": 5 / 20,
+    }
+
+

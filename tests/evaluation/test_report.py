@@ -14,7 +14,7 @@ def adaptation() -> Adaptation:
     """Two tasks, three streams, eight episodes: task 0 is solved from episode 4 on, task 1 never."""
     success = np.zeros((2, 3, 8))
     success[0, :, 3:] = 1
-    return Adaptation(success * 5, success, np.where(success > 0, 4, 20))
+    return Adaptation(success * 5, success, np.where(success > 0, 4, 20), np.full_like(success, 20))
 
 
 def test_curves_are_means_with_intervals_around_them():

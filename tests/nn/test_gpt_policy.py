@@ -38,8 +38,8 @@ def gpt(**form: str | float) -> GPT:
 class Spied(GPTPolicy):
     """Notes the logits of every step."""
 
-    def __init__(self, model: GPT, decoding: str = "sampled", temperature: float = 1.0, kept: float = 0.5) -> None:
-        super().__init__(model, decoding, temperature, kept)
+    def __init__(self, model: GPT, epsilon: float = 1.0, temperature: float = 1.0, kept: float = 0.5) -> None:
+        super().__init__(model, epsilon, temperature, kept)
         self.noted: list[Tensor] = []
 
     def logits(self, carry: GPTCarry, step: Step) -> tuple[Tensor, GPTCarry]:
@@ -114,11 +114,25 @@ def test_sampled_actions_invert_the_distribution_at_the_temperature() -> None:
 
 
 def test_greedy_takes_the_most_likely_action_whatever_the_noise() -> None:
-    policy = Spied(gpt(), decoding="greedy")
+    policy = Spied(gpt(), epsilon=0.0)
     transitions = play(policy)
     assert torch.equal(transitions.action, torch.stack(policy.noted).argmax(-1))
     sampled = play(Spied(gpt()))
     assert not torch.equal(transitions.action, sampled.action)
+
+
+def test_between_greedy_and_sampled_the_policy_is_drawn_from_with_probability_epsilon() -> None:
+    """Over many streams in one state, each action as often as epsilon * p + (1 - epsilon) * 1[a = argmax] says."""
+    model, epsilon, number = gpt(), 0.3, 20_000
+    policy = Spied(model, epsilon=epsilon)
+    _, one = ENV.reset(ENV.all_tasks()[:1], torch.arange(1))
+    step = Step(*(column.expand(number) for column in one))
+    action, _ = policy.act(policy.initial_carry(number), step, torch.rand(number, generator=torch.Generator()))
+    probabilities = policy.noted[0][0].softmax(-1)
+    expected = epsilon * probabilities
+    expected[probabilities.argmax()] += 1 - epsilon
+    frequency = torch.bincount(action, minlength=ENV.spec.num_actions) / number
+    assert (frequency - expected).abs().max() < 0.01
 
 
 def test_a_stream_does_not_depend_on_the_others() -> None:
@@ -131,7 +145,7 @@ def test_two_rollouts_equal_one_and_leave_the_model_untouched() -> None:
     """What the policy knows is in the carry: the same object plays two lives one after the other."""
     model = gpt()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    policy = GPTPolicy(model, "sampled", 1.0, 0.5)
+    policy = GPTPolicy(model, 1.0, 1.0, 0.5)
     whole = play(policy)
     streams = start_streams(policy, ENV, ENV.all_tasks()[:NUM_STREAMS], stream_seeds(0, NUM_STREAMS))
     noise, parts = Noise(stream_seeds(1, NUM_STREAMS)), []

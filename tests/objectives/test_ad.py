@@ -20,8 +20,6 @@ NUM_WINDOWS, LENGTH = 3, 4
 class Fixed:
     """Stands for a model: gives the logits it was made with, and notes what it was shown."""
 
-    spec = SPEC
-
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits.requires_grad_()
 
@@ -31,7 +29,7 @@ class Fixed:
 
 
 def objective(label_smoothing: float) -> AlgorithmDistillation:
-    return AlgorithmDistillation(dataclasses.replace(CONFIG.objective, label_smoothing=label_smoothing))
+    return AlgorithmDistillation(dataclasses.replace(CONFIG.objective, label_smoothing=label_smoothing), SPEC)
 
 
 def example() -> tuple[Fixed, Batch]:

@@ -2,33 +2,38 @@
 
 import copy
 import dataclasses
+from typing import Any, cast
 
 import pytest
 import torch
+from probes import SPEC, START, Endless, MatchIt, OneStep, Probe, TwoSteps, random_rollout, step_of
 from torch import Tensor, nn
 
 from src.config import load_config
-from src.contracts import EnvSpec, Rollout, Step
+from src.contracts import Rollout
 from src.envs import make_env
-from src.envs.base import State, TensorEnv
 from src.envs.rollout import rollout, start_streams
-from src.randomness import Noise, integers, stream_seeds
+from src.randomness import Noise, stream_seeds
 from src.sources.a2c import A2C
-from src.training_schema import SourceConfig
+from src.training_schema import A2CConfig
 
 CONFIG = load_config()
 CPU = torch.device("cpu")
-SPEC = EnvSpec(num_obs=6, num_actions=3, num_rewards=2, width=6, max_episode_steps=20)
 
 
-def source_config(**changes: float) -> SourceConfig:
-    return dataclasses.replace(CONFIG.source, **changes)
+def source_config(**changes: Any) -> A2CConfig:
+    return dataclasses.replace(cast(A2CConfig, CONFIG.source), **changes)
+
+
+def falling(start: float, end: float) -> dict[str, Any]:
+    """A straight line over the first 4 iterations."""
+    return {"kind": "linear", "progress": "iterations", "points": [[0, start], [4, end]]}
 
 
 class PlainLearner:
     """One learner, one sample at a time: an embedding, two linear layers, Adam and PyTorch's own gradient clip."""
 
-    def __init__(self, config: SourceConfig, learners: A2C, index: int) -> None:
+    def __init__(self, config: A2CConfig, learners: A2C, index: int) -> None:
         network = learners.network
         num_obs, hidden = network.embedding.shape[1:]
         num_actions = network.heads.shape[2] - 1
@@ -46,12 +51,14 @@ class PlainLearner:
             self.critic.bias.copy_(network.bias[index, 0, -1:])
         self.parameters = [p for layer in (self.embedding, self.actor, self.critic) for p in layer.parameters()]
         betas = (config.adam_beta1, config.adam_beta2)
-        self.optimizer = torch.optim.Adam(self.parameters, lr=config.learning_rate, betas=betas, eps=config.adam_eps)
+        self.optimizer = torch.optim.Adam(self.parameters, betas=betas, eps=config.adam_eps)
 
     def value(self, obs: Tensor) -> Tensor:
         return self.critic(self.embedding(obs))[0]
 
-    def update(self, samples: Rollout) -> dict[str, float]:
+    def update(
+        self, samples: Rollout, learning_rate: float, value_coefficient: float, entropy_coefficient: float
+    ) -> dict[str, float]:
         """`samples` `[T, N]` of this learner's environments."""
         num_steps, num_envs = samples.obs.shape
         policy_loss = value_loss = entropy = torch.zeros(())
@@ -70,49 +77,36 @@ class PlainLearner:
                 entropy = entropy + policy.entropy()
         parts = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         parts = {name: total / (num_steps * num_envs) for name, total in parts.items()}
-        loss = (
-            parts["policy_loss"]
-            + self.config.value_coefficient * parts["value_loss"]
-            - self.config.entropy_coefficient * parts["entropy"]
-        )
+        loss = parts["policy_loss"] + value_coefficient * parts["value_loss"] - entropy_coefficient * parts["entropy"]
         self.optimizer.zero_grad()
         loss.backward()
+        self.optimizer.param_groups[0]["lr"] = learning_rate
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.max_gradient_norm)
         self.optimizer.step()
         return {name: value.item() for name, value in parts.items()} | {"gradient_norm": norm.item()}
 
 
-def random_rollout(num_steps: int, num_streams: int, seed: int) -> Rollout:
-    generator = torch.Generator().manual_seed(seed)
-
-    def below(high: int) -> Tensor:
-        return torch.randint(high, (num_steps, num_streams), generator=generator)
-
-    return Rollout(
-        obs=below(SPEC.num_obs),
-        action=below(SPEC.num_actions),
-        reward=below(2),
-        next_obs=below(SPEC.num_obs),
-        timestep=below(SPEC.max_episode_steps),
-        terminated=below(4) == 0,
-        truncated=below(4) == 0,
-        optimal_action=below(SPEC.num_actions),
-    )
-
-
 @pytest.mark.parametrize("max_gradient_norm", [0.05, 50.0])
 def test_updates_equal_those_of_a_plain_learner(max_gradient_norm: float) -> None:
-    """Loss, gradient and parameters, with the clip at work (0.05) and without; entropy weighs enough to be seen."""
+    """Loss, gradient and parameters, with the clip at work (0.05) and without; entropy weighs enough to be seen, and
+    the rates change from update to update."""
     config = source_config(
-        num_envs=3, hidden_size=8, max_gradient_norm=max_gradient_norm, entropy_coefficient=0.1, learning_rate=0.01
+        hidden_size=8,
+        max_gradient_norm=max_gradient_norm,
+        learning_rate=falling(0.012, 0.004),
+        value_coefficient=falling(1.0, 0.2),
+        entropy_coefficient=falling(0.1, 0.3),
     )
     learners = A2C(config, SPEC, stream_seeds(1, 2), CPU)
     plain = [PlainLearner(config, learners, index) for index in range(2)]
     for update in range(4):
         samples = random_rollout(5, 6, update)
+        learners.set_clock(START._replace(iterations=update))
         metrics = learners.update(samples)
+        rates = (0.012 - 0.002 * update, 1.0 - 0.2 * update, 0.1 + 0.05 * update)
         for index, one in enumerate(plain):
-            expected = one.update(Rollout(*(column[:, 3 * index : 3 * index + 3] for column in samples)))
+            own = Rollout(*(column[:, 3 * index : 3 * index + 3] for column in samples))
+            expected = one.update(own, *rates)
             assert {name: values[index].item() for name, values in metrics.items()} == pytest.approx(expected, abs=1e-5)
             clipped = expected["gradient_norm"] > max_gradient_norm
             assert clipped == (max_gradient_norm == 0.05)
@@ -129,8 +123,9 @@ def test_updates_equal_those_of_a_plain_learner(max_gradient_norm: float) -> Non
 def live(tasks: Tensor, streams: slice, learners: slice, num_updates: int) -> tuple[list[Rollout], A2C]:
     """Play and learn with some of four learners, one for each of four tasks, three environments each."""
     env = make_env(dataclasses.replace(CONFIG.env, size=4, random_start=True, max_episode_steps=7))
-    config = source_config(num_learners=1, num_envs=3, hidden_size=8, learning_rate=0.02)
+    config = source_config(hidden_size=8, learning_rate=0.02)
     learner = A2C(config, env.spec, stream_seeds(0, 4, 2)[learners], CPU)
+    learner.set_clock(START)
     where = start_streams(learner, env, tasks.repeat_interleave(3, 0)[streams], stream_seeds(0, 12, 0)[streams])
     noise, lived = Noise(stream_seeds(0, 12, 1)[streams]), []
     for _ in range(num_updates):
@@ -155,61 +150,15 @@ def test_a_learner_alone_equals_itself_among_others(index: int) -> None:
 
 
 def test_learners_start_differently() -> None:
-    embedding = A2C(source_config(num_envs=1), SPEC, stream_seeds(0, 3), CPU).network.embedding
+    embedding = A2C(source_config(), SPEC, stream_seeds(0, 3), CPU).network.embedding
     assert (embedding[0] != embedding[1]).all() and (embedding[1] != embedding[2]).all()
-
-
-class Probe(TensorEnv):
-    """Tiny worlds; a place is what is seen."""
-
-    def __init__(self, num_obs: int, num_actions: int, max_episode_steps: int) -> None:
-        self.spec = EnvSpec(num_obs, num_actions, 2, num_obs, max_episode_steps)
-
-    def start(self, task: Tensor, seed: Tensor, episode: Tensor) -> Tensor:
-        return torch.zeros_like(seed)
-
-    def observe(self, place: Tensor) -> Tensor:
-        return place
-
-    def optimal_action(self, state: State) -> Tensor:
-        return torch.zeros_like(state.place)
-
-
-class OneStep(Probe):
-    """Reward 1, and the end."""
-
-    def move(self, task: Tensor, place: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return place, torch.ones_like(place), torch.ones_like(place).bool()
-
-
-class MatchIt(Probe):
-    """One step; reward 1 for the action that has the number of the observation, which is drawn anew each time."""
-
-    def start(self, task: Tensor, seed: Tensor, episode: Tensor) -> Tensor:
-        return integers(seed, episode, 2)
-
-    def move(self, task: Tensor, place: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return place, (action == place).long(), torch.ones_like(place).bool()
-
-
-class TwoSteps(Probe):
-    """Nothing, then reward 1 and the end."""
-
-    def move(self, task: Tensor, place: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return (place + 1).clamp(max=1), (place == 1).long(), place == 1
-
-
-class Endless(Probe):
-    """Reward 1 at each step; only the clock ends it."""
-
-    def move(self, task: Tensor, place: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return place, torch.ones_like(place), torch.zeros_like(place).bool()
 
 
 def learn(env: Probe, num_updates: int) -> tuple[Tensor, Tensor]:
     """Probabilities `[S, A]` and values `[S]` after learning with discount 0.5."""
-    config = source_config(num_envs=8, hidden_size=8, learning_rate=0.02, discount=0.5)
+    config = source_config(hidden_size=8, learning_rate=0.02, discount=0.5)
     learner = A2C(config, env.spec, stream_seeds(0, 1), CPU)
+    learner.set_clock(START)
     streams = start_streams(learner, env, torch.zeros(8, 1, dtype=torch.long), stream_seeds(1, 8))
     noise = Noise(stream_seeds(2, 8))
     for _ in range(num_updates):
@@ -244,31 +193,46 @@ def test_probe_truncation_bootstraps() -> None:
 def test_act_samples_the_policies() -> None:
     """An even grid of noise turns probabilities into counts, for each learner its own."""
     count = 4000
-    config = source_config(num_envs=count, hidden_size=8)
-    learners = A2C(config, SPEC, stream_seeds(0, 2), CPU)
+    learners = A2C(source_config(hidden_size=8), SPEC, stream_seeds(0, 2), CPU)
+    learners.set_clock(START)
     learners.update(random_rollout(3, 2 * count, 0))  # the table behind act must follow an update
     logits, _ = learners.network()
     noise = ((torch.arange(count) + 0.5) / count).repeat(2)
     for obs in range(SPEC.num_obs):
-        seen = torch.full((2 * count,), obs)
-        zero = torch.zeros_like(seen)
-        step = Step(seen, zero, zero.bool(), zero.bool(), seen, zero)
-        action, carry = learners.act(learners.initial_carry(2 * count), step, noise)
+        action, carry = learners.act(learners.initial_carry(2 * count), step_of(torch.full((2 * count,), obs)), noise)
         assert carry == ()
+        said = learners.action_probabilities(torch.full((4,), obs))  # two streams a learner, unlike above
         for index in range(2):
+            expected = logits[index, obs].softmax(-1)
             shares = action[index * count : (index + 1) * count].bincount(minlength=3) / count
-            assert torch.allclose(shares, logits[index, obs].softmax(-1), atol=2 / count)
+            assert torch.allclose(shares, expected, atol=2 / count)
+            assert torch.allclose(said[2 * index : 2 * index + 2], expected.expand(2, -1))
+
+
+def test_what_is_shown_of_a_learner() -> None:
+    """Names and shapes with the learners first; policies and values of every observation, learner by learner."""
+    learners = A2C(source_config(hidden_size=8), SPEC, stream_seeds(0, 2), CPU)
+    learners.set_clock(START)
+    learners.update(random_rollout(3, 4, 0))
+    named = dict(learners.parameters())
+    assert set(named) == {"embedding", "heads", "bias"}
+    assert all(len(parameter) == 2 and parameter.grad is not None for parameter in named.values())
+    logits, values = learners.network()
+    outputs = learners.outputs()
+    assert torch.allclose(outputs["log_policy"], logits.log_softmax(-1).reshape(12, 3))
+    assert torch.allclose(outputs["values"], values.reshape(12))
 
 
 def test_a_restored_learner_goes_on_as_the_saved_one() -> None:
-    config = source_config(num_envs=2, hidden_size=8)
+    config = source_config(hidden_size=8)
     first, second = (A2C(config, SPEC, stream_seeds(seed, 2), CPU) for seed in (0, 1))
+    for learner in (first, second):
+        learner.set_clock(START)
     first.update(random_rollout(4, 4, 0))
     second.load_state_dict(copy.deepcopy(first.state_dict()))  # as through a file
     noise = torch.linspace(0, 0.999, 4)
     for update in range(1, 4):
-        obs = torch.arange(4)
-        step = Step(obs, obs, obs > 9, obs > 9, obs, obs)
+        step = step_of(torch.arange(4))
         assert torch.equal(first.act((), step, noise)[0], second.act((), step, noise)[0])
         for learner in (first, second):
             learner.update(random_rollout(4, 4, update))
@@ -277,6 +241,6 @@ def test_a_restored_learner_goes_on_as_the_saved_one() -> None:
 
 
 def test_a_wrong_number_of_streams_is_refused() -> None:
-    learners = A2C(source_config(num_envs=3), SPEC, stream_seeds(0, 2), CPU)
-    with pytest.raises(ValueError, match="5 streams for learners with 6"):
+    learners = A2C(source_config(), SPEC, stream_seeds(0, 2), CPU)
+    with pytest.raises(ValueError, match="5 streams for 2 learners"):
         learners.initial_carry(5)

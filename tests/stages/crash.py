@@ -30,7 +30,8 @@ from src import runtime
 from src.config import load_config
 from src.evaluation import figures, source_board
 
-INTERRUPTED = {signal.SIGINT: 130}  # a stage ends itself with this code; by other signals it is ended
+# How a stage ends: by itself with a code, or (negative) by the signal where it is not in its loop, or cannot help it.
+ENDS = {signal.SIGINT: {130}, signal.SIGTERM: {143, -signal.SIGTERM}, signal.SIGKILL: {-signal.SIGKILL}}
 
 
 def main() -> None:
@@ -75,7 +76,7 @@ def _crash(stage: str, root: Path, by: signal.Signals, point: int, expected: dic
     status = _in_child(lambda: run(stage, root), lambda: _lose_power(by, point, root))
     if status == 0:
         return None
-    if status != INTERRUPTED.get(by, -by):
+    if status not in ENDS[by]:
         return f"ended with {status}"
     if status := _in_child(lambda: run(stage, root)):
         return f"went on to end with {status}"
@@ -96,7 +97,8 @@ def _lose_power(by: signal.Signals, point: int, root: Path) -> None:
             counts = list(recent) != [name, name]
             recent.append(name)
             if counts and next(calls) == point:
-                lose(*arguments)
+                if by != signal.SIGTERM:  # which is answered later, when all is written
+                    lose(*arguments)
                 os.kill(os.getpid(), by)
             return real(*arguments, **keywords)
 
@@ -126,7 +128,7 @@ def _in_child(work: Callable[[], Outcome], prepare: Callable[[], None] = lambda:
     if not child:
         prepare()
         outcome = work()
-        if outcome.code not in (0, *INTERRUPTED.values()):
+        if outcome.code not in (0, 130, 143):
             sys.stderr.write(outcome.err)
             sys.stderr.flush()
         os._exit(outcome.code)

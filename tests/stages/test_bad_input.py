@@ -47,18 +47,19 @@ def flip(path: Path, position: int) -> None:
         ("seed", ["seed"]),
         ("--seed=1", ["--seed=1", "KEY=VALUE"]),
         ("source.num_envs=many", ["source.num_envs", "many"]),
-        ("trainer.batch_size=2.5", ["trainer.batch_size", "2.5"]),
+        ("trainer.mini_batch_size=2.5", ["trainer.mini_batch_size", "2.5"]),
         ("evaluation.videos=perhaps", ["evaluation.videos", "perhaps"]),
         ("env.size=1", ["env.size=1", ">= 2"]),
-        ("source.learning_rate=0", ["source.learning_rate=0", "> 0"]),
-        ("source.learning_rate=nan", ["source.learning_rate=nan"]),
+        ("source.adam_eps=0", ["source.adam_eps=0", "> 0"]),
+        ("source.learning_rate=nan", ["source.learning_rate", "nan"]),
         ("model.attention_dropout=1", ["model.attention_dropout=1", "<= 0.99"]),
         ("model.position=alibi", ["model.position=alibi", "rope"]),
         ("name=../elsewhere", ["name=../elsewhere"]),
         ("model.num_heads=3", ["model.num_heads=3", "model.embed_dim=8"]),
         ("model.context_len=26", ["model.context_len=26", "25 steps"]),
         ("source.num_env_steps=64", ["source.num_env_steps=64", "multiple", "10"]),
-        ("trainer.evaluation_steps=3", ["trainer.evaluation_steps=3", "env.max_episode_steps=4"]),
+        ("summaries.code_snapshots=[no.py]", ["summaries.code_snapshots=no.py", "does not exist"]),
+        ("evals.num_eval_environments=25", ["evals.num_eval_environments=25", "evals.num_eval_episodes=24"]),
         ("evaluation.num_episodes=6", ["evaluation.num_episodes=6", "source.history_steps=50"]),
         ("tasks.num_train=8", ["tasks.num_train=8", "held-out", "at most 7"]),
     ],
@@ -212,9 +213,10 @@ def test_no_good_checkpoint(root: Path, stage: str) -> None:
 
 
 def test_a_damaged_model_is_not_evaluated(root: Path) -> None:
-    flip(root / "logs/tiny/gpt/best-000000006.pt", 5000)
+    (best,) = (root / "logs/tiny/gpt").glob("best-*.pt")
+    flip(best, 5000)
     before = files_of(root)
-    assert "best-000000006.pt" in run("evaluate", root, "name=new", "run=tiny", "histories=tiny").refusal
+    assert best.name in run("evaluate", root, "name=new", "run=tiny", "histories=tiny").refusal
     assert files_of(root) == before
 
 

@@ -36,15 +36,15 @@ LEARNS = (
     *("name=learns", "device=cpu", "num_threads=1", f"seed={SEED}"),
     *("env=dark_room_classic", "env.size=5", "env.max_episode_steps=10", "tasks.num_train=18"),
     *("source.num_learners=4", "source.num_envs=5", "source.num_env_steps=5000", "source.history_steps=5000"),
-    *("source.hidden_size=32", "source.checkpoint_interval=500", "source.videos_per_task=1", "source.log_interval=20"),
+    *("source.hidden_size=32", "source.videos_per_task=1"),
     *("data.keep_every=12", "data.num_validation_tasks=2", "data.min_final_success=0"),
     *("model.tokens=transition", "model.position=env_time", "model.obs_encoding=coordinates", "model.context_len=60"),
     *("model.embed_dim=32", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=64"),
-    *("optimizer=adamw", "optimizer.learning_rate=0.003", "optimizer.final_learning_rate=0.00002"),
-    *("optimizer.warmup_updates=100", "optimizer.weight_decay=0.01", "evaluation.temperature=1"),
-    *("trainer.num_updates=500", "trainer.batch_size=32", "trainer.log_interval=50"),
-    *("trainer.checkpoint_interval=250", "trainer.evaluation_interval=400"),
-    *("trainer.evaluation_steps=60", "trainer.evaluation_streams=4"),
+    *("optimizer=adamw", "optimizer.learning_rate.initial=0.003", "optimizer.learning_rate.final=0.00002"),
+    *("optimizer.learning_rate.warmup.until=0.2", "optimizer.weight_decay=0.01", "evaluation.temperature=1"),
+    *("trainer.num_iterations=500", "trainer.mini_batch_size=32", "summaries.num_summaries=10"),
+    *("checkpoints.num_checkpoints=2", "evals.num_evals=0", "evals.eval_interval=400"),
+    *("evals.num_eval_episodes=24", "evals.num_eval_environments=4"),
     *("evaluation.num_episodes=24", "evaluation.num_streams=10", "evaluation.num_train_streams=2"),
     *("evaluation.num_bootstrap=100", "evaluation.videos=true"),
 )
@@ -118,7 +118,7 @@ def test_the_context_does_the_work(learned: Learned) -> None:
     model = GPT(config.model, env.spec)
     newest = max((learned.root / "logs/learns/gpt").glob("best-*.pt"))
     model.load_state_dict(torch.load(newest, weights_only=True)["model"])
-    forgetful = Forgetful(model, "sampled", 1.0, 0.75)
+    forgetful = Forgetful(model, 1.0, 1.0, 0.75)
     held_out = torch.tensor(learned.results["held_out_tasks"])
     adaptation, _ = play_episodes(forgetful, env, held_out, 10, EPISODES, config.seed)
     blanked = adaptation.success[..., LAST].mean()
@@ -155,7 +155,8 @@ def test_validation_tasks_are_in_no_window(root: Path, monkeypatch: pytest.Monke
             return drawn[-1]
 
     monkeypatch.setattr(train_gpt, "Windows", Recorded)
-    outcome = run("train_gpt", root, "name=new", "histories=tiny", "trainer.num_updates=30", "trainer.batch_size=32")
+    longer = ("trainer.num_iterations=30", "trainer.mini_batch_size=32")
+    outcome = run("train_gpt", root, "name=new", "histories=tiny", *longer)
     assert outcome.code == 0, outcome
     assert len(drawn) == 30
     sidecar = json.loads((root / "logs/new/gpt/last-000000030.json").read_text())
@@ -256,10 +257,12 @@ def test_each_curve_has_its_own_axis(learned: Learned) -> None:
     assert {tag.split("/")[0] for tag in source} == {"source"}
     per_update = 5 * 10  # env steps of a learner
     for steps in source.values():
-        assert steps == list(range(20 * per_update, 5001, 20 * per_update))
-    assert {tag.split("/")[0] for tag in gpt} == {"train", "in_context"}
-    for tag, steps in gpt.items():
-        assert steps == (list(range(50, 501, 50)) if tag.startswith("train") else [0, 400, 500]), tag
+        assert steps == list(range(10 * per_update, 5001, 10 * per_update))
+    assert {tag.split("/")[0] for tag in gpt} == {"train"}
+    assert all(steps == list(range(50, 501, 50)) for steps in gpt.values())
+    evals = curves_of(logs / "gpt/evals")
+    assert {tag.split("/")[0] for tag in evals} == {"in_context"}
+    assert all(steps == [0, 400, 500] for steps in evals.values())
     assert len(policies) == len(POLICIES)
     for curves in policies:
         assert curves == {

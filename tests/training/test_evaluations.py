@@ -62,6 +62,9 @@ def state_at(step: int, **changes: Any) -> dict[str, Any]:
 def look(state: dict[str, Any]) -> Evaluation:
     """The score is in the state, and so is what else happens."""
     act, where = state["act"], Path(state["where"])
+    if act == "kill twice" and (deaths := len(list(where.parent.glob("death*")))) < 2:
+        where.with_name(f"death{deaths}").touch()
+        act = "kill"
     if act == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if act == "hang":
@@ -215,12 +218,12 @@ def assert_same_end(folder: Path, undisturbed: Path) -> None:
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("first", [True, False], ids=["async", "sync"])
-@pytest.mark.parametrize("then", [True, False], ids=["then async", "then sync"])
-def test_killed_before_any_file_operation(tmp_path: Path, undisturbed: Path, *, first: bool, then: bool) -> None:
+def test_killed_before_any_file_operation(tmp_path: Path, undisturbed: Path, *, first: bool) -> None:
+    """And continued in the same way or in the other."""
     for last in itertools.count():
         folder = tmp_path / str(last)
         count = run(folder, last, async_eval=first)
-        run(folder, async_eval=then)
+        run(folder, async_eval=last % 2 == 0)
         assert_same_end(folder, undisturbed)
         if count < last:
             break
@@ -273,12 +276,30 @@ def test_a_pending_one_is_finished(tmp_path: Path, *, known: bool) -> None:
     assert not names(tmp_path, "pending")
 
 
+def test_one_that_comes_late_takes_its_place(tmp_path: Path) -> None:
+    """After a power failure that undid a deletion; a better one of a later step stays the best."""
+    checkpoint.save(tmp_path, "pending", 1, state_at(1), {}, keep=9)
+    (tmp_path / "evaluations.json").write_text(json.dumps([{"step": 2, "metrics": {}, "score": 2.0}]))
+    with make(tmp_path, Options(async_eval=False), done=2) as service:
+        assert list(service.results) == steps_in(tmp_path) == [1, 2]
+    assert not names(tmp_path, "best") and not names(tmp_path, "pending")
+
+
 def test_a_result_that_is_known_is_not_sought_again(tmp_path: Path) -> None:
     with make(tmp_path, Options(async_eval=False)) as service:
         service.start(1, state_at(1))
         service.start(1, state_at(1, act="raise"))
         with pytest.raises(ValueError, match="no such thing"):
             service.start(2, state_at(2, act="raise"))
+    assert steps_in(tmp_path) == [1]
+
+
+@pytest.mark.usefixtures("here")
+def test_nor_is_one_that_is_under_way(tmp_path: Path) -> None:
+    with make(tmp_path, Options()) as service:
+        service.start(1, state_at(1))
+        service.start(1, state_at(1, act="raise"))
+        service.wait()
     assert steps_in(tmp_path) == [1]
 
 
@@ -291,9 +312,10 @@ def test_a_damaged_truth_is_an_error_with_its_name(tmp_path: Path) -> None:
 # The process
 
 
-def test_a_process_of_its_own(tmp_path: Path, reports: list[str]) -> None:
+def test_a_process_of_its_own(tmp_path: Path, reports: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Training goes on while it works; it yields to training, leaves signals to it, survives being killed, and starts
     with the first evaluation."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     with make(tmp_path, Options(), report=reports.append, look=look_around) as service:
         assert service._worker is None
         gate = tmp_path / "gate"
@@ -353,16 +375,16 @@ def test_a_killed_process_is_replaced(tmp_path: Path, reports: list[str]) -> Non
 
 @pytest.mark.usefixtures("quick")
 def test_one_that_kills_its_process_is_given_up(tmp_path: Path, reports: list[str]) -> None:
-    """And so is another one: the deaths of one are not counted against the next."""
+    """And so is another one; the deaths of one are not counted against the next."""
     with make(tmp_path, Options(), report=reports.append) as service:
-        for step, act in ((1, ""), (2, "kill"), (3, "kill"), (5, "")):
-            service.start(step, state_at(step, act=act))
+        for step, act in ((1, "kill twice"), (2, "kill"), (3, "kill"), (5, "")):
+            service.start(step, state_at(step, act=act, where=str(tmp_path / "death")))
         service.wait()
         assert list(service.results) == steps_in(tmp_path) == [1, 5]
-    assert len(reports) == 6
-    for step, lines in ((2, reports[:3]), (3, reports[3:])):
+    assert len(reports) == 8
+    for step, lines in ((1, reports[:2]), (2, reports[2:5]), (3, reports[5:])):
         died = f"the process of the evaluation at step {step} died (exit code -9); "
-        assert lines == [died + "it is started again"] * 2 + [died + "given up after 3 times"]
+        assert lines == ([died + "it is started again"] * 2 + [died + "given up after 3 times"])[: len(lines)]
     assert not names(tmp_path, "pending")
     assert names(tmp_path, "best") == ["best-000000001.json", "best-000000001.pt"]
 
@@ -370,11 +392,11 @@ def test_one_that_kills_its_process_is_given_up(tmp_path: Path, reports: list[st
 @pytest.mark.usefixtures("quick")
 def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
     """Whether it is asleep or stopped; the next one comes all the same."""
-    options, reports = Options(timeout=1.0), []
+    options, reports = Options(timeout=0.5), []
 
     def report(line: str) -> None:
         reports.append(line)
-        options.timeout = 60.0 if "given up" in line else 1.0
+        options.timeout = 60.0 if "given up" in line else 0.5
 
     with make(tmp_path, options, report=report) as service:
         service.start(1, state_at(1, act="hang", where=str(tmp_path / "pid")))
@@ -383,11 +405,11 @@ def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
         os.kill(first, signal.SIGSTOP)
         before, work = time.monotonic(), time.process_time()
         service.wait()
-        assert 2.9 < time.monotonic() - before < 20
+        assert 1.4 < time.monotonic() - before < 20
         assert time.process_time() - work < 1  # it does not spin
         assert list(service.results) == [2]
         assert gone(first)
-    cut = "the process of the evaluation at step 1 gave no answer in 1 s; "
+    cut = "the process of the evaluation at step 1 gave no answer in 0.5 s; "
     assert reports == [cut + "it is started again"] * 2 + [cut + "given up after 3 times"]
 
 

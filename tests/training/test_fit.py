@@ -1,121 +1,73 @@
 """The gradient loop on a toy problem: it learns, it resumes to the bit, it keeps the best."""
 
-import dataclasses
-import math
-from collections.abc import Callable
+import itertools
+import json
+import os
+import signal
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch import Tensor, nn
+from toy import (
+    CONFIG,
+    CPU,
+    SEED,
+    Naming,
+    batch_at,
+    config_of,
+    curves,
+    doing,
+    dying,
+    left_in,
+    look,
+    model_of,
+    run,
+    steps_of,
+    use_worker_here,
+    values_of,
+    weights_of,
+)
 
-from src.config import load_config
+from src.contracts import Batch, Stopped
+from src.schema import Config
+from src.training import fit as module
 from src.training.checkpoint import load_newest
-from src.training.fit import Evaluation, fit
-from src.training.optimizers import learning_rate
-from src.training_schema import OptimizerConfig
-
-CONFIG = load_config()
-OPTIMIZER = OptimizerConfig(
-    name="adamw",
-    learning_rate=0.05,
-    final_learning_rate=0.01,
-    warmup_updates=2,
-    schedule_updates=0,
-    beta1=0.9,
-    beta2=0.99,
-    eps=1e-8,
-    weight_decay=0.01,
-    max_gradient_norm=1.0,
-)
-TRAINER = dataclasses.replace(
-    CONFIG.trainer, num_updates=11, log_interval=1, checkpoint_interval=3, keep_checkpoints=2, evaluation_interval=2
-)
-CPU = torch.device("cpu")
-SEED = 9  # of a run whose best evaluation is an early one
-Sample = tuple[Tensor, Tensor]
+from src.training.evaluations import Evaluation
+from src.training.evaluations import Evaluations as RealEvaluations
 
 
-def model_of(seed: int, dropout: float = 0.4) -> nn.Module:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 1))
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
-def batch_at(update: int) -> Sample:
-    x = torch.rand(32, 3, generator=torch.Generator().manual_seed(update))
-    return x, x.sum(dim=1, keepdim=True) * 3 - 2
-
-
-def squared_error(model: nn.Module, batch: Sample) -> tuple[Tensor, dict[str, Tensor]]:
-    error = model(batch[0]) - batch[1]
-    return error.square().mean(), {"absolute_error": error.detach().abs().mean()}
-
-
-class Judge:
-    """Scores that go up and down, and depend on nothing but the weights; notes what it was asked for."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model, self.scores, self.weights = model, [], []
-
-    def __call__(self) -> Evaluation:
-        assert not self.model.training
-        torch.rand(3)  # an evaluation that takes random numbers must not change the run
-        score = math.sin(50 * sum(p.detach().double().sum().item() for p in self.model.parameters()))
-        self.scores.append(score)
-        self.weights.append({name: value.clone() for name, value in self.model.state_dict().items()})
-        return Evaluation({"score": score}, score)
-
-
-def run(folder: Path, model: nn.Module, batches: Callable[[int], Any] = batch_at, **changes: float) -> Judge:
-    judge, trainer = Judge(model), dataclasses.replace(TRAINER, **changes)
-    fit(model, squared_error, batches, judge, OPTIMIZER, trainer, folder, {"about": "toy"}, CPU)
-    return judge
-
-
-def dying_at(last: int) -> Callable[[int], Sample]:
-    def batches(update: int) -> Sample:
-        if update == last:
-            raise KeyboardInterrupt
-        return batch_at(update)
-
-    return batches
-
-
-def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    events = EventAccumulator(str(folder)).Reload()
-    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-
-
-def assert_equal(ours: Any, theirs: Any) -> None:
-    if isinstance(ours, Tensor):
-        assert torch.equal(ours, theirs)
-    elif isinstance(ours, dict):
-        assert ours.keys() == theirs.keys()
-        for key in ours:
-            assert_equal(ours[key], theirs[key])
-    elif isinstance(ours, list):
-        for one, other in zip(ours, theirs, strict=True):
-            assert_equal(one, other)
-    else:
-        assert ours == theirs
+def slow_look(state: dict[str, Any]) -> Evaluation:
+    """Takes as long over the last evaluation as it is told."""
+    while state["update"] == CONFIG.trainer.num_iterations and not Path(os.environ["TOY_GO_ON"]).exists():
+        time.sleep(0.02)
+    return look(state)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
-    run(folder, model_of(SEED))
+    run(folder)
     return folder
 
 
 def test_it_learns(tmp_path: Path) -> None:
     model = model_of(0, dropout=0.0)
-    before = squared_error(model, batch_at(-1))[0].item()
-    run(tmp_path, model, num_updates=200, log_interval=200, evaluation_interval=200, checkpoint_interval=200)
-    after = squared_error(model.eval(), batch_at(-1))[0].item()
+    before = Naming()(model, batch_at(-1))[0].item()
+    silent = config_of(
+        trainer={"num_iterations": 60, "evaluate": False},
+        summaries={"summary_interval": 0},
+        checkpoints={"checkpoint_interval": 0},
+    )
+    run(tmp_path, silent, model)
     assert before > 1
-    assert after < 0.02
+    assert Naming()(model.eval(), batch_at(-1))[0].item() < 0.02
 
 
 @pytest.mark.parametrize("deaths", [[1], [3], [4], [8], [10], [5, 7], [3, 3, 6]], ids=str)
@@ -126,90 +78,195 @@ def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(
     between two, more than once."""
     for death in deaths:
         with pytest.raises(KeyboardInterrupt):
-            run(tmp_path, model_of(SEED), dying_at(death))
-    resumed = model_of(SEED if deaths == [1] else 99)  # after a checkpoint nothing may depend on the seed any more
-    run(tmp_path, resumed)
-    for kind in ("last", "best"):
-        ours, theirs = (load_newest(folder, kind, CPU) for folder in (tmp_path, undisturbed))
-        assert ours[1]["step"] == theirs[1]["step"]
-        assert_equal(ours[0], theirs[0])
-    assert_equal(dict(resumed.state_dict()), dict(load_newest(undisturbed, "last", CPU)[0]["model"]))
-    assert curves(tmp_path) == curves(undisturbed)
+            run(tmp_path, batches=dying(death))
+    resumed = run(tmp_path, model=model_of(SEED if deaths == [1] else 99))  # the seed is in the checkpoint
+    assert left_in(tmp_path) == left_in(undisturbed)
+    for name, value in weights_of(undisturbed).items():
+        assert torch.equal(resumed.state_dict()[name], value)
 
 
-def test_the_state_matters(tmp_path: Path, undisturbed: Path) -> None:
-    """Another seed of dropout gives other weights: the test above can fail."""
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_every_kind_of_run_resumes_to_the_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, parts: int, asynchronous: bool
+) -> None:
+    """After an exception and a SIGTERM. The loss scaler starts so high, and grows so soon, that it is never at rest."""
+    scaler = partial(torch.amp.GradScaler, init_scale=2.0**22, growth_interval=2)
+    monkeypatch.setattr(torch.amp, "GradScaler", scaler)
+    use_worker_here(monkeypatch)
+    amp = {} if precision == "float32" else {"enable_amp": True, "amp_dtype": precision}
+    config = config_of(
+        trainer=amp | {"gradient_accumulation_steps": parts},
+        evals={"async_eval": asynchronous},
+        checkpoints={"checkpoint_interval": 4, "on_crash": "skip"},
+    )
+    run(tmp_path / "whole", config)
+    with pytest.raises(RuntimeError, match="mine"):
+        run(tmp_path / "broken", config, batches=dying(6, RuntimeError))
+    with pytest.raises(Stopped, match="SIGTERM: update 6 of 11 is saved"):
+        run(tmp_path / "broken", config, model_of(99), doing(terminate, 5))
+    run(tmp_path / "broken", config, model_of(99))
+    assert left_in(tmp_path / "broken") == left_in(tmp_path / "whole")
+    assert ("train/loss_scale" in curves(tmp_path / "whole")) == (precision == "float16")
+    if precision == "float16":
+        scales = values_of(tmp_path / "whole", "train/loss_scale")
+        assert {later / earlier for earlier, later in itertools.pairwise(scales)} == {0.5, 1.0, 2.0}
+
+
+def test_the_generator_of_dropout_matters(tmp_path: Path, undisturbed: Path) -> None:
+    """Another one gives other weights: the tests above can fail."""
     model = model_of(SEED)
     torch.manual_seed(1)
-    run(tmp_path, model)
-    theirs = load_newest(undisturbed, "last", CPU)[0]["model"]
-    assert not torch.equal(model[0].weight, theirs["0.weight"])
+    run(tmp_path, model=model)
+    assert not torch.equal(weights_of(tmp_path)["1.weight"], weights_of(undisturbed)["1.weight"])
 
 
-def test_the_best_checkpoint_is_that_of_the_best_score(tmp_path: Path) -> None:
-    judge = run(tmp_path, model_of(SEED))
-    assert len(judge.scores) == 7  # updates 0, 2, ..., 10 and the last
-    best = judge.scores.index(max(judge.scores))
-    assert 0 < best < 3  # neither the first nor late, or neither this nor a resumed run would show a thing
-    state, sidecar = load_newest(tmp_path, "best", CPU)
-    assert sidecar["step"] == state["update"] == 2 * best
-    assert state["best_score"] == max(judge.scores)
-    assert_equal(dict(state["model"]), judge.weights[best])
-    assert len(list(tmp_path.glob("best-*.pt"))) == 1
+def test_evaluations_change_nothing(tmp_path: Path, undisturbed: Path) -> None:
+    """Not even where they take random numbers, here or in a process of their own, or where they are left out."""
+    for name, config in {
+        "none": config_of(trainer={"evaluate": False}),
+        "process": config_of(evals={"async_eval": True}),
+    }.items():
+        run(tmp_path / name, config)
+        for key, value in weights_of(undisturbed).items():
+            assert torch.equal(weights_of(tmp_path / name)[key], value), name
+    assert left_in(tmp_path / "process") == left_in(undisturbed)
+    assert not (tmp_path / "none" / "evaluations.json").exists() and not steps_of(tmp_path / "none", "best")
 
 
-def test_of_equal_scores_the_latest_wins(tmp_path: Path) -> None:
-    model = model_of(0)
-    fit(
-        model, squared_error, batch_at, lambda: Evaluation({}, 0.0), OPTIMIZER, TRAINER, tmp_path, {"about": "toy"}, CPU
-    )
-    assert load_newest(tmp_path, "best", CPU)[1]["step"] == 11
+def test_the_best_checkpoint_is_that_of_the_best_score(undisturbed: Path) -> None:
+    known = json.loads((undisturbed / "evaluations.json").read_text())
+    assert [entry["step"] for entry in known] == [0, 2, 4, 6, 8, 10, 11]
+    best = max(known[1:], key=lambda entry: entry["score"])
+    assert 0 < best["step"] < 6  # neither the first nor late, or neither this nor a resumed run would show a thing
+    state, sidecar = load_newest(undisturbed, "best", CPU)
+    assert sidecar["step"] == state["update"] == best["step"]
+    assert sidecar["description"] == {"about": "toy"}
+    assert look(state).score == best["score"]
+    assert steps_of(undisturbed, "best") == [best["step"]] and not steps_of(undisturbed, "pending")
 
 
-def test_checkpoints_are_kept_as_told(undisturbed: Path) -> None:
-    assert sorted(path.name for path in undisturbed.glob("last-*.pt")) == ["last-000000009.pt", "last-000000011.pt"]
-    assert load_newest(undisturbed, "last", CPU)[1]["description"] == {"about": "toy"}
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"num_checkpoints": 0, "checkpoint_interval": 3, "keep_last": 2}, [9, 11]),
+        ({"num_checkpoints": 0, "checkpoint_interval": 3, "keep_last": 9}, [3, 6, 9, 11]),
+        ({"num_checkpoints": 0, "checkpoint_interval": 3, "keep_last": 1}, [11]),
+        ({"num_checkpoints": 2, "checkpoint_interval": 0, "keep_last": 9}, [6, 11]),
+        ({"num_checkpoints": 11, "checkpoint_interval": 0, "keep_last": 99}, [*range(1, 12)]),
+        ({"num_checkpoints": 0, "checkpoint_interval": 0, "keep_last": 9}, [11]),
+    ],
+)
+def test_checkpoints_are_written_and_kept_as_told(tmp_path: Path, options: dict[str, int], expected: list[int]) -> None:
+    run(tmp_path, config_of(trainer={"evaluate": False}, checkpoints=options))
+    assert steps_of(tmp_path) == expected
+    assert load_newest(tmp_path, "last", CPU)[1]["description"] == {"about": "toy"}
+
+
+def test_a_damaged_checkpoint_costs_only_the_updates_since_the_one_before(tmp_path: Path, undisturbed: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, batches=dying(8))
+    (tmp_path / "last-000000006.pt").write_bytes(b"torn")
+    asked: list[int] = []
+
+    def batches(update: int) -> Batch:
+        asked.append(update)
+        return batch_at(update)
+
+    run(tmp_path, batches=batches)
+    assert asked == [*range(3, 11)]
+    assert left_in(tmp_path) == left_in(undisturbed)
 
 
 def test_a_finished_run_is_left_alone(tmp_path: Path) -> None:
-    run(tmp_path, model_of(0))
+    run(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*-*.*[tn]")}
     assert len(before) == 6
-    judge = run(tmp_path, model_of(7), dying_at(11))
-    assert not judge.scores
+    run(tmp_path, model=model_of(7), batches=dying(11))
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*-*.*[tn]")} == before
 
 
 def test_curves_are_over_updates_and_say_what_was_done(undisturbed: Path) -> None:
     found = curves(undisturbed)
-    assert set(found) == {
-        "train/loss",
-        "train/gradient_norm",
-        "train/absolute_error",
-        "train/learning_rate",
-        "in_context/score",
-    }
-    assert [step for step, _ in found["train/loss"]] == list(range(1, 12))
-    assert [step for step, _ in found["in_context/score"]] == [0, 2, 4, 6, 8, 10, 11]
-    assert [rate for _, rate in found["train/learning_rate"]] == pytest.approx(
-        [learning_rate(OPTIMIZER, update, 11) for update in range(11)]
-    )
+    assert set(found) == {"train/loss", "train/accuracy", "train/gradient_norm", "train/learning_rate"}
+    assert all([step for step, _ in points] == [*range(1, 12)] for points in found.values())
+    first = model_of(SEED)
+    loss, metrics = Naming()(first, batch_at(0))
+    loss.backward()
+    norm = torch.cat([parameter.grad.flatten() for parameter in first.parameters()]).norm().item()
+    for name, value in {"loss": loss.item(), "accuracy": metrics["accuracy"].item(), "gradient_norm": norm}.items():
+        assert values_of(undisturbed, f"train/{name}")[0] == pytest.approx(value, rel=1e-5), name
+    assert curves(undisturbed / "evals").keys() == {"in_context/score"}
 
 
-def test_gradients_are_clipped_together(tmp_path: Path) -> None:
-    model = model_of(0)
-    run(tmp_path, model, num_updates=1)
-    left = torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()
-    assert left == pytest.approx(1.0, abs=1e-4)
-    assert curves(tmp_path)["train/gradient_norm"][0][1] > 1.5
-
-
-def test_training_mode_is_back_after_an_evaluation(tmp_path: Path) -> None:
+def test_it_trains_in_training_mode(tmp_path: Path) -> None:
     model, modes = model_of(0), []
 
-    def batches(update: int) -> Sample:
+    def batches(update: int) -> Batch:
         modes.append(model.training)
         return batch_at(update)
 
-    run(tmp_path, model, batches, num_updates=5)
-    assert modes == [True] * 5
+    run(tmp_path, config_of(summaries={"outputs": True}), model.eval(), batches)
+    assert modes == [True] * 11
+
+
+def test_a_sigterm_does_not_wait_for_the_last_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Path
+) -> None:
+    """All is saved by then, so it ends within about a second; the continued run has only to wait."""
+    go_on, waited = tmp_path / "go_on", []
+    monkeypatch.setenv("TOY_GO_ON", str(go_on))
+    config = config_of(evals={"async_eval": True})
+
+    class Interrupted(RealEvaluations):
+        def wait(self, *until: Any) -> None:
+            while len(self.results) < 6:
+                self.poll()
+            terminate()
+            before = time.monotonic()
+            super().wait(*until)
+            waited.append(time.monotonic() - before)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "Evaluations", Interrupted)
+        with pytest.raises(Stopped, match="update 11 of 11 is saved"):
+            run(tmp_path / "run", config, look=slow_look)
+    assert waited[0] < 2
+    assert 11 not in [entry["step"] for entry in json.loads((tmp_path / "run" / "evaluations.json").read_text())]
+    go_on.touch()
+    run(tmp_path / "run", config, model_of(99), dying(0), slow_look)
+    assert left_in(tmp_path / "run") == left_in(undisturbed)
+
+
+def test_ordinary_updates_read_no_files_and_wait_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between points, checkpoints and evaluations: no number leaves the device, no file is opened."""
+    config: Config = config_of(
+        trainer={"num_iterations": 12, "enable_amp": True, "amp_dtype": "float16"},
+        summaries={"summary_interval": 4},
+        checkpoints={"checkpoint_interval": 4},
+        evals={"eval_interval": 4},
+    )
+    calls: list[tuple[int, str]] = []
+    now = -1
+
+    def batches(update: int) -> Batch:
+        nonlocal now
+        now = update
+        return batch_at(update)
+
+    def noting(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def noted(*arguments: Any, **keywords: Any) -> Any:
+            calls.append((now, name))
+            return real(*arguments, **keywords)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    for name in ("item", "tolist", "cpu", "__bool__", "__float__", "__int__"):
+        noting(torch.Tensor, name)
+    noting(Path, "open")
+    noting(Path, "glob")
+    run(tmp_path, config, batches=batches)
+    assert {update for update, _ in calls} == {-1, 3, 7, 11}

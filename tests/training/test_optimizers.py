@@ -1,52 +1,21 @@
-"""Learning rates against numbers worked by hand, and what weight decay falls on."""
+"""What weight decay falls on, which rates are set, and Adam's equations worked by hand."""
 
-import dataclasses
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 from src.config import load_config
-from src.training.optimizers import learning_rate, make_optimizer
+from src.schedules import Clock
+from src.training.optimizers import make_optimizer, set_rates
 from src.training_schema import OptimizerConfig
 
 CONFIG = load_config().optimizer
 
 
-def config_of(**changes: float | str) -> OptimizerConfig:
-    return dataclasses.replace(CONFIG, **changes)
-
-
-@pytest.mark.parametrize(
-    ("update", "expected"),
-    [
-        (0, 0.25),  # warm-up: a quarter, a half, ...
-        (1, 0.5),
-        (3, 1.0),
-        (4, 1.0),  # top of the cosine, which has 12 updates
-        (7, 0.2 + 0.8 * (1 + 2**-0.5) / 2),  # an eighth of the circle
-        (8, 0.2 + 0.8 * 0.75),  # cos 60 degrees
-        (10, 0.6),  # half-way
-        (12, 0.2 + 0.8 * 0.25),
-        (16, 0.2),
-        (99, 0.2),  # and there it stays
-    ],
-)
-def test_schedule_by_hand(update: int, expected: float) -> None:
-    config = config_of(learning_rate=1.0, final_learning_rate=0.2, warmup_updates=4, schedule_updates=16)
-    assert learning_rate(config, update, 1000) == pytest.approx(expected)
-
-
-def test_schedule_ends_with_the_run_unless_told_otherwise() -> None:
-    config = config_of(learning_rate=1.0, final_learning_rate=0.0, warmup_updates=0, schedule_updates=0)
-    assert learning_rate(config, 0, 8) == 1.0
-    assert learning_rate(config, 4, 8) == pytest.approx(0.5)
-    assert learning_rate(config, 8, 8) == pytest.approx(0.0)
-
-
-def test_a_warmup_longer_than_the_schedule_ends_at_its_end() -> None:
-    config = config_of(learning_rate=1.0, final_learning_rate=0.1, warmup_updates=10, schedule_updates=5)
-    assert [learning_rate(config, update, 20) for update in (9, 10, 11)] == [1.0, 1.0, 0.1]
+def config_of(**changes: object) -> OptimizerConfig:
+    return replace(CONFIG, **changes)
 
 
 class Model(nn.Module):
@@ -101,3 +70,21 @@ def test_decays_and_epsilon_reach_the_update_rule() -> None:
         square = beta2 * square + (1 - beta2) * gradient**2
         value -= rate * (mean / (1 - beta1**step)) / ((square / (1 - beta2**step)) ** 0.5 + eps)
         assert model.norm.bias[0].item() == pytest.approx(value, abs=1e-6)
+
+
+def test_rates_are_those_of_the_clock() -> None:
+    config = config_of(
+        learning_rate={"kind": "linear", "progress": "percent", "points": [[0, 0.4], [1, 0]]},
+        weight_decay={"kind": "linear", "progress": "updates", "points": [[0, 0], [10, 1.0]]},
+    )
+    optimizer = make_optimizer(Model(), config)
+    for clock, rate, decay in ((Clock(0, 0, 0, 0), 0.4, 0.0), (Clock(0.25, 5, 0, 5), 0.3, 0.5)):
+        set_rates(optimizer, config, clock)
+        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([rate, rate])
+        assert [group["weight_decay"] for group in optimizer.param_groups] == pytest.approx([decay, 0.0])
+
+
+def test_a_new_optimizer_has_the_rates_of_the_start() -> None:
+    """They are in the table of parameters that a run records before its first update."""
+    optimizer = make_optimizer(Model(), config_of(learning_rate=0.25, weight_decay=0.125))
+    assert [(group["lr"], group["weight_decay"]) for group in optimizer.param_groups] == [(0.25, 0.125), (0.25, 0.0)]

@@ -2,6 +2,7 @@
 
 import html
 import json
+import os
 import re
 import subprocess
 import sys
@@ -57,6 +58,7 @@ def written(folder: Path) -> list[dict]:
 def test_a_clean_checkout_is_its_revision(project: Path) -> None:
     (project / "build").mkdir()
     (project / "build" / "ignored").write_text("z")
+    os.utime(project / "code.py", (0, 0))
     revision = git(project, "rev-parse", "HEAD").strip()
     assert re.fullmatch("[0-9a-f]{40}", revision)
     assert git_state(project) == {"revision": revision, "dirty": False, "diff": ""}
@@ -71,9 +73,7 @@ def test_all_changes_since_the_revision_are_there(project: Path) -> None:
     (project / "lib" / "deep.py").write_bytes(b"y = '\xff'\n")
     (project / "notes").mkdir()
     (project / "notes" / "new.txt").write_text("not shown")
-    index = (project / ".git" / "index").read_bytes()
     state = git_state(project)
-    assert (project / ".git" / "index").read_bytes() == index
     assert state["dirty"] is True and state["revision"] == git(project, "rev-parse", "HEAD").strip()
     lines = state["diff"].splitlines()
     assert lines[0] == "# untracked: notes/" and "not shown" not in state["diff"]

@@ -1,17 +1,33 @@
 """What TensorBoard finds in the files, read back with its own reader."""
 
+import errno
+import math
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
+from tensorboard.summary.writer import event_file_writer
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 import src.training.summaries as module
-from src.config import load_config
+from src.contracts import PipelineError
 from src.training.summaries import Progress, Summaries, flatten, spread
 
 Points = dict[str, list[tuple[int, float]]]
+
+
+@pytest.fixture(autouse=True)
+def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard orders event files of one second and one process by name, so number them from one digit on."""
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
 
 
 def read(folder: Path) -> EventAccumulator:
@@ -47,15 +63,134 @@ def write(folder: Path, done: int | None, steps: range, value: float) -> None:
     summaries.close()
 
 
-def test_points_are_on_disk_before_the_run_ends(tmp_path: Path) -> None:
+def test_what_is_flushed_is_on_disk(tmp_path: Path) -> None:
     """As after a kill: a checkpoint that follows must not find its curve gone. Nothing is left to write later."""
-    summaries = Summaries(tmp_path, 0)
+    summaries = Summaries(tmp_path, 0, flush_secs=1000, max_queue=1000)
     summaries.scalars("train", {str(number): 1.0 for number in range(50)}, 1)
+    summaries.flush()
     (file,) = tmp_path.iterdir()
     size = file.stat().st_size
+    assert len(points(tmp_path)) == 50
     summaries.close()
     assert file.stat().st_size == size
-    assert len(points(tmp_path)) == 50
+
+
+def test_points_reach_a_local_disk_at_once_and_another_after_some_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other file systems, buckets for example, cannot append."""
+
+    def seconds_of(folder: Path, flush_secs: int) -> float:
+        summaries = Summaries(folder, 0, flush_secs)
+        (file,) = folder.iterdir()
+        time.sleep(0.05)  # TensorBoard writes the first flush of all without delay
+        size, start = file.stat().st_size, time.monotonic()
+        summaries.scalars("train", {"loss": 1.0}, 1)
+        while file.stat().st_size == size and time.monotonic() < start + 1.5:
+            time.sleep(0.01)
+        seconds = time.monotonic() - start
+        summaries.close()
+        assert points(folder) == {"train/loss": [(1, 1.0)]}
+        return seconds
+
+    assert seconds_of(tmp_path / "local", 1000) < 0.5
+    monkeypatch.delattr(LocalFileSystem, "append")
+    assert 0.5 < seconds_of(tmp_path / "second", 1) < 1.5
+    assert seconds_of(tmp_path / "late", 1000) > 1.5
+
+
+def test_whoever_adds_a_point_to_a_full_queue_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a slow disk slows training down, and does not fill memory."""
+    go_on, write = threading.Event(), RecordWriter.write
+    summaries = Summaries(tmp_path, 0, max_queue=2)
+
+    def slow(writer: RecordWriter, data: bytes) -> None:
+        go_on.wait(10)
+        write(writer, data)
+
+    monkeypatch.setattr(RecordWriter, "write", slow)
+    thread = threading.Thread(
+        target=summaries.scalars, args=("train", {str(number): 1.0 for number in range(4)}, 1), daemon=True
+    )
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive()  # one is being written, two wait
+    go_on.set()
+    thread.join()
+    summaries.close()
+    assert len(points(tmp_path)) == 4
+
+
+def test_all_is_on_disk_when_it_is_closed(tmp_path: Path) -> None:
+    with Summaries(tmp_path, 0, flush_secs=1000) as summaries:
+        summaries.scalars("train", {"loss": 1.0}, 1)
+    assert points(tmp_path) == {"train/loss": [(1, 1.0)]}
+    summaries.close()  # twice is fine
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RecordWriter, "flush", refuse)
+
+
+def test_a_full_disk_is_refused_by_name(tmp_path: Path, full_disk: None) -> None:
+    with (
+        pytest.raises(PipelineError, match=f"cannot write curves in {tmp_path}: No space left on device"),
+        _made_before(tmp_path) as summaries,
+    ):
+        summaries.flush()
+
+
+def test_a_full_disk_does_not_hide_why_training_failed(tmp_path: Path, full_disk: None) -> None:
+    with pytest.raises(ValueError, match="mine"), _made_before(tmp_path):
+        raise ValueError("mine")
+    with pytest.raises(PipelineError, match="No space"), _made_before(tmp_path):
+        pass
+
+
+@contextmanager
+def _made_before(folder: Path) -> Iterator[Summaries]:
+    """Summaries whose first event still found room."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RecordWriter, "flush", lambda writer: None)
+        summaries = Summaries(folder, 0)
+    with summaries:
+        yield summaries
+
+
+def test_histograms_are_of_the_finite_numbers(tmp_path: Path) -> None:
+    with Summaries(tmp_path, 0) as summaries:
+        summaries.histograms(
+            {
+                "mixed": torch.tensor([[1.0, math.nan], [-math.inf, 3.0]]),
+                "whole": torch.arange(5),
+                "half": torch.tensor([0.5, 2.0], dtype=torch.bfloat16, requires_grad=True),
+                "none": torch.tensor([math.nan]),
+                "empty": torch.zeros(0),
+            },
+            7,
+        )
+    found = read(tmp_path)
+    assert set(found.Tags()["histograms"]) == {"mixed", "whole", "half"}
+    for tag, (number, total, low, high) in {
+        "mixed": (2, 4.0, 1.0, 3.0),
+        "whole": (5, 10.0, 0.0, 4.0),
+        "half": (2, 2.5, 0.5, 2.0),
+    }.items():
+        (event,) = found.Histograms(tag)
+        value = event.histogram_value
+        assert (event.step, value.num, value.sum, value.min, value.max) == (7, number, total, low, high), tag
+
+
+def test_texts(tmp_path: Path) -> None:
+    with Summaries(tmp_path, 0) as summaries:
+        summaries.texts({"git": "revision `abc`", "code/a.py": "x = 1"})
+    found = read(tmp_path)
+    texts = {tag: found.Tensors(tag)[0].tensor_proto.string_val[0].decode() for tag in found.Tags()["tensors"]}
+    assert texts == {"git/text_summary": "revision `abc`", "code/a.py/text_summary": "x = 1"}
 
 
 @pytest.mark.parametrize(
@@ -118,15 +253,6 @@ def test_spread_is_mean_and_percentiles_of_what_is_known() -> None:
     values = np.array([*range(101), np.nan])
     assert spread(values) == {"mean": 50.0, "p05": 5.0, "p95": 95.0}
     assert spread(np.array([np.nan, np.nan])) == {}
-
-
-def test_the_configuration_is_written_out(tmp_path: Path) -> None:
-    summaries = Summaries(tmp_path)
-    summaries.configuration(load_config(["seed=17", "source.learning_rate=0.25"]))
-    summaries.close()
-    (event,) = read(tmp_path).Tensors("configuration/text_summary")
-    text = event.tensor_proto.string_val[0].decode()
-    assert "seed: 17" in text and "source.learning_rate: 0.25" in text and "trainer.num_updates:" in text
 
 
 def test_flatten() -> None:

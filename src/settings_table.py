@@ -1,0 +1,51 @@
+"""The table of all options, from their declarations.
+
+python -m src.settings_table > docs/settings.md
+"""
+
+from src.config import CONF, load_config
+from src.options import allowed, stages_of, walk
+from src.schema import Config
+
+_HEAD = """# Settings
+
+Every option of the project. This page is generated from the declarations (`make docs`); the same is printed by `--help`
+of every stage. Options are given as `KEY=VALUE` on the command line, or in a preset under `src/conf/`.
+
+*Stages*: 1 `train_agents`, 2 `train_gpt`, 3 `evaluate`; *search* `search_params`, *export* `export_histories`. *Anew*:
+whether a continued run may have another value than the run before it. *Schedule*: instead of a number, a mapping that
+says how the value changes ([schedules](trainer.md#schedules)).
+"""
+
+
+def table(config: Config, groups: set[str] | None = None) -> str:
+    """Markdown of the options of `config`, one section for each group; of `groups` alone, where they are given."""
+    meanings = {field.name: field.metadata["meaning"] for field in Config.__dataclass_fields__.values()}
+    lines: list[str] = []
+    section = None
+    for key, value, field in walk(config):
+        head = key.rpartition(".")[0]
+        if groups is not None and head not in groups:
+            continue
+        if head != section:
+            section = head
+            of_source = f" of `source={config.source.name}`" if head == "source" else ""
+            title = f"`{head}`: {meanings[head]}{of_source}" if head else "The run"
+            lines += ["", f"## {title}", "", "| option | meaning | allowed | default | stages | anew |"]
+            lines += ["|---|---|---|---|---|---|"]
+        shown = " ".join(f"`{value}`".split())
+        anew = "yes" if field.metadata["may_change"] else ""
+        cells = (f"`{key}`", field.metadata["meaning"], allowed(field), shown, stages_of(config, key), anew)
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """The whole page: the default configuration, and the options of the other sources."""
+    config = load_config()
+    others = sorted(path.stem for path in (CONF / "source").glob("*.yaml") if path.stem != config.source.name)
+    return _HEAD + table(config) + "\n" + "".join(table(load_config([f"source={name}"]), {"source"}) for name in others)
+
+
+if __name__ == "__main__":
+    print(page())

@@ -1,0 +1,24 @@
+"""The page of settings is that of the declarations, and lists all of them."""
+
+from src.config import load_config
+from src.options import stages_of, walk
+from src.schema import PROJECT
+from src.settings_table import page, table
+
+
+def test_the_page_in_the_docs_is_not_stale() -> None:
+    assert (PROJECT / "docs/settings.md").read_text() == page() + "\n", "run `make docs`"
+
+
+def test_every_option_has_a_row_with_its_meaning_default_and_stages() -> None:
+    for preset in ("a2c", "q_learning"):
+        config = load_config([f"source={preset}"])
+        rows = {row.split(" | ")[0].strip("| `"): row for row in table(config).splitlines() if row.startswith("| `")}
+        assert set(rows) == {key for key, _, _ in walk(config)}
+        for key, value, field in walk(config):
+            cells = rows[key].replace("\\|", "/").strip("|").split(" | ")
+            assert len(cells) == 6
+            assert cells[1] == field.metadata["meaning"].replace("|", "/")
+            assert cells[3] == f"`{value}`"
+            assert cells[4].strip() == stages_of(config, key) != ""
+            assert ("yes" in cells[5]) == field.metadata["may_change"]

@@ -1,0 +1,134 @@
+"""What every process of `torchrun` does in the tests: python parallel.py FOLDER"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from toy import CPU, batch_at, config_of, dying, model_of, run
+
+from src.contracts import Batch, ConfigError, PipelineError, Stopped
+from src.training.distributed import Ranks, joined
+
+
+def share(ranks: Ranks, update: int) -> Batch:
+    """Every n-th window is this rank's."""
+    return Batch(*(column[ranks.rank :: ranks.size] for column in batch_at(update)))
+
+
+def main(folder: Path) -> None:
+    torch.manual_seed(0)
+    with joined(CPU) as (ranks, _):
+        found = {name: case(folder / name, ranks) for name, case in CASES.items()}
+        found["rank"], found["size"] = ranks.rank, ranks.size
+    (folder / f"{os.environ['RANK']}.json").write_text(json.dumps(found))
+
+
+def fitted(folder: Path, ranks: Ranks, model: nn.Module, batches: Any = None, **changes: Any) -> str:
+    """Train; returns the message of what ended it."""
+    changes["trainer"] = {"num_iterations": 6, "parameter_check_interval": 1} | changes.get("trainer", {})
+    try:
+        run(folder, config_of(**changes), model, batches or (lambda update: share(ranks, update)), ranks=ranks)
+    except (ConfigError, PipelineError, Stopped, KeyboardInterrupt) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def equal_to_one_process(folder: Path, ranks: Ranks) -> str:
+    options = {"grads_and_vars": True, "gradient_noise_scale": "alternative", "action_distributions": True}
+    return fitted(folder, ranks, model_of(0, dropout=0.0), summaries=options)
+
+
+def with_accumulation(folder: Path, ranks: Ranks) -> str:
+    return fitted(folder, ranks, model_of(0, dropout=0.0), trainer={"gradient_accumulation_steps": 2})
+
+
+def with_dropout(folder: Path, ranks: Ranks) -> str:
+    return fitted(folder, ranks, model_of(0))
+
+
+def resumed(folder: Path, ranks: Ranks) -> list[str]:
+    """Only the first rank gets a signal, in update 4; the other has another seed afterwards."""
+
+    def batches(update: int) -> Batch:
+        if update == 4 and ranks.is_writer:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return share(ranks, update)
+
+    return [fitted(folder, ranks, model_of(0), batches), fitted(folder, ranks, model_of(5 + ranks.rank))]
+
+
+def grown(folder: Path, ranks: Ranks) -> str:
+    """The first process began alone."""
+    if ranks.is_writer:
+        fitted(folder, Ranks(), model_of(0), dying(5))
+    ranks.any(False)  # the second waits for it
+    return fitted(folder, ranks, model_of(0))
+
+
+def differing(folder: Path, ranks: Ranks) -> str:
+    model = model_of(0)
+
+    def batches(update: int) -> Batch:
+        if update == 3 and ranks.rank:
+            model[4].bias.data[1] += 0.01
+        return share(ranks, update)
+
+    return fitted(folder, ranks, model, batches, trainer={"parameter_check_interval": 4})
+
+
+def not_a_number(folder: Path, ranks: Ranks) -> list[str]:
+    """On both ranks: equal. On one: not."""
+    model, found = model_of(0), []
+    model[1].weight.data[0, 0] = torch.nan
+    for update in (1, 2):
+        try:
+            ranks.check_equal(model, update)
+        except PipelineError as error:
+            found.append(str(error))
+        if ranks.rank:
+            model[1].weight.data[0, 0] = 0.0
+    return found
+
+
+def indivisible(folder: Path, ranks: Ranks) -> list[str]:
+    found = []
+    for size, parts in ((8, 2), (7, 1), (6, 2)):
+        try:
+            ranks.check_divides(size, parts)
+        except ConfigError as error:
+            found.append(str(error))
+    return found
+
+
+def of_all(folder: Path, ranks: Ranks) -> list[Any]:
+    own = torch.tensor([1.0, 10.0]) * (ranks.rank + 1)
+    gathered = [value.tolist() for value in ranks.gather(own)]
+    return [ranks.any(bool(ranks.rank)), ranks.any(False), ranks.average(own).tolist(), gathered, own.tolist()]
+
+
+def pace(folder: Path, ranks: Ranks) -> float:
+    """Seconds of one question to all, the median of many."""
+    seconds = []
+    for _ in range(300):
+        start = time.perf_counter()
+        ranks.any(False)
+        seconds.append(time.perf_counter() - start)
+    return sorted(seconds)[150]
+
+
+CASES = {
+    case.__name__: case
+    for case in (
+        *(equal_to_one_process, with_accumulation, with_dropout, resumed, grown, differing),
+        *(not_a_number, indivisible, of_all, pace),
+    )
+}
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

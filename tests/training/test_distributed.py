@@ -1,0 +1,159 @@
+"""Data parallel training: one run of `torchrun` with two processes (`parallel.py`), looked at from many sides."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from toy import CPU, config_of, curves, left_in, model_of, run, values_of, weights_of
+
+from src.contracts import ConfigError
+from src.schema import PROJECT
+from src.training.checkpoint import load_newest
+from src.training.distributed import Ranks, joined
+
+
+@pytest.fixture(scope="module")
+def parallel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes left: a folder for each case, and what each process found in 0.json and 1.json."""
+    folder = tmp_path_factory.mktemp("parallel")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*torchrun, str(Path(__file__).with_name("parallel.py")), str(folder)],
+        cwd=PROJECT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(parallel: Path) -> list[dict[str, Any]]:
+    ranks = [json.loads((parallel / f"{rank}.json").read_text()) for rank in (0, 1)]
+    assert [(one["rank"], one["size"]) for one in ranks] == [(0, 2), (1, 2)]
+    return ranks
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("alone")
+    options = {"grads_and_vars": True, "action_distributions": True}
+    run(folder, config_of(trainer={"num_iterations": 6}, summaries=options), model_of(0, dropout=0.0))
+    return folder
+
+
+def generators_in(folder: Path) -> list[Tensor]:
+    """States of all processes' generators in the newest checkpoint."""
+    newest = load_newest(folder, "last", CPU)
+    assert newest
+    return newest[0]["generators"]["cpu"]
+
+
+@pytest.mark.parametrize("case", ["equal_to_one_process", "with_accumulation"])
+def test_two_processes_learn_what_one_learns(
+    parallel: Path, found: list[dict[str, Any]], alone: Path, case: str
+) -> None:
+    """From the same batches in all, without dropout."""
+    assert [one[case] for one in found] == ["", ""]
+    theirs = weights_of(alone)
+    for name, value in weights_of(parallel / case).items():
+        torch.testing.assert_close(value, theirs[name], rtol=0, atol=1e-6)
+    for tag in ("loss", "accuracy", "gradient_norm"):  # averages over both
+        ours = values_of(parallel / case, f"train/{tag}")
+        assert ours == pytest.approx(values_of(alone, f"train/{tag}"), abs=1e-5), tag
+
+
+def test_what_is_shown_of_gradients_is_of_all_processes(
+    parallel: Path, found: list[dict[str, Any]], alone: Path
+) -> None:
+    folder = parallel / "equal_to_one_process"
+    tag = "parameters/gradient_norm/1.weight"
+    assert values_of(folder, tag) == pytest.approx(values_of(alone, tag), rel=1e-3)
+    assert len(values_of(folder, "train/gradient_noise_scale")) == 6
+    assert curves(alone).keys() - curves(folder).keys() == set()
+
+
+def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(parallel: Path, found: list[dict[str, Any]]) -> None:
+    """With dropout that differs between processes. The signal went to the first alone, and both stopped."""
+    assert [one["with_dropout"] for one in found] == ["", ""]
+    stopped = "Stopped: SIGTERM: update 5 of 6 is saved; the same command continues"
+    assert [one["resumed"] for one in found] == [[stopped, ""]] * 2
+    assert left_in(parallel / "resumed") == left_in(parallel / "with_dropout")
+    first, second = generators_in(parallel / "resumed")
+    assert not torch.equal(first, second)
+
+
+def test_a_run_goes_on_with_more_or_fewer_processes(
+    parallel: Path, found: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    assert [one["grown"] for one in found] == ["", ""]
+    assert len(generators_in(parallel / "grown")) == 2
+    for name in ("last-000000005.pt", "last-000000005.json"):
+        (tmp_path / name).write_bytes((parallel / "resumed" / name).read_bytes())
+    run(tmp_path, config_of(trainer={"num_iterations": 6, "evaluate": False}))
+    assert len(generators_in(tmp_path)) == 1
+
+
+def test_parameters_that_differ_are_found_out(parallel: Path, found: list[dict[str, Any]]) -> None:
+    message = "PipelineError: after update 4 rank 1 has other parameters than rank 0: 4.bias"
+    assert [one["differing"] for one in found] == [message] * 2
+    assert not [*(parallel / "differing").glob("crash-*")]
+
+
+def test_what_is_no_number_on_one_process_alone_is_found_out(found: list[dict[str, Any]]) -> None:
+    assert [one["not_a_number"] for one in found] == [
+        ["after update 2 rank 1 has other parameters than rank 0: 1.weight"]
+    ] * 2
+
+
+def test_a_batch_that_cannot_be_dealt_out_is_refused(found: list[dict[str, Any]]) -> None:
+    messages = [
+        f"trainer.mini_batch_size={size} must be a multiple of 2 processes x "
+        f"trainer.gradient_accumulation_steps={parts}"
+        for size, parts in ((7, 1), (6, 2))
+    ]
+    assert [one["indivisible"] for one in found] == [messages] * 2
+
+
+def test_all_processes_are_told_the_same(found: list[dict[str, Any]]) -> None:
+    shared = [True, False, [1.5, 15.0], [[1.0, 10.0], [2.0, 20.0]]]
+    assert [one["of_all"] for one in found] == [[*shared, [1.0, 10.0]], [*shared, [2.0, 20.0]]]
+
+
+def test_asking_all_processes_is_cheap(found: list[dict[str, Any]]) -> None:
+    assert max(one["pace"] for one in found) < 5e-3  # seconds; far less where cores are free
+
+
+def test_only_the_first_process_writes(parallel: Path) -> None:
+    """One event file for each session, one record of it, and nothing that the second left."""
+    for case, sessions in (("with_dropout", 1), ("resumed", 2)):
+        assert len([*(parallel / case).glob("events.*")]) == sessions
+        assert len(json.loads((parallel / case / "run.json").read_text())["sessions"]) == sessions
+
+
+def test_one_process_talks_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(torch.distributed, "all_reduce", None)
+    monkeypatch.setattr(torch.distributed, "init_process_group", None)
+    with joined(CPU) as (ranks, device):
+        assert (ranks.rank, ranks.size, ranks.is_writer, device) == (0, 1, True, CPU)
+        values = torch.ones(2)
+        assert ranks.any(True) and not ranks.any(False)
+        assert torch.equal(ranks.average(values), values) and torch.equal(ranks.gather(values)[0], values)
+        ranks.check_equal(model_of(0), 1)
+        ranks.check_divides(6, 3)
+        with pytest.raises(ConfigError, match=r"mini_batch_size=6 .* 1 processes .*accumulation_steps=4"):
+            ranks.check_divides(6, 4)
+
+
+def test_ranks_above_the_first_do_not_write() -> None:
+    assert [Ranks(rank, 3).is_writer for rank in range(3)] == [True, False, False]

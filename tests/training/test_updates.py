@@ -1,0 +1,260 @@
+"""One gradient update: what precision, parts, clipping, schedules and recomputation do to it, and what they do not."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from toy import CONFIG, CPU, Naming, batch_at, config_of, dying, model_of, run, values_of
+
+from src.contracts import EnvSpec
+from src.nn.gpt import GPT, context_of
+from src.objectives.ad import AlgorithmDistillation
+from src.schedules import Clock
+from src.training import updates
+from src.training.distributed import Ranks
+from src.training.updates import Updater
+
+START = Clock(0, 0, 0, 0)
+FLOAT16 = {"enable_amp": True, "amp_dtype": "float16"}
+SPEC = EnvSpec(num_obs=9, num_actions=3, num_rewards=2, width=3, max_episode_steps=5)
+
+
+def updater_of(model: nn.Module, **changes: dict[str, Any]) -> Updater:
+    config = config_of(**changes)
+    return Updater(model, Naming(), config.optimizer, config.trainer, CPU, Ranks())
+
+
+def flat(tensors: Any) -> Tensor:
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+
+def flat_gradient(model: nn.Module) -> Tensor:
+    return flat(parameter.grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("parts", [2, 4, 8])
+def test_accumulation_equals_one_batch(parts: int) -> None:
+    whole, dealt = model_of(0, dropout=0.0), model_of(0, dropout=0.0)
+    one = updater_of(whole).update(batch_at(0), START)
+    several = updater_of(dealt, trainer={"gradient_accumulation_steps": parts}).update(batch_at(0), START)
+    assert one.keys() == several.keys() == {"loss", "accuracy", "gradient_norm"}
+    for name, value in one.items():
+        assert several[name] == pytest.approx(value.item(), rel=1e-5), name
+    torch.testing.assert_close(flat_gradient(dealt), flat_gradient(whole), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(flat(dealt.parameters()), flat(whole.parameters()), rtol=1e-4, atol=1e-5)
+
+
+def test_parts_are_worked_off_one_by_one() -> None:
+    model, seen = model_of(0), []
+    model.register_forward_hook(lambda module, inputs, output: seen.append(tuple(output.shape)))
+    updater_of(model, trainer={"gradient_accumulation_steps": 4}).update(batch_at(0), START)
+    assert seen == [(2, 5, 3)] * 4
+
+
+@pytest.mark.parametrize(
+    ("trainer", "expected"),
+    [
+        ({"enable_amp": False}, torch.float32),
+        ({"enable_amp": True, "amp_dtype": "bfloat16"}, torch.bfloat16),
+        (FLOAT16, torch.float16),
+    ],
+)
+def test_matrix_products_are_in_the_precision_asked_for(trainer: dict[str, Any], expected: torch.dtype) -> None:
+    """And nothing else is: not the parameters, not their gradients, not the loss."""
+    model, seen = model_of(0), []
+    for layer in (model[1], model[4]):
+        layer.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    metrics = updater_of(model, trainer=trainer).update(batch_at(0), START)
+    assert seen == [expected] * 2
+    assert metrics["loss"].dtype == torch.float32
+    assert {p.dtype for p in model.parameters()} | {p.grad.dtype for p in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_mixed_precision_is_near_full_precision(dtype: str) -> None:
+    full, mixed = model_of(0, dropout=0.0), model_of(0, dropout=0.0)
+    one = updater_of(full).update(batch_at(0), START)
+    other = updater_of(mixed, trainer={"enable_amp": True, "amp_dtype": dtype}).update(batch_at(0), START)
+    assert other["loss"].item() == pytest.approx(one["loss"].item(), rel=1e-2)
+    assert other["gradient_norm"].item() == pytest.approx(one["gradient_norm"].item(), rel=2e-2)  # unscaled
+    torch.testing.assert_close(flat_gradient(mixed), flat_gradient(full), rtol=0.1, atol=1e-2)
+
+
+def test_a_gradient_that_is_not_finite_is_skipped_and_the_loss_scale_shrinks() -> None:
+    model = model_of(0)
+    updater = updater_of(model, trainer=FLOAT16)
+    updater.scaler.set_growth_interval(2)
+    updater.update(batch_at(0), START)
+    before, scale = flat(model.parameters()), updater.rates()["loss_scale"]
+    state = [{key: value.clone() for key, value in one.items()} for one in updater.optimizer.state.values()]
+    spoil = model[4].weight.register_hook(lambda gradient: gradient * torch.inf)
+    metrics = updater.update(batch_at(1), START)
+    assert not metrics["gradient_norm"].isfinite()
+    assert torch.equal(flat(model.parameters()), before)
+    for one, other in zip(state, updater.optimizer.state.values(), strict=True):
+        assert all(torch.equal(one[key], other[key]) for key in one)
+    assert updater.rates()["loss_scale"] == scale / 2
+    spoil.remove()
+    updater.update(batch_at(1), START)
+    assert not torch.equal(flat(model.parameters()), before)
+    updater.update(batch_at(2), START)
+    assert updater.rates()["loss_scale"] == scale  # grown again
+
+
+def test_the_loss_scale_is_in_the_state() -> None:
+    updater = updater_of(model_of(0), trainer=FLOAT16)
+    updater.update(batch_at(0), START)
+    updater.scaler.update(8.0)
+    fresh = updater_of(model_of(0), trainer=FLOAT16)
+    assert fresh.rates()["loss_scale"] == 2.0**16
+    fresh.load_state_dict(updater.state_dict())
+    assert fresh.rates() == {"learning_rate": 0.05, "loss_scale": 8.0}
+    assert updater_of(model_of(0)).rates() == {"learning_rate": 0.05}
+
+
+def test_gradients_are_clipped_together() -> None:
+    model = model_of(0)
+    metrics = updater_of(model, optimizer={"max_gradient_norm": 0.01}).update(batch_at(0), START)
+    assert flat_gradient(model).norm().item() == pytest.approx(0.01, rel=1e-3)
+    assert metrics["gradient_norm"].item() > 0.1
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float, float, float]]:
+    """Learning rate, weight decay (with and without) and clip norm of every update."""
+    found, clip = [], nn.utils.clip_grad_norm_
+    groups = []
+
+    def set_rates(optimizer: torch.optim.Optimizer, *arguments: Any) -> None:
+        real(optimizer, *arguments)
+        groups[:] = optimizer.param_groups
+
+    def clipped(parameters: Iterator[Tensor], max_norm: float) -> Tensor:
+        found.append((groups[0]["lr"], groups[0]["weight_decay"], groups[1]["weight_decay"], max_norm))
+        return clip(parameters, max_norm)
+
+    real = updates.set_rates
+    monkeypatch.setattr(updates, "set_rates", set_rates)
+    monkeypatch.setattr(nn.utils, "clip_grad_norm_", clipped)
+    return found
+
+
+def test_rates_follow_their_schedules_through_an_interruption(tmp_path: Path, noted: list[tuple[float, ...]]) -> None:
+    """Of 8 updates: a straight line, steps, and an exponential in updates; set back from 5 to 3 by a crash."""
+    config = config_of(
+        trainer={"num_iterations": 8, "evaluate": False},
+        optimizer={
+            "learning_rate": {"kind": "linear", "progress": "percent", "points": [[0, 0.08], [1, 0]]},
+            "weight_decay": {"kind": "step", "progress": "updates", "points": [[2, 0.5], [6, 0.25], [8, 0.125]]},
+            "max_gradient_norm": {
+                "kind": "exponential",
+                "progress": "iterations",
+                "initial": 4.0,
+                "rate": 0.5,
+                "time": 1,
+            },
+        },
+    )
+    expected = [
+        (0.08 * (1 - update / 8), 0.5 if update < 2 else 0.25 if update < 6 else 0.125, 0.0, 4.0 * 0.5**update)
+        for update in range(8)
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, config, batches=dying(5))
+    assert [*zip(*noted, strict=True)] == [pytest.approx(rates) for rates in zip(*expected[:5], strict=True)]
+    noted.clear()
+    run(tmp_path, config, model_of(99))
+    assert [*zip(*noted, strict=True)] == [pytest.approx(rates) for rates in zip(*expected[3:], strict=True)]
+    assert values_of(tmp_path, "train/learning_rate") == pytest.approx([rate for rate, *_ in expected])
+
+
+def test_the_cache_is_emptied_after_every_update_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    emptied: list[bool] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+    model = model_of(0)
+    for wanted in (False, True):
+        updater = updater_of(model, trainer={"empty_cache": wanted})
+        for update in range(3):
+            updater.update(batch_at(update), START)
+            assert len(emptied) == (update + 1) * wanted
+
+
+def test_a_compiled_model_learns_the_same_and_keeps_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captured by torch.compile, and then run without a C++ compiler, which takes half a minute."""
+    compile_, compiled = torch.compile, []
+
+    def captured(module: nn.Module) -> Any:
+        compiled.append(module)
+        return compile_(module, backend=lambda graph, _: lambda *inputs: ran.append(1) or graph(*inputs))
+
+    ran: list[int] = []
+    monkeypatch.setattr(torch, "compile", captured)
+    config = config_of(trainer={"num_iterations": 3, "evaluate": False})
+    plain = run(tmp_path / "plain", config)
+    assert not compiled
+    fast = replace(config, trainer=replace(config.trainer, compile=True))
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "fast", fast, batches=dying(2))
+    model = run(tmp_path / "fast", replace(fast, checkpoints=replace(fast.checkpoints, checkpoint_interval=1)))
+    assert compiled[-1] is model and len(ran) == 5
+    assert model.state_dict().keys() == plain.state_dict().keys()
+    torch.testing.assert_close(flat(model.parameters()), flat(plain.parameters()))
+
+
+def gpt_of(*, recompute: bool) -> GPT:
+    torch.manual_seed(0)
+    config = replace(
+        CONFIG.model,
+        **{"context_len": 5, "embed_dim": 16, "num_layers": 3, "num_heads": 2, "ff_dim": 64},
+        **{"residual_dropout": 0.3, "attention_dropout": 0.3},
+    )
+    return GPT(config, SPEC, recompute)
+
+
+@contextmanager
+def saved_bytes() -> Iterator[list[int]]:
+    """Sizes of what is kept for the gradient."""
+    sizes: list[int] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        sizes.append(tensor.nbytes)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield sizes
+
+
+def learned(model: GPT, trainer: dict[str, Any]) -> tuple[Tensor, Tensor, int]:
+    """Loss, gradient and bytes kept, with dropout."""
+    objective, config = AlgorithmDistillation(CONFIG.objective, SPEC), config_of(trainer=trainer)
+    updater = Updater(model, objective, config.optimizer, config.trainer, CPU, Ranks())
+    torch.manual_seed(1)
+    with saved_bytes() as sizes:
+        metrics = updater.update(batch_at(0), START)
+    return metrics["loss"], flat_gradient(model), sum(sizes)
+
+
+@pytest.mark.parametrize("trainer", [{}, {"enable_amp": True}, {"gradient_accumulation_steps": 4}], ids=str)
+def test_activation_checkpointing_gives_the_same_gradient_from_less_memory(trainer: dict[str, Any]) -> None:
+    loss, gradient, kept = learned(gpt_of(recompute=False), trainer)
+    again, same, less = learned(gpt_of(recompute=True), trainer)
+    assert torch.equal(again, loss) and torch.equal(same, gradient)
+    assert 0 < less < kept / 3
+
+
+def test_nothing_is_computed_anew_without_training() -> None:
+    def calls_of(model: GPT) -> int:
+        calls: list[int] = []
+        for block in model.transformer.blocks:
+            block.register_forward_pre_hook(lambda module, inputs: calls.append(1))
+        context = context_of(SPEC, *batch_at(0))
+        model(context).sum().backward()
+        return len(calls)
+
+    assert calls_of(gpt_of(recompute=True).train()) == 6
+    assert calls_of(gpt_of(recompute=True).eval()) == calls_of(gpt_of(recompute=False).train()) == 3

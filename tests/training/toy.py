@@ -1,0 +1,169 @@
+"""A problem that the gradient loop solves in no time: the model is shown observations and says what they ask for."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.compat.proto.event_pb2 import SessionLog
+from torch import Tensor, nn
+
+from src.config import load_config
+from src.contracts import Batch
+from src.files import read_json
+from src.schema import Config
+from src.training import checkpoint, evaluations
+from src.training.distributed import Ranks
+from src.training.evaluations import Evaluation, Look
+from src.training.fit import fit
+
+CPU = torch.device("cpu")
+SEED = 8  # of a run whose best evaluation is an early one
+CONFIG = load_config(
+    [
+        *("trainer.num_iterations=11", "trainer.mini_batch_size=8"),
+        *("optimizer.learning_rate=0.05", "optimizer.weight_decay=0.01"),
+        *("summaries.num_summaries=0", "summaries.summary_interval=1"),
+        *("checkpoints.num_checkpoints=0", "checkpoints.checkpoint_interval=3"),
+        *("evals.num_evals=0", "evals.eval_interval=2", "evals.async_eval=false"),
+    ]
+)
+
+
+def config_of(**changes: dict[str, Any]) -> Config:
+    """`trainer={"num_iterations": 4}` changes some options of a group."""
+    return replace(CONFIG, **{group: replace(getattr(CONFIG, group), **some) for group, some in changes.items()})
+
+
+def model_of(seed: int, dropout: float = 0.4) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Embedding(9, 16), nn.Linear(16, 16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 3))
+
+
+def batch_at(update: int) -> Batch:
+    obs = torch.randint(9, (8, 5), generator=torch.Generator().manual_seed(update + 100))
+    return Batch(obs, obs * obs % 7 % 3, obs % 2, torch.arange(5).expand(8, 5))
+
+
+class Naming:
+    """The objective: to name the action of every observation."""
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        logits = self.logits(model, batch).flatten(0, 1)
+        accuracy = (logits.argmax(-1) == batch.action.flatten()).float().mean()
+        return F.cross_entropy(logits, batch.action.flatten()), {"accuracy": accuracy}
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(batch.obs)
+
+
+def look(state: dict[str, Any]) -> Evaluation:
+    """A score that goes up and down with the weights."""
+    torch.rand(3)  # an evaluation that takes random numbers must not change the run
+    score = math.sin(50 * sum(value.double().sum().item() for value in state["model"].values()))
+    return Evaluation({"score": score}, score)
+
+
+class WorkerHere:
+    """As the process of an evaluation, but in this one: it answers when it is asked for the second time."""
+
+    def __init__(self, look: Look) -> None:
+        self.look = look
+
+    def give(self, sidecar: Path) -> None:
+        self.sidecar, self.asked = sidecar, 0
+
+    def answer(self, patience: float) -> Evaluation | None:
+        self.asked += 1
+        with torch.random.fork_rng():  # a process has generators of its own
+            return self.look(checkpoint.load(self.sidecar, CPU)[0]) if self.asked > 1 else None
+
+    def end(self, patience: float) -> None: ...
+
+
+def run(
+    folder: Path,
+    config: Config = CONFIG,
+    model: nn.Module | None = None,
+    batches: Callable[[int], Batch] = batch_at,
+    look: Look = look,
+    ranks: Ranks | None = None,
+) -> nn.Module:
+    model = model or model_of(SEED)
+    fit(model, Naming(), batches, look, config, folder, {"about": "toy"}, CPU, ranks or Ranks())
+    return model
+
+
+def doing(act: Callable[[], None], at: int) -> Callable[[int], Batch]:
+    """Batches; before that of update `at` is there, something happens."""
+
+    def batches(update: int) -> Batch:
+        if update == at:
+            act()
+        return batch_at(update)
+
+    return batches
+
+
+def dying(at: int, error: type[BaseException] = KeyboardInterrupt) -> Callable[[int], Batch]:
+    def die() -> None:
+        raise error("mine")
+
+    return doing(die, at)
+
+
+def curves(folder: Path) -> dict[str, list[tuple[int, str]]]:
+    """Steps and values (as text, so that NaN equals NaN) of each curve, as TensorBoard shows them: a continued run
+    hides what the one before it wrote beyond the point it goes on from."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for path in sorted(folder.glob("events.*"), key=lambda path: path.stat().st_mtime_ns):
+        for event in EventFileLoader(str(path)).Load():
+            if event.session_log.status == SessionLog.START:
+                found = {tag: [point for point in points if point[0] < event.step] for tag, points in found.items()}
+            for value in event.summary.value:
+                if value.metadata.plugin_data.plugin_name == "scalars":
+                    found.setdefault(value.tag, []).append((event.step, repr(value.tensor.float_val[0])))
+    return found
+
+
+def values_of(folder: Path, tag: str) -> list[float]:
+    return [float(value) for _, value in curves(folder)[tag]]
+
+
+def left_in(folder: Path) -> dict[str, Any]:
+    """All that a run leaves, to the bit: the newest checkpoints, what is known of evaluations, curves with values."""
+    found: dict[str, Any] = {"points": curves(folder)}
+    for kind in ("last", "best", "crash", "pending"):
+        newest = checkpoint.load_newest(folder, kind, CPU)
+        found[kind] = newest and (newest[1]["step"], newest[1]["description"], _plain(newest[0]))
+    if (folder / "evaluations.json").exists():
+        found["evaluations"] = read_json(folder / "evaluations.json")
+        found["points of evaluations"] = curves(folder / "evals")
+    return found
+
+
+def _plain(state: Any) -> Any:
+    """Nested state with tensors as what `==` compares bit for bit."""
+    if isinstance(state, Tensor):
+        return str(state.dtype), tuple(state.shape), state.numpy().tobytes()
+    if isinstance(state, dict):
+        return {key: _plain(value) for key, value in state.items()}
+    return [_plain(value) for value in state] if isinstance(state, list) else state
+
+
+def weights_of(folder: Path) -> dict[str, Tensor]:
+    found = checkpoint.load_newest(folder, "last", CPU)
+    assert found
+    return found[0]["model"]
+
+
+def steps_of(folder: Path, kind: str = "last") -> list[int]:
+    return sorted(int(path.stem.rpartition("-")[2]) for path in folder.glob(f"{kind}-*.pt"))
+
+
+def use_worker_here(monkeypatch: Any) -> None:
+    monkeypatch.setattr(evaluations, "_Worker", WorkerHere)
