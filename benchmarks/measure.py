@@ -21,4 +21,6 @@ def side_by_side(alternatives: Mapping[str, Callable[[], int]], rounds: int) -> 
 def show(rates: Mapping[str, float], unit: str, baseline: str) -> None:
     """Print each alternative's median and its ratio to the baseline."""
     for name, rate in rates.items():
-        print(f"{name:<50} {rate:>14,.0f} {unit}/s   {rate / rates[baseline]:>8.2f} x {baseline}")
+        print(
+            f"{name:<50} {rate:>14,.{0 if rate >= 100 else 2}f} {unit}/s   {rate / rates[baseline]:>8.2f} x {baseline}"
+        )

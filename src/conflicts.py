@@ -1,9 +1,10 @@
 """Options that are fine alone and not together. Each message names both fields."""
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from src.contracts import ConfigError
-from src.pace import num_iterations, unrolled
+from src.pace import env_steps
 from src.schedules import values_of
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def _of_pace(config: "Config") -> Conflicts:
     steps, asked, unroll, envs = source.num_env_steps, source.num_iterations, source.unroll_length, source.num_envs
     if not steps and not asked:
         return [(True, "source.num_iterations=0 and source.num_env_steps=0: one of them must be above 0")]
-    made = unrolled(source, num_iterations(source)) * envs
+    made = env_steps(source)
     whole = unroll == int(unroll)  # else the number of windows changes, and with it what divides all of them
     windows = envs * (int(unroll) // source.mini_batch_length if source.mini_batch_length and whole else 1)
     return [
@@ -77,7 +78,8 @@ def _of_pace(config: "Config") -> Conflicts:
 
 def _of_source(config: "Config") -> Conflicts:
     source, search, size = config.source, config.search, config.env.size
-    made, recorded = unrolled(source, num_iterations(source)) * source.num_envs, source.history_steps
+    made, recorded = env_steps(source), source.history_steps
+    tried = env_steps(dataclasses.replace(source, num_iterations=0, num_env_steps=search.num_env_steps))
     return [
         (recorded > made, f"source.history_steps={recorded} is more than source.num_env_steps={made}"),
         (
@@ -94,9 +96,9 @@ def _of_source(config: "Config") -> Conflicts:
             f"must be below env.size={size}",
         ),
         (
-            search.num_env_steps % (source.num_envs * source.unroll_length) != 0,
+            tried != search.num_env_steps,
             f"search.num_env_steps={search.num_env_steps} must be a multiple of "
-            f"source.num_envs x source.unroll_length = {source.num_envs * source.unroll_length:g}",
+            f"source.num_envs x source.unroll_length = {source.num_envs * source.unroll_length:g}; the next is {tried}",
         ),
     ]
 

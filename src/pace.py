@@ -23,6 +23,11 @@ def num_iterations(source: "SourceConfig") -> int:
     return _iterations_for(source, source.num_env_steps)
 
 
+def env_steps(source: "SourceConfig") -> int:
+    """Env steps of a learner in all its iterations, over all its environments."""
+    return unrolled(source, num_iterations(source)) * source.num_envs
+
+
 def _iterations_for(source: "SourceConfig", env_steps: int) -> int:
     """The fewest iterations in which a learner makes `env_steps`."""
     per_env = -(-env_steps // source.num_envs)  # rounded up without a float, so that the quotient below is exact

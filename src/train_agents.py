@@ -124,7 +124,9 @@ def train(
                 recovery.saved(f"iteration {lives.iteration} of {lives.total}", recovery.stop_now)
             profiler.step()
         if lives.evaluations:
-            lives.evaluations.wait()
+            lives.evaluations.wait(lambda: recovery.stop_now)
+            if recovery.stop_now:
+                recovery.saved("all but the evaluations", stop=True)
     return learner
 
 

@@ -24,7 +24,8 @@ from src.schema import PROJECT
 STAGES = {"train_agents": train_agents.main, "train_gpt": train_gpt.main, "evaluate": evaluate.main}
 
 # A run of 6 updates in both stages, with checkpoints amid it, lives that are longer than what is recorded of them,
-# dropout (so that the generator's state counts) and evaluations that fall on checkpoints and between them.
+# dropout (so that the generator's state counts), mixed precision, accumulation, and evaluations that fall on checkpoints
+# and between them.
 TINY = (
     *("name=tiny", "device=cpu", "num_threads=1"),
     *("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
@@ -36,7 +37,8 @@ TINY = (
     *("trainer.num_iterations=6", "trainer.mini_batch_size=4", "summaries.num_summaries=0"),
     *("summaries.summary_interval=1", "checkpoints.num_checkpoints=0", "checkpoints.checkpoint_interval=2"),
     *("evals.num_evals=0", "evals.eval_interval=3", "evals.num_eval_episodes=24", "evals.num_eval_environments=8"),
-    "evals.async_eval=false",
+    *("evals.async_eval=false", "source.evaluate=true"),
+    *("trainer.enable_amp=true", "trainer.gradient_accumulation_steps=2"),
     *("evaluation.num_episodes=3", "evaluation.num_streams=2", "evaluation.num_train_streams=1"),
     *("evaluation.num_bootstrap=100", "evaluation.videos=false"),
 )
@@ -142,9 +144,10 @@ def _content(path: Path) -> Any:
 
 
 def _without_root(content: Any) -> Any:
+    """Without what makes no difference: where it is, and in which process evaluations were made."""
     if not isinstance(content, dict):
         return content
-    return {key: _without_root(value) for key, value in content.items() if key != "root"}
+    return {key: _without_root(value) for key, value in content.items() if key not in ("root", "async_eval")}
 
 
 def _plain(state: Any) -> Any:

@@ -15,7 +15,7 @@ from src.evaluation.in_context import play_episodes
 from src.evaluation.plots import figure_to_array, goal_map_figure, save_figure
 from src.evaluation.video import tile, write_video
 from src.evaluation.walks import film, walks_of
-from src.pace import interval_of, is_due, num_iterations, unrolled
+from src.pace import env_steps, interval_of, is_due, num_iterations, unrolled
 from src.schema import Config
 from src.training.collect import Learner
 from src.training.episode_statistics import EpisodeStatistics
@@ -50,7 +50,7 @@ class SourceBoard:
             for k in range(self._num_learners * source.per_agent_curves)
         ]
         self._statistics = EpisodeStatistics(self._num_learners, source.num_envs)
-        self._total = unrolled(source, self._iterations) * source.num_envs * self._num_learners
+        self._total = env_steps(source) * self._num_learners
         self._progress = Progress("train_agents", self._total, done * self._num_learners, "step")
         self._pending: list[Rollout] = []
 
@@ -151,8 +151,7 @@ def examine(
     folder = config.folder("logs") / "source"
     save_figure(folder / "goals.png", figure)
     summaries = Summaries(folder)
-    steps = unrolled(source, num_iterations(source)) * source.num_envs
-    summaries.image("goals", figure_to_array(figure), steps)
+    summaries.image("goals", figure_to_array(figure), env_steps(source))
     summaries.close()
     if source.videos_per_task:
         _write_videos(config, goals, played)

@@ -46,5 +46,6 @@ class EpisodeStatistics:
         return {"arrays": [torch.from_numpy(array.copy()) for array in arrays]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._returns, self._lengths, self._count, *still_open = (array.numpy() for array in state["arrays"])
+        arrays = [array.cpu().numpy().copy() for array in state["arrays"]]
+        self._returns, self._lengths, self._count, *still_open = arrays
         self._open = OpenEpisodes(*still_open)

@@ -205,6 +205,8 @@ class Evaluations:
         self._write()
         self._summaries.scalars(self._prefix, evaluation.metrics, step)
         self._summaries.flush()
+        found = "  ".join(f"{name} {value:.3g}" for name, value in evaluation.metrics.items())
+        self._report(f"evaluation at {step}:  {found}")
 
     def _write(self) -> None:
         write_json(self._truth, [{"step": step} | found._asdict() for step, found in self.results.items()])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
 from torch.utils import tensorboard
 from toy import CPU, Naming, batch_at, config_of, curves, dying, model_of, run, values_of, weights_of
 
@@ -94,6 +95,20 @@ def test_the_pace_of_writing_is_passed_on(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(summaries, "SummaryWriter", writer)
     run_with(tmp_path, flush_secs=7, max_queue=3)
     assert (made[0]["flush_secs"], made[0]["max_queue"]) == (7, 3)
+
+
+def test_points_are_on_disk_before_the_checkpoint_that_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a kill after it would leave a gap. The disk is one that TensorBoard writes to only when it flushes."""
+    save, seen = checkpoint.save, []
+
+    def looked_at(folder: Path, kind: str, step: int, *arguments: Any) -> None:
+        seen.append((step, [*steps_of_loss(folder)]))
+        save(folder, kind, step, *arguments)
+
+    monkeypatch.delattr(LocalFileSystem, "append")
+    monkeypatch.setattr(checkpoint, "save", looked_at)
+    run_with(tmp_path, 9, summary_interval=1, flush_secs=1000)
+    assert seen == [(3, [1, 2, 3]), (6, [*range(1, 7)]), (9, [*range(1, 10)])]
 
 
 def test_parameters_and_gradients(tmp_path: Path) -> None:

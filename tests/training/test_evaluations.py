@@ -105,7 +105,12 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 def make(
     folder: Path, options: Options, done: int = -1, report: Callable[[str], None] = print, look: evaluations.Look = look
 ) -> Evaluations:
-    return Evaluations(folder, "eval", look, options, done, {"about": "toy"}, report)
+    def of_trouble(line: str) -> None:
+        """All lines but those that tell of a result."""
+        if not line.startswith("evaluation at "):
+            report(line)
+
+    return Evaluations(folder, "eval", look, options, done, {"about": "toy"}, of_trouble)
 
 
 def train(folder: Path, *, async_eval: bool) -> None:
@@ -473,3 +478,10 @@ def test_it_ends_with_its_parent(trainings: dict[str, tuple[multiprocessing.proc
         process.join(10)
         assert process.exitcode is not None
         until(lambda worker=worker: gone(worker))
+
+
+def test_a_result_is_told(tmp_path: Path) -> None:
+    lines: list[str] = []
+    with Evaluations(tmp_path, "eval", look, Options(async_eval=False), -1, {}, lines.append) as service:
+        service.start(2, state_at(2))
+    assert lines == ["evaluation at 2:  sum 1.5"]
