@@ -1,9 +1,9 @@
-# make run | test | check | notebooks | bench | clean-venv.  ARGS="experiment=reference seed=1" reaches all three stages.
+# make run | test | check | notebooks | bench | docs | clean-venv.  ARGS="experiment=reference seed=1" reaches all three stages.
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 
-.PHONY: run test check notebooks bench format
+.PHONY: run test check notebooks bench docs format
 
 run: .venv/run.stamp
 	$(BIN)/python -m src.train_agents $(ARGS)
@@ -27,6 +27,10 @@ notebooks: .venv/dev.stamp
 bench: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.source_throughput
 	$(BIN)/python -m benchmarks.kv_cache
+	$(BIN)/python -m benchmarks.training
+
+docs: .venv/dev.stamp
+	$(BIN)/python -m src.settings_table > docs/settings.md
 
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .
