@@ -118,15 +118,10 @@ def train(
         for transitions, metrics, now in collect(config.source, learner, player, first):
             lives.add(transitions, metrics, now)
             lives.evaluate()
-            if lives.checkpoint_is_due or recovery.save_now:
-                lives.save()
-            if recovery.save_now:
-                recovery.saved(f"iteration {lives.iteration} of {lives.total}", recovery.stop_now)
+            lives.save_if_due(recovery)
             profiler.step()
         if lives.evaluations:
-            lives.evaluations.wait(lambda: recovery.stop_now)
-            if recovery.stop_now:
-                recovery.saved("all but the evaluations", stop=True)
+            recovery.finish(lives.evaluations.wait, lives.where)
     return learner
 
 
@@ -169,14 +164,19 @@ class Lives:
         self.evaluations.poll()
 
     @property
-    def checkpoint_is_due(self) -> bool:
-        return self.iteration == self.total or is_due(self.iteration, self._per_checkpoint)
+    def where(self) -> str:
+        return f"iteration {self.iteration} of {self.total}"
 
-    def save(self) -> None:
-        """Commit what was recorded, then write a checkpoint."""
-        self.writer.commit(unrolled(self.config.source, self._written))
-        self._written = self.iteration
-        self._save("last", recorded(self.config), self.config.checkpoints.keep_last)
+    def save_if_due(self, recovery: Recovery) -> None:
+        """At each interval, at the end and where a signal asks for it: commit what was recorded, then write a
+        checkpoint."""
+        asked = recovery.save_now
+        if asked or self.iteration == self.total or is_due(self.iteration, self._per_checkpoint):
+            self.writer.commit(unrolled(self.config.source, self._written))
+            self._written = self.iteration
+            self._save("last", recorded(self.config), self.config.checkpoints.keep_last)
+        if asked:
+            recovery.saved(self.where, recovery.stop_now)
 
     def save_crash(self, error: str) -> None:
         """Put the state of a failed run aside, for a look at it; no run goes on from it."""

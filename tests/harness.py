@@ -18,14 +18,14 @@ from tensorboard.compat.proto.event_pb2 import SessionLog
 from src import evaluate, train_agents, train_gpt
 from src.files import sha256
 from src.runtime import run_stage
-from src.training import run_record
 from src.schema import PROJECT
+from src.training import run_record
 
 STAGES = {"train_agents": train_agents.main, "train_gpt": train_gpt.main, "evaluate": evaluate.main}
 
 # A run of 6 updates in both stages, with checkpoints amid it, lives that are longer than what is recorded of them,
-# dropout (so that the generator's state counts), mixed precision, accumulation, and evaluations that fall on checkpoints
-# and between them.
+# dropout (so that the generator's state counts), mixed precision, accumulation, and evaluations that fall on
+# checkpoints and between them.
 TINY = (
     *("name=tiny", "device=cpu", "num_threads=1"),
     *("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),

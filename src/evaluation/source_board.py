@@ -19,9 +19,8 @@ from src.pace import env_steps, interval_of, is_due, num_iterations, unrolled
 from src.schema import Config
 from src.training.collect import Learner
 from src.training.episode_statistics import EpisodeStatistics
-from src.training.inspection import action_distribution, parameters_and_gradients
+from src.training.inspection import inspect
 from src.training.summaries import Progress, Summaries, spread
-from src.training_schema import SummariesConfig
 
 SOLVED = 0.9  # success over its last episodes from which on an agent counts as having solved its task
 MOST_PENDING = 100  # unrolls in memory before they are taken into the averages
@@ -76,7 +75,15 @@ class SourceBoard:
         solved = {"fraction_solved": float((summary["success"] >= SOLVED).mean())}
         self._summaries.scalars("source", solved, steps)
         self._summaries.scalars("update", {name: value.mean().item() for name, value in metrics.items()}, steps)
-        inspect(self._summaries, self._options, learner, transitions, steps)
+        inspect(
+            self._summaries,
+            self._options,
+            steps,
+            learner.parameters(),
+            lambda: (learner.action_probabilities(transitions.obs[-1]), learner.outputs()),
+            {name: getattr(transitions, name) for name in ("obs", "action", "reward", "timestep")},
+            "source_",
+        )
         if iteration * 10 // self._iterations > (iteration - self._interval) * 10 // self._iterations:
             known = {"return": summary["return"][~np.isnan(summary["return"])]}
             self._progress.log({name: float(values.mean()) for name, values in known.items() if len(values)} | solved)
@@ -108,26 +115,6 @@ class SourceBoard:
         self._progress.close()
         for summaries in (self._summaries, *self._agents):
             summaries.close()
-
-
-def inspect(
-    summaries: Summaries, options: SummariesConfig, learner: Learner[Any], transitions: Rollout, steps: int
-) -> None:
-    """The histograms that `options` ask for: of what the learners' networks are, would do, and saw."""
-    if options.grads_and_vars:
-        norms, values = parameters_and_gradients(learner.parameters())
-        summaries.scalars("parameters", norms, steps)
-        summaries.histograms(values, steps)
-    if options.action_distributions:
-        probabilities = learner.action_probabilities(transitions.obs[-1])
-        means, entropies = action_distribution(probabilities)
-        summaries.scalars("actions", means, steps)
-        summaries.histograms(entropies, steps)
-    if options.outputs:
-        summaries.histograms({f"outputs/{name}": values for name, values in learner.outputs().items()}, steps)
-    if options.debug:
-        columns = {name: getattr(transitions, name) for name in ("obs", "action", "reward", "timestep")}
-        summaries.histograms({f"data/{name}": column for name, column in columns.items()}, steps)
 
 
 def examine(

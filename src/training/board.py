@@ -9,7 +9,7 @@ from src.contracts import Batch, ConfigError, Metrics, Objective
 from src.pace import interval_of, is_due
 from src.schema import Config
 from src.training.distributed import Ranks
-from src.training.inspection import action_distribution, parameters_and_gradients
+from src.training.inspection import inspect
 from src.training.noise_scale import NoiseScale
 from src.training.summaries import Progress, Summaries
 
@@ -52,7 +52,14 @@ class Board:
         if self._summaries is None:
             return
         self._summaries.scalars("train", values, update)
-        self._inspect(self._summaries, update, model, batch)
+        inspect(
+            self._summaries,
+            self._options,
+            update,
+            model.named_parameters(),
+            lambda: self._policy(model, batch),
+            batch._asdict(),
+        )
         lines, before = (point * _LINES // self._total for point in (update, update - self._interval))
         if is_due(update, self._interval) and lines > before:
             self._progress.log({name: values[name] for name in _LOGGED if name in values})
@@ -67,23 +74,10 @@ class Board:
         if self._noise_scale and state["noise_scale"]:
             self._noise_scale.load_state_dict(state["noise_scale"])
 
-    def _inspect(self, summaries: Summaries, update: int, model: nn.Module, batch: Batch) -> None:
-        """The histograms that are asked for: of what the model is, would do, and learned from."""
-        options = self._options
-        if options.grads_and_vars:
-            norms, values = parameters_and_gradients(model.named_parameters())
-            summaries.scalars("parameters", norms, update)
-            summaries.histograms(values, update)
-        if options.action_distributions or options.outputs:
-            model.eval()
-            with torch.no_grad():
-                logits = self._objective.logits(model, batch)
-            model.train()
-            if options.action_distributions:
-                means, entropies = action_distribution(logits.softmax(-1))
-                summaries.scalars("actions", means, update)
-                summaries.histograms(entropies, update)
-            if options.outputs:
-                summaries.histograms({"outputs/logits": logits}, update)
-        if options.debug:
-            summaries.histograms({f"data/{name}": column for name, column in batch._asdict().items()}, update)
+    def _policy(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """What the model says of a batch, without dropout."""
+        model.eval()
+        with torch.no_grad():
+            logits = self._objective.logits(model, batch)
+        model.train()
+        return logits.softmax(-1), {"logits": logits}

@@ -170,9 +170,7 @@ def _run(
         profiler.step()
         progress.advance(1)
     if evaluations:
-        evaluations.wait(lambda: recovery.stop_now)
-        if recovery.stop_now:
-            recovery.saved(f"update {total} of {total}", stop=True)
+        recovery.finish(evaluations.wait, f"update {total} of {total}")
 
 
 def _one_update(fitting: Fitting, batch: Batch, update: int, total: int) -> None:

@@ -60,6 +60,12 @@ class Recovery:
         self._asked.discard(_SAVE)  # a SIGTERM that has just come is still to be answered
         tqdm.write(f"SIGUSR2: {where} is saved")
 
+    def finish(self, wait: Callable[[Callable[[], bool]], None], where: str) -> None:
+        """When all is saved, `wait` for what is still under way, but only until the run is asked to end."""
+        wait(lambda: self.stop_now)
+        if self.stop_now:
+            self.saved(where, stop=True)
+
     def _note(self, number: int, _: FrameType | None) -> None:
         self._asked.add(number)
 

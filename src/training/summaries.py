@@ -15,8 +15,8 @@ from src.contracts import Json, PipelineError
 
 
 class Summaries:
-    """TensorBoard events of one run. Each curve has one step axis; the tag's first word says which:
-    `source/...` env steps per learner, `train/...` and `in_context/...` gradient updates, `adaptation/...` episodes."""
+    """TensorBoard events of one run. Each curve has one step axis; the tag's first word says which: `source...`,
+    `update` and `evaluation` env steps per learner, `adaptation` episodes, all others gradient updates."""
 
     def __init__(self, folder: Path, done: int | None = None, flush_secs: int = 10, max_queue: int = 100) -> None:
         """Append to `folder`; of a run that goes on from step `done`, points after it (from the very start where

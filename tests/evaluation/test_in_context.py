@@ -85,5 +85,3 @@ def test_the_summary_by_hand() -> None:
         "last_return": 2.0,
         "late_reward": 5 / 20,
     }
-
-

@@ -12,7 +12,12 @@ LOCKS = {"train_agents": "histories/tiny", "train_gpt": "logs/tiny/gpt", "evalua
 SAID = {"train_agents": "training tasks solved", "train_gpt": "all 6 updates of tiny are done", "evaluate": "optimum"}
 
 
-MAY_CHANGE = ["summaries.summary_interval=7", "checkpoints.keep_last=3", "evals.async_eval=true", "evaluation.videos=true"]
+MAY_CHANGE = [
+    "summaries.summary_interval=7",
+    "checkpoints.keep_last=3",
+    "evals.async_eval=true",
+    "evaluation.videos=true",
+]
 
 
 @pytest.mark.parametrize("options", [[], MAY_CHANGE])
