@@ -19,13 +19,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from benchmarks.measure import show
 from src.schema import PROJECT
 
-UPDATES, POINTS, SKIPPED, ROUNDS = 200, 20, 4, 3
+UPDATES, POINTS, SKIPPED, ROUNDS = 120, 12, 2, 3
 BASELINE = "one process"
 PYTHON = [sys.executable, "-m"]
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
 RUN = ["src.train_gpt", f"trainer.num_iterations={UPDATES}", f"summaries.num_summaries={POINTS}", "num_threads=1"]
 ALONE = ["trainer.evaluate=false"]
-BESIDE = ["evals.num_evals=0", "evals.eval_interval=20", "evals.async_eval=true"]  # one follows on the other
+BESIDE = ["evals.num_evals=0", "evals.eval_interval=60", "evals.async_eval=true"]  # one follows on the other
 WAYS = {
     BASELINE: [*PYTHON, *RUN, *ALONE],
     "one process, always evaluating beside it": [*PYTHON, *RUN, *BESIDE],

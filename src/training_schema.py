@@ -136,7 +136,7 @@ class SummariesConfig:
     )
     summary_interval: int = option("iterations between points (both 0: none)", low=0, may_change=True)
     summarize_first_interval: bool = option("also a point for every iteration of the first interval", may_change=True)
-    flush_secs: int = option("seconds after which points reach the disk", low=1, may_change=True)
+    flush_secs: int = option("seconds after which points reach the disk at the latest", low=1, may_change=True)
     max_queue: int = option("points that may wait before they reach the disk", low=1, may_change=True)
     grads_and_vars: bool = option("norm and histogram of every parameter and its gradient", may_change=True)
     gradient_noise_scale: str = option(

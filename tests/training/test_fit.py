@@ -135,6 +135,21 @@ def test_evaluations_change_nothing(tmp_path: Path, undisturbed: Path) -> None:
     assert not (tmp_path / "none" / "evaluations.json").exists() and not steps_of(tmp_path / "none", "best")
 
 
+def test_results_of_evaluations_are_taken_in_while_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_worker_here(monkeypatch)  # answers at the second look
+    known: list[list[int]] = []
+
+    def batches(update: int) -> Batch:
+        truth = tmp_path / "evaluations.json"
+        known.append([entry["step"] for entry in json.loads(truth.read_text())] if truth.exists() else [])
+        return batch_at(update)
+
+    run(tmp_path, config_of(evals={"async_eval": True}), batches=batches)
+    assert known[:4] == [[], [0], [0], [0, 2]]
+
+
 def test_the_best_checkpoint_is_that_of_the_best_score(undisturbed: Path) -> None:
     known = json.loads((undisturbed / "evaluations.json").read_text())
     assert [entry["step"] for entry in known] == [0, 2, 4, 6, 8, 10, 11]
