@@ -50,8 +50,11 @@ def load_config(overrides: Iterable[str] = ()) -> Config:
 
 
 def _whole(override: str) -> list[str]:
-    """A schedule on the command line replaces the one before it; Hydra would merge the two mappings."""
+    """A schedule on the command line replaces the one before it; Hydra would merge the two mappings. A part of a
+    schedule may be new to it."""
     key, _, value = override.partition("=")
+    if key.count(".") > 1:
+        return [f"++{override}"]
     return [f"~{key}", f"+{key}={value}"] if value.startswith("{") else [override]
 
 

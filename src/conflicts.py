@@ -1,6 +1,6 @@
 """Options that are fine alone and not together. Each message names both fields."""
 
-import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from src.contracts import ConfigError
@@ -45,7 +45,7 @@ def _of_pace(config: "Config") -> Conflicts:
             bool(steps and asked) and made != steps,
             f"source.num_iterations={asked} make {made} env steps, with source.num_envs={envs} and "
             f"source.unroll_length={unroll:g}, and source.num_env_steps={steps}: this source learns only from what it "
-            "has just played, so both must agree; give one of them",
+            f"has just played, so both must agree; give source.num_env_steps={made} or 0 too",
         ),
         (
             source.name == "a2c" and unroll != int(unroll),
@@ -79,7 +79,6 @@ def _of_pace(config: "Config") -> Conflicts:
 def _of_source(config: "Config") -> Conflicts:
     source, search, size = config.source, config.search, config.env.size
     made, recorded = env_steps(source), source.history_steps
-    tried = env_steps(dataclasses.replace(source, num_iterations=0, num_env_steps=search.num_env_steps))
     return [
         (recorded > made, f"source.history_steps={recorded} is more than source.num_env_steps={made}"),
         (
@@ -94,11 +93,6 @@ def _of_source(config: "Config") -> Conflicts:
             max(search.goal_row, search.goal_column) >= size,
             f"search.goal_row={search.goal_row} and search.goal_column={search.goal_column} "
             f"must be below env.size={size}",
-        ),
-        (
-            tried != search.num_env_steps,
-            f"search.num_env_steps={search.num_env_steps} must be a multiple of "
-            f"source.num_envs x source.unroll_length = {source.num_envs * source.unroll_length:g}; the next is {tried}",
         ),
     ]
 
@@ -150,6 +144,18 @@ def _of_trainer(config: "Config") -> Conflicts:
         (
             optimizer.name == "adam" and any(decay > 0 for decay in values_of(optimizer.weight_decay)),
             f"optimizer.weight_decay={optimizer.weight_decay} needs optimizer.name=adamw, not adam",
+        ),
+        *(
+            (
+                isinstance(value, Mapping) and value.get("progress") == "env_steps",
+                f"optimizer.{name}={value}: the updates of trainer.num_iterations take no env steps; progress must be "
+                "percent, iterations or updates",
+            )
+            for name, value in vars(optimizer).items()
+        ),
+        (
+            not trainer.evaluate and config.evaluation.checkpoint == "best",
+            "trainer.evaluate=false finds no best checkpoint; give evaluation.checkpoint=last",
         ),
         (
             trainer.mini_batch_length > model.context_len,

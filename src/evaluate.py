@@ -39,7 +39,7 @@ def main(config: Config) -> Path:
     with only_writer(folder):
         if (folder / "results.json").exists():
             results = read_json(folder / "results.json")
-            check_same(config, results["config"], (*_COMPARED, "seed", "evaluation"), str(folder))
+            check_same(config, results["config"], (*_COMPARED, "seed", "policy", "evaluation"), str(folder))
             if results["checkpoint"] != about["sha256"]:
                 raise ConfigError(f"{folder} holds results of another model: give another name=, or remove it")
         else:
@@ -59,7 +59,7 @@ def evaluate(config: Config, weights: Json, split: Json, device: torch.device) -
     model = GPT(config.model, env.spec).to(device)
     model.load_state_dict(weights)
     options = config.evaluation
-    policy = GPTPolicy(model, options.epsilon_greedy, options.temperature, options.context_kept)
+    policy = GPTPolicy(model, options.epsilon_greedy, config.policy.temperature, config.policy.context_kept)
     all_tasks = env.all_tasks().to(device)
     held_out, train = all_tasks[split["held_out"]], all_tasks[split["train"]]
     num_episodes, seed = options.num_episodes, config.seed

@@ -1,6 +1,7 @@
 """How an entry point runs: options from the command line, help, device and threads, errors without a traceback."""
 
 import dataclasses
+import signal
 import sys
 import textwrap
 import threading
@@ -27,6 +28,7 @@ def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> No
         print(help_text(module, meaning))
         return
     report, threading.excepthook = threading.excepthook, _report_of_thread
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # asks a loop to save; where there is none it must not end the run
     try:
         if flags := [argument for argument in arguments if argument.startswith("-")]:
             raise ConfigError(f"{flags[0]}: options are written KEY=VALUE; --help lists them")
@@ -74,6 +76,8 @@ def prepare(config: Config) -> torch.device:
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     torch.manual_seed(config.seed)
+    if config.checkpoints.on_crash == "ask" and not (sys.stdin and sys.stdin.isatty()):
+        raise ConfigError("checkpoints.on_crash=ask needs a terminal, and stdin is none; must be save or skip here")
     return device_of(config)
 
 

@@ -75,17 +75,19 @@ class ObjectiveConfig:
 
 
 @dataclass
+class PolicyConfig:
+    temperature: float = option("temperature that actions are drawn at", above=0)
+    context_kept: float = option("part of a full context that is read anew when it is rebuilt", low=0.01, high=0.99)
+
+
+@dataclass
 class EvaluationConfig:
     checkpoint: str = option("which checkpoint of stage two to roll out", choices=("best", "last"))
     num_episodes: int = option("episodes per stream", low=2)
     num_streams: int = option("streams per held-out task", low=1)
     num_train_streams: int = option("streams per training task", low=1)
     epsilon_greedy: float = option(
-        "probability of drawing an action at evaluation.temperature, else the most probable one", low=0, high=1
-    )
-    temperature: float = option("temperature that actions are drawn at", above=0, stages="2, 3")
-    context_kept: float = option(
-        "part of a full context that is read anew when it is rebuilt", low=0.01, high=0.99, stages="2, 3"
+        "probability of drawing an action at policy.temperature, else the most probable one", low=0, high=1
     )
     num_bootstrap: int = option("bootstrap resamples of the intervals", low=100)
     confidence: float = option("coverage of the intervals", low=0.5, high=0.999)
@@ -124,6 +126,7 @@ class Config:
     evals: EvalsConfig = group("evaluations amid training", stages="1, 2")
     checkpoints: CheckpointsConfig = group("what survives a crash", stages="1, 2")
     summaries: SummariesConfig = group("what TensorBoard shows of training", stages="1, 2")
+    policy: PolicyConfig = group("how the model acts", stages="2, 3")
     evaluation: EvaluationConfig = group("the in-context protocol", stages="3")
     search: SearchConfig = group("the search over options of the source", stages="search")
 

@@ -25,6 +25,7 @@ from src.envs import make_env
 from src.envs.episodes import OpenEpisodes, finished_episodes
 from src.evaluation.search_plots import write_search_plots
 from src.files import only_writer, read_json, write_json
+from src.pace import env_steps
 from src.runtime import prepare, recorded, run_stage
 from src.schema import Config
 from src.training.collect import LocalPlayer, collect, make_learners
@@ -47,6 +48,12 @@ def main(config: Config) -> Path:
     device = prepare(config)
     if config.source.name != "a2c":
         raise ConfigError(f"source.name={config.source.name}: the search is over options of source.name=a2c")
+    tried = _with(config, {}).source
+    if env_steps(tried) != config.search.num_env_steps:
+        raise ConfigError(
+            f"search.num_env_steps={config.search.num_env_steps} must be a multiple of source.num_envs x "
+            f"source.unroll_length = {tried.num_envs * tried.unroll_length:g}; the next is {env_steps(tried)}"
+        )
     folder = config.folder("logs") / "search"
     optuna.logging.set_verbosity(logging.WARNING)
     with only_writer(folder):
@@ -100,7 +107,9 @@ def score(config: Config, device: torch.device) -> float:
     learner, streams, noise = make_learners(config, env, goal, device)
     still_open = OpenEpisodes.none(source.num_learners * source.num_envs)
     won: list[np.ndarray] = []
-    for transitions, _, _ in collect(source, learner, LocalPlayer(source, env, learner, streams, noise)):
+    for transitions, _, _ in collect(
+        source, learner, LocalPlayer(source, env, learner, streams, noise), seed=config.seed
+    ):
         episodes, still_open = finished_episodes(transitions, still_open)
         won.append(episodes.returns > 0)
     all_won = np.concatenate(won)

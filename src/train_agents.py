@@ -115,7 +115,7 @@ def train(
         profiler = stack.enter_context(Profiler(folder, config.summaries.profiled_iterations, tqdm.write))
         recovery = stack.enter_context(Recovery(config.checkpoints.on_crash, lives.save_crash))
         lives.evaluate()
-        for transitions, metrics, now in collect(config.source, learner, player, first):
+        for transitions, metrics, now in collect(config.source, learner, player, first, config.seed):
             lives.add(transitions, metrics, now)
             lives.evaluate()
             lives.save_if_due(recovery)

@@ -75,7 +75,7 @@ def train(config: Config, histories: Histories, folder: Path, device: torch.devi
 def compared(config: Config) -> tuple[str, ...]:
     """Groups of options that a continued run must have as the run before it."""
     groups = ("seed", "env", "tasks", "source", "data", "model", "objective", "optimizer", "trainer")
-    return (*groups, "evals") if config.trainer.evaluate else groups
+    return (*groups, "policy", "evals") if config.trainer.evaluate else groups
 
 
 def announce(line: str, ranks: Ranks) -> None:

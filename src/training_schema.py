@@ -89,7 +89,7 @@ class TrainerConfig:
     enable_amp: bool = option("mixed precision: matrix products in trainer.amp_dtype")
     amp_dtype: str = option("bfloat16, or float16 with a loss scaler", choices=("bfloat16", "float16"))
     activation_checkpointing: bool = option("keep a block's input alone and compute the rest anew, to save memory")
-    compile: bool = option("torch.compile: slower to start, faster to run; needs a C++ compiler", may_change=True)
+    compile: bool = option("torch.compile: slower to start, faster to run; needs a C++ compiler")
     empty_cache: bool = option("give unused GPU memory back after every update; slow", may_change=True)
     parameter_check_interval: int = option(
         "updates between comparisons of the parameters of all processes under torchrun (0: none)",

@@ -73,10 +73,10 @@ def run(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY) -> 
     return Outcome(code, out.getvalue(), err.getvalue())
 
 
-def start(stage: str, root: Path, *options: str) -> subprocess.Popen[str]:
-    """Start a stage in a process of its own."""
+def start(stage: str, root: Path, *options: str, through: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """Start a stage in a process of its own, `through` a command that starts the one it is given."""
     return subprocess.Popen(
-        [sys.executable, "-m", f"src.{stage}", *TINY, f"root={root}", *options],
+        [*through, sys.executable, "-m", f"src.{stage}", *TINY, f"root={root}", *options],
         cwd=PROJECT,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,

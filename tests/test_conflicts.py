@@ -54,7 +54,6 @@ CONFLICTS = {  # what is set -> the fields the message must name
     "source.videos_per_task=11": ["source.videos_per_task=11", "source.num_learners=10"],
     "search.goal_row=9": ["search.goal_row=9", "env.size=9"],
     "search.goal_column=9": ["search.goal_column=9", "env.size=9"],
-    "search.num_env_steps=20010": ["search.num_env_steps=20010", "source.num_envs", "source.unroll_length"],
     "model.num_heads=5": ["model.num_heads=5", "model.embed_dim=64"],
     "model.position=rope model.num_heads=64": ["model.position=rope", "model.embed_dim", "model.num_heads"],
     "model.position=env_time model.add_env_time=false": ["model.position=env_time", "model.add_env_time=false"],
@@ -64,6 +63,7 @@ CONFLICTS = {  # what is set -> the fields the message must name
     "data.history_len=1590": ["model.context_len=160", "data.history_len=1590", "source.num_envs=10"],
     "data.num_validation_tasks=57": ["data.num_validation_tasks=57", "tasks.num_train=57"],
     "optimizer.name=adam": ["optimizer.weight_decay=0.01", "optimizer.name=adam"],
+    "trainer.evaluate=false": ["trainer.evaluate=false", "evaluation.checkpoint=last"],
     "trainer.mini_batch_length=161": ["trainer.mini_batch_length=161", "model.context_len=160"],
     "trainer.mini_batch_length=159": ["trainer.mini_batch_length=159", "model.position=learned", "context_len=160"],
     "trainer.gradient_accumulation_steps=5": ["trainer.gradient_accumulation_steps=5", "trainer.mini_batch_size=32"],
@@ -97,7 +97,6 @@ NEIGHBOURS = [  # as near as can be, and fine
     "source.history_steps=29950",
     "source.videos_per_task=10",
     "search.goal_row=8 search.goal_column=8",
-    "search.num_env_steps=20100",
     "model.num_heads=64",
     "model.position=rope model.num_heads=32",
     "model.position=none model.add_env_time=false",
@@ -108,6 +107,7 @@ NEIGHBOURS = [  # as near as can be, and fine
     "data.history_len=1600",
     "data.num_validation_tasks=56",
     "optimizer.name=adam optimizer.weight_decay=0",
+    "trainer.evaluate=false evaluation.checkpoint=last",
     "trainer.mini_batch_length=160",
     "trainer.mini_batch_length=159 model.position=env_time",
     "trainer.gradient_accumulation_steps=4",
@@ -146,13 +146,29 @@ def test_what_only_nearly_conflicts_is_allowed(overrides: str) -> None:
     check_conflicts(changed(*overrides.split()))
 
 
+@pytest.mark.parametrize("option", ["learning_rate", "weight_decay", "max_gradient_norm"])
+def test_the_optimizer_counts_no_env_steps(option: str) -> None:
+    """Of the run, its iterations and its updates it does."""
+    schedule = "{{kind: linear, progress: {}, points: [[0, 0.1], [1, 0.2]]}}"
+    with pytest.raises(ConfigError, match=rf"optimizer\.{option}=.*trainer\.num_iterations"):
+        load_config([f"optimizer.{option}={schedule.format('env_steps')}"])
+    for progress in ("percent", "iterations", "updates"):
+        load_config([f"optimizer.{option}={schedule.format(progress)}"])
+
+
 def test_conflicts_are_checked_by_load_config_and_all_of_them_here() -> None:
     with pytest.raises(ConfigError, match="model.num_heads=5 must divide model.embed_dim=64"):
         load_config(["model.num_heads=5"])
     found: set[str] = set()
     for overrides in CONFLICTS:
         found |= {code for broken, code in all_of(changed(*overrides.split())) if broken}
-    assert found == {code for _, code in all_of(PLAIN)} | {"_of_pace of nothing"}
+    for option in ("learning_rate", "weight_decay", "max_gradient_norm"):
+        schedule = {"kind": "linear", "progress": "env_steps", "points": [[0, 0.1], [1, 0.2]]}
+        config = changed()
+        setattr(config.optimizer, option, schedule)
+        found |= {code for broken, code in all_of(config) if broken}
+    never = len(vars(PLAIN.optimizer)) - 3  # options of the optimizer that are no rates
+    assert len({code for _, code in all_of(PLAIN)} | {"_of_pace of nothing"}) == len(found) + never
 
 
 def all_of(config: Config) -> list[tuple[bool, str]]:

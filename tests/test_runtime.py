@@ -1,10 +1,15 @@
 """How an entry point runs: its help, and what it says to wrong options."""
 
+import io
+import os
+import signal
+
 import pytest
 
 from src.config import CONF, load_config
+from src.contracts import ConfigError
 from src.options import walk
-from src.runtime import GROUPS, help_text, run_stage
+from src.runtime import GROUPS, help_text, prepare, run_stage
 from src.schema import Config
 
 
@@ -66,3 +71,20 @@ def test_a_stage_gets_the_configuration_of_its_command_line(monkeypatch: pytest.
     monkeypatch.setattr("sys.argv", ["stage", "env.size=7", "experiment=tiny"])
     run_stage(given_to.append, "src.stage", "What it is for.")
     assert given_to == [load_config(["env.size=7", "experiment=tiny"])]
+
+
+def test_without_a_terminal_there_is_nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config(["checkpoints.on_crash=ask"])
+    for stdin in (io.StringIO(), None):
+        monkeypatch.setattr("sys.stdin", stdin)
+        with pytest.raises(ConfigError, match=r"checkpoints\.on_crash=ask .* stdin .* save or skip"):
+            prepare(config)
+
+
+def test_sigusr2_does_not_end_a_stage_that_has_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["stage"])
+    before = signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+    try:
+        run_stage(lambda _: os.kill(os.getpid(), signal.SIGUSR2), "src.stage", "What it is for.")
+    finally:
+        signal.signal(signal.SIGUSR2, before)

@@ -101,6 +101,21 @@ def test_the_study_of_another_problem_is_refused(tmp_path: Path) -> None:
     assert read_json(tmp_path / "logs" / "tiny" / "search" / "results.json") == before
 
 
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["search.num_env_steps=2001"], ["search.num_env_steps=2001", "source.num_envs", "source.unroll_length"]),
+        (["source=q_learning"], ["source.name=q_learning", "a2c"]),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(tmp_path: Path, options: list[str], parts: list[str]) -> None:
+    config = load_config([*options, "experiment=tiny", f"root={tmp_path}"])
+    with pytest.raises(ConfigError) as refused:
+        main(config)
+    assert all(part in str(refused.value) for part in parts)
+    assert not (tmp_path / "logs").exists()
+
+
 def test_what_is_printed_can_be_used_as_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = searched(tmp_path, 2)
     options = re.findall(r"source\.\S+", capsys.readouterr().out)

@@ -20,6 +20,7 @@ from src.contracts import PipelineError, Step
 from src.envs import make_env
 from src.envs.base import State
 from src.envs.gymnasium_face import SingleEnv
+from src.processes import killed_at_the_end, without_signals
 from src.schema import EnvConfig
 
 # Torch's threads may hold locks when a process is forked, and the child then waits for them forever. A fork server has
@@ -100,12 +101,14 @@ class ProcessEnv:
                 self.close()
                 self._stands = None
                 multiprocessing.get_context(_CONTEXT).set_forkserver_preload(_PRELOAD)
-                self._envs = AsyncVectorEnv(
-                    [self._make_single] * num_streams,
-                    shared_memory=False,  # an integer goes through the pipe, and no lock is lost with its process
-                    context=_CONTEXT,
-                    autoreset_mode=AutoresetMode.SAME_STEP,
-                )
+                with without_signals():  # they answer this process until it closes them
+                    self._envs = AsyncVectorEnv(
+                        [self._make_single] * num_streams,
+                        shared_memory=False,  # an integer goes through the pipe, and no lock is lost with its process
+                        context=_CONTEXT,
+                        autoreset_mode=AutoresetMode.SAME_STEP,
+                    )
+                killed_at_the_end(self._envs.processes)
             yield self._envs
         except (EOFError, ConnectionError, multiprocessing.TimeoutError) as error:
             reason = self._failure()

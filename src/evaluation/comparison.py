@@ -45,6 +45,6 @@ def _labelled(walks: list[Walk], numbers: list[int]) -> list[tuple[str, Walk]]:
 def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.device) -> Rollout:
     """The first environment of a source agent of `task` `[1, task_dim]`, its whole life, `[T, 1]`."""
     learner, streams, noise = make_learners(config, env, task, device)
-    loop = collect(config.source, learner, LocalPlayer(config.source, env, learner, streams, noise))
+    loop = collect(config.source, learner, LocalPlayer(config.source, env, learner, streams, noise), seed=config.seed)
     life = [Rollout(*(column[:, :1] for column in transitions)) for transitions, _, _ in loop]
     return Rollout(*(torch.cat(column) for column in zip(*life, strict=True)))

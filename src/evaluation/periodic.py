@@ -29,8 +29,7 @@ class LookInContext:
         env = make_env(config.env, device)
         model = GPT(config.model, env.spec).to(device)
         model.load_state_dict(state["model"])
-        options = config.evaluation
-        policy = GPTPolicy(model, config.evals.epsilon_greedy, options.temperature, options.context_kept)
+        policy = GPTPolicy(model, config.evals.epsilon_greedy, config.policy.temperature, config.policy.context_kept)
         all_tasks = env.all_tasks().to(device)
         streams, episodes = spread_of(config.evals)
         metrics: Metrics = {}

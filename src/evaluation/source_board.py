@@ -84,7 +84,8 @@ class SourceBoard:
             {name: getattr(transitions, name) for name in ("obs", "action", "reward", "timestep")},
             "source_",
         )
-        if iteration * 10 // self._iterations > (iteration - self._interval) * 10 // self._iterations:
+        lines, before = iteration * 10 // self._iterations, (iteration - self._interval) * 10 // self._iterations
+        if is_due(iteration, self._interval) and lines > before:
             known = {"return": summary["return"][~np.isnan(summary["return"])]}
             self._progress.log({name: float(values.mean()) for name, values in known.items() if len(values)} | solved)
 

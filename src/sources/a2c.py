@@ -71,8 +71,8 @@ class A2C:
         log_policy, values = self._log_policy, self._values
         table_row = self._rows.of(rollout.obs)  # [T, B]
         entropies = -(log_policy.exp() * log_policy).sum(-1)  # [L * S]
-        log_prob = log_policy.flatten()[table_row * log_policy.shape[-1] + rollout.action]
-        value = values[table_row]
+        log_prob = _look_up(log_policy.flatten(), table_row * log_policy.shape[-1] + rollout.action)
+        value = _look_up(values, table_row)
         next_value = values.detach()[self._rows.of(rollout.next_obs)]
         returns = n_step_returns(
             rollout.reward.float(), next_value, rollout.terminated, rollout.truncated, config.discount
@@ -80,7 +80,7 @@ class A2C:
         advantage = returns - value
         policy_loss = -self._per_learner(log_prob * advantage.detach())
         value_loss = self._per_learner(advantage.square())
-        entropy = self._per_learner(entropies[table_row])
+        entropy = self._per_learner(_look_up(entropies, table_row))
         value_coefficient, entropy_coefficient = (
             self._value_coefficient(self.clock),
             self._entropy_coefficient(self.clock),
@@ -93,7 +93,8 @@ class A2C:
         norm = self._clip_gradients()
         self.optimizer.step()
         self._tabulate()
-        return {
+        rates = {"learning_rate": self._learning_rate(self.clock), "entropy_coefficient": entropy_coefficient}
+        return {name: torch.full_like(norm, rate) for name, rate in rates.items()} | {
             "policy_loss": policy_loss.detach(),
             "value_loss": value_loss.detach(),
             "entropy": entropy.detach(),
@@ -136,3 +137,9 @@ class A2C:
         self._values = values.flatten()
         self._log_policy = logits.flatten(0, 1).log_softmax(-1)  # [L * S, A]
         self._cumulative = cumulative(self._log_policy.detach().exp())  # [L * S, A - 1]
+
+
+def _look_up(table: Tensor, index: Tensor) -> Tensor:
+    """`table[index]` for a flat table. Its gradient is added up in one order, where that of indexing depends on which
+    thread comes first."""
+    return table.index_select(0, index.flatten()).view_as(index)

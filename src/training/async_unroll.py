@@ -32,10 +32,10 @@ from src.envs.base import State
 from src.envs.process import ProcessEnv
 from src.envs.rollout import Streams
 from src.pace import clock_of, num_iterations
+from src.processes import start_quietly
 from src.randomness import Noise
 from src.schema import Config
 from src.training.collect import Learner, LocalPlayer, Player, make_learners
-from src.training.quiet_process import start_quietly
 from src.training_schema import SourceConfig
 
 _PATIENCE = 10.0  # seconds for the process, and those of its environments, to end by themselves

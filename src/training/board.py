@@ -10,7 +10,7 @@ from src.pace import interval_of, is_due
 from src.schema import Config
 from src.training.distributed import Ranks
 from src.training.inspection import inspect
-from src.training.noise_scale import NoiseScale
+from src.training.noise_scale import Loss, NoiseScale
 from src.training.summaries import Progress, Summaries
 
 _LINES = 10  # log lines in a whole run; TensorBoard has all points
@@ -33,17 +33,18 @@ class Board:
                 f"summaries.gradient_noise_scale={kind} needs parts of a batch; "
                 f"trainer.mini_batch_size={size} is too small for {ranks.size} processes"
             )
-        self._noise_scale = NoiseScale(kind, self._interval) if kind != "none" else None
+        part = size // ranks.size // config.trainer.gradient_accumulation_steps
+        self._noise_scale = NoiseScale(kind, part) if kind != "none" else None
 
     def is_due(self, update: int) -> bool:
         early = self._options.summarize_first_interval and update < self._interval
         return early or is_due(update, self._interval)
 
-    def noise_scale(self, model: nn.Module, batch: Batch) -> Metrics:
+    def noise_scale(self, update: int, model: nn.Module, loss: Loss, batch: Batch) -> Metrics:
         """The gradient noise scale, where it is asked for; on a batch that the model has not learned from yet."""
         if self._noise_scale is None:
             return {}
-        return self._noise_scale.measure(model, self._objective, batch, self._ranks.average, self._ranks.size)
+        return self._noise_scale.measure(model, loss, batch, update, self._ranks.average, self._ranks.size)
 
     def show(self, update: int, metrics: dict[str, Tensor], others: Metrics, model: nn.Module, batch: Batch) -> None:
         """Points of one update: `metrics` of every rank, averaged, and `others`, which are of all ranks already."""

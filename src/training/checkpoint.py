@@ -5,11 +5,13 @@ sidecar is written last, so a state without one was never finished. Nothing is u
 """
 
 import io
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from src.contracts import Json, PipelineError
 from src.files import read_json, sha256, write_atomically, write_json
@@ -53,9 +55,13 @@ def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str
     damage = None
     for sidecar in sidecars(folder, kind):
         try:
-            return load(sidecar, device)
+            found = load(sidecar, device)
         except DamagedCheckpointError as error:
             damage = error
+            continue
+        if damage:
+            tqdm.write(f"passed over for {sidecar.stem}: {damage}", file=sys.stderr)
+        return found
     if damage:
         raise damage
     return None

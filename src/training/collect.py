@@ -11,7 +11,7 @@ from src.envs.base import State
 from src.envs.rollout import Streams, rollout, start_streams
 from src.envs.tasks import streams_of
 from src.pace import clock_of, first_update, num_iterations, unrolled
-from src.randomness import Noise, cumulative, draw, epsilon_greedy, integers, stream_seeds
+from src.randomness import Noise, cumulative, draw, epsilon_greedy, integers, mix, stream_seeds
 from src.schedules import Clock
 from src.schema import Config
 from src.sources.a2c import A2C
@@ -136,23 +136,29 @@ class LocalPlayer(Generic[Carry]):
 
 
 def collect(
-    source: SourceConfig, learner: Learner[Carry], player: Player[Carry], first: int = 0
+    source: SourceConfig, learner: Learner[Carry], player: Player[Carry], first: int = 0, seed: int = 0
 ) -> Iterator[tuple[Rollout, dict[str, Tensor], Streams[State, Carry]]]:
     """From iteration `first` to the end of the run: take an unroll, learn from it, yield the transitions `[T, B]`, the
-    metrics of the last update (empty before there is one) and where the streams stand."""
+    metrics of the last update (empty before there is one) and where the streams stand. `seed` decides which windows
+    meet in a mini-batch."""
     learner.set_clock(clock_of(source, first))
     for iteration in range(first + 1, num_iterations(source) + 1):
         transitions, streams = player.play()
         metrics: dict[str, Tensor] = {}
         if iteration >= first_update(source):
-            for part in mini_batches(source, transitions, learner.num_learners, iteration):
+            now = clock_of(source, iteration - 1)
+            parts = mini_batches(source, transitions, learner.num_learners, iteration, seed)
+            for updates, part in enumerate(parts, now.updates):
+                learner.set_clock(now._replace(updates=updates))
                 metrics = learner.update(part)
         learner.set_clock(clock_of(source, iteration))
         player.learned()
         yield transitions, metrics, streams
 
 
-def mini_batches(source: SourceConfig, transitions: Rollout, num_learners: int, iteration: int) -> Iterator[Rollout]:
+def mini_batches(
+    source: SourceConfig, transitions: Rollout, num_learners: int, iteration: int, seed: int
+) -> Iterator[Rollout]:
     """What is learned from, one update after the other: in each of `source.num_updates_per_train_iter` sweeps the
     unroll `[T, L * N]` is cut into windows of `source.mini_batch_length` steps, and these are drawn without replacement
     in batches of `source.mini_batch_size` for each learner. All learners draw the same numbers of their own windows, so
@@ -164,8 +170,8 @@ def mini_batches(source: SourceConfig, transitions: Rollout, num_learners: int, 
         length = source.mini_batch_length or len(transitions.obs)
         windows = Rollout(*(_windows(column, length, num_learners) for column in transitions))
         num_windows, device = windows.obs.shape[2], transitions.obs.device
-        seed = torch.full((num_windows,), sweep, device=device)
-        order = integers(seed, torch.arange(num_windows, device=device) + iteration * num_windows, 1 << 30).argsort()
+        key = mix(mix(torch.tensor(seed, device=device), iteration), sweep)
+        order = integers(key.expand(num_windows), torch.arange(num_windows, device=device), 1 << 30).argsort()
         for chosen in order.split(source.mini_batch_size or num_windows):
             yield Rollout(*(column[:, :, chosen].flatten(1) for column in windows))
 

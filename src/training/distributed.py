@@ -6,6 +6,7 @@ Without `torchrun` there is one rank, and nothing here talks to anybody.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from src.contracts import ConfigError, PipelineError
 
+_PATIENCE = timedelta(days=1)  # others wait while the first rank evaluates; torchrun ends them when one has died
 _TOLERANCE = 1e-6  # between the statistics of a parameter on two ranks
 
 
@@ -80,8 +82,7 @@ def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield Ranks(dist.get_rank(), dist.get_world_size(), device), device
-    finally:
-        dist.destroy_process_group()
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=_PATIENCE)
+    yield Ranks(dist.get_rank(), dist.get_world_size(), device), device
+    dist.destroy_process_group()  # not after an exception: the others may be waiting, and would for ever

@@ -23,8 +23,8 @@ import torch
 
 from src.contracts import Json, Metrics
 from src.files import read_json, write_json
+from src.processes import start_quietly
 from src.training import checkpoint
-from src.training.quiet_process import start_quietly
 from src.training.summaries import Summaries
 
 _CONTEXT = "spawn"  # torch's threads may hold locks when a process is forked
@@ -105,8 +105,7 @@ class Evaluations:
                 self._save_best(step, state)
 
     def poll(self) -> None:
-        """Take in what has come back, and see to a process that died or hangs. An exception in `look` is raised as a
-        `RuntimeError` with its traceback."""
+        """Take in what has come back, and see to a process that died, hangs or met an exception in `look`."""
         self._take_in(0.0)
 
     def wait(self, until: Callable[[], bool] = lambda: False) -> None:
@@ -180,8 +179,8 @@ class Evaluations:
             self._current, self._deaths = None, 0
             self._feed()
         elif answer is not None:
-            self._current = None
-            raise RuntimeError(f"the evaluation at step {step} failed:\n{answer}")
+            self._worker.end(0.0)
+            self._retry(f"failed:\n{answer}")
         elif time.monotonic() >= self._deadline:
             self._worker.end(0.0)
             self._retry(f"gave no answer in {self._options.timeout:g} s")
@@ -269,6 +268,8 @@ class _Worker:
 def _serve(connection: Connection, look: Look) -> None:
     """What the process does: from the sidecar of a state to what `look` says of it, or to its traceback."""
     os.nice(19)
+    if sys.platform == "linux":  # nice alone lets it finish its time slice while threads of training wait for the core
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, ConnectionError):  # the parent is gone

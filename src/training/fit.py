@@ -176,7 +176,7 @@ def _run(
 def _one_update(fitting: Fitting, batch: Batch, update: int, total: int) -> None:
     board, updater, model = fitting.board, fitting.updater, fitting.model
     due = board.is_due(update + 1)
-    others = board.noise_scale(model, batch) if due else {}
+    others = board.noise_scale(update + 1, model, updater.loss, batch) if due else {}
     metrics = updater.update(batch, Clock(update / total, update, 0, update))
     if due:
         board.show(update + 1, metrics, others | updater.rates(), model, batch)

@@ -12,14 +12,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from src.contracts import Batch, Json, Metrics, Objective
+from src.contracts import Batch, Json, Metrics
+
+Loss = Callable[[nn.Module, Batch], tuple[Tensor, dict[str, Tensor]]]
 
 _DECAY = 0.999  # of the moving averages, for each update
 _EPS = 1e-8
 
 
 class NoiseScale:
-    """Measures the noise scale every `interval` updates, from the gradients of two parts of one batch.
+    """Measures the noise scale from time to time, from the gradients of two parts of one batch.
 
     A mean gradient g_n of n windows has E|g_n|^2 = |G|^2 + tr(Sigma) / n. So without bias, where a and b are the parts,
 
@@ -34,9 +36,11 @@ class NoiseScale:
     1e-8 is added to |G|^2.
     """
 
-    def __init__(self, kind: str, interval: int) -> None:
+    def __init__(self, kind: str, part_size: int) -> None:
+        """Gradients are added up over `part_size` windows at a time."""
         self._parts, self._eps = {"alternative": (_halves, 0.0), "paper": (_small_and_all, _EPS)}[kind]
-        self._decay = _DECAY**interval
+        self._part_size = part_size
+        self._update = 0  # at the last measurement
         self._weight = 0.0  # of all measurements in the averages, which start at 0
         self._signal = 0.0
         self._noise = 0.0
@@ -45,15 +49,17 @@ class NoiseScale:
     def measure(
         self,
         model: nn.Module,
-        objective: Objective,
+        loss: Loss,
         batch: Batch,
+        update: int,
         average: Callable[[Tensor], Tensor] = lambda gradient: gradient,
         num_ranks: int = 1,
     ) -> Metrics:
-        """`gradient_noise_scale` in windows, with the averages it is made of; empty while no estimate was positive.
+        """After `update` updates: `gradient_noise_scale` in windows, with the averages it is made of; empty while no
+        estimate was positive.
 
         Windows are the samples, as steps of one window are correlated; the batch `[B, T]` holds them in random order
-        and `objective` is their mean. `average` takes a flat gradient to its mean over `num_ranks` data parallel ranks
+        and `loss` is their mean. `average` takes a flat gradient to its mean over `num_ranks` data parallel ranks
         with a batch of B each; it is called twice. An estimate that is negative or not finite leaves the last valid
         one in place. Parameters' `grad`, the weights and the state of the generators stay as they are, but not what a
         forward pass does to buffers. Raises `ValueError` for B < 2."""
@@ -63,10 +69,11 @@ class NoiseScale:
         devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
         with torch.random.fork_rng(devices):  # dropout must not draw other numbers because of a measurement
             signal, noise = self._parts(
-                lambda start, stop: average(_gradient(model, objective, _rows(batch, start, stop))), size, num_ranks
+                lambda start, stop: average(self._gradient(model, loss, batch, start, stop)), size, num_ranks
             )
         if math.isfinite(signal) and math.isfinite(noise):
-            self._add(signal, noise)
+            self._add(signal, noise, _DECAY ** (update - self._update))
+        self._update = update
         if self._valid is None:
             return {}
         return {
@@ -77,17 +84,31 @@ class NoiseScale:
 
     def state_dict(self) -> Json:
         """Plain numbers, and None."""
-        return {"weight": self._weight, "signal": self._signal, "noise": self._noise, "valid": self._valid}
+        averages = {"weight": self._weight, "signal": self._signal, "noise": self._noise}
+        return averages | {"valid": self._valid, "update": self._update}
 
     def load_state_dict(self, state: Json) -> None:
         self._weight, self._signal, self._noise = state["weight"], state["signal"], state["noise"]
-        self._valid = state["valid"]
+        self._valid, self._update = state["valid"], state["update"]
 
-    def _add(self, signal: float, noise: float) -> None:
+    def _gradient(self, model: nn.Module, loss: Loss, batch: Batch, start: int, stop: int) -> Tensor:
+        """Of the mean loss of windows `start` to `stop` for all parameters that learn, flat; nothing is added to their
+        `grad`."""
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        size = sum(parameter.numel() for parameter in parameters)
+        total = torch.zeros(size, dtype=parameters[0].dtype, device=parameters[0].device)
+        for first in range(start, stop, self._part_size):
+            part = _rows(batch, first, min(first + self._part_size, stop))
+            mean, _ = loss(model, part)
+            gradients = torch.autograd.grad(mean, parameters, materialize_grads=True)
+            total += torch.cat([gradient.flatten() for gradient in gradients]) * (len(part[0]) / (stop - start))
+        return total
+
+    def _add(self, signal: float, noise: float, decay: float) -> None:
         """Average a measurement in; as in Adam, divided by the sum of weights the first values are unbiased."""
-        self._weight += (1 - self._decay) * (1 - self._weight)
-        self._signal += (1 - self._decay) * (signal - self._signal)
-        self._noise += (1 - self._decay) * (noise - self._noise)
+        self._weight += (1 - decay) * (1 - self._weight)
+        self._signal += (1 - decay) * (signal - self._signal)
+        self._noise += (1 - decay) * (noise - self._noise)
         if self._signal > 0 and self._noise >= 0:
             self._valid = self._noise / (self._signal + self._eps * self._weight)
 
@@ -113,11 +134,3 @@ def _small_and_all(gradient: Gradients, size: int, num_ranks: int) -> tuple[floa
 
 def _rows(batch: Batch, start: int, stop: int) -> Batch:
     return batch._make(column[start:stop] for column in batch)
-
-
-def _gradient(model: nn.Module, objective: Objective, batch: Batch) -> Tensor:
-    """Of the loss for all parameters that learn, flat; nothing is added to their `grad`."""
-    loss, _ = objective(model, batch)
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
-    return torch.cat([gradient.flatten() for gradient in gradients])

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from tqdm import tqdm
 
-from src.contracts import ConfigError, PipelineError, Stopped
+from src.contracts import PipelineError, Stopped
 
 _STOP, _SAVE = signal.SIGTERM, signal.SIGUSR2
 
@@ -26,8 +26,6 @@ class Recovery:
 
     def __init__(self, on_crash: str, save_crash: Callable[[str], None]) -> None:
         """`on_crash`: save, skip or ask. `save_crash` writes the state with the traceback it is given."""
-        if on_crash == "ask" and not sys.stdin.isatty():
-            raise ConfigError("checkpoints.on_crash=ask needs a terminal, and stdin is none; must be save or skip here")
         self._on_crash, self._save_crash = on_crash, save_crash
         self._asked: set[int] = set()
         self._before: dict[int, Any] = {}

@@ -56,6 +56,11 @@ class Updater:
         metrics = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
         return metrics | {"gradient_norm": norm}
 
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The objective, in the precision of training."""
+        with torch.autocast(self._device.type, self._dtype, enabled=self.config.enable_amp):
+            return self.objective(model, batch)
+
     def rates(self) -> Metrics:
         """The learning rate of the last update and, with float16, the loss scale after it; waits for the device."""
         rates = {"learning_rate": self.optimizer.param_groups[0]["lr"]}
@@ -71,8 +76,7 @@ class Updater:
     def _backward(self, part: Batch, last: bool) -> dict[str, Tensor]:
         """Add a part's gradient; ranks exchange theirs once, with the last part."""
         with nullcontext() if last or self._parallel is None else self._parallel.no_sync():
-            with torch.autocast(self._device.type, self._dtype, enabled=self.config.enable_amp):
-                loss, metrics = self.objective(self._forward, part)
+            loss, metrics = self.loss(self._forward, part)
             self.scaler.scale(loss / self.config.gradient_accumulation_steps).backward()
         return {"loss": loss.detach()} | metrics
 

@@ -10,7 +10,7 @@ from probes import SPEC, START, Endless, MatchIt, OneStep, Probe, TwoSteps, rand
 from torch import Tensor, nn
 
 from src.config import load_config
-from src.contracts import Rollout
+from src.contracts import EnvSpec, Rollout
 from src.envs import make_env
 from src.envs.rollout import rollout, start_streams
 from src.randomness import Noise, stream_seeds
@@ -86,6 +86,25 @@ class PlainLearner:
         return {name: value.item() for name, value in parts.items()} | {"gradient_norm": norm.item()}
 
 
+def test_threads_do_not_change_an_update() -> None:
+    """As many learners as the default run has, where a gradient added up by threads would depend on their order."""
+    num_learners, seen = 570, set()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for _ in range(4):
+            learners = A2C(CONFIG.source, EnvSpec(81, 5, 2, 9, 20), stream_seeds(1, num_learners), CPU)
+            generator = torch.Generator().manual_seed(0)
+            shape = (10, num_learners * 10)
+            columns = [torch.randint(high, shape, generator=generator) for high in (81, 5, 2, 81, 20, 1, 1, 5)]
+            learners.set_clock(START)
+            learners.update(Rollout(*columns[:5], columns[5].bool(), columns[6].bool(), columns[7]))
+            seen.add(tuple(parameter.sum(dtype=torch.float64).item() for _, parameter in learners.parameters()))
+    finally:
+        torch.set_num_threads(threads)
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize("max_gradient_norm", [0.05, 50.0])
 def test_updates_equal_those_of_a_plain_learner(max_gradient_norm: float) -> None:
     """Loss, gradient and parameters, with the clip at work (0.05) and without; entropy weighs enough to be seen, and
@@ -106,7 +125,7 @@ def test_updates_equal_those_of_a_plain_learner(max_gradient_norm: float) -> Non
         rates = (0.012 - 0.002 * update, 1.0 - 0.2 * update, 0.1 + 0.05 * update)
         for index, one in enumerate(plain):
             own = Rollout(*(column[:, 3 * index : 3 * index + 3] for column in samples))
-            expected = one.update(own, *rates)
+            expected = one.update(own, *rates) | {"learning_rate": rates[0], "entropy_coefficient": rates[2]}
             assert {name: values[index].item() for name, values in metrics.items()} == pytest.approx(expected, abs=1e-5)
             clipped = expected["gradient_norm"] > max_gradient_norm
             assert clipped == (max_gradient_norm == 0.05)

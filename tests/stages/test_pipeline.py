@@ -41,7 +41,7 @@ LEARNS = (
     *("model.tokens=transition", "model.position=env_time", "model.obs_encoding=coordinates", "model.context_len=60"),
     *("model.embed_dim=32", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=64"),
     *("optimizer=adamw", "optimizer.learning_rate.initial=0.003", "optimizer.learning_rate.final=0.00002"),
-    *("optimizer.learning_rate.warmup.until=0.2", "optimizer.weight_decay=0.01", "evaluation.temperature=1"),
+    *("optimizer.learning_rate.warmup.until=0.2", "optimizer.weight_decay=0.01", "policy.temperature=1"),
     *("trainer.num_iterations=500", "trainer.mini_batch_size=32", "summaries.num_summaries=10"),
     *("checkpoints.num_checkpoints=2", "evals.num_evals=0", "evals.eval_interval=400"),
     *("evals.num_eval_episodes=24", "evals.num_eval_environments=4"),

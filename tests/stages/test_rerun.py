@@ -44,7 +44,7 @@ def test_a_finished_stage_is_not_done_again(finished: Path, options: list[str]) 
         ("train_gpt", "trainer.num_iterations", "6", "8"),
         ("evaluate", "env.size", "3", "4"),
         ("evaluate", "model.embed_dim", "8", "16"),
-        ("evaluate", "evaluation.temperature", "1.0", "0.5"),
+        ("evaluate", "policy.temperature", "1.0", "0.5"),
     ],
 )
 def test_other_options_are_refused(finished: Path, stage: str, field: str, made_with: str, value: str) -> None:

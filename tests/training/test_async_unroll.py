@@ -69,9 +69,10 @@ def written_out(config: Config) -> tuple[Played, dict[str, Any]]:
         behind.set_clock(clock_of(source, i))
         transitions, now = player.play()
         metrics = {}
-        learner.set_clock(clock_of(source, i))
+        clock = clock_of(source, i)
         if i >= 1:  # after one there are 2 env steps of each learner, after two 6
-            for part in mini_batches(source, transitions, 2, i + 1):
+            for number, part in enumerate(mini_batches(source, transitions, 2, i + 1, 0)):
+                learner.set_clock(clock._replace(updates=clock.updates + number))
                 metrics = learner.update(part)
         learner.set_clock(clock_of(source, i + 1))
         learned.append(copy.deepcopy(learner.state_dict()))

@@ -146,7 +146,7 @@ def test_the_clock_counts_what_is_done(source: SourceConfig) -> None:
         before, at = len(learner.updates), clock_of(source, iteration - 1)
         new = learner.updates[updates:]
         assert all(clock == at for clock in learner.clocks[-len(transitions.obs) :])
-        assert all(clock == at for clock, _ in new)
+        assert [clock for clock, _ in new] == [at._replace(updates=at.updates + k) for k in range(len(new))]
         env_steps += transitions.obs.shape[0] * source.num_envs
         updates = before
         assert bool(new) == bool(metrics) == (env_steps >= source.initial_collect_steps)
@@ -200,7 +200,7 @@ def test_a_sweep_uses_every_transition_once(source: SourceConfig, num_learners: 
     size that is asked for, and in another order each time."""
     num_envs, num_steps = source.num_envs, int(source.unroll_length)
     given_transitions = numbered(num_steps, num_learners * num_envs)
-    parts = list(mini_batches(source, given_transitions, num_learners, iteration))
+    parts = list(mini_batches(source, given_transitions, num_learners, iteration, 3))
     length = source.mini_batch_length or num_steps
     windows = num_envs * num_steps // length
     size = source.mini_batch_size or windows
@@ -219,14 +219,14 @@ def test_a_sweep_uses_every_transition_once(source: SourceConfig, num_learners: 
         assert used.sort().values.tolist() == given_transitions.obs.flatten().sort().values.tolist()
 
 
-def test_sweeps_and_iterations_are_in_different_orders() -> None:
+def test_sweeps_iterations_and_seeds_are_in_different_orders() -> None:
     source = source_config(num_envs=6, num_updates_per_train_iter=2, mini_batch_length=1, mini_batch_size=2)
     orders = [
-        torch.cat([part.obs for part in mini_batches(source, numbered(5, 6), 1, iteration)], 1).flatten().tolist()
-        for iteration in (1, 2)
+        torch.cat([part.obs for part in mini_batches(source, numbered(5, 6), 1, iteration, seed)], 1).flatten().tolist()
+        for iteration, seed in ((1, 0), (2, 0), (1, 1))
     ]
     sweeps = [order[half : half + 30] for order in orders for half in (0, 30)]
-    assert len({tuple(sweep) for sweep in sweeps}) == 4
+    assert len({tuple(sweep) for sweep in sweeps}) == 6
     assert all(sweep != sorted(sweep) for sweep in sweeps)
 
 
@@ -235,7 +235,7 @@ def test_mini_batches_of_a_learner_do_not_depend_on_the_others(index: int) -> No
     source = source_config(num_envs=4, num_updates_per_train_iter=2, mini_batch_length=2, mini_batch_size=3)
     together = numbered(6, 12)
     alone = Rollout(*(column[:, 4 * index : 4 * index + 4] for column in together))
-    for ours, theirs in zip(mini_batches(source, alone, 1, 7), mini_batches(source, together, 3, 7), strict=True):
+    for ours, theirs in zip(mini_batches(source, alone, 1, 7, 5), mini_batches(source, together, 3, 7, 5), strict=True):
         assert same(ours, Rollout(*(column[:, 3 * index : 3 * index + 3] for column in theirs)))
 
 

@@ -419,16 +419,17 @@ def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("how", ["poll", "wait"])
-def test_an_exception_comes_back(tmp_path: Path, reports: list[str], how: str) -> None:
+def test_one_that_raises_is_told_and_given_up(tmp_path: Path, reports: list[str]) -> None:
+    """Training goes on, and so do the other evaluations."""
     with make(tmp_path, Options(), report=reports.append) as service:
         service.start(1, state_at(1, act="raise"))
-        with pytest.raises(RuntimeError, match=r"(?s)at step 1 failed.*in look.*ValueError: no such thing"):
-            until(lambda: bool(getattr(service, how)()))
-        service.wait()  # nothing is under way any more
-    service.close()
-    assert not reports and not service.results
-    assert len(names(tmp_path, "pending")) == 2  # to be met again, as it would be without a process
+        service.start(2, state_at(2))
+        service.wait()
+        assert list(service.results) == steps_in(tmp_path) == [2]
+    assert len(reports) == 3
+    assert all("step 1 failed" in line and "in look" in line for line in reports)
+    assert all("ValueError: no such thing" in line for line in reports)
+    assert [line.rpartition("; ")[2] for line in reports[1:]] == ["it is started again", "given up after 3 times"]
 
 
 @pytest.mark.usefixtures("quick")

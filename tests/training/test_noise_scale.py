@@ -2,6 +2,7 @@
 
 import io
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,8 +38,22 @@ def windows(gradients: np.ndarray) -> Batch:
     return Batch(rows, rows, rows, rows)
 
 
+class Scale(NoiseScale):
+    """Measured every `interval` updates; gradients are added up over three windows at a time."""
+
+    def __init__(self, kind: str, interval: int) -> None:
+        super().__init__(kind, 3)
+        self.interval, self.now = interval, 0
+
+    def measure(
+        self, model: nn.Module, loss: Any, batch: Batch, average: Any = lambda gradient: gradient, num_ranks: int = 1
+    ) -> dict[str, float]:
+        self.now += self.interval
+        return super().measure(model, loss, batch, self.now, average, num_ranks)
+
+
 def scale_of(kind: str, *batches: np.ndarray, interval: int = 1) -> dict[str, float]:
-    found, noise_scale = {}, NoiseScale(kind, interval)
+    found, noise_scale = {}, Scale(kind, interval)
     for batch in batches:
         found = noise_scale.measure(Slope(batch.shape[1]), loss_of, windows(batch))
     return found
@@ -88,7 +103,7 @@ def test_one_batch_against_the_equations(kind: str, size: int, num_ranks: int, s
         b, size = b * num_ranks, size * num_ranks
         signal = (size * big - b * small) / (size - b)
         expected = (small - big) / (1 / b - 1 / size) / (signal + 1e-8)
-    found = NoiseScale(kind, 10).measure(Slope(4), loss_of, windows(rows), num_ranks=num_ranks)
+    found = Scale(kind, 10).measure(Slope(4), loss_of, windows(rows), num_ranks=num_ranks)
     if signal > 0 and expected >= 0:
         assert found["gradient_noise_scale"] == pytest.approx(expected)
         assert found["gradient_signal"] == pytest.approx(signal)
@@ -102,7 +117,7 @@ def test_it_finds_the_noise_scale_of_a_known_distribution(kind: str, size: int) 
     """x ~ N(G, diag(v)): tr(Sigma) / |G|^2 is known, whatever the batch."""
     generator = np.random.default_rng(0)
     mean, variance = np.array([1.0, -2.0, 0.5]), np.array([4.0, 1.0, 9.0])
-    model, noise_scale = Slope(3), NoiseScale(kind, 1)
+    model, noise_scale = Slope(3), Scale(kind, 1)
     for _ in range(1500):
         found = noise_scale.measure(model, loss_of, windows(generator.normal(mean, np.sqrt(variance), (size, 3))))
     assert found["gradient_noise_scale"] == pytest.approx(variance.sum() / (mean**2).sum(), rel=0.15)
@@ -123,18 +138,18 @@ def test_two_ranks_are_one_with_all_windows(kind: str) -> None:
         theirs = np.r_[of_rank[1, start:stop].mean(0), np.zeros(3)]  # with the parameters that nothing uses
         return (gradient + torch.from_numpy(theirs)) / 2
 
-    found = NoiseScale(kind, 1).measure(Slope(4), loss_of, windows(of_rank[0]), average, 2)
+    found = Scale(kind, 1).measure(Slope(4), loss_of, windows(of_rank[0]), average, 2)
     assert found == pytest.approx(scale_of(kind, rows))
 
 
 def test_an_estimate_that_means_nothing_leaves_the_last_valid_one() -> None:
-    noise_scale, model = NoiseScale("alternative", 1), Slope(2)
+    noise_scale, model = Scale("alternative", 1), Slope(2)
     opposed = FIRST * [[1.0], [-3.0]]  # alpha = -15
 
     def measure(rows: np.ndarray) -> dict[str, float]:
         return noise_scale.measure(model, loss_of, windows(rows))
 
-    assert NoiseScale("alternative", 1).measure(model, loss_of, windows(opposed)) == {}
+    assert Scale("alternative", 1).measure(model, loss_of, windows(opposed)) == {}
     assert measure(FIRST)["gradient_noise_scale"] == pytest.approx(0.5)
     found = measure(opposed)
     assert found["gradient_noise_scale"] == pytest.approx(0.5) and found["gradient_signal"] < 0
@@ -142,7 +157,7 @@ def test_an_estimate_that_means_nothing_leaves_the_last_valid_one() -> None:
     overflow = np.array([[1e200, 0.0], [0.0, 1e200]])  # alpha = 0, beta is infinite
     for nothing in (FIRST * math.nan, FIRST * math.inf, overflow):
         assert measure(nothing) == found
-    assert noise_scale.state_dict() == before
+    assert noise_scale.state_dict() | {"update": 2} == before
     for _ in range(5):  # as the averages are not spoilt, they recover
         found = measure(FIRST)
     assert 0.5 < found["gradient_noise_scale"] < math.inf and found["gradient_signal"] > 0
@@ -168,9 +183,9 @@ def test_training_does_not_notice(kind: str) -> None:
 
     rows = np.ones((20, 3), np.float32)
     generator = torch.get_rng_state()
-    NoiseScale(kind, 1).measure(model, loss, windows(rows))
+    Scale(kind, 1).measure(model, loss, windows(rows))
     assert torch.equal(torch.get_rng_state(), generator)
-    assert len(outputs) == 2 and len(torch.cat(outputs).unique()) > 1  # there was dropout to draw numbers for
+    assert len(outputs) > 2 and len(torch.cat(outputs).unique()) > 1  # there was dropout to draw numbers for
     assert model.training
     first, *others = model.parameters()
     assert first.grad is None and all((parameter.grad == 7).all() for parameter in others)
@@ -182,17 +197,18 @@ def test_what_is_saved_is_all_there_is(kind: str) -> None:
     generator = np.random.default_rng(1)
     batches = [generator.normal(1, 1, (10, 2)) for _ in range(6)]
     undisturbed = scale_of(kind, *batches, interval=50)
-    first, second = NoiseScale(kind, 50), NoiseScale(kind, 50)
+    first, second = Scale(kind, 50), Scale(kind, 50)
     for batch in batches[:3]:
         first.measure(Slope(2), loss_of, windows(batch))
     file = io.BytesIO()
     torch.save(first.state_dict(), file)
     file.seek(0)
     second.load_state_dict(torch.load(file, weights_only=True))
+    second.now = first.now
     for batch in batches[3:]:
         found = second.measure(Slope(2), loss_of, windows(batch))
     assert found == undisturbed
-    second.load_state_dict(NoiseScale(kind, 50).state_dict())
+    second.load_state_dict(Scale(kind, 50).state_dict())
     assert second.state_dict()["valid"] is None
 
 
@@ -204,4 +220,4 @@ def test_one_window_has_no_halves(kind: str) -> None:
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(KeyError):
-        NoiseScale("none", 1)
+        Scale("none", 1)

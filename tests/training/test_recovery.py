@@ -140,12 +140,6 @@ def test_ask(monkeypatch: pytest.MonkeyPatch, answer: str | BaseException, expec
     assert fail("ask", KeyboardInterrupt("mine")) == [] and len(asked) == 1
 
 
-def test_without_a_terminal_there_is_nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
-    with pytest.raises(ConfigError, match=r"checkpoints\.on_crash=ask .* stdin .* save or skip"):
-        Recovery("ask", lambda _: None)
-
-
 @pytest.mark.parametrize("refusal", [PipelineError("disk full"), OSError("disk full"), RuntimeError("no such GPU")])
 def test_the_first_error_is_the_one_to_be_seen(capsys: pytest.CaptureFixture[str], refusal: Exception) -> None:
     def refuse(_: str) -> None:

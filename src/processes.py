@@ -1,0 +1,43 @@
+"""Processes that work for this one, and leave signals to it.
+
+A signal often goes to a whole group of processes. The training process answers it, and ends the others in its time.
+"""
+
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
+
+_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
+
+
+@contextmanager
+def without_signals() -> Iterator[None]:
+    """Processes that start within, and all that they start, are deaf to signals; there is no gap while they start."""
+    resource_tracker.ensure_running()  # in here, because starting it sets SIGINT and SIGTERM free
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # inherited
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def killed_at_the_end(processes: Iterable[BaseProcess]) -> Callable[[], object]:
+    """What kills `processes`, and does so at the end of the program at the latest: there multiprocessing would send
+    SIGTERM, to which they are deaf, and wait for ever."""
+    kept = list(processes)
+
+    def kill() -> None:
+        for process in kept:
+            process.kill()
+
+    return Finalize(None, kill, exitpriority=0)
+
+
+def start_quietly(process: BaseProcess) -> Callable[[], object]:
+    """Start a process that is deaf to signals; returns what kills it, as `killed_at_the_end` does."""
+    with without_signals():
+        process.start()
+    return killed_at_the_end([process])

@@ -1,0 +1,310 @@
+"""Settings of the services around training, seen through whole stages: what is evaluated, kept, shown, put aside."""
+
+import itertools
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from harness import TINY, curves_of, results_of, run
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import Tensor
+
+from src import train_agents, train_gpt
+from src.config import load_config
+from src.contracts import Batch
+from src.data.windows import Windows
+from src.envs import make_env
+from src.evaluation.periodic import LookAtAgents, LookInContext
+from src.nn.gpt import GPT
+from src.schema import PROJECT
+from src.sources.a2c import A2C
+from src.training.updates import Updater
+
+SOURCE = "logs/tiny/source"
+FOLDERS = {"train_agents": (SOURCE, "histories/"), "train_gpt": ("logs/tiny/gpt",)}
+UNEVALUATED = ("trainer.evaluate=false", "evaluation.checkpoint=last")
+STEPS = 10  # env steps of a learner in an iteration
+SHOWN = (
+    *("summaries.summary_interval=3", "summaries.summarize_first_interval=true", "summaries.grads_and_vars=true"),
+    *("summaries.action_distributions=true", "summaries.outputs=true", "summaries.debug=true"),
+    *("summaries.code_snapshots=[Makefile]", "summaries.profiled_iterations=2"),
+)
+
+
+@pytest.fixture
+def rooms(finished: Path, tmp_path: Path) -> dict[str, Path]:
+    """A root for each stage, with what it needs of those before it."""
+    shutil.copytree(finished / "histories", tmp_path / "gpt/histories")
+    return {"train_agents": tmp_path / "agents", "train_gpt": tmp_path / "gpt"}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stage one without the pictures at its end."""
+    monkeypatch.setattr(train_agents, "examine", lambda *_: {"num_tasks": 5, "unsolved": []})
+
+
+def done(stage: str, root: Path, *options: str) -> Path:
+    """Run a stage to its end; returns the folder with its logs."""
+    outcome = run(stage, root, *options)
+    assert outcome.code == 0, outcome
+    return root / FOLDERS[stage][0]
+
+
+def steps_of(folder: Path, kind: str) -> list[int]:
+    return sorted(int(path.stem.rpartition("-")[2]) for path in folder.glob(f"{kind}-*.pt"))
+
+
+def state_in(root: Path, stage: str) -> dict[str, Any]:
+    """Of the newest checkpoint, to be compared bit for bit."""
+    return results_of(root)[f"{FOLDERS[stage][0]}/last.pt"][1]
+
+
+def left_by(stage: str, root: Path) -> dict[str, Any]:
+    return {name: found for name, found in results_of(root).items() if name.startswith(FOLDERS[stage])}
+
+
+def evaluations_in(folder: Path) -> dict[int, dict[str, Any]]:
+    return {entry.pop("step"): entry for entry in json.loads((folder / "evaluations.json").read_text())}
+
+
+@pytest.mark.parametrize(
+    ("stage", "prefix", "last"), [("train_agents", "evaluation", 6 * STEPS), ("train_gpt", "in_context", 6)]
+)
+def test_what_evaluations_leave(finished: Path, stage: str, prefix: str, last: int) -> None:
+    """At the start, in the middle and at the end, over env steps of a learner or updates: numbers, curves of them, and
+    the best state, which is worth what was said of it."""
+    folder = finished / FOLDERS[stage][0]
+    known = evaluations_in(folder)
+    assert [*known] == [0, last // 2, last]
+    curves = EventAccumulator(str(folder / "evals")).Reload()
+    assert set(curves.Tags()["scalars"]) == {f"{prefix}/{name}" for name in known[0]["metrics"]}
+    for name in known[0]["metrics"]:
+        expected = [(step, pytest.approx(entry["metrics"][name])) for step, entry in known.items()]
+        assert [(point.step, point.value) for point in curves.Scalars(f"{prefix}/{name}")] == expected
+    best = max([*known][1:], key=lambda step: (known[step]["score"], step))
+    assert steps_of(folder, "best") == [best] and not steps_of(folder, "pending")
+    config = load_config([*TINY, f"root={finished}"])
+    tasks = json.loads((finished / "histories/tiny/manifest.json").read_text())["tasks"]
+    look = LookAtAgents(config, tasks["train"])
+    if stage == "train_gpt":
+        look = LookInContext(config, tasks["train"][-2:], tasks["held_out"])
+    (state,) = (torch.load(path, weights_only=True) for path in folder.glob("best-*.pt"))
+    assert look(state)._asdict() == known[best]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("stage", "number", "interval", "expected"),
+    [
+        ("train_agents", 3, 0, [0, 20, 40, 60]),
+        ("train_agents", 0, 4, [0, 40, 60]),
+        ("train_agents", 0, 0, [0, 60]),
+        ("train_gpt", 3, 0, [0, 2, 4, 6]),
+        ("train_gpt", 0, 0, [0, 6]),
+    ],
+)
+def test_evaluations_are_spaced_as_told(
+    rooms: dict[str, Path], stage: str, number: int, interval: int, expected: list[int]
+) -> None:
+    options = (f"evals.num_evals={number}", f"evals.eval_interval={interval}", "evals.num_eval_episodes=8")
+    assert [*evaluations_in(done(stage, rooms[stage], *options))] == expected
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("stage", "options", "state"),
+    [("train_agents", ("source.evaluate=false",), "learner"), ("train_gpt", UNEVALUATED, "model")],
+    ids=FOLDERS,
+)
+def test_without_evaluations_there_are_none_and_all_else_is_the_same(
+    finished: Path, rooms: dict[str, Path], stage: str, options: tuple[str, ...], state: str
+) -> None:
+    """Then their settings may change between two sessions; else they may not."""
+    folder = done(stage, rooms[stage], *options)
+    assert not (folder / "evaluations.json").exists() and not (folder / "evals").exists()
+    assert not steps_of(folder, "best") and steps_of(folder, "last") == [4, 6]
+    ours, theirs = results_of(rooms[stage]), results_of(finished)
+    assert state_in(rooms[stage], stage)[state] == state_in(finished, stage)[state]
+    assert all(ours[name] == theirs[name] for name in theirs if name.endswith(".npy"))
+    assert run(stage, rooms[stage], *options, "evals.eval_interval=5").code == 0
+    assert "evals.eval_interval=3" in run(stage, finished, "evals.eval_interval=5").refusal
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("number", "interval", "kept", "expected"),
+    [(0, 4, 9, [4, 6]), (0, 1, 3, [4, 5, 6]), (2, 0, 9, [3, 6]), (0, 0, 9, [6])],
+)
+def test_checkpoints_of_agents_are_written_and_kept_as_told(
+    tmp_path: Path, number: int, interval: int, kept: int, expected: list[int]
+) -> None:
+    spaced = (f"checkpoints.num_checkpoints={number}", f"checkpoints.checkpoint_interval={interval}")
+    folder = done("train_agents", tmp_path, "source.evaluate=false", *spaced, f"checkpoints.keep_last={kept}")
+    assert steps_of(folder, "last") == expected
+
+
+def failing(method: Callable[..., Any], at: int) -> Callable[..., Any]:
+    calls = itertools.count(1)
+
+    def fail(*arguments: Any) -> Any:
+        if next(calls) == at:
+            raise RuntimeError("mine")
+        return method(*arguments)
+
+    return fail
+
+
+@pytest.mark.parametrize(("stage", "failing_class"), [("train_agents", A2C), ("train_gpt", Updater)])
+def test_a_crash_is_put_aside_if_asked_and_the_same_command_goes_on(
+    finished: Path, rooms: dict[str, Path], monkeypatch: pytest.MonkeyPatch, stage: str, failing_class: type
+) -> None:
+    """In the update after the third, and again when it goes on from the last good checkpoint, that of the second."""
+    folder, update = rooms[stage] / FOLDERS[stage][0], failing_class.update
+    for on_crash, call, expected in (("save", 4, [3]), ("skip", 2, [])):
+        monkeypatch.setattr(failing_class, "update", failing(update, call))
+        with pytest.raises(RuntimeError, match="mine"):
+            run(stage, rooms[stage], f"checkpoints.on_crash={on_crash}")
+        assert steps_of(folder, "last") == [2] and steps_of(folder, "crash") == expected
+        for number, file in enumerate(sorted(folder.glob("crash-*"))):
+            assert number or json.loads(file.read_text())["description"]["error"].endswith("RuntimeError: mine\n")
+            file.unlink()
+    monkeypatch.setattr(failing_class, "update", update)
+    done(stage, rooms[stage])
+    assert left_by(stage, rooms[stage]) == left_by(stage, finished)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stage one with all there is to show."""
+    return done("train_agents", tmp_path_factory.mktemp("shown"), *SHOWN)
+
+
+def tags_of(folder: Path) -> tuple[set[str], set[str]]:
+    """Of numbers with histograms, and of texts."""
+    tags = EventAccumulator(str(folder)).Reload().Tags()
+    return {*tags["scalars"], *tags["histograms"]}, {tag.removesuffix("/text_summary") for tag in tags["tensors"]}
+
+
+def test_what_stage_one_shows_if_asked(finished: Path, shown: Path) -> None:
+    """On top of what it always shows, all below names of its own, and at the same points."""
+    plain, plain_texts = tags_of(finished / SOURCE)
+    numbers, texts = tags_of(shown)
+    assert {tag.split("/")[0] for tag in plain} == {"source", "update"}
+    assert {tag.split("/")[0] for tag in numbers - plain} == {
+        *("source_parameters", "source_value", "source_gradient"),
+        *("source_actions", "source_outputs", "source_data"),
+    }
+    assert {"source_parameters/gradient_norm/heads", "source_outputs/log_policy", "source_data/reward"} <= numbers
+    assert plain_texts == {"custom_scalars__config__", "configuration", "command", "git"}
+    assert texts == plain_texts | {"code_snapshots/Makefile"}
+    events = EventAccumulator(str(shown)).Reload()
+    (snapshot,) = events.Tensors("code_snapshots/Makefile/text_summary")
+    assert (PROJECT / "Makefile").read_text() in snapshot.tensor_proto.string_val[0].decode()
+    for steps in (curves_of(shown)["source/return/mean"], [e.step for e in events.Scalars("source_actions/entropy")]):
+        assert steps == [10, 20, 30, 60]
+    assert not (finished / SOURCE / "profile").exists()
+    assert (shown / "profile/train.pt.trace.json").read_text().count('"ProfilerStep#') == 2
+
+
+def test_none_of_it_changes_what_is_learned(finished: Path, shown: Path) -> None:
+    ours, theirs = (state_in(root, "train_agents") for root in (shown.parents[2], finished))
+    assert all(ours[part] == theirs[part] for part in ("learner", "state", "step", "player"))
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    "option", ["source.adam_beta1=0.5", "source.adam_beta2=0.5", "source.adam_eps=0.1", "source.hidden_size=4"]
+)
+def test_what_agents_learn_depends_on(finished: Path, tmp_path: Path, option: str) -> None:
+    done("train_agents", tmp_path, "source.evaluate=false", option)
+    ours, theirs = (state_in(root, "train_agents")["learner"]["network"] for root in (tmp_path, finished))
+    assert all(ours[name] != theirs[name] for name in theirs)
+
+
+@pytest.mark.usefixtures("quick")
+def test_so_many_lives_of_such_a_length_are_recorded(finished: Path, tmp_path: Path) -> None:
+    """Of 5 tasks with a learner of 2 environments each, and then with 2 of 3; 50 and 39 steps of each learner."""
+    agents = ("source.num_learners=2", "source.num_envs=3", "source.history_steps=39", "source.num_env_steps=45")
+    others = ("evaluation.num_episodes=2", "evaluation.num_train_streams=1")
+    done("train_agents", tmp_path, *agents, *others)
+    shapes = [np.load(root / "histories/tiny/obs.npy", mmap_mode="r").shape for root in (finished, tmp_path)]
+    assert shapes == [(5 * 1 * 2, 50 // 2), (5 * 2 * 3, 39 // 3)]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("way", "made"), [("tensor", 0), ("process", 1)])
+def test_environments_live_where_they_are_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, made: int
+) -> None:
+    """They are made once, play every step, and are closed."""
+    calls: list[str] = []
+
+    class Processes:
+        def __init__(self, config: Any, device: torch.device) -> None:
+            calls.append("made")
+            self._env = make_env(config, device)
+
+        def __getattr__(self, name: str) -> Any:
+            calls.append(name)
+            return getattr(self._env, name)
+
+        def close(self) -> None:
+            calls.append("closed")
+
+    monkeypatch.setattr(train_agents, "ProcessEnv", Processes)
+    done("train_agents", tmp_path, "source.evaluate=false", f"source.vectorization={way}")
+    assert [calls.count(name) for name in ("made", "reset", "step", "closed")] == [made, made, 30 * made, made]
+    assert not calls or (calls[0], calls[-1]) == ("made", "closed")
+
+
+OTHERS = "trainer.mini_batch_size=6 trainer.mini_batch_length=5 trainer.activation_checkpointing=true"
+
+
+@pytest.mark.parametrize(("options", "shape", "recompute"), [("", (4, 8), False), (OTHERS, (6, 5), True)])
+def test_batches_are_of_the_size_asked_for(
+    rooms: dict[str, Path], monkeypatch: pytest.MonkeyPatch, options: str, shape: tuple[int, int], recompute: bool
+) -> None:
+    """And the model computes anew what it is told to."""
+    shapes: list[tuple[int, ...]] = []
+    recomputes: list[bool] = []
+
+    class Recorded(Windows):
+        def at(self, window: Tensor) -> Batch:
+            batch = super().at(window)
+            shapes.extend(tuple(column.shape) for column in batch)
+            return batch
+
+    def noted(*arguments: Any) -> GPT:
+        model = GPT(*arguments)
+        recomputes.append(model.transformer.recompute)
+        return model
+
+    monkeypatch.setattr(train_gpt, "Windows", Recorded)
+    monkeypatch.setattr(train_gpt, "GPT", noted)
+    done("train_gpt", rooms["train_gpt"], *UNEVALUATED, *options.split())
+    assert shapes == [shape] * 6 * 4 and recomputes == [recompute]
+
+
+def test_a_clock_that_was_set_back_changes_nothing(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a day, between two sessions; the second says what TensorBoard makes of it."""
+    now = time.time
+    for stage, (part, *_) in FOLDERS.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: now() + 86400)
+            assert "the clock" not in run(stage, tmp_path).out
+        folder = tmp_path / part
+        for file in (folder / "finished.json", *folder.glob("last-000000006.*")):
+            file.unlink()
+        outcome = run(stage, tmp_path)
+        assert outcome.code == 0, outcome
+        assert f"the clock was set back since {folder} was written" in outcome.out
+        assert left_by(stage, tmp_path) == left_by(stage, finished)
