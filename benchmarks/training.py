@@ -24,7 +24,7 @@ BASELINE = "one process"
 PYTHON = [sys.executable, "-m"]
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
 RUN = ["src.train_gpt", f"trainer.num_iterations={UPDATES}", f"summaries.num_summaries={POINTS}", "num_threads=1"]
-ALONE = ["trainer.evaluate=false"]
+ALONE = ["trainer.evaluate=false", "evaluation.checkpoint=last"]
 BESIDE = ["evals.num_evals=0", "evals.eval_interval=60", "evals.async_eval=true"]  # one follows on the other
 WAYS = {
     BASELINE: [*PYTHON, *RUN, *ALONE],

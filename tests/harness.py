@@ -44,6 +44,9 @@ TINY = (
 )
 
 
+CURVES = ("source/", "update/", "evaluation/", "train/", "in_context/", "adaptation/")
+
+
 class Outcome(NamedTuple):
     """How a command ended. Code 0: it finished; 2: it refused."""
 
@@ -127,7 +130,7 @@ def curves_of(folder: Path) -> dict[str, list[int]]:
             if event.session_log.status == SessionLog.START:
                 curves = {tag: [step for step in steps if step < event.step] for tag, steps in curves.items()}
             for value in event.summary.value:
-                if value.tag.startswith(("source/", "train/", "in_context/", "adaptation/")):
+                if value.tag.startswith(CURVES):
                     curves.setdefault(value.tag, []).append(event.step)
     return curves
 

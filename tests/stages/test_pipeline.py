@@ -254,7 +254,7 @@ def test_each_curve_has_its_own_axis(learned: Learned) -> None:
     logs = learned.root / "logs/learns"
     source, gpt = curves_of(logs / "source"), curves_of(logs / "gpt")
     policies = [curves_of(folder) for folder in (logs / "evaluation").iterdir() if folder.is_dir()]
-    assert {tag.split("/")[0] for tag in source} == {"source"}
+    assert {tag.split("/")[0] for tag in source} == {"source", "update"}
     per_update = 5 * 10  # env steps of a learner
     for steps in source.values():
         assert steps == list(range(10 * per_update, 5001, 10 * per_update))
