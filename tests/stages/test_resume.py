@@ -16,10 +16,10 @@ from harness import STAGES, ended, results_of, run, start
 from src.schema import PROJECT
 
 NUM_KILLS = int(os.environ.get("ICRL_KILLS", "2"))  # of each training stage at random moments; 20 before a release
-# Work for about a second after each kill, with a checkpoint every few milliseconds; evaluations in their own process.
+# Work for more than half a second after each kill, with a checkpoint every few milliseconds; evaluations in their own process.
 LONG = (
-    *(f"source.num_env_steps={2000 * NUM_KILLS}", f"source.history_steps={2000 * NUM_KILLS}", "evals.async_eval=true"),
-    *(f"trainer.num_iterations={200 * NUM_KILLS}", "checkpoints.checkpoint_interval=7", "evals.eval_interval=50"),
+    *(f"source.num_env_steps={1200 * NUM_KILLS}", f"source.history_steps={1200 * NUM_KILLS}", "evals.async_eval=true"),
+    *(f"trainer.num_iterations={120 * NUM_KILLS}", "checkpoints.checkpoint_interval=7", "evals.eval_interval=50"),
 )
 HELD = {"train_agents": "histories/tiny", "train_gpt": "logs/tiny/gpt", "evaluate": "logs/tiny/evaluation"}
 NEEDED = {"train_agents": [], "train_gpt": ["histories"], "evaluate": ["histories", "logs/tiny/gpt"]}
@@ -66,7 +66,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     for stage in STAGES:
         for _ in range(NUM_KILLS if stage != "evaluate" else 1):
             process = start_and_wait_for_lock(stage, root, *LONG)
-            time.sleep(random.uniform(0, 0.5))
+            time.sleep(random.uniform(0, 0.3))
             process.kill()
             outcome = ended(process)
             assert outcome.code == -signal.SIGKILL, outcome
