@@ -16,7 +16,8 @@ from harness import STAGES, ended, results_of, run, start
 from src.schema import PROJECT
 
 NUM_KILLS = int(os.environ.get("ICRL_KILLS", "2"))  # of each training stage at random moments; 20 before a release
-# Work for more than half a second after each kill, with a checkpoint every few milliseconds; evaluations in their own process.
+# Work for more than half a second after each kill, with a checkpoint every few milliseconds; evaluations in a process
+# of their own.
 LONG = (
     *(f"source.num_env_steps={1200 * NUM_KILLS}", f"source.history_steps={1200 * NUM_KILLS}", "evals.async_eval=true"),
     *(f"trainer.num_iterations={120 * NUM_KILLS}", "checkpoints.checkpoint_interval=7", "evals.eval_interval=50"),
