@@ -88,7 +88,7 @@ def check_same(config: Config, recorded: Json, sections: Iterable[str], where: s
 def _in_one_line(error: Exception) -> str:
     """The first line of a Hydra or OmegaConf error with the key it is about."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if lines[0].startswith("Could not override"):  # what Hydra goes on to say does not help here
+    if lines[0].startswith(("Could not override", "Could not delete")):  # what Hydra goes on to say does not help here
         return f"{lines[0]} There is no such option; --help lists all"
     key = next((line for line in lines[1:] if line.startswith("full_key:")), "")
     return f"{key.replace('full_key:', '').strip()}: {lines[0]}" if key else " ".join(lines)

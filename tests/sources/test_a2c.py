@@ -6,12 +6,22 @@ from typing import Any, cast
 
 import pytest
 import torch
-from probes import SPEC, START, Endless, MatchIt, OneStep, Probe, TwoSteps, random_rollout, step_of
+from probes import (
+    SPEC,
+    START,
+    Endless,
+    MatchIt,
+    OneStep,
+    Probe,
+    TwoSteps,
+    alone_and_among_others,
+    random_rollout,
+    step_of,
+)
 from torch import Tensor, nn
 
 from src.config import load_config
 from src.contracts import EnvSpec, Rollout
-from src.envs import make_env
 from src.envs.rollout import rollout, start_streams
 from src.randomness import Noise, stream_seeds
 from src.sources.a2c import A2C
@@ -139,31 +149,9 @@ def test_updates_equal_those_of_a_plain_learner(max_gradient_norm: float) -> Non
             assert torch.allclose(network.bias[index, 0], torch.cat([one.actor.bias, one.critic.bias]), atol=1e-5)
 
 
-def live(tasks: Tensor, streams: slice, learners: slice, num_updates: int) -> tuple[list[Rollout], A2C]:
-    """Play and learn with some of four learners, one for each of four tasks, three environments each."""
-    env = make_env(dataclasses.replace(CONFIG.env, size=4, random_start=True, max_episode_steps=7))
-    config = source_config(hidden_size=8, learning_rate=0.02)
-    learner = A2C(config, env.spec, stream_seeds(0, 4, 2)[learners], CPU)
-    learner.set_clock(START)
-    where = start_streams(learner, env, tasks.repeat_interleave(3, 0)[streams], stream_seeds(0, 12, 0)[streams])
-    noise, lived = Noise(stream_seeds(0, 12, 1)[streams]), []
-    for _ in range(num_updates):
-        transitions, where = rollout(learner, env, where, 5, noise)
-        learner.update(transitions)
-        lived.append(transitions)
-    return lived, learner
-
-
 @pytest.mark.parametrize("index", [0, 2, 3])
 def test_a_learner_alone_equals_itself_among_others(index: int) -> None:
-    tasks = torch.tensor([[0], [6], [9], [15]])
-    streams = slice(3 * index, 3 * index + 3)
-    together, all_learners = live(tasks, slice(None), slice(None), 12)
-    alone, one = live(tasks, streams, slice(index, index + 1), 12)
-    for ours, theirs in zip(alone, together, strict=True):
-        for column, columns in zip(ours, theirs, strict=True):
-            assert torch.equal(column, columns[:, streams])
-    assert sum(transitions.reward.sum() for transitions in alone) > 0
+    one, all_learners = alone_and_among_others(A2C, source_config(hidden_size=8, learning_rate=0.02), index, 5, 12)
     for ours, theirs in zip(one.network.parameters(), all_learners.network.parameters(), strict=True):
         assert torch.allclose(ours[0], theirs[index], atol=1e-5)
 

@@ -11,7 +11,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probes import SPEC, START, Endless, MatchIt, OneStep, Probe, TwoSteps, random_rollout, step_of
+from probes import (
+    SPEC,
+    START,
+    Endless,
+    MatchIt,
+    OneStep,
+    Probe,
+    TwoSteps,
+    alone_and_among_others,
+    random_rollout,
+    step_of,
+)
 from torch import Tensor
 
 from src.config import load_config
@@ -147,30 +158,9 @@ def test_order_and_threads_change_nothing(seed: int) -> None:
     assert torch.equal(tables[0], tables[2])
 
 
-def live(tasks: Tensor, streams: slice, learners: slice) -> tuple[list[Rollout], QLearning]:
-    """Play and learn with some of four learners, one for each of four tasks, three environments each."""
-    env = make_env(dataclasses.replace(CONFIG.env, size=4, random_start=True, max_episode_steps=7))
-    learner = QLearning(source_config(epsilon=0.3), env.spec, stream_seeds(0, 4, 2)[learners], CPU)
-    learner.set_clock(START)
-    where = start_streams(learner, env, tasks.repeat_interleave(3, 0)[streams], stream_seeds(0, 12, 0)[streams])
-    noise, lived = Noise(stream_seeds(0, 12, 1)[streams]), []
-    for _ in range(30):
-        transitions, where = rollout(learner, env, where, 2, noise)
-        learner.update(transitions)
-        lived.append(transitions)
-    return lived, learner
-
-
 @pytest.mark.parametrize("index", [0, 2, 3])
 def test_a_learner_alone_equals_itself_among_others(index: int) -> None:
-    tasks = torch.tensor([[0], [6], [9], [15]])
-    streams = slice(3 * index, 3 * index + 3)
-    together, all_learners = live(tasks, slice(None), slice(None))
-    alone, one = live(tasks, streams, slice(index, index + 1))
-    for ours, theirs in zip(alone, together, strict=True):
-        for column, columns in zip(ours, theirs, strict=True):
-            assert torch.equal(column, columns[:, streams])
-    assert sum(transitions.reward.sum() for transitions in alone) > 0
+    one, all_learners = alone_and_among_others(QLearning, source_config(epsilon=0.3), index, 2, 30)
     assert torch.equal(table_of(one)[0], table_of(all_learners)[index])
 
 
