@@ -41,7 +41,10 @@ def changed(*overrides: str) -> Config:
     return OmegaConf.to_object(config)
 
 
-@pytest.mark.parametrize("override", ["sead=1", "optimizer.learning_rat={kind: constant}", "env.sise=7", "+sead=1", "+env.sise=7", "optimiser=adam"])
+@pytest.mark.parametrize(
+    "override",
+    ["sead=1", "optimizer.learning_rat={kind: constant}", "env.sise=7", "+sead=1", "+env.sise=7", "optimiser=adam"],
+)
 def test_an_unknown_key_is_refused_by_name(override: str) -> None:
     message = refusal(override)
     assert override.strip("+").split("=")[0].rpartition(".")[2] in message
