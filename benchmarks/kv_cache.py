@@ -23,7 +23,7 @@ def cached(model: GPT, window: Tensor) -> int:
     carry = policy.initial_carry(NUM_STREAMS)
     for obs, _, reward, timestep in window.permute(2, 0, 1):
         none = torch.zeros_like(obs, dtype=torch.bool)
-        _, carry = policy.act(carry, Step(obs, reward, none, none, obs, timestep), obs.float())
+        _, carry = policy.act(carry, Step(obs, reward, none, none, obs, timestep, obs), obs.float())
     return CONTEXT
 
 
@@ -38,7 +38,7 @@ def uncached(model: GPT, window: Tensor) -> int:
 
 def main() -> None:
     torch.set_num_threads(1)
-    spec = EnvSpec(num_obs=81, num_actions=5, num_rewards=2, width=9, max_episode_steps=20)
+    spec = EnvSpec(num_obs=81, num_actions=5, reward_values=(0.0, 1.0), width=9, max_episode_steps=20)
     for tokens in ("transition", "interleaved"):
         config = load_config([f"model.tokens={tokens}", f"model.context_len={CONTEXT}"]).model
         model = GPT(config, spec).eval()

@@ -19,7 +19,9 @@ from src.config import load_config
 from src.envs import make_env
 from src.envs.tasks import split_tasks
 from src.training.collect import LocalPlayer, collect, make_learners
+from src.training.experience import Experience
 
+CPU = torch.device("cpu")
 UPDATES, PEER_STEPS = 50, 5000
 PEER = "Stable-Baselines3 A2C, 10 environments"
 
@@ -29,9 +31,10 @@ def ours(overrides: list[str]) -> Callable[[], int]:
     config = load_config([*overrides, "source.num_env_steps=2500000"])  # more than is played
     env = make_env(config.env)
     tasks = env.all_tasks()
-    train = tasks[split_tasks(len(tasks), config.tasks.num_train, config.tasks.seed).train]
-    learner, streams, noise = make_learners(config, env, train, torch.device("cpu"))
-    loop = collect(config.source, learner, LocalPlayer(config.source, env, learner, streams, noise))
+    train = tasks[split_tasks(len(tasks), config.tasks.num_train, 0, config.tasks.seed).train]
+    learner, streams, noise = make_learners(config, env, train, CPU)
+    experience = Experience(config, env.spec, train, CPU)
+    loop = collect(learner, LocalPlayer(config.source, env, learner, streams, noise), experience)
     return lambda: sum(transitions.obs.numel() for transitions, _, _ in islice(loop, UPDATES))
 
 

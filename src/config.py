@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from src.conflicts import check_conflicts
 from src.contracts import ConfigError, Json
+from src.env_schema import ENVS
 from src.options import check_range, walk
 from src.schema import Config
 from src.training_schema import SOURCES
@@ -35,6 +36,8 @@ def load_config(overrides: Iterable[str] = ()) -> Config:
     try:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             composed = compose("config", overrides=[part for one in overrides for part in _whole(one)])
+        if "histories" in composed and not OmegaConf.is_list(composed.histories):
+            composed.histories = [composed.histories]
         typed = OmegaConf.merge(_schema(composed), composed)
         if missing := OmegaConf.missing_keys(typed):
             raise ConfigError(f"no value for {', '.join(sorted(missing))}")
@@ -59,12 +62,13 @@ def _whole(override: str) -> list[str]:
 
 
 def _schema(composed: DictConfig) -> DictConfig:
-    """Types of all options; the name of the source decides which ones it has."""
+    """Types of all options; the names of the world and of the source decide which ones they have."""
     schema = OmegaConf.structured(Config)
-    name = OmegaConf.select(composed, "source.name")
-    if name not in SOURCES:
-        raise ConfigError(f"source.name={name}: must be one of {', '.join(SOURCES)}")
-    schema.source = OmegaConf.structured(SOURCES[name])
+    for group, kinds in (("env", ENVS), ("source", SOURCES)):
+        name = OmegaConf.select(composed, f"{group}.name")
+        if name not in kinds:
+            raise ConfigError(f"{group}.name={name}: must be one of {', '.join(kinds)}")
+        schema[group] = OmegaConf.structured(kinds[name])
     return schema
 
 

@@ -1,23 +1,26 @@
 """Options that are fine alone and not together. Each message names both fields."""
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from src.contracts import ConfigError
 from src.pace import env_steps
 from src.schedules import values_of
+from src.source_conflicts import Conflicts, of_mini_batches, of_pace, of_replay
 
 if TYPE_CHECKING:
     from src.schema import Config
-
-Conflicts = list[tuple[bool, str]]  # whether a configuration has it, and what to say then
 
 
 def check_conflicts(config: "Config") -> None:
     """Raise `ConfigError` at the first conflict there is."""
     for broken, message in (
-        *_of_pace(config),
+        *of_pace(config),
+        *of_mini_batches(config),
+        *of_replay(config),
         *_of_source(config),
+        *_of_data(config),
         *_of_model(config),
         *_of_trainer(config),
         *_of_services(config),
@@ -27,57 +30,8 @@ def check_conflicts(config: "Config") -> None:
             raise ConfigError(message)
 
 
-def _of_pace(config: "Config") -> Conflicts:
-    source = config.source
-    steps, asked, unroll, envs = source.num_env_steps, source.num_iterations, source.unroll_length, source.num_envs
-    if not steps and not asked:
-        return [(True, "source.num_iterations=0 and source.num_env_steps=0: one of them must be above 0")]
-    made = env_steps(source)
-    whole = unroll == int(unroll)  # else the number of windows changes, and with it what divides all of them
-    windows = envs * (int(unroll) // source.mini_batch_length if source.mini_batch_length and whole else 1)
-    return [
-        (
-            bool(steps) and made != steps and not asked,
-            f"source.num_env_steps={steps} must be a multiple of source.num_envs x source.unroll_length = "
-            f"{envs * unroll:g}; the next is {made}",
-        ),
-        (
-            bool(steps and asked) and made != steps,
-            f"source.num_iterations={asked} make {made} env steps, with source.num_envs={envs} and "
-            f"source.unroll_length={unroll:g}, and source.num_env_steps={steps}: this source learns only from what it "
-            f"has just played, so both must agree; give source.num_env_steps={made} or 0 too",
-        ),
-        (
-            source.name == "a2c" and unroll != int(unroll),
-            f"source.unroll_length={unroll}: source.name=a2c learns on-policy, from returns of a whole number of steps",
-        ),
-        (
-            source.name == "a2c" and source.async_unroll,
-            "source.async_unroll=true plays with a policy that is behind; source.name=a2c learns on-policy",
-        ),
-        (
-            source.unroll_step_interval > 0 and not source.async_unroll,
-            f"source.unroll_step_interval={source.unroll_step_interval} needs source.async_unroll=true",
-        ),
-        (
-            source.initial_collect_steps >= made,
-            f"source.initial_collect_steps={source.initial_collect_steps} leaves nothing to learn from: "
-            f"source.num_env_steps is {made}",
-        ),
-        (
-            source.mini_batch_length > 1 and unroll % source.mini_batch_length != 0,
-            f"source.mini_batch_length={source.mini_batch_length} must divide source.unroll_length={unroll:g}",
-        ),
-        (
-            bool(source.mini_batch_size) and windows % source.mini_batch_size != 0,
-            f"source.mini_batch_size={source.mini_batch_size} must divide the {windows} windows of an iteration, from "
-            f"source.num_envs={envs} and source.mini_batch_length={source.mini_batch_length}",
-        ),
-    ]
-
-
 def _of_source(config: "Config") -> Conflicts:
-    source, search, size = config.source, config.search, config.env.size
+    source, search, size = config.source, config.search, getattr(config.env, "size", math.inf)
     made, recorded = env_steps(source), source.history_steps
     return [
         (recorded > made, f"source.history_steps={recorded} is more than source.num_env_steps={made}"),
@@ -97,9 +51,36 @@ def _of_source(config: "Config") -> Conflicts:
     ]
 
 
-def _of_model(config: "Config") -> Conflicts:
-    model, data, source = config.model, config.data, config.source
+def _of_data(config: "Config") -> Conflicts:
+    names, data, source = config.histories, config.data, config.source
     row_len = (data.history_len or source.history_steps) // source.num_envs
+    from_source = len(names) == 1  # those of a mixture say themselves how long they are
+    return [
+        (len(set(names)) < max(len(names), 1), f"histories={names}: must be one name, or several that differ"),
+        (
+            bool(data.weights) and len(data.weights) != len(names),
+            f"data.weights={data.weights} must be as many as histories={names}, or none",
+        ),
+        (
+            from_source and data.history_len > source.history_steps,
+            f"data.history_len={data.history_len} is more than source.history_steps={source.history_steps}",
+        ),
+        (
+            from_source and config.model.context_len > row_len,
+            f"model.context_len={config.model.context_len} is longer than a history: {row_len} steps a row, from "
+            f"data.history_len={data.history_len} or source.history_steps={source.history_steps}, "
+            f"and source.num_envs={source.num_envs}",
+        ),
+        (
+            data.num_validation_tasks >= config.tasks.num_train,
+            f"data.num_validation_tasks={data.num_validation_tasks} must be below "
+            f"tasks.num_train={config.tasks.num_train}",
+        ),
+    ]
+
+
+def _of_model(config: "Config") -> Conflicts:
+    model = config.model
     return [
         (
             model.embed_dim % model.num_heads != 0,
@@ -115,24 +96,9 @@ def _of_model(config: "Config") -> Conflicts:
             "model.position=env_time is the env time embedding, which model.add_env_time=false leaves out",
         ),
         (
-            model.obs_encoding == "coordinates" and model.max_size < config.env.size,
-            f"model.max_size={model.max_size} must be at least env.size={config.env.size} "
+            model.obs_encoding == "coordinates" and model.max_size < getattr(config.env, "size", 0),
+            f"model.max_size={model.max_size} must be at least env.size={getattr(config.env, 'size', 0)} "
             "with model.obs_encoding=coordinates",
-        ),
-        (
-            data.history_len > source.history_steps,
-            f"data.history_len={data.history_len} is more than source.history_steps={source.history_steps}",
-        ),
-        (
-            model.context_len > row_len,
-            f"model.context_len={model.context_len} is longer than a history: {row_len} steps a row, from "
-            f"data.history_len={data.history_len} or source.history_steps={source.history_steps}, "
-            f"and source.num_envs={source.num_envs}",
-        ),
-        (
-            data.num_validation_tasks >= config.tasks.num_train,
-            f"data.num_validation_tasks={data.num_validation_tasks} must be below "
-            f"tasks.num_train={config.tasks.num_train}",
         ),
     ]
 

@@ -32,11 +32,12 @@ class Step(NamedTuple):
     """
 
     obs: Tensor  # int64
-    reward: Tensor  # int64, an index into the environment's reward values: 0 or 1
+    reward: Tensor  # int64, an index into the environment's reward values
     terminated: Tensor  # bool: the task ended (nothing to bootstrap from)
     truncated: Tensor  # bool: the clock ran out (bootstrap from final_obs)
     final_obs: Tensor  # int64
     timestep: Tensor  # int64, steps since the last reset
+    optimal_action: Tensor  # int64, of a planner that knows the task; num_actions where nobody knows. No learner reads it
 
 
 class EnvSpec(NamedTuple):
@@ -44,9 +45,14 @@ class EnvSpec(NamedTuple):
 
     num_obs: int
     num_actions: int
-    num_rewards: int  # rewards are the integers 0 .. num_rewards - 1
-    width: int  # an observation is row * width + column
+    reward_values: tuple[float, ...]  # of the rewards 0 .. num_rewards - 1
+    width: int  # an observation is (layer * width + row) * width + column; 0: the world is no square room
     max_episode_steps: int
+    success: str = "reward"  # what makes an episode a success, see `envs.episodes.succeeds`
+
+    @property
+    def num_rewards(self) -> int:
+        return len(self.reward_values)
 
 
 class Env(Protocol[State]):
@@ -98,6 +104,22 @@ class Rollout(NamedTuple):
     terminated: Tensor
     truncated: Tensor
     optimal_action: Tensor
+
+
+class Sample(NamedTuple):
+    """What a source learns from in one update: W windows of T steps for each of L learners, `[T, L * W]`, learner by
+    learner."""
+
+    rollout: Rollout
+    weight: Tensor  # [L * W] float: of a window in the mean over its learner's windows; all 1 where nothing is weighted
+    targets: dict[str, Tensor]  # [T, L * W] each: what the learner's `targets` made of the whole unroll
+
+
+class Learned(NamedTuple):
+    """What an update tells."""
+
+    metrics: dict[str, Tensor]  # [L] each
+    surprise: Tensor | None = None  # [L * W]: mean absolute TD error of each window, where there is such a thing
 
 
 class Batch(NamedTuple):

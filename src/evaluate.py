@@ -1,22 +1,29 @@
 """Stage three: roll the frozen model out in context on tasks it never saw.
 
 python -m src.evaluate [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/evaluation/, videos/<name>/
+
+With other options of the world than those of the training, such as `env.size=13`, all its tasks are new to the model:
+logs/<name>/evaluation-size=13/, videos/<name>/in_context-size=13/.
 """
 
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from src.config import check_same
 from src.contracts import ConfigError, Json
-from src.data.history_store import open_histories
+from src.data.mixture import check_stores, open_stores
 from src.envs import make_env
+from src.envs.base import TensorEnv
 from src.evaluation.comparison import write_comparisons
 from src.evaluation.figures import write_figures
-from src.evaluation.in_context import play_episodes, source_adaptation
-from src.evaluation.references import Searcher, optimal_exact, random_exact
-from src.evaluation.report import constant_curves, curves_of, final_of, table
+from src.evaluation.in_context import Adaptation, play_episodes, source_adaptation
+from src.evaluation.references import exact_references, optimum_of, references_of
+from src.evaluation.report import Curves, constant_curves, curves_of, final_of, solved, table
+from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
 from src.files import only_writer, read_json, write_json
 from src.nn.gpt import GPT
 from src.nn.gpt_policy import GPTPolicy
@@ -24,82 +31,125 @@ from src.runtime import prepare, recorded, run_stage
 from src.schema import Config
 from src.training import checkpoint
 
-_COMPARED = ("env", "tasks", "source", "data", "model", "objective", "optimizer", "trainer")
+_COMPARED = ("source", "data", "model", "objective", "optimizer", "trainer")
+_WORLD = ("env", "tasks")
 
 
 def main(config: Config) -> Path:
     """Evaluate, or say what an earlier evaluation found; returns the folder with `results.json`."""
     device = prepare(config)
-    folder, gpt_folder = config.folder("logs") / "evaluation", config.run_folder / "gpt"
+    gpt_folder = config.run_folder / "gpt"
     found = checkpoint.load_newest(gpt_folder, config.evaluation.checkpoint, device)
     if found is None or not (gpt_folder / "finished.json").exists():
         raise ConfigError(f"no finished training in {gpt_folder}: run `python -m src.train_gpt` with the same options")
     state, about = found
-    check_same(config, about["description"]["config"], _COMPARED, str(gpt_folder))
-    with only_writer(folder):
+    trained = about["description"]
+    changes = changes_of(config, trained["config"])
+    check_same(config, trained["config"], _COMPARED if changes else (*_WORLD, *_COMPARED), str(gpt_folder))
+    suffix = suffix_of(changes)
+    folder = config.folder("logs") / f"evaluation{suffix}"
+    with closing(make_env(config.env, device)) as env, ExitStack() as stack:
+        model = GPT(config.model, readable_spec(config, env.spec, trained["env"])).to(device)
+        model.load_state_dict(state["model"])
+        stack.enter_context(only_writer(folder))  # not before it is clear that there will be something to write
         if (folder / "results.json").exists():
             results = read_json(folder / "results.json")
-            check_same(config, results["config"], (*_COMPARED, "seed", "policy", "evaluation"), str(folder))
+            compared = (*_WORLD, *_COMPARED, "seed", "policy", "evaluation")
+            check_same(config, results["config"], compared, str(folder))
             if results["checkpoint"] != about["sha256"]:
                 raise ConfigError(f"{folder} holds results of another model: give another name=, or remove it")
         else:
-            results = evaluate(config, state["model"], about["description"]["tasks"], device)
+            results = evaluate(config, env, model, trained, suffix, device)
             results["checkpoint"] = about["sha256"]
             write_json(folder / "results.json", results)
-    announce(config, results, folder)
+        announce(config, env, results, suffix)
     return folder
 
 
-def evaluate(config: Config, weights: Json, split: Json, device: torch.device) -> dict[str, Any]:
-    """Play all tasks of `split`, compare with the references, write plots and videos; returns what `results.json`
-    holds."""
-    histories = open_histories(config.histories_folder)
-    check_same(config, histories.manifest["config"], ("env", "tasks", "source"), str(histories.folder))
-    env = make_env(config.env, device)
-    model = GPT(config.model, env.spec).to(device)
-    model.load_state_dict(weights)
-    options = config.evaluation
+class Played(NamedTuple):
+    """What a policy came to on G tasks."""
+
+    tasks: Tensor  # [G, task_dim]
+    adaptation: Adaptation
+
+
+def evaluate(
+    config: Config, env: TensorEnv, model: GPT, trained: Json, suffix: str, device: torch.device
+) -> dict[str, Any]:
+    """Play the tasks, compare with the references, write plots and videos; returns what `results.json` holds. `trained`
+    describes the model's training; with a `suffix` this is another world, with other held-out tasks."""
+    options, seed = config.evaluation, config.seed
     policy = GPTPolicy(model, options.epsilon_greedy, config.policy.temperature, config.policy.context_kept)
-    all_tasks = env.all_tasks().to(device)
-    held_out, train = all_tasks[split["held_out"]], all_tasks[split["train"]]
-    num_episodes, seed = options.num_episodes, config.seed
-    ours, played = play_episodes(policy, env, held_out, options.num_streams, num_episodes, seed)
-    familiar, _ = play_episodes(policy, env, train, options.num_train_streams, num_episodes, seed)
-    searcher, _ = play_episodes(Searcher(env), env, held_out, options.num_streams, num_episodes, seed)
-    first, last = source_adaptation(histories, options.num_train_streams, num_episodes)
-    source = config.source.name.upper()
-    measured = {
-        "model, held-out goals": ours,
-        "model, training goals": familiar,
-        f"{source}, training goals, start of life": first,
-        f"{source}, training goals, end of life": last,
-        "searcher": searcher,
-    }
-    exact = {"random": random_exact(env, held_out), "optimum": optimal_exact(env, held_out)}
-    curves = {name: curves_of(adaptation, options, seed) for name, adaptation in measured.items()}
-    curves |= {name: constant_curves(expectation, num_episodes) for name, expectation in exact.items()}
+    all_tasks, split = env.all_tasks().to(device), trained["tasks"]
+    train, held_out = all_tasks[split["train"]], all_tasks[split["held_out"]]
+    if suffix:
+        held_out = all_tasks[new_tasks(config, all_tasks, split)]
+    ours, played = play_episodes(policy, env, held_out, options.num_streams, options.num_episodes, seed)
+    parts = {"held_out": Played(held_out, ours)}
+    measured = {"model, held-out tasks": parts["held_out"]}
+    if not suffix:
+        some = train[: options.num_train_tasks or None]
+        familiar, _ = play_episodes(policy, env, some, options.num_train_streams, options.num_episodes, seed)
+        measured["model, training tasks"] = parts["train"] = Played(some, familiar)
+        measured |= {name: Played(train, life) for name, life in source_lives(config, trained).items()}
+    references = references_of(env, config)
+    for name, reference in references.items():
+        adaptation, _ = play_episodes(reference, env, held_out, options.num_streams, options.num_episodes, seed)
+        measured[name] = Played(held_out, adaptation)
     results = {
         "config": recorded(config),
-        "held_out_tasks": held_out.tolist(),
-        "train_tasks": train.tolist(),
-        "curves": curves,
-        "final": {"held_out": final_of(ours, options, seed), "train": final_of(familiar, options, seed)},
+        **{f"{part}_tasks": found.tasks.tolist() for part, found in parts.items()},
+        "curves": all_curves(config, env, measured, held_out),
+        "final": {
+            part: final_of(found.adaptation, options, seed, optimum_of(env, found.tasks))
+            for part, found in parts.items()
+        },
     }
-    write_figures(config, results, env.fixed_start)
+    write_figures(config.folder("logs") / f"evaluation{suffix}", config.name, env, results, references)
     if options.videos:
-        write_comparisons(config, env, held_out, played, device)
+        videos = config.folder("videos") / f"in_context{suffix}"
+        write_comparisons(config, videos, env, held_out, played, device)
     return results
 
 
-def announce(config: Config, results: Json, folder: Path) -> None:
+def source_lives(config: Config, trained: Json) -> dict[str, Adaptation]:
+    """What the source agents came to on the training tasks, at both ends of their lives."""
+    stores = open_stores(config)
+    check_stores(stores, trained["histories"], config.run_folder / "gpt")
+    options = config.evaluation
+    first, last = source_adaptation(stores[0], options.num_train_streams, options.num_episodes)
+    source = stores[0].manifest["config"]["source"]["name"].upper()
+    return {f"{source}, training tasks, start of life": first, f"{source}, training tasks, end of life": last}
+
+
+def all_curves(config: Config, env: TensorEnv, measured: dict[str, Played], held_out: Tensor) -> dict[str, Curves]:
+    """Curves of all that was `measured`, and of the exact references on the `held_out` tasks `[G, task_dim]`. Regret is
+    among them where a task is to find the best action."""
+    regrets = env.spec.success == "best_action"
+    curves = {}
+    for name, (tasks, adaptation) in measured.items():
+        optimum = optimum_of(env, tasks) if regrets else None
+        curves[name] = curves_of(adaptation, config.evaluation, config.seed, optimum)
+    optimum = optimum_of(env, held_out) if regrets else None
+    for name, expectation in exact_references(env, held_out).items():
+        curves[name] = constant_curves(expectation, config.evaluation.num_episodes, optimum)
+    return curves
+
+
+def announce(config: Config, env: TensorEnv, results: Json, suffix: str) -> None:
     """Print the table and where everything is."""
     final = results["final"]["held_out"]
     print(table(results["curves"]))
-    print(f"\nheld-out goals solved: {final['fraction_solved']:.0%} of {len(results['held_out_tasks'])}")
+    num_tasks, share = len(results["held_out_tasks"]), final["fraction_solved"]
+    print(f"\nheld-out tasks {solved(env.spec)}: {share:.0%} of {num_tasks}")
     low, high = final["success"]["low"], final["success"]["high"]
     interval = f"{config.evaluation.confidence:.0%} interval {low:.3f} to {high:.3f}"
-    print(f"success on held-out goals over the last episodes: {final['success']['mean']:.3f}, {interval}")
-    print(f"numbers and plots  {folder}")
+    print(f"success on held-out tasks over the last episodes: {final['success']['mean']:.3f}, {interval}")
+    if env.spec.success == "best_action":
+        low, high = final["regret"]["low"], final["regret"]["high"]
+        interval = f"{config.evaluation.confidence:.0%} interval {low:.2f} to {high:.2f}"
+        print(f"regret on held-out tasks over all episodes: {final['regret']['mean']:.2f}, {interval}")
+    print(f"numbers and plots  {config.folder('logs') / f'evaluation{suffix}'}")
     print(f"videos             {config.folder('videos')}")
     print(f"board              tensorboard --logdir {config.folder('logs')}")
 

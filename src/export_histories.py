@@ -1,6 +1,6 @@
 """Write learning histories in another form, beside the originals.
 
-    python -m src.export_histories format=txt [KEY=VALUE ...]      histories/<name>/ -> histories/<name>/export/
+python -m src.export_histories format=txt [KEY=VALUE ...]      histories/<histories>/ -> histories/<histories>/export/
 
 `txt` is one file per row, a line per step, columns as in its first line. `npz` is one compressed file of all columns.
 """
@@ -12,24 +12,24 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from src.config import check_same
 from src.contracts import Rollout
-from src.data.history_store import Histories, open_histories
+from src.data.history_store import Histories
+from src.data.mixture import open_stores
 from src.files import only_writer, write_atomically
 from src.runtime import prepare, run_stage
 from src.schema import Config
 
 
-def main(config: Config) -> Path:
-    """Export complete histories; returns the folder with the export. What is there already is not written again."""
+def main(config: Config) -> list[Path]:
+    """Export complete histories; returns the folder of each export. What is there already is not written again."""
     prepare(config)
-    histories = open_histories(config.histories_folder)
-    check_same(config, histories.manifest["config"], ("env", "tasks", "source"), str(histories.folder))
-    folder = histories.folder / "export"
-    with only_writer(folder):
-        {"txt": write_text, "npz": write_npz}[config.format](histories, folder)
-    print(f"exported to {folder}")
-    return folder
+    stores = open_stores(config)
+    folders = [store.folder / "export" for store in stores]
+    for store, folder in zip(stores, folders, strict=True):
+        with only_writer(folder):
+            {"txt": write_text, "npz": write_npz}[config.format](store, folder)
+        print(f"exported to {folder}")
+    return folders
 
 
 def write_text(histories: Histories, folder: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, cast
 from src.contracts import ConfigError
 from src.schedules import make_schedule, values_of
 
+_TEXTS = {"root": "a path", "code_snapshots": "a path", "id": "an id of Gymnasium"}  # by option; others are names
 _BOUNDS = {"above": (">", operator.gt), "low": (">=", operator.ge), "high": ("<=", operator.le)}
 
 
@@ -71,10 +72,13 @@ def allowed(field: dataclasses.Field[Any]) -> str:
     if limits["choices"]:
         return f"one of {', '.join(limits['choices'])}"
     if field.type is str:
-        return "a path" if field.name == "root" else "a name without '/' or a leading dot"
+        return _TEXTS.get(field.name, "a name without '/' or a leading dot")
     if field.type == list[str]:
-        return "a list of paths"
+        return "a list of paths" if field.name in _TEXTS else "a name without '/' or a leading dot, or a list of such"
+    if field.type == list[Any]:
+        return "a list of mappings"
     kind = "float, or a schedule of such values," if limits["rate"] else cast(type, field.type).__name__
+    kind = "a list of floats" if field.type == list[float] else kind
     bounds = " and ".join(f"{sign} {limits[key]:g}" for key, (sign, _) in _BOUNDS.items() if limits[key] is not None)
     return f"{kind} {bounds}".strip()
 
@@ -90,14 +94,20 @@ def check_range(key: str, value: Any, field: dataclasses.Field[Any]) -> None:
         except ValueError as error:
             raise ConfigError(f"{key}: {error}") from error
         good = all(_bounded(number, limits) for number in values_of(value))
-    elif isinstance(value, (int, float)):
-        good = _bounded(value, limits)
-    elif isinstance(value, list):
-        good = all(value)
     else:
-        good = key == "root" or (value != "" and "/" not in value and not value.startswith("."))
+        good = all(_fits(one, field) for one in (value if isinstance(value, list) else [value]))
     if not good:
         raise ConfigError(f"{key}={value}: must be {allowed(field)}")
+
+
+def _fits(value: Any, field: dataclasses.Field[Any]) -> bool:
+    """Whether a value, or an item of a list, is what the declaration allows."""
+    if isinstance(value, (int, float)):
+        return _bounded(value, field.metadata)
+    if field.type not in (str, list[str]):
+        return field.type != list[Any] or (isinstance(value, dict) and all(isinstance(name, str) for name in value))
+    named = isinstance(value, str) and value != ""
+    return named and (field.name in _TEXTS or not ("/" in value or value.startswith(".")))
 
 
 def _bounded(value: float, limits: Any) -> bool:

@@ -2,55 +2,115 @@
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from itertools import accumulate
 
 from src.schedules import Clock
-
-if TYPE_CHECKING:
-    from src.training_schema import SourceConfig
+from src.training_schema import ReplayConfig, SourceConfig
 
 
-def unrolled(source: "SourceConfig", iterations: int) -> int:
-    """Env steps of each environment in the first so many iterations: floor(iterations * unroll_length), so that a
-    fraction is carried over and never lost."""
-    return math.floor(iterations * Fraction(str(source.unroll_length)))
+def replays(source: SourceConfig) -> bool:
+    """Whether it learns from all that is kept of its experience, not from the newest unroll alone."""
+    return isinstance(source, ReplayConfig) and not source.clear_replay_buffer
 
 
-def num_iterations(source: "SourceConfig") -> int:
+def draws(source: SourceConfig) -> bool:
+    """Whether mini-batches are drawn from what is kept, instead of dealt out in sweeps."""
+    return isinstance(source, ReplayConfig) and not source.whole_replay_buffer_training
+
+
+def has_offline(source: SourceConfig) -> bool:
+    """Whether it learns from histories of others too."""
+    return isinstance(source, ReplayConfig) and source.offline_buffer_dir != "none"
+
+
+def pretraining(source: SourceConfig) -> int:
+    """Iterations before the first env step; only what learns from others has such."""
+    return source.rl_train_after_update_steps if isinstance(source, ReplayConfig) else 0
+
+
+def unrolled(source: SourceConfig, iterations: int) -> int:
+    """Env steps of each environment in the first so many iterations: floor(iterations * unroll_length) after the
+    pretraining, so that a fraction is carried over and never lost."""
+    return math.floor(max(iterations - pretraining(source), 0) * Fraction(str(source.unroll_length)))
+
+
+def num_iterations(source: SourceConfig) -> int:
     """Iterations of stage one: as asked for, else the fewest that make `num_env_steps`."""
     if source.num_iterations:
         return source.num_iterations
-    return _iterations_for(source, source.num_env_steps)
+    return pretraining(source) + _unrolls_for(source, source.num_env_steps)
 
 
-def env_steps(source: "SourceConfig") -> int:
+def env_steps(source: SourceConfig) -> int:
     """Env steps of a learner in all its iterations, over all its environments."""
     return unrolled(source, num_iterations(source)) * source.num_envs
 
 
-def _iterations_for(source: "SourceConfig", env_steps: int) -> int:
-    """The fewest iterations in which a learner makes `env_steps`."""
+def _unrolls_for(source: SourceConfig, env_steps: int) -> int:
+    """The fewest unrolls in which a learner makes `env_steps`."""
     per_env = -(-env_steps // source.num_envs)  # rounded up without a float, so that the quotient below is exact
     return math.ceil(per_env / Fraction(str(source.unroll_length)))
 
 
-def first_update(source: "SourceConfig") -> int:
-    """The first iteration after whose unroll there are `initial_collect_steps`, and learning begins."""
-    return max(1, _iterations_for(source, source.initial_collect_steps))
+def first_update(source: SourceConfig) -> int:
+    """The first iteration after whose unroll there are `initial_collect_steps`, and learning from them begins."""
+    return pretraining(source) + max(1, _unrolls_for(source, source.initial_collect_steps))
 
 
-def clock_of(source: "SourceConfig", iteration: int) -> Clock:
+def window_length(source: SourceConfig, steps: int) -> int:
+    """Steps of a window that is learned from, after an unroll of so many `steps`."""
+    return source.mini_batch_length or (1 if replays(source) else steps)
+
+
+def own_windows(source: SourceConfig, iteration: int) -> int:
+    """Windows of a learner's own experience that can be learned from in `iteration` (from 1); 0 where it is not to."""
+    every = source.rl_train_every_update_steps if isinstance(source, ReplayConfig) else 1
+    if iteration < first_update(source) or iteration % every:
+        return 0
+    steps = unrolled(source, iteration) - unrolled(source, iteration - 1)
+    length = window_length(source, steps)
+    if isinstance(source, ReplayConfig) and replays(source):
+        kept = min(unrolled(source, iteration), source.replay_buffer_length)
+        return (kept - length + 1 if draws(source) else kept // length) * source.num_envs if kept >= length else 0
+    return steps // length * source.num_envs
+
+
+def batches_of_a_sweep(source: SourceConfig, iteration: int) -> int:
+    """Updates in each of the `source.num_updates_per_train_iter` sweeps of `iteration` (from 1): with the learner's own
+    experience, or else with that of others alone."""
+    windows = own_windows(source, iteration)
+    if not windows:
+        return int(has_offline(source))
+    return max(1, windows // source.mini_batch_size) if source.mini_batch_size and not draws(source) else 1
+
+
+class _ByValue:
+    """A source as a key, equal to others with the same options."""
+
+    def __init__(self, source: SourceConfig) -> None:
+        self.source, self._value = source, repr(source)
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByValue) and self._value == other._value
+
+
+@lru_cache(maxsize=8)
+def _updates_until(key: _ByValue) -> list[int]:
+    """Updates before the end of each iteration, from 0 to the last."""
+    source = key.source
+    iterations = range(1, num_iterations(source) + 1)
+    per_sweep = (batches_of_a_sweep(source, iteration) for iteration in iterations)
+    return list(accumulate((batches * source.num_updates_per_train_iter for batches in per_sweep), initial=0))
+
+
+def clock_of(source: SourceConfig, iteration: int) -> Clock:
     """Progress when `iteration` iterations of stage one are done."""
-    learned = max(iteration - first_update(source) + 1, 0)  # iterations with updates
-    sweeps = learned * source.num_updates_per_train_iter
-    if source.mini_batch_size:
-        windows = learned
-        if source.mini_batch_length:
-            steps = unrolled(source, iteration) - unrolled(source, iteration - learned)
-            windows = steps // source.mini_batch_length
-        sweeps = windows * source.num_envs // source.mini_batch_size * source.num_updates_per_train_iter
-    env_steps = unrolled(source, iteration) * source.num_envs
-    return Clock(iteration / num_iterations(source), iteration, env_steps, sweeps)
+    steps = unrolled(source, iteration) * source.num_envs
+    return Clock(iteration / num_iterations(source), iteration, steps, _updates_until(_ByValue(source))[iteration])
 
 
 def interval_of(number: int, interval: int, iterations: int) -> int:

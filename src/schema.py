@@ -1,8 +1,9 @@
-"""Every option of the project but those of training (`training_schema.py`)."""
+"""Every option of the project but those of worlds (`env_schema.py`) and training (`training_schema.py`)."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from src.env_schema import EnvConfig
 from src.options import group, option
 from src.training_schema import (
     CheckpointsConfig,
@@ -17,23 +18,18 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 
 @dataclass
-class EnvConfig:
-    name: str = option("rules of the world; the preset `env=` sets all of this group", choices=("dark_room",))
-    variant: str = option("label of the preset, used in run names")
-    size: int = option("side of the room in cells", low=2, high=64)
-    random_start: bool = option("start each episode on a random cell instead of the centre")
-    terminate_on_goal: bool = option("reaching the goal ends the episode")
-    max_episode_steps: int = option("env steps after which an episode is truncated", low=1, high=255)
-
-
-@dataclass
 class TasksConfig:
-    num_train: int = option("tasks with source agents; all others are held out", low=2)
+    num_train: int = option("tasks with source agents", low=2)
+    num_held_out: int = option("tasks to be learned in context alone (0: all others)", low=0)
     seed: int = option("seed of the split into training and held-out tasks", low=0, high=10**9)
 
 
 @dataclass
 class DataConfig:
+    weights: list[float] = option(
+        "how likely a window is of each of several histories, up to a factor ([]: as the number of its windows)",
+        above=0,
+    )
     history_len: int = option("use the first so many env steps per learner (0: all recorded)", low=0)
     keep_every: int = option("keep every k-th episode of a history, so that progress shows inside a window", low=1)
     min_final_success: float = option(
@@ -55,7 +51,9 @@ class ModelConfig:
     )
     add_env_time: bool = option("add the env time step embedding to another position code")
     obs_encoding: str = option(
-        "cell: one embedding per cell; coordinates: row and column embeddings added", choices=("cell", "coordinates")
+        "cell: one embedding per observation; coordinates: those of row and column added, and of what else is seen "
+        "(where the world is no square room: cell)",
+        choices=("cell", "coordinates"),
     )
     max_size: int = option("largest room side the coordinate tables cover", low=2, high=64)
     context_len: int = option("env steps in the context, across episodes", low=2)
@@ -85,7 +83,8 @@ class EvaluationConfig:
     checkpoint: str = option("which checkpoint of stage two to roll out", choices=("best", "last"))
     num_episodes: int = option("episodes per stream", low=2)
     num_streams: int = option("streams per held-out task", low=1)
-    num_train_streams: int = option("streams per training task", low=1)
+    num_train_tasks: int = option("training tasks that are played too, to compare (0: all)", low=0)
+    num_train_streams: int = option("streams of each of these", low=1)
     epsilon_greedy: float = option(
         "probability of drawing an action at policy.temperature, else the most probable one", low=0, high=1
     )
@@ -106,7 +105,9 @@ class SearchConfig:
 @dataclass(kw_only=True)
 class Config:
     name: str = option("name of the run: its folder under histories/, logs/ and videos/", stages="all")
-    histories: str = option("name of the histories that stages two and three read", stages="2, 3")
+    histories: list[str] = option(
+        "name of the histories that stages two and three read; a list of several is a mixture", stages="2, 3, export"
+    )
     run: str = option("name of the run whose model stage three rolls out", stages="3")
     root: str = option("folder that holds histories/, logs/ and videos/; relative to the project", stages="all")
     seed: int = option("seed of all that is random but the split of tasks", low=0, high=10**9, stages="all")
@@ -135,9 +136,14 @@ class Config:
         return PROJECT / self.root / kind / self.name
 
     @property
+    def histories_folders(self) -> list[Path]:
+        """The histories stage two reads."""
+        return [PROJECT / self.root / "histories" / name for name in self.histories]
+
+    @property
     def histories_folder(self) -> Path:
-        """The histories stages two and three read."""
-        return PROJECT / self.root / "histories" / self.histories
+        """The histories whose agents the model is compared with: the first."""
+        return self.histories_folders[0]
 
     @property
     def run_folder(self) -> Path:

@@ -29,6 +29,7 @@ from src.pace import env_steps
 from src.runtime import prepare, recorded, run_stage
 from src.schema import Config
 from src.training.collect import LocalPlayer, collect, make_learners
+from src.training.experience import Experience
 
 _COMPARED = ("seed", "env", "source", "search")
 
@@ -107,11 +108,11 @@ def score(config: Config, device: torch.device) -> float:
     learner, streams, noise = make_learners(config, env, goal, device)
     still_open = OpenEpisodes.none(source.num_learners * source.num_envs)
     won: list[np.ndarray] = []
-    for transitions, _, _ in collect(
-        source, learner, LocalPlayer(source, env, learner, streams, noise), seed=config.seed
-    ):
-        episodes, still_open = finished_episodes(transitions, still_open)
-        won.append(episodes.returns > 0)
+    experience = Experience(config, env.spec, goal, device)
+    player = LocalPlayer(source, env, learner, streams, noise)
+    for transitions, _, _ in collect(learner, player, experience):
+        episodes, still_open = finished_episodes(transitions, still_open, env.spec)
+        won.append(episodes.success)
     all_won = np.concatenate(won)
     return float(all_won.mean()) if len(all_won) else 0.0
 

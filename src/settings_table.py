@@ -7,6 +7,8 @@ from src.config import CONF, load_config
 from src.options import allowed, stages_of, walk
 from src.schema import Config
 
+KINDS = ("env", "source")  # groups whose options depend on their `name`
+
 _HEAD = """# Settings
 
 Every option of the project. This page is generated from the declarations (`make docs`); the same is printed by `--help`
@@ -29,8 +31,8 @@ def table(config: Config, groups: set[str] | None = None) -> str:
             continue
         if head != section:
             section = head
-            of_source = f" of `source={config.source.name}`" if head == "source" else ""
-            title = f"`{head}`: {meanings[head]}{of_source}" if head else "The run"
+            of_kind = f" of `{head}.name={getattr(config, head).name}`" if head in KINDS else ""
+            title = f"`{head}`: {meanings[head]}{of_kind}" if head else "The run"
             lines += ["", f"## {title}", "", "| option | meaning | allowed | default | stages | anew |"]
             lines += ["|---|---|---|---|---|---|"]
         shown = " ".join(f"`{value}`".split())
@@ -41,10 +43,18 @@ def table(config: Config, groups: set[str] | None = None) -> str:
 
 
 def page() -> str:
-    """The whole page: the default configuration, and the options of the other sources."""
+    """The whole page: the default configuration, then the options of the other worlds and of the other sources, with
+    the defaults of the first preset of each."""
     config = load_config()
-    others = sorted(path.stem for path in (CONF / "source").glob("*.yaml") if path.stem != config.source.name)
-    return _HEAD + table(config) + "\n" + "".join(table(load_config([f"source={name}"]), {"source"}) for name in others)
+    tables = [table(config)]
+    for group in KINDS:
+        shown = {getattr(config, group).name}
+        for path in sorted((CONF / group).glob("*.yaml")):
+            other = load_config([f"{group}={path.stem}"])
+            if getattr(other, group).name not in shown:
+                shown.add(getattr(other, group).name)
+                tables.append(table(other, {group}) + "\n")
+    return _HEAD + tables[0] + "\n" + "".join(tables[1:])
 
 
 if __name__ == "__main__":

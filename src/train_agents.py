@@ -13,7 +13,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from src.config import check_same
-from src.contracts import ConfigError, Env, Json, Rollout
+from src.contracts import ConfigError, Env, EnvSpec, Json, Rollout
 from src.data.history_store import HistoryWriter, read_manifest
 from src.envs import make_env
 from src.envs.base import State, TensorEnv
@@ -21,6 +21,7 @@ from src.envs.process import ProcessEnv
 from src.envs.rollout import Streams
 from src.envs.tasks import split_tasks
 from src.evaluation.periodic import LookAtAgents
+from src.evaluation.report import solved
 from src.evaluation.source_board import SourceBoard, examine
 from src.files import only_writer, read_json, write_json
 from src.pace import interval_of, is_due, num_iterations, unrolled
@@ -30,9 +31,12 @@ from src.training import checkpoint
 from src.training.async_unroll import make_player
 from src.training.collect import Learner, Player, collect, make_learners
 from src.training.evaluations import Evaluations
+from src.training.experience import Experience
 from src.training.profiling import Profiler
 from src.training.recovery import Recovery
 from src.training.run_record import check_snapshots, texts, write_run_record
+
+_NAMED = 10  # tasks that are named at most
 
 
 def main(config: Config) -> Path:
@@ -42,7 +46,7 @@ def main(config: Config) -> Path:
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
     env = make_env(config.env, device)
     all_tasks = env.all_tasks()
-    split = split_tasks(len(all_tasks), config.tasks.num_train, config.tasks.seed)
+    split = split_tasks(len(all_tasks), config.tasks.num_train, config.tasks.num_held_out, config.tasks.seed)
     with only_writer(histories):
         if (histories / "manifest.json").exists():
             check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
@@ -58,7 +62,7 @@ def main(config: Config) -> Path:
             writer.finish()
             found = examine(config, env, learner, all_tasks[split.train].to(device), split.held_out)
             write_json(folder / "finished.json", found)
-    announce(config, read_json(folder / "finished.json"))
+    announce(config, env.spec, read_json(folder / "finished.json"))
     return histories
 
 
@@ -70,16 +74,13 @@ def compared(config: Config) -> tuple[str, ...]:
 
 @contextmanager
 def playing(config: Config, env: TensorEnv, device: torch.device) -> Iterator[Env[State]]:
-    """The environments to learn in: the tensors of `env`, or the same in processes that end with the block. Where
-    another process plays, it makes its own, and those here only start the streams."""
+    """The environments to learn in: `env`, or the same in processes that end with the block. Where another process
+    plays, it makes its own, and those here only start the streams."""
     if config.source.vectorization == "tensor" or config.source.async_unroll:
         yield env
         return
-    processes = ProcessEnv(config.env, device)
-    try:
+    with closing(ProcessEnv(config.env, device)) as processes:
         yield processes
-    finally:
-        processes.close()
 
 
 def train(
@@ -95,27 +96,29 @@ def train(
     the newest checkpoint if there is one, and record them; returns them."""
     folder = config.folder("logs") / "source"
     learner, streams, noise = make_learners(config, env, all_tasks[train_tasks].to(device), device)
+    experience = Experience(config, env.spec, all_tasks[train_tasks], device)
     first, saved = 0, checkpoint.load_newest(folder, "last", device)
     if saved:
         check_same(config, saved[1]["description"], compared(config), str(folder))
         first, streams = _restore(saved[0], learner, streams)
+        experience.load_state_dict(saved[0]["experience"])
         if writer.manifest["committed"] < min(unrolled(config.source, first), writer.num_steps):
             raise ConfigError(f"{folder} belongs to histories that are gone from {writer.folder}: remove it too")
     with ExitStack() as stack:
-        board = stack.enter_context(SourceBoard(config, len(train_tasks), first))
+        board = stack.enter_context(SourceBoard(config, env.spec, len(train_tasks), first))
         if saved:
             board.load_state_dict(saved[0]["statistics"])
         player = stack.enter_context(closing(make_player(config, env, learner, streams, noise, first)))
         if saved:
             player.load_state_dict(saved[0]["player"])
         board.texts(texts(write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots)))
-        lives = Lives(config, learner, player, streams, writer, board, first)
+        lives = Lives(config, learner, player, experience, streams, writer, board, first)
         if config.source.evaluate:
             lives.evaluations = stack.enter_context(evaluating(config, train_tasks, first))
         profiler = stack.enter_context(Profiler(folder, config.summaries.profiled_iterations, tqdm.write))
         recovery = stack.enter_context(Recovery(config.checkpoints.on_crash, lives.save_crash))
         lives.evaluate()
-        for transitions, metrics, now in collect(config.source, learner, player, first, config.seed):
+        for transitions, metrics, now in collect(learner, player, experience, first):
             lives.add(transitions, metrics, now)
             lives.evaluate()
             lives.save_if_due(recovery)
@@ -133,13 +136,14 @@ class Lives:
         config: Config,
         learner: Learner[tuple[()]],
         player: Player[tuple[()]],
+        experience: Experience,
         streams: Streams[State, tuple[()]],
         writer: HistoryWriter,
         board: SourceBoard,
         first: int,
     ) -> None:
-        self.config, self.learner, self.player, self.streams = config, learner, player, streams
-        self.writer, self.board = writer, board
+        self.config, self.learner, self.player, self.experience = config, learner, player, experience
+        self.streams, self.writer, self.board = streams, writer, board
         self.evaluations: Evaluations | None = None
         self.iteration = self._written = first
         self.total = num_iterations(config.source)
@@ -148,11 +152,13 @@ class Lives:
         self._per_evaluation = interval_of(evals.num_evals, evals.eval_interval, self.total)
 
     def add(self, transitions: Rollout, metrics: dict[str, Tensor], streams: Streams[State, tuple[()]]) -> None:
-        """Take in an iteration: its transitions `[T, B]`, the metrics of its last update, where streams stand."""
+        """Take in an iteration: its transitions `[T, B]`, the metrics of its last update, where streams stand. The
+        board is over env steps, of which a pretraining makes none."""
         self.iteration += 1
         self.streams = streams
-        self.writer.add(transitions)
-        self.board.add(self.iteration, transitions, metrics, self.learner)
+        if len(transitions.obs):
+            self.writer.add(transitions)
+            self.board.add(self.iteration, transitions, metrics, self.learner)
 
     def evaluate(self) -> None:
         if self.evaluations is None:
@@ -189,6 +195,7 @@ class Lives:
             "state": self.streams.state._asdict(),
             "step": self.streams.step._asdict(),
             "player": self.player.state_dict(),
+            "experience": self.experience.state_dict(),
             "statistics": self.board.state_dict(),
         }
         checkpoint.save(self.config.folder("logs") / "source", kind, self.iteration, state, description, keep)
@@ -202,12 +209,15 @@ def evaluating(config: Config, train_tasks: list[int], first: int) -> Evaluation
     return Evaluations(folder, "evaluation", look, config.evals, done, recorded(config), tqdm.write)
 
 
-def announce(config: Config, found: Json) -> None:
+def announce(config: Config, spec: EnvSpec, found: Json) -> None:
     """Print who solved what, and where everything is."""
     unsolved = found["unsolved"]
-    print(f"{found['num_tasks'] - len(unsolved)} of {found['num_tasks']} training tasks solved by all their agents")
-    for task in unsolved:
-        print(f"  not solved: goal {task['goal']}, success of its agents {task['success']}")
+    num_solved, num_tasks = found["num_tasks"] - len(unsolved), found["num_tasks"]
+    print(f"{num_solved} of {num_tasks} training tasks {solved(spec)} by all their agents")
+    for task in unsolved[:_NAMED]:
+        print(f"  not solved: {task['task']}, success of its agents {task['success']}")
+    if len(unsolved) > _NAMED:
+        print(f"  ... and {len(unsolved) - _NAMED} more")
     print(f"histories  {config.folder('histories')}")
     print(f"videos     {config.folder('videos') / 'source'}")
     print(f"board      tensorboard --logdir {config.folder('logs')}")
@@ -217,7 +227,8 @@ def _restore(
     saved: Json, learner: Learner[tuple[()]], streams: Streams[State, tuple[()]]
 ) -> tuple[int, Streams[State, tuple[()]]]:
     learner.load_state_dict(saved["learner"])
-    return saved["iteration"], Streams(State(**saved["state"]), type(streams.step)(**saved["step"]), streams.carry)
+    state, step = type(streams.state)(**saved["state"]), type(streams.step)(**saved["step"])
+    return saved["iteration"], Streams(state, step, streams.carry)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 python -m src.train_gpt [KEY=VALUE ...]      histories/<histories>/ -> logs/<name>/gpt/
 
+A mixture of several histories: histories=[NAME,NAME] data.weights=[0.7,0.3] name=mixed
+
 Data parallel: torchrun --standalone --nproc-per-node 2 -m src.train_gpt [KEY=VALUE ...]
 """
 
@@ -11,7 +13,8 @@ from pathlib import Path
 import torch
 
 from src.config import check_same
-from src.data.history_store import Histories, open_histories
+from src.data.history_store import Histories
+from src.data.mixture import Mixture, check_stores, described, open_stores
 from src.data.windows import Windows
 from src.envs import make_env
 from src.evaluation.periodic import LookInContext
@@ -34,39 +37,47 @@ def main(config: Config) -> Path:
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     with joined(prepare(config)) as (ranks, device):
         ranks.check_divides(config.trainer.mini_batch_size, config.trainer.gradient_accumulation_steps)
-        histories = open_histories(config.histories_folder)
-        check_same(config, histories.manifest["config"], ("env", "tasks", "source"), str(histories.folder))
+        stores = open_stores(config)
         with only_writer(folder) if ranks.is_writer else nullcontext():
             if found := load_newest(folder, "last", torch.device("cpu")):
                 check_same(config, found[1]["description"]["config"], compared(config), str(folder))
+                check_stores(stores, found[1]["description"]["histories"], folder)
             if (folder / "finished.json").exists():
                 announce(f"all {config.trainer.num_iterations} updates of {config.name} are done: {folder}", ranks)
                 return folder
-            train(config, histories, folder, device, ranks)
+            train(config, stores, folder, device, ranks)
             if ranks.is_writer:
                 write_json(folder / "finished.json", {"updates": config.trainer.num_iterations})
     announce(f"checkpoints and TensorBoard curves: {folder}", ranks)
     return folder
 
 
-def train(config: Config, histories: Histories, folder: Path, device: torch.device, ranks: Ranks) -> None:
-    """Fit the model to windows of the histories."""
-    trainer, split = config.trainer, histories.manifest["tasks"]
+def train(config: Config, stores: list[Histories], folder: Path, device: torch.device, ranks: Ranks) -> None:
+    """Fit the model to windows of all stores."""
+    trainer, split = config.trainer, stores[0].manifest["tasks"]
     num_train = len(split["train"]) - config.data.num_validation_tasks
     validation = split["train"][num_train:]
     length = trainer.mini_batch_length or config.model.context_len
-    windows = Windows(histories, config.data, split["train"][:num_train], length, device)
-    announce(f"{windows.num_windows:,} windows of {length} steps from {windows.num_rows:,} rows", ranks)
+    parts = [Windows(store, config.data, split["train"][:num_train], length, device) for store in stores]
+    mixture = Mixture(parts, config.data.weights)
+    for store, part, share in zip(stores, parts, mixture.shares, strict=True):
+        what = f"{part.num_windows:,} windows of {length} steps from {part.num_rows:,} rows of {store.folder}"
+        announce(f"{what}, drawn with probability {share:.3f}", ranks)
     spec = make_env(config.env, device).spec
     model = GPT(config.model, spec, trainer.activation_checkpointing).to(device)
     fit(
         model,
         OBJECTIVES[config.objective.name](config.objective, spec),
-        lambda update: windows.batch(config.seed, update, trainer.mini_batch_size, ranks.rank, ranks.size),
+        lambda update: mixture.batch(config.seed, update, trainer.mini_batch_size, ranks.rank, ranks.size),
         LookInContext(config, validation, split["held_out"]),
         config,
         folder,
-        {"config": recorded(config), "env": spec._asdict(), "tasks": split | {"validation": validation}},
+        {
+            "config": recorded(config),
+            "env": spec._asdict(),
+            "tasks": split | {"validation": validation},
+            "histories": described(stores),
+        },
         device,
         ranks,
     )
@@ -74,8 +85,9 @@ def train(config: Config, histories: Histories, folder: Path, device: torch.devi
 
 def compared(config: Config) -> tuple[str, ...]:
     """Groups of options that a continued run must have as the run before it."""
-    groups = ("seed", "env", "tasks", "source", "data", "model", "objective", "optimizer", "trainer")
-    return (*groups, "policy", "evals") if config.trainer.evaluate else groups
+    groups = ("seed", "env", "tasks", "data", "model", "objective", "optimizer", "trainer")
+    source = ("source",) if len(config.histories) == 1 else ()  # the stores of a mixture have their own
+    return (*groups, *source, "policy", "evals") if config.trainer.evaluate else (*groups, *source)
 
 
 def announce(line: str, ranks: Ranks) -> None:

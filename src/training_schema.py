@@ -13,7 +13,9 @@ from src.options import option, rate
 class SourceConfig:
     """What every source has; each adds its own."""
 
-    name: str = option("source algorithm; the preset `source=` sets all of this group", choices=("a2c", "q_learning"))
+    name: str = option(
+        "source algorithm; the preset `source=` sets all of this group", choices=("a2c", "ppo", "q_learning", "dqn", "noisy_expert", "optimal", "random"),
+    )
     num_learners: int = option("independent learners per training task", low=1)
     num_envs: int = option("environments per learner; each is one history row", low=1)
     num_iterations: int = option("iterations of unroll and updates (0: what source.num_env_steps needs)", low=0)
@@ -44,28 +46,96 @@ class SourceConfig:
     evaluate: bool = option("also play evaluation episodes amid training (evals.*), and keep the best agents")
     per_agent_curves: bool = option("also write one TensorBoard curve per agent", may_change=True)
     videos_per_task: int = option("learners per task that get a video of their own (0: none)", low=0, may_change=True)
+    max_videos: int = option("learners in all that get one at most", low=1, may_change=True)
 
 
 @dataclass
-class A2CConfig(SourceConfig):
-    hidden_size: int = option("width of the embedding that actor and critic share", low=1)
+class NetworkConfig(SourceConfig):
+    """Sources with a network, trained by Adam."""
+
+    hidden_size: int = option("width of the embedding of observations", low=1)
     learning_rate: Any = rate("Adam's learning rate", low=0)
     adam_beta1: float = option("Adam's decay of the mean of gradients", low=0, high=0.9999)
     adam_beta2: float = option("Adam's decay of the mean of squares", low=0, high=0.99999)
     adam_eps: float = option("Adam's epsilon", above=0)
     max_gradient_norm: float = option("gradient norm clip, for each learner by itself", above=0)
+
+
+@dataclass
+class A2CConfig(NetworkConfig):
     entropy_coefficient: Any = rate("weight of the entropy bonus", low=0)
     value_coefficient: Any = rate("weight of the value loss", low=0)
 
 
 @dataclass
-class QLearningConfig(SourceConfig):
+class PPOConfig(A2CConfig):
+    clip_range: Any = rate("the ratio of new to old probability is clipped to 1 - this .. 1 + this", above=0)
+    gae_lambda: float = option("lambda of generalised advantage estimation", low=0, high=1)
+    normalize_advantage: bool = option("scale each learner's advantages in a mini-batch to mean 0 and deviation 1")
+
+
+@dataclass
+class ReplayConfig(SourceConfig):
+    """Sources that can learn from what was played long ago, or by others."""
+
+    replay_buffer_length: int = option("newest env steps of each environment that are kept to learn from", low=1)
+    whole_replay_buffer_training: bool = option(
+        "each sweep learns from all that is kept once; else one mini-batch is drawn from it"
+    )
+    clear_replay_buffer: bool = option("learn from the newest unroll alone and forget it then")
+    priority_replay: bool = option("draw windows of large TD error more often")
+    priority_replay_alpha: Any = rate("priority is (|TD error| + source.priority_replay_eps)^alpha", low=0)
+    priority_replay_beta: Any = rate("a drawn window's weight is priority^(-beta), over the largest drawn", low=0)
+    priority_replay_eps: Any = rate("added to the TD error of every window", above=0)
+    offline_buffer_dir: str = option("name of histories of the same tasks to learn from too (none: no others)")
+    offline_buffer_length: int = option("env steps of each row of theirs to use (0: all)", low=0)
+    offline_buffer_range: str = option(
+        "which end of a row source.offline_buffer_length counts from", choices=("first", "last")
+    )
+    offline_buffer_every: int = option("use every k-th episode of these", low=1)
+    offline_loss_weight: Any = rate("weight of their loss beside that of one's own experience", low=0)
+    rl_train_after_update_steps: int = option("iterations that learn from them alone, before the first env step", low=0)
+    rl_train_every_update_steps: int = option(
+        "own experience is learned from every so many iterations, theirs in all; it is collected in all", low=1
+    )
+
+
+@dataclass
+class QLearningConfig(ReplayConfig):
     learning_rate: Any = rate("step size towards the target", low=0, high=1)
     epsilon: Any = rate("probability of a uniformly random action", low=0, high=1)
     initial_value: float = option("Q of everything at the start; above what can be had makes optimistic explorers")
 
 
-SOURCES: dict[str, type[SourceConfig]] = {"a2c": A2CConfig, "q_learning": QLearningConfig}
+@dataclass
+class DQNConfig(ReplayConfig, NetworkConfig):
+    epsilon: Any = rate("probability of a uniformly random action", low=0, high=1)
+    double: bool = option("the network chooses the next action and the target network values it (double DQN)")
+    target_update_period: int = option("updates between two copies of the network to the target network", low=1)
+    target_update_rate: Any = rate("how far each copy moves the target network towards the network", above=0, high=1)
+
+
+@dataclass
+class NoisyExpertConfig(SourceConfig):
+    noise: Any = rate("probability of a uniformly random action instead of the expert's", low=0, high=1)
+    max_performance: float = option(
+        "how far from the return of chance (0) to the optimal one (1) the planner comes at best: the noise never falls "
+        "below what gives this",
+        above=0,
+        high=1,
+    )
+    teacher: str = option("name of the stage-one run whose trained agents are the experts (none: the planner)")
+
+
+SOURCES: dict[str, type[SourceConfig]] = {
+    "a2c": A2CConfig,
+    "ppo": PPOConfig,
+    "q_learning": QLearningConfig,
+    "dqn": DQNConfig,
+    "noisy_expert": NoisyExpertConfig,
+    "optimal": SourceConfig,
+    "random": SourceConfig,
+}
 
 
 @dataclass

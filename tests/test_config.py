@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 
 from src.config import CONF, check_same, load_config
 from src.contracts import ConfigError, PipelineError
+from src.envs import make_env
 from src.envs.tasks import split_tasks
 from src.options import walk
 from src.runtime import GROUPS, recorded
@@ -60,6 +61,7 @@ def test_a_missing_key_is_refused_by_name() -> None:
     assert refusal("~source.discount") == "no value for source.discount"
     assert refusal("env.max_episode_steps=???") == "no value for env.max_episode_steps"
     assert refusal("~seed", "~device") == "no value for device, seed"
+    assert refusal("~histories") == refusal("histories=???") == "no value for histories"
 
 
 @pytest.mark.parametrize(
@@ -77,6 +79,13 @@ def test_a_missing_key_is_refused_by_name() -> None:
         ("source.learning_rate", "fast"),
         ("source.learning_rate", "false"),
         ("source.learning_rate", "{a: 1}"),
+        ("histories", "null"),
+        ("histories", "{a: 1}"),
+        ("histories", "[{a: 1}]"),
+        ("histories", "[[a]]"),
+        ("data.weights", "0.5"),
+        ("data.weights", "null"),
+        ("data.weights", "[half, half]"),
     ],
 )
 def test_a_wrong_type_is_refused_by_name(key: str, value: str) -> None:
@@ -101,6 +110,12 @@ def test_a_wrong_type_is_refused_by_name(key: str, value: str) -> None:
         ("name", "a/b", "a name without '/' or a leading dot"),
         ("name", "..", "a name without '/' or a leading dot"),
         ("name", "", "a name without '/' or a leading dot"),
+        ("histories", "['mine', 'a/b']", "a name without '/' or a leading dot, or a list of such"),
+        ("histories", "['']", "a name without '/' or a leading dot, or a list of such"),
+        ("histories", "['.hidden', 'mine']", "a name without '/' or a leading dot, or a list of such"),
+        ("data.weights", "[0.5, 0.0]", "a list of floats > 0"),
+        ("data.weights", "[inf]", "a list of floats > 0"),
+        ("data.weights", "[-1.0, 1.0]", "a list of floats > 0"),
     ],
 )
 def test_out_of_range_is_refused_with_field_value_and_what_is_allowed(key: str, value: str, limit: str) -> None:
@@ -235,17 +250,30 @@ def test_experiments_compose(path: Path) -> None:
             continue
         for key, one in value.items() if OmegaConf.is_dict(value) else [("", value)]:
             assert value_of(config, f"{section}.{key}" if key else section) == one
-    assert split_tasks(config.env.size**2 - 1, config.tasks.num_train, 0).held_out
+    num_tasks = len(make_env(config.env).all_tasks())
+    assert split_tasks(num_tasks, config.tasks.num_train, config.tasks.num_held_out, 0).held_out
     assert load_config([f"experiment={path.stem}", "trainer.num_iterations=7"]).trainer.num_iterations == 7
 
 
-@pytest.mark.parametrize("env", ["dark_room", "dark_room_classic"])
+@pytest.mark.parametrize("env", sorted(path.stem for path in (CONF / "env").glob("*.yaml")))
+@pytest.mark.parametrize("source", sorted(path.stem for path in (CONF / "source").glob("*.yaml")))
+def test_every_world_goes_with_every_source(env: str, source: str) -> None:
+    config = load_config([f"env={env}", f"source={source}"])
+    assert config.env.variant == env and config.source.name == source
+    assert config.name == config.run == f"{env}-{source}" and config.histories == [config.name]
+
+
+@pytest.mark.parametrize("env", sorted(path.stem for path in (CONF / "env").glob("*.yaml")))
+def test_every_world_has_the_tasks_its_preset_asks_for(env: str) -> None:
+    config = load_config([f"env={env}"])
+    num_tasks = len(make_env(config.env).all_tasks())
+    split = split_tasks(num_tasks, config.tasks.num_train, config.tasks.num_held_out, config.tasks.seed)
+    assert len(split.train) == config.tasks.num_train and len(split.held_out) >= 8
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
-def test_presets_compose(env: str, optimizer: str) -> None:
-    config = load_config([f"env={env}", f"optimizer={optimizer}"])
-    assert config.env.terminate_on_goal == (env == "dark_room")
-    assert config.optimizer.name == optimizer
-    assert config.name == config.histories == config.run == f"{env}-a2c"
+def test_optimizers_compose(optimizer: str) -> None:
+    assert load_config([f"optimizer={optimizer}"]).optimizer.name == optimizer
 
 
 def test_names_follow_each_other_and_folders_the_names() -> None:
@@ -255,6 +283,15 @@ def test_names_follow_each_other_and_folders_the_names() -> None:
     assert config.run_folder == Path("/tmp/x/logs/mine")
     other = load_config(["name=mine", "histories=theirs", "run=ours"])
     assert [other.histories_folder.name, other.run_folder.name] == ["theirs", "ours"]
+
+
+def test_histories_are_one_name_or_a_mixture_of_several() -> None:
+    config = load_config(["root=/tmp/x", "histories=[theirs,${name},7]", "name=mine", "data.weights=[3,0.5,1]"])
+    assert config.histories == ["theirs", "mine", "7"] and config.data.weights == [3.0, 0.5, 1.0]
+    assert config.histories_folders == [Path(f"/tmp/x/histories/{name}") for name in ("theirs", "mine", "7")]
+    assert config.histories_folder == Path("/tmp/x/histories/theirs")
+    assert load_config(["histories=theirs"]) == load_config(["histories=[theirs]"])
+    assert DEFAULT.data.weights == []
 
 
 def test_reference_has_the_numbers_of_the_reference_pipeline() -> None:
@@ -317,4 +354,4 @@ def test_reference_has_the_numbers_of_the_reference_pipeline() -> None:
     }
     config = load_config(["experiment=reference"])
     assert {key: value_of(config, key) for key in expected} == expected
-    assert len(split_tasks(80, config.tasks.num_train, config.tasks.seed).held_out) == 23
+    assert len(split_tasks(80, config.tasks.num_train, config.tasks.num_held_out, config.tasks.seed).held_out) == 23

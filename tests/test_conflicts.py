@@ -1,40 +1,45 @@
 """Options that are fine alone and not together."""
 
+from functools import cache
+
 import pytest
 from omegaconf import OmegaConf
 
 from src.config import load_config
 from src.conflicts import (
+    _of_data,
     _of_evaluation,
     _of_model,
-    _of_pace,
     _of_services,
     _of_source,
     _of_trainer,
     check_conflicts,
 )
 from src.contracts import ConfigError
+from src.env_schema import ENVS
 from src.runtime import recorded
 from src.schema import Config
+from src.source_conflicts import of_mini_batches, of_pace, of_replay
 from src.training_schema import SOURCES
 
 # All that the conflicts below are about, so that other defaults do not change them.
-PLAIN = load_config(
-    [
-        *("env.size=9", "env.max_episode_steps=20", "tasks.num_train=57"),
-        *("source.num_learners=10", "source.num_envs=10", "source.unroll_length=10", "source.num_iterations=0"),
-        *("source.num_env_steps=30000", "source.history_steps=30000", "source.videos_per_task=1"),
-        *("source.mini_batch_length=0", "source.mini_batch_size=0"),
-        *("data.history_len=0", "data.num_validation_tasks=6"),
-        *("model.embed_dim=64", "model.num_heads=4", "model.context_len=160", "model.max_size=17"),
-        *("model.position=learned", "model.add_env_time=true", "model.obs_encoding=coordinates"),
-        *("optimizer=adamw", "optimizer.weight_decay=0.01", "trainer.mini_batch_size=32"),
-        *("evals.num_evals=8", "evals.num_eval_episodes=256", "evals.num_eval_environments=16"),
-        *("checkpoints.num_checkpoints=10", "summaries.num_summaries=100", "evaluation.num_episodes=40"),
-        *("search.goal_row=0", "search.goal_column=0", "search.num_env_steps=20000"),
-    ]
+PLAIN_OPTIONS = (
+    *("env.size=9", "env.max_episode_steps=20", "tasks.num_train=57"),
+    *("source.num_learners=10", "source.num_envs=10", "source.unroll_length=10", "source.num_iterations=0"),
+    *("source.num_env_steps=30000", "source.history_steps=30000", "source.videos_per_task=1"),
+    *("source.mini_batch_length=0", "source.mini_batch_size=0"),
+    *("data.history_len=0", "data.num_validation_tasks=6"),
+    *("model.embed_dim=64", "model.num_heads=4", "model.context_len=160", "model.max_size=17"),
+    *("model.position=learned", "model.add_env_time=true", "model.obs_encoding=coordinates"),
+    *("optimizer=adamw", "optimizer.weight_decay=0.01", "trainer.mini_batch_size=32"),
+    *("evals.num_evals=8", "evals.num_eval_episodes=256", "evals.num_eval_environments=16"),
+    *("checkpoints.num_checkpoints=10", "summaries.num_summaries=100", "evaluation.num_episodes=40"),
+    *("search.goal_row=0", "search.goal_column=0", "search.num_env_steps=20000"),
 )
+PLAIN = load_config(PLAIN_OPTIONS)
 Q = "source.name=q_learning"  # an off-policy source: what is refused to a2c fits it
+SAMPLED = f"{Q} source.clear_replay_buffer=false source.whole_replay_buffer_training=false source.mini_batch_size=32"
+OTHERS = f"{Q} source.offline_buffer_dir=others source.mini_batch_length=1 source.mini_batch_size=10"
 SILENT = "summaries.num_summaries=0"
 
 CONFLICTS = {  # what is set -> the fields the message must name
@@ -44,6 +49,51 @@ CONFLICTS = {  # what is set -> the fields the message must name
     "source.num_iterations=301": ["source.num_iterations=301", "source.num_env_steps=30000", "source.num_envs=10"],
     "source.unroll_length=2.5": ["source.unroll_length=2.5", "source.name=a2c"],
     "source.async_unroll=true": ["source.async_unroll=true", "source.name=a2c"],
+    "source.name=ppo source.unroll_length=2.5": ["source.unroll_length=2.5", "source.name=ppo", "on-policy"],
+    "source.name=ppo source.async_unroll=true": ["source.async_unroll=true", "source.name=ppo", "on-policy"],
+    "source.name=random source.async_unroll=true": ["source.async_unroll=true", "source.name=random"],
+    "source.name=optimal source.async_unroll=true": ["source.async_unroll=true", "source.name=optimal"],
+    f"{OTHERS} source.num_iterations=5 source.num_env_steps=0 source.rl_train_after_update_steps=5": [
+        "source.num_iterations=5",
+        "source.rl_train_after_update_steps=5",
+    ],
+    f"{SAMPLED} source.initial_collect_steps=10001": [
+        "source.initial_collect_steps=10001",
+        "source.replay_buffer_length=1000",
+        "source.num_envs=10",
+    ],
+    f"{SAMPLED} source.mini_batch_length=1001": ["source.mini_batch_length=1001", "source.replay_buffer_length=1000"],
+    f"{SAMPLED} source.replay_buffer_length=9000 source.mini_batch_length=3001": [
+        "source.mini_batch_length=3001",
+        "source.replay_buffer_length=9000",
+        "3000 env steps",
+    ],
+    f"{SAMPLED} source.mini_batch_size=0": [
+        "source.mini_batch_size=0",
+        "source.whole_replay_buffer_training=false",
+    ],
+    f"{OTHERS} source.mini_batch_size=0": ["source.mini_batch_size=0", "source.offline_buffer_dir=others"],
+    f"{OTHERS} source.mini_batch_length=0": [
+        "source.mini_batch_length=0",
+        "source.clear_replay_buffer=true",
+        "source.offline_buffer_dir=others",
+    ],
+    f"{Q} source.priority_replay=true": ["source.whole_replay_buffer_training=true", "source.priority_replay=true"],
+    f"{Q} source.mini_batch_size=5 source.whole_replay_buffer_training=false": [
+        "source.clear_replay_buffer=true",
+        "source.whole_replay_buffer_training=true",
+    ],
+    **{
+        f"{Q} source.{option}": [f"source.{option}", "source.offline_buffer_dir=none"]
+        for option in (
+            "offline_buffer_length=100",
+            "offline_buffer_range=last",
+            "offline_buffer_every=2",
+            "offline_loss_weight=2",
+            "rl_train_after_update_steps=1",
+            "rl_train_every_update_steps=2",
+        )
+    },
     f"{Q} source.unroll_step_interval=0.1": ["source.unroll_step_interval=0.1", "source.async_unroll"],
     "source.initial_collect_steps=30000": ["source.initial_collect_steps=30000", "source.num_env_steps is 30000"],
     "source.mini_batch_length=3": ["source.mini_batch_length=3", "source.unroll_length=10"],
@@ -58,6 +108,10 @@ CONFLICTS = {  # what is set -> the fields the message must name
     "model.position=rope model.num_heads=64": ["model.position=rope", "model.embed_dim", "model.num_heads"],
     "model.position=env_time model.add_env_time=false": ["model.position=env_time", "model.add_env_time=false"],
     "model.max_size=8": ["model.max_size=8", "env.size=9", "model.obs_encoding=coordinates"],
+    "histories=[]": ["histories=[]"],
+    "histories=[a,b,a]": ["histories=['a', 'b', 'a']", "differ"],
+    "data.weights=[1,2]": ["data.weights=[1.0, 2.0]", "histories=['dark_room-a2c']"],
+    "histories=[a,b] data.weights=[1]": ["data.weights=[1.0]", "histories=['a', 'b']"],
     "data.history_len=30001": ["data.history_len=30001", "source.history_steps=30000"],
     "model.context_len=3001": ["model.context_len=3001", "source.history_steps=30000", "source.num_envs=10"],
     "data.history_len=1590": ["model.context_len=160", "data.history_len=1590", "source.num_envs=10"],
@@ -92,6 +146,19 @@ NEIGHBOURS = [  # as near as can be, and fine
     f"{Q} source.unroll_length=2.5",
     f"{Q} source.async_unroll=true source.unroll_step_interval=0.1",
     "source.initial_collect_steps=29999",
+    "source.name=ppo",
+    f"{Q} source.initial_collect_steps=29999",
+    f"{SAMPLED} source.initial_collect_steps=10000",
+    f"{SAMPLED} source.mini_batch_length=1000",
+    f"{SAMPLED} source.replay_buffer_length=9000 source.mini_batch_length=3000",
+    f"{SAMPLED} source.mini_batch_length=3 source.priority_replay=true",
+    f"{SAMPLED} source.mini_batch_size=0 source.whole_replay_buffer_training=true",
+    f"{SAMPLED} source.offline_buffer_dir=others",
+    f"{OTHERS} source.num_iterations=305 source.rl_train_after_update_steps=5 source.rl_train_every_update_steps=2",
+    f"{OTHERS} source.num_iterations=6 source.num_env_steps=600 source.rl_train_after_update_steps=5 "
+    "source.unroll_length=60 source.history_steps=600 evaluation.num_episodes=2 model.context_len=2",
+    f"{OTHERS} source.offline_buffer_length=100 source.offline_buffer_range=last source.offline_buffer_every=2 "
+    "source.offline_loss_weight=2",
     "source.mini_batch_length=5 source.mini_batch_size=4",
     f"{Q} source.unroll_length=2.5 source.mini_batch_length=1 source.mini_batch_size=5",
     "source.history_steps=29950",
@@ -102,6 +169,11 @@ NEIGHBOURS = [  # as near as can be, and fine
     "model.position=none model.add_env_time=false",
     "model.max_size=9",
     "model.max_size=8 model.obs_encoding=cell",
+    "histories=[a,b]",
+    "histories=[a,b] data.weights=[1,2]",
+    "data.weights=[1]",
+    "histories=[a,b] data.history_len=30001",  # they may be of other sources, with longer lives
+    "histories=[a,b] model.context_len=3001",
     "data.history_len=30000",
     "model.context_len=3000",
     "data.history_len=1600",
@@ -125,11 +197,18 @@ NEIGHBOURS = [  # as near as can be, and fine
 ]
 
 
+@cache
+def plain_of(source: str) -> Config:
+    """With the options of that source."""
+    return load_config([*PLAIN_OPTIONS, f"source={source}"])
+
+
 def changed(*overrides: str) -> Config:
     """The configuration with some options set, unchecked."""
+    source = OmegaConf.from_dotlist(list(overrides)).get("source", {}).get("name", "a2c")
     schema = OmegaConf.structured(Config)
-    schema.source = OmegaConf.structured(SOURCES["a2c"])  # what conflicts need, every source has
-    config = OmegaConf.merge(schema, recorded(PLAIN), OmegaConf.from_dotlist(list(overrides)))
+    schema.env, schema.source = OmegaConf.structured(ENVS[PLAIN.env.name]), OmegaConf.structured(SOURCES[source])
+    config = OmegaConf.merge(schema, recorded(plain_of(source)), OmegaConf.from_dotlist(list(overrides)))
     return OmegaConf.to_object(config)
 
 
@@ -160,6 +239,7 @@ def test_conflicts_are_checked_by_load_config_and_all_of_them_here() -> None:
     with pytest.raises(ConfigError, match="model.num_heads=5 must divide model.embed_dim=64"):
         load_config(["model.num_heads=5"])
     found: set[str] = set()
+    there = {code for source in ("a2c", "q_learning") for _, code in all_of(plain_of(source))}
     for overrides in CONFLICTS:
         found |= {code for broken, code in all_of(changed(*overrides.split())) if broken}
     for option in ("learning_rate", "weight_decay", "max_gradient_norm"):
@@ -168,15 +248,25 @@ def test_conflicts_are_checked_by_load_config_and_all_of_them_here() -> None:
         setattr(config.optimizer, option, schedule)
         found |= {code for broken, code in all_of(config) if broken}
     never = len(vars(PLAIN.optimizer)) - 3  # options of the optimizer that are no rates
-    assert len({code for _, code in all_of(PLAIN)} | {"_of_pace of nothing"}) == len(found) + never
+    assert len(there | {"of_pace of nothing"}) == len(found) + never
 
 
 def all_of(config: Config) -> list[tuple[bool, str]]:
     """Every conflict of a configuration by its number; without any budget the others of pace make no sense."""
     found = []
-    for of in (_of_pace, _of_source, _of_model, _of_trainer, _of_services, _of_evaluation):
+    for of in (
+        of_pace,
+        of_mini_batches,
+        of_replay,
+        _of_source,
+        _of_data,
+        _of_model,
+        _of_trainer,
+        _of_services,
+        _of_evaluation,
+    ):
         conflicts = of(config)
-        nothing = of is _of_pace and len(conflicts) == 1
+        nothing = of is of_pace and len(conflicts) == 1
         found += [(b, f"{of.__name__} {'of nothing' if nothing else n}") for n, (b, _) in enumerate(conflicts)]
         if nothing:
             break

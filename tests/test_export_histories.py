@@ -57,7 +57,7 @@ def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def test_text_equals_the_columns(root: Path) -> None:
-    folder = main(config_of(root))
+    (folder,) = main(config_of(root))
     histories = histories_of(root)
     names = [
         f"task_{task:03d}_learner_{learner:03d}_env_{env:03d}.txt"
@@ -76,7 +76,7 @@ def test_text_equals_the_columns(root: Path) -> None:
 
 
 def test_a_rewarded_step_of_a_text_file_stands_on_its_task(root: Path) -> None:
-    folder = main(config_of(root))
+    (folder,) = main(config_of(root))
     goals = histories_of(root).manifest["tasks"]["all"]
     num_rewarded = 0
     for path in folder.glob("*.txt"):
@@ -88,7 +88,7 @@ def test_a_rewarded_step_of_a_text_file_stands_on_its_task(root: Path) -> None:
 
 
 def test_npz_equals_the_columns(root: Path) -> None:
-    folder = main(config_of(root, "format=npz"))
+    (folder,) = main(config_of(root, "format=npz"))
     histories = histories_of(root)
     with np.load(folder / "histories.npz", allow_pickle=False) as exported:
         assert set(exported.files) == {"task", *COLUMNS}
@@ -99,17 +99,25 @@ def test_npz_equals_the_columns(root: Path) -> None:
         np.testing.assert_array_equal(exported["task"], np.repeat(train, NUM_LEARNERS * NUM_ENVS))
 
 
+def test_each_store_of_a_mixture_is_exported_beside_its_columns(root: Path) -> None:
+    shutil.copytree(root / "histories/tiny", root / "histories/other")
+    folders = main(config_of(root, "histories=[other,tiny]", "format=npz"))
+    assert folders == [root / f"histories/{name}/export" for name in ("other", "tiny")]
+    first, second = ((folder / "histories.npz").read_bytes() for folder in folders)
+    assert first == second
+
+
 @pytest.mark.parametrize("form", ["txt", "npz"])
 def test_a_second_export_does_nothing(root: Path, form: str) -> None:
-    first = state_of(main(config_of(root, f"format={form}")))
-    second = state_of(main(config_of(root, f"format={form}")))
+    first = state_of(*main(config_of(root, f"format={form}")))
+    second = state_of(*main(config_of(root, f"format={form}")))
     first.pop(".lock"), second.pop(".lock")
     assert first
     assert first == second
 
 
 def test_an_interrupted_export_is_completed(root: Path) -> None:
-    folder = main(config_of(root))
+    (folder,) = main(config_of(root))
     before = state_of(folder)
     lost = min(folder.glob("*.txt"))
     lost.unlink()

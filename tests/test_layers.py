@@ -11,7 +11,7 @@ FILES = sorted(SRC.rglob("*.py"))
 LAYERS = [
     {
         *("config", "conflicts", "contracts", "files", "options", "pace", "processes", "randomness", "runtime"),
-        *("schedules", "schema", "training_schema"),
+        *("schedules", "schema", "source_conflicts", "training_schema"),
     },
     {"envs", "rl", "nn"},
     {"sources", "data", "objectives"},

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from src.config import load_config
-from src.pace import first_update, interval_of, is_due, num_iterations, unrolled
+from src.pace import clock_of, env_steps, first_update, interval_of, is_due, num_iterations, unrolled
 from src.training_schema import SourceConfig
 
 SOURCE = load_config(["source=q_learning"]).source
@@ -55,6 +55,45 @@ def test_the_first_update_is_after_the_first_collected_steps(hundredths: int, nu
     while unrolled(source, iteration) * num_envs < initial:
         iteration += 1
     assert first_update(source) == iteration
+
+
+@given(HUNDREDTHS, st.integers(1, 7), st.integers(1, 500), st.integers(0, 500), st.integers(1, 60))
+def test_a_pretraining_comes_before_everything(
+    hundredths: int, num_envs: int, steps: int, initial: int, before: int
+) -> None:
+    """It plays nothing, and moves all that follows by its iterations."""
+    plain = source_config(hundredths, num_envs, steps, initial)
+    later = dataclasses.replace(plain, rl_train_after_update_steps=before)
+    assert num_iterations(later) == num_iterations(plain) + before
+    assert env_steps(later) == env_steps(plain)
+    assert first_update(later) == first_update(plain) + before
+    assert unrolled(later, before) == unrolled(later, before // 2) == 0
+    assert all(unrolled(later, before + i) == unrolled(plain, i) for i in range(9))
+
+
+def test_updates_by_hand() -> None:
+    """10 unrolls of 1.5 steps of 2 environments; after them 1, 3, 4, 6, 7, 9, 10, 10, 10, 10 of 10 steps are kept."""
+    changes = {"num_env_steps": 0, "num_iterations": 10, "clear_replay_buffer": False, "replay_buffer_length": 10}
+    swept = dataclasses.replace(source_config(150, 2), mini_batch_length=4, mini_batch_size=2, **changes)
+    drawn = dataclasses.replace(swept, whole_replay_buffer_training=False, num_updates_per_train_iter=3)
+    for source, expected in (
+        (swept, [0, 0, 1, 1, 1, 2, 2, 2, 2, 2]),
+        (dataclasses.replace(swept, mini_batch_size=0), [0, 0, 1, 1, 1, 1, 1, 1, 1, 1]),
+        (dataclasses.replace(swept, mini_batch_size=9), [0, 0, 1, 1, 1, 1, 1, 1, 1, 1]),
+        (drawn, [0, 0, 3, 3, 3, 3, 3, 3, 3, 3]),
+        (dataclasses.replace(drawn, initial_collect_steps=11), [0, 0, 0, 3, 3, 3, 3, 3, 3, 3]),
+        (dataclasses.replace(drawn, rl_train_every_update_steps=4), [0, 0, 0, 3, 0, 0, 0, 3, 0, 0]),
+        (
+            dataclasses.replace(drawn, rl_train_every_update_steps=4, offline_buffer_dir="others"),
+            [3] * 10,
+        ),
+        (
+            dataclasses.replace(swept, rl_train_after_update_steps=3, offline_buffer_dir="others"),
+            [1, 1, 1, 1, 1, 1, 1, 1, 2, 2],
+        ),
+    ):
+        updates = [clock_of(source, iteration).updates for iteration in range(11)]
+        assert [later - earlier for earlier, later in pairwise(updates)] == expected
 
 
 @given(st.integers(1, 50), st.integers(1, 500))

@@ -1,9 +1,13 @@
 """The page of settings is that of the declarations, and lists all of them."""
 
+import dataclasses
+
 from src.config import load_config
+from src.env_schema import ENVS
 from src.options import stages_of, walk
 from src.schema import PROJECT
 from src.settings_table import page, table
+from src.training_schema import SOURCES
 
 
 def test_the_page_in_the_docs_is_not_stale() -> None:
@@ -11,8 +15,8 @@ def test_the_page_in_the_docs_is_not_stale() -> None:
 
 
 def test_every_option_has_a_row_with_its_meaning_default_and_stages() -> None:
-    for preset in ("a2c", "q_learning"):
-        config = load_config([f"source={preset}"])
+    for preset in ("source=a2c", "source=dqn", "env=bandit", "env=gymnasium"):
+        config = load_config([preset])
         rows = {row.split(" | ")[0].strip("| `"): row for row in table(config).splitlines() if row.startswith("| `")}
         assert set(rows) == {key for key, _, _ in walk(config)}
         for key, value, field in walk(config):
@@ -22,3 +26,10 @@ def test_every_option_has_a_row_with_its_meaning_default_and_stages() -> None:
             assert cells[3] == f"`{value}`"
             assert cells[4].strip() == stages_of(config, key) != ""
             assert ("yes" in cells[5]) == field.metadata["may_change"]
+
+
+def test_the_page_has_the_options_of_every_world_and_source() -> None:
+    shown = {row.split(" | ")[0].strip("| `") for row in page().splitlines() if row.startswith("| `")}
+    for group, kinds in (("env", ENVS), ("source", SOURCES)):
+        for kind in kinds.values():
+            assert {f"{group}.{field.name}" for field in dataclasses.fields(kind)} <= shown

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from src.contracts import ConfigError, EnvSpec, Json, PipelineError, Rollout
+from src.envs.episodes import OpenEpisodes, finished_episodes
 from src.files import read_json, reserve, sha256, write_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _MANIFEST = "manifest.json"
 _KEYS = {"schema_version", "columns", "tasks", "rows", "env", "config", "versions", "committed", "complete", "sha256"}
 
@@ -39,7 +40,7 @@ def column_dtypes(spec: EnvSpec) -> dict[str, str]:
         "timestep": spec.max_episode_steps - 1,
         "terminated": 1,
         "truncated": 1,
-        "optimal_action": spec.num_actions - 1,
+        "optimal_action": spec.num_actions,  # where nobody knows it
     }
     return {name: str(np.min_scalar_type(largest[name])) for name in Rollout._fields}
 
@@ -86,7 +87,7 @@ class HistoryWriter:
         for name, column in self.manifest["columns"].items():
             column["sha256"] = sha256(self.folder / f"{name}.npy")
         self.manifest["complete"] = True
-        self.manifest["sha256"] = _digest(self.manifest)
+        self.manifest["sha256"] = _digest_of(self.manifest)
         write_json(self.folder / _MANIFEST, self.manifest)
 
     def _small(self, name: str, column: Tensor) -> Tensor:
@@ -134,7 +135,8 @@ class Histories:
 
     @property
     def spec(self) -> EnvSpec:
-        return EnvSpec(**self.manifest["env"])
+        env = self.manifest["env"]
+        return EnvSpec(**env | {"reward_values": tuple(env["reward_values"])})
 
     @property
     def row_tasks(self) -> np.ndarray:
@@ -142,19 +144,31 @@ class Histories:
         per_task = self.manifest["rows"]["num_learners"] * self.manifest["rows"]["num_envs"]
         return np.repeat(self.manifest["tasks"]["train"], per_task)
 
+    @property
+    def checksum(self) -> str:
+        """Checksum of whose lives these are and of every step in them, wherever and with whatever versions they were
+        recorded."""
+        return _digest({key: self.manifest[key] for key in ("columns", "tasks", "rows")})
+
     def final_success(self) -> np.ndarray:
-        """Fraction of episodes with a reward in the last tenth of each learner's life, `[train tasks, learners]`."""
+        """Fraction of successes among the episodes that end in the last tenth of each learner's life,
+        `[train tasks, learners]`; 0 where none does."""
         rows = self.manifest["rows"]
-        first = self.columns["obs"].shape[1] * 9 // 10
-        done = (self.columns["terminated"][:, first:] | self.columns["truncated"][:, first:]).astype(bool)
-        reward = self.columns["reward"][:, first:] > 0
-        # An episode counts at its end; it was won if a reward came since the last end.
-        won_so_far = np.cumsum(reward, axis=1)
-        at_end = np.where(done, won_so_far, 0)
-        before = np.maximum.accumulate(np.pad(at_end, ((0, 0), (1, 0)))[:, :-1], axis=1)
-        won = done & (won_so_far > before)
-        shape = (-1, rows["num_learners"], rows["num_envs"] * done.shape[1])
-        return won.reshape(shape).sum(-1) / np.maximum(done.reshape(shape).sum(-1), 1)
+        num_rows, num_steps = self.columns["obs"].shape
+        first, open_episodes = num_steps * 9 // 10, OpenEpisodes.none(num_rows)
+        if first:  # an episode that is open then has begun at most this many steps before
+            earlier = slice(max(0, first - self.spec.max_episode_steps), first)
+            _, open_episodes = finished_episodes(self._steps(earlier), open_episodes, self.spec)
+        episodes, _ = finished_episodes(self._steps(slice(first, None)), open_episodes, self.spec)
+        learner = episodes.stream // rows["num_envs"]
+        num_learners = num_rows // rows["num_envs"]
+        ended = np.bincount(learner, minlength=num_learners)
+        won = np.bincount(learner, weights=episodes.success, minlength=num_learners)
+        return (won / np.maximum(ended, 1)).reshape(-1, rows["num_learners"])
+
+    def _steps(self, steps: slice) -> Rollout:
+        """All rows at these steps, `[T, rows]`."""
+        return Rollout(*(torch.from_numpy(self.columns[name][:, steps].T.copy()) for name in Rollout._fields))
 
 
 def read_manifest(folder: Path) -> Json:
@@ -195,13 +209,16 @@ def open_histories(folder: Path) -> Histories:
     for name, column in manifest["columns"].items():
         if sha256(folder / f"{name}.npy") != column["sha256"]:
             raise DamagedHistoriesError(f"{folder / name}.npy is damaged: its checksum is not the one in the manifest")
-    if manifest["sha256"] != _digest(manifest):
+    if manifest["sha256"] != _digest_of(manifest):
         raise DamagedHistoriesError(f"{folder / _MANIFEST} is damaged: its checksum is not the one it holds")
     columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in Rollout._fields}
     return Histories(folder, manifest, columns)
 
 
-def _digest(manifest: Json) -> str:
+def _digest_of(manifest: Json) -> str:
     """Checksum of all that a manifest says but for the checksum itself."""
-    said = {key: value for key, value in manifest.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    return _digest({key: value for key, value in manifest.items() if key != "sha256"})
+
+
+def _digest(content: Json) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

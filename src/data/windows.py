@@ -1,4 +1,4 @@
-"""Windows of histories: batch t is a function of (seed, t), and a window never leaves its row.
+"""Windows of histories: a window never leaves its row.
 
 N rows, B windows, T steps in a window.
 """
@@ -9,7 +9,6 @@ from torch import Tensor
 
 from src.contracts import Batch, ConfigError
 from src.data.history_store import Histories
-from src.randomness import integers, mix
 from src.schema import DataConfig
 
 
@@ -24,7 +23,7 @@ class Windows:
         self, histories: Histories, config: DataConfig, tasks: list[int], context_len: int, device: torch.device
     ) -> None:
         """Rows of `tasks` (indices into all tasks) alone. Raises `ConfigError` where no window is left."""
-        self.context_len = context_len
+        self.device = device
         rows = _selected_rows(histories, config, tasks)
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
         steps = config.history_len // num_envs or num_steps
@@ -42,7 +41,7 @@ class Windows:
         if not usable.any():
             raise ConfigError(
                 f"model.context_len={context_len} is longer than every history that data.keep_every="
-                f"{config.keep_every} leaves: the longest has {lengths.max(initial=0)} steps"
+                f"{config.keep_every} leaves of {histories.folder}: the longest has {lengths.max(initial=0)} steps"
             )
         num_windows = lengths[usable] - context_len + 1
         self.num_windows = int(num_windows.sum())
@@ -50,13 +49,6 @@ class Windows:
         self._row_end = torch.from_numpy(num_windows.cumsum()).to(device)  # windows before the end of each row
         self._row_shift = torch.from_numpy(starts[usable] - (num_windows.cumsum() - num_windows)).to(device)
         self._offsets = torch.arange(context_len, device=device)
-
-    def batch(self, seed: int, t: int, size: int, rank: int = 0, num_ranks: int = 1) -> Batch:
-        """Batch `t` of the endless sequence that `seed` names: `size` windows drawn uniformly from all; of these every
-        `num_ranks`-th from `rank` on."""
-        lanes = torch.arange(rank, size, num_ranks, device=self._row_end.device)
-        key = mix(torch.full_like(lanes, seed), t)
-        return self.at(integers(key, lanes, self.num_windows))
 
     def at(self, window: Tensor) -> Batch:
         """The windows with the numbers `[B]` in 0 .. num_windows - 1."""
@@ -67,12 +59,12 @@ class Windows:
 
 def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -> np.ndarray:
     """Indices of the rows of `tasks` whose learner was good enough in the end."""
-    success = histories.final_success()  # [train tasks, learners]
-    good = np.repeat(success.flatten() >= config.min_final_success, histories.manifest["rows"]["num_envs"])
-    rows = np.flatnonzero(np.isin(histories.row_tasks, tasks) & good)
+    success = np.repeat(histories.final_success(), histories.manifest["rows"]["num_envs"])  # [rows]
+    of_tasks = np.isin(histories.row_tasks, tasks)
+    rows = np.flatnonzero(of_tasks & (success >= config.min_final_success))
     if not len(rows):
         raise ConfigError(
-            f"data.min_final_success={config.min_final_success} leaves no history: the best learner reached "
-            f"{success.max():.3f}"
+            f"data.min_final_success={config.min_final_success} leaves nothing of {histories.folder}: the best learner "
+            f"reached {success[of_tasks].max():.3f}"
         )
     return rows

@@ -1,17 +1,27 @@
 """Environments: rules as tensors, and the same rules behind Gymnasium's interfaces.
 
-Importing this package registers `icrl/DarkRoom-v0` and `icrl/DarkRoomClassic-v0`, so that
+Importing this package registers `icrl/DarkRoom-v0` and the others of `gymnasium_ids.py`, so that
 `gymnasium.make("src.envs:icrl/DarkRoom-v0")` works in one line.
 """
 
-import gymnasium
+from typing import Any
+
 import torch
 
+from src.env_schema import EnvConfig
+from src.envs.bandit import Bandit
 from src.envs.base import TensorEnv
+from src.envs.dark_key_to_door import DarkKeyToDoor
 from src.envs.dark_room import DarkRoom
-from src.schema import EnvConfig
+from src.envs.gymnasium_env import GymnasiumEnv
+from src.envs.gymnasium_ids import register_all
 
-_ENVS = {"dark_room": DarkRoom}
+_ENVS: dict[str, Any] = {
+    "dark_room": DarkRoom,
+    "dark_key_to_door": DarkKeyToDoor,
+    "bandit": Bandit,
+    "gymnasium": GymnasiumEnv,
+}
 
 
 def make_env(config: EnvConfig, device: torch.device | str = "cpu") -> TensorEnv:
@@ -19,18 +29,4 @@ def make_env(config: EnvConfig, device: torch.device | str = "cpu") -> TensorEnv
     return _ENVS[config.name](config).to(device)
 
 
-def _register(env_id: str, *, terminate_on_goal: bool) -> None:
-    """The time limit is Gymnasium's part of the spec and no argument: `make` wraps the single environment, which has no
-    clock of its own then, in `TimeLimit`, and `make_vec` hands it to the batched one, which counts itself. So exactly
-    one clock runs, and `make(..., max_episode_steps=n)` means n, even where n is more than is registered."""
-    gymnasium.register(
-        env_id,
-        entry_point="src.envs.gymnasium_face:SingleEnv",
-        vector_entry_point="src.envs.gymnasium_face:BatchedEnv",
-        max_episode_steps=20,
-        kwargs={"size": 9, "random_start": False, "terminate_on_goal": terminate_on_goal},
-    )
-
-
-_register("icrl/DarkRoom-v0", terminate_on_goal=True)
-_register("icrl/DarkRoomClassic-v0", terminate_on_goal=False)
+register_all()

@@ -1,12 +1,11 @@
 """The tensor environments behind Gymnasium's interfaces, numpy in and numpy out, for tools that expect those.
 
 `BatchedEnv` stream i after `reset(seed=s)` is `SingleEnv` after `reset(seed=s + i)`, step by step. A seed decides all
-that is random in a stream: the random starts of all its episodes and, unless one is given, the goal. A reset without a
-seed starts the next episode of the same stream. B streams.
+that is random in a stream: the starts of all its episodes, the luck of its steps and, unless one is given, the task. A
+reset without a seed starts the next episode of the same stream. B streams.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -20,48 +19,37 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from torch import Tensor
 
+from src.env_schema import EnvConfig
+from src.envs import make_env
 from src.envs.base import State, TensorEnv
-from src.envs.dark_room import DarkRoom
+from src.envs.gymnasium_options import task_of, tasks_of, world_of
 from src.envs.render import render_cells
-from src.options import allowed
 from src.randomness import integers
-from src.schema import EnvConfig
 
-Goal = tuple[int, int]  # (row, column)
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Infos = dict[str, Any]
 
-_SIZE = next(field for field in fields(EnvConfig) if field.name == "size")
-_NO_LIMIT = 2**62
-_GOAL_DRAW = 2**62  # the counter of the draw of the goal, apart from those of the episodes
+_TASK_DRAW = 2**62  # the counter of the draw of the task, apart from those of the episodes
+_NOTHING = -1  # the action of a stream that has not acted yet
 
 
 class SingleEnv(Env[np.int64, np.int64]):
-    """One stream. `max_episode_steps=None` leaves the clock to a `TimeLimit` around it; `goal=None` draws a goal from
-    the seed of each seeded reset. `info["timestep"]` counts the steps since the last reset."""
+    """One stream of `core`. `task` is the row of `all_tasks` a seeded reset starts on; None draws one from the seed.
+    `info["timestep"]` counts the steps since the last reset."""
 
     metadata: Infos = {"render_modes": ["rgb_array"], "render_fps": 4}
 
-    def __init__(
-        self,
-        *,
-        size: int,
-        random_start: bool,
-        terminate_on_goal: bool,
-        max_episode_steps: int | None = None,
-        goal: Goal | None = None,
-        render_mode: str | None = None,
-    ) -> None:
-        """Raises `ValueError` for what is out of range."""
+    def __init__(self, core: TensorEnv, task: list[int] | None = None, render_mode: str | None = None) -> None:
         _check_render_mode(render_mode)
         self.render_mode = render_mode
-        self._core = _core(size, random_start, terminate_on_goal, max_episode_steps)
-        self.task = None if goal is None else [_cell(goal, size)]  # the row of `all_tasks` a seeded reset starts on
-        self.observation_space = Discrete(self._core.spec.num_obs)
-        self.action_space = Discrete(self._core.spec.num_actions)
+        self.task = task
+        self._core = core
+        self.observation_space = Discrete(core.spec.num_obs)
+        self.action_space = Discrete(core.spec.num_actions)
         self._state: State | None = None
         self._obs = np.int64(0)
+        self._action = _NOTHING
         self._ended = False
 
     @property
@@ -75,6 +63,7 @@ class SingleEnv(Env[np.int64, np.int64]):
         *task, seed, episode, place, timestep = torch.tensor(values).split(1)
         self._state = State(torch.stack(task, dim=1), seed, episode, place, timestep)
         self._show(self._core.observe(place))
+        self._action = _NOTHING
         self._ended = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.int64, Infos]:
@@ -83,6 +72,7 @@ class SingleEnv(Env[np.int64, np.int64]):
             seeds = stream_seeds([self.np_random_seed])
             tasks = _draw_tasks(self._core, seeds) if self.task is None else torch.tensor([self.task])
             self._state, _ = self._core.reset(tasks, seeds)
+            self._action = _NOTHING
         elif not self._ended:  # where it ended, the core has started the next episode
             self._state = self._core.next_episode(self._state, torch.tensor([True]))
         self._ended = False
@@ -94,18 +84,20 @@ class SingleEnv(Env[np.int64, np.int64]):
             raise ResetNeeded("the episode has ended: call reset() before step()")
         if not self.action_space.contains(action):
             raise InvalidAction(f"action={action!r}: must be an integer >= 0 and < {self._core.spec.num_actions}")
-        self._state, step = self._core.step(state, torch.tensor([int(action)]))
+        self._action = int(action)
+        self._state, step = self._core.step(state, torch.tensor([self._action]))
         terminated, truncated = bool(step.terminated), bool(step.truncated)
         self._ended = terminated or truncated
         info = {"timestep": int(state.timestep) + 1}
-        return self._show(step.final_obs), float(step.reward), terminated, truncated, info
+        reward = self._core.spec.reward_values[int(step.reward)]
+        return self._show(step.final_obs), reward, terminated, truncated, info
 
     def render(self) -> NDArray[np.uint8] | None:
-        """The room as it is, `[H, W, 3]`."""
+        """The world as it is, and in a bandit the arm pulled last, `[H, W, 3]`."""
         if self.render_mode is None:
             logger.warn("render() shows nothing: make the environment with render_mode='rgb_array'")
             return None
-        return _frame(self._core, self._obs, _started(self._state).task[0])
+        return _frame(self._core, self._obs, self._action, _started(self._state).task[0])
 
     def _show(self, obs: Tensor) -> np.int64:
         self._obs = np.int64(obs.item())
@@ -113,35 +105,27 @@ class SingleEnv(Env[np.int64, np.int64]):
 
 
 class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
-    """B streams stepped as one batch of tensors, with auto-reset in the same step."""
+    """B streams of `core` stepped as one batch of tensors, with auto-reset in the same step. Their tasks are `tasks`
+    `[B, task_dim]`; None draws them from the seeds."""
 
     metadata: Infos = {**SingleEnv.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
 
     def __init__(
         self,
-        num_envs: int = 1,
-        *,
-        size: int,
-        random_start: bool,
-        terminate_on_goal: bool,
-        max_episode_steps: int | None = None,
-        goal: Goal | None = None,
-        goals: Sequence[Goal] | None = None,
+        core: TensorEnv,
+        num_envs: int,
+        tasks: Tensor | None = None,
         render_mode: str | None = None,
     ) -> None:
-        """`goal` is that of all streams, `goals` has one for each. Raises `ValueError` for what is out of range."""
-        if num_envs < 1:
-            raise ValueError(f"num_envs={num_envs}: must be an int >= 1")
-        if goals is not None and (goal is not None or len(goals) != num_envs):
-            raise ValueError(f"goals={goals}: must be num_envs={num_envs} pairs, and goal={goal} must be None then")
         _check_render_mode(render_mode)
         self.num_envs = num_envs
         self.render_mode = render_mode
-        self._core = _core(size, random_start, terminate_on_goal, max_episode_steps)
-        given = [goal] * num_envs if goal is not None else goals
-        self._tasks = None if given is None else torch.tensor([[_cell(each, size)] for each in given])
-        self.single_observation_space = Discrete(self._core.spec.num_obs)
-        self.single_action_space = Discrete(self._core.spec.num_actions)
+        self._core = core
+        self._tasks = tasks
+        self._reward_values = np.array(core.spec.reward_values)
+        self._actions = np.full(num_envs, _NOTHING)
+        self.single_observation_space = Discrete(core.spec.num_obs)
+        self.single_action_space = Discrete(core.spec.num_actions)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._state: State | None = None
@@ -157,12 +141,13 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         if self._state is None:
             if not where.all():
                 raise ResetNeeded("the first reset() must start every stream: leave out options['reset_mask']")
-            self._state = self._start(seeds)
+            self._state, self._actions = self._start(seeds), np.full(self.num_envs, _NOTHING)
         else:
             self._state = self._core.next_episode(self._state, torch.from_numpy(where))
             if seed is not None:
-                fresh = torch.from_numpy(where & np.array([each is not None for each in seeds]))
-                self._state = _where(fresh, self._start(seeds), self._state)
+                fresh = where & np.array([each is not None for each in seeds])
+                self._state = _where(torch.from_numpy(fresh), self._start(seeds), self._state)
+                self._actions = np.where(fresh, _NOTHING, self._actions)
         return self._observe(self._state), {"timestep": np.zeros(self.num_envs, np.int64), "_timestep": where}
 
     def step(self, actions: Ints) -> tuple[Ints, NDArray[Any], NDArray[Any], NDArray[Any], Infos]:
@@ -172,21 +157,23 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
             raise InvalidAction(
                 f"actions={actions!r}: must be {self.num_envs} integers >= 0 and < {self._core.spec.num_actions}"
             )
+        self._actions = actions.copy()
         self._state, step = self._core.step(state, torch.from_numpy(actions).long())
         terminated, truncated = step.terminated.numpy(), step.truncated.numpy()
         infos: Infos = {"timestep": self._state.timestep.numpy().copy(), "_timestep": np.ones(self.num_envs, bool)}
         done = terminated | truncated
         if done.any():
             infos |= _final_infos(done, step.final_obs.numpy(), state.timestep.numpy() + 1)
-        return self._observe(self._state), step.reward.numpy().astype(np.float64), terminated, truncated, infos
+        return self._observe(self._state), self._reward_values[step.reward.numpy()], terminated, truncated, infos
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
-        """Every stream's room as it is, B frames `[H, W, 3]`."""
+        """Every stream's world as `SingleEnv.render` shows it, B frames `[H, W, 3]`."""
         if self.render_mode is None:
             logger.warn("render() shows nothing: make the environment with render_mode='rgb_array'")
             return None
         state = _started(self._state)
-        return tuple(_frame(self._core, *each) for each in zip(self._observe(state), state.task, strict=True))
+        columns = (self._observe(state), self._actions.tolist(), state.task)
+        return tuple(_frame(self._core, *each) for each in zip(*columns, strict=True))
 
     def _observe(self, state: State) -> Ints:
         return self._core.observe(state.place).numpy().copy()  # a copy: the caller may write to it
@@ -216,6 +203,36 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         return mask.copy()
 
 
+def make_single(
+    *, name: str, max_episode_steps: int | None = None, render_mode: str | None = None, **given: Any
+) -> SingleEnv:
+    """The world `name` with its options and, if one is given, its task (see `gymnasium_options.task_of`).
+    `max_episode_steps=None` leaves the clock to a `TimeLimit` around it. Raises `ValueError` for what is out of range,
+    `TypeError` for what is missing or unknown."""
+    core, task = world_of(name, max_episode_steps, given)
+    return SingleEnv(core, task_of(core, task), render_mode)
+
+
+def make_batched(
+    num_envs: int = 1,
+    *,
+    name: str,
+    max_episode_steps: int | None = None,
+    render_mode: str | None = None,
+    **given: Any,
+) -> BatchedEnv:
+    """As `make_single`, with one task for all streams or one for each (see `gymnasium_options.tasks_of`)."""
+    if num_envs < 1:
+        raise ValueError(f"num_envs={num_envs}: must be an int >= 1")
+    core, tasks = world_of(name, max_episode_steps, given)
+    return BatchedEnv(core, num_envs, tasks_of(core, tasks, num_envs), render_mode)
+
+
+def single_of(config: EnvConfig) -> SingleEnv:
+    """The tensor world `config` describes, with its clock."""
+    return SingleEnv(make_env(config))
+
+
 def stream_seeds(seeds: Iterable[int]) -> Tensor:
     """The core's seeds `[B]` int64: Gymnasium's non-negative ones, cut to 64 bits."""
     return torch.from_numpy(np.array([seed % 2**64 for seed in seeds], np.uint64).view(np.int64))
@@ -224,7 +241,7 @@ def stream_seeds(seeds: Iterable[int]) -> Tensor:
 def _draw_tasks(core: TensorEnv, seeds: Tensor) -> Tensor:
     """A task for each of `seeds` `[B]`, `[B, task_dim]`."""
     tasks = core.all_tasks()
-    return tasks[integers(seeds, _GOAL_DRAW, len(tasks))]
+    return tasks[integers(seeds, _TASK_DRAW, len(tasks))]
 
 
 def _where(condition: Tensor, state: State, other: State) -> State:
@@ -247,33 +264,9 @@ def _final_infos(done: Bools, final_obs: Ints, timestep: Ints) -> Infos:
     return {"final_obs": last_obs, "_final_obs": done.copy(), "final_info": final_info, "_final_info": done}
 
 
-def _frame(core: TensorEnv, obs: np.int64, task: Tensor) -> NDArray[np.uint8]:
-    return render_cells(np.array([obs]), int(task[0]), core.spec.width)[0]
-
-
-def _core(size: int, random_start: bool, terminate_on_goal: bool, max_episode_steps: int | None) -> TensorEnv:
-    limits = _SIZE.metadata
-    if not (isinstance(size, int) and limits["low"] <= size <= limits["high"]):
-        raise ValueError(f"size={size!r}: must be {allowed(_SIZE)}")
-    if max_episode_steps is not None and max_episode_steps < 1:
-        raise ValueError(f"max_episode_steps={max_episode_steps}: must be an int >= 1, or None for no limit")
-    return DarkRoom(
-        EnvConfig(
-            name="dark_room",
-            variant="gymnasium",
-            size=size,
-            random_start=random_start,
-            terminate_on_goal=terminate_on_goal,
-            max_episode_steps=max_episode_steps or _NO_LIMIT,
-        )
-    )
-
-
-def _cell(goal: Goal, size: int) -> int:
-    row, column = goal
-    if not (0 <= row < size and 0 <= column < size):
-        raise ValueError(f"goal={goal}: row and column must be >= 0 and < size={size}")
-    return row * size + column
+def _frame(core: TensorEnv, obs: np.int64, action: int, task: Tensor) -> NDArray[np.uint8]:
+    cell = core.cell(torch.tensor([int(obs)]), torch.tensor([action]))
+    return render_cells(cell.numpy(), core.scene(task))[0]
 
 
 def _check_render_mode(render_mode: str | None) -> None:

@@ -1,7 +1,7 @@
-"""Pictures of a room, one frame a step.
+"""Pictures of a scene, one frame a step.
 
-A frame is a mosaic of few kinds of cells (floor, trail, goal, each with and without the agent), so the kinds are drawn
-once and all frames are one gather. T frames, S = size * size cells, P pixels a cell.
+A frame is a mosaic of few kinds of cells (floor, trail, goals, each with and without the agent), so the kinds are drawn
+once and all frames are one gather. T frames, S = rows * columns cells, P pixels a cell.
 """
 
 from typing import Any
@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from src.envs.base import Scene
+
 Frames = NDArray[np.uint8]  # [T, H, W, 3]
 Ints = NDArray[np.integer[Any]]
 Color = tuple[int, int, int]
@@ -17,7 +19,7 @@ Color = tuple[int, int, int]
 FLOOR: Color = (247, 245, 240)
 GRID: Color = (221, 218, 209)
 TRAIL: Color = (205, 222, 240)
-GOAL: Color = (240, 180, 41)
+GOALS: tuple[Color, ...] = ((240, 180, 41), (196, 85, 65))  # of a scene, in their order
 AGENT: Color = (35, 87, 160)
 WALL: Color = (68, 74, 86)
 REWARDED: Color = (46, 160, 67)
@@ -25,39 +27,38 @@ CAPTION: Color = (28, 31, 38)
 CAPTION_TEXT: Color = (240, 240, 240)
 SMALLEST_FONT = 6.0
 
-_FLOOR_KIND, _TRAIL_KIND, _GOAL_KIND, _NUM_KINDS = range(4)
+_FLOOR_KIND, _TRAIL_KIND, _FIRST_GOAL_KIND = range(3)
+_NUM_KINDS = _FIRST_GOAL_KIND + len(GOALS)
 
 
 def render_cells(
-    obs: Ints,
-    goal: int,
-    size: int,
+    cells: Ints,
+    scene: Scene,
     cell_pixels: int = 24,
     rewarded: NDArray[np.bool_] | None = None,
     visited: NDArray[np.bool_] | None = None,
 ) -> Frames:
-    """Draw a clip of a `size` x `size` room, `[T, H, W, 3]`; H = W is even, as video encoders want it.
+    """Draw a clip of a scene, `[T, H, W, 3]`; H and W are even, as video encoders want it.
 
-    The agent stands on cell `obs[t]` in frame t. The wall turns green where `rewarded` `[T]` is true. Cells in
-    `visited` `[T, S]` are shaded; by default those the clip has shown up to frame t.
+    The agent stands on cell `cells[t]` in frame t, nowhere where that is -1. The wall turns green where `rewarded`
+    `[T]` is true. Cells in `visited` `[T, S]` are shaded; by default those the clip has shown up to frame t.
     """
+    here = cells[:, None] == np.arange(scene.rows * scene.columns)  # [T, S]
     if visited is None:
-        shown = np.zeros((len(obs), size * size), dtype=bool)
-        shown[np.arange(len(obs)), obs] = True
-        visited = np.logical_or.accumulate(shown, axis=0)
+        visited = np.logical_or.accumulate(here, axis=0)
     kind = np.where(visited, _TRAIL_KIND, _FLOOR_KIND)  # [T, S]
-    kind[:, goal] = _GOAL_KIND
-    kind[np.arange(len(obs)), obs] += _NUM_KINDS
-    room = _cells(cell_pixels)[kind.reshape(-1, size, size)]  # [T, row, column, P, P, 3]
-    room = room.swapaxes(2, 3).reshape(len(obs), size * cell_pixels, size * cell_pixels, 3)
+    kind[:, list(scene.goals)] = _FIRST_GOAL_KIND + np.arange(len(scene.goals))
+    kind += _NUM_KINDS * here
+    floor = _cells(cell_pixels)[kind.reshape(-1, scene.rows, scene.columns)]  # [T, row, column, P, P, 3]
+    height, width = scene.rows * cell_pixels, scene.columns * cell_pixels
+    floor = floor.swapaxes(2, 3).reshape(len(cells), height, width, 3)
 
     wall = max(2, cell_pixels // 4)
-    side = size * cell_pixels + 2 * wall
-    frames = np.empty((len(obs), side + side % 2, side + side % 2, 3), dtype=np.uint8)
+    frames = np.empty((len(cells), height + height % 2 + 2 * wall, width + width % 2 + 2 * wall, 3), dtype=np.uint8)
     frames[:] = WALL
     if rewarded is not None:
         frames[rewarded] = REWARDED
-    frames[:, wall : wall + room.shape[1], wall : wall + room.shape[2]] = room
+    frames[:, wall : wall + height, wall : wall + width] = floor
     return frames
 
 
@@ -80,9 +81,8 @@ def _cells(pixels: int) -> Frames:
     kinds = np.empty((_NUM_KINDS, pixels, pixels, 3))
     kinds[_FLOOR_KIND] = FLOOR
     kinds[_TRAIL_KIND] = TRAIL
-    kinds[_GOAL_KIND] = FLOOR
+    kinds[_FIRST_GOAL_KIND:] = np.array(GOALS)[:, None, None]
     kinds[:, -1] = kinds[:, :, -1] = GRID
-    kinds[_GOAL_KIND, :-1, :-1] = GOAL
     centre = (pixels - 2) / 2  # the last row and column are the grid
     away = np.arange(pixels) - centre
     distance = np.hypot(away[:, None], away)

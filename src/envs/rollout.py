@@ -32,19 +32,16 @@ def rollout(
     Two rollouts of n steps equal one of 2n.
     """
     state, step, carry = streams
-    before: list[tuple[Tensor, Tensor]] = []
+    before: list[tuple[Tensor, Tensor, Tensor]] = []
     actions: list[Tensor] = []
     after: list[Step] = []
-    states: list[State] = []
     for step_noise in noise.draw(num_steps):
         action, carry = policy.act(carry, step, step_noise)
-        before.append((step.obs, step.timestep))
-        states.append(state)
+        before.append((step.obs, step.timestep, step.optimal_action))
         state, step = env.step(state, action)
         actions.append(action)
         after.append(step)
-    obs, timestep = (torch.stack(column) for column in zip(*before, strict=True))
-    _, reward, terminated, truncated, final_obs, _ = (torch.stack(column) for column in zip(*after, strict=True))
-    best = env.optimal_action(type(states[0])(*(torch.stack(field) for field in zip(*states, strict=True))))
+    obs, timestep, best = (torch.stack(column) for column in zip(*before, strict=True))
+    _, reward, terminated, truncated, final_obs, *_ = (torch.stack(column) for column in zip(*after, strict=True))
     transitions = Rollout(obs, torch.stack(actions), reward, final_obs, timestep, terminated, truncated, best)
     return transitions, Streams(state, step, carry)

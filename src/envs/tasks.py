@@ -15,17 +15,18 @@ class Split(NamedTuple):
     held_out: list[int]
 
 
-def split_tasks(num_tasks: int, num_train: int, seed: int) -> Split:
-    """A seeded permutation of all tasks: the first `num_train` get source agents, the others are held out.
+def split_tasks(num_tasks: int, num_train: int, num_held_out: int, seed: int) -> Split:
+    """A seeded permutation of all tasks: the first `num_train` get source agents, the next `num_held_out` (0: all
+    others) are held out.
 
-    Raises `PipelineError` where no task would be held out."""
-    if not num_train < num_tasks:
+    Raises `PipelineError` where there are fewer tasks than that, or none would be held out."""
+    if num_train + max(num_held_out, 1) > num_tasks:
         raise PipelineError(
-            f"tasks.num_train={num_train} leaves no held-out task: this environment has {num_tasks} tasks, "
-            f"so it must be at most {num_tasks - 1}"
+            f"tasks.num_train={num_train} and tasks.num_held_out={num_held_out}: this environment has {num_tasks} "
+            f"tasks, so that tasks.num_train must be at most {num_tasks - max(num_held_out, 1)}"
         )
     order = torch.randperm(num_tasks, generator=torch.Generator().manual_seed(seed)).tolist()
-    return Split(order[:num_train], order[num_train:])
+    return Split(order[:num_train], order[num_train : num_train + (num_held_out or num_tasks)])
 
 
 def streams_of(tasks: Tensor, streams_per_task: int) -> Tensor:

@@ -1,41 +1,43 @@
-"""Videos of the same held-out goal: the model that learns in context beside a source agent that learns by gradients."""
+"""Videos of the same held-out task: the model that learns in context beside a source agent that learns by gradients."""
+
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from src.contracts import Rollout
 from src.envs.base import TensorEnv
-from src.evaluation.references import optimal_exact
+from src.envs.exact import optimal_exact
 from src.evaluation.video import write_video
 from src.evaluation.walks import Walk, side_by_side, walks_of
 from src.schema import Config
 from src.training.collect import LocalPlayer, collect, make_learners
+from src.training.experience import Experience, without_others
 
 SHOWN = (1, 5, 20)  # and the last
-NUM_GOALS = 3
+NUM_SHOWN = 3
 FRAMES_PER_SECOND = 4
 
 
-def write_comparisons(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout, device: torch.device) -> None:
-    """Write a video for each of a few of `tasks` `[G, task_dim]`, near ones and far ones, of which `played` holds
-    `[T, G * S]` transitions of the model: its episodes 1, 5, 20 and the last above the same of a source agent, which
-    is trained on that goal alone, here and for the video only."""
+def write_comparisons(
+    config: Config, folder: Path, env: TensorEnv, tasks: Tensor, played: Rollout, device: torch.device
+) -> None:
+    """Write a video into `folder` for each of a few of `tasks` `[G, task_dim]`, from the quickest to the longest to
+    solve, of which `played` holds `[T, G * S]` transitions of the model: its episodes 1, 5, 20 and the last above the
+    same of a source agent, which is trained on that task alone, here and for the video only."""
     num_streams = played.obs.shape[1] // len(tasks)
-    by_distance = optimal_exact(env, tasks).steps_to_goal.argsort(stable=True).tolist()
-    chosen = [by_distance[i * (len(by_distance) - 1) // max(NUM_GOALS - 1, 1)] for i in range(NUM_GOALS)]
+    length = optimal_exact(env, tasks).steps_to_goal if env.has_planner else torch.arange(len(tasks))
+    by_length = length.argsort(stable=True).tolist()
+    chosen = [by_length[i * (len(tasks) - 1) // (NUM_SHOWN - 1)] for i in range(NUM_SHOWN)]
     numbers = [number for number in SHOWN if number < config.evaluation.num_episodes]
     for index in dict.fromkeys(chosen):
-        ours = walks_of(played, index * num_streams)[: config.evaluation.num_episodes]
-        source = walks_of(_source_life(config, env, tasks[index : index + 1], device), 0)
-        goal = int(tasks[index, 0])
+        ours = walks_of(env, played, index * num_streams)[: config.evaluation.num_episodes]
+        source = walks_of(env, _source_life(config, env, tasks[index : index + 1], device), 0)
         frames = side_by_side(
             [("model", _labelled(ours, numbers)), (config.source.name.upper(), _labelled(source, numbers))],
-            goal,
-            config.env.size,
+            env.scene(tasks[index]),
         )
-        row, column = divmod(goal, config.env.size)
-        path = config.folder("videos") / "in_context" / f"goal_{row}_{column}.mp4"
-        write_video(path, frames, FRAMES_PER_SECOND)
+        write_video(folder / f"{env.label(tasks[index])}.mp4", frames, FRAMES_PER_SECOND)
 
 
 def _labelled(walks: list[Walk], numbers: list[int]) -> list[tuple[str, Walk]]:
@@ -44,7 +46,9 @@ def _labelled(walks: list[Walk], numbers: list[int]) -> list[tuple[str, Walk]]:
 
 def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.device) -> Rollout:
     """The first environment of a source agent of `task` `[1, task_dim]`, its whole life, `[T, 1]`."""
+    config = without_others(config)  # who have histories of training tasks alone
     learner, streams, noise = make_learners(config, env, task, device)
-    loop = collect(config.source, learner, LocalPlayer(config.source, env, learner, streams, noise), seed=config.seed)
+    player = LocalPlayer(config.source, env, learner, streams, noise)
+    loop = collect(learner, player, Experience(config, env.spec, task, device))
     life = [Rollout(*(column[:, :1] for column in transitions)) for transitions, _, _ in loop]
     return Rollout(*(torch.cat(column) for column in zip(*life, strict=True)))

@@ -1,64 +1,72 @@
-"""The pictures of an evaluation: adaptation curves and a map of the room, as PNG and on TensorBoard."""
+"""The pictures of an evaluation: adaptation curves and the success on each task, as PNG and on TensorBoard."""
 
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from src.contracts import EnvSpec
+from src.envs.base import TensorEnv
 from src.evaluation.plots import (
     Curve,
     Panel,
     Reference,
     adaptation_figure,
     figure_to_array,
-    goal_map_figure,
     save_figure,
 )
-from src.schema import Config
+from src.evaluation.task_maps import success_figure
 from src.training.summaries import Summaries
 
-_REFERENCES = ("random", "searcher", "optimum")
 
-
-def write_figures(config: Config, results: dict[str, Any], start: int | None) -> None:
-    """Write `adaptation.png`, `goals.png` and TensorBoard curves over episodes into the evaluation's folder.
-
-    `start` is the cell every episode starts on, None where starts vary."""
-    folder = config.folder("logs") / "evaluation"
+def write_figures(folder: Path, name: str, env: TensorEnv, results: dict[str, Any], learners: Collection[str]) -> None:
+    """Write `adaptation.png`, `goals.png` and TensorBoard curves over episodes of the run `name` into `folder`. Random
+    play, `learners` and the optimum are drawn as references, what the others are to be compared with."""
     for stale in folder.rglob("events.*"):
         stale.unlink()  # left by an evaluation that was interrupted
-    second = ("steps to goal", "steps_to_goal") if config.env.terminate_on_goal else ("return", "returns")
-    panels = [_panel(label, measure, results["curves"]) for label, measure in (("success", "success"), second)]
-    adaptation = adaptation_figure(panels, title=f"In-context learning with frozen weights: {config.name}")
-    final = results["final"]
-    success = {
-        task[0]: value
-        for part in ("held_out", "train")
-        for task, value in zip(results[f"{part}_tasks"], final[part]["success_per_task"], strict=True)
-    }
-    room = goal_map_figure(
-        config.env.size,
-        success,
-        held_out=[task[0] for task in results["held_out_tasks"]],
-        start=start,
-        title="Success on each goal over the last episodes",
+    curves, pulls = results["curves"], env.spec.success == "best_action" and env.spec.max_episode_steps == 1
+    references = [name for name in dict.fromkeys(("random", *learners, "optimum")) if name in curves]
+    adaptation = adaptation_figure(
+        [_panel(label, measure, curves, references) for label, measure in _shown(env.spec, curves)],
+        title=f"In-context learning with frozen weights: {name}",
+        xlabel="pull" if pulls else "episode",
     )
+    no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
+    train, held_out = (
+        (torch.tensor(results[f"{part}_tasks"]), results["final"][part]["success_per_task"])
+        if part in results["final"]
+        else (no_tasks, [])
+        for part in ("train", "held_out")
+    )
+    tasks = success_figure(env, train, held_out, title="Success on each task over the last episodes")
     summaries = Summaries(folder)
-    for name, figure in (("adaptation", adaptation), ("goals", room)):
-        save_figure(folder / f"{name}.png", figure)
-        summaries.image(name, figure_to_array(figure), 0)
+    for picture, figure in (("adaptation", adaptation), ("goals", tasks)):
+        save_figure(folder / f"{picture}.png", figure)
+        summaries.image(picture, figure_to_array(figure), 0)
     summaries.close()
-    for policy, curves in results["curves"].items():  # a run each, so that one chart holds all policies
+    for policy, measures in curves.items():  # a run each, so that one chart holds all policies
         board = Summaries(folder / policy.replace(", ", "-").replace(" ", "_"))
-        for measure, curve in curves.items():
+        for measure, curve in measures.items():
             for episode, value in enumerate(curve["mean"], start=1):
                 board.scalars("adaptation", {measure: value}, episode)
         board.close()
 
 
-def _panel(label: str, measure: str, curves: dict[str, Any]) -> Panel:
+def _shown(spec: EnvSpec, curves: dict[str, Any]) -> list[tuple[str, str]]:
+    """Names and measures of the panels: success, and what tells most beside it."""
+    if spec.success == "best_action":
+        return [("best arm", "success"), ("regret so far", "regret")]
+    if all(np.allclose(of["success"]["mean"], of["returns"]["mean"]) for of in curves.values()):
+        return [("success", "success"), ("steps to goal", "steps_to_goal")]  # the return says what success says
+    return [("success", "success"), ("return", "returns")]
+
+
+def _panel(label: str, measure: str, curves: dict[str, Any], references: Sequence[str]) -> Panel:
     lines = [
         Curve(name, np.array(curve[measure]["mean"]), np.array(curve[measure]["low"]), np.array(curve[measure]["high"]))
         for name, curve in curves.items()
-        if name not in _REFERENCES
+        if name not in references
     ]
-    return Panel(label, lines, [Reference(name, np.array(curves[name][measure]["mean"])) for name in _REFERENCES])
+    return Panel(label, lines, [Reference(name, np.array(curves[name][measure]["mean"])) for name in references])

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from src.contracts import Carry, Env, Policy, Rollout, State
+from src.contracts import Carry, Env, EnvSpec, Policy, Rollout, State
 from src.data.history_store import Histories
 from src.envs.episodes import OpenEpisodes, finished_episodes, numbered
 from src.envs.rollout import rollout, start_streams
@@ -23,9 +23,14 @@ class Adaptation(NamedTuple):
     """What each episode of each stream came to, `[G, S, E]` each."""
 
     returns: np.ndarray
-    success: np.ndarray  # 1 where the episode had a reward, else 0
-    steps_to_goal: np.ndarray  # steps until the first reward; the episode's length where none came
+    success: np.ndarray  # 1 or 0, as the world defines success (`envs.episodes.is_success`)
+    steps_to_goal: np.ndarray  # steps until the success; the episode's length where none came
     lengths: np.ndarray
+
+    def regret(self, optimum: np.ndarray) -> np.ndarray:
+        """What was missed up to each episode, given the `optimum`, the best return to expect of each task `[G]`:
+        the sum over episodes so far of optimum - return, `[G, S, E]`."""
+        return (optimum[:, None, None] - self.returns).cumsum(axis=-1)
 
 
 def play_episodes(
@@ -43,21 +48,21 @@ def play_episodes(
         played.append(transitions)
         finished += (transitions.terminated | transitions.truncated).sum(dim=0)
     whole = Rollout(*(torch.cat(column) for column in zip(*played, strict=True)))
-    return adaptation_of(whole, len(tasks), num_episodes), whole
+    return adaptation_of(whole, len(tasks), num_episodes, env.spec), whole
 
 
-def adaptation_of(transitions: Rollout, num_tasks: int, num_episodes: int) -> Adaptation:
+def adaptation_of(transitions: Rollout, num_tasks: int, num_episodes: int, spec: EnvSpec) -> Adaptation:
     """The first `num_episodes` of every stream of `[T, G * S]` transitions, which must hold as many."""
     num_streams = transitions.obs.shape[1]
-    episodes, _ = finished_episodes(transitions, OpenEpisodes.none(num_streams))
+    episodes, _ = finished_episodes(transitions, OpenEpisodes.none(num_streams), spec)
     number = numbered(episodes.stream)
     kept = number < num_episodes
-    table = np.full((4, num_streams, num_episodes), -1, np.int64)
-    values = np.stack([episodes.returns, episodes.returns > 0, episodes.steps_to_reward, episodes.length])
+    table = np.full((4, num_streams, num_episodes), np.nan)
+    values = np.stack([episodes.returns, episodes.success, episodes.steps_to_goal, episodes.length])
     table[:, episodes.stream[kept], number[kept]] = values[:, kept]
-    if (table < 0).any():
+    if np.isnan(table).any():
         raise ValueError(f"not every stream has {num_episodes} finished episodes")
-    return Adaptation(*table.reshape(4, num_tasks, -1, num_episodes).astype(float))
+    return Adaptation(*table.reshape(4, num_tasks, -1, num_episodes))
 
 
 def summary_of(adaptation: Adaptation) -> dict[str, float]:
@@ -86,7 +91,7 @@ def source_adaptation(histories: Histories, num_streams: int, num_episodes: int)
         )
         return Rollout(*columns)
 
-    first = adaptation_of(slice_of(slice(enough)), num_tasks, num_episodes)
-    last = adaptation_of(slice_of(slice(-enough, None)), num_tasks, num_episodes + 1)
+    first = adaptation_of(slice_of(slice(enough)), num_tasks, num_episodes, histories.spec)
+    last = adaptation_of(slice_of(slice(-enough, None)), num_tasks, num_episodes + 1, histories.spec)
     # The earlier slice may begin amid an episode: its first one is left out.
     return first, Adaptation(*(values[..., 1:] for values in last))

@@ -1,4 +1,5 @@
-"""Pictures of results: adaptation curves and maps of the room. Figures are built without pyplot, so nothing is global.
+"""Pictures of results: adaptation curves, maps of the room, values of tasks in order. Figures are built without pyplot,
+so nothing is global.
 
 E episodes. Colours are those of Okabe and Ito, which colour-blind readers can tell apart.
 """
@@ -16,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from src.evaluation.charts import legend_below, new_figure, tidy
@@ -32,6 +33,7 @@ HELD_OUT_COLOR = "#D55E00"
 NO_VALUE_COLOR = "#E4E4E4"
 COLORMAP = "cividis"
 FEW_EPISODES = 30  # up to so many, points are marked
+FEW_TASKS = 60  # up to so many, points are marked
 LARGEST_LABELLED_SIZE = 17  # in larger rooms the values would not be readable
 
 
@@ -59,13 +61,13 @@ class Panel(NamedTuple):
     references: Sequence[Reference] = ()
 
 
-def adaptation_figure(panels: Sequence[Panel], *, title: str) -> Figure:
-    """How policies improve over episodes 1 .. E: a panel for each measure, side by side, one legend for all;
-    1200 x 700 pixels."""
+def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "episode") -> Figure:
+    """How policies improve over episodes 1 .. E, or what `xlabel` calls them: a panel for each measure, side by side,
+    one legend for all; 1200 x 700 pixels."""
     figure = new_figure(title)
     lines: dict[str, Artist] = {}
     for axes, panel in zip(np.ravel(figure.subplots(1, len(panels))), panels, strict=True):
-        lines |= _draw_panel(axes, panel)
+        lines |= _draw_panel(axes, panel, xlabel)
     legend_below(figure, lines)
     return figure
 
@@ -108,6 +110,24 @@ def goal_map_figure(
     return figure
 
 
+def ordered_figure(parts: Mapping[str, Floats], *, title: str) -> Figure:
+    """A value between 0 and 1, such as the final success, for each task of each part, from the largest to the smallest;
+    parts without values are left out. 800 x 720 pixels."""
+    figure = new_figure(title, MAP_SIZE)
+    axes = figure.add_subplot()
+    lines: dict[str, Artist] = {}
+    for (name, values), color in zip(parts.items(), PALETTE, strict=False):
+        if len(values):
+            share = (np.arange(len(values)) + 0.5) / len(values)  # so that parts of different sizes fill one axis
+            style = {"marker": "o", "markersize": 5.0} if len(values) <= FEW_TASKS else {"linewidth": 2.2}
+            (lines[f"{name} ({len(values)})"],) = axes.plot(share, np.sort(values)[::-1], color=color, **style)
+    axes.set(xlim=(0, 1), ylim=(-0.02, 1.02))
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    tidy(axes, "tasks, from best to worst", "success")
+    legend_below(figure, lines)
+    return figure
+
+
 def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
     """The figure's pixels, `[H, W, 3]`, as TensorBoard's `add_image(..., dataformats="HWC")` takes them."""
     canvas = FigureCanvasAgg(figure)
@@ -122,7 +142,7 @@ def save_figure(path: Path, figure: Figure) -> None:
     write_atomically(path, content.getvalue())
 
 
-def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Artist]:
+def _draw_panel(axes: Axes, panel: Panel, xlabel: str) -> dict[str, Artist]:
     """Draw curves and references; returns the lines by name."""
     lines: dict[str, Artist] = {}
     num_episodes = max(len(curve.mean) for curve in panel.curves)
@@ -137,7 +157,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Artist]:
         dashes = REFERENCE_DASHES[index % len(REFERENCE_DASHES)]
         episodes = np.arange(1, num_episodes + 1)
         (lines[reference.name],) = axes.plot(episodes, values, color=REFERENCE_COLOR, linestyle=dashes, linewidth=1.8)
-    tidy(axes, "episode", panel.ylabel)
+    tidy(axes, xlabel, panel.ylabel)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.set_xlim(0.5, num_episodes + 0.5)
     return lines
@@ -163,7 +183,7 @@ def _mark_cells(axes: Axes, size: int, held_out: Collection[int], start: int | N
     handles: dict[str, Artist] = {}
     inset = 0.05
     for cell in held_out:
-        handles["held-out goal"] = axes.add_patch(
+        handles["held-out tasks alone"] = axes.add_patch(
             Rectangle(
                 (cell % size + inset, cell // size + inset),
                 1 - 2 * inset,

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from src.contracts import Rollout
+from src.contracts import EnvSpec, Rollout, Step
 from src.envs.base import TensorEnv
 from src.evaluation.in_context import play_episodes
-from src.evaluation.plots import figure_to_array, goal_map_figure, save_figure
+from src.evaluation.plots import figure_to_array, save_figure
+from src.evaluation.task_maps import success_figure
 from src.evaluation.video import tile, write_video
 from src.evaluation.walks import film, walks_of
 from src.pace import env_steps, interval_of, is_due, num_iterations, unrolled
@@ -33,7 +34,7 @@ FRAMES_PER_SECOND = 6
 class SourceBoard:
     """TensorBoard curves over env steps per learner: mean and band over agents, fraction solved, agents on request."""
 
-    def __init__(self, config: Config, num_tasks: int, first: int) -> None:
+    def __init__(self, config: Config, spec: EnvSpec, num_tasks: int, first: int) -> None:
         """For a run that goes on from iteration `first`."""
         source, options, self._folder = config.source, config.summaries, config.folder("logs") / "source"
         self._source, self._options = source, options
@@ -48,7 +49,7 @@ class SourceBoard:
             Summaries(self._folder / "agents" / f"{k:04d}", done, **pace)
             for k in range(self._num_learners * source.per_agent_curves)
         ]
-        self._statistics = EpisodeStatistics(self._num_learners, source.num_envs)
+        self._statistics = EpisodeStatistics(spec, self._num_learners, source.num_envs)
         self._total = env_steps(source) * self._num_learners
         self._progress = Progress("train_agents", self._total, done * self._num_learners, "step")
         self._pending: list[Rollout] = []
@@ -80,7 +81,7 @@ class SourceBoard:
             self._options,
             steps,
             learner.parameters(),
-            lambda: (learner.action_probabilities(transitions.obs[-1]), learner.outputs()),
+            lambda: (learner.action_probabilities(_last_step(transitions)), learner.outputs()),
             {name: getattr(transitions, name) for name in ("obs", "action", "reward", "timestep")},
             "source_",
         )
@@ -122,19 +123,17 @@ def examine(
     config: Config, env: TensorEnv, learner: Learner[Any], tasks: Tensor, held_out: list[int]
 ) -> dict[str, Any]:
     """Watch the trained agents of `tasks` `[G, task_dim]` play some fresh episodes: who solved its task, a picture of
-    the room with the success per goal on TensorBoard, one video per agent and one of all."""
+    the success per task on TensorBoard, videos of agents and one of all of these."""
     source, num_tasks = config.source, len(tasks)
     adaptation, played = play_episodes(
         learner, env, tasks, source.num_learners * source.num_envs, NUM_EPISODES, config.seed
     )
     success = adaptation.success.reshape(num_tasks, source.num_learners, -1).mean(-1)  # [G, learners]
-    goals = tasks[:, 0].tolist()
-    figure = goal_map_figure(
-        config.env.size,
-        dict(zip(goals, success.mean(1).tolist(), strict=True)),
-        held_out=env.all_tasks()[held_out][:, 0].tolist(),
-        start=env.fixed_start,
-        title="Success of the trained agents on each goal",
+    figure = success_figure(
+        env,
+        (tasks, success.mean(1).tolist()),
+        (env.all_tasks()[held_out], []),
+        title="Success of the trained agents on each task",
     )
     folder = config.folder("logs") / "source"
     save_figure(folder / "goals.png", figure)
@@ -142,30 +141,41 @@ def examine(
     summaries.image("goals", figure_to_array(figure), env_steps(source))
     summaries.close()
     if source.videos_per_task:
-        _write_videos(config, goals, played)
+        _write_videos(config, env, tasks, played)
     unsolved = [
-        {"goal": list(divmod(goal, config.env.size)), "success": values.round(3).tolist()}
-        for goal, values in zip(goals, success, strict=True)
+        {"task": env.label(task), "success": values.round(3).tolist()}
+        for task, values in zip(tasks, success, strict=True)
         if values.min() < SOLVED
     ]
     return {"num_tasks": num_tasks, "success": success.tolist(), "unsolved": unsolved}
 
 
-def _write_videos(config: Config, goals: list[int], played: Rollout) -> None:
-    """A video of each agent's first walks, `played` `[T, B]`, and one of all agents side by side."""
-    source, size = config.source, config.env.size
+def _write_videos(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout) -> None:
+    """A video of some agents' first walks, `played` `[T, B]`, and one of all of them side by side. Every task has a
+    video before one has two."""
+    source = config.source
     folder = config.folder("videos") / "source"
-    agents = [(task, k) for task in range(len(goals)) for k in range(source.videos_per_task)]
+    agents = [(task, k) for k in range(source.videos_per_task) for task in range(len(tasks))]
+    agents = sorted(agents[: source.max_videos])
     walks = [
-        walks_of(played, (task * source.num_learners + k) * source.num_envs)[:WALKS_PER_VIDEO] for task, k in agents
+        walks_of(env, played, (task * source.num_learners + k) * source.num_envs)[:WALKS_PER_VIDEO]
+        for task, k in agents
     ]
+    scenes = [env.scene(tasks[task]) for task, _ in agents]
 
     def write(index: int) -> None:
-        (task, k), (row, column) = agents[index], divmod(goals[agents[index][0]], size)
-        frames = film(walks[index], goals[task], size, CELL_PIXELS)
-        write_video(folder / f"goal_{row}_{column}_agent_{k}.mp4", frames, FRAMES_PER_SECOND)
+        task, k = agents[index]
+        frames = film(walks[index], scenes[index], CELL_PIXELS)
+        write_video(folder / f"{env.label(tasks[task])}_agent_{k}.mp4", frames, FRAMES_PER_SECOND)
 
     with ThreadPoolExecutor(os.cpu_count()) as encoders:  # each writes through an ffmpeg process of its own
         list(tqdm(encoders.map(write, range(len(agents))), total=len(agents), desc="videos", unit="video"))
-    tiles = [film(walk, goals[task], size, TILE_PIXELS) for (task, _), walk in zip(agents, walks, strict=True)]
+    tiles = [film(walk, scene, TILE_PIXELS) for walk, scene in zip(walks, scenes, strict=True)]
     write_video(folder / "all_agents.mp4", tile(tiles), FRAMES_PER_SECOND)
+
+
+def _last_step(transitions: Rollout) -> Step:
+    """What the streams showed before their last action."""
+    obs, ended = transitions.obs[-1], torch.zeros_like(transitions.terminated[-1])
+    nothing = torch.zeros_like(obs)
+    return Step(obs, nothing, ended, ended, obs, transitions.timestep[-1], transitions.optimal_action[-1])

@@ -3,6 +3,7 @@
 G training tasks, K learners per task, P points of a curve.
 """
 
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,24 +13,28 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
+from torch import Tensor
 
 from src.contracts import Rollout
 from src.data.history_store import Histories, open_histories
 from src.envs import make_env
+from src.envs.base import TensorEnv
 from src.envs.episodes import Episodes, OpenEpisodes, finished_episodes
 from src.evaluation.charts import legend_below, new_figure, tidy
+from src.evaluation.in_context import play_episodes
 from src.evaluation.plots import PALETTE, REFERENCE_COLOR, REFERENCE_DASHES, Floats, save_figure
-from src.evaluation.references import random_exact
+from src.evaluation.references import chance, exact_references
 from src.schema import Config
 
 NUM_POINTS = 50
 EPISODES_A_POINT = 4  # at least, of each environment: what a point averages over
+CHANCE_EPISODES = 20  # of each task, where what chance comes to has to be played
 NUM_SINGLE_TASKS = 5
 BAND = (5, 95)  # percentiles over learners
 
 
 class LearningCurves(NamedTuple):
-    """What part of the episodes each learner won, along its life."""
+    """What part of the episodes of each learner were successes, along its life."""
 
     env_steps: Floats  # [P] env steps of a learner, all its environments together
     success: Floats  # [G, K, P]
@@ -38,15 +43,24 @@ class LearningCurves(NamedTuple):
 def write_learning_curves(config: Config) -> Path:
     """Draw the histories of stage one's run as `learning.png` beside its logs; returns the picture's path."""
     histories = open_histories(config.folder("histories"))
-    env, split = make_env(config.env, torch.device("cpu")), histories.manifest["tasks"]
-    random = random_exact(env, env.all_tasks()[split["train"]]).success.mean().item()
-    goals = [divmod(split["all"][task][0], histories.spec.width) for task in split["train"]]
-    figure = learning_figure(
-        learning_curves(histories), goals, random, title=f"Source agents over their lives: {config.name}"
-    )
+    with closing(make_env(config.env, torch.device("cpu"))) as env:
+        tasks = env.all_tasks()[histories.manifest["tasks"]["train"]]
+        figure = learning_figure(
+            learning_curves(histories),
+            [env.label(task) for task in tasks],
+            _success_of_chance(config, env, tasks),
+            title=f"Source agents over their lives: {config.name}",
+        )
     path = config.folder("logs") / "source" / "learning.png"
     save_figure(path, figure)
     return path
+
+
+def _success_of_chance(config: Config, env: TensorEnv, tasks: Tensor) -> float:
+    """The part of the episodes that uniformly random play makes a success, exact where it can be."""
+    if exact := exact_references(env, tasks):
+        return exact["random"].success.mean().item()
+    return float(play_episodes(chance(env, config), env, tasks, 1, CHANCE_EPISODES, config.seed)[0].success.mean())
 
 
 def learning_curves(histories: Histories, num_points: int = NUM_POINTS) -> LearningCurves:
@@ -61,18 +75,18 @@ def learning_curves(histories: Histories, num_points: int = NUM_POINTS) -> Learn
         episodes = _episodes_of(histories, task, num_learners * num_envs)
         part = _last_step(episodes) * num_points // num_steps
         np.add.at(ended[task], (episodes.stream // num_envs, part), 1)
-        np.add.at(won[task], (episodes.stream // num_envs, part), episodes.returns > 0)
+        np.add.at(won[task], (episodes.stream // num_envs, part), episodes.success)
     middle = (np.arange(num_points) + 0.5) / num_points
     return LearningCurves(middle * num_steps * num_envs, won / np.maximum(ended, 1))
 
 
-def learning_figure(curves: LearningCurves, goals: list[tuple[int, int]], random: float, *, title: str) -> Figure:
+def learning_figure(curves: LearningCurves, labels: list[str], random: float, *, title: str) -> Figure:
     """Left the mean over all learners with the band between two percentiles, right a few single tasks, from the one
-    learnt fastest to the one learnt slowest. `goals` `[G]` are rows and columns; `random` is the success of chance."""
+    learnt fastest to the one learnt slowest. `labels` `[G]` name the tasks; `random` is the success of chance."""
     figure = new_figure(title)
     left, right = figure.subplots(1, 2, sharey=True)
     lines = _draw_all_learners(left, curves)
-    lines |= _draw_single_tasks(right, curves, goals)
+    lines |= _draw_single_tasks(right, curves, labels)
     for axes, subtitle in ((left, "all agents"), (right, "single tasks, mean over the agents of each")):
         lines["random"] = axes.axhline(random, color=REFERENCE_COLOR, linestyle=REFERENCE_DASHES[0], linewidth=1.8)
         axes.set_title(subtitle, fontsize=13)
@@ -92,15 +106,14 @@ def _draw_all_learners(axes: Axes, curves: LearningCurves) -> dict[str, Artist]:
     return {"mean": mean, f"{BAND[0]} to {BAND[1]} % of agents": band}
 
 
-def _draw_single_tasks(axes: Axes, curves: LearningCurves, goals: list[tuple[int, int]]) -> dict[str, Artist]:
+def _draw_single_tasks(axes: Axes, curves: LearningCurves, labels: list[str]) -> dict[str, Artist]:
     mean = curves.success.mean(1)  # [G, P]
     fastest_first = mean.mean(1).argsort()[::-1]
-    chosen = np.unique(np.linspace(0, len(goals) - 1, NUM_SINGLE_TASKS).round().astype(int))
+    chosen = np.unique(np.linspace(0, len(labels) - 1, NUM_SINGLE_TASKS).round().astype(int))
     lines: dict[str, Artist] = {}
     for task, color in zip(fastest_first[chosen], PALETTE[1:], strict=False):
-        row, column = goals[task]
         (line,) = axes.plot(curves.env_steps, mean[task], color=color, linewidth=2.0)
-        lines[f"goal [{row}, {column}]"] = line
+        lines[labels[task]] = line
     return lines
 
 
@@ -108,7 +121,7 @@ def _episodes_of(histories: Histories, task: int, rows_per_task: int) -> Episode
     """The finished episodes of the rows of one training task, numbered by their place in `train`."""
     rows = slice(task * rows_per_task, (task + 1) * rows_per_task)
     columns = (torch.from_numpy(histories.columns[name][rows].T.astype(np.int64)) for name in Rollout._fields)
-    return finished_episodes(Rollout(*columns), OpenEpisodes.none(rows_per_task))[0]
+    return finished_episodes(Rollout(*columns), OpenEpisodes.none(rows_per_task), histories.spec)[0]
 
 
 def _last_step(episodes: Episodes) -> np.ndarray:

@@ -22,7 +22,7 @@ Scalars = dict[str, tuple[Floats, Floats]]  # tag -> steps and values, in order 
 
 
 _FIT = (("train/nll", "negative log likelihood"), ("train/accuracy", "accuracy of the most likely action"))
-_PARTS = (("held_out", "held-out goals", PALETTE[1]), ("validation", "validation goals", PALETTE[2]))
+_PARTS = (("held_out", "held-out tasks", PALETTE[1]), ("validation", "validation tasks", PALETTE[2]))
 
 
 def write_training_curves(config: Config) -> Path:

@@ -51,18 +51,23 @@ def context_of(spec: EnvSpec, obs: Tensor, action: Tensor, reward: Tensor, times
 
 
 class ObsEmbedding(nn.Module):
-    """A cell's own vector, or the sum of its row's and its column's."""
+    """An observation's own vector, or the sum of its row's, its column's and, where there are several layers, its
+    layer's."""
 
     def __init__(self, config: ModelConfig, spec: EnvSpec) -> None:
         super().__init__()
         self.width = spec.width if config.obs_encoding == "coordinates" else 0
         sizes = [config.max_size, config.max_size] if self.width else [spec.num_obs]
+        if self.width and spec.num_obs > self.width**2:
+            sizes.append(spec.num_obs // self.width**2)
         self.tables = nn.ModuleList(_table(size, config.embed_dim) for size in sizes)
 
     def forward(self, obs: Tensor) -> Tensor:
         if not self.width:
             return self.tables[0](obs)
-        return self.tables[0](obs // self.width) + self.tables[1](obs % self.width)
+        cell = obs % self.width**2
+        embedded = self.tables[0](cell // self.width) + self.tables[1](cell % self.width)
+        return embedded if len(self.tables) == 2 else embedded + self.tables[2](obs // self.width**2)
 
 
 class GPT(nn.Module):

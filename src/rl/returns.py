@@ -1,4 +1,4 @@
-"""Returns: what a critic is fitted to."""
+"""Returns: what a critic is fitted to; and advantages: what an actor is."""
 
 import torch
 from torch import Tensor
@@ -23,3 +23,30 @@ def n_step_returns(
         later = torch.add(reward[t], ahead, alpha=discount)
         returns[t] = later
     return returns
+
+
+def gae(
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    discount: float,
+    gae_lambda: float,
+) -> Tensor:
+    """Generalised advantage estimates, `[T, B]` (Schulman et al., 2016, arXiv 1506.02438):
+
+        delta_t = r_t + discount * (0 if the task ended at t, else V(next_t)) - V(s_t)
+        A_t     = delta_t + discount * gae_lambda * (0 if an episode ended at t or t is the last step, else A_{t+1})
+
+    Arguments as in `n_step_returns`, which for gae_lambda = 1 is A_t + V(s_t); `value` = V of the observation the
+    action was chosen on.
+    """
+    delta = reward + discount * next_value.masked_fill(terminated, 0.0) - value
+    trace = (discount * gae_lambda) * (terminated | truncated).logical_not()
+    advantage = torch.empty_like(delta)
+    later = torch.zeros_like(delta[-1])
+    for t in range(len(reward) - 1, -1, -1):
+        later = torch.addcmul(delta[t], trace[t], later)
+        advantage[t] = later
+    return advantage

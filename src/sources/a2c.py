@@ -1,13 +1,15 @@
 """Synchronous advantage actor-critic (Mnih et al., 2016), many learners as one batched program.
 
-Loss of one learner over its rollout of T steps in N environments, averaged over the T * N samples:
+Loss of one learner over its W windows of T steps, averaged over the T * W samples:
 
     L = -log pi(a|s) * (R - V(s)) + value_coefficient * (R - V(s))^2 - entropy_coefficient * H(pi(.|s))
 
 with R the longest n-step return (`rl.returns`) and no gradient through the advantage. The losses of all learners are
 summed, gradients are clipped for each learner by itself, so learner k alone equals learner k among others.
 
-T steps, L learners, N environments per learner, B = L * N streams (learner by learner), S observations, A actions.
+An actor-critic learns on-policy: all its windows weigh the same, so the weight of a sample is 1 and is not read.
+
+T steps, L learners, W windows per learner, B streams or windows (learner by learner), S observations, A actions.
 """
 
 from collections.abc import Iterator
@@ -16,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from src.contracts import EnvSpec, Rollout, Step
-from src.nn.stacked import StackedActorCritic
+from src.contracts import EnvSpec, Learned, Rollout, Sample, Step
+from src.nn.stacked import StackedAdam, StackedNetwork, look_up
 from src.randomness import cumulative, draw
 from src.rl.returns import n_step_returns
 from src.schedules import Clock, make_schedule
@@ -26,25 +28,20 @@ from src.training_schema import A2CConfig
 
 
 class A2C:
-    """L learners and, as a `Policy`, what they do in their B streams; the carry is empty."""
+    """L learners and, as a `Policy`, what they do in their B streams; the carry is empty. An algorithm that differs in
+    what actor and critic are fitted to overrides `targets` and `_fit`."""
 
     def __init__(self, config: A2CConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         """`seeds` `[L]` int64: one for each learner."""
-        self.config = config
         self.num_learners = len(seeds)
-        self.network = StackedActorCritic(
-            self.num_learners, spec.num_obs, spec.num_actions, config.hidden_size, seeds
-        ).to(device)
-        self.optimizer = torch.optim.Adam(
-            self.network.parameters(),
-            lr=0.0,  # set before each update
-            betas=(config.adam_beta1, config.adam_beta2),
-            eps=config.adam_eps,
-            fused=True,
-        )
+        outputs = spec.num_actions + 1  # the actor's logits, then the critic's value
+        self.network = StackedNetwork(self.num_learners, spec.num_obs, outputs, config.hidden_size, seeds).to(device)
+        self.optimizer = StackedAdam(self.network, config)
+        self._discount = config.discount
         self._learning_rate, self._entropy_coefficient, self._value_coefficient = (
             make_schedule(rate) for rate in (config.learning_rate, config.entropy_coefficient, config.value_coefficient)
         )
+        self._reward_values = torch.tensor(spec.reward_values, device=device)
         self._rows = LearnerRows(self.num_learners, spec.num_obs, device)
         self._tabulate()
 
@@ -61,45 +58,35 @@ class A2C:
         """Sample from the learners' policies by inverting the cumulative distribution at `noise`."""
         return draw(self._cumulative[self._rows.of(step.obs)], noise), carry
 
-    def action_probabilities(self, obs: Tensor) -> Tensor:
-        """What `act` samples from, `[B] -> [B, A]`."""
-        return self._log_policy.detach()[self._rows.of(obs)].exp()
+    def action_probabilities(self, step: Step) -> Tensor:
+        """What `act` samples from, `[B, A]`."""
+        return self._log_policy.detach()[self._rows.of(step.obs)].exp()
 
-    def update(self, rollout: Rollout) -> dict[str, Tensor]:
-        """One gradient step of every learner on its streams of `rollout` `[T, B]`; metrics are `[L]`."""
-        config = self.config
-        log_policy, values = self._log_policy, self._values
-        table_row = self._rows.of(rollout.obs)  # [T, B]
+    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
+        """Nothing: an update makes its own returns."""
+        return {}
+
+    def update(self, sample: Sample) -> Learned:
+        """One gradient step of every learner on its windows; metrics are `[L]`."""
+        log_policy = self._log_policy
+        table_row = self._rows.of(sample.rollout.obs)  # [T, B]
         entropies = -(log_policy.exp() * log_policy).sum(-1)  # [L * S]
-        log_prob = _look_up(log_policy.flatten(), table_row * log_policy.shape[-1] + rollout.action)
-        value = _look_up(values, table_row)
-        next_value = values.detach()[self._rows.of(rollout.next_obs)]
-        returns = n_step_returns(
-            rollout.reward.float(), next_value, rollout.terminated, rollout.truncated, config.discount
-        )
-        advantage = returns - value
-        policy_loss = -self._per_learner(log_prob * advantage.detach())
-        value_loss = self._per_learner(advantage.square())
-        entropy = self._per_learner(_look_up(entropies, table_row))
-        value_coefficient, entropy_coefficient = (
-            self._value_coefficient(self.clock),
-            self._entropy_coefficient(self.clock),
+        log_prob = look_up(log_policy.flatten(), table_row * log_policy.shape[-1] + sample.rollout.action)
+        value = look_up(self._values, table_row)
+        actor_loss, returns, metrics = self._fit(sample, log_prob, value.detach())
+        policy_loss = self._per_learner(actor_loss)
+        value_loss = self._per_learner((returns - value).square())
+        entropy = self._per_learner(look_up(entropies, table_row))
+        learning_rate, entropy_coefficient, value_coefficient = (
+            rate(self.clock) for rate in (self._learning_rate, self._entropy_coefficient, self._value_coefficient)
         )
         loss = policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._learning_rate(self.clock)
-        self.optimizer.zero_grad()
-        loss.sum().backward()
-        norm = self._clip_gradients()
-        self.optimizer.step()
+        norm = self.optimizer.descend(loss, learning_rate)
         self._tabulate()
-        rates = {"learning_rate": self._learning_rate(self.clock), "entropy_coefficient": entropy_coefficient}
-        return {name: torch.full_like(norm, rate) for name, rate in rates.items()} | {
-            "policy_loss": policy_loss.detach(),
-            "value_loss": value_loss.detach(),
-            "entropy": entropy.detach(),
-            "gradient_norm": norm,
-        }
+        rates = {"learning_rate": learning_rate, "entropy_coefficient": entropy_coefficient}
+        metrics |= {name: torch.full_like(norm, rate) for name, rate in rates.items()}
+        metrics |= {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
+        return Learned(metrics | {"entropy": entropy.detach(), "gradient_norm": norm})
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Names and parameters, `[L, ...]` each."""
@@ -117,29 +104,23 @@ class A2C:
         self.optimizer.load_state_dict(state["optimizer"])
         self._tabulate()
 
+    def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """The loss of the actor and the returns that the critic is fitted to, both `[T, B]`, and metrics `[L]`.
+        `log_prob` of the actions taken, with its gradient, and `value` of the observations are `[T, B]`."""
+        rollout = sample.rollout
+        next_value = self._values.detach()[self._rows.of(rollout.next_obs)]
+        reward = self._reward_values[rollout.reward]
+        returns = n_step_returns(reward, next_value, rollout.terminated, rollout.truncated, self._discount)
+        return -log_prob * (returns - value), returns, {}
+
     def _per_learner(self, samples: Tensor) -> Tensor:
         """Mean over each learner's samples, `[T, B] -> [L]`."""
         return samples.unflatten(1, (self.num_learners, -1)).mean(dim=(0, 2))
 
-    def _clip_gradients(self) -> Tensor:
-        """Scale each learner's gradient to at most `max_gradient_norm`; returns the norms before, `[L]`."""
-        gradients = [p.grad for p in self.network.parameters() if p.grad is not None]
-        norm = torch.stack([torch.linalg.vector_norm(g, dim=(1, 2)) for g in gradients]).norm(dim=0)
-        scale = (self.config.max_gradient_norm / (norm + 1e-6)).clamp(max=1.0)
-        for gradient in gradients:
-            gradient.mul_(scale[:, None, None])
-        return norm
-
     def _tabulate(self) -> None:
         """Policies and values are constant between updates: tabulate them over all L * S rows, once for acting and for
         the next update's loss, whose gradient flows through these tables."""
-        logits, values = self.network()
-        self._values = values.flatten()
-        self._log_policy = logits.flatten(0, 1).log_softmax(-1)  # [L * S, A]
+        outputs = self.network()
+        self._values = outputs[..., -1].flatten()
+        self._log_policy = outputs[..., :-1].flatten(0, 1).log_softmax(-1)  # [L * S, A]
         self._cumulative = cumulative(self._log_policy.detach().exp())  # [L * S, A - 1]
-
-
-def _look_up(table: Tensor, index: Tensor) -> Tensor:
-    """`table[index]` for a flat table. Its gradient is added up in one order, where that of indexing depends on which
-    thread comes first."""
-    return table.index_select(0, index.flatten()).view_as(index)

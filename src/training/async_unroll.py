@@ -79,7 +79,8 @@ class AsyncPlayer:
             self._worker = self._start()
         transitions, state, step = self._worker.take()
         device = self._streams.step.obs.device
-        self._streams = Streams(State(*_tensors(state, device)), Step(*_tensors(step, device)), self._streams.carry)
+        there = type(self._streams.state)(*_tensors(state, device))
+        self._streams = Streams(there, Step(*_tensors(step, device)), self._streams.carry)
         return Rollout(*_tensors(transitions, device)), self._streams
 
     def learned(self) -> None:
@@ -233,7 +234,7 @@ def _play(config: Config, tasks: Tensor, stand: Arrays, first: int, mail: _Mail)
             env = stack.enter_context(closing(ProcessEnv(config.env)))
         learner, fresh, noise = make_learners(config, env, tasks, _CPU)
         state, step = (_tensors(fields, _CPU) for fields in stand)
-        streams = Streams(State(*state), Step(*step), fresh.carry)
+        streams = Streams(type(fresh.state)(*state), Step(*step), fresh.carry)
         policy = _Paced(learner, source.unroll_step_interval, mail.unwanted)
         player = LocalPlayer(source, env, policy, streams, noise, first)
         for iteration in range(first, num_iterations(source)):

@@ -6,19 +6,31 @@ from typing import Any, Generic, Protocol
 import torch
 from torch import Tensor
 
-from src.contracts import Carry, Env, Policy, Rollout, Step
+from src.contracts import Carry, Env, Learned, Policy, Rollout, Sample, Step
 from src.envs.base import State
 from src.envs.rollout import Streams, rollout, start_streams
 from src.envs.tasks import streams_of
-from src.pace import clock_of, first_update, num_iterations, unrolled
-from src.randomness import Noise, cumulative, draw, epsilon_greedy, integers, mix, stream_seeds
+from src.pace import clock_of, num_iterations, unrolled
+from src.randomness import Noise, cumulative, draw, epsilon_greedy, stream_seeds
 from src.schedules import Clock
 from src.schema import Config
 from src.sources.a2c import A2C
+from src.sources.dqn import DQN
+from src.sources.experts import NoisyExpert, Optimal, Random
+from src.sources.ppo import PPO
 from src.sources.q_learning import QLearning
+from src.training.experience import Experience
 from src.training_schema import SourceConfig
 
-SOURCES = {"a2c": A2C, "q_learning": QLearning}
+SOURCES = {
+    "a2c": A2C,
+    "ppo": PPO,
+    "q_learning": QLearning,
+    "dqn": DQN,
+    "noisy_expert": NoisyExpert,
+    "optimal": Optimal,
+    "random": Random,
+}
 
 
 class Learner(Policy[Carry], Protocol[Carry]):
@@ -30,12 +42,17 @@ class Learner(Policy[Carry], Protocol[Carry]):
         """Progress of the run, which rates are functions of."""
         ...
 
-    def action_probabilities(self, obs: Tensor) -> Tensor:
-        """What `act` samples from, `[B] -> [B, A]`; B is any multiple of the number of learners."""
+    def action_probabilities(self, step: Step) -> Tensor:
+        """What `act` samples from, `[B, A]`; B is any multiple of the number of learners."""
         ...
 
-    def update(self, rollout: Rollout) -> dict[str, Tensor]:
-        """One update of every learner on `[T, B]` transitions of their streams; metrics `[learners]`."""
+    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
+        """What an update needs that depends on the whole unroll `[T, B]`, or on what the learners know before they
+        learn from it, `[T, B]` each; they are cut into mini-batches as the transitions are."""
+        ...
+
+    def update(self, sample: Sample) -> Learned:
+        """One update of every learner on its windows."""
         ...
 
     def parameters(self) -> Iterable[tuple[str, Tensor]]:
@@ -61,7 +78,7 @@ class EpsilonGreedy:
         return ()
 
     def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
-        probabilities = self._learner.action_probabilities(step.obs)
+        probabilities = self._learner.action_probabilities(step)
         return draw(cumulative(epsilon_greedy(probabilities, self._epsilon)), noise), carry
 
 
@@ -122,6 +139,8 @@ class LocalPlayer(Generic[Carry]):
         self._noise.time = unrolled(self._source, self._done)
         self._done += 1
         num_steps = unrolled(self._source, self._done) - self._noise.time
+        if not num_steps:
+            return _nothing(self._streams.step), self._streams
         transitions, self._streams = rollout(self._policy, self._env, self._streams, num_steps, self._noise)
         return transitions, self._streams
 
@@ -135,48 +154,29 @@ class LocalPlayer(Generic[Carry]):
     def close(self) -> None: ...
 
 
+def _nothing(step: Step) -> Rollout:
+    """No transitions of the streams that show `step`, `[0, B]`."""
+    shape = (0, len(step.obs))
+    ends = {name: step.terminated.new_empty(shape) for name in ("terminated", "truncated")}
+    return Rollout(**{name: step.obs.new_empty(shape) for name in Rollout._fields} | ends)
+
+
 def collect(
-    source: SourceConfig, learner: Learner[Carry], player: Player[Carry], first: int = 0, seed: int = 0
+    learner: Learner[Carry], player: Player[Carry], experience: Experience, first: int = 0
 ) -> Iterator[tuple[Rollout, dict[str, Tensor], Streams[State, Carry]]]:
-    """From iteration `first` to the end of the run: take an unroll, learn from it, yield the transitions `[T, B]`, the
-    metrics of the last update (empty before there is one) and where the streams stand. `seed` decides which windows
-    meet in a mini-batch."""
+    """From iteration `first` to the end of the run: take an unroll, learn from what `experience` makes of it, yield the
+    transitions `[T, B]` (of no steps in the pretraining), the metrics of the last update (empty where there was none)
+    and where the streams stand."""
+    source = experience.source
     learner.set_clock(clock_of(source, first))
     for iteration in range(first + 1, num_iterations(source) + 1):
         transitions, streams = player.play()
         metrics: dict[str, Tensor] = {}
-        if iteration >= first_update(source):
-            now = clock_of(source, iteration - 1)
-            parts = mini_batches(source, transitions, learner.num_learners, iteration, seed)
-            for updates, part in enumerate(parts, now.updates):
-                learner.set_clock(now._replace(updates=updates))
-                metrics = learner.update(part)
+        for clock, sample in experience.samples(iteration, transitions, learner.targets):
+            learner.set_clock(clock)
+            learned = learner.update(sample)
+            experience.learned(clock, learned)
+            metrics = learned.metrics
         learner.set_clock(clock_of(source, iteration))
         player.learned()
         yield transitions, metrics, streams
-
-
-def mini_batches(
-    source: SourceConfig, transitions: Rollout, num_learners: int, iteration: int, seed: int
-) -> Iterator[Rollout]:
-    """What is learned from, one update after the other: in each of `source.num_updates_per_train_iter` sweeps the
-    unroll `[T, L * N]` is cut into windows of `source.mini_batch_length` steps, and these are drawn without replacement
-    in batches of `source.mini_batch_size` for each learner. All learners draw the same numbers of their own windows, so
-    that learner k does not depend on the others."""
-    for sweep in range(source.num_updates_per_train_iter):
-        if not source.mini_batch_length and not source.mini_batch_size:
-            yield transitions
-            continue
-        length = source.mini_batch_length or len(transitions.obs)
-        windows = Rollout(*(_windows(column, length, num_learners) for column in transitions))
-        num_windows, device = windows.obs.shape[2], transitions.obs.device
-        key = mix(mix(torch.tensor(seed, device=device), iteration), sweep)
-        order = integers(key.expand(num_windows), torch.arange(num_windows, device=device), 1 << 30).argsort()
-        for chosen in order.split(source.mini_batch_size or num_windows):
-            yield Rollout(*(column[:, :, chosen].flatten(1) for column in windows))
-
-
-def _windows(column: Tensor, length: int, num_learners: int) -> Tensor:
-    """`[T, L * N] -> [length, L, W]` with the W = T / length * N windows of each learner."""
-    cut = column.unflatten(0, (-1, length)).unflatten(2, (num_learners, -1))  # [T / length, length, L, N]
-    return cut.permute(1, 2, 0, 3).flatten(2)

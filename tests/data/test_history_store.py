@@ -25,7 +25,7 @@ from src.data.history_store import (
     read_manifest,
 )
 
-SPEC = EnvSpec(num_obs=81, num_actions=5, num_rewards=2, width=9, max_episode_steps=20)
+SPEC = EnvSpec(num_obs=81, num_actions=5, reward_values=(-0.25, 0.0, 1.0), width=9, max_episode_steps=20)
 TASKS = {"all": [[3], [7], [9]], "seed": 0, "train": [2, 0], "held_out": [1]}
 ROWS = {"num_learners": 2, "num_envs": 3}
 NUM_ROWS, NUM_STEPS = 12, 30
@@ -39,7 +39,7 @@ def life(num_steps: int = NUM_STEPS, spec: EnvSpec = SPEC, num_rows: int = NUM_R
         "obs": spec.num_obs,
         "next_obs": spec.num_obs,
         "action": spec.num_actions,
-        "optimal_action": spec.num_actions,
+        "optimal_action": spec.num_actions + 1,  # the last: unknown
         "reward": spec.num_rewards,
         "timestep": spec.max_episode_steps,
         "terminated": 2,
@@ -100,6 +100,27 @@ def test_round_trip_by_blocks_of_any_length(tmp_path: Path) -> None:
     assert histories.manifest["committed"] == NUM_STEPS
 
 
+def test_the_checksum_is_of_the_lives_and_not_of_where_they_are(whole: Path, tmp_path: Path) -> None:
+    def checksum(name: str, lived: Rollout, tasks: dict = TASKS, rows: dict = ROWS, seed: int = 0) -> str:
+        writer = HistoryWriter(tmp_path / name, SPEC, len(lived.obs), tasks, rows, {"seed": seed})
+        writer.add(lived)
+        writer.commit(0)
+        writer.finish()
+        return open_histories(tmp_path / name).checksum
+
+    lived, changed = life(), life()
+    changed.action[7, 3] = (changed.action[7, 3] + 1) % SPEC.num_actions
+    same = open_histories(whole).checksum
+    assert checksum("same", lived) == checksum("other options", lived, seed=1) == same
+    others = [
+        checksum("a step", changed),
+        checksum("length", steps(lived, 0, 29)),
+        checksum("tasks", lived, TASKS | {"train": [0, 2]}),
+        checksum("rows", lived, rows={"num_learners": 3, "num_envs": 2}),
+    ]
+    assert len({same, *others}) == 5
+
+
 def test_columns_are_read_only(whole: Path) -> None:
     with pytest.raises(ValueError, match="read-only"):
         open_histories(whole).columns["obs"][0, 0] = 1
@@ -119,6 +140,23 @@ def test_dtypes_are_the_smallest_that_hold_the_room(tmp_path: Path, size: int, d
         assert histories.columns[name].dtype == expected
         size_on_disk = (tmp_path / f"{name}.npy").stat().st_size
         assert 0 < size_on_disk - NUM_ROWS * 10 * np.dtype(expected).itemsize < 256  # the header
+
+
+@pytest.mark.parametrize(
+    ("changed", "wide"),
+    [
+        ({"num_actions": 255}, set()),
+        ({"num_actions": 256}, {"optimal_action"}),  # 256 says that it is unknown
+        ({"num_actions": 257}, {"action", "optimal_action"}),
+        ({"reward_values": tuple(map(float, range(256)))}, set()),
+        ({"reward_values": tuple(map(float, range(257)))}, {"reward"}),
+        ({"max_episode_steps": 256}, set()),
+        ({"max_episode_steps": 257}, {"timestep"}),
+    ],
+)
+def test_dtypes_are_the_smallest_that_hold_every_value(changed: dict, wide: set[str]) -> None:
+    dtypes = column_dtypes(SPEC._replace(**changed))
+    assert dtypes == {name: "uint16" if name in wide else "uint8" for name in COLUMNS}
 
 
 def test_what_is_committed_is_on_disk_and_the_rest_in_memory(tmp_path: Path) -> None:
@@ -294,7 +332,7 @@ def test_a_manifest_cut_anywhere_is_refused(copy: Path) -> None:
 
 
 CHANGES = {
-    "another version": lambda m: m.update(schema_version=2),
+    "an older version": lambda m: m.update(schema_version=1),
     "a key more": lambda m: m.update(extra=1),
     "a key less": lambda m: m.pop("env"),
     "a column less": lambda m: m["columns"].pop("obs"),
@@ -323,9 +361,21 @@ def test_a_writer_refuses_what_is_not_whole_too(copy: Path) -> None:
         writer_of(copy)
 
 
+def histories_of(spec: EnvSpec, columns: dict[str, np.ndarray], num_learners: int, num_envs: int) -> Histories:
+    """Histories of `columns` `[rows, steps]`; those that are not given are 0."""
+    whole = {name: columns.get(name, np.zeros_like(columns["reward"])).astype(np.uint8) for name in COLUMNS}
+    num_tasks = len(columns["reward"]) // (num_learners * num_envs)
+    manifest = {
+        "env": json.loads(json.dumps(spec._asdict())),
+        "tasks": {"train": list(range(num_tasks))},
+        "rows": {"num_learners": num_learners, "num_envs": num_envs},
+    }
+    return Histories(Path(), manifest, whole)
+
+
 def success_in_loops(histories: Histories) -> list[list[float]]:
-    """Walk each row through the last tenth of its life: an episode that ends there is won if a reward came in it."""
-    columns, rows = histories.columns, histories.manifest["rows"]
+    """Walk each row through its whole life, and count the episodes that end in its last tenth."""
+    columns, rows, spec = histories.columns, histories.manifest["rows"], histories.spec
     num_steps = columns["obs"].shape[1]
     result = []
     for task in range(len(histories.manifest["tasks"]["train"])):
@@ -334,37 +384,68 @@ def success_in_loops(histories: Histories) -> list[list[float]]:
             won = ended = 0
             for env in range(rows["num_envs"]):
                 row = (task * rows["num_learners"] + learner) * rows["num_envs"] + env
-                rewarded = False
-                for t in range(num_steps * 9 // 10, num_steps):
-                    rewarded |= columns["reward"][row, t] > 0
-                    if columns["terminated"][row, t] or columns["truncated"][row, t]:
-                        won, ended, rewarded = won + rewarded, ended + 1, False
+                success = False
+                for t in range(num_steps):
+                    step = {name: columns[name][row, t] for name in COLUMNS}
+                    paid = spec.reward_values[step["reward"]] > 0
+                    success |= {
+                        "reward": paid,
+                        "goal": paid and step["terminated"] == 1,
+                        "end": step["terminated"] == 1,
+                        "best_action": step["action"] == step["optimal_action"],
+                    }[spec.success]
+                    if step["terminated"] or step["truncated"]:
+                        if t >= num_steps * 9 // 10:
+                            won, ended = won + success, ended + 1
+                        success = False
             result[-1].append(won / ended if ended else 0.0)
     return result
 
 
-@settings(deadline=None)
-@given(st.integers(1, 60), st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from([0.0, 0.05, 0.4]), st.integers(0, 10**6))
-def test_final_success_equals_loops(num_steps: int, rewarded: float, ended: float, seed: int) -> None:
-    """Several rewards an episode, as in the classic variant, and stretches in which no episode ends."""
+@settings(deadline=None, max_examples=60)
+@given(
+    num_steps=st.integers(1, 120),
+    limit=st.integers(1, 30),
+    rewarded=st.sampled_from([0.05, 0.4]),
+    ended=st.sampled_from([0.0, 0.05, 0.4]),
+    success=st.sampled_from(["reward", "goal", "end", "best_action"]),
+    values=st.sampled_from([(0.0, 1.0), (1.0, 0.0), (-1.0, 2.0), (0.0, -1.0)]),
+    seed=st.integers(0, 10**6),
+)
+def test_final_success_equals_loops(
+    num_steps: int, limit: int, rewarded: float, ended: float, success: str, values: tuple[float, float], seed: int
+) -> None:
+    """Several rewards an episode, as in the classic variant, rewards that are none, episodes that began before the last
+    tenth, and stretches in which no episode ends."""
     rng = np.random.default_rng(seed)
-    shape = (NUM_ROWS, num_steps * 10)
+    shape = (12, num_steps)
+    terminated, timestep = rng.random(shape) < ended, np.zeros(shape, int)
+    for t in range(1, num_steps):
+        over = terminated[:, t - 1] | (timestep[:, t - 1] == limit - 1)
+        timestep[:, t] = np.where(over, 0, timestep[:, t - 1] + 1)
     columns = {
-        "obs": np.zeros(shape, np.uint8),
-        "reward": (rng.random(shape) < rewarded).astype(np.uint8),
-        "terminated": (rng.random(shape) < ended).astype(np.uint8),
-        "truncated": (rng.random(shape) < ended).astype(np.uint8),
+        "reward": rng.random(shape) < rewarded,
+        "terminated": terminated,
+        "truncated": timestep == limit - 1,
+        "timestep": timestep,
+        "action": rng.integers(0, 3, shape),
+        "optimal_action": rng.integers(0, 4, shape),
     }
-    histories = Histories(Path(), {"tasks": TASKS, "rows": ROWS}, columns)
-    assert histories.final_success().tolist() == pytest.approx(np.array(success_in_loops(histories)))
+    spec = SPEC._replace(num_actions=3, reward_values=values, max_episode_steps=limit, success=success)
+    histories = histories_of(spec, columns, num_learners=2, num_envs=3)
+    assert histories.final_success().tolist() == success_in_loops(histories)
 
 
 def test_final_success_by_hand() -> None:
-    """One learner, one environment, 100 steps of which the last ten count: won twice (once with two rewards), lost
-    once, and open at the end."""
-    reward, done = np.zeros((2, 1, 100), np.uint8)
-    done[0, [50, 89, 92, 95, 98]] = 1
-    reward[0, [10, 50, 91, 92, 97, 99]] = 1
-    columns = {"obs": reward, "reward": reward, "terminated": done, "truncated": 0 * done}
-    manifest = {"tasks": {"train": [0]}, "rows": {"num_learners": 1, "num_envs": 1}}
-    assert Histories(Path(), manifest, columns).final_success() == pytest.approx(2 / 3)
+    """Two learners, one environment each, 100 steps of which the last ten count. The first wins an episode that began,
+    and was won, before these, wins another with two rewards, loses one and has one open. The second ends none."""
+    reward, done = np.zeros((2, 2, 100), np.uint8)
+    done[0, [50, 79, 92, 95, 98]] = 1
+    reward[0, [10, 50, 85, 94, 95, 99]] = 1
+    done[1, [88, 89]] = reward[1, 88:] = 1
+    spec = SPEC._replace(reward_values=(0.0, 1.0))
+    timestep = np.zeros_like(done)
+    for t in range(1, 100):
+        timestep[:, t] = np.where(done[:, t - 1], 0, timestep[:, t - 1] + 1)
+    columns = {"reward": reward, "terminated": done, "timestep": timestep}
+    assert histories_of(spec, columns, num_learners=2, num_envs=1).final_success().tolist() == [[2 / 3, 0.0]]

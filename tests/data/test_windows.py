@@ -1,56 +1,19 @@
-"""Windows against a list of all of them, made by hand.
-
-The rows hold codes instead of lives: every obs is the number of its row, every timestep the place in it.
-"""
+"""Windows against a list of all of them, made by hand."""
 
 import dataclasses
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lives import CONFIG, CPU, NUM_ENVS, NUM_ROWS, PER_TASK, TRAIN, Code, codes_of, histories_of, random_done
 
-from src.config import load_config
-from src.contracts import Batch, ConfigError
+from src.contracts import ConfigError
 from src.data.history_store import Histories
 from src.data.windows import Windows
 from src.schema import DataConfig
-
-CONFIG = dataclasses.replace(
-    load_config().data, history_len=0, keep_every=1, min_final_success=0.0, num_validation_tasks=0
-)
-CPU = torch.device("cpu")
-TRAIN, NUM_LEARNERS, NUM_ENVS = [4, 0, 7], 2, 2
-PER_TASK = NUM_LEARNERS * NUM_ENVS
-NUM_ROWS = len(TRAIN) * PER_TASK
-
-Code = tuple[tuple[int, ...], tuple[int, ...]]  # a window: its rows and its places
-
-
-def histories_of(done: np.ndarray, reward: np.ndarray | None = None, dtype: type = np.uint8) -> Histories:
-    """Histories with episodes that end where `done` `[rows, steps]` says."""
-    row, place = np.indices(done.shape)
-    columns = {
-        "obs": row.astype(dtype),
-        "timestep": place.astype(dtype),
-        "action": (place % 5).astype(np.uint8),
-        "reward": np.zeros(done.shape, np.uint8) if reward is None else reward.astype(np.uint8),
-        "terminated": (done & (row % 2 == 0)).astype(np.uint8),
-        "truncated": (done & (row % 2 == 1)).astype(np.uint8),
-    }
-    manifest = {"tasks": {"train": TRAIN}, "rows": {"num_learners": NUM_LEARNERS, "num_envs": NUM_ENVS}}
-    return Histories(Path(), manifest, columns)
-
-
-def random_done(num_steps: int, seed: int = 0, density: float = 0.2) -> np.ndarray:
-    return np.random.default_rng(seed).random((NUM_ROWS, num_steps)) < density
-
-
-def codes_of(batch: Batch) -> list[Code]:
-    return [(tuple(obs), tuple(time)) for obs, time in zip(batch.obs.tolist(), batch.timestep.tolist(), strict=True)]
 
 
 def all_codes(windows: Windows) -> list[Code]:
@@ -101,7 +64,7 @@ def test_windows_are_exactly_those_listed(
 
 def test_all_columns_of_a_window_are_of_the_same_steps() -> None:
     windows = Windows(histories_of(random_done(20)), CONFIG, TRAIN, 4, CPU)
-    batch = windows.batch(0, 0, 50)
+    batch = windows.at(torch.arange(50))
     assert torch.equal(batch.action, batch.timestep % 5)
     assert all(column.dtype == torch.long and column.shape == (50, 4) for column in batch)
 
@@ -133,40 +96,15 @@ def test_learners_that_did_not_learn_are_left_out() -> None:
 def test_no_learner_left_is_an_error_that_names_the_best() -> None:
     histories = learners_with_success([0.2, 0.5, 0.7, 0.4, 0.3, 0.0])
     config = dataclasses.replace(CONFIG, min_final_success=0.8)
-    with pytest.raises(ConfigError, match=r"data\.min_final_success=0\.8 leaves no history.*0\.700"):
+    with pytest.raises(ConfigError, match=r"data\.min_final_success=0\.8 leaves nothing of codes.*0\.700"):
         Windows(histories, config, TRAIN, 4, CPU)
+    with pytest.raises(ConfigError, match=r"0\.500"):  # the best of those that are asked for
+        Windows(histories, config, TRAIN[:1], 4, CPU)
 
 
 def test_no_window_left_is_an_error_that_names_the_longest() -> None:
     done = np.zeros((NUM_ROWS, 20), bool)
     done[:, 11] = True
     config: DataConfig = dataclasses.replace(CONFIG, keep_every=2)
-    with pytest.raises(ConfigError, match=r"context_len=13 .*keep_every=2 leaves: the longest has 12 steps"):
+    with pytest.raises(ConfigError, match=r"context_len=13 .*keep_every=2 leaves of codes: the longest has 12 steps"):
         Windows(histories_of(done), config, TRAIN, 13, CPU)
-
-
-def test_a_batch_is_a_function_of_seed_and_number_alone() -> None:
-    first, second = (Windows(histories_of(random_done(40)), CONFIG, TRAIN, 5, CPU) for _ in range(2))
-    for t in (7, 0, 3):
-        first.batch(5, t, 16)
-    torch.manual_seed(123)
-    assert codes_of(first.batch(1, 4, 16)) == codes_of(second.batch(1, 4, 16))
-    shares = [codes_of(first.batch(1, 4, 16, rank, 4)) for rank in range(4)]  # data parallel: dealt out in turns
-    assert [code for turn in zip(*shares, strict=True) for code in turn] == codes_of(first.batch(1, 4, 16))
-    different = [codes_of(first.batch(seed, t, 16)) for seed, t in ((1, 4), (1, 5), (2, 4), (0, 0), (4, 1))]
-    assert all(different[i] != different[j] for i in range(5) for j in range(i))
-    assert codes_of(first.batch(1, 4, 8)) == codes_of(first.batch(1, 4, 16))[:8]
-
-
-def test_all_windows_are_equally_likely() -> None:
-    """Rows of different lengths, by `keep_every`: a long row has more windows, none of them is favoured."""
-    windows = Windows(
-        histories_of(random_done(20, density=0.1)), dataclasses.replace(CONFIG, keep_every=2), TRAIN, 5, CPU
-    )
-    assert len({len([code for code in all_codes(windows) if code[0][0] == row]) for row in range(NUM_ROWS)}) > 2
-    drawn = Counter(code for t in range(50) for code in codes_of(windows.batch(3, t, 400)))
-    assert set(drawn) == set(all_codes(windows))
-    expected = 50 * 400 / windows.num_windows
-    chi_square = sum((count - expected) ** 2 / expected for count in drawn.values())
-    freedom = windows.num_windows - 1
-    assert chi_square < freedom + 4 * (2 * freedom) ** 0.5  # mean and deviation of chi-square: 4 sigma

@@ -1,22 +1,21 @@
 """DarkRoom against other implementations of it: the `toymeta` package and one cell at a time in plain Python."""
 
+import itertools
+
 import gymnasium
 import numpy as np
 import pytest
 import torch
 import toymeta  # registers its environments
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from toymeta.dark_room import DarkRoom as ToymetaRoom
+from worlds import room, scalar_move
 
-from src.config import load_config
 from src.contracts import Step
-from src.envs import make_env
-from src.envs.base import State, TensorEnv
-from src.envs.dark_room import DOWN, LEFT, NUM_ACTIONS, RIGHT, STAY, UP
+from src.envs.base import State
+from src.envs.rooms import DOWN, NUM_ACTIONS, STAY, UP
 from src.randomness import stream_seeds
-
-
-def room(**options: int | bool) -> TensorEnv:
-    return make_env(load_config([f"env.{key}={str(value).lower()}" for key, value in options.items()]).env)
 
 
 def at(cells: torch.Tensor, goals: torch.Tensor) -> State:
@@ -25,21 +24,8 @@ def at(cells: torch.Tensor, goals: torch.Tensor) -> State:
     return State(goals[:, None], zero, zero, cells, zero)
 
 
-def scalar_move(size: int, cell: int, action: int) -> int:
-    row, column = divmod(cell, size)
-    if action == UP and row > 0:
-        row -= 1
-    if action == DOWN and row < size - 1:
-        row += 1
-    if action == LEFT and column > 0:
-        column -= 1
-    if action == RIGHT and column < size - 1:
-        column += 1
-    return row * size + column
-
-
 def row_of(step: Step, stream: int) -> tuple[int | bool, ...]:
-    return tuple(field[stream].item() for field in step)
+    return tuple(field[stream].item() for field in step[:-1])  # all but the optimal action
 
 
 @pytest.mark.parametrize("terminate", [True, False])
@@ -199,4 +185,43 @@ def test_tasks_are_all_goals_but_the_common_start() -> None:
 
 
 def test_spec_gives_the_sizes() -> None:
-    assert room(size=6, max_episode_steps=11).spec == (36, NUM_ACTIONS, 2, 6, 11)
+    assert room(size=6, max_episode_steps=11).spec == (36, NUM_ACTIONS, (0.0, 1.0), 6, 11, "goal")
+    assert room(size=6, terminate_on_goal=False).spec.success == "reward"
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.booleans(), st.booleans())
+def test_permuted_actions_do_what_the_permutation_says(seed: int, terminate: bool, random_start: bool) -> None:
+    """Every field of many steps equals the plain room's, where it is given what each action does."""
+    options = {"size": 4, "terminate_on_goal": terminate, "random_start": random_start, "max_episode_steps": 7}
+    plain, permuted = room(**options), room(**options, permute_actions=True)
+    orders = torch.tensor(list(itertools.permutations(range(NUM_ACTIONS))))
+    generator = torch.Generator().manual_seed(seed)
+    tasks = permuted.all_tasks()[torch.randint(len(permuted.all_tasks()), (30,), generator=generator)]
+    does = orders[tasks[:, 1]]  # [B, A]
+    state, step = permuted.reset(tasks, stream_seeds(seed, 30))
+    plain_state, plain_step = plain.reset(tasks[:, :1], stream_seeds(seed, 30))
+    for action in torch.randint(NUM_ACTIONS, (25, 30), generator=generator):
+        assert all(torch.equal(a, b) for a, b in zip(step[:-1], plain_step[:-1], strict=True))
+        assert torch.equal(does.gather(1, step.optimal_action[:, None])[:, 0], plain_step.optimal_action)
+        state, step = permuted.step(state, action)
+        plain_state, plain_step = plain.step(plain_state, does.gather(1, action[:, None])[:, 0])
+
+
+def test_permuted_tasks_are_every_goal_with_every_permutation() -> None:
+    env = room(size=3, permute_actions=True)
+    assert env.all_tasks().tolist() == [[goal, order] for goal in (0, 1, 2, 3, 5, 6, 7, 8) for order in range(120)]
+    assert env.label(torch.tensor([5, 119])) == "goal_1_2_actions_43210"
+    assert room(size=3).label(torch.tensor([5])) == "goal_1_2"
+    assert env.scene(torch.tensor([5, 119])) == (3, 3, (5,))
+    assert env.landmark(env.all_tasks()[:121]).tolist() == [0] * 120 + [1]
+
+
+def test_a_step_tells_the_optimal_action_of_the_state_it_shows() -> None:
+    """After a reset too: that of the new episode's first state."""
+    env = room(size=3)
+    state, step = env.reset(torch.tensor([[1], [8]]), torch.tensor([0, 1]))
+    assert step.optimal_action.tolist() == [UP, DOWN]
+    _, step = env.step(state, torch.tensor([UP, UP]))
+    assert step.optimal_action.tolist() == [UP, DOWN]
+    assert step.terminated.tolist() == [True, False]

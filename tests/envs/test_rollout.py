@@ -2,15 +2,14 @@
 
 import torch
 from torch import Tensor
+from worlds import MOVES, room
 
-from src.config import load_config
 from src.contracts import Rollout, Step
-from src.envs import make_env
 from src.envs.rollout import Streams, rollout, start_streams
 from src.randomness import Noise, stream_seeds
 
 SIZE, LIMIT, NUM_STREAMS = 4, 5, 6
-ENV = make_env(load_config([f"env.size={SIZE}", f"env.max_episode_steps={LIMIT}", "env.random_start=true"]).env)
+ENV = room(size=SIZE, max_episode_steps=LIMIT, random_start=True)
 TASKS = ENV.all_tasks()[:NUM_STREAMS]
 SEEDS = stream_seeds(0, NUM_STREAMS, 1)
 
@@ -48,7 +47,6 @@ def test_two_rollouts_equal_one_of_both_lengths() -> None:
 
 def test_columns_equal_scalar_loop() -> None:
     """Each stream by itself: state, observation and clock in plain integers, moves on a grid of (row, column)."""
-    moves = [(0, 0), (-1, 0), (0, 1), (1, 0), (0, -1)]
     (transitions,), _ = play(40)
     starts = start_streams(Counter(), ENV, TASKS, SEEDS).step.obs
     noise = Noise(stream_seeds(0, NUM_STREAMS, 2)).draw(40)
@@ -56,7 +54,7 @@ def test_columns_equal_scalar_loop() -> None:
         goal, obs, last_obs, clock = int(TASKS[stream]), int(starts[stream]), 0, 0
         for time in range(40):
             action = (time + last_obs + obs + clock + int(noise[time, stream] * 5)) % 5
-            row, column = (min(max(a + b, 0), SIZE - 1) for a, b in zip(divmod(obs, SIZE), moves[action], strict=True))
+            row, column = (min(max(a + b, 0), SIZE - 1) for a, b in zip(divmod(obs, SIZE), MOVES[action], strict=True))
             next_obs = row * SIZE + column
             terminated, truncated = next_obs == goal, clock + 1 == LIMIT
             got = [column[time, stream].item() for column in transitions[:-1]]

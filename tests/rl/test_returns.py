@@ -1,4 +1,4 @@
-"""Returns, against the definition written out step by step."""
+"""Returns and advantages, against the definition written out step by step."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.rl.returns import n_step_returns
+from src.rl.returns import gae, n_step_returns
 
 
 def by_definition(
@@ -61,3 +61,66 @@ def test_by_hand() -> None:
         [0.25 * 40, 0.5 * 40, 1 + 0.5 * 40],
         [0.5, 1.0, 0.5 * 80],
     ]
+
+
+DISCOUNT, LAMBDA = 0.5, 0.25
+
+
+def test_gae_by_hand() -> None:
+    """V = 4 everywhere before and 8 after, no reward but the last: delta is 0.5 * 8 - 4 = 0, but -4 where the task
+    ended, and 3 at a reward of 3. The trace, 1/8 a step, stops at either end: the streams run on, terminate in the
+    middle, are cut by the clock there, and do both."""
+    reward = torch.tensor([0.0, 0.0, 3.0])[:, None].expand(3, 4)
+    value, next_value = torch.full((3, 4), 4.0), torch.full((3, 4), 8.0)
+    terminated, truncated = torch.zeros(3, 4, dtype=torch.bool), torch.zeros(3, 4, dtype=torch.bool)
+    terminated[1, 1] = terminated[1, 3] = truncated[1, 2] = truncated[1, 3] = True
+    got = gae(reward, value, next_value, terminated, truncated, DISCOUNT, LAMBDA)
+    assert got.T.tolist() == [[3 / 64, 3 / 8, 3.0], [-0.5, -4.0, 3.0], [0.0, 0.0, 3.0], [-0.5, -4.0, 3.0]]
+
+
+def gae_by_definition(
+    steps: list[tuple[float, float, bool, bool]], value: list[float], discount: float, gae_lambda: float
+) -> list[float]:
+    """sum over k of (discount * gae_lambda)^k * delta_{t+k}, up to the end of the episode or the rollout."""
+    advantages = []
+    for start in range(len(steps)):
+        total, weight = 0.0, 1.0
+        for (reward, next_value, terminated, truncated), baseline in zip(steps[start:], value[start:], strict=True):
+            total += weight * (reward + (0.0 if terminated else discount * next_value) - baseline)
+            weight *= discount * gae_lambda
+            if terminated or truncated:
+                break
+        advantages.append(total)
+    return advantages
+
+
+STEPS = st.lists(STEP, min_size=1, max_size=9)
+SHARES = st.sampled_from([0.0, 0.5, 0.95, 1.0])
+
+
+@settings(deadline=None)
+@given(STEPS, st.lists(st.floats(-5, 5), min_size=9, max_size=9), SHARES, SHARES)
+def test_gae_equals_the_definition(
+    steps: list[tuple[float, float, bool, bool]], values: list[float], discount: float, gae_lambda: float
+) -> None:
+    reward, next_value, terminated, truncated = (torch.tensor(column)[:, None] for column in zip(*steps, strict=True))
+    value = torch.tensor(values[: len(steps)], dtype=torch.float64)[:, None]
+    got = gae(reward.double(), value, next_value.double(), terminated, truncated, discount, gae_lambda)
+    expected = gae_by_definition(steps, values[: len(steps)], discount, gae_lambda)
+    assert all(math.isclose(a, b, abs_tol=1e-4) for a, b in zip(got[:, 0].tolist(), expected, strict=True))
+
+
+@settings(deadline=None)
+@given(STEPS, st.lists(st.floats(-5, 5), min_size=9, max_size=9), SHARES)
+def test_gae_without_decay_is_the_return_minus_the_value(
+    steps: list[tuple[float, float, bool, bool]], values: list[float], discount: float
+) -> None:
+    """Where no episode ends, the next observation is the one the next action is chosen on, and so is its value."""
+    reward, next_value, terminated, truncated = (torch.tensor(column)[:, None] for column in zip(*steps, strict=True))
+    reward, next_value = reward.double(), next_value.double()
+    value = torch.tensor(values[: len(steps)], dtype=torch.float64)[:, None]
+    goes_on = ~(terminated | truncated)[:-1]
+    next_value[:-1] = torch.where(goes_on, value[1:], next_value[:-1])
+    got = gae(reward, value, next_value, terminated, truncated, discount, 1.0)
+    expected = n_step_returns(reward, next_value, terminated, truncated, discount) - value
+    assert torch.allclose(got, expected, atol=1e-9)

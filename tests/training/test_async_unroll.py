@@ -32,7 +32,8 @@ from src.pace import clock_of
 from src.schema import PROJECT, Config
 from src.training import async_unroll
 from src.training.async_unroll import AsyncPlayer, make_player, version_of
-from src.training.collect import LocalPlayer, collect, make_learners, mini_batches
+from src.training.collect import LocalPlayer, collect, make_learners
+from src.training.experience import Experience, mini_batches
 
 CPU = torch.device("cpu")
 TOTAL = 20  # iterations
@@ -56,6 +57,11 @@ def config_of(**changes: Any) -> Config:
     return dataclasses.replace(CONFIG, source=dataclasses.replace(CONFIG.source, **options | changes))
 
 
+def experience_of(config: Config) -> Experience:
+    env = make_env(config.env)
+    return Experience(config, env.spec, env.all_tasks()[:2], CPU)
+
+
 def written_out(config: Config) -> tuple[Played, dict[str, Any]]:
     """In this process: unroll i with the learners as they were after p * floor(max(0, i - q) / p) iterations."""
     source, env = config.source, make_env(config.env)
@@ -71,9 +77,9 @@ def written_out(config: Config) -> tuple[Played, dict[str, Any]]:
         metrics = {}
         clock = clock_of(source, i)
         if i >= 1:  # after one there are 2 env steps of each learner, after two 6
-            for number, part in enumerate(mini_batches(source, transitions, 2, i + 1, 0)):
+            for number, part in enumerate(mini_batches(source, transitions, {}, 2, i + 1, 0)):
                 learner.set_clock(clock._replace(updates=clock.updates + number))
-                metrics = learner.update(part)
+                metrics = learner.update(part).metrics
         learner.set_clock(clock_of(source, i + 1))
         learned.append(copy.deepcopy(learner.state_dict()))
         played.append((transitions, metrics, now))
@@ -96,7 +102,7 @@ def run(config: Config, stop: int = TOTAL, saved: dict[str, Any] | None = None) 
     with closing(make_player(config, env, learner, streams, noise, first)) as player:
         if saved:
             player.load_state_dict(saved["player"])
-        played = list(itertools.islice(collect(config.source, learner, player, first), stop - first))
+        played = list(itertools.islice(collect(learner, player, experience_of(config), first), stop - first))
         now = played[-1][2]
         state = {
             "iteration": stop,
@@ -201,7 +207,7 @@ def test_the_player_is_never_further_ahead_than_the_queue(monkeypatch: pytest.Mo
     env = make_env(config.env)
     learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
     with closing(make_player(config, env, learner, streams, noise, 0)) as player:
-        for iteration, _ in enumerate(collect(config.source, learner, player), 1):
+        for iteration, _ in enumerate(collect(learner, player, experience_of(config)), 1):
             time.sleep(0.05)
             assert len(played) == min(iteration + 3 + 1, TOTAL)  # and the one that is played meanwhile
             assert (
@@ -235,7 +241,7 @@ def test_errors_come_after_what_was_played_before(
     env = make_env(config.env)
     learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
     with closing(make_player(config, env, learner, streams, noise, 0)) as player:
-        loop = collect(config.source, learner, player)
+        loop = collect(learner, player, experience_of(config))
         assert len(list(itertools.islice(loop, 4))) == 4
         with pytest.raises(expected, match=said):
             next(loop)
@@ -296,7 +302,7 @@ def test_a_process_with_environments_in_processes() -> None:
     learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
     with closing(make_player(config, env, learner, streams, noise, 0)) as player:
         assert isinstance(player, AsyncPlayer)
-        for iteration, played in enumerate(collect(config.source, learner, player)):
+        for iteration, played in enumerate(collect(learner, player, experience_of(config))):
             assert_same(played, expected[iteration])
             if iteration == 4:
                 assert player._worker is not None
@@ -315,7 +321,7 @@ def test_a_process_that_dies_is_an_error_at_once() -> None:
     env = make_env(config.env)
     learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
     with closing(make_player(config, env, learner, streams, noise, 0)) as player:
-        loop = collect(config.source, learner, player)
+        loop = collect(learner, player, experience_of(config))
         next(loop)
         assert isinstance(player, AsyncPlayer) and player._worker is not None
         worker = player._worker._process.pid

@@ -1,0 +1,81 @@
+"""Every source on DarkRoom: how many of the training tasks it solves, how soon, and how fast it runs.
+
+    python -m benchmarks.sources [KEY=VALUE ...]
+
+Default presets with 4 learners for each of 57 tasks, one thread, sources in turn, medians over 3 seeds. A learner has
+solved its task from where the success of its last episodes, 10 of each environment, is at least 0.9 for the first time.
+"""
+
+import statistics
+import sys
+import time
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from src.config import load_config
+from src.envs import make_env
+from src.envs.tasks import split_tasks
+from src.evaluation.source_board import SOLVED
+from src.training.collect import LocalPlayer, collect, make_learners
+from src.training.episode_statistics import EpisodeStatistics
+from src.training.experience import Experience
+
+SOURCES = ("a2c", "ppo", "q_learning", "dqn", "noisy_expert", "optimal", "random")
+SEEDS = (0, 1, 2)
+CPU = torch.device("cpu")
+LOOKS = 60  # at the learners, along their lives
+
+
+class Life(NamedTuple):
+    """What one run came to."""
+
+    solved_at_end: float  # part of the learners
+    tasks_solved: float  # part of the tasks that all their learners solve
+    steps_to_solve: float  # median env steps of a learner, infinite where most never did
+    steps_per_second: float
+
+
+def live(overrides: list[str]) -> Life:
+    """Train all learners of a configuration from their start to their end."""
+    config = load_config(["source.num_learners=4", *overrides])
+    source, env = config.source, make_env(config.env)
+    tasks = env.all_tasks()
+    split = split_tasks(len(tasks), config.tasks.num_train, config.tasks.num_held_out, config.tasks.seed)
+    train = tasks[split.train]
+    learner, streams, noise = make_learners(config, env, train, CPU)
+    statistics_of = EpisodeStatistics(env.spec, learner.num_learners, source.num_envs)
+    player = LocalPlayer(source, env, learner, streams, noise)
+    solved_at = np.full(learner.num_learners, np.inf)
+    success, steps, spent, next_look = np.zeros(learner.num_learners), 0, 0.0, 0.0
+    loop = collect(learner, player, Experience(config, env.spec, train, CPU))
+    start = time.perf_counter()
+    for transitions, _, _ in loop:
+        spent += time.perf_counter() - start
+        statistics_of.add(transitions)
+        steps += len(transitions.obs) * source.num_envs
+        if steps >= next_look:
+            next_look += source.history_steps / LOOKS
+            success = np.nan_to_num(statistics_of.summary()["success"])
+            solved_at = np.where((success >= SOLVED) & np.isinf(solved_at), steps, solved_at)
+        start = time.perf_counter()
+    good = (np.nan_to_num(statistics_of.summary()["success"]) >= SOLVED).reshape(len(train), -1)
+    rate = steps * learner.num_learners / spent
+    return Life(good.mean().item(), good.all(axis=1).mean().item(), float(np.median(solved_at)), rate)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    found: dict[str, list[Life]] = {source: [] for source in SOURCES}
+    for seed in SEEDS:
+        for source, lives in found.items():
+            lives.append(live([f"source={source}", f"seed={seed}", *sys.argv[1:]]))
+    print(f"{'source':<14}{'learners solved':>17}{'tasks solved by all':>21}{'env steps to solve':>20}{'env steps/s':>14}")
+    for source, lives in found.items():
+        solved, tasks, steps, rate = (statistics.median(column) for column in zip(*lives, strict=True))
+        print(f"{source:<14}{solved:>17.3f}{tasks:>21.3f}{steps:>20,.0f}{rate:>14,.0f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""A model in a world that differs from the one it was trained in: whether it can read it, and where results go."""
+
+from hashlib import sha256
+from typing import Any
+
+from torch import Tensor
+
+from src.contracts import ConfigError, EnvSpec, Json
+from src.envs.tasks import split_tasks
+from src.options import walk
+from src.schema import Config
+
+
+def changes_of(config: Config, trained: Json) -> dict[str, Any]:
+    """The options of the world that differ from those of the `trained` configuration, and their values now. Raises
+    `ConfigError` where it is another kind of world."""
+    if config.env.name != trained["env"]["name"]:
+        raise ConfigError(
+            f"env.name={config.env.name}: the model was trained in env.name={trained['env']['name']}, and the "
+            "observations of one kind of world mean nothing in another"
+        )
+    changes = {key: value for key, value, _ in walk(config.env) if trained["env"].get(key) != value}
+    return {} if changes.keys() == {"variant"} else changes  # a label alone makes no other world
+
+
+def suffix_of(changes: dict[str, Any]) -> str:
+    """What folders with results of another world end with: its `changes`, such as `-size=13`."""
+    return "".join(f"-{key}={_short(value)}" for key, value in changes.items())
+
+
+def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
+    """The `spec` of a world as a model can read it that was trained in a world with the `trained` one: the same, but
+    with the embeddings of time steps that the model has. Raises `ConfigError` where it cannot."""
+    before = EnvSpec(**trained | {"reward_values": tuple(trained["reward_values"])})
+    for name, now, then in (
+        ("number of actions", spec.num_actions, before.num_actions),
+        ("reward values", spec.reward_values, before.reward_values),
+        ("number of layers of observations", _layers(spec), _layers(before)),
+    ):
+        if now != then:
+            raise ConfigError(f"env: the {name} of this world is {now}, and the model was trained with {then}")
+    if spec.max_episode_steps > before.max_episode_steps:
+        raise ConfigError(
+            f"env.max_episode_steps={spec.max_episode_steps}: the model was trained with "
+            f"env.max_episode_steps={before.max_episode_steps} and knows no later time steps"
+        )
+    if spec.num_obs != before.num_obs and (config.model.obs_encoding != "coordinates" or not spec.width):
+        raise ConfigError(
+            f"env: this world has {spec.num_obs} observations and the model was trained with {before.num_obs}; only in "
+            f"square rooms with model.obs_encoding=coordinates can it read others, not with "
+            f"model.obs_encoding={config.model.obs_encoding}"
+        )
+    return spec._replace(max_episode_steps=before.max_episode_steps)
+
+
+def new_tasks(config: Config, all_tasks: Tensor, trained: Json) -> list[int]:
+    """Which of the tasks `[num_tasks, task_dim]` of a world that differs from the trained one are played: the first
+    `tasks.num_held_out` (0: all) of their seeded permutation. Where the worlds have the same tasks, without those that
+    were trained on: a goal that was learned without a clock is not new with one."""
+    known = set(trained["train"]) if all_tasks.tolist() == trained["all"] else set[int]()
+    order = split_tasks(len(all_tasks), 0, 0, config.tasks.seed).held_out
+    new, asked = [task for task in order if task not in known], config.tasks.num_held_out
+    if asked > len(new):
+        raise ConfigError(f"tasks.num_held_out={asked}: this world has {len(new)} tasks that are new to the model")
+    return new[: asked or None]
+
+
+def _layers(spec: EnvSpec) -> int:
+    """In how many layers of cells observations are numbered; 0 where the world is no square room."""
+    return spec.num_obs // spec.width**2 if spec.width else 0
+
+
+def _short(value: Any) -> str:
+    """A value as a part of a file name."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if text.replace(".", "").replace("_", "").isalnum() else sha256(text.encode()).hexdigest()[:8]

@@ -1,0 +1,119 @@
+"""Sources that learn nothing: the planner, chance, and a mixture of them that changes over a life.
+
+Noise distillation (Zisman et al., 2023, "Emergence of in-context reinforcement learning from noise distillation",
+arXiv 2312.12275) needs no learning agents: with probability noise(t), annealed over the life, an action is uniformly
+random, else the expert's,
+
+    pi_t(a | s) = noise(t) / A + (1 - noise(t)) * pi_expert(a | s)
+
+The expert is the planner, whose action comes with what a stream shows (`Step.optimal_action`), or a policy that was
+learned.
+
+L learners, N environments per learner, B = L * N streams (learner by learner), A actions.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from src.contracts import EnvSpec, Learned, Rollout, Sample, Step
+from src.randomness import cumulative, draw
+from src.schedules import Clock, make_schedule
+from src.training_schema import NoisyExpertConfig, SourceConfig
+
+
+class Expert(Protocol):
+    """Whoever is to be imitated."""
+
+    def action_probabilities(self, step: Step) -> Tensor: ...
+
+
+class Planner:
+    """The optimal action, always."""
+
+    def __init__(self, num_actions: int) -> None:
+        self._num_actions = num_actions
+
+    def action_probabilities(self, step: Step) -> Tensor:
+        """`[B, A]`; there must be a planner for the world."""
+        return torch.nn.functional.one_hot(step.optimal_action, self._num_actions).float()
+
+
+class NoisyExpert:
+    """L learners that do not learn and, as a `Policy`, what they do in their B streams; the carry is empty."""
+
+    def __init__(self, config: SourceConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
+        """`seeds` `[L]`: one for each learner; its luck is in the noise alone."""
+        self.num_learners = len(seeds)
+        self.expert: Expert = Planner(spec.num_actions)
+        self.least_noise = 0.0  # below which the noise never falls
+        self._num_actions = spec.num_actions
+        self._device = device
+        self._noise = make_schedule(self._rate(config))
+
+    @staticmethod
+    def _rate(config: SourceConfig) -> Any:
+        assert isinstance(config, NoisyExpertConfig)
+        return config.noise
+
+    def set_clock(self, clock: Clock) -> None:
+        """Progress of the run, which the noise is a function of."""
+        self._clock = clock
+
+    @property
+    def noise(self) -> float:
+        """Probability of a uniformly random action now."""
+        return max(self._noise(self._clock), self.least_noise)
+
+    def initial_carry(self, num_streams: int) -> tuple[()]:
+        return ()
+
+    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
+        """Sample from `action_probabilities` by inverting the cumulative distribution at `noise`."""
+        return draw(cumulative(self.action_probabilities(step)), noise), carry
+
+    def action_probabilities(self, step: Step) -> Tensor:
+        """The mixture, `[B, A]`."""
+        share = self.noise
+        if share == 1.0:  # where nobody knows what is optimal, chance needs no expert
+            return torch.full((len(step.obs), self._num_actions), 1 / self._num_actions, device=step.obs.device)
+        return share / self._num_actions + (1 - share) * self.expert.action_probabilities(step)
+
+    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
+        return {}
+
+    def update(self, sample: Sample) -> Learned:
+        """Nothing is learned; the metric is the noise, `[L]`."""
+        return Learned({"noise": torch.full((self.num_learners,), self.noise, device=self._device)})
+
+    def parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """None."""
+        yield from ()
+
+    def outputs(self) -> dict[str, Tensor]:
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The clock, so that restored learners act as the saved ones."""
+        return {"clock": list(self._clock)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._clock = Clock(*state["clock"])
+
+
+class Optimal(NoisyExpert):
+    """The planner, from the first step to the last."""
+
+    @staticmethod
+    def _rate(config: SourceConfig) -> float:
+        return 0.0
+
+
+class Random(NoisyExpert):
+    """Chance alone."""
+
+    @staticmethod
+    def _rate(config: SourceConfig) -> float:
+        return 1.0

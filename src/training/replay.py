@@ -1,0 +1,158 @@
+"""Experience replay: the newest steps of every stream, and windows of them that are drawn to learn from.
+
+T steps in a window, L learners, N environments of each, B = L * N streams (learner by learner), C steps that are kept
+of a stream, W windows per learner.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from src.contracts import EnvSpec, Rollout
+from src.data.history_store import column_dtypes
+from src.randomness import integers, uniform
+from src.rl.sum_tree import SumTree
+from src.schedules import Clock, make_schedule
+from src.training_schema import ReplayConfig
+
+_PRIORITIES = 1e-150, 1e150  # so that sums are finite and above 0, whatever alpha is
+
+
+class Drawn(NamedTuple):
+    """Windows to learn from in one update."""
+
+    rollout: Rollout  # [T, L * W], learner by learner
+    weight: Tensor  # [L, W]
+    where: Tensor  # [L, W]: what `Replay.set_priorities` knows them by
+
+
+class Replay:
+    """A ring of C = `source.replay_buffer_length` steps of each stream. A window is made of steps that follow each
+    other in one stream; it may cross the ends of episodes. What is drawn for a learner does not depend on the others.
+
+    With `source.priority_replay` a window is drawn in proportion to its priority (Schaul et al. 2016, "Prioritized
+    experience replay", arXiv 1511.05952), which its first step keeps: the largest there is of its learner, and at least
+    1, when it is new, and then p = (surprise + eps)^alpha."""
+
+    def __init__(
+        self, source: ReplayConfig, spec: EnvSpec, num_learners: int, length: int, device: torch.device
+    ) -> None:
+        """`length`: steps T of a window."""
+        self._capacity, self._length = source.replay_buffer_length, length
+        self._num_learners, self._num_envs = num_learners, source.num_envs
+        shape = (self._capacity, num_learners * source.num_envs)
+        dtypes = (indexable(name) for name in column_dtypes(spec).values())
+        self._columns = Rollout(*(torch.zeros(shape, dtype=dtype, device=device) for dtype in dtypes))
+        self._count = 0  # steps of each stream that were ever added
+        self._tree = SumTree(num_learners, self._num_envs * self._capacity, device) if source.priority_replay else None
+        self._alpha, self._beta, self._eps = (
+            make_schedule(rate)
+            for rate in (source.priority_replay_alpha, source.priority_replay_beta, source.priority_replay_eps)
+        )
+
+    def add(self, rollout: Rollout) -> None:
+        """Take in `[T, B]` transitions that follow those before, in place of the oldest."""
+        before, self._count = self._count, self._count + len(rollout.obs)
+        steps = torch.arange(max(before, self._count - self._capacity), self._count, device=rollout.obs.device)
+        for column, new in zip(self._columns, rollout, strict=True):
+            column[steps % self._capacity] = new[len(new) - len(steps) :].to(column.dtype)
+        if self._tree:
+            self._give_priorities(self._tree, before)
+
+    def draw(self, num_windows: int, key: Tensor, clock: Clock) -> Drawn:
+        """`num_windows` for each learner with the random numbers that `key` (one int64) names, uniformly over all
+        windows there are or by priority; stratified: the i-th of k falls on the i-th k-th of them. There must be one.
+
+        `weight` is 1, or corrects for the priorities: p^(-beta), over the largest of those drawn for the learner."""
+        shares = stratified(num_windows, key)  # [W]
+        if self._tree is None:
+            number = (shares * self._num_starts * self._num_envs).long()
+            where = self._leaf(number // self._num_starts, self._oldest + number % self._num_starts)
+            where = where.expand(self._num_learners, -1)
+            return Drawn(self._windows(where), torch.ones(where.shape, device=where.device), where)
+        where = self._tree.find(shares * self._tree.total[:, None])
+        priority = self._tree.priorities.gather(1, where)
+        weight = (priority.amin(1, keepdim=True) / priority) ** self._beta(clock)
+        return Drawn(self._windows(where), weight.float(), where)
+
+    def set_priorities(self, where: Tensor, surprise: Tensor, clock: Clock) -> None:
+        """Tell how surprising `[L, W]` the windows were that `draw` gave last."""
+        if self._tree:
+            priority = (surprise.double() + self._eps(clock)) ** self._alpha(clock)
+            self._tree.set(where, priority.clamp(*_PRIORITIES))
+
+    def sweep(self, batches: int, key: Tensor) -> Iterator[Rollout]:
+        """All that is kept, once: cut into windows from the newest step backwards, what is left over dropped, and dealt
+        out in `batches` of nearly equal size, shuffled."""
+        per_env = min(self._count, self._capacity) // self._length
+        number = shuffled(per_env * self._num_envs, key)
+        start = self._count - (1 + number % per_env) * self._length
+        for where in self._leaf(number // per_env, start).tensor_split(batches):
+            yield self._windows(where.expand(self._num_learners, -1))
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is kept, which a continued run draws the same windows from."""
+        priorities = self._tree.priorities.clone() if self._tree else None
+        return {"columns": self._columns._asdict(), "count": self._count, "priorities": priorities}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, column in self._columns._asdict().items():
+            column.copy_(state["columns"][name])
+        self._count = state["count"]
+        if self._tree:
+            self._tree.load(state["priorities"])
+
+    @property
+    def _oldest(self) -> int:
+        return max(0, self._count - self._capacity)
+
+    @property
+    def _num_starts(self) -> int:
+        """Steps of a stream that a window can start with."""
+        return self._count - self._length + 1 - self._oldest
+
+    def _leaf(self, env: Tensor, step: Tensor) -> Tensor:
+        """The place of a step among those of a learner."""
+        return env * self._capacity + step % self._capacity
+
+    def _windows(self, where: Tensor) -> Rollout:
+        """The windows that start at the places `[L, W]`, `[T, L * W]` int64 and bool."""
+        offset = torch.arange(self._length, device=where.device)[:, None, None]
+        env, slot = where // self._capacity, (where + offset) % self._capacity  # [L, W], [T, L, W]
+        env = env + torch.arange(self._num_learners, device=where.device)[:, None] * self._num_envs
+        index = (slot * self._num_learners * self._num_envs + env).flatten(1)
+        return restored(Rollout(*(column.view(-1)[index] for column in self._columns)))
+
+    def _give_priorities(self, tree: SumTree, before: int) -> None:
+        """After `before` steps had become more: the largest priority for what windows can start with now, none for the
+        last steps, which too few follow."""
+        first = max(before - self._length + 1, self._oldest, 0)
+        steps = torch.arange(first, self._count, device=tree.total.device)
+        envs = torch.arange(self._num_envs, device=steps.device)
+        leaf = self._leaf(envs[:, None], steps).flatten().expand(self._num_learners, -1)
+        usable = (steps <= self._count - self._length).repeat(self._num_envs)
+        tree.set(leaf, usable * tree.priorities.amax(1, keepdim=True).clamp(min=1.0))
+
+
+def stratified(count: int, key: Tensor) -> Tensor:
+    """(i + u_i) / count for i = 0 .. count - 1 with u_i uniform in [0, 1), float64 `[count]`."""
+    lanes = torch.arange(count, device=key.device)
+    return (lanes + uniform(key.expand(count), lanes).double()) / count
+
+
+def shuffled(count: int, key: Tensor) -> Tensor:
+    """The numbers 0 .. count - 1 in the order that `key` (one int64) names."""
+    return integers(key.expand(count), torch.arange(count, device=key.device), 1 << 30).argsort()
+
+
+def restored(small: Rollout) -> Rollout:
+    """Columns in small dtypes as they came: bool for the ends, int64 for all others."""
+    columns = {name: column.long() for name, column in small._asdict().items()}
+    return Rollout(**columns | {name: columns[name].bool() for name in ("terminated", "truncated")})
+
+
+def indexable(name: str) -> torch.dtype:
+    """The smallest dtype that holds what NumPy's unsigned one of this `name` holds, among those PyTorch can index."""
+    return {"uint8": torch.uint8, "uint16": torch.int32, "uint32": torch.int64}[name]

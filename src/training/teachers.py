@@ -1,0 +1,78 @@
+"""Whom a noisy expert imitates, and how noisy it stays."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from src.config import check_same
+from src.contracts import ConfigError
+from src.env_schema import EnvConfig
+from src.envs import make_env
+from src.envs.exact import noisy_exact
+from src.schema import PROJECT, Config
+from src.sources.experts import NoisyExpert, Optimal
+from src.training import checkpoint
+from src.training_schema import SOURCES, NoisyExpertConfig, SourceConfig
+
+_HALVINGS = 20
+
+Make = Callable[[SourceConfig, int], Any]  # fresh learners with these options, so many for each task
+
+
+def equip(expert: NoisyExpert, config: Config, tasks: Tensor, make: Make, device: torch.device) -> None:
+    """Give `expert` what it needs to play `tasks` `[G, task_dim]`: a teacher, where it is not the planner, and the
+    noise below which it may not fall. `make` builds the teacher's learners.
+
+    Raises `ConfigError` where there is no planner, or no such teacher."""
+    source = config.source
+    teacher = source.teacher if isinstance(source, NoisyExpertConfig) else "none"
+    if teacher != "none":
+        expert.expert = _learned(config, teacher, make, device)
+    elif isinstance(expert, Optimal) or source.name == "noisy_expert":
+        env = make_env(config.env)
+        if not env.has_planner:
+            raise ConfigError(
+                f"source.name={source.name}: nobody knows what is optimal with env.name={config.env.name}"
+            )
+        if isinstance(source, NoisyExpertConfig) and source.max_performance < 1:
+            expert.least_noise = least_noise(config.env, tasks.cpu(), source.max_performance)
+
+
+def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> float:
+    """The probability of a random action at which the planner comes `max_performance` of the way from the return of
+    chance to that of the optimum, averaged over `tasks` `[G, task_dim]`; exact to 2^-20."""
+    env = make_env(config)
+
+    def mean_return(noise: float) -> float:
+        return noisy_exact(env, tasks, noise).episode_return.mean().item()
+
+    chance, optimum = mean_return(1.0), mean_return(0.0)
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        too_good = mean_return(middle) - chance > max_performance * (optimum - chance)
+        low, high = (middle, high) if too_good else (low, middle)
+    return high
+
+
+def _learned(config: Config, teacher: str, make: Make, device: torch.device) -> Any:
+    """The learners that the run `teacher` ended with."""
+    folder = PROJECT / config.root / "logs" / teacher / "source"
+    found = checkpoint.load_newest(folder, "last", device)
+    if found is None or not (folder / "finished.json").exists():
+        raise ConfigError(f"source.teacher={teacher}: no finished run of stage one in {folder}")
+    state, about = found
+    recorded = about["description"]
+    check_same(config, recorded, ("env", "tasks"), str(folder))
+    source = SOURCES[recorded["source"]["name"]](**recorded["source"])
+    streams = config.source.num_learners * config.source.num_envs
+    if streams % source.num_learners:
+        raise ConfigError(
+            f"source.num_learners={config.source.num_learners} x source.num_envs={config.source.num_envs} must be a "
+            f"multiple of the {source.num_learners} learners per task of source.teacher={teacher}"
+        )
+    learners = make(source, source.num_learners)
+    learners.load_state_dict(state["learner"])
+    return learners

@@ -1,0 +1,48 @@
+"""Rows that hold codes instead of lives: every obs is the number of its row, every timestep the place in it."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from src.config import load_config
+from src.contracts import Batch, Json, Rollout
+from src.data.history_store import Histories
+
+CONFIG = dataclasses.replace(
+    load_config().data, history_len=0, keep_every=1, min_final_success=0.0, num_validation_tasks=0
+)
+CPU = torch.device("cpu")
+TRAIN, NUM_LEARNERS, NUM_ENVS = [4, 0, 7], 2, 2
+PER_TASK = NUM_LEARNERS * NUM_ENVS
+NUM_ROWS = len(TRAIN) * PER_TASK
+
+Code = tuple[tuple[int, ...], tuple[int, ...]]  # a window: its rows and its places
+
+
+def histories_of(
+    done: np.ndarray, reward: np.ndarray | None = None, dtype: type = np.uint8, first_row: int = 0
+) -> Histories:
+    """Histories with episodes that end where `done` `[rows, steps]` says. Rows are numbered from `first_row` on."""
+    row, place = np.indices(done.shape)
+    nothing = np.zeros(done.shape, np.uint8)
+    columns = dict.fromkeys(Rollout._fields, nothing) | {
+        "obs": (row + first_row).astype(dtype),
+        "timestep": place.astype(dtype),
+        "action": (place % 5).astype(np.uint8),
+        "reward": nothing if reward is None else reward.astype(np.uint8),
+        "terminated": (done & (row % 2 == 0)).astype(np.uint8),
+        "truncated": (done & (row % 2 == 1)).astype(np.uint8),
+    }
+    env: Json = {"num_obs": 256, "num_actions": 5, "reward_values": [0.0, 1.0], "width": 16, "max_episode_steps": 99}
+    rows = {"num_learners": NUM_LEARNERS, "num_envs": NUM_ENVS}
+    return Histories(Path("codes"), {"env": env, "tasks": {"train": TRAIN}, "rows": rows}, columns)
+
+
+def random_done(num_steps: int, seed: int = 0, density: float = 0.2) -> np.ndarray:
+    return np.random.default_rng(seed).random((NUM_ROWS, num_steps)) < density
+
+
+def codes_of(batch: Batch) -> list[Code]:
+    return [(tuple(obs), tuple(time)) for obs, time in zip(batch.obs.tolist(), batch.timestep.tolist(), strict=True)]

@@ -1,0 +1,222 @@
+"""Mixtures: which stores fit together, and how often each is drawn from."""
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lives import CONFIG, CPU, NUM_ROWS, TRAIN, Code, codes_of, histories_of, random_done
+
+from src.config import load_config
+from src.contracts import ConfigError, EnvSpec, Json, Rollout
+from src.data.history_store import DamagedHistoriesError, HistoryWriter
+from src.data.mixture import Mixture, check_stores, described, open_stores
+from src.data.windows import Windows
+from src.randomness import integers, mix
+from src.runtime import recorded
+from src.schema import Config
+
+LENGTHS = [20, 35, 11]  # steps of a row, for each of three stores
+NUM_CODES = [NUM_ROWS * (length - 4) for length in LENGTHS]  # windows of 5 steps
+
+
+def part_of(store: int, keep_every: int = 1) -> Windows:
+    """Store k has rows k * NUM_ROWS, k * NUM_ROWS + 1, ..., so that a code says which store it is of."""
+    done = random_done(LENGTHS[store], seed=store, density=0.1)
+    config = dataclasses.replace(CONFIG, keep_every=keep_every)
+    return Windows(histories_of(done, first_row=store * NUM_ROWS), config, TRAIN, 5, CPU)
+
+
+def all_codes(part: Windows) -> set[Code]:
+    return set(codes_of(part.at(torch.arange(part.num_windows))))
+
+
+def test_a_batch_is_a_function_of_seed_and_number_alone() -> None:
+    first, second = (Mixture([part_of(0), part_of(1)], [2, 1]) for _ in range(2))
+    for t in (7, 0, 3):
+        first.batch(5, t, 16)
+    torch.manual_seed(123)
+    assert codes_of(first.batch(1, 4, 16)) == codes_of(second.batch(1, 4, 16))
+    shares = [codes_of(first.batch(1, 4, 16, rank, 4)) for rank in range(4)]  # data parallel: dealt out in turns
+    assert [code for turn in zip(*shares, strict=True) for code in turn] == codes_of(first.batch(1, 4, 16))
+    different = [codes_of(first.batch(seed, t, 16)) for seed, t in ((1, 4), (1, 5), (2, 4), (0, 0), (4, 1))]
+    assert all(different[i] != different[j] for i in range(5) for j in range(i))
+    assert codes_of(first.batch(1, 4, 8)) == codes_of(first.batch(1, 4, 16))[:8]
+
+
+@given(seed=st.integers(0, 10**9), t=st.integers(0, 10**6), size=st.integers(1, 20), store=st.integers(0, 2))
+@settings(deadline=None, max_examples=30)
+def test_a_mixture_of_one_is_its_windows_drawn_uniformly(seed: int, t: int, size: int, store: int) -> None:
+    """Bit for bit; and where another store is drawn from too, what is drawn of this one is the same."""
+    part = part_of(store)
+    key = mix(torch.full((size,), seed), t)
+    plain = codes_of(part.at(integers(key, torch.arange(size), part.num_windows)))
+    assert codes_of(Mixture([part], []).batch(seed, t, size)) == plain
+    assert codes_of(Mixture([part], [0.3]).batch(seed, t, size)) == plain
+    mixed = codes_of(Mixture([part, part_of((store + 1) % 3)], [1, 1]).batch(seed, t, size))
+    own = range(store * NUM_ROWS, (store + 1) * NUM_ROWS)
+    assert all(code == alone for code, alone in zip(mixed, plain, strict=True) if code[0][0] in own)
+
+
+@pytest.mark.parametrize(
+    ("weights", "shares"),
+    [
+        ([], [count / sum(NUM_CODES) for count in NUM_CODES]),
+        ([0.7, 0.2, 0.1], [0.7, 0.2, 0.1]),
+        ([10, 0.5, 29.5], [0.25, 0.0125, 0.7375]),
+    ],
+)
+def test_every_window_is_as_likely_as_its_store_says(weights: list[float], shares: list[float]) -> None:
+    """All windows of a store alike, and no other: chi-square of 20 000 draws over all windows of all stores."""
+    mixture = Mixture([part_of(store) for store in range(3)], weights)
+    assert mixture.shares == pytest.approx(shares)
+    codes = [all_codes(part) for part in mixture.parts]
+    assert [len(one) for one in codes] == NUM_CODES
+    drawn = Counter(code for t in range(50) for code in codes_of(mixture.batch(3, t, 400)))
+    expected = {code: 20_000 * share / len(one) for one, share in zip(codes, shares, strict=True) for code in one}
+    assert set(drawn) <= set(expected)
+    chi_square = sum((drawn[code] - count) ** 2 / count for code, count in expected.items())
+    freedom = len(expected) - 1
+    assert abs(chi_square - freedom) < 4 * (2 * freedom + sum(1 / count for count in expected.values())) ** 0.5
+    for one, share in zip(codes, shares, strict=True):
+        deviation = (20_000 * share * (1 - share)) ** 0.5
+        assert abs(sum(drawn[code] for code in one) - 20_000 * share) < 4 * deviation
+
+
+def test_selection_acts_on_each_store_by_itself() -> None:
+    """One recorded for 30 steps, one for 10: `history_len` of 20 env steps an environment cuts the first alone, and the
+    threshold leaves out a learner of the second."""
+    reward = np.ones((NUM_ROWS, 10), bool)
+    reward[:2] = False
+    stores = [
+        histories_of(np.ones((NUM_ROWS, 30), bool), np.ones((NUM_ROWS, 30), bool)),
+        histories_of(np.ones((NUM_ROWS, 10), bool), reward, first_row=NUM_ROWS),
+    ]
+    config = dataclasses.replace(CONFIG, history_len=40, keep_every=2, min_final_success=0.5)
+    long, short = (Windows(store, config, TRAIN, 5, CPU) for store in stores)
+    assert {place for _, places in all_codes(long) for place in places} == set(range(20))
+    assert {place for _, places in all_codes(short) for place in places} == set(range(10))
+    assert {row for rows, _ in all_codes(long) for row in rows} == set(range(NUM_ROWS))
+    assert {row - NUM_ROWS for rows, _ in all_codes(short) for row in rows} == set(range(2, NUM_ROWS))
+    assert all(code[1][1] - code[1][0] == 2 for part in (long, short) for code in all_codes(part))
+
+
+# ---- which stores fit together
+
+SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=15)
+TASKS: Json = {"all": [[3], [7], [9]], "seed": 0, "train": [2, 0], "held_out": [1]}
+
+
+@cache
+def checked(*options: str) -> Config:
+    return load_config(["experiment=tiny", "data.num_validation_tasks=0", *options])
+
+
+def config_of(root: Path, *options: str) -> Config:
+    return dataclasses.replace(checked(*options), root=str(root))
+
+
+def write(config: Config, spec: EnvSpec = SPEC, tasks: Json = TASKS, num_steps: int = 20) -> None:
+    """Histories as a run with this configuration would leave them, with nothing but zeros."""
+    rows = {"num_learners": config.source.num_learners, "num_envs": config.source.num_envs}
+    num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
+    writer = HistoryWriter(config.folder("histories"), spec, num_steps, tasks, rows, recorded(config))
+    writer.add(Rollout(*(torch.zeros(num_steps, num_rows) for _ in Rollout._fields)))
+    writer.commit(0)
+    writer.finish()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """With histories `a` of one source and `b` of another, which has more learners and lived longer."""
+    write(config_of(tmp_path, "name=a"))
+    write(config_of(tmp_path, "name=b", "source=q_learning", "source.num_learners=7"), num_steps=30)
+    return tmp_path
+
+
+def refusal(root: Path, *options: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        open_stores(config_of(root, *options))
+    return str(refused.value)
+
+
+def test_stores_of_different_sources_fit_together(root: Path) -> None:
+    stores = open_stores(config_of(root, "name=mixed", "histories=[b,a]"))
+    assert [store.folder for store in stores] == [root / "histories/b", root / "histories/a"]
+    assert [len(store.row_tasks) for store in stores] == [2 * 7 * 5, 2 * 4 * 5]
+
+
+def test_one_store_must_be_of_the_source_of_the_configuration(root: Path) -> None:
+    assert [store.folder.name for store in open_stores(config_of(root, "name=mixed", "histories=a"))] == ["a"]
+    message = refusal(root, "name=mixed", "histories=[b]")
+    assert f"{root}/histories/b was made with source.name=q_learning, and this configuration says a2c" in message
+
+
+@pytest.mark.parametrize(
+    ("option", "made_with", "says"),
+    [
+        ("env.size=6", "env.size=6", "5"),
+        ("env.terminate_on_goal=false", "env.terminate_on_goal=False", "True"),
+        ("tasks.seed=3", "tasks.seed=3", "0"),
+        ("tasks.num_train=11", "tasks.num_train=11", "18"),
+    ],
+)
+@pytest.mark.parametrize("histories", ["[a,b,c]", "[c,a]"])
+def test_stores_of_other_worlds_or_tasks_are_refused(
+    root: Path, option: str, made_with: str, says: str, histories: str
+) -> None:
+    write(config_of(root, "name=c", option))
+    message = refusal(root, "name=mixed", f"histories={histories}")
+    assert f"{root}/histories/c was made with {made_with}, and this configuration says {says}" in message
+
+
+CHANGES: dict[str, tuple[Callable[[], tuple[EnvSpec, Json]], str, str]] = {
+    "spec": (lambda: (SPEC._replace(reward_values=(0.0, 2.0)), TASKS), "env.reward_values is [0.0, 2.0]", "[0.0, 1.0]"),
+    "split": (lambda: (SPEC, TASKS | {"train": [1, 0], "held_out": [2]}), "tasks.held_out is [2]", "[1]"),
+    "order": (lambda: (SPEC, TASKS | {"train": [0, 2]}), "tasks.train is [0, 2]", "[2, 0]"),
+    "table": (lambda: (SPEC, TASKS | {"all": [[3], [7], [8]]}), "tasks.all is [[3], [7], [8]]", "[[3], [7], [9]]"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_stores_whose_tables_differ_are_refused_though_their_options_agree(root: Path, change: str) -> None:
+    """So no task that one store learns on is held out in another."""
+    made, theirs, ours = CHANGES[change]
+    write(config_of(root, "name=c"), *made())
+    message = refusal(root, "name=mixed", "histories=[a,b,c]")
+    assert f"{theirs} in {root}/histories/c and {ours} in {root}/histories/a" in message
+
+
+def test_every_store_is_opened_with_all_its_checks(root: Path) -> None:
+    assert "no histories" in refusal(root, "name=mixed", "histories=[a,c]")
+    path = root / "histories/b/obs.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")
+    with pytest.raises(DamagedHistoriesError, match=str(path)):
+        open_stores(config_of(root, "name=mixed", "histories=[a,b]"))
+
+
+def test_a_run_goes_on_with_the_histories_it_began_with_alone(root: Path) -> None:
+    stores = open_stores(config_of(root, "name=mixed", "histories=[a,b]"))
+    noted = json.loads(json.dumps(described(stores)))
+    assert [one["name"] for one in noted] == ["a", "b"]
+    check_stores(stores, noted, root / "logs")
+    (root / "histories/a").rename(root / "histories/renamed")
+    renamed = open_stores(config_of(root, "name=mixed", "histories=[renamed,b]"))
+    check_stores(renamed, noted, root / "logs")
+    write(config_of(root, "name=a"), num_steps=25)
+    anew = open_stores(config_of(root, "name=mixed", "histories=[a,b]"))
+    first, second = (one["sha256"][:12] for one in (noted[0], described(anew)[0]))
+    with pytest.raises(ConfigError) as refused:
+        check_stores(anew, noted, root / "logs")
+    assert str(refused.value).startswith(f"{root}/logs was made with histories a (sha256 {first}), b (sha256 ")
+    assert f"this configuration gives a (sha256 {second})" in str(refused.value)
+    for others in (stores[:1], stores[::-1], [*stores, anew[0]]):
+        with pytest.raises(ConfigError, match="or another name="):
+            check_stores(others, noted, root / "logs")

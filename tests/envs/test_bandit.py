@@ -1,0 +1,130 @@
+"""Bandits against plain statistics, and the luck of streams."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from worlds import bandit
+
+from src.contracts import Step
+from src.envs.bandit import Bandit
+from src.envs.tasks import streams_of
+from src.randomness import stream_seeds
+
+KINDS = ["bernoulli", "gaussian"]
+
+
+def pulls(env: Bandit, tasks: Tensor, seeds: Tensor, arms: Tensor) -> list[Step]:
+    """One step for each row of `arms` `[T, B]`."""
+    state, _ = env.reset(tasks, seeds)
+    steps = []
+    for action in arms:
+        state, step = env.step(state, action)
+        steps.append(step)
+    return steps
+
+
+@pytest.mark.parametrize("num_steps", [1, 6])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rewards_come_as_often_as_the_outcomes_say(kind: str, num_steps: int) -> None:
+    """Each reward value of each arm, over many streams and steps, within 5 standard deviations."""
+    env = bandit(num_arms=4, num_tasks=3, distribution=kind, max_episode_steps=num_steps)
+    tasks = streams_of(env.all_tasks(), 1000)
+    arms = torch.arange(4).repeat(6)[:, None].expand(-1, len(tasks))
+    steps = pulls(env, tasks, stream_seeds(0, len(tasks)), arms)
+    for task in range(3):
+        chance = env.outcomes(torch.tensor([task]), torch.tensor(0), torch.arange(4)).probability
+        for arm in range(4):
+            paid = torch.cat([step.reward[task * 1000 : (task + 1) * 1000] for step in steps[arm::4]])
+            got = paid.bincount(minlength=env.spec.num_rewards) / 6000
+            assert ((got - chance[arm]).abs() <= 5 * (chance[arm] * (1 - chance[arm]) / 6000).sqrt() + 1e-3).all()
+
+
+def test_gaussian_outcomes_are_a_rounded_normal() -> None:
+    """Each value has the probability of what is rounded to it, by the error function; the means are kept."""
+    env = bandit(num_arms=5, num_tasks=200, distribution="gaussian", deviation=0.5)
+    values = env.spec.reward_values
+    assert values == tuple(np.arange(-8, 8.25, 0.25))
+    drawn = torch.randn(200, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for task, arm in ((0, 0), (7, 3), (199, 4)):
+        mean = float(drawn[task, arm])
+
+        def below(edge: float, mean: float = mean) -> float:
+            return 0.5 * (1 + math.erf((edge - mean) / (0.5 * math.sqrt(2))))
+
+        expected = [below(value + 0.125) - below(value - 0.125) for value in values]
+        chance = env.outcomes(torch.tensor([task]), torch.tensor(0), torch.tensor(arm)).probability
+        assert chance.tolist() == pytest.approx(expected, abs=1e-12)
+    assert (env.means - drawn).abs().max() < 1e-3
+    assert abs(drawn.mean()) < 0.2 and abs(drawn.std() - 1) < 0.2
+
+
+def test_means_beyond_the_grid_are_rounded_to_its_end() -> None:
+    env = bandit(num_arms=2, num_tasks=50, distribution="gaussian", deviation=10.0)
+    chance = env.outcomes(env.all_tasks(), torch.tensor(0), torch.tensor(0)).probability
+    assert torch.allclose(chance.sum(-1), torch.ones(50, dtype=chance.dtype))
+    assert (chance[:, [0, -1]] > 0.1).all()
+
+
+def test_bernoulli_means_fill_the_unit_interval() -> None:
+    means = bandit().means
+    assert means.shape == (1100, 10)
+    quartiles = means.flatten().quantile(torch.tensor([0.25, 0.5, 0.75], dtype=means.dtype))
+    assert quartiles.tolist() == pytest.approx([0.25, 0.5, 0.75], abs=0.02)
+    assert 0 <= means.min() < means.max() < 1
+
+
+def test_the_seed_decides_the_arms() -> None:
+    assert torch.equal(bandit(tasks_seed=3).means, bandit(tasks_seed=3).means)
+    assert not torch.equal(bandit(tasks_seed=3).means, bandit(tasks_seed=4).means)
+
+
+@pytest.mark.parametrize("num_steps", [1, 7])
+def test_luck_differs_from_step_to_step_and_stream_to_stream(num_steps: int) -> None:
+    """Within an episode and over episodes: of fair coins no two streams and no two steps have the same sides."""
+    env = bandit(num_arms=2, num_tasks=2000, max_episode_steps=num_steps)
+    task, arm = divmod(int((env.means - 0.5).abs().argmin()), 2)
+    steps = pulls(env, torch.full((50, 1), task), stream_seeds(0, 50), torch.full((50, 50), arm))
+    sides = torch.stack([step.reward for step in steps])
+    assert abs(sides.double().mean() - 0.5) < 0.05
+    assert len(sides.unique(dim=0)) == len(sides.unique(dim=1).T) == 50
+
+
+def test_a_stream_does_not_depend_on_its_neighbours() -> None:
+    env = bandit(num_arms=5, num_tasks=30, distribution="gaussian", max_episode_steps=4)
+    seeds = stream_seeds(1, 30)
+    arms = torch.randint(5, (40, 30), generator=torch.Generator().manual_seed(2))
+    chosen = torch.tensor([17, 3, 24])
+    many = pulls(env, env.all_tasks(), seeds, arms)
+    few = pulls(env, env.all_tasks()[chosen], seeds[chosen], arms[:, chosen])
+    for step, step_of_many in zip(few, many, strict=True):
+        assert all(torch.equal(a, b[chosen]) for a, b in zip(step, step_of_many, strict=True))
+
+
+def test_one_pull_is_an_episode_that_ends_and_several_are_cut_by_the_clock() -> None:
+    tasks, seeds, arms = torch.zeros(2, 1).long(), stream_seeds(0, 2), torch.zeros(6, 2).long()
+    for step in pulls(bandit(), tasks, seeds, arms):
+        assert step.terminated.all() and step.truncated.all() and (step.timestep == 0).all()
+    several = pulls(bandit(max_episode_steps=3), tasks, seeds, arms)
+    assert [step.truncated.tolist() for step in several] == [[time in (2, 5)] * 2 for time in range(6)]
+    assert not any(step.terminated.any() for step in several)
+
+
+def test_the_best_arm_has_the_largest_mean() -> None:
+    for kind in KINDS:
+        env = bandit(distribution=kind, num_tasks=30)
+        best = env.reset(env.all_tasks(), stream_seeds(0, 30))[1].optimal_action
+        for task, arm in enumerate(best.tolist()):
+            assert env.means[task, arm] == max(env.means[task].tolist())
+        assert env.scene(torch.tensor([4])) == (1, 10, (int(best[4]),))
+
+
+def test_sizes_and_descriptions() -> None:
+    env = bandit(num_arms=4, num_tasks=6, max_episode_steps=9)
+    assert env.spec == (1, 4, (0.0, 1.0), 0, 9, "best_action")
+    assert env.all_tasks().tolist() == [[number] for number in range(6)]
+    assert env.label(torch.tensor([5])) == "bandit_5"
+    assert env.landmark(env.all_tasks()) is None
+    assert env.cell(torch.tensor([0, 0]), torch.tensor([3, -1])).tolist() == [3, -1]

@@ -1,0 +1,257 @@
+"""Exact expectations against enumeration, hand-worked episodes and play: rooms, bandits and worlds of pure chance."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from worlds import WORLDS, bandit, key_to_door, room, scalar_move
+
+from src.contracts import EnvSpec, Step
+from src.envs import exact
+from src.envs.base import Outcomes, State, TensorEnv
+from src.envs.episodes import OpenEpisodes, finished_episodes
+from src.envs.exact import Expectation, expectation, noisy_exact, optimal_exact, random_exact
+from src.envs.rollout import rollout, start_streams
+from src.randomness import Noise, stream_seeds
+
+SUCCESSES = ["reward", "goal", "end", "best_action"]
+
+
+class Chance(TensorEnv):
+    """3 places, 2 actions, 2 outcomes, all drawn from a seed; the optimal action is anything."""
+
+    def __init__(self, seed: int, success: str, num_steps: int) -> None:
+        self.spec = EnvSpec(3, 2, (-1.0, 0.0, 2.0), 0, num_steps, success)
+        generator = torch.Generator().manual_seed(seed)
+        table = (2, 3, 2, 2)  # [task, place, action, outcome]
+        self.starts = torch.tensor([0, 2])
+        self.chances = torch.rand(table, generator=generator, dtype=torch.float64).softmax(-1)
+        self.places = torch.randint(3, table, generator=generator)
+        self.rewards = torch.randint(3, table, generator=generator)
+        self.ends = torch.rand(table, generator=generator) < 0.3
+        self.best = torch.randint(2, table[:2], generator=generator)
+
+    def all_tasks(self) -> Tensor:
+        return torch.tensor([[0], [1]])
+
+    def outcomes(self, task: Tensor, place: Tensor, action: Tensor) -> Outcomes:
+        index = task[..., 0], place, action
+        return Outcomes(*(table[index] for table in (self.chances, self.places, self.rewards, self.ends)))
+
+    def optimal_action(self, state: State) -> Tensor:
+        return self.best[state.task[..., 0], state.place]
+
+
+class Fixed:
+    """Acts with fixed probabilities, whatever it sees: `first` for action 0, else action 1."""
+
+    def __init__(self, first: float) -> None:
+        self.first = first
+
+    def initial_carry(self, num_streams: int) -> tuple[()]:
+        return ()
+
+    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
+        return (noise >= self.first).long(), ()
+
+
+def enumerated(env: Chance, task: int, first: float) -> tuple[float, float, float]:
+    """Return, success and steps of who takes action 0 with probability `first`, over every course of an episode."""
+    totals = [0.0, 0.0, 0.0]
+
+    def play(place: int, time: int, chance: float, earned: float, won_at: int | None) -> None:
+        for action, outcome in itertools.product(range(2), range(2)):
+            index = task, place, action, outcome
+            likely = chance * (first if action == 0 else 1 - first) * float(env.chances[index])
+            value = (-1.0, 0.0, 2.0)[int(env.rewards[index])]
+            end = bool(env.ends[index])
+            won = {
+                "reward": value > 0,
+                "goal": value > 0 and end,
+                "end": end,
+                "best_action": action == int(env.best[task, place]),
+            }[env.spec.success]
+            at = time + 1 if won and won_at is None else won_at
+            if end or time + 1 == env.spec.max_episode_steps:
+                for i, number in enumerate((earned + value, at is not None, time + 1 if at is None else at)):
+                    totals[i] += likely * number
+            else:
+                play(int(env.places[index]), time + 1, likely, earned + value, at)
+
+    for start in (0, 2):
+        play(start, 0, 0.5, 0.0, None)
+    return totals[0], totals[1], totals[2]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(SUCCESSES), st.integers(1, 4), st.sampled_from([0.0, 0.3, 0.5, 1.0]))
+def test_equals_enumeration(seed: int, success: str, num_steps: int, first: float) -> None:
+    env = Chance(seed, success, num_steps)
+    probabilities = torch.tensor([first, 1 - first], dtype=torch.float64)
+    found = expectation(env, env.all_tasks(), lambda state: probabilities.expand(*state.place.shape, 2))
+    expected = np.array([enumerated(env, task, first) for task in (0, 1)])
+    np.testing.assert_allclose(torch.stack(found, dim=1), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("success", SUCCESSES)
+def test_equals_the_mean_of_play(success: str) -> None:
+    """Play and the count of its episodes agree with it within 5 standard errors; an uneven policy."""
+    env = Chance(5, success, 6)
+    for task in (0, 1):
+        tasks, seeds = torch.full((3000, 1), task), stream_seeds(task, 3000)
+        streams = start_streams(Fixed(0.3), env, tasks, seeds)
+        played, _ = rollout(Fixed(0.3), env, streams, 20, Noise(stream_seeds(task, 3000, 1)))
+        episodes, _ = finished_episodes(played, OpenEpisodes.none(3000), env.spec)
+        first = np.unique(episodes.stream, return_index=True)[1]  # later ones are cut where they are long
+        policy = torch.tensor([0.3, 0.7], dtype=torch.float64)
+        found = expectation(env, tasks[:1], lambda state, policy=policy: policy.expand(*state.place.shape, 2))
+        for numbers, expected in zip((episodes.returns, episodes.success, episodes.steps_to_goal), found, strict=True):
+            got = numbers[first]
+            assert len(got) == 3000
+            assert abs(got.mean() - float(expected)) < 5 * got.std() / 3000**0.5 + 1e-9
+
+
+def values_of(found: Expectation) -> list[float]:
+    return [float(value.mean()) for value in found]
+
+
+def test_a_policy_may_depend_on_the_time_step() -> None:
+    """Up in the first step, then right: the goal one up and one right of the centre comes in the second step."""
+    env = room(size=3, max_episode_steps=5)
+    found = expectation(
+        env, torch.tensor([[2]]), lambda state: torch.nn.functional.one_hot((state.timestep > 0) + 1, 5).double()
+    )
+    assert values_of(found) == [1.0, 1.0, 2.0]
+
+
+def test_random_play_by_hand() -> None:
+    """3 x 3, two steps, goal above the centre: 1/5 at once, 1/25 by staying first; once there, stay or bump: 2/5."""
+    for terminate, episode_return in ((True, 0.24), (False, 0.2 + 0.2 * 0.4 + 0.04)):
+        found = random_exact(room(size=3, terminate_on_goal=terminate, max_episode_steps=2), torch.tensor([[1]]))
+        assert values_of(found) == pytest.approx([episode_return, 0.24, 0.2 * 1 + 0.8 * 2])
+
+
+def test_noise_by_hand() -> None:
+    """One step to the goal of a terminating room: the optimal action comes with probability 1 - noise + noise / 5."""
+    env = room(size=3, max_episode_steps=1)
+    for noise in (0.0, 0.25, 1.0):
+        assert values_of(noisy_exact(env, torch.tensor([[1]]), noise))[0] == pytest.approx(1 - 0.8 * noise)
+
+
+def test_key_to_door_by_hand() -> None:
+    """2 x 2, start (1, 1), key above it and the door beside the key: over all 125 courses of three steps."""
+    env = key_to_door(size=2, max_episode_steps=3)
+    task = torch.tensor([[1, 0]])
+    total = won = steps = 0.0
+    for actions in itertools.product(range(5), repeat=3):
+        cell, has_key, paid, length = 3, False, 0, 3
+        for time, action in enumerate(actions):
+            cell = scalar_move(2, cell, action)
+            if has_key and cell == 0:
+                paid, won, length = paid + 1, won + 1 / 125, time + 1
+                break
+            if not has_key and cell == 1:
+                has_key, paid = True, paid + 1
+        total, steps = total + paid / 125, steps + length / 125
+    assert values_of(random_exact(env, task)) == pytest.approx([total, won, steps])
+    assert values_of(optimal_exact(env, task)) == [2.0, 1.0, 2.0]
+
+
+def test_bandits_by_hand() -> None:
+    env = bandit(num_arms=3, num_tasks=7, max_episode_steps=2)
+    tasks = env.all_tasks()
+    random, best = random_exact(env, tasks), optimal_exact(env, tasks)
+    assert random.episode_return.tolist() == pytest.approx((2 * env.means.mean(1)).tolist())
+    assert best.episode_return.tolist() == pytest.approx((2 * env.means.amax(1)).tolist())
+    assert values_of(random)[1:] == pytest.approx([5 / 9, 1 / 3 + 2 * 2 / 3])  # the best arm in one of two pulls
+    assert values_of(best)[1:] == pytest.approx([1.0, 1.0])
+
+
+@pytest.mark.parametrize("random_start", [False, True])
+@pytest.mark.parametrize("num_steps", [3, 20])
+def test_optimal_play_of_a_room_is_a_function_of_distance(random_start: bool, num_steps: int) -> None:
+    """A goal d moves away pays at steps max(d, 1), ..., M: standing on it pays only after a step."""
+    env = room(terminate_on_goal=False, random_start=random_start, max_episode_steps=num_steps)
+    starts = range(81) if random_start else [40]
+    found = optimal_exact(env, env.all_tasks())
+    for task, goal in enumerate(env.all_tasks()[:, 0].tolist()):
+        away = [abs(start // 9 - goal // 9) + abs(start % 9 - goal % 9) for start in starts]
+        first = np.maximum(away, 1)
+        reached = first <= num_steps
+        assert found.episode_return[task] == pytest.approx(np.mean((num_steps + 1 - first) * reached))
+        assert found.success[task] == pytest.approx(reached.mean())
+        assert found.steps_to_goal[task] == pytest.approx(np.minimum(first, num_steps).mean())
+
+
+def test_fixed_numbers_of_rooms() -> None:
+    """What the field computes for 80 goals of 9 x 9 cells, and all 289 of 17 x 17 where the centre is one too."""
+    classic, terminating, hard = room(terminate_on_goal=False), room(), room(size=17)
+    tasks, hard_tasks = classic.all_tasks(), torch.arange(289)[:, None]
+    assert values_of(random_exact(classic, tasks)) == pytest.approx([0.235, 0.120, 18.71], abs=5e-3)
+    assert values_of(random_exact(terminating, tasks)) == pytest.approx([0.120, 0.120, 18.71], abs=5e-3)
+    assert values_of(optimal_exact(classic, tasks)) == pytest.approx([16.5, 1, 4.5])
+    assert values_of(optimal_exact(terminating, tasks)) == pytest.approx([1, 1, 4.5])
+    assert values_of(random_exact(hard, hard_tasks))[0] == pytest.approx(0.037, abs=5e-4)
+    assert values_of(random_exact(hard, hard.all_tasks()))[0] == pytest.approx(0.0354, abs=5e-5)
+    assert optimal_exact(hard, hard.all_tasks()).success.min() == 1
+    permuted = room(permute_actions=True)  # a name for the actions is nothing to one who knows it
+    some = permuted.all_tasks()[:: 120 * 10 + 7]
+    assert torch.equal(optimal_exact(permuted, some).steps_to_goal, optimal_exact(room(), some[:, :1]).steps_to_goal)
+    assert torch.allclose(random_exact(permuted, some).success, random_exact(room(), some[:, :1]).success)
+
+
+@pytest.mark.parametrize(("random_start", "known"), [(True, 0.24994), (False, 0.26720)])
+def test_fixed_numbers_of_key_to_door(random_start: bool, known: float) -> None:
+    """9 x 9, 50 steps, all 6480 tasks: by symmetry those with the key in one eighth of the room stand for all. The
+    numbers come from the times of first arrival at the key and, from there, at the door, and their convolution."""
+    env = key_to_door(random_start=random_start)
+    key = env.all_tasks()[:, 0]
+    row, column = key // 9, key % 9
+    eighth = (row <= column) & (column <= 4)
+    on_axis = (row == column).long() + (column == 4).long()  # 0: 8 cells like this one; 1: 4; 2: the centre
+    alike = torch.tensor([8, 4, 1])[on_axis[eighth]].double()
+    assert alike.sum() == 6480
+    found = random_exact(env, env.all_tasks()[eighth])
+    assert float((found.episode_return * alike).sum() / 6480) == pytest.approx(known, abs=5e-6)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_optimal_actions_are_optimal(name: str) -> None:
+    """By backward induction over all that can happen, in every place and at every time of an episode."""
+    env = WORLDS[name]()
+    tasks = env.all_tasks()[:: max(1, len(env.all_tasks()) // 60)]
+    place = torch.arange(env.num_places)[None, :, None]  # [N, S, A]
+    task = tasks[:, None, None].expand(-1, env.num_places, env.spec.num_actions, -1)
+    chance, after, reward, ends = env.outcomes(task, place, torch.arange(env.spec.num_actions))
+    assert torch.allclose(chance.double().sum(-1), torch.ones(1, dtype=torch.float64))
+    here = torch.arange(env.num_places).expand(len(tasks), -1)
+    zero = torch.zeros_like(here)
+    best = env.optimal_action(State(tasks[:, None].expand(-1, env.num_places, -1), zero, zero, here, zero))
+    value = torch.zeros(len(tasks), env.num_places, dtype=torch.float64)
+    paid = torch.tensor(env.spec.reward_values, dtype=torch.float64)[reward]
+    for _ in range(env.spec.max_episode_steps):
+        later = value.gather(1, after.flatten(1)).view(after.shape)
+        gain = (chance * (paid + later.masked_fill(ends, 0.0))).sum(-1)  # [N, S, A]
+        value = gain.amax(-1)
+        assert torch.allclose(gain.gather(-1, best[..., None])[..., 0], value)
+    assert torch.allclose(optimal_exact(env, tasks).episode_return, value[:, env.starts].mean(1))
+
+
+def test_memory_is_bounded_without_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = key_to_door(size=3)
+    whole = random_exact(env, env.all_tasks())
+    monkeypatch.setattr(exact, "_CELLS_AT_ONCE", 5 * 18 * 5)  # places, actions: 5 tasks at once
+    parts: list[int] = []
+    one = exact._expectation
+
+    def counted(env: TensorEnv, tasks: Tensor, policy: exact.Stationary) -> Expectation:
+        parts.append(len(tasks))
+        return one(env, tasks, policy)
+
+    monkeypatch.setattr(exact, "_expectation", counted)
+    assert all(torch.equal(a, b) for a, b in zip(random_exact(env, env.all_tasks()), whole, strict=True))
+    assert parts == [5] * 14 + [2]

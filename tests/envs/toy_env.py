@@ -1,0 +1,63 @@
+"""A Gymnasium environment without a table, which does what it should or one thing that it should not."""
+
+import os
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Discrete
+
+TOY = "toy_env:icrl-tests/Toy-v0"  # other processes import this module by its name
+
+
+class Toy(gymnasium.Env):
+    """A row of cells. Action 1 goes up and 0 down, but the other way with probability `slip`; the last cell pays."""
+
+    open_ones: ClassVar[list["Toy"]] = []
+    steps_of_all = 0
+
+    def __init__(
+        self, slip: float = 0.3, size: int = 5, first: int = 0, reward: Any = 1.0, fault: str = "", at: int = 3
+    ):
+        self.observation_space, self.action_space = Discrete(size, start=first), Discrete(2)
+        self.slip, self.last, self.reward, self.fault, self.at = slip, size - 1, reward, fault, at
+        Toy.open_ones.append(self)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        super().reset(seed=seed)
+        if self.fault == "reset":
+            raise LookupError("no such\nthing")
+        self.cell, self.time = int(self.np_random.integers(self.last)), 0
+        return self.cell, {}
+
+    def step(self, action: int):
+        self.time += 1
+        Toy.steps_of_all += 1
+        if self.time == self.at:
+            self._fail()
+        up = (action == 1) != (self.np_random.random() < self.slip)
+        self.cell = max(0, self.cell + (1 if up else -1))
+        ended = self.cell == self.last
+        return np.int64(self.cell), self.reward if ended else 0, ended, False, {}
+
+    def _fail(self):
+        match self.fault:
+            case "step":
+                raise Unpicklable(lambda: None)
+            case "obs":
+                self.cell = self.last + 7
+            case "die":
+                os._exit(3)
+            case "memory":
+                self.cell = Toy.steps_of_all % self.last
+
+    def close(self):
+        Toy.open_ones.remove(self)
+
+
+class Unpicklable(Exception):  # noqa: N818
+    def __str__(self):
+        return "cannot\ngo on"
+
+
+gymnasium.register("icrl-tests/Toy-v0", Toy, max_episode_steps=50)

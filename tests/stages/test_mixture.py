@@ -1,0 +1,127 @@
+"""Stages two and three on the histories of two sources at once: what A2C left, and what Q-learning left."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from harness import TINY, Outcome, files_of, results_of, run
+from torch import Tensor
+
+from src import train_gpt
+from src.contracts import Batch
+from src.data.history_store import open_histories
+from src.data.windows import Windows
+
+SOURCE = tuple(option for option in TINY if option != "source.hidden_size=8")  # of a table without a network
+MIXED = ("name=mixed", "histories=[one,two]", "data.weights=[3,1]")
+UNEVALUATED = ("trainer.evaluate=false", "evaluation.checkpoint=last")
+
+
+def done(stage: str, root: Path, *options: str) -> Outcome:
+    outcome = run(stage, root, *options)
+    assert outcome.code == 0, outcome
+    return outcome
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root of a finished run of stage two on both histories; only to be read."""
+    root = tmp_path_factory.mktemp("mixed")
+    done("train_agents", root, "name=one")
+    other = run("train_agents", root, "source=q_learning", "source.num_learners=2", "name=two", preset=SOURCE)
+    assert other.code == 0, other
+    said = done("train_gpt", root, *MIXED).out
+    assert f"rows of {root}/histories/one, drawn with probability 0.750" in said
+    assert f"rows of {root}/histories/two, drawn with probability 0.250" in said
+    return root
+
+
+@pytest.fixture
+def root(mixed: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(mixed, tmp_path / "root"))
+
+
+def test_checkpoints_say_which_histories_were_learned_from(mixed: Path) -> None:
+    about = json.loads((mixed / "logs/mixed/gpt/last-000000006.json").read_text())["description"]
+    one, two = (open_histories(mixed / "histories" / name) for name in ("one", "two"))
+    assert [store.manifest["config"]["source"]["name"] for store in (one, two)] == ["a2c", "q_learning"]
+    assert about["histories"] == [{"name": "one", "sha256": one.checksum}, {"name": "two", "sha256": two.checksum}]
+    assert about["config"]["data"]["weights"] == [3.0, 1.0]
+    assert about["tasks"]["train"] == one.manifest["tasks"]["train"] == two.manifest["tasks"]["train"]
+
+
+def test_both_histories_are_in_the_batches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the windows that are gathered from each, three of four are taken from the first."""
+    gathered: list[Batch] = []
+    taken: list[Batch] = []
+
+    class Gathered(Windows):
+        def at(self, window: Tensor) -> Batch:
+            gathered.append(super().at(window))
+            return gathered[-1]
+
+    class Taken(train_gpt.Mixture):
+        def batch(self, seed: int, t: int, size: int, rank: int = 0, num_ranks: int = 1) -> Batch:
+            taken.append(super().batch(seed, t, size, rank, num_ranks))
+            return taken[-1]
+
+    monkeypatch.setattr(train_gpt, "Windows", Gathered)
+    monkeypatch.setattr(train_gpt, "Mixture", Taken)
+    done("train_gpt", root, *MIXED, "name=new", "trainer.mini_batch_size=200", *UNEVALUATED)
+    assert len(taken) == 6 and len(gathered) == 12
+    counts = [0, 0]
+    for t, batch in enumerate(taken):
+        for lane in range(200):
+            sources = [
+                all(column[lane].equal(own[lane]) for column, own in zip(batch, gathered[2 * t + store], strict=True))
+                for store in range(2)
+            ]
+            assert any(sources)
+            counts[sources.index(True)] += sum(sources) == 1  # few windows of both are alike
+    assert sum(counts) > 1000 and abs(counts[0] / sum(counts) - 0.75) < 0.06
+
+
+def test_a_continued_run_ends_with_the_same_bits(mixed: Path, root: Path) -> None:
+    folder = root / "logs/mixed/gpt"
+    for file in (folder / "finished.json", *folder.glob("last-000000006.*")):
+        file.unlink()
+    done("train_gpt", root, *MIXED)
+    assert results_of(root) == results_of(mixed)
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (("histories=[two,one]",), ["made with histories one (sha256 ", "gives two (sha256 "]),
+        (("histories=one", "data.weights=[]"), ["made with data.weights=[3.0, 1.0]"]),
+        (("data.weights=[1,3]",), ["made with data.weights=[3.0, 1.0]", "says [1.0, 3.0]"]),
+    ],
+    ids=["order", "one", "weights"],
+)
+def test_a_run_goes_on_with_no_other_mixture(mixed: Path, options: tuple[str, ...], parts: list[str]) -> None:
+    before = files_of(mixed)
+    message = run("train_gpt", mixed, *MIXED, *options).refusal
+    assert all(part in message for part in [f"{mixed}/logs/mixed/gpt was", *parts]), message
+    assert "or another name=" in message
+    assert files_of(mixed) == before
+
+
+def test_a_store_that_was_made_anew_is_another_store(root: Path) -> None:
+    for part in ("histories/one", "logs/one"):
+        shutil.rmtree(root / part)
+    done("train_agents", root, "name=one", "seed=5")
+    assert "made with histories one (sha256 " in run("train_gpt", root, *MIXED).refusal
+
+
+def test_stores_with_other_training_tasks_are_refused(root: Path) -> None:
+    done("train_agents", root, "name=other", "tasks.seed=1")
+    before = files_of(root)
+    message = run("train_gpt", root, "name=new", "histories=[one,other]").refusal
+    assert f"{root}/histories/other was made with tasks.seed=1, and this configuration says 0" in message
+    assert files_of(root) == before
+
+
+def test_stage_three_evaluates_it(root: Path) -> None:
+    done("evaluate", root, *MIXED, "run=mixed")
+    assert (root / "logs/mixed/evaluation/results.json").exists()

@@ -1,0 +1,63 @@
+"""Every world with every source that fits it, through all three stages."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness import run
+
+from src.data.history_store import open_histories
+
+WORLDS = {
+    "dark_room": ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
+    "dark_room_permuted": ("env.size=3", "env.max_episode_steps=6", "tasks.num_train=8", "tasks.num_held_out=3"),
+    "dark_key_to_door": ("env.size=3", "env.max_episode_steps=9", "tasks.num_train=8", "tasks.num_held_out=3"),
+    "bandit": ("env.num_arms=3", "env.num_tasks=20", "tasks.num_train=8", "tasks.num_held_out=3"),
+    "gymnasium": ("env.max_episode_steps=9", "tasks.num_train=6", "tasks.num_held_out=3"),
+}
+LEARNING = ("source.num_envs=2", "source.num_env_steps=1200", "source.history_steps=1000", "source.num_learners=2")
+SOURCES = {
+    "a2c": ("source.hidden_size=8", "source.unroll_length=5"),
+    "ppo": ("source.hidden_size=8", "source.unroll_length=10", "source.mini_batch_length=5", "source.mini_batch_size=2"),
+    "q_learning": ("source.unroll_length=1",),
+    "dqn": ("source.hidden_size=8", "source.unroll_length=2", "source.initial_collect_steps=40"),
+    "noisy_expert": ("source.unroll_length=5",),
+    "optimal": ("source.unroll_length=5",),
+    "random": ("source.unroll_length=5",),
+}
+SMALL = (
+    *("name=small", "device=cpu", "num_threads=1", "source.videos_per_task=1", "source.max_videos=2"),
+    *("data.keep_every=1", "data.num_validation_tasks=1", "data.min_final_success=0"),
+    *("model.context_len=12", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
+    *("trainer.num_iterations=4", "trainer.mini_batch_size=4", "evals.num_evals=1", "evals.async_eval=false"),
+    *("evals.num_eval_episodes=4", "evals.num_eval_environments=2", "checkpoints.num_checkpoints=1"),
+    *("evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.num_train_streams=1"),
+    *("evaluation.num_bootstrap=100", "summaries.num_summaries=4"),
+)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_world_and_a_source_through_all_stages(tmp_path: Path, world: str, source: str):
+    options = (f"env={world}", f"source={source}", *SMALL, *LEARNING, *WORLDS[world], *SOURCES[source])
+    # One of a world's pipelines makes videos: they take longest, and do not depend on the source.
+    films = source == "a2c"
+    options = (*options, f"evaluation.videos={films}", *(() if films else ("source.videos_per_task=0",)))
+    for stage in ("train_agents", "train_gpt", "evaluate"):
+        outcome = run(stage, tmp_path, *options, preset=())
+        assert outcome.code == 0, (stage, outcome.err)
+    columns = open_histories(tmp_path / "histories" / "small").columns
+    if source == "optimal":
+        assert np.array_equal(columns["action"], columns["optimal_action"])
+    results = json.loads((tmp_path / "logs" / "small" / "evaluation" / "results.json").read_text())
+    for name, curves in results["curves"].items():
+        for measure, curve in curves.items():
+            assert all(math.isfinite(value) for value in curve["mean"]), (name, measure)
+    returns = {name: np.mean(curves["returns"]["mean"]) for name, curves in results["curves"].items()}
+    assert returns["optimum"] > returns["random"]
+    for picture in ("adaptation.png", "goals.png"):
+        assert (tmp_path / "logs" / "small" / "evaluation" / picture).stat().st_size > 0
+    videos = list((tmp_path / "videos").rglob("*.mp4"))
+    assert bool(videos) == films

@@ -1,0 +1,35 @@
+"""Small histories for tests of what reads them: every transition tells its step and its row."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from src.contracts import Rollout
+from src.data.history_store import HistoryWriter
+from src.envs import make_env
+from src.runtime import recorded
+from src.schema import Config
+
+MARK = 200  # the timestep of all of these, which no real one has
+
+
+def transitions_of(ends: Tensor) -> Rollout:
+    """`[T, rows]` of which `obs` is the step, `next_obs` the row; an episode ends where `ends` is true."""
+    step = torch.arange(len(ends))[:, None].expand(ends.shape)
+    row = torch.arange(ends.shape[1]).expand(ends.shape)
+    mark = torch.full(ends.shape, MARK)
+    return Rollout(step, row % 5, step % 2, row, mark, ends & (row % 2 == 0), ends & (row % 2 == 1), step % 5)
+
+
+def write_histories(root: Path, name: str, config: Config, train: list[int], per_task: int, ends: Tensor) -> Path:
+    """Of the tasks that are numbered in `train`, `per_task` learners with 1 environment each; `ends` `[T, rows]`."""
+    env = make_env(config.env)
+    folder = root / "histories" / name
+    tasks = {"all": env.all_tasks().tolist(), "seed": 0, "train": train, "held_out": []}
+    rows = {"num_learners": per_task, "num_envs": 1}
+    writer = HistoryWriter(folder, env.spec, len(ends), tasks, rows, recorded(config))
+    writer.add(transitions_of(ends))
+    writer.commit(0)
+    writer.finish()
+    return folder
