@@ -4,8 +4,9 @@
 """
 
 from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast, get_origin
 
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
@@ -15,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from src.conflicts import check_conflicts
 from src.contracts import ConfigError, Json
 from src.env_schema import ENVS
-from src.options import check_range, walk
+from src.options import allowed, check_range, walk
 from src.schema import Config
 from src.training_schema import SOURCES
 
@@ -64,11 +65,18 @@ def _whole(override: str) -> list[str]:
 def _schema(composed: DictConfig) -> DictConfig:
     """Types of all options; the names of the world and of the source decide which ones they have."""
     schema = OmegaConf.structured(Config)
+    groups: dict[str, Any] = {field.name: field.type for field in fields(Config) if is_dataclass(field.type)}
     for group, kinds in (("env", ENVS), ("source", SOURCES)):
         name = OmegaConf.select(composed, f"{group}.name")
         if name not in kinds:
             raise ConfigError(f"{group}.name={name}: must be one of {', '.join(kinds)}")
         schema[group] = OmegaConf.structured(kinds[name])
+        groups[group] = kinds[name]
+    for group, kind in groups.items():
+        for field in fields(kind):
+            value = OmegaConf.select(composed, f"{group}.{field.name}")
+            if get_origin(field.type) is list and OmegaConf.is_dict(value):  # OmegaConf would not name the field
+                raise ConfigError(f"{group}.{field.name}={value}: must be {allowed(field)}")
     return schema
 
 

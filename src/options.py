@@ -102,10 +102,12 @@ def check_range(key: str, value: Any, field: dataclasses.Field[Any]) -> None:
 
 def _fits(value: Any, field: dataclasses.Field[Any]) -> bool:
     """Whether a value, or an item of a list, is what the declaration allows."""
+    if field.type == list[Any]:
+        return isinstance(value, dict) and all(isinstance(name, str) for name in value)
     if isinstance(value, (int, float)):
         return _bounded(value, field.metadata)
     if field.type not in (str, list[str]):
-        return field.type != list[Any] or (isinstance(value, dict) and all(isinstance(name, str) for name in value))
+        return True
     named = isinstance(value, str) and value != ""
     return named and (field.name in _TEXTS or not ("/" in value or value.startswith(".")))
 

@@ -17,11 +17,13 @@ import torch
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.samplers import TPESampler
 from optuna.trial import create_trial
+from torch import Tensor
 from tqdm import tqdm
 
 from src.config import check_same
 from src.contracts import ConfigError
 from src.envs import make_env
+from src.envs.base import TensorEnv
 from src.envs.episodes import OpenEpisodes, finished_episodes
 from src.evaluation.search_plots import write_search_plots
 from src.files import only_writer, read_json, write_json
@@ -55,6 +57,7 @@ def main(config: Config) -> Path:
             f"search.num_env_steps={config.search.num_env_steps} must be a multiple of source.num_envs x "
             f"source.unroll_length = {tried.num_envs * tried.unroll_length:g}; the next is {env_steps(tried)}"
         )
+    searched_task(config, make_env(config.env, device))
     folder = config.folder("logs") / "search"
     optuna.logging.set_verbosity(logging.WARNING)
     with only_writer(folder):
@@ -101,10 +104,24 @@ def _with(config: Config, tried: dict[str, Any]) -> Config:
     return replace(config, source=replace(config.source, **budget, **tried))
 
 
+def searched_task(config: Config, env: TensorEnv) -> Tensor:
+    """The first task `[1, task_dim]` that the cell of `search` stands for. Raises `ConfigError` where there is none."""
+    search, tasks = config.search, env.all_tasks()
+    cells = env.landmark(tasks)
+    if cells is None:
+        raise ConfigError(f"env.name={config.env.name}: the search is on a goal in a room, and this world has no cells")
+    found = tasks[cells == search.goal_row * env.spec.width + search.goal_column]
+    if not len(found):
+        raise ConfigError(
+            f"search.goal_row={search.goal_row} and search.goal_column={search.goal_column}: no task has its goal there"
+        )
+    return found[:1]
+
+
 def score(config: Config, device: torch.device) -> float:
     """Mean success over all episodes of the lives of fresh learners on the search's goal."""
-    env, source, search = make_env(config.env, device), config.source, config.search
-    goal = torch.tensor([[search.goal_row * config.env.size + search.goal_column]], device=device)
+    env, source = make_env(config.env, device), config.source
+    goal = searched_task(config, env)
     learner, streams, noise = make_learners(config, env, goal, device)
     still_open = OpenEpisodes.none(source.num_learners * source.num_envs)
     won: list[np.ndarray] = []

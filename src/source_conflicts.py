@@ -56,6 +56,11 @@ def of_pace(config: "Config") -> Conflicts:
             f"source.async_unroll=true plays with a policy that is behind; source.name={source.name} learns on-policy",
         ),
         (
+            getattr(source, "teacher", "none") != "none" and getattr(source, "max_performance", 1) < 1,
+            f"source.max_performance={getattr(source, 'max_performance', 1)} is a floor to the noise of the planner; "
+            f"source.teacher={getattr(source, 'teacher', 'none')} is another expert",
+        ),
+        (
             source.name in LEARN_NOTHING and source.async_unroll,
             f"source.async_unroll=true plays while others learn; source.name={source.name} learns nothing",
         ),
@@ -74,12 +79,7 @@ def of_pace(config: "Config") -> Conflicts:
 def of_mini_batches(config: "Config") -> Conflicts:
     """Of how an unroll is cut up, where the newest alone is learned from."""
     source = config.source
-    size, length, unroll, envs = (
-        source.mini_batch_size,
-        source.mini_batch_length,
-        source.unroll_length,
-        source.num_envs,
-    )
+    size, length, unroll, envs = source.mini_batch_size, source.mini_batch_length, source.unroll_length, source.num_envs
     if replays(source):
         return []
     whole = unroll == int(unroll)  # else the number of windows changes, and with it what divides all of them

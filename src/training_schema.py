@@ -14,7 +14,8 @@ class SourceConfig:
     """What every source has; each adds its own."""
 
     name: str = option(
-        "source algorithm; the preset `source=` sets all of this group", choices=("a2c", "ppo", "q_learning", "dqn", "noisy_expert", "optimal", "random"),
+        "source algorithm; the preset `source=` sets all of this group",
+        choices=("a2c", "ppo", "q_learning", "dqn", "noisy_expert", "optimal", "random"),
     )
     num_learners: int = option("independent learners per training task", low=1)
     num_envs: int = option("environments per learner; each is one history row", low=1)
@@ -34,8 +35,10 @@ class SourceConfig:
         "env steps per learner, all its environments together, before its first update", low=0
     )
     num_updates_per_train_iter: int = option("sweeps of updates over the transitions of an iteration", low=1)
-    mini_batch_length: int = option("env steps in a window that is learned from (0: the unroll)", low=0)
-    mini_batch_size: int = option("windows per learner and update (0: all of the iteration)", low=0)
+    mini_batch_length: int = option(
+        "env steps in a window that is learned from (0: the unroll, or 1 of what replay keeps)", low=0
+    )
+    mini_batch_size: int = option("windows per learner and update (0: all there are)", low=0)
     async_unroll: bool = option("a process of its own plays, while this one learns from what it played before")
     unroll_queue_size: int = option(
         "unrolls that it may be ahead; unroll i acts on what had been learned by iteration i - this", low=1
@@ -80,7 +83,8 @@ class ReplayConfig(SourceConfig):
 
     replay_buffer_length: int = option("newest env steps of each environment that are kept to learn from", low=1)
     whole_replay_buffer_training: bool = option(
-        "each sweep learns from all that is kept once; else one mini-batch is drawn from it"
+        "each sweep learns from all that is kept once, in windows counted from the newest step backwards; else one "
+        "mini-batch is drawn from it"
     )
     clear_replay_buffer: bool = option("learn from the newest unroll alone and forget it then")
     priority_replay: bool = option("draw windows of large TD error more often")

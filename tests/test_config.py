@@ -123,6 +123,34 @@ def test_out_of_range_is_refused_with_field_value_and_what_is_allowed(key: str, 
     assert refusal(f"{key}={value}") == f"{key}={shown}: must be {limit}"
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("env.tasks", "[1]", "a list of mappings"),
+        ("env.tasks", "[{a: 1}, null]", "a list of mappings"),
+        ("env.tasks", "[{1: 2}]", "a list of mappings"),
+        ("env.tasks", "{a: 1}", "a list of mappings"),
+        ("env.reward_values", "[0, nan]", "a list of floats"),
+        ("env.reward_values", "{a: 1}", "a list of floats"),
+        ("env.reward_values", "[0, low]", "Float"),
+        ("env.reward_values", "0", "list"),
+        ("env.id", "''", "an id of Gymnasium"),
+        ("summaries.code_snapshots", "{a: 1}", "a list of paths"),
+    ],
+)
+def test_lists_hold_what_they_are_declared_to(key: str, value: str, kind: str) -> None:
+    message = refusal("env=gymnasium", f"{key}={value}")
+    assert message.startswith(key) and kind in message
+
+
+def test_a_list_of_mappings_is_kept_as_it_is_written() -> None:
+    tasks = "[{desc: [SF, FG], is_slippery: true}, {}]"
+    config = load_config(["env=gymnasium", f"env.tasks={tasks}", "env.reward_values=[-1, 0.5]", "env.id=m:A/B-v0"])
+    assert value_of(config, "env.tasks") == [{"desc": ["SF", "FG"], "is_slippery": True}, {}]
+    assert value_of(config, "env.reward_values") == [-1.0, 0.5] and value_of(config, "env.id") == "m:A/B-v0"
+    check_same(config, json.loads(json.dumps(recorded(config))), ["env"], "logs/here")
+
+
 @pytest.mark.parametrize(("key", "value"), [("env.size", 2), ("env.size", 64), ("data.min_final_success", 1.0)])
 def test_limits_themselves_are_allowed(key: str, value: float) -> None:
     more = ["model.max_size=64", "search.goal_row=1", "search.goal_column=1", "data.num_validation_tasks=0"]

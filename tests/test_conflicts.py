@@ -52,6 +52,10 @@ CONFLICTS = {  # what is set -> the fields the message must name
     "source.name=ppo source.unroll_length=2.5": ["source.unroll_length=2.5", "source.name=ppo", "on-policy"],
     "source.name=ppo source.async_unroll=true": ["source.async_unroll=true", "source.name=ppo", "on-policy"],
     "source.name=random source.async_unroll=true": ["source.async_unroll=true", "source.name=random"],
+    "source.name=noisy_expert source.teacher=them source.max_performance=0.5": [
+        "source.max_performance=0.5",
+        "source.teacher=them",
+    ],
     "source.name=optimal source.async_unroll=true": ["source.async_unroll=true", "source.name=optimal"],
     f"{OTHERS} source.num_iterations=5 source.num_env_steps=0 source.rl_train_after_update_steps=5": [
         "source.num_iterations=5",

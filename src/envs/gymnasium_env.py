@@ -23,7 +23,7 @@ from torch import Tensor
 from src.contracts import ConfigError, EnvSpec, Step
 from src.env_schema import GymnasiumConfig
 from src.envs.base import Outcomes, Scene, State, TensorEnv
-from src.envs.gymnasium_stream import SeededStream, in_one_line, make_single
+from src.envs.gymnasium_stream import SeededStream, in_one_line, make_task
 from src.envs.planning import best_actions
 from src.envs.vectorized import VectorizedEnv, reward_indices
 
@@ -52,7 +52,7 @@ class _Kind(NamedTuple):
 
 class GymnasiumEnv(TensorEnv):
     """A task is its index in `env.tasks`, `[B, 1]`. The environments are in this process, one after the other; with
-    `begin`, `follow` and `make_single` they can be elsewhere."""
+    `begin`, `follow` and `make_stream` they can be elsewhere."""
 
     task_columns = ("task",)
 
@@ -66,7 +66,7 @@ class GymnasiumEnv(TensorEnv):
         values = tuple(config.reward_values)
         self.spec = EnvSpec(num_obs, num_actions, values, config.width, limit, config.success)
         tasks = [task | {"max_episode_steps": limit} for task in config.tasks]
-        self.make_single = partial(SeededStream, config.id, tasks, num_obs, num_actions)
+        self.make_stream = partial(SeededStream, config.id, tasks, num_obs, num_actions)
         self._num_tasks = len(tasks)
         self._streams = VectorizedEnv(self, self.begin, self.follow, self._start)
         self.has_planner = bool(starts) and all(kind.table and kind.starts == starts for kind in kinds)
@@ -103,9 +103,11 @@ class GymnasiumEnv(TensorEnv):
         rows, columns = (self.spec.width,) * 2 if self.spec.width else (1, self.spec.num_obs)
         if not self.has_planner:
             return Scene(rows, columns, ())
-        value = torch.tensor(self.spec.reward_values, device=task.device)[self._reward[task]]
-        pays = (value > 0) & self._terminated[task] & (self._probability[task] > 0)
-        cells = self._place[task][pays] % (rows * columns)
+        probability, place, reward, terminated = (
+            table[int(task[0])].cpu() for table in (self._probability, self._place, self._reward, self._terminated)
+        )
+        pays = torch.tensor(self.spec.reward_values)[reward] > 0
+        cells = place[pays & terminated & (probability > 0)] % (rows * columns)
         return Scene(rows, columns, tuple(cells.unique().tolist()))
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
@@ -129,7 +131,7 @@ class GymnasiumEnv(TensorEnv):
         return PlayedState(state.task, state.seed, state.episode + ended, obs, timestep, actions)
 
     def _start(self, num_streams: int) -> SyncVectorEnv[Any, Any]:
-        return SyncVectorEnv([self.make_single] * num_streams, autoreset_mode=AutoresetMode.SAME_STEP)
+        return SyncVectorEnv([self.make_stream] * num_streams, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def _check(config: GymnasiumConfig) -> None:
@@ -151,7 +153,7 @@ def _check(config: GymnasiumConfig) -> None:
 def _kind_of(config: GymnasiumConfig, task: int) -> _Kind:
     where = f"env.tasks[{task}]={config.tasks[task]}"
     try:
-        made = make_single(config.id, config.tasks[task])
+        made = make_task(config.id, config.tasks[task])
     except Exception as error:  # whatever a foreign environment may raise
         raise ConfigError(f"{where}: {in_one_line(error)}") from error
     with closing(made) as env:
@@ -162,7 +164,7 @@ def _kind_of(config: GymnasiumConfig, task: int) -> _Kind:
             )
         num_obs, num_actions = int(seen.n), int(done.n)
         own = env.spec.max_episode_steps if env.spec else None
-        limit = min(config.max_episode_steps, own or config.max_episode_steps)
+        limit = min(config.max_episode_steps, own) if own and own > 0 else config.max_episode_steps
         table = getattr(env.unwrapped, "P", None)
         known = isinstance(table, Mapping) and {state: len(table[state]) for state in table} == dict.fromkeys(
             range(num_obs), num_actions

@@ -15,7 +15,7 @@ _SEEDS = 1 << 31  # what even environments that keep their seed in 32 bits can t
 Observed = tuple[np.int64, dict[str, Any]]
 
 
-def make_single(env_id: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]:
+def make_task(env_id: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     """`gymnasium.make` without its checker, for `SeededStream` looks at every step."""
     return gymnasium.make(env_id, disable_env_checker=True, **arguments)
 
@@ -64,7 +64,7 @@ class SeededStream(gymnasium.Env[np.int64, np.int64]):
         if self._env is None or self._made != self.task[0]:
             self.close()
             self._made = self.task[0]
-            self._env = make_single(self._id, self._tasks[self._made])
+            self._env = make_task(self._id, self._tasks[self._made])
         self._seed, self._episode = seed, episode
         signed = torch.tensor((seed + 2**63) % 2**64 - 2**63)  # as in the tensors
         obs, _ = self._env.reset(seed=int(integers(signed, episode, _SEEDS)))

@@ -38,7 +38,7 @@ class ProcessEnv(VectorizedEnv):
         """The processes start with the first streams."""
         rules = make_env(config, device)
         if isinstance(rules, GymnasiumEnv):
-            super().__init__(rules, rules.begin, rules.follow, partial(Processes, rules.make_single))
+            super().__init__(rules, rules.begin, rules.follow, partial(Processes, rules.make_stream))
             return
         # An observation may hide what a place is, so that the rules themselves must say where a stream stands.
         super().__init__(

@@ -13,7 +13,7 @@ from src.contracts import EnvSpec, Step
 from src.randomness import mix, uniform
 
 _NOISE_BITS = 24  # of a policy's noise
-_TRIES = 16  # candidates for each gamma number; all are refused once in 10^20 times
+_TRIES = 8  # candidates for each gamma number; all are refused once in 10^10 times
 
 
 class Pulls(NamedTuple):

@@ -1,4 +1,4 @@
-"""Videos of the same held-out task: the model that learns in context beside a source agent that learns by gradients."""
+"""Videos of the same held-out task: the model that learns in context beside a source agent on its own."""
 
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from src.evaluation.walks import Walk, side_by_side, walks_of
 from src.schema import Config
 from src.training.collect import LocalPlayer, collect, make_learners
 from src.training.experience import Experience, without_others
+from src.training_schema import NoisyExpertConfig
 
 SHOWN = (1, 5, 20)  # and the last
 NUM_SHOWN = 3
@@ -24,7 +25,8 @@ def write_comparisons(
 ) -> None:
     """Write a video into `folder` for each of a few of `tasks` `[G, task_dim]`, from the quickest to the longest to
     solve, of which `played` holds `[T, G * S]` transitions of the model: its episodes 1, 5, 20 and the last above the
-    same of a source agent, which is trained on that task alone, here and for the video only."""
+    same of a source agent, which lives on that task alone, here and for the video only. Where the sources were taught
+    by agents of the training tasks, nobody can teach one on a held-out task, and the model is shown alone."""
     num_streams = played.obs.shape[1] // len(tasks)
     length = optimal_exact(env, tasks).steps_to_goal if env.has_planner else torch.arange(len(tasks))
     by_length = length.argsort(stable=True).tolist()
@@ -32,11 +34,11 @@ def write_comparisons(
     numbers = [number for number in SHOWN if number < config.evaluation.num_episodes]
     for index in dict.fromkeys(chosen):
         ours = walks_of(env, played, index * num_streams)[: config.evaluation.num_episodes]
-        source = walks_of(env, _source_life(config, env, tasks[index : index + 1], device), 0)
-        frames = side_by_side(
-            [("model", _labelled(ours, numbers)), (config.source.name.upper(), _labelled(source, numbers))],
-            env.scene(tasks[index]),
-        )
+        rows = [("model", _labelled(ours, numbers))]
+        if not isinstance(config.source, NoisyExpertConfig) or config.source.teacher == "none":
+            source = walks_of(env, _source_life(config, env, tasks[index : index + 1], device), 0)
+            rows.append((config.source.name.upper(), _labelled(source, numbers)))
+        frames = side_by_side(rows, env.scene(tasks[index]))
         write_video(folder / f"{env.label(tasks[index])}.mp4", frames, FRAMES_PER_SECOND)
 
 

@@ -119,8 +119,9 @@ def ordered_figure(parts: Mapping[str, Floats], *, title: str) -> Figure:
     for (name, values), color in zip(parts.items(), PALETTE, strict=False):
         if len(values):
             share = (np.arange(len(values)) + 0.5) / len(values)  # so that parts of different sizes fill one axis
-            style = {"marker": "o", "markersize": 5.0} if len(values) <= FEW_TASKS else {"linewidth": 2.2}
-            (lines[f"{name} ({len(values)})"],) = axes.plot(share, np.sort(values)[::-1], color=color, **style)
+            marker = "o" if len(values) <= FEW_TASKS else None
+            (line,) = axes.plot(share, np.sort(values)[::-1], color=color, linewidth=2.2, marker=marker, markersize=5)
+            lines[f"{name} ({len(values)})"] = line
     axes.set(xlim=(0, 1), ylim=(-0.02, 1.02))
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     tidy(axes, "tasks, from best to worst", "success")

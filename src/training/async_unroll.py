@@ -240,6 +240,8 @@ def _play(config: Config, tasks: Tensor, stand: Arrays, first: int, mail: _Mail)
         for iteration in range(first, num_iterations(source)):
             if iteration == first or iteration > source.unroll_queue_size:
                 message = mail.received.get()
+                if mail.unwanted.is_set():
+                    raise EOFError
                 if message != _UNCHANGED:
                     learner.load_state_dict(torch.load(io.BytesIO(message), weights_only=True, map_location=_CPU))
             learner.set_clock(clock_of(source, iteration))

@@ -20,6 +20,7 @@ from src.sources.experts import NoisyExpert, Optimal, Random
 from src.sources.ppo import PPO
 from src.sources.q_learning import QLearning
 from src.training.experience import Experience
+from src.training.teachers import equip
 from src.training_schema import SourceConfig
 
 SOURCES = {
@@ -94,6 +95,14 @@ def make_learners(
         for purpose, n in enumerate((num_streams, num_streams, num_learners))
     )
     learner = SOURCES[source.name](source, env.spec, parameters, device)
+    if isinstance(learner, NoisyExpert):
+
+        def pupils_of(theirs: SourceConfig) -> Any:
+            """Fresh learners of what a teacher's run was: of these tasks, with its options."""
+            seeds = parameters[:1].expand(len(tasks) * theirs.num_learners)
+            return SOURCES[theirs.name](theirs, env.spec, seeds, device)
+
+        equip(learner, config, tasks, pupils_of, device)
     learner.set_clock(clock_of(source, 0))
     streams = start_streams(learner, env, streams_of(tasks, source.num_learners * source.num_envs), starts)
     return learner, streams, Noise(noise)

@@ -18,7 +18,7 @@ from src.schedules import Clock, make_schedule
 from src.schema import Config
 from src.training.offline import OfflineWindows
 from src.training.replay import Drawn, Replay, shuffled
-from src.training_schema import ReplayConfig, SourceConfig
+from src.training_schema import NoisyExpertConfig, ReplayConfig, SourceConfig
 
 Targets = Callable[[Rollout], dict[str, Tensor]]
 
@@ -112,7 +112,10 @@ class Experience:
 
 
 def without_others(config: Config) -> Config:
-    """The same for learners of tasks that nobody else has histories of: they learn from their own experience alone."""
+    """The same for learners of tasks that nobody else has played: they learn from their own experience alone, and the
+    planner teaches where no teacher was trained."""
+    if isinstance(config.source, NoisyExpertConfig):
+        return replace(config, source=replace(config.source, teacher="none"))
     if not isinstance(config.source, ReplayConfig):
         return config
     alone = {"offline_buffer_dir": "none", "rl_train_after_update_steps": 0, "rl_train_every_update_steps": 1}

@@ -18,7 +18,7 @@ from src.training_schema import SOURCES, NoisyExpertConfig, SourceConfig
 
 _HALVINGS = 20
 
-Make = Callable[[SourceConfig, int], Any]  # fresh learners with these options, so many for each task
+Make = Callable[[SourceConfig], Any]  # fresh learners of the same tasks with these options
 
 
 def equip(expert: NoisyExpert, config: Config, tasks: Tensor, make: Make, device: torch.device) -> None:
@@ -73,6 +73,6 @@ def _learned(config: Config, teacher: str, make: Make, device: torch.device) -> 
             f"source.num_learners={config.source.num_learners} x source.num_envs={config.source.num_envs} must be a "
             f"multiple of the {source.num_learners} learners per task of source.teacher={teacher}"
         )
-    learners = make(source, source.num_learners)
+    learners = make(source)
     learners.load_state_dict(state["learner"])
     return learners

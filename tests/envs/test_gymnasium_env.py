@@ -26,7 +26,7 @@ from src.envs.gymnasium_env import GymnasiumEnv, PlayedState
 from src.envs.process import ProcessEnv
 from src.randomness import integers, stream_seeds
 from src.training.async_unroll import AsyncPlayer
-from src.training.collect import LocalPlayer
+from src.training.collect import LocalPlayer, make_learners
 
 LAKES = [
     {"desc": ["SFF", "FHF", "FFG"], "is_slippery": False},
@@ -154,6 +154,7 @@ def test_the_shorter_clock_counts() -> None:
     assert lengths(max_episode_steps=5) == {5}
     assert lengths(max_episode_steps=9, tasks=[LAKES[0] | {"max_episode_steps": 4}]) == {4}
     assert lengths(max_episode_steps=3, tasks=[LAKES[0] | {"max_episode_steps": 4}]) == {3}
+    assert lengths(max_episode_steps=6, tasks=[LAKES[0] | {"max_episode_steps": -1}]) == {6}  # none of its own
     assert GymnasiumEnv(config_of(max_episode_steps=200)).spec.max_episode_steps == 100  # as it is registered
 
 
@@ -239,10 +240,10 @@ def test_the_optimal_action_attains_the_optimum_by_play() -> None:
 
 def test_starts_are_those_of_the_table() -> None:
     assert slippery().starts.tolist() == [0]
-    taxi = GymnasiumEnv(config_of(id="Taxi-v4", tasks=[{}], width=5, reward_values=[-10, -1, 20], max_episode_steps=2))
+    taxi = GymnasiumEnv(config_of(id="Taxi-v4", tasks=[{}], width=0, reward_values=[-10, -1, 20], max_episode_steps=2))
     assert len(taxi.starts) == 300
-    taxi_free = taxi.starts % 20  # a passenger who waits (not in the taxi), and is not where she wants to go
-    assert all(where // 4 != 4 and where // 4 != where % 4 for where in taxi_free.tolist())
+    rides = [(where // 4 % 5, where % 4) for where in taxi.starts.tolist()]  # where a passenger is, and wants to go
+    assert all(passenger < 4 and passenger != goal for passenger, goal in rides)
 
 
 def test_names_and_pictures() -> None:
@@ -374,37 +375,33 @@ def test_the_preset_has_different_maps_that_can_all_be_solved() -> None:
     assert random_exact(env, tasks).success.mean() < 0.3
 
 
-PRESET = tuple(option for option in TINY if not option.startswith(("env.", "source.hidden_size")))
+PRESET = tuple(option for option in TINY if not option.startswith("env."))
+SMALL = (
+    *("env=gymnasium", "env.tasks=[{map_name: 4x4}, {map_name: 4x4, is_slippery: false}, {map_name: 4x4}]"),
+    *("env.max_episode_steps=4", "tasks.num_train=2", "data.num_validation_tasks=0", "source.evaluate=false"),
+    *("source.num_envs=1", "source.unroll_length=5", "source.num_env_steps=30", "source.history_steps=30"),
+)
 
 
 class Killed(BaseException):
     """What nothing catches."""
 
 
-SMALL = (
-    "env=gymnasium",
-    "source.evaluate=false",
-    "tasks.num_train=3",
-    "env.max_episode_steps=4",
-    "data.num_validation_tasks=0",
-)
-SLIPPERY = "env.tasks=[{map_name: 4x4}, {map_name: 4x4, is_slippery: false}, {map_name: 4x4}, {}]"
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("whole")
+    outcome = run("train_agents", root, *SMALL, preset=PRESET)
+    assert outcome.code == 0, outcome
+    return root
 
 
-@pytest.mark.parametrize("way", ["tensor", "process", "async"])
+@pytest.mark.parametrize("way", ["tensor", "process"])
 def test_a_run_that_was_interrupted_goes_on_bit_for_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """In the middle of episodes: 5 steps an unroll, 4 an episode."""
-    options = (*SMALL, SLIPPERY, "source.num_envs=1", "source.num_env_steps=30", "source.history_steps=30")
-    if way == "async":
-        options = (*options, "source=q_learning", "source.unroll_length=5", "source.async_unroll=true")
-    outcome = run("train_agents", tmp_path / "whole", *options, preset=PRESET)
-    assert outcome.code == 0, outcome
-    rest = (*options, f"source.vectorization={'process' if way == 'process' else 'tensor'}")
-    calls = 0
-    player = LocalPlayer if way != "async" else AsyncPlayer
-    play_on = player.play
+    options = (*SMALL, f"source.vectorization={way}")
+    calls, play_on = 0, LocalPlayer.play
 
     def play_until(self: Any) -> Any:
         nonlocal calls
@@ -413,13 +410,35 @@ def test_a_run_that_was_interrupted_goes_on_bit_for_bit(
             raise Killed
         return play_on(self)
 
-    monkeypatch.setattr(player, "play", play_until)
+    monkeypatch.setattr(LocalPlayer, "play", play_until)
     with pytest.raises(Killed):
-        run("train_agents", tmp_path / "cut", *rest, preset=PRESET)
-    assert run("train_agents", tmp_path / "cut", *rest, preset=PRESET).code == 0
+        run("train_agents", tmp_path, *options, preset=PRESET)
+    outcome = run("train_agents", tmp_path, *options, preset=PRESET)
+    assert outcome.code == 0, outcome
     assert calls == 4 + 4  # it went on from the checkpoint after the second unroll
-    ours, expected = results_of(tmp_path / "cut"), results_of(tmp_path / "whole")
-    assert {name for name in ours if name.endswith(".npy")} == {name for name in expected if name.endswith(".npy")}
+    ours, expected = results_of(tmp_path), results_of(whole)
+    assert set(ours) == set(expected)
+    assert any(name.endswith("obs.npy") for name in expected) and any(name.endswith(".pt") for name in expected)
     for name in expected:
-        if name.endswith(".npy") or (way != "process" and name.endswith(".pt")):
+        if way == "tensor" or name.endswith((".npy", ".pt")):
             assert ours[name] == expected[name], name
+
+
+def test_a_process_that_plays_goes_on_amid_episodes() -> None:
+    """Agents that learn nothing play the same wherever they do."""
+    async_options = ("source=q_learning", "source.async_unroll=true", "source.learning_rate=0", "source.epsilon=0.5")
+    sizes = ("source.num_learners=1", "source.num_env_steps=1000", "source.history_steps=1000")
+    fitting = ("model.context_len=8", "evaluation.num_episodes=2", "summaries.num_summaries=0")
+    config = load_config([*SMALL, *async_options, *sizes, *fitting])
+    env, device = make_env(config.env), torch.device("cpu")
+    learner, streams, noise = make_learners(config, env, env.all_tasks(), device)
+    player = LocalPlayer(config.source, env, learner, streams, noise)
+    here = [player.play() for _ in range(5)]
+    assert here[1][1].state.timestep.min() > 0
+    with closing(AsyncPlayer(config, learner, here[1][1], 2)) as there:
+        there.load_state_dict({"versions": dict.fromkeys(range(3), learner.state_dict())})
+        for transitions, now in here[2:]:
+            played, then = there.play()
+            assert all(torch.equal(ours, theirs) for ours, theirs in zip(played, transitions, strict=True))
+            assert_same((then.state, then.step), (now.state, now.step))
+            there.learned()

@@ -138,6 +138,7 @@ def test_every_stream_may_have_its_own_task(
         (ROOM, {"random_start": 1}, "random_start=1: must be bool"),
         (BANDIT, {"distribution": "uniform"}, "distribution=uniform: must be one of bernoulli, gaussian"),
         (BANDIT, {"deviation": 0}, "deviation=0: must be float > 0 and <= 10"),
+        (BANDIT, {"deviation": True}, "deviation=True: must be float"),
         (BANDIT, {"deviation": "wide"}, "deviation='wide': must be float"),
         (ROOM, {"max_episode_steps": 0}, "max_episode_steps=0: must be an int >= 1"),
         (ROOM, {"render_mode": "human"}, "render_mode='human': must be 'rgb_array' or None"),

@@ -3,7 +3,10 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 
+import gymnasium
 import pytest
 import torch
 
@@ -11,11 +14,13 @@ from src.config import load_config
 from src.contracts import PipelineError, Step
 from src.envs import make_env, process
 from src.envs.base import State
-from src.envs.process import ProcessEnv
+from src.envs.process import ProcessEnv, Processes
 from src.randomness import stream_seeds
 
 NUM_STREAMS = 4
 CONFIG = load_config(["env.size=4", "env.random_start=true", "env.max_episode_steps=6"]).env
+HIDDEN = load_config(["env=dark_key_to_door_hidden", "env.size=3", "env.max_episode_steps=9"]).env
+GAUSSIAN = load_config(["env=bandit_gaussian", "env.max_episode_steps=3"]).env
 TENSORS = make_env(CONFIG)
 TASKS = TENSORS.all_tasks()[:NUM_STREAMS]
 SEEDS = stream_seeds(0, NUM_STREAMS)
@@ -46,7 +51,7 @@ def assert_same_lives(env: ProcessEnv, ours: State, theirs: State) -> tuple[Stat
 
 
 def processes_of(env: ProcessEnv) -> list[int]:
-    assert env._envs is not None
+    assert isinstance(env._envs, Processes)
     return [each.pid for each in env._envs.processes]
 
 
@@ -108,6 +113,32 @@ def test_a_process_that_does_not_answer_is_an_error(env: ProcessEnv, monkeypatch
     monkeypatch.setattr(process, "_TIMEOUT", 0.5)
     with pytest.raises(PipelineError, match="no answer in 0.5 s"):
         env.step(state, ACTIONS[0])
+
+
+def test_other_worlds_too() -> None:
+    """Also where an observation hides part of the place, and where rewards are chance and no whole numbers."""
+    for config in HIDDEN, GAUSSIAN:
+        tensors, streams = make_env(config), 2
+        tasks, seeds = tensors.all_tasks()[:streams], stream_seeds(1, streams)
+        theirs = tensors.reset(tasks, seeds)
+        with closing(ProcessEnv(config)) as env:
+            ours = env.reset(tasks, seeds)
+            for number, action in enumerate(ACTIONS[:, :streams]):
+                assert_same(ours, theirs)
+                before = State(*theirs[0]) if number == 30 else ours[0]  # goes on from the state of another
+                ours, theirs = env.step(before, action), tensors.step(theirs[0], action)
+            assert theirs[0].episode.min() > 5
+
+
+def test_processes_that_do_not_start_are_an_error() -> None:
+    with pytest.raises(PipelineError, match=r"environment process .*\(exit code 1\).* died"):
+        Processes(partial(only_in, os.getpid()), 2)
+
+
+def only_in(process: int) -> gymnasium.Env:
+    if os.getpid() != process:
+        raise SystemExit(1)
+    return gymnasium.make("FrozenLake-v1")
 
 
 def test_close_ends_the_processes_even_with_a_dead_one() -> None:

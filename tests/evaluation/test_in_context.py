@@ -1,64 +1,122 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 from src.config import load_config
-from src.contracts import Rollout
+from src.contracts import EnvSpec, Rollout, Step
+from src.data.history_store import Histories
 from src.envs import make_env
-from src.envs.tasks import streams_of
-from src.evaluation.in_context import Adaptation, adaptation_of, play_episodes, summary_of
-from src.evaluation.references import OptimalPolicy, RandomPolicy, Searcher
+from src.evaluation.in_context import Adaptation, adaptation_of, play_episodes, source_adaptation, summary_of
+from src.evaluation.references import chance
+from src.evaluation.searchers import Searcher
+
+CONFIG = load_config(["env.size=3", "env.max_episode_steps=6"])
+RANDOM = chance(make_env(CONFIG.env), CONFIG)  # of five actions
+ROWS = {"num_learners": 2, "num_envs": 1}
+WORLDS = {
+    "dark_room": ["env.size=3", "env.max_episode_steps=6"],
+    "dark_room_classic": ["env.size=3", "env.max_episode_steps=6"],
+    "dark_key_to_door": ["env.size=3", "env.max_episode_steps=12"],
+    "bandit": ["env.num_arms=3"],
+    "bandit_gaussian": ["env.num_arms=3", "env.max_episode_steps=4"],
+}
 
 
-def scalar_adaptation(transitions: Rollout, num_episodes: int) -> np.ndarray:
+class Optimal:
+    """Does what the planner says."""
+
+    def initial_carry(self, num_streams: int) -> tuple[()]:
+        return ()
+
+    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
+        return step.optimal_action, carry
+
+
+def scalar_adaptation(transitions: Rollout, num_episodes: int, spec: EnvSpec) -> np.ndarray:
     """Return, success, steps to goal and length of each stream's episodes, by a walk through the steps: [4, B, E]."""
     num_steps, num_streams = transitions.obs.shape
     found = np.zeros((4, num_streams, num_episodes))
     for b in range(num_streams):
-        episode, total, length, first = 0, 0, 0, None
+        episode, total, length, first = 0, 0.0, 0, None
         for t in range(num_steps):
             length += 1
-            total += int(transitions.reward[t, b])
-            if transitions.reward[t, b] and first is None:
+            value, ended = spec.reward_values[int(transitions.reward[t, b])], bool(transitions.terminated[t, b])
+            total += value
+            won = {
+                "reward": value > 0,
+                "goal": value > 0 and ended,
+                "best_action": bool(transitions.action[t, b] == transitions.optimal_action[t, b]),
+            }[spec.success]
+            if won and first is None:
                 first = length
-            if transitions.terminated[t, b] or transitions.truncated[t, b]:
+            if ended or transitions.truncated[t, b]:
                 if episode < num_episodes:
-                    found[:, b, episode] = total, total > 0, first or length, length
-                episode, total, length, first = episode + 1, 0, 0, None
+                    found[:, b, episode] = total, first is not None, first or length, length
+                episode, total, length, first = episode + 1, 0.0, 0, None
         assert episode >= num_episodes
     return found
 
 
-@pytest.mark.parametrize("env_name", ["dark_room", "dark_room_classic"])
-def test_episodes_are_cut_where_they_end(env_name):
-    env = make_env(load_config([f"env={env_name}", "env.size=3", "env.max_episode_steps=6"]).env)
+@pytest.mark.parametrize("name", WORLDS)
+def test_episodes_are_cut_where_they_end(name: str) -> None:
+    config = load_config([f"env={name}", *WORLDS[name]])
+    env = make_env(config.env)
     tasks = env.all_tasks()[:4]
-    adaptation, played = play_episodes(RandomPolicy(5), env, tasks, num_streams=3, num_episodes=7, seed=1)
-    expected = scalar_adaptation(played, 7).reshape(4, 4, 3, 7)
-    np.testing.assert_array_equal(np.stack(adaptation), expected)
+    adaptation, played = play_episodes(chance(env, config), env, tasks, num_streams=3, num_episodes=7, seed=1)
+    expected = scalar_adaptation(played, 7, env.spec).reshape(4, 4, 3, 7)
+    np.testing.assert_allclose(np.stack(adaptation), expected)
+    assert 0 < adaptation.success.mean() < 1
+
+
+def test_regret_by_hand() -> None:
+    """Two tasks with optima 3 and 1, one stream each: what was missed in each episode, added up."""
+    returns = np.array([[[1.0, 3.0, 4.0]], [[1.0, 0.0, 0.5]]])
+    regret = Adaptation(returns, returns, returns, returns).regret(np.array([3.0, 1.0]))
+    assert regret.tolist() == [[[2.0, 2.0, 1.0]], [[0.0, 1.0, 1.5]]]
 
 
 def test_streams_are_grouped_by_task():
     env = make_env(load_config(["env.size=5"]).env)
     tasks = env.all_tasks()[[0, 7, 23]]
-    policy = OptimalPolicy(env, streams_of(tasks, 2))
-    adaptation, _ = play_episodes(policy, env, tasks, num_streams=2, num_episodes=3, seed=0)
+    adaptation, _ = play_episodes(Optimal(), env, tasks, num_streams=2, num_episodes=3, seed=0)
     distance = [abs(goal // 5 - 2) + abs(goal % 5 - 2) for goal in tasks[:, 0].tolist()]
     assert adaptation.steps_to_goal.tolist() == [[[d] * 3] * 2 for d in distance]
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_source_agents_are_seen_at_both_ends_of_their_lives(limit: int) -> None:
+    """Two tasks with two rows each, of which the first counts: its first three whole episodes and its last three."""
+    rng = np.random.default_rng(0)
+    spec = EnvSpec(1, 2, (-1.0, 0.5, 2.0), 0, limit, "best_action")
+    shape = (4, 40)
+    time = np.broadcast_to(np.arange(40) % limit, shape)
+    columns = {name: np.zeros(shape, np.uint8) for name in Rollout._fields}
+    columns |= {"action": rng.integers(2, size=shape), "reward": rng.integers(3, size=shape), "timestep": time}
+    columns["truncated"] = time == limit - 1
+    histories = Histories(Path(), {"tasks": {"train": [7, 4]}, "rows": ROWS, "env": spec._asdict()}, columns)
+    first, last = source_adaptation(histories, num_streams=1, num_episodes=3)
+    rows = Rollout(*(torch.from_numpy(columns[name][::2].T.astype(np.int64)) for name in Rollout._fields))
+    whole = scalar_adaptation(rows, 40 // limit, spec).reshape(4, 2, -1)
+    np.testing.assert_array_equal(np.stack(first)[:, :, 0], whole[..., :3])
+    np.testing.assert_array_equal(np.stack(last)[:, :, 0], whole[..., -3:])
 
 
 def test_a_stream_does_not_depend_on_the_others():
     env = make_env(load_config(["env.size=5"]).env)
     tasks = env.all_tasks()
-    many, _ = play_episodes(RandomPolicy(5), env, tasks[:6], num_streams=1, num_episodes=5, seed=3)
-    few, _ = play_episodes(RandomPolicy(5), env, tasks[:2], num_streams=1, num_episodes=5, seed=3)
+    many, _ = play_episodes(RANDOM, env, tasks[:6], num_streams=1, num_episodes=5, seed=3)
+    few, _ = play_episodes(RANDOM, env, tasks[:2], num_streams=1, num_episodes=5, seed=3)
     np.testing.assert_array_equal(np.stack(few), np.stack(many)[:, :2])
 
 
 def test_too_few_episodes_are_an_error():
     env = make_env(load_config(["env.size=3"]).env)
-    _, played = play_episodes(RandomPolicy(5), env, env.all_tasks()[:1], num_streams=1, num_episodes=2, seed=0)
+    _, played = play_episodes(RANDOM, env, env.all_tasks()[:1], num_streams=1, num_episodes=2, seed=0)
     with pytest.raises(ValueError, match="1000 finished episodes"):
-        adaptation_of(played, 1, 1000)
+        adaptation_of(played, 1, 1000, env.spec)
 
 
 def test_the_summary_sees_learning() -> None:
@@ -67,7 +125,7 @@ def test_the_summary_sees_learning() -> None:
     tasks = env.all_tasks()
     searcher, random = (
         summary_of(play_episodes(policy, env, tasks, num_streams=4, num_episodes=6, seed=0)[0])
-        for policy in (Searcher(env), RandomPolicy(5))
+        for policy in (Searcher(env), RANDOM)
     )
     assert searcher["first_success"] < searcher["last_success"] == 1.0
     assert searcher["late_reward"] > 2 * random["late_reward"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from src.config import load_config
 from src.contracts import Step
 from src.envs import make_env
-from src.envs.dark_room import NUM_ACTIONS, STAY, UP
+from src.envs.rooms import NUM_ACTIONS, STAY, UP
 from src.evaluation import periodic
 from src.evaluation.periodic import LookAtAgents, LookInContext, spread_of
 from src.nn.gpt import GPT
@@ -62,10 +62,10 @@ class Moody:
     def load_state_dict(self, state: Any) -> None:
         self.state = state
 
-    def action_probabilities(self, obs: Tensor) -> Tensor:
+    def action_probabilities(self, step: Step) -> Tensor:
         assert self.state == "trained"
         self.num_steps += 1
-        even = torch.arange(len(obs)) % 2 == 0
+        even = torch.arange(len(step.obs)) % 2 == 0
         goes_up = even if self.num_steps <= 3 else ~even if self.num_steps > 4 else torch.zeros_like(even)
         return torch.eye(NUM_ACTIONS)[torch.where(goes_up, UP, STAY)]
 

@@ -3,9 +3,10 @@ import pytest
 import torch
 
 from src.config import load_config
+from src.contracts import EnvSpec
+from src.envs.exact import Expectation
 from src.evaluation.in_context import Adaptation
-from src.evaluation.references import Expectation
-from src.evaluation.report import constant_curves, curves_of, final_of, table, tail_of
+from src.evaluation.report import constant_curves, curves_of, final_of, solved, table, tail_of
 
 OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
 
@@ -49,3 +50,47 @@ def test_the_table_has_a_row_per_policy_and_the_right_episodes():
     ]
     assert model.split() == ["model", "0.000", "0.500", "0.500", "12.00", "2.50"]
     assert chance.split() == ["random", "0.200", "0.200", "0.200", "17.00", "0.30"]
+
+
+OPTIMUM = np.array([6.0, 1.0])  # of the two tasks; a success pays 5
+
+
+def test_regret_is_what_was_missed_so_far() -> None:
+    """The first task misses 6 in each of three episodes and 1 in each of five, the second 1 in each of eight."""
+    curves = curves_of(adaptation(), OPTIONS, seed=0, optimum=OPTIMUM)
+    assert curves["regret"]["mean"] == [
+        (a + b) / 2 for a, b in zip([6, 12, 18, 19, 20, 21, 22, 23], range(1, 9), strict=True)
+    ]
+    final = final_of(adaptation(), OPTIONS, seed=0, optimum=OPTIMUM)
+    assert final["regret"]["mean"] == (23 + 8) / 2
+    assert final["regret_per_task"] == [23, 8]
+    assert "regret" not in final_of(adaptation(), OPTIONS, seed=0)
+    assert "regret" not in curves_of(adaptation(), OPTIONS, seed=0)
+
+
+def test_regret_of_chance_grows_evenly_and_that_of_the_optimum_not() -> None:
+    random = Expectation(torch.tensor([1.0, 0.5]).double(), torch.ones(2), torch.ones(2))
+    assert constant_curves(random, 3, OPTIMUM)["regret"]["mean"] == [2.75, 5.5, 8.25]
+    best = random._replace(episode_return=torch.from_numpy(OPTIMUM))
+    assert constant_curves(best, 3, OPTIMUM)["regret"]["mean"] == [0, 0, 0]
+    assert "regret" not in constant_curves(random, 3)
+
+
+def test_the_table_shows_regret_where_there_is_one() -> None:
+    random = Expectation(torch.tensor([1.0, 0.5]).double(), torch.ones(2), torch.ones(2))
+    text = table(
+        {
+            "model": curves_of(adaptation(), OPTIONS, seed=0, optimum=OPTIMUM),
+            "random": constant_curves(random, 8, OPTIMUM),
+        }
+    )
+    header, rule, model, chance = text.splitlines()
+    assert header.endswith("regret 1-8") and len(rule) == len(header) == len(model) == len(chance)
+    assert model.split()[-1] == "15.50"
+    assert chance.split()[-1] == "22.00"
+
+
+def test_how_a_solved_task_is_called() -> None:
+    spec = EnvSpec(1, 2, (0.0, 1.0), 0, 1)
+    assert solved(spec) == "solved"
+    assert solved(spec._replace(success="best_action")) == "whose best arm was found"

@@ -15,14 +15,15 @@ from torch import Tensor
 from torch.utils import tensorboard
 
 from src.config import load_config
-from src.contracts import Rollout, Step
+from src.contracts import EnvSpec, Rollout, Step
 from src.envs import make_env
-from src.envs.dark_room import NUM_ACTIONS, STAY, UP
+from src.envs.rooms import NUM_ACTIONS, STAY, UP
 from src.evaluation import source_board
 from src.evaluation.source_board import SourceBoard, examine
 from src.evaluation.video import Frames
 from src.evaluation.walks import HOLD
 from src.schema import Config
+from src.train_agents import announce
 from src.training import summaries
 from src.training.episode_statistics import EpisodeStatistics
 
@@ -36,6 +37,7 @@ CONFIG = load_config(
         *("model.context_len=8", "summaries.num_summaries=0", "summaries.summary_interval=1"),
     ]
 )
+SPEC = EnvSpec(9, NUM_ACTIONS, (0.0, 1.0), 3, LENGTH)
 REWARDS = torch.tensor([3, 3, 0, 0, 1, 0])  # of the first five steps of each environment, learner by learner
 BASE = {f"source/{name}/{kind}" for name in ("return", "success", "episode_length") for kind in ("mean", "p05", "p95")}
 BASE |= {"source/fraction_solved", "update/loss"}
@@ -51,9 +53,10 @@ class Shown:
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         yield "weight", self.weight
 
-    def action_probabilities(self, obs: Tensor) -> Tensor:
-        assert obs.tolist() == [LENGTH - 1] * LEARNERS * ENVS  # those of the last step
-        return torch.tensor([0.5, 0.0, 0.5, 0.0, 0.0]).expand(len(obs), -1)
+    def action_probabilities(self, step: Step) -> Tensor:
+        last = [LENGTH - 1] * LEARNERS * ENVS
+        assert step.obs.tolist() == step.timestep.tolist() == step.optimal_action.tolist() == last
+        return torch.tensor([0.5, 0.0, 0.5, 0.0, 0.0]).expand(len(step.obs), -1)
 
     def outputs(self) -> dict[str, Tensor]:
         return {"values": torch.arange(6.0)}
@@ -73,7 +76,7 @@ def unroll(ends: bool = True) -> Rollout:
     time = torch.arange(LENGTH)[:, None].expand(LENGTH, LEARNERS * ENVS)
     nothing = torch.zeros_like(time)
     last = (time == LENGTH - 1) & torch.tensor(ends)
-    return Rollout(time, nothing + 2, (time < REWARDS).long(), time, time, nothing.bool(), last, nothing)
+    return Rollout(time, nothing + 2, (time < REWARDS).long(), time, time, nothing.bool(), last, time)
 
 
 def show(board: SourceBoard, iterations: range, ends: bool = True) -> None:
@@ -84,7 +87,7 @@ def show(board: SourceBoard, iterations: range, ends: bool = True) -> None:
 
 def shown(config: Config, last: int = 12) -> Path:
     """The folder of a board that has seen all iterations up to the `last`."""
-    with SourceBoard(config, LEARNERS, 0) as board:
+    with SourceBoard(config, SPEC, LEARNERS, 0) as board:
         show(board, range(1, last + 1))
     return config.folder("logs") / "source"
 
@@ -118,7 +121,7 @@ def test_curves_by_hand(tmp_path: Path) -> None:
 
 def test_nothing_is_said_of_episodes_before_one_ends(tmp_path: Path) -> None:
     config = config_of(tmp_path, {"per_agent_curves": True})
-    with SourceBoard(config, LEARNERS, 0) as board:
+    with SourceBoard(config, SPEC, LEARNERS, 0) as board:
         board.add(1, unroll(ends=False), {}, Shown())
     assert points(config.folder("logs") / "source") == {"source/fraction_solved": [(10, 0.0)]}
     assert points(config.folder("logs") / "source/agents/0000") == {}
@@ -214,7 +217,7 @@ def test_points_are_on_disk_once_the_state_is_taken(tmp_path: Path, monkeypatch:
     monkeypatch.delattr(LocalFileSystem, "append")
     config = config_of(tmp_path, {"per_agent_curves": True}, flush_secs=1000)
     folder = config.folder("logs") / "source"
-    with SourceBoard(config, LEARNERS, 0) as board:
+    with SourceBoard(config, SPEC, LEARNERS, 0) as board:
         show(board, range(1, 5))
         board.state_dict()
         for one in (folder, folder / "agents/0002"):
@@ -230,13 +233,13 @@ def test_a_board_goes_on_as_one_that_was_not_interrupted(tmp_path: Path, interva
         for iteration in iterations:
             show(board, range(iteration, iteration + 1), ends=iteration % 3 == 0)
 
-    with SourceBoard(whole, LEARNERS, 0) as board:
+    with SourceBoard(whole, SPEC, LEARNERS, 0) as board:
         live(board, range(1, 13))
-    with SourceBoard(broken, LEARNERS, 0) as board:
+    with SourceBoard(broken, SPEC, LEARNERS, 0) as board:
         live(board, range(1, 6))
         state = board.state_dict()
         live(board, range(6, 9))
-    with SourceBoard(broken, LEARNERS, 5) as board:
+    with SourceBoard(broken, SPEC, LEARNERS, 5) as board:
         board.load_state_dict(state)
         live(board, range(6, 13))
     expected = points(whole.folder("logs") / "source")
@@ -254,7 +257,7 @@ def test_unrolls_do_not_fill_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     taken: list[int] = []
     monkeypatch.setattr(source_board, "MOST_PENDING", 3)
     monkeypatch.setattr(EpisodeStatistics, "add", lambda statistics, lived: taken.append(len(lived.obs)))
-    with SourceBoard(config_of(tmp_path, summary_interval=0), LEARNERS, 0) as board:
+    with SourceBoard(config_of(tmp_path, summary_interval=0), SPEC, LEARNERS, 0) as board:
         show(board, range(1, 8))
         assert taken == [3 * LENGTH] * 2
         board.summary()
@@ -274,15 +277,17 @@ class Split:
 
 
 @pytest.mark.parametrize(
-    ("videos", "expected"),
+    ("videos", "at_most", "expected"),
     [
-        (0, {}),
-        (1, {"goal_0_1_agent_0": 2, "goal_2_1_agent_0": 6, "all_agents": 6}),
-        (2, {"goal_0_1_agent_0": 2, "goal_0_1_agent_1": 6, "goal_2_1_agent_0": 6, "goal_2_1_agent_1": 6}),
+        (0, 9, {}),
+        (1, 9, {"goal_0_1_agent_0": 2, "goal_2_1_agent_0": 6, "all_agents": 6}),
+        (2, 9, {"goal_0_1_agent_0": 2, "goal_0_1_agent_1": 6, "goal_2_1_agent_0": 6, "goal_2_1_agent_1": 6}),
+        (2, 3, {"goal_0_1_agent_0": 2, "goal_0_1_agent_1": 6, "goal_2_1_agent_0": 6}),  # first one for each task
+        (2, 2, {"goal_0_1_agent_0": 2, "goal_2_1_agent_0": 6}),
     ],
 )
 def test_who_solved_its_task_and_their_videos(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, videos: int, expected: dict[str, int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, videos: int, at_most: int, expected: dict[str, int]
 ) -> None:
     """With goals above and below the start: the first learner of the first task alone gets there, in one step. A video
     has three episodes, each with the frame of its start and its end held."""
@@ -293,16 +298,35 @@ def test_who_solved_its_task_and_their_videos(
         written[path.stem] = len(frames)
 
     monkeypatch.setattr(source_board, "write_video", write)
-    config = config_of(tmp_path, {"num_learners": 2, "videos_per_task": videos})
+    config = config_of(tmp_path, {"num_learners": 2, "videos_per_task": videos, "max_videos": at_most})
     env = make_env(config.env)
     found = examine(config, env, Split(), env.all_tasks()[[1, 6]], [0])
     assert found == {
         "num_tasks": 2,
         "success": [[1.0, 0.0], [0.0, 0.0]],
-        "unsolved": [{"goal": [0, 1], "success": [1.0, 0.0]}, {"goal": [2, 1], "success": [0.0, 0.0]}],
+        "unsolved": [{"task": "goal_0_1", "success": [1.0, 0.0]}, {"task": "goal_2_1", "success": [0.0, 0.0]}],
     }
     everybody = {"all_agents": 6} if videos else {}
     assert written == {name: 3 * (frames + HOLD) for name, frames in (expected | everybody).items()}
     folder = config.folder("logs") / "source"
     (image,) = read(folder).Images("goals")
     assert image.step == 12 * STEPS and (folder / "goals.png").exists()
+
+
+def told(capsys: pytest.CaptureFixture[str], env: str, num_unsolved: int) -> list[str]:
+    """What stage one says of this many unsolved tasks out of 20."""
+    config = load_config([f"env={env}"])
+    unsolved = [{"task": f"task_{task}", "success": [0.5, 1.0]} for task in range(num_unsolved)]
+    announce(config, make_env(config.env).spec, {"num_tasks": 20, "unsolved": unsolved})
+    return capsys.readouterr().out.splitlines()
+
+
+def test_who_did_not_solve_its_task_is_told_of_ten(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = told(capsys, "dark_room", 10)
+    assert lines[0] == "10 of 20 training tasks solved by all their agents"
+    assert lines[1:11] == [f"  not solved: task_{task}, success of its agents [0.5, 1.0]" for task in range(10)]
+    assert lines[11].startswith("histories ")
+    lines = told(capsys, "bandit", 12)
+    assert lines[0] == "8 of 20 training tasks whose best arm was found by all their agents"
+    assert lines[10:12] == ["  not solved: task_9, success of its agents [0.5, 1.0]", "  ... and 2 more"]
+    assert lines[12].startswith("histories ")

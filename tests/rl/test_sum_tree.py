@@ -18,11 +18,15 @@ def tree_of(priorities: list[list[float]]) -> SumTree:
 
 
 def test_by_hand() -> None:
-    """Two trees of three leaves: intervals begin at the sum of what is before them."""
-    tree = tree_of([[1, 2, 3], [0, 0.5, 0]])
-    assert tree.total.tolist() == [6, 0.5]
-    found = tree.find(torch.tensor([[0, 0.99, 1, 2.99, 3, 5.99], [0, 0.1, 0.2, 0.3, 0.4, 0.49]], dtype=torch.float64))
-    assert found.tolist() == [[0, 0, 1, 1, 2, 2], [1] * 6]
+    """Two trees of four leaves: intervals begin at the sum of what is before them."""
+    tree = tree_of([[1, 2, 3, 4], [0, 0.5, 0, 0]])
+    assert tree.total.tolist() == [10, 0.5]
+    found = tree.find(
+        torch.tensor(
+            [[0, 0.99, 1, 2.99, 3, 5.99, 6, 9.99], [0, 0.1, 0.2, 0.3, 0.4, 0.49, 0.2, 0.2]], dtype=torch.float64
+        )
+    )
+    assert found.tolist() == [[0, 0, 1, 1, 2, 2, 3, 3], [1] * 8]
 
 
 @pytest.mark.parametrize("num_leaves", [1, 2, 3, 1000])
@@ -30,11 +34,13 @@ def test_sums_stay_exact_over_millions_of_changes(num_leaves: int) -> None:
     """Priorities from 1e-9 to 1e9; the largest ones come and go, and leave no error behind."""
     generator = torch.Generator().manual_seed(0)
     tree, naive = SumTree(50, num_leaves, CPU), torch.zeros(50, num_leaves, dtype=torch.float64)
-    for _ in range(60):
-        leaf = torch.rand(50, num_leaves, generator=generator).argsort(1)[:, : 1 + num_leaves * 3 // 4]
+    for turn in range(60):  # most leaves, or a few of many
+        count = 1 + num_leaves * 3 // 4 // (1 if turn % 2 else 100)
+        leaf = torch.rand(50, num_leaves, generator=generator).argsort(1)[:, :count]
         priority = 10 ** (18 * torch.rand(leaf.shape, generator=generator, dtype=torch.float64) - 9)
         tree.set(leaf, priority)
         naive.scatter_(1, leaf, priority)
+        torch.testing.assert_close(tree.total, naive.sum(1), rtol=1e-12, atol=0)
     small = 1e-9 * torch.rand(50, num_leaves, generator=generator, dtype=torch.float64)
     tree.set(torch.arange(num_leaves).expand(50, -1), small)
     assert torch.equal(tree.priorities, small)

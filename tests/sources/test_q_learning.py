@@ -294,7 +294,7 @@ def test_it_learns_every_goal_of_a_small_room() -> None:
     learner, streams, noise = make_learners(config, env, goals, CPU)
     player = LocalPlayer(config.source, env, learner, streams, noise)
     experience = Experience(config, env.spec, goals, CPU)
-    unrolls = [transitions for transitions, _, _ in collect(config.source, learner, player, experience)]
+    unrolls = [transitions for transitions, _, _ in collect(learner, player, experience)]
     early, late = (EpisodeStatistics(env.spec, 24, 5) for _ in range(2))
     for statistics, block in ((early, unrolls[:100]), (late, unrolls[-200:])):
         statistics.add(Rollout(*(torch.cat(column) for column in zip(*block, strict=True))))

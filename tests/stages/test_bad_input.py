@@ -144,8 +144,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an archive": (lambda f: np.savez((f / "obs.npy").open("wb"), obs=np.zeros(3)), "obs.npy cannot be read"),
     "garbage for a manifest": (lambda f: (f / "manifest.json").write_bytes(b"\xff\x00{"), "manifest.json"),
     "an empty manifest": (lambda f: (f / "manifest.json").write_text(""), "manifest.json"),
-    "a manifest of another form": (lambda f: edit_manifest(f, lambda _: [1, 2]), "schema version 1"),
-    "a newer manifest": (lambda f: edit_manifest(f, lambda m: m | {"schema_version": 2}), "schema version 1"),
+    "a manifest of another form": (lambda f: edit_manifest(f, lambda _: [1, 2]), "schema version 2"),
+    "a newer manifest": (lambda f: edit_manifest(f, lambda m: m | {"schema_version": 3}), "schema version 2"),
     "a manifest without columns": (lambda f: edit_manifest(f, lambda m: m | {"columns": {}}), "columns"),
     "columns that say nothing": (
         lambda f: edit_manifest(f, lambda m: m | {"columns": dict.fromkeys(m["columns"])}),

@@ -76,7 +76,8 @@ def written_out(config: Config) -> tuple[Played, dict[str, Any]]:
         transitions, now = player.play()
         metrics = {}
         clock = clock_of(source, i)
-        if i >= 1:  # after one there are 2 env steps of each learner, after two 6
+        # After the first unroll there are 2 env steps of each learner, after the second 6.
+        if i >= 1 + config.source.rl_train_after_update_steps:
             for number, part in enumerate(mini_batches(source, transitions, {}, 2, i + 1, 0)):
                 learner.set_clock(clock._replace(updates=clock.updates + number))
                 metrics = learner.update(part).metrics
@@ -154,10 +155,14 @@ def threaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("threaded")
-@pytest.mark.parametrize(("queue", "period"), [(1, 1), (2, 1), (1, 3), (3, 2), (4, 5), (20, 3)])
-def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(queue: int, period: int) -> None:
-    """Transitions, learners and states of whole runs, and of runs that were stopped at each third iteration."""
-    config = config_of(unroll_queue_size=queue, unroll_parameter_update_period=period)
+@pytest.mark.parametrize(
+    ("queue", "period", "before"), [(1, 1, 0), (2, 1, 0), (1, 3, 0), (3, 2, 0), (4, 5, 0), (20, 3, 0), (2, 1, 5)]
+)
+def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(queue: int, period: int, before: int) -> None:
+    """Transitions, learners and states of whole runs, and of runs that were stopped at each third iteration; also
+    where the first iterations play nothing."""
+    options = {"unroll_queue_size": queue, "unroll_parameter_update_period": period}
+    config = config_of(**options, rl_train_after_update_steps=before)
     expected, learned = written_out(config)
     whole, state = run(config)
     assert_same(whole, expected)

@@ -9,17 +9,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.contracts import Rollout
+from src.contracts import EnvSpec, Rollout
 from src.training.episode_statistics import EpisodeStatistics
 
 NUM_LEARNERS, NUM_ENVS, WINDOW = 2, 2, 3
+VALUES = (-1.0, 0.5, 2.0)
+SPEC = EnvSpec(9, 5, VALUES, 3, 4, "goal")
 
 
 def life(seed: int, num_steps: int) -> Rollout:
     """Random rewards and ends, `[T, 4]`, with the clocks that belong to them; the clock alone ends at 4 steps."""
     generator = torch.Generator().manual_seed(seed)
     shape = (num_steps, NUM_LEARNERS * NUM_ENVS)
-    reward = (torch.rand(shape, generator=generator) < 0.3).long()
+    reward = torch.randint(len(VALUES), shape, generator=generator)
     terminated = torch.rand(shape, generator=generator) < 0.2
     timestep = torch.zeros_like(reward)
     for t in range(1, num_steps):
@@ -32,21 +34,19 @@ def by_queues(lived: Rollout) -> dict[str, list[float]]:
     """Each stream keeps its last episodes; a learner's number is the mean over all its streams' episodes."""
     last = defaultdict(lambda: deque(maxlen=WINDOW))
     for stream in range(lived.reward.shape[1]):
-        total, length = 0, 0
+        total, length = 0.0, 0
         for t in range(lived.reward.shape[0]):
-            total, length = total + int(lived.reward[t, stream]), length + 1
+            value = VALUES[int(lived.reward[t, stream])]
+            total, length = total + value, length + 1
             if lived.terminated[t, stream] or lived.truncated[t, stream]:
-                last[stream].append((total, length))
-                total, length = 0, 0
+                won = value > 0 and bool(lived.terminated[t, stream])
+                last[stream].append((total, won, length))
+                total, length = 0.0, 0
     summary = defaultdict(list)
     for learner in range(NUM_LEARNERS):
         episodes = [e for env in range(NUM_ENVS) for e in last[learner * NUM_ENVS + env]]
-        for name, value_of in {
-            "return": lambda episode: episode[0],
-            "success": lambda episode: episode[0] > 0,
-            "episode_length": lambda episode: episode[1],
-        }.items():
-            summary[name].append(np.mean([value_of(e) for e in episodes]) if episodes else np.nan)
+        for column, name in enumerate(("return", "success", "episode_length")):
+            summary[name].append(np.mean([episode[column] for episode in episodes]) if episodes else np.nan)
     return summary
 
 
@@ -55,7 +55,7 @@ def by_queues(lived: Rollout) -> dict[str, list[float]]:
 def test_statistics_equal_queues_over_uneven_blocks(seed: int, lengths: list[int]) -> None:
     """Blocks of 1 step, and blocks in which a stream ends more episodes than are kept."""
     lived = life(seed, sum(lengths))
-    statistics = EpisodeStatistics(NUM_LEARNERS, NUM_ENVS, WINDOW)
+    statistics = EpisodeStatistics(SPEC, NUM_LEARNERS, NUM_ENVS, WINDOW)
     for block in zip(*(column.split(lengths) for column in lived), strict=True):
         statistics.add(Rollout(*block))
     summary, expected = statistics.summary(), by_queues(lived)
@@ -65,7 +65,7 @@ def test_statistics_equal_queues_over_uneven_blocks(seed: int, lengths: list[int
 
 
 def test_nothing_is_known_before_an_episode_ends() -> None:
-    statistics = EpisodeStatistics(NUM_LEARNERS, NUM_ENVS)
+    statistics = EpisodeStatistics(SPEC, NUM_LEARNERS, NUM_ENVS)
     assert all(np.isnan(values).all() for values in statistics.summary().values())
 
 
@@ -75,7 +75,7 @@ def test_restored_statistics_go_on_as_the_saved_ones(seed: int, before: int, aft
     """Amid episodes too; and what was saved does not change as the first goes on."""
     lived = life(seed, before + after)
     parts = [Rollout(*(column[:before] for column in lived)), Rollout(*(column[before:] for column in lived))]
-    first, second = (EpisodeStatistics(NUM_LEARNERS, NUM_ENVS, WINDOW) for _ in range(2))
+    first, second = (EpisodeStatistics(SPEC, NUM_LEARNERS, NUM_ENVS, WINDOW) for _ in range(2))
     first.add(parts[0])
     saved = first.state_dict()
     kept = copy.deepcopy(saved)

@@ -1,0 +1,116 @@
+"""Bandit policies against scalar loops, and their random numbers against the distributions they are to have."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from src.config import load_config
+from src.contracts import EnvSpec, Step
+from src.envs import make_env
+from src.evaluation.bandit_policies import UCB1, Pulls, ThompsonSampling, gamma, normal
+from src.evaluation.in_context import play_episodes
+from src.randomness import Noise, stream_seeds
+
+VALUES = (-1.0, 0.0, 0.5, 2.0)
+SPEC = EnvSpec(1, 3, VALUES, 0, 4, success="best_action")
+COIN = EnvSpec(1, 3, (0.0, 1.0), 0, 1, success="best_action")
+
+
+def step_of(reward: int, timestep: int, ended: bool) -> Step:
+    nothing = torch.zeros(1, dtype=torch.long)
+    over = torch.tensor([ended])
+    return Step(nothing, nothing + reward, over, over, nothing, nothing + timestep, nothing)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.floats(0.1, 2.0))
+def test_ucb1_equals_a_scalar_loop(rewards: list[int], deviation: float) -> None:
+    """Over episodes of four pulls; the reward of the first step, before any pull, does not count."""
+    policy = UCB1(SPEC, deviation)
+    carry, step = policy.initial_carry(1), step_of(3, 0, ended=False)
+    paid: list[list[float]] = [[], [], []]
+    for t, reward in enumerate(rewards):
+        action, carry = policy.act(carry, step, torch.zeros(1))
+        bounds = [
+            sum(p) / len(p) + 2 * deviation * math.sqrt(2 * math.log(max(t, 1)) / len(p)) if p else math.inf
+            for p in paid
+        ]
+        best = max(bounds)
+        assert bounds[int(action)] == pytest.approx(best, rel=1e-5)
+        if math.isinf(best):
+            assert int(action) == bounds.index(best)
+        paid[int(action)].append(VALUES[reward])
+        step = step_of(reward, (t + 1) % 4, ended=(t + 1) % 4 == 0)
+    assert carry.count.sum() == len(rewards) - 1
+
+
+def frequencies(policy: ThompsonSampling, count: list[int], total: list[float], size: int) -> np.ndarray:
+    """How often each arm is pulled by who knows this of the arms; nothing was pulled just now."""
+    known = Pulls(
+        *(torch.tensor([values]).float().expand(size, -1) for values in (count, total)), torch.zeros(size).long()
+    )
+    nothing = torch.zeros(size, dtype=torch.long)
+    fresh = Step(nothing, nothing, nothing.bool(), nothing.bool(), nothing, nothing, nothing)
+    action, _ = policy.act(known, fresh, Noise(stream_seeds(0, size)).draw(1)[0])
+    return action.bincount(minlength=3).numpy() / size
+
+
+@pytest.mark.parametrize(
+    ("count", "wins"), [([0, 0, 0], [0, 0, 0]), ([3, 10, 1], [1, 6, 1]), ([200, 190, 5], [120, 110, 3])]
+)
+def test_thompson_sampling_draws_from_beta_beliefs(count: list[int], wins: list[int]) -> None:
+    size, rng = 40_000, np.random.default_rng(0)
+    n, w = np.array(count), np.array(wins)
+    expected = np.bincount(rng.beta(1 + w, 1 + n - w, (size, 3)).argmax(1), minlength=3) / size
+    np.testing.assert_allclose(frequencies(ThompsonSampling(COIN, None), count, wins, size), expected, atol=0.015)
+
+
+@pytest.mark.parametrize(
+    ("count", "total"), [([0, 0, 0], [0, 0, 0]), ([2, 5, 1], [1.5, 3.0, 2.0]), ([50, 50, 0], [25, 20, 0])]
+)
+def test_thompson_sampling_draws_from_normal_beliefs(count: list[int], total: list[float]) -> None:
+    """The belief is worked out from precisions: 1 of the prior and 1 / deviation^2 of each pull."""
+    size, deviation, rng = 40_000, 0.5, np.random.default_rng(0)
+    precision = 1 + np.array(count) / deviation**2
+    mean = np.array(total) / deviation**2 / precision
+    expected = np.bincount(rng.normal(mean, precision**-0.5, (size, 3)).argmax(1), minlength=3) / size
+    found = frequencies(ThompsonSampling(SPEC, deviation), count, total, size)
+    np.testing.assert_allclose(found, expected, atol=0.015)
+
+
+@pytest.mark.parametrize("shape", [1.0, 2.0, 7.5, 300.0])
+def test_gamma_numbers(shape: float) -> None:
+    """Mean and variance are both the shape, the third central moment twice that; and the quantiles are numpy's."""
+    size = 100_000
+    drawn = gamma(torch.full((size,), shape), stream_seeds(1, size)).double().numpy()
+    assert drawn.mean() == pytest.approx(shape, abs=5 * (shape / size) ** 0.5)
+    assert drawn.var() == pytest.approx(shape, rel=0.04)
+    levels = np.linspace(0.02, 0.98, 20)
+    expected = np.quantile(np.random.default_rng(0).gamma(shape, size=size), levels)
+    np.testing.assert_allclose(np.quantile(drawn, levels), expected, rtol=0.06)
+
+
+def test_normal_numbers() -> None:
+    drawn = normal(stream_seeds(2, 100_000), 0).double()
+    assert drawn.isfinite().all()
+    assert abs(drawn.mean()) < 0.02 and abs(drawn.std() - 1) < 0.02 and abs((drawn > 1).double().mean() - 0.1587) < 0.01
+    assert abs(torch.corrcoef(torch.stack([drawn, normal(stream_seeds(2, 100_000), 1).double()]))[0, 1]) < 0.02
+
+
+@pytest.mark.parametrize("preset", ["bandit", "bandit_gaussian"])
+def test_both_learn_and_thompson_sampling_learns_faster(preset: str) -> None:
+    config = load_config([f"env={preset}", "env.num_arms=5"])
+    env = make_env(config.env)
+    tasks = env.all_tasks()[:60]
+    coin = preset == "bandit"
+    thompson, ucb = (
+        play_episodes(policy, env, tasks, 2, 200, seed=0)[0].success
+        for policy in (ThompsonSampling(env.spec, None if coin else 0.5), UCB1(env.spec, 0.5))
+    )
+    assert thompson[..., -20:].mean() > ucb[..., -20:].mean() > 0.4 > thompson[..., :2].mean()
+    assert thompson[..., -20:].mean() > 0.7
+    assert (ucb[..., :5].sum(-1) == 1).all()  # each arm once

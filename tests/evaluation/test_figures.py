@@ -1,0 +1,67 @@
+"""Which measures an evaluation draws, beside what, and where it puts them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness import curves_of as curves_on_disk
+
+from src.config import load_config
+from src.envs import make_env
+from src.evaluation import figures
+from src.evaluation.figures import write_figures
+from src.evaluation.in_context import play_episodes
+from src.evaluation.plots import Panel, adaptation_figure
+from src.evaluation.references import chance, exact_references, optimum_of
+from src.evaluation.report import constant_curves, curves_of, final_of
+
+WORLDS = {
+    "dark_room": (["env.size=3"], ["success", "steps to goal"], "episode"),
+    "dark_room_classic": (["env.size=3"], ["success", "return"], "episode"),
+    "dark_key_to_door": (["env.size=3"], ["success", "return"], "episode"),
+    "bandit": (["env.num_arms=3"], ["best arm", "regret so far"], "pull"),
+    "bandit_gaussian": (["env.num_arms=3", "env.max_episode_steps=4"], ["best arm", "regret so far"], "episode"),
+}
+
+
+@pytest.mark.parametrize(("name", "transfer"), [*((name, False) for name in WORLDS), ("dark_room", True)])
+def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, transfer: bool) -> None:
+    options, labels, xlabel = WORLDS[name]
+    config = load_config([f"env={name}", *options, "evaluation.num_bootstrap=100"])
+    env = make_env(config.env)
+    tasks = env.all_tasks()[:3]
+    found, _ = play_episodes(chance(env, config), env, tasks, 2, 4, seed=0)
+    optimum = optimum_of(env, tasks) if env.spec.success == "best_action" else None
+    played = curves_of(found, config.evaluation, 0, optimum)
+    exact = {key: constant_curves(value, 4, optimum) for key, value in exact_references(env, tasks).items()}
+    final = final_of(found, config.evaluation, 0, optimum_of(env, tasks))
+    parts = ["held_out"] if transfer else ["held_out", "train"]
+    results: dict[str, Any] = {
+        "curves": {"model, held-out tasks": played, "searcher": played} | exact,
+        "final": dict.fromkeys(parts, final),
+        "train_tasks": env.all_tasks()[3:6].tolist(),
+        "held_out_tasks": tasks.tolist(),
+    }
+    drawn: list[tuple[list[Panel], dict[str, str]]] = []
+
+    def draw(panels: list[Panel], **texts: str) -> Any:
+        drawn.append((panels, texts))
+        return adaptation_figure(panels, **texts)
+
+    monkeypatch.setattr(figures, "adaptation_figure", draw)
+    write_figures(tmp_path, "run", env, results, ["searcher"])
+    ((panels, texts),) = drawn
+    assert [panel.ylabel for panel in panels] == labels and texts["xlabel"] == xlabel and "run" in texts["title"]
+    for panel in panels:
+        assert [curve.name for curve in panel.curves] == ["model, held-out tasks"]
+        assert [reference.name for reference in panel.references] == ["random", "searcher", "optimum"]
+    measures = [{"best arm": "success", "success": "success"}.get(labels[0])]
+    measures += [{"steps to goal": "steps_to_goal", "return": "returns", "regret so far": "regret"}[labels[1]]]
+    for panel, measure in zip(panels, measures, strict=True):
+        np.testing.assert_array_equal(panel.curves[0].mean, played[str(measure)]["mean"])
+    assert {path.name for path in tmp_path.glob("*.png")} == {"adaptation.png", "goals.png"}
+    folders = {"model-held-out_tasks", "searcher", "random", "optimum"}
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == folders
+    shown = {"success", "returns", "steps_to_goal", *(["regret"] if optimum is not None else [])}
+    assert set(curves_on_disk(tmp_path / "random")) == {f"adaptation/{measure}" for measure in shown}
