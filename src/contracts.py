@@ -48,7 +48,7 @@ class EnvSpec(NamedTuple):
     reward_values: tuple[float, ...]  # of the rewards 0 .. num_rewards - 1
     width: int  # an observation is (layer * width + row) * width + column; 0: the world is no square room
     max_episode_steps: int
-    success: str = "reward"  # what makes an episode a success, see `envs.episodes.succeeds`
+    success: str = "reward"  # what makes an episode a success, see `envs.episodes.is_success`
 
     @property
     def num_rewards(self) -> int:

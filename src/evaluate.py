@@ -105,7 +105,7 @@ def evaluate(
             for part, found in parts.items()
         },
     }
-    write_figures(config.folder("logs") / f"evaluation{suffix}", config.name, env, results, references)
+    write_figures(config.folder("logs") / f"evaluation{suffix}", config.name + suffix, env, results, references)
     if options.videos:
         videos = config.folder("videos") / f"in_context{suffix}"
         write_comparisons(config, videos, env, held_out, played, device)

@@ -84,10 +84,10 @@ def train(config: Config, stores: list[Histories], folder: Path, device: torch.d
 
 
 def compared(config: Config) -> tuple[str, ...]:
-    """Groups of options that a continued run must have as the run before it."""
+    """Groups of options that a continued run must have as the run before it. The source is that of the histories, which
+    must be the same."""
     groups = ("seed", "env", "tasks", "data", "model", "objective", "optimizer", "trainer")
-    source = ("source",) if len(config.histories) == 1 else ()  # the stores of a mixture have their own
-    return (*groups, *source, "policy", "evals") if config.trainer.evaluate else (*groups, *source)
+    return (*groups, "policy", "evals") if config.trainer.evaluate else groups
 
 
 def announce(line: str, ranks: Ranks) -> None:

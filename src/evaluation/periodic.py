@@ -1,6 +1,7 @@
 """What is looked at amid training: the model in context, and source agents on fresh episodes."""
 
 import math
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,17 +27,19 @@ class LookInContext:
 
     def __call__(self, state: dict[str, Any]) -> Evaluation:
         config, device = self.config, device_of(self.config)
-        env = make_env(config.env, device)
-        model = GPT(config.model, env.spec).to(device)
-        model.load_state_dict(state["model"])
-        policy = GPTPolicy(model, config.evals.epsilon_greedy, config.policy.temperature, config.policy.context_kept)
-        all_tasks = env.all_tasks().to(device)
         streams, episodes = spread_of(config.evals)
         metrics: Metrics = {}
-        for part, numbers in (("validation", self.validation), ("held_out", self.held_out)):
-            if numbers:
-                played, _ = play_episodes(policy, env, all_tasks[numbers], streams, episodes, config.seed)
-                metrics |= {f"{part}_{name}": value for name, value in summary_of(played).items()}
+        with closing(make_env(config.env, device)) as env:
+            model = GPT(config.model, env.spec).to(device)
+            model.load_state_dict(state["model"])
+            policy = GPTPolicy(
+                model, config.evals.epsilon_greedy, config.policy.temperature, config.policy.context_kept
+            )
+            all_tasks = env.all_tasks().to(device)
+            for part, numbers in (("validation", self.validation), ("held_out", self.held_out)):
+                if numbers:
+                    played, _ = play_episodes(policy, env, all_tasks[numbers], streams, episodes, config.seed)
+                    metrics |= {f"{part}_{name}": value for name, value in summary_of(played).items()}
         return Evaluation(metrics, metrics.get("validation_late_reward", 0.0))
 
 
@@ -50,13 +53,14 @@ class LookAtAgents:
 
     def __call__(self, state: dict[str, Any]) -> Evaluation:
         config, device = self.config, device_of(self.config)
-        env = make_env(config.env, device)
-        tasks = env.all_tasks()[self.train].to(device)
-        learner, _, _ = make_learners(config, env, tasks, device)
-        learner.load_state_dict(state["learner"])
-        policy = EpsilonGreedy(learner, config.evals.epsilon_greedy)
         streams, episodes = spread_of(config.evals)
-        played, _ = play_episodes(policy, env, tasks, config.source.num_learners * streams, episodes, config.seed)
+        with closing(make_env(config.env, device)) as env:
+            tasks = env.all_tasks()[self.train].to(device)
+            learner, _, _ = make_learners(config, env, tasks, device)
+            learner.load_state_dict(state["learner"])
+            policy = EpsilonGreedy(learner, config.evals.epsilon_greedy)
+            num_streams = config.source.num_learners * streams
+            played, _ = play_episodes(policy, env, tasks, num_streams, episodes, config.seed)
         metrics = {
             "return": float(played.returns.mean()),
             "success": float(played.success.mean()),

@@ -184,7 +184,7 @@ def _mark_cells(axes: Axes, size: int, held_out: Collection[int], start: int | N
     handles: dict[str, Artist] = {}
     inset = 0.05
     for cell in held_out:
-        handles["held-out tasks alone"] = axes.add_patch(
+        handles["held-out tasks"] = axes.add_patch(
             Rectangle(
                 (cell % size + inset, cell // size + inset),
                 1 - 2 * inset,

@@ -107,6 +107,11 @@ def test_a_run_goes_on_with_no_other_mixture(mixed: Path, options: tuple[str, ..
     assert files_of(mixed) == before
 
 
+def test_the_source_of_the_configuration_says_nothing_of_a_mixture(mixed: Path) -> None:
+    outcome = run("train_gpt", mixed, *MIXED, "source=q_learning", "source.discount=0.5", preset=SOURCE)
+    assert outcome.code == 0 and "all 6 updates of mixed are done" in outcome.out, outcome
+
+
 def test_a_store_that_was_made_anew_is_another_store(root: Path) -> None:
     for part in ("histories/one", "logs/one"):
         shutil.rmtree(root / part)

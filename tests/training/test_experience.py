@@ -229,6 +229,14 @@ def test_the_surprise_of_own_windows_becomes_their_priority(others: Path) -> Non
             assert (told & (obs[learner] == first[learner, window])).any()
 
 
+def test_every_update_draws_windows_of_its_own(others: Path) -> None:
+    """Two of each iteration, from histories of others alone while nothing is played, and from both in the end."""
+    watched, _, _ = live(config_of(others, **MODES["offline"]), TASKS, 16)
+    for one, other in (watched.samples[:2], watched.samples[1:3], watched.samples[-2:]):
+        for column, another in zip(one.rollout.obs.chunk(4, 1), other.rollout.obs.chunk(4, 1), strict=True):
+            assert not torch.equal(column[:, -3:], another[:, -3:])
+
+
 def test_targets_are_asked_for_once_where_the_unroll_is_learned_from() -> None:
     """And never for what is drawn from the past."""
     rollout = numbered(4, 8)
