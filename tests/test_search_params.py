@@ -16,10 +16,11 @@ from PIL import Image
 from src import search_params
 from src.config import load_config
 from src.contracts import ConfigError
+from src.envs import make_env
 from src.evaluation.search_plots import search_table
 from src.files import read_json
 from src.schema import PROJECT, Config
-from src.search_params import main, score
+from src.search_params import main, score, searched_task
 
 OPTIONS = ("experiment=tiny", "device=cpu", "num_threads=1")
 QUICK = ("search.num_learners=1", "search.num_env_steps=200")
@@ -160,3 +161,24 @@ def _wait(condition: Any, process: subprocess.Popen[bytes]) -> None:
         assert process.poll() is None, "the search ended by itself"
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_the_searched_task_is_the_first_with_its_goal_in_the_cell() -> None:
+    goal = ("env.size=4", "search.goal_row=1", "search.goal_column=2")
+    for env, expected in (("dark_room", [6]), ("dark_room_permuted", [6, 0]), ("dark_key_to_door", [0, 6])):
+        config = load_config([f"env={env}", *goal])
+        assert searched_task(config, make_env(config.env)).tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("env=bandit",), "env.name=bandit: the search is on a goal in a room"),
+        (("search.goal_row=4", "search.goal_column=4"), "search.goal_row=4 and search.goal_column=4: no task"),
+    ],
+)
+def test_a_search_needs_a_goal_in_a_room(options: tuple[str, ...], message: str) -> None:
+    """The cell in the centre, where all episodes start, is no goal."""
+    config = load_config(options)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        searched_task(config, make_env(config.env))

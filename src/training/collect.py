@@ -23,7 +23,7 @@ from src.training.experience import Experience
 from src.training.teachers import equip
 from src.training_schema import SourceConfig
 
-SOURCES = {
+SOURCES: dict[str, Any] = {  # each takes the options of its own class
     "a2c": A2C,
     "ppo": PPO,
     "q_learning": QLearning,

@@ -11,7 +11,7 @@ import gymnasium
 import pytest
 import torch
 from harness import TINY, results_of, run
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from toy_env import TOY, Toy
@@ -84,6 +84,7 @@ def written_out(arguments: dict[str, Any], limit: int, seed: int, actions: list[
         yield [obs, int(reward), terminated, truncated, final_obs, timestep, episode]
 
 
+@example(seed=1, task=2, limit=3, actions=[1, 2] * 20)  # slips in many episodes
 @settings(max_examples=15, deadline=None)
 @given(
     st.integers(-(2**63), 2**63 - 1),
@@ -96,10 +97,13 @@ def test_steps_are_those_of_a_plain_loop(seed: int, task: int, limit: int, actio
     played = play(env, torch.tensor([[task]]), torch.tensor([seed]), torch.tensor(actions)[:, None])
     first = played[0][1]
     assert first.obs.tolist() == first.final_obs.tolist() == [0] and not first.terminated and not first.truncated
-    for (state, step), expected in zip(played[1:], written_out(LAKES[task], limit, seed, actions), strict=True):
+    expected_steps = written_out(LAKES[task], limit, seed, actions)
+    for number, ((state, step), expected) in enumerate(zip(played[1:], expected_steps, strict=True), 1):
         shown = [step.obs, step.reward, step.terminated, step.truncated, step.final_obs, step.timestep, state.episode]
         assert [value.item() for value in shown] == expected
         assert state.place.item() == step.obs.item() and state.timestep.item() == step.timestep.item()
+        this_episode = actions[number - state.timestep.item() : number]
+        assert state.actions.tolist() == [this_episode + [0] * (limit - len(this_episode))]
 
 
 def test_streams_do_not_depend_on_their_neighbours_nor_on_the_past() -> None:
@@ -340,6 +344,7 @@ def test_what_goes_wrong_inside_is_said(way: Any, fault: str) -> None:
 
 
 def test_it_goes_on_after_an_error() -> None:
+    Toy.open_ones.clear()
     env = GymnasiumEnv(toy(fault="step", at=3, slip=0, size=30))
     state, _ = env.reset(TASKS[:1] * 0, SEEDS[:1])
     up = torch.tensor([1])
@@ -348,6 +353,7 @@ def test_it_goes_on_after_an_error() -> None:
     for _ in range(2):
         with pytest.raises(PipelineError):
             env.step(state, up)
+        assert not Toy.open_ones
     again, after = env.reset(TASKS[:1] * 0, SEEDS[:1])
     assert env.step(again, up)[1].obs == after.obs + 1
 

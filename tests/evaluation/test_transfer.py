@@ -153,6 +153,7 @@ def test_a_shorter_clock_leaves_out_what_was_trained_on(root: Path) -> None:
         (["env.max_episode_steps=5"], ["env.max_episode_steps=5", "env.max_episode_steps=4"]),
         (["env.size=4", "model.embed_dim=16"], ["model.embed_dim=8", "16"]),
         (["env=dark_key_to_door"], ["env.name=dark_key_to_door", "env.name=dark_room"]),
+        (["tasks.num_train=4"], ["tasks.num_train=5"]),
     ],
 )
 def test_refusals_leave_nothing_behind(root: Path, options: list[str], words: list[str]) -> None:

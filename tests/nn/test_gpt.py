@@ -15,7 +15,7 @@ from src.contracts import EnvSpec
 from src.nn.gpt import GPT, Context, ObsEmbedding, context_of
 from src.schema import ModelConfig
 
-SPEC = EnvSpec(num_obs=25, num_actions=5, num_rewards=2, width=5, max_episode_steps=7)
+SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
 CONFIG = dataclasses.replace(
     load_config().model, context_len=12, embed_dim=16, num_layers=2, num_heads=2, ff_dim=32, max_size=6
 )

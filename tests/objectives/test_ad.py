@@ -13,7 +13,7 @@ from src.nn.gpt import Context, context_of
 from src.objectives.ad import AlgorithmDistillation
 
 CONFIG = load_config()
-SPEC = EnvSpec(num_obs=9, num_actions=5, num_rewards=2, width=3, max_episode_steps=6)
+SPEC = EnvSpec(num_obs=9, num_actions=5, reward_values=(0.0, 1.0), width=3, max_episode_steps=6)
 NUM_WINDOWS, LENGTH = 3, 4
 
 

@@ -21,7 +21,7 @@ from src.training.updates import Updater
 
 START = Clock(0, 0, 0, 0)
 FLOAT16 = {"enable_amp": True, "amp_dtype": "float16"}
-SPEC = EnvSpec(num_obs=9, num_actions=3, num_rewards=2, width=3, max_episode_steps=5)
+SPEC = EnvSpec(num_obs=9, num_actions=3, reward_values=(0.0, 1.0), width=3, max_episode_steps=5)
 
 
 def updater_of(model: nn.Module, **changes: dict[str, Any]) -> Updater:
