@@ -3,10 +3,13 @@
 python -m src.settings_table > docs/settings.md
 """
 
+import textwrap
+
 from src.config import CONF, load_config
 from src.options import allowed, stages_of, walk
 from src.schema import Config
 
+LONGEST = 120  # characters of a default that are shown
 KINDS = ("env", "source")  # groups whose options depend on their `name`
 
 _HEAD = """# Settings
@@ -35,7 +38,7 @@ def table(config: Config, groups: set[str] | None = None) -> str:
             title = f"`{head}`: {meanings[head]}{of_kind}" if head else "The run"
             lines += ["", f"## {title}", "", "| option | meaning | allowed | default | stages | anew |"]
             lines += ["|---|---|---|---|---|---|"]
-        shown = " ".join(f"`{value}`".split())
+        shown = f"`{textwrap.shorten(str(value), LONGEST, placeholder=' ...')}`"
         anew = "yes" if field.metadata["may_change"] else ""
         cells = (f"`{key}`", field.metadata["meaning"], allowed(field), shown, stages_of(config, key), anew)
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")

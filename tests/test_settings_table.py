@@ -23,7 +23,7 @@ def test_every_option_has_a_row_with_its_meaning_default_and_stages() -> None:
             cells = rows[key].replace("\\|", "/").strip("|").split(" | ")
             assert len(cells) == 6
             assert cells[1] == field.metadata["meaning"].replace("|", "/")
-            assert cells[3] == f"`{value}`"
+            assert cells[3].startswith(f"`{str(value)[:100]}")
             assert cells[4].strip() == stages_of(config, key) != ""
             assert ("yes" in cells[5]) == field.metadata["may_change"]
 

@@ -50,10 +50,10 @@ LEARNS = (
 )
 EPISODES = 24
 POLICIES = {
-    "model, held-out goals",
-    "model, training goals",
-    "A2C, training goals, start of life",
-    "A2C, training goals, end of life",
+    "model, held-out tasks",
+    "model, training tasks",
+    "A2C, training tasks, start of life",
+    "A2C, training tasks, end of life",
     "searcher",
     "random",
     "optimum",
@@ -95,19 +95,19 @@ class Forgetful(GPTPolicy):
 
 
 def test_source_agents_learn(learned: Learned) -> None:
-    assert learned.success("A2C, training goals, end of life", LAST) > 0.85
-    assert learned.success("A2C, training goals, start of life", FIRST) < 0.4
+    assert learned.success("A2C, training tasks, end of life", LAST) > 0.85
+    assert learned.success("A2C, training tasks, start of life", FIRST) < 0.4
 
 
 def test_the_model_learns_unseen_goals_in_its_context(learned: Learned) -> None:
-    first, last = (learned.success("model, held-out goals", episodes) for episodes in (FIRST, LAST))
+    first, last = (learned.success("model, held-out tasks", episodes) for episodes in (FIRST, LAST))
     random, searcher, optimum = (learned.success(name, LAST) for name in ("random", "searcher", "optimum"))
     assert last > 0.5
     assert last > random + 0.3
     assert last > first + 0.2
     assert random < searcher <= optimum == 1.0
     assert last <= optimum
-    returns = learned.results["curves"]["model, held-out goals"]["returns"]["mean"]
+    returns = learned.results["curves"]["model, held-out tasks"]["returns"]["mean"]
     assert max(returns) < learned.results["curves"]["optimum"]["returns"]["mean"][0]
     assert np.mean(returns[LAST]) > 4 * returns[0]
 
@@ -123,7 +123,7 @@ def test_the_context_does_the_work(learned: Learned) -> None:
     adaptation, _ = play_episodes(forgetful, env, held_out, 10, EPISODES, config.seed)
     blanked = adaptation.success[..., LAST].mean()
     assert blanked < learned.success("random", LAST) + 0.15
-    assert blanked < learned.success("model, held-out goals", LAST) - 0.3
+    assert blanked < learned.success("model, held-out tasks", LAST) - 0.3
 
 
 # ---- tasks
@@ -164,7 +164,7 @@ def test_validation_tasks_are_in_no_window(root: Path, monkeypatch: pytest.Monke
     assert tasks["validation"] == tasks["train"][-2:]
     env = make_env(load_config(TINY).env)
     batch = Batch(*(torch.cat(column) for column in zip(*drawn, strict=True)))
-    cells, _, _ = env.move(torch.zeros(*batch.obs.shape, 1, dtype=torch.long), batch.obs, batch.action)
+    cells = env.outcomes(torch.zeros(*batch.obs.shape, 1, dtype=torch.long), batch.obs, batch.action).place[..., 0]
     goals = env.all_tasks()[:, 0]
     assert set(cells[batch.reward > 0].tolist()) == set(goals[tasks["train"][:-2]].tolist())
 
@@ -206,7 +206,7 @@ def test_results_have_the_documented_keys(learned: Learned) -> None:
         for measure in ("success", "returns", "steps_to_goal"):
             assert set(final[measure]) == {"mean", "low", "high", "interquartile_mean"}
             assert len(final[f"{measure}_per_task"]) == tasks
-            curve = results["curves"][f"model, {'held-out' if part == 'held_out' else 'training'} goals"][measure]
+            curve = results["curves"][f"model, {'held-out' if part == 'held_out' else 'training'} tasks"][measure]
             assert final[measure]["mean"] == pytest.approx(np.mean(curve["mean"][LAST]))
         assert final["fraction_solved"] == np.mean(np.array(final["success_per_task"]) >= 0.5)
     sidecars = (learned.root / "logs/learns/gpt").glob("best-*.json")
@@ -218,7 +218,7 @@ def test_the_table_names_all_policies(learned: Learned) -> None:
     for policy in POLICIES:
         row = next(line for line in learned.table.splitlines() if line.startswith(f"{policy}  "))
         assert f"{learned.success(policy, LAST):.3f}" in row
-    assert "held-out goals solved" in learned.table
+    assert "held-out tasks solved" in learned.table
 
 
 def test_pictures(learned: Learned) -> None:

@@ -42,7 +42,7 @@ def test_a_finished_stage_is_not_done_again(finished: Path, options: list[str]) 
         ("train_gpt", "env.size", "3", "4"),
         ("train_gpt", "model.embed_dim", "8", "16"),
         ("train_gpt", "trainer.num_iterations", "6", "8"),
-        ("evaluate", "env.size", "3", "4"),
+        ("evaluate", "tasks.num_train", "5", "4"),
         ("evaluate", "model.embed_dim", "8", "16"),
         ("evaluate", "policy.temperature", "1.0", "0.5"),
     ],
