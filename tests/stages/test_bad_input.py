@@ -44,7 +44,7 @@ def flip(path: Path, position: int) -> None:
     [
         ("source.learning_rat=0.1", ["source.learning_rat"]),
         ("colour=red", ["colour"]),
-        ("source=ppo", ["source/ppo"]),
+        ("source=sarsa", ["source/sarsa"]),
         ("seed", ["seed"]),
         ("--seed=1", ["--seed=1", "KEY=VALUE"]),
         ("source.num_envs=many", ["source.num_envs", "many"]),
@@ -62,7 +62,7 @@ def flip(path: Path, position: int) -> None:
         ("summaries.code_snapshots=[no.py]", ["summaries.code_snapshots=no.py", "does not exist"]),
         ("evals.num_eval_environments=25", ["evals.num_eval_environments=25", "evals.num_eval_episodes=24"]),
         ("evaluation.num_episodes=6", ["evaluation.num_episodes=6", "source.history_steps=50"]),
-        ("tasks.num_train=8", ["tasks.num_train=8", "held-out", "at most 7"]),
+        ("tasks.num_train=8", ["tasks.num_train=8", "tasks.num_held_out=0", "at most 7"]),
     ],
 )
 def test_options(tmp_path: Path, option: str, parts: list[str]) -> None:
