@@ -67,7 +67,7 @@ def _make_cheap() -> None:
     def blank(*_: Any, **__: Any) -> Figure:
         return Figure((0.5, 0.5))
 
-    source_board.goal_map_figure = figures.goal_map_figure = figures.adaptation_figure = blank
+    source_board.success_figure = figures.success_figure = figures.adaptation_figure = blank
 
 
 def _crash(stage: str, root: Path, by: signal.Signals, point: int, expected: dict[str, Any]) -> str | None:
