@@ -71,7 +71,9 @@ def main() -> None:
     for seed in SEEDS:
         for source, lives in found.items():
             lives.append(live([f"source={source}", f"seed={seed}", *sys.argv[1:]]))
-    print(f"{'source':<14}{'learners solved':>17}{'tasks solved by all':>21}{'env steps to solve':>20}{'env steps/s':>14}")
+    print(
+        f"{'source':<14}{'learners solved':>17}{'tasks solved by all':>21}{'env steps to solve':>20}{'env steps/s':>14}"
+    )
     for source, lives in found.items():
         solved, tasks, steps, rate = (statistics.median(column) for column in zip(*lives, strict=True))
         print(f"{source:<14}{solved:>17.3f}{tasks:>21.3f}{steps:>20,.0f}{rate:>14,.0f}")

@@ -37,7 +37,7 @@ class Step(NamedTuple):
     truncated: Tensor  # bool: the clock ran out (bootstrap from final_obs)
     final_obs: Tensor  # int64
     timestep: Tensor  # int64, steps since the last reset
-    optimal_action: Tensor  # int64, of a planner that knows the task; num_actions where nobody knows. No learner reads it
+    optimal_action: Tensor  # int64, of a planner that knows the task (num_actions: nobody knows); no learner reads it
 
 
 class EnvSpec(NamedTuple):

@@ -10,7 +10,18 @@ SRC = Path(__file__).resolve().parent.parent / "src"
 FILES = sorted(SRC.rglob("*.py"))
 LAYERS = [
     {
-        *("config", "conflicts", "contracts", "env_schema", "files", "options", "pace", "processes", "randomness", "runtime"),
+        *(
+            "config",
+            "conflicts",
+            "contracts",
+            "env_schema",
+            "files",
+            "options",
+            "pace",
+            "processes",
+            "randomness",
+            "runtime",
+        ),
         *("schedules", "schema", "source_conflicts", "training_schema"),
     },
     {"envs", "rl", "nn"},

@@ -78,7 +78,9 @@ def test_planner_and_chance_get_what_is_expected_of_them(kind, exact):
     learners.set_clock(START)
     tasks = ENV.all_tasks()
     played = play(learners, 100 * len(tasks), 8)
-    first = (played.reward * (played.terminated.cumsum(0) - played.terminated.long() == 0)).sum(0).double().mean().item()
+    first = (
+        (played.reward * (played.terminated.cumsum(0) - played.terminated.long() == 0)).sum(0).double().mean().item()
+    )
     assert first == pytest.approx(exact(ENV, tasks).success.mean().item(), abs=0.05)
 
 

@@ -67,7 +67,11 @@ def test_killed_amid_it_and_continued(warmed: Path, tmp_path: Path) -> None:
     outcome = run("train_agents", tmp_path, *SECOND)
     assert outcome.code == 0, outcome.err
     found, expected = (
-        {name: value for name, value in results_of(root).items() if name.startswith(("histories", "logs/second/source"))}
+        {
+            name: value
+            for name, value in results_of(root).items()
+            if name.startswith(("histories", "logs/second/source"))
+        }
         for root in (tmp_path, warmed)
     )
     assert found == expected

@@ -20,7 +20,12 @@ WORLDS = {
 LEARNING = ("source.num_envs=2", "source.num_env_steps=1200", "source.history_steps=1000", "source.num_learners=2")
 SOURCES = {
     "a2c": ("source.hidden_size=8", "source.unroll_length=5"),
-    "ppo": ("source.hidden_size=8", "source.unroll_length=10", "source.mini_batch_length=5", "source.mini_batch_size=2"),
+    "ppo": (
+        "source.hidden_size=8",
+        "source.unroll_length=10",
+        "source.mini_batch_length=5",
+        "source.mini_batch_size=2",
+    ),
     "q_learning": ("source.unroll_length=1",),
     "dqn": ("source.hidden_size=8", "source.unroll_length=2", "source.initial_collect_steps=40"),
     "noisy_expert": ("source.unroll_length=5",),
