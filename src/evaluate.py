@@ -22,7 +22,7 @@ from src.evaluation.comparison import write_comparisons
 from src.evaluation.figures import write_figures
 from src.evaluation.in_context import Adaptation, play_episodes, source_adaptation
 from src.evaluation.references import exact_references, optimum_of, references_of
-from src.evaluation.report import Curves, constant_curves, curves_of, final_of, solved, table
+from src.evaluation.report import Curves, constant_curves, curves_of, final_of, solved, source_label, table
 from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
 from src.files import only_writer, read_json, write_json
 from src.nn.gpt import GPT
@@ -118,7 +118,7 @@ def source_lives(config: Config, trained: Json) -> dict[str, Adaptation]:
     check_stores(stores, trained["histories"], config.run_folder / "gpt")
     options = config.evaluation
     first, last = source_adaptation(stores[0], options.num_train_streams, options.num_episodes)
-    source = stores[0].manifest["config"]["source"]["name"].upper()
+    source = source_label(stores[0].manifest["config"]["source"]["name"])
     return {f"{source}, training tasks, start of life": first, f"{source}, training tasks, end of life": last}
 
 

@@ -48,6 +48,7 @@ class TensorEnv:
     spec: EnvSpec
     task_columns: tuple[str, ...]  # what the numbers of a task are; cells where the world is a room
     starts: Tensor  # the places where an episode may start, all equally likely
+    landmark_name: str = "goal"  # what `landmark` gives
     has_planner: bool = True  # whether `outcomes` and `optimal_action` are known
 
     @property

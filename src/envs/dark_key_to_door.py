@@ -18,6 +18,7 @@ from src.envs.rooms import NUM_ACTIONS, centre_of, first_move, next_cells
 class DarkKeyToDoor(TensorEnv):
     """A task is the cells of key and door, `[B, 2]`; a place is has_key * size**2 + cell."""
 
+    landmark_name = "door"
     task_columns = ("key", "door")
 
     def __init__(self, config: KeyToDoorConfig) -> None:

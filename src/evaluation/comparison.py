@@ -8,6 +8,7 @@ from torch import Tensor
 from src.contracts import Rollout
 from src.envs.base import TensorEnv
 from src.envs.exact import optimal_exact
+from src.evaluation.report import source_label
 from src.evaluation.video import write_video
 from src.evaluation.walks import Walk, side_by_side, walks_of
 from src.schema import Config
@@ -37,7 +38,7 @@ def write_comparisons(
         rows = [("model", _labelled(ours, numbers))]
         if not isinstance(config.source, NoisyExpertConfig) or config.source.teacher == "none":
             source = walks_of(env, _source_life(config, env, tasks[index : index + 1], device), 0)
-            rows.append((config.source.name.upper(), _labelled(source, numbers)))
+            rows.append((source_label(config.source.name), _labelled(source, numbers)))
         frames = side_by_side(rows, env.scene(tasks[index]))
         write_video(folder / f"{env.label(tasks[index])}.mp4", frames, FRAMES_PER_SECOND)
 

@@ -22,6 +22,11 @@ Curves = dict[str, dict[str, list[float]]]
 Values = NDArray[np.float64]
 
 
+def source_label(name: str) -> str:
+    """How a source is called in tables and pictures: A2C, PPO and DQN are abbreviations, the others words."""
+    return name.upper() if len(name) == 3 else name.replace("_", " ")
+
+
 def tail_of(num_episodes: int) -> int:
     """How many episodes at the end are averaged as the final result: the last quarter."""
     return max(1, num_episodes // 4)

@@ -27,6 +27,8 @@ def success_figure(
         places.append(set(cells.tolist()))
         for cell, value in zip(cells.tolist(), success, strict=False):
             values.setdefault(cell, []).append(value)
+    if any(len(of_cell) > 1 for of_cell in values.values()):
+        title = f"{title}, mean by {env.landmark_name}"
     only_start = env.cell(env.observe(env.starts), torch.zeros(1)) if len(env.starts) == 1 else None
     return goal_map_figure(
         env.spec.width,

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -59,3 +60,16 @@ def test_tasks_without_a_place_stand_in_order() -> None:
     assert names == ["held-out tasks (2)", "training tasks (4)"]
     alone = success_figure(env, (tasks[:4], [0.5, 1.0, 0.0, 0.75]), (tasks[4:6], []), title="success")
     assert len(alone.axes[0].lines) == 1
+
+
+def test_the_title_says_what_cells_stand_for_where_tasks_share_them() -> None:
+    env = make_env(load_config(["env=dark_key_to_door", "env.size=3"]).env)
+    tasks = env.all_tasks()
+    same_door, other_doors = tasks[tasks[:, 1] == 4][:2], tasks[tasks[:, 0] == 0][:2]
+
+    def title(of: torch.Tensor) -> str:
+        figure = success_figure(env, (of, [0.2, 0.6]), (tasks[:0], []), title="success")
+        return figure.get_suptitle()
+
+    assert title(same_door) == "success, mean by door"
+    assert title(other_doors) == "success"
