@@ -32,7 +32,7 @@ SMALL = (
     ("source", "names"),
     [
         (["source=a2c", "source.hidden_size=8"], ["model", "A2C"]),
-        (["source=noisy_expert"], ["model", "NOISY_EXPERT"]),
+        (["source=noisy_expert"], ["model", "noisy expert"]),
         (["source=noisy_expert", "source.teacher=someone"], ["model"]),
     ],
 )
