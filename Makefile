@@ -26,6 +26,7 @@ notebooks: .venv/dev.stamp
 
 bench: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.source_throughput
+	$(BIN)/python -m benchmarks.sources
 	$(BIN)/python -m benchmarks.kv_cache
 	$(BIN)/python -m benchmarks.training
 
