@@ -18,6 +18,7 @@ from src.contracts import ConfigError, Json
 from src.env_schema import ENVS
 from src.options import allowed, check_range, walk
 from src.schema import Config
+from src.source_conflicts import LEARN_NOTHING
 from src.training_schema import SOURCES
 
 CONF = Path(__file__).resolve().parent / "conf"
@@ -27,7 +28,12 @@ def _train_tasks(size: int) -> int:
     return round((size**2 - 1) * 57 / 80)  # the split of the 80 goals of a 9 x 9 room, for any room
 
 
+def _least_success(source: str) -> float:
+    return 0.0 if source in LEARN_NOTHING else 0.5  # who does not learn cannot have failed to
+
+
 OmegaConf.register_new_resolver("train_tasks", _train_tasks, replace=True)
+OmegaConf.register_new_resolver("least_success", _least_success, replace=True)
 
 
 def load_config(overrides: Iterable[str] = ()) -> Config:

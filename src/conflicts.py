@@ -81,6 +81,8 @@ def _of_data(config: "Config") -> Conflicts:
 
 def _of_model(config: "Config") -> Conflicts:
     model = config.model
+    side = "size" if hasattr(config.env, "size") else "width"
+    cells = getattr(config.env, side, 0)
     return [
         (
             model.embed_dim % model.num_heads != 0,
@@ -96,9 +98,8 @@ def _of_model(config: "Config") -> Conflicts:
             "model.position=env_time is the env time embedding, which model.add_env_time=false leaves out",
         ),
         (
-            model.obs_encoding == "coordinates" and model.max_size < getattr(config.env, "size", 0),
-            f"model.max_size={model.max_size} must be at least env.size={getattr(config.env, 'size', 0)} "
-            "with model.obs_encoding=coordinates",
+            model.obs_encoding == "coordinates" and model.max_size < cells,
+            f"model.max_size={model.max_size} must be at least env.{side}={cells} with model.obs_encoding=coordinates",
         ),
     ]
 
@@ -203,9 +204,10 @@ def _of_services(config: "Config") -> Conflicts:
 def _of_evaluation(config: "Config") -> Conflicts:
     evaluation, source, limit = config.evaluation, config.source, config.env.max_episode_steps
     row_len, needed = source.history_steps // source.num_envs, (evaluation.num_episodes + 1) * limit
+    from_source = len(config.histories) == 1
     return [
         (
-            needed > row_len,
+            from_source and needed > row_len,
             f"evaluation.num_episodes={evaluation.num_episodes} needs {needed} steps a row, for as many episodes "
             f"of the source; source.history_steps={source.history_steps} gives {row_len}",
         ),

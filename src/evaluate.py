@@ -2,11 +2,12 @@
 
 python -m src.evaluate [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/evaluation/, videos/<name>/
 
-With other options of the world than those of the training, such as `env.size=13`, all its tasks are new to the model:
-logs/<name>/evaluation-size=13/, videos/<name>/in_context-size=13/.
+With other options of the world than those of the training, such as `env.size=13`, all its tasks that the model was not
+trained on are held out: logs/<name>/evaluation-size=13/, videos/<name>/in_context-size=13/.
 """
 
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,21 +16,24 @@ from torch import Tensor
 
 from src.config import check_same
 from src.contracts import ConfigError, Json
+from src.data.history_store import Histories
 from src.data.mixture import check_stores, open_stores
 from src.envs import make_env
 from src.envs.base import TensorEnv
+from src.envs.tasks import Split
 from src.evaluation.comparison import write_comparisons
 from src.evaluation.figures import write_figures
 from src.evaluation.in_context import Adaptation, play_episodes, source_adaptation
 from src.evaluation.references import exact_references, optimum_of, references_of
 from src.evaluation.report import Curves, constant_curves, curves_of, final_of, solved, source_label, table
-from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
+from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of, world_of
 from src.files import only_writer, read_json, write_json
 from src.nn.gpt import GPT
 from src.nn.gpt_policy import GPTPolicy
 from src.runtime import prepare, recorded, run_stage
-from src.schema import Config
+from src.schema import Config, TasksConfig
 from src.training import checkpoint
+from src.training_schema import SOURCES, SourceConfig
 
 _COMPARED = ("source", "data", "model", "objective", "optimizer", "trainer")
 _WORLD = ("env", "tasks")
@@ -51,6 +55,10 @@ def main(config: Config) -> Path:
     with closing(make_env(config.env, device)) as env, ExitStack() as stack:
         model = GPT(config.model, readable_spec(config, env.spec, trained["env"])).to(device)
         model.load_state_dict(state["model"])
+        tasks = trained["tasks"]
+        held_out = new_tasks(config, env, trained["config"], tasks) if changes else tasks["held_out"]
+        played = (folder / "results.json").exists()
+        store = None if played else shown_store(config, trained, bool(changes))
         stack.enter_context(only_writer(folder))  # not before it is clear that there will be something to write
         if (folder / "results.json").exists():
             results = read_json(folder / "results.json")
@@ -59,7 +67,7 @@ def main(config: Config) -> Path:
             if results["checkpoint"] != about["sha256"]:
                 raise ConfigError(f"{folder} holds results of another model: give another name=, or remove it")
         else:
-            results = evaluate(config, env, model, trained, suffix, device)
+            results = evaluate(config, env, model, Split(tasks["train"], held_out), store, suffix, device)
             results["checkpoint"] = about["sha256"]
             write_json(folder / "results.json", results)
         announce(config, env, results, suffix)
@@ -74,24 +82,30 @@ class Played(NamedTuple):
 
 
 def evaluate(
-    config: Config, env: TensorEnv, model: GPT, trained: Json, suffix: str, device: torch.device
+    config: Config,
+    env: TensorEnv,
+    model: GPT,
+    split: Split,
+    store: Histories | None,
+    suffix: str,
+    device: torch.device,
 ) -> dict[str, Any]:
-    """Play the tasks, compare with the references, write plots and videos; returns what `results.json` holds. `trained`
-    describes the model's training; with a `suffix` this is another world, with other held-out tasks."""
+    """Play the tasks of `split`, compare with the references, write plots and videos; returns what `results.json`
+    holds. The source shown is that of `store`; None: the configured one. With a `suffix` this is another world than the
+    trained one: its training tasks and its source's lives are no part of this."""
     options, seed = config.evaluation, config.seed
     policy = GPTPolicy(model, options.epsilon_greedy, config.policy.temperature, config.policy.context_kept)
-    all_tasks, split = env.all_tasks().to(device), trained["tasks"]
-    train, held_out = all_tasks[split["train"]], all_tasks[split["held_out"]]
-    if suffix:
-        held_out = all_tasks[new_tasks(config, all_tasks, split)]
+    all_tasks = env.all_tasks().to(device)
+    held_out = all_tasks[split.held_out]
     ours, played = play_episodes(policy, env, held_out, options.num_streams, options.num_episodes, seed)
     parts = {"held_out": Played(held_out, ours)}
     measured = {"model, held-out tasks": parts["held_out"]}
-    if not suffix:
+    if store and not suffix:
+        train = all_tasks[split.train]
         some = train[: options.num_train_tasks or None]
         familiar, _ = play_episodes(policy, env, some, options.num_train_streams, options.num_episodes, seed)
         measured["model, training tasks"] = parts["train"] = Played(some, familiar)
-        measured |= {name: Played(train, life) for name, life in source_lives(config, trained).items()}
+        measured |= {name: Played(train, life) for name, life in source_lives(config, store).items()}
     references = references_of(env, config)
     for name, reference in references.items():
         adaptation, _ = play_episodes(reference, env, held_out, options.num_streams, options.num_episodes, seed)
@@ -108,17 +122,42 @@ def evaluate(
     write_figures(config.folder("logs") / f"evaluation{suffix}", config.name + suffix, env, results, references)
     if options.videos:
         videos = config.folder("videos") / f"in_context{suffix}"
-        write_comparisons(config, videos, env, held_out, played, device)
+        source = source_of(store) if store else config.source
+        write_comparisons(replace(config, source=source), videos, env, held_out, played, device)
     return results
 
 
-def source_lives(config: Config, trained: Json) -> dict[str, Adaptation]:
-    """What the source agents came to on the training tasks, at both ends of their lives."""
-    stores = open_stores(config)
-    check_stores(stores, trained["histories"], config.run_folder / "gpt")
+def shown_store(config: Config, trained: Json, elsewhere: bool) -> Histories | None:
+    """The first of the histories that the `trained` model learned from, whose source the model is shown beside; None
+    where nothing is read of it: `elsewhere`, in another world, a source is shown in videos alone, and only that of a
+    mixture is not the configured one. Raises `ConfigError` where its lives are too short."""
     options = config.evaluation
-    first, last = source_adaptation(stores[0], options.num_train_streams, options.num_episodes)
-    source = source_label(stores[0].manifest["config"]["source"]["name"])
+    if elsewhere and not (options.videos and len(config.histories) > 1):
+        return None
+    about = trained["config"]
+    stores = open_stores(replace(config, env=world_of(about), tasks=TasksConfig(**about["tasks"])))
+    check_stores(stores, trained["histories"], config.run_folder / "gpt")
+    first = stores[0]
+    row_len, needed = first.columns["obs"].shape[1], (options.num_episodes + 1) * first.spec.max_episode_steps
+    if needed > row_len:
+        raise ConfigError(
+            f"evaluation.num_episodes={options.num_episodes} needs {needed} steps a row, for as many episodes of the "
+            f"source; {first.folder} has {row_len}"
+        )
+    return first
+
+
+def source_of(store: Histories) -> SourceConfig:
+    """The options of the source that recorded the histories."""
+    recorded_source = store.manifest["config"]["source"]
+    return SOURCES[recorded_source["name"]](**recorded_source)
+
+
+def source_lives(config: Config, store: Histories) -> dict[str, Adaptation]:
+    """What the source agents came to on the training tasks, at both ends of their lives."""
+    options = config.evaluation
+    first, last = source_adaptation(store, options.num_train_streams, options.num_episodes)
+    source = source_label(source_of(store).name)
     return {f"{source}, training tasks, start of life": first, f"{source}, training tasks, end of life": last}
 
 

@@ -7,6 +7,7 @@ and the end count. Called again, the study goes on: `search.num_trials` is the n
 """
 
 import logging
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,9 @@ from src.envs.base import TensorEnv
 from src.envs.episodes import OpenEpisodes, finished_episodes
 from src.evaluation.search_plots import write_search_plots
 from src.files import only_writer, read_json, write_json
-from src.pace import env_steps
 from src.runtime import prepare, recorded, run_stage
 from src.schema import Config
+from src.source_conflicts import of_mini_batches, of_pace
 from src.training.collect import LocalPlayer, collect, make_learners
 from src.training.experience import Experience
 
@@ -51,13 +52,12 @@ def main(config: Config) -> Path:
     device = prepare(config)
     if config.source.name != "a2c":
         raise ConfigError(f"source.name={config.source.name}: the search is over options of source.name=a2c")
-    tried = _with(config, {}).source
-    if env_steps(tried) != config.search.num_env_steps:
-        raise ConfigError(
-            f"search.num_env_steps={config.search.num_env_steps} must be a multiple of source.num_envs x "
-            f"source.unroll_length = {tried.num_envs * tried.unroll_length:g}; the next is {env_steps(tried)}"
-        )
-    searched_task(config, make_env(config.env, device))
+    tried = _with(config, {})
+    for broken, message in (*of_pace(tried), *of_mini_batches(tried)):
+        if broken:
+            raise ConfigError(f"search.num_env_steps={config.search.num_env_steps} is that of a trial: {message}")
+    with closing(make_env(config.env, device)) as env:
+        searched_task(config, env)
     folder = config.folder("logs") / "search"
     optuna.logging.set_verbosity(logging.WARNING)
     with only_writer(folder):
@@ -120,16 +120,17 @@ def searched_task(config: Config, env: TensorEnv) -> Tensor:
 
 def score(config: Config, device: torch.device) -> float:
     """Mean success over all episodes of the lives of fresh learners on the search's goal."""
-    env, source = make_env(config.env, device), config.source
-    goal = searched_task(config, env)
-    learner, streams, noise = make_learners(config, env, goal, device)
+    source = config.source
     still_open = OpenEpisodes.none(source.num_learners * source.num_envs)
     won: list[np.ndarray] = []
-    experience = Experience(config, env.spec, goal, device)
-    player = LocalPlayer(source, env, learner, streams, noise)
-    for transitions, _, _ in collect(learner, player, experience):
-        episodes, still_open = finished_episodes(transitions, still_open, env.spec)
-        won.append(episodes.success)
+    with closing(make_env(config.env, device)) as env:
+        goal = searched_task(config, env)
+        learner, streams, noise = make_learners(config, env, goal, device)
+        experience = Experience(config, env.spec, goal, device)
+        player = LocalPlayer(source, env, learner, streams, noise)
+        for transitions, _, _ in collect(learner, player, experience):
+            episodes, still_open = finished_episodes(transitions, still_open, env.spec)
+            won.append(episodes.success)
     all_won = np.concatenate(won)
     return float(all_won.mean()) if len(all_won) else 0.0
 

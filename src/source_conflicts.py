@@ -12,6 +12,13 @@ Conflicts = list[tuple[bool, str]]  # whether a configuration has it, and what t
 
 ON_POLICY = ("a2c", "ppo")
 LEARN_NOTHING = ("noisy_expert", "optimal", "random")
+WITHOUT_LEARNING = {  # what can only be asked of those who learn
+    "async_unroll": False,
+    "initial_collect_steps": 0,
+    "num_updates_per_train_iter": 1,
+    "mini_batch_length": 0,
+    "mini_batch_size": 0,
+}
 WITHOUT_OTHERS = {  # what can only be asked of histories that are there
     "offline_buffer_length": 0,
     "offline_buffer_range": "first",
@@ -61,10 +68,6 @@ def of_pace(config: "Config") -> Conflicts:
             f"source.teacher={getattr(source, 'teacher', 'none')} is another expert",
         ),
         (
-            source.name in LEARN_NOTHING and source.async_unroll,
-            f"source.async_unroll=true plays while others learn; source.name={source.name} learns nothing",
-        ),
-        (
             source.unroll_step_interval > 0 and not source.async_unroll,
             f"source.unroll_step_interval={source.unroll_step_interval} needs source.async_unroll=true",
         ),
@@ -72,6 +75,13 @@ def of_pace(config: "Config") -> Conflicts:
             source.initial_collect_steps >= made,
             f"source.initial_collect_steps={source.initial_collect_steps} leaves nothing to learn from: "
             f"source.num_env_steps is {made}",
+        ),
+        *(
+            (
+                source.name in LEARN_NOTHING and getattr(source, name) != idle,
+                f"source.{name}={getattr(source, name)} is about learning; source.name={source.name} learns nothing",
+            )
+            for name, idle in WITHOUT_LEARNING.items()
         ),
     ]
 
@@ -133,6 +143,11 @@ def of_replay(config: "Config") -> Conflicts:
             source.clear_replay_buffer and not source.whole_replay_buffer_training,
             "source.clear_replay_buffer=true keeps nothing to draw from; it needs "
             "source.whole_replay_buffer_training=true",
+        ),
+        (
+            has_offline(source) and source.offline_buffer_range == "last" and not source.offline_buffer_length,
+            "source.offline_buffer_range=last counts source.offline_buffer_length from the end; with "
+            "source.offline_buffer_length=0 all is used",
         ),
         *(
             (

@@ -19,12 +19,12 @@ from src.envs import make_env
 from src.envs.base import State, TensorEnv
 from src.envs.process import ProcessEnv
 from src.envs.rollout import Streams
-from src.envs.tasks import split_tasks
-from src.evaluation.periodic import LookAtAgents
+from src.envs.tasks import Split, split_tasks
+from src.evaluation.periodic import LookAtAgents, check_streams
 from src.evaluation.report import solved
 from src.evaluation.source_board import SourceBoard, examine
 from src.files import only_writer, read_json, write_json
-from src.pace import interval_of, is_due, num_iterations, unrolled
+from src.pace import clock_of, interval_of, is_due, num_iterations, pretraining, unrolled
 from src.runtime import prepare, recorded, run_stage
 from src.schema import PROJECT, Config
 from src.training import checkpoint
@@ -35,6 +35,7 @@ from src.training.experience import Experience
 from src.training.profiling import Profiler
 from src.training.recovery import Recovery
 from src.training.run_record import check_snapshots, texts, write_run_record
+from src.training.summaries import Summaries
 
 _NAMED = 10  # tasks that are named at most
 
@@ -44,25 +45,20 @@ def main(config: Config) -> Path:
     snapshots = check_snapshots(config.summaries.code_snapshots, PROJECT)
     device = prepare(config)
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
-    env = make_env(config.env, device)
-    all_tasks = env.all_tasks()
-    split = split_tasks(len(all_tasks), config.tasks.num_train, config.tasks.num_held_out, config.tasks.seed)
-    with only_writer(histories):
-        if (histories / "manifest.json").exists():
-            check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
-        elif (folder / "finished.json").exists():
-            raise ConfigError(f"{folder} belongs to histories that are gone from {histories}: remove it too")
-        if not (folder / "finished.json").exists():
-            tasks = {"all": all_tasks.tolist(), "seed": config.tasks.seed} | split._asdict()
-            rows = {"num_learners": config.source.num_learners, "num_envs": config.source.num_envs}
-            num_steps = config.source.history_steps // config.source.num_envs
-            writer = HistoryWriter(histories, env.spec, num_steps, tasks, rows, recorded(config))
-            with playing(config, env, device) as world:
-                learner = train(config, world, all_tasks, split.train, writer, snapshots, device)
-            writer.finish()
-            found = examine(config, env, learner, all_tasks[split.train].to(device), split.held_out)
-            write_json(folder / "finished.json", found)
-    announce(config, env.spec, read_json(folder / "finished.json"))
+    with closing(make_env(config.env, device)) as env:
+        all_tasks = env.all_tasks()
+        split = split_tasks(len(all_tasks), config.tasks.num_train, config.tasks.num_held_out, config.tasks.seed)
+        with only_writer(histories):
+            if (histories / "manifest.json").exists():
+                check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
+            elif (folder / "finished.json").exists():
+                raise ConfigError(f"{folder} belongs to histories that are gone from {histories}: remove it too")
+            if not (folder / "finished.json").exists():
+                with playing(config, env, device) as world:
+                    learner = train(config, world, all_tasks, split, snapshots, device)
+                found = examine(config, env, learner, all_tasks[split.train].to(device), split.held_out)
+                write_json(folder / "finished.json", found)
+        announce(config, env.spec, read_json(folder / "finished.json"))
     return histories
 
 
@@ -87,25 +83,27 @@ def train(
     config: Config,
     env: Env[State],
     all_tasks: Tensor,
-    train_tasks: list[int],
-    writer: HistoryWriter,
+    split: Split,
     snapshots: list[Path],
     device: torch.device,
 ) -> Learner[tuple[()]]:
-    """Run the learners of the `train_tasks` among `all_tasks` `[num_tasks, task_dim]` to the end of their lives, from
+    """Run the learners of the training tasks among `all_tasks` `[num_tasks, task_dim]` to the end of their lives, from
     the newest checkpoint if there is one, and record them; returns them."""
-    folder = config.folder("logs") / "source"
-    learner, streams, noise = make_learners(config, env, all_tasks[train_tasks].to(device), device)
-    experience = Experience(config, env.spec, all_tasks[train_tasks], device)
+    folder, num_tasks = config.folder("logs") / "source", len(split.train)
+    learner, streams, noise = make_learners(config, env, all_tasks[split.train].to(device), device)
+    experience = Experience(config, env.spec, all_tasks[split.train], device)
+    if config.source.evaluate:
+        check_streams(config, learner, num_tasks)
     first, saved = 0, checkpoint.load_newest(folder, "last", device)
     if saved:
         check_same(config, saved[1]["description"], compared(config), str(folder))
         first, streams = _restore(saved[0], learner, streams)
         experience.load_state_dict(saved[0]["experience"])
-        if writer.manifest["committed"] < min(unrolled(config.source, first), writer.num_steps):
-            raise ConfigError(f"{folder} belongs to histories that are gone from {writer.folder}: remove it too")
+    writer = recording(config, env.spec, all_tasks, split)  # only now: what was refused before must leave nothing
+    if saved and writer.manifest["committed"] < min(unrolled(config.source, first), writer.num_steps):
+        raise ConfigError(f"{folder} belongs to histories that are gone from {writer.folder}: remove it too")
     with ExitStack() as stack:
-        board = stack.enter_context(SourceBoard(config, env.spec, len(train_tasks), first))
+        board = stack.enter_context(SourceBoard(config, env.spec, num_tasks, first))
         if saved:
             board.load_state_dict(saved[0]["statistics"])
         player = stack.enter_context(closing(make_player(config, env, learner, streams, noise, first)))
@@ -113,8 +111,10 @@ def train(
             player.load_state_dict(saved[0]["player"])
         board.texts(texts(write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots)))
         lives = Lives(config, learner, player, experience, streams, writer, board, first)
+        if first < pretraining(config.source):
+            lives.pretraining = stack.enter_context(board_of_pretraining(config, first))
         if config.source.evaluate:
-            lives.evaluations = stack.enter_context(evaluating(config, train_tasks, first))
+            lives.evaluations = stack.enter_context(evaluating(config, split.train, first))
         profiler = stack.enter_context(Profiler(folder, config.summaries.profiled_iterations, tqdm.write))
         recovery = stack.enter_context(Recovery(config.checkpoints.on_crash, lives.save_crash))
         lives.evaluate()
@@ -125,7 +125,17 @@ def train(
             profiler.step()
         if lives.evaluations:
             recovery.finish(lives.evaluations.wait, lives.where)
+    writer.finish()
     return learner
+
+
+def recording(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split) -> HistoryWriter:
+    """The histories to write, with disk space for all of them."""
+    source = config.source
+    tasks = {"all": all_tasks.tolist(), "seed": config.tasks.seed} | split._asdict()
+    rows = {"num_learners": source.num_learners, "num_envs": source.num_envs}
+    num_steps = source.history_steps // source.num_envs
+    return HistoryWriter(config.folder("histories"), spec, num_steps, tasks, rows, recorded(config))
 
 
 class Lives:
@@ -145,25 +155,36 @@ class Lives:
         self.config, self.learner, self.player, self.experience = config, learner, player, experience
         self.streams, self.writer, self.board = streams, writer, board
         self.evaluations: Evaluations | None = None
+        self.pretraining: Summaries | None = None
         self.iteration = self._written = first
-        self.total = num_iterations(config.source)
-        options, evals = config.checkpoints, config.evals
+        self.total, self._online_from = num_iterations(config.source), pretraining(config.source)
+        options, evals, shown = config.checkpoints, config.evals, config.summaries
         self._per_checkpoint = interval_of(options.num_checkpoints, options.checkpoint_interval, self.total)
-        self._per_evaluation = interval_of(evals.num_evals, evals.eval_interval, self.total)
+        self._per_evaluation = interval_of(evals.num_evals, evals.eval_interval, self.total - self._online_from)
+        self._per_point = interval_of(shown.num_summaries, shown.summary_interval, self._online_from)
 
     def add(self, transitions: Rollout, metrics: dict[str, Tensor], streams: Streams[State, tuple[()]]) -> None:
         """Take in an iteration: its transitions `[T, B]`, the metrics of its last update, where streams stand. The
-        board is over env steps, of which a pretraining makes none."""
+        board is over env steps, of which a pretraining makes none; that is shown over updates."""
         self.iteration += 1
         self.streams = streams
         if len(transitions.obs):
             self.writer.add(transitions)
             self.board.add(self.iteration, transitions, metrics, self.learner)
+        elif self.pretraining and self._is_point():
+            means = {name: value.mean().item() for name, value in metrics.items()}
+            self.pretraining.scalars("pretraining", means, clock_of(self.config.source, self.iteration).updates)
+
+    def _is_point(self) -> bool:
+        early = self.config.summaries.summarize_first_interval and self.iteration < self._per_point
+        return early or is_due(self.iteration, self._per_point)
 
     def evaluate(self) -> None:
+        """Look at the agents where it is time to: for the first time before the first env step."""
         if self.evaluations is None:
             return
-        if self.iteration in (0, self.total) or is_due(self.iteration, self._per_evaluation):
+        online = self.iteration - self._online_from
+        if online == 0 or self.iteration == self.total or (online > 0 and is_due(online, self._per_evaluation)):
             source = self.config.source
             steps = unrolled(source, self.iteration) * source.num_envs
             self.evaluations.start(steps, {"learner": self.learner.state_dict()})
@@ -189,6 +210,8 @@ class Lives:
         self._save("crash", recorded(self.config) | {"error": error}, 1)
 
     def _save(self, kind: str, description: Json, keep: int) -> None:
+        if self.pretraining:
+            self.pretraining.flush()
         state = {
             "iteration": self.iteration,
             "learner": self.learner.state_dict(),
@@ -202,11 +225,18 @@ class Lives:
 
 
 def evaluating(config: Config, train_tasks: list[int], first: int) -> Evaluations:
-    """Evaluations of the agents of `train_tasks`, which go on from iteration `first`; steps are env steps a learner."""
-    look = LookAtAgents(config, train_tasks)
-    done = unrolled(config.source, first) * config.source.num_envs if first else -1
-    folder = config.folder("logs") / "source"
-    return Evaluations(folder, "evaluation", look, config.evals, done, recorded(config), tqdm.write)
+    """Evaluations of the agents of `train_tasks`, which go on from iteration `first`; steps are env steps a learner.
+    Those that were pretrained may be best at step 0."""
+    look, pretrained = LookAtAgents(config, train_tasks), pretraining(config.source)
+    done = unrolled(config.source, first) * config.source.num_envs if first >= max(pretrained, 1) else -1
+    folder, trained = config.folder("logs") / "source", 0 if pretrained else 1
+    return Evaluations(folder, "evaluation", look, config.evals, done, recorded(config), tqdm.write, trained)
+
+
+def board_of_pretraining(config: Config, first: int) -> Summaries:
+    """Curves over updates, in a folder of their own: a step of a folder's curves hides what comes after it."""
+    folder, options = config.folder("logs") / "source" / "pretraining", config.summaries
+    return Summaries(folder, clock_of(config.source, first).updates, options.flush_secs, options.max_queue)
 
 
 def announce(config: Config, spec: EnvSpec, found: Json) -> None:

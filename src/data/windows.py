@@ -26,6 +26,11 @@ class Windows:
         self.device = device
         rows = _selected_rows(histories, config, tasks)
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
+        if 0 < config.history_len < num_envs:
+            raise ConfigError(
+                f"data.history_len={config.history_len}: must be at least the {num_envs} environments of a learner in "
+                f"{histories.folder}, one env step each, or 0 for all"
+            )
         steps = config.history_len // num_envs or num_steps
         columns = {name: histories.columns[name][rows, :steps] for name in Batch._fields}
         done = (histories.columns["terminated"][rows, :steps] | histories.columns["truncated"][rows, :steps]) > 0

@@ -35,6 +35,7 @@ class Bandit(TensorEnv):
             below = torch.special.ndtr((edges - means[..., None]) / config.deviation)
             ends = torch.zeros(*shape, 1, dtype=torch.float64)
             self._chances = torch.cat([ends, below, ends + 1], dim=-1).diff(dim=-1)
+        self._drawn = means  # before rewards are rounded, which depends on the deviation
         self.means = self._chances @ values  # [tasks, arms]
         self._best = self.means.argmax(dim=1)
         self.spec = EnvSpec(
@@ -59,6 +60,10 @@ class Bandit(TensorEnv):
 
     def label(self, task: Tensor) -> str:
         return f"bandit_{int(task[0])}"
+
+    def fingerprint(self, tasks: Tensor) -> list[str]:
+        """The means of the arms."""
+        return [str(means) for means in self._drawn[tasks[:, 0]].tolist()]
 
     def scene(self, task: Tensor) -> Scene:
         """The arms in a row, the best one marked."""

@@ -73,6 +73,11 @@ class TensorEnv:
         """A name for the task `[task_dim]`, fit for files."""
         raise NotImplementedError
 
+    def fingerprint(self, tasks: Tensor) -> list[str]:
+        """What each of `tasks` `[N, task_dim]` is, whatever its number: the same for the same task in a world with
+        other options, if the name of the world is the same. Here: its cells, in a room of this size."""
+        return [f"{self.spec.width}: {task}" for task in tasks.tolist()]
+
     def scene(self, task: Tensor) -> Scene:
         """How pictures show the task `[task_dim]`."""
         raise NotImplementedError

@@ -33,11 +33,12 @@ class OpenEpisodes(NamedTuple):
 _NEVER = np.iinfo(np.int64).max
 
 
-def is_success(spec: EnvSpec, value: Column, terminated: Column, best: Column) -> Column:
+def is_success(spec: EnvSpec, value: Column, terminated: Column, last: Column, best: Column) -> Column:
     """Whether a step makes its episode a success, by `spec.success`: `reward`, its value is positive; `goal`, it is and
-    ends the episode; `end`, it ends the episode; `best_action`, the action was the optimal one. Any one shape."""
+    ends the task; `end`, it ends the task; `best_action`, it is the `last` of the episode and its action was the
+    optimal one. Any one shape."""
     if spec.success == "best_action":
-        return best
+        return best & last
     if spec.success == "end":
         return terminated
     return (value > 0) & terminated if spec.success == "goal" else value > 0
@@ -51,7 +52,8 @@ def finished_episodes(rollout: Rollout, before: OpenEpisodes, spec: EnvSpec) -> 
         for name in ("reward", "timestep", "terminated", "truncated", "action", "optimal_action")
     )  # [B, T]
     value, ends = np.array(spec.reward_values)[reward], terminated.astype(bool)
-    won, done = is_success(spec, value, ends, action == optimal_action), ends | truncated.astype(bool)
+    done = ends | truncated.astype(bool)
+    won = is_success(spec, value, ends, done, action == optimal_action)
     num_streams, num_steps = done.shape
     # Cut the flattened [B * T] steps where a stream begins and after each end; a segment is an episode's part.
     begins = np.zeros((num_streams, num_steps), bool)

@@ -3,7 +3,8 @@
 N tasks, S places, A actions, K outcomes, M steps an episode.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -35,26 +36,37 @@ def optimal_exact(env: TensorEnv, tasks: Tensor) -> Expectation:
     return noisy_exact(env, tasks, 0.0)
 
 
-def noisy_exact(env: TensorEnv, tasks: Tensor, noise: float) -> Expectation:
-    """Of who takes a uniformly random action with probability `noise`, else the optimal one."""
-    num_actions = env.spec.num_actions
-
-    def policy(state: State) -> Tensor:
-        uniform = torch.full((*state.place.shape, num_actions), 1 / num_actions, dtype=torch.float64)
-        if noise == 1.0:
-            return uniform
-        best = torch.nn.functional.one_hot(env.optimal_action(state).cpu(), num_actions).double()
-        return noise * uniform + (1 - noise) * best
-
-    return expectation(env, tasks, policy)
+def noisy_exact(env: TensorEnv, tasks: Tensor, noise: float | Tensor) -> Expectation:
+    """Of who takes a uniformly random action with probability `noise`, a number or one for each task `[N]`, else the
+    optimal one."""
+    shares = torch.as_tensor(noise, dtype=torch.float64).expand(len(tasks))
+    at_once = _tasks_at_once(env, tasks)
+    chunks = zip(tasks.split(at_once), shares.split(at_once), strict=True)
+    return _joined(_expectation(env, chunk, partial(_noisy, env, share)) for chunk, share in chunks)
 
 
 def expectation(env: TensorEnv, tasks: Tensor, policy: Stationary) -> Expectation:
     """Of `policy`, which may depend on place and time step, on `tasks` `[N, task_dim]`."""
+    return _joined(_expectation(env, chunk, policy) for chunk in tasks.split(_tasks_at_once(env, tasks)))
+
+
+def _noisy(env: TensorEnv, noise: Tensor, state: State) -> Tensor:
+    """Probabilities of the actions in states `[N, S]`, with the `noise` `[N]` of each task."""
+    num_actions = env.spec.num_actions
+    uniform = torch.full((*state.place.shape, num_actions), 1 / num_actions, dtype=torch.float64)
+    if (noise == 1.0).all():
+        return uniform
+    best = torch.nn.functional.one_hot(env.optimal_action(state).cpu(), num_actions).double()
+    return best.lerp(uniform, noise[:, None, None])
+
+
+def _tasks_at_once(env: TensorEnv, tasks: Tensor) -> int:
     first = tasks.new_zeros(1)
     num_outcomes = env.outcomes(tasks[:1], first, first).place.shape[-1]
-    cells = env.num_places * env.spec.num_actions * num_outcomes
-    parts = [_expectation(env, chunk, policy) for chunk in tasks.split(max(1, _CELLS_AT_ONCE // cells))]
+    return max(1, _CELLS_AT_ONCE // (env.num_places * env.spec.num_actions * num_outcomes))
+
+
+def _joined(parts: Iterable[Expectation]) -> Expectation:
     return Expectation(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
@@ -77,7 +89,8 @@ def _expectation(env: TensorEnv, tasks: Tensor, policy: Stationary) -> Expectati
         now = state._replace(timestep=zero + t)
         chosen = policy(now)[..., None] * chance
         best = actions == env.optimal_action(now)[..., None]
-        won = is_success(spec, value, ends, best.cpu()[..., None])
+        last = ends | (t + 1 == spec.max_episode_steps)
+        won = is_success(spec, value, ends, last, best.cpu()[..., None])
         flow, fresh_flow = mass[..., None, None] * chosen, fresh[..., None, None] * chosen
         total += (flow * value).sum(dim=(1, 2, 3))
         steps += fresh.sum(dim=1)

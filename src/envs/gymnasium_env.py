@@ -7,9 +7,11 @@ N tasks, S places, A actions, K outcomes, M steps an episode, B streams.
 """
 
 import importlib
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from math import isqrt
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -45,7 +47,6 @@ class _Kind(NamedTuple):
 
     num_obs: int
     num_actions: int
-    max_episode_steps: int
     table: Mapping[int, Any] | None  # `P`, if it is over observations and actions
     starts: tuple[int, ...]  # of the table, if all are equally likely; else ()
 
@@ -57,17 +58,22 @@ class GymnasiumEnv(TensorEnv):
     task_columns = ("task",)
 
     def __init__(self, config: GymnasiumConfig) -> None:
-        """Raises `ConfigError` for what is not registered, cannot be made or is not discrete, and for tasks that differ
-        in more than their rules."""
+        """`env.max_episode_steps` takes the place of the time limit that `env.id` is registered with; an environment
+        that truncates by itself may do so sooner, which no table tells.
+
+        Raises `ConfigError` for what is not registered, cannot be made or is not discrete, for tasks that are equal and
+        for tasks that differ in more than their rules."""
         _check(config)
-        kinds = [_kind_of(config, task) for task in range(len(config.tasks))]
-        num_obs, num_actions, limit = _agreed(config, kinds)
+        limit = config.max_episode_steps
+        tasks = [task | {"max_episode_steps": limit} for task in config.tasks]
+        kinds = [_kind_of(config, number, arguments) for number, arguments in enumerate(tasks)]
+        num_obs, num_actions = _agreed(config, kinds)
         starts = kinds[0].starts
         values = tuple(config.reward_values)
         self.spec = EnvSpec(num_obs, num_actions, values, config.width, limit, config.success)
-        tasks = [task | {"max_episode_steps": limit} for task in config.tasks]
         self.make_stream = partial(SeededStream, config.id, tasks, num_obs, num_actions)
         self._num_tasks = len(tasks)
+        self._fingerprints = [json.dumps([config.id, task], sort_keys=True) for task in config.tasks]
         self._streams = VectorizedEnv(self, self.begin, self.follow, self._start)
         self.has_planner = bool(starts) and all(kind.table and kind.starts == starts for kind in kinds)
         if self.has_planner:
@@ -98,17 +104,21 @@ class GymnasiumEnv(TensorEnv):
     def label(self, task: Tensor) -> str:
         return f"task_{int(task[0])}"
 
+    def fingerprint(self, tasks: Tensor) -> list[str]:
+        """Which environment, and with which arguments."""
+        return [self._fingerprints[task] for task in tasks[:, 0].tolist()]
+
     def scene(self, task: Tensor) -> Scene:
-        """A square, or all observations in a row; its goals are where the table pays for an end."""
-        rows, columns = (self.spec.width,) * 2 if self.spec.width else (1, self.spec.num_obs)
+        """A square, or all observations row by row; its goals are where the table pays for an end."""
+        columns = self.spec.width or _columns(self.spec.num_obs)
+        rows = -(-self.spec.num_obs // columns)
         if not self.has_planner:
             return Scene(rows, columns, ())
         probability, place, reward, terminated = (
             table[int(task[0])].cpu() for table in (self._probability, self._place, self._reward, self._terminated)
         )
         pays = torch.tensor(self.spec.reward_values)[reward] > 0
-        cells = place[pays & terminated & (probability > 0)] % (rows * columns)
-        return Scene(rows, columns, tuple(cells.unique().tolist()))
+        return Scene(rows, columns, tuple(place[pays & terminated & (probability > 0)].unique().tolist()))
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
         return self._streams.reset(tasks, seeds)
@@ -141,6 +151,14 @@ def _check(config: GymnasiumConfig) -> None:
         raise ConfigError("env.tasks=[]: must have a mapping for each task")
     if not values or len(set(values)) < len(values):
         raise ConfigError(f"env.reward_values={values}: must be at least one number, and none twice")
+    for number, task in enumerate(config.tasks):
+        if not isinstance(task, Mapping):
+            raise ConfigError(f"env.tasks[{number}]={task}: must be a mapping, {{}} for no arguments")
+        if "max_episode_steps" in task:
+            raise ConfigError(f"env.tasks[{number}]={task}: all tasks have env.max_episode_steps, none its own")
+        first = config.tasks.index(task)
+        if first < number:
+            raise ConfigError(f"env.tasks[{first}] and env.tasks[{number}] are both {task}: must differ")
     module, _, name = config.id.rpartition(":")
     try:
         if module:
@@ -150,10 +168,10 @@ def _check(config: GymnasiumConfig) -> None:
         raise ConfigError(f"env.id={config.id}: {in_one_line(error)}") from error
 
 
-def _kind_of(config: GymnasiumConfig, task: int) -> _Kind:
-    where = f"env.tasks[{task}]={config.tasks[task]}"
+def _kind_of(config: GymnasiumConfig, number: int, arguments: dict[str, Any]) -> _Kind:
+    where = f"env.tasks[{number}]={config.tasks[number]}"
     try:
-        made = make_task(config.id, config.tasks[task])
+        made = make_task(config.id, arguments)
     except Exception as error:  # whatever a foreign environment may raise
         raise ConfigError(f"{where}: {in_one_line(error)}") from error
     with closing(made) as env:
@@ -163,27 +181,33 @@ def _kind_of(config: GymnasiumConfig, task: int) -> _Kind:
                 f"{where}: observations {seen} and actions {done} of env.id={config.id} must be Discrete, from 0"
             )
         num_obs, num_actions = int(seen.n), int(done.n)
-        own = env.spec.max_episode_steps if env.spec else None
-        limit = min(config.max_episode_steps, own) if own and own > 0 else config.max_episode_steps
         table = getattr(env.unwrapped, "P", None)
         known = isinstance(table, Mapping) and {state: len(table[state]) for state in table} == dict.fromkeys(
             range(num_obs), num_actions
         )
-        return _Kind(num_obs, num_actions, limit, table if known else None, _starts_of(env.unwrapped, num_obs))
+        return _Kind(num_obs, num_actions, table if known else None, _starts_of(env.unwrapped, num_obs))
 
 
-def _agreed(config: GymnasiumConfig, kinds: Sequence[_Kind]) -> tuple[int, int, int]:
-    """Observations, actions and steps an episode, which all tasks must have in common."""
+def _agreed(config: GymnasiumConfig, kinds: Sequence[_Kind]) -> tuple[int, int]:
+    """Observations and actions, which all tasks must have in common."""
     for number, kind in enumerate(kinds):
-        if kind[:3] != kinds[0][:3]:
+        if kind[:2] != kinds[0][:2]:
             raise ConfigError(
                 f"env.tasks[{number}]={config.tasks[number]}: {_told(kind)}, but env.tasks[0] has {_told(kinds[0])}; "
                 "they must agree"
             )
-    num_obs, num_actions, limit = kinds[0][:3]
-    if config.width and num_obs % config.width**2:
-        raise ConfigError(f"env.width={config.width}: its square must divide the {num_obs} observations; 0: no square")
-    return num_obs, num_actions, limit
+    num_obs, num_actions = kinds[0][:2]
+    if config.width and config.width**2 != num_obs:
+        raise ConfigError(
+            f"env.width={config.width}: its square must be the number of observations, which is {num_obs}; 0: no square"
+        )
+    return num_obs, num_actions
+
+
+def _columns(num_cells: int) -> int:
+    """Of a grid that is wider than high, by less than twice, and leaves as few cells over as can be."""
+    side = isqrt(num_cells - 1) + 1
+    return min(range(side, 2 * side), key=lambda columns: -num_cells % columns)
 
 
 def _starts_of(env: Any, num_obs: int) -> tuple[int, ...]:
@@ -195,7 +219,7 @@ def _starts_of(env: Any, num_obs: int) -> tuple[int, ...]:
 
 
 def _told(kind: _Kind) -> str:
-    return f"{kind.num_obs} observations, {kind.num_actions} actions and {kind.max_episode_steps} steps an episode"
+    return f"{kind.num_obs} observations and {kind.num_actions} actions"
 
 
 def _rules_of(tables: Sequence[Mapping[int, Any]], spec: EnvSpec) -> Outcomes:

@@ -19,7 +19,7 @@ Color = tuple[int, int, int]
 FLOOR: Color = (247, 245, 240)
 GRID: Color = (221, 218, 209)
 TRAIL: Color = (205, 222, 240)
-GOALS: tuple[Color, ...] = ((240, 180, 41), (196, 85, 65))  # of a scene, in their order
+GOALS: tuple[Color, ...] = ((240, 180, 41), (196, 85, 65))  # of a scene, in their order, over and over
 AGENT: Color = (35, 87, 160)
 WALL: Color = (68, 74, 86)
 REWARDED: Color = (46, 160, 67)
@@ -47,7 +47,7 @@ def render_cells(
     if visited is None:
         visited = np.logical_or.accumulate(here, axis=0)
     kind = np.where(visited, _TRAIL_KIND, _FLOOR_KIND)  # [T, S]
-    kind[:, list(scene.goals)] = _FIRST_GOAL_KIND + np.arange(len(scene.goals))
+    kind[:, list(scene.goals)] = _FIRST_GOAL_KIND + np.arange(len(scene.goals)) % len(GOALS)
     kind += _NUM_KINDS * here
     floor = _cells(cell_pixels)[kind.reshape(-1, scene.rows, scene.columns)]  # [T, row, column, P, P, 3]
     height, width = scene.rows * cell_pixels, scene.columns * cell_pixels

@@ -26,8 +26,9 @@ def write_comparisons(
 ) -> None:
     """Write a video into `folder` for each of a few of `tasks` `[G, task_dim]`, from the quickest to the longest to
     solve, of which `played` holds `[T, G * S]` transitions of the model: its episodes 1, 5, 20 and the last above the
-    same of a source agent, which lives on that task alone, here and for the video only. Where the sources were taught
-    by agents of the training tasks, nobody can teach one on a held-out task, and the model is shown alone."""
+    same of an agent of `config.source`, which lives on that task alone, here and for the video only. Where the sources
+    were taught by agents of the training tasks, nobody can teach one on a held-out task, and the model is shown alone.
+    """
     num_streams = played.obs.shape[1] // len(tasks)
     length = optimal_exact(env, tasks).steps_to_goal if env.has_planner else torch.arange(len(tasks))
     by_length = length.argsort(stable=True).tolist()

@@ -38,9 +38,10 @@ def play_episodes(
 ) -> tuple[Adaptation, Rollout]:
     """Play `num_streams` streams of each of `tasks` `[G, task_dim]` until all have `num_episodes` episodes; also
     returns everything played, `[T, G * S]`."""
-    seeds = stream_seeds(seed, len(tasks) * num_streams).to(tasks.device)
+    # Purposes of their own: fresh starts and luck, not those that source agents had in training.
+    seeds = stream_seeds(seed, len(tasks) * num_streams, purpose=3).to(tasks.device)
     streams = start_streams(policy, env, streams_of(tasks, num_streams), seeds)
-    noise = Noise(stream_seeds(seed, len(seeds), purpose=1).to(tasks.device))
+    noise = Noise(stream_seeds(seed, len(seeds), purpose=4).to(tasks.device))
     played: list[Rollout] = []
     finished = torch.zeros(len(seeds), dtype=torch.long, device=tasks.device)
     while int(finished.min()) < num_episodes:

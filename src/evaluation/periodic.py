@@ -5,13 +5,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from src.contracts import Metrics
+from src.contracts import ConfigError, Metrics
 from src.envs import make_env
 from src.evaluation.in_context import play_episodes, summary_of
 from src.nn.gpt import GPT
 from src.nn.gpt_policy import GPTPolicy
 from src.runtime import device_of
 from src.schema import Config, EvalsConfig
+from src.sources.experts import NoisyExpert
 from src.training.collect import EpsilonGreedy, make_learners
 from src.training.evaluations import Evaluation
 
@@ -67,6 +68,21 @@ class LookAtAgents:
             "episode_length": float(played.lengths.mean()),
         }
         return Evaluation(metrics, metrics["return"])
+
+
+def check_streams(config: Config, learner: Any, num_tasks: int) -> None:
+    """Raise `ConfigError` where the streams that `learner` is evaluated in cannot be dealt out evenly to the learners
+    of its teacher, or of the teacher's own."""
+    source, evals = config.source, config.evals
+    while isinstance(learner, NoisyExpert):
+        learner = learner.expert
+        per_task = getattr(learner, "num_learners", num_tasks) // num_tasks  # a planner is as many as are asked
+        if source.num_learners * evals.num_eval_environments % per_task:
+            raise ConfigError(
+                f"source.num_learners={source.num_learners} x evals.num_eval_environments="
+                f"{evals.num_eval_environments} must be a multiple of the {per_task} learners per task of "
+                f"source.teacher={getattr(source, 'teacher', 'none')}, with source.evaluate=true"
+            )
 
 
 def spread_of(options: EvalsConfig) -> tuple[int, int]:

@@ -14,8 +14,8 @@ from src.envs.base import TensorEnv
 from src.evaluation.in_context import play_episodes
 from src.evaluation.plots import figure_to_array, save_figure
 from src.evaluation.task_maps import success_figure
-from src.evaluation.video import tile, write_video
-from src.evaluation.walks import film, walks_of
+from src.evaluation.video import write_video
+from src.evaluation.walks import film, play, walks_of
 from src.pace import env_steps, interval_of, is_due, num_iterations, unrolled
 from src.schema import Config
 from src.training.collect import Learner
@@ -27,7 +27,6 @@ SOLVED = 0.9  # success over its last episodes from which on an agent counts as 
 MOST_PENDING = 100  # unrolls in memory before they are taken into the averages
 NUM_EPISODES = 10  # of each stream of a trained agent, to see what it can do
 WALKS_PER_VIDEO = 3
-CELL_PIXELS, TILE_PIXELS = 24, 16
 FRAMES_PER_SECOND = 6
 
 
@@ -157,21 +156,21 @@ def _write_videos(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout
     folder = config.folder("videos") / "source"
     agents = [(task, k) for k in range(source.videos_per_task) for task in range(len(tasks))]
     agents = sorted(agents[: source.max_videos])
-    walks = [
-        walks_of(env, played, (task * source.num_learners + k) * source.num_envs)[:WALKS_PER_VIDEO]
+    films = [
+        film(
+            walks_of(env, played, (task * source.num_learners + k) * source.num_envs)[:WALKS_PER_VIDEO],
+            env.scene(tasks[task]),
+        )
         for task, k in agents
     ]
-    scenes = [env.scene(tasks[task]) for task, _ in agents]
 
     def write(index: int) -> None:
         task, k = agents[index]
-        frames = film(walks[index], scenes[index], CELL_PIXELS)
-        write_video(folder / f"{env.label(tasks[task])}_agent_{k}.mp4", frames, FRAMES_PER_SECOND)
+        write_video(folder / f"{env.label(tasks[task])}_agent_{k}.mp4", play([films[index]]), FRAMES_PER_SECOND)
 
     with ThreadPoolExecutor(os.cpu_count()) as encoders:  # each writes through an ffmpeg process of its own
         list(tqdm(encoders.map(write, range(len(agents))), total=len(agents), desc="videos", unit="video"))
-    tiles = [film(walk, scene, TILE_PIXELS) for walk, scene in zip(walks, scenes, strict=True)]
-    write_video(folder / "all_agents.mp4", tile(tiles), FRAMES_PER_SECOND)
+    write_video(folder / "all_agents.mp4", play(films), FRAMES_PER_SECOND)
 
 
 def _last_step(transitions: Rollout) -> Step:

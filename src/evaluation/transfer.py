@@ -1,11 +1,15 @@
 """A model in a world that differs from the one it was trained in: whether it can read it, and where results go."""
 
+from contextlib import closing
 from hashlib import sha256
 from typing import Any
 
-from torch import Tensor
+import torch
 
 from src.contracts import ConfigError, EnvSpec, Json
+from src.env_schema import ENVS, EnvConfig
+from src.envs import make_env
+from src.envs.base import TensorEnv
 from src.envs.tasks import split_tasks
 from src.options import walk
 from src.schema import Config
@@ -53,13 +57,23 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
     return spec._replace(max_episode_steps=before.max_episode_steps)
 
 
-def new_tasks(config: Config, all_tasks: Tensor, trained: Json) -> list[int]:
-    """Which of the tasks `[num_tasks, task_dim]` of a world that differs from the trained one are played: the first
-    `tasks.num_held_out` (0: all) of their seeded permutation. Where the worlds have the same tasks, without those that
-    were trained on: a goal that was learned without a clock is not new with one."""
-    known = set(trained["train"]) if all_tasks.tolist() == trained["all"] else set[int]()
-    order = split_tasks(len(all_tasks), 0, 0, config.tasks.seed).held_out
-    new, asked = [task for task in order if task not in known], config.tasks.num_held_out
+def world_of(trained: Json) -> EnvConfig:
+    """The world of the `trained` configuration."""
+    return ENVS[trained["env"]["name"]](**trained["env"])
+
+
+def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> list[int]:
+    """Which tasks of `env`, a world that differs from that of the `trained` configuration, are played: the first
+    `tasks.num_held_out` (0: all) of their seeded permutation, without those that are the same as one of the training
+    tasks of `split`: a goal that was learned without a clock is not new with one. Raises `ConfigError` where there are
+    not so many, or none."""
+    with closing(make_env(world_of(trained))) as before:
+        known = set(before.fingerprint(torch.tensor([split["all"][task] for task in split["train"]])))
+    fingerprints = env.fingerprint(env.all_tasks())
+    order = split_tasks(len(fingerprints), 0, 0, config.tasks.seed).held_out
+    new, asked = [task for task in order if fingerprints[task] not in known], config.tasks.num_held_out
+    if not new:
+        raise ConfigError(f"env: the model was trained on all {len(order)} tasks of this world, and none is new to it")
     if asked > len(new):
         raise ConfigError(f"tasks.num_held_out={asked}: this world has {len(new)} tasks that are new to the model")
     return new[: asked or None]

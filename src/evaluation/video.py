@@ -1,7 +1,8 @@
 """Videos that play everywhere (h264, yuv420p), written whole or not at all."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import imageio_ffmpeg
@@ -12,23 +13,27 @@ from src.contracts import PipelineError
 from src.files import write_atomically
 
 Frames = NDArray[np.uint8]  # [T, H, W, 3]
+Frame = NDArray[np.uint8]  # [H, W, 3]
 
 MARGIN = 4  # pixels between tiled clips; even, so that even clips give an even picture
 BACKGROUND = (18, 20, 24)
 _OPTIONS = ["-crf", "18", "-preset", "veryfast", "-threads", "1", "-movflags", "+faststart"]
 
 
-def write_video(path: Path, frames: Frames, fps: float) -> None:
-    """Write `frames` to `path`, an .mp4, and read it back: ffmpeg can fail without a word.
+def write_video(path: Path, frames: Iterable[Frame], fps: float) -> None:
+    """Write `frames` to `path`, an .mp4, and read it back: ffmpeg can fail without a word. They are taken one by one,
+    so that a long video need not fit in memory.
 
     Raises `PipelineError` for odd heights or widths, no frames, and whatever keeps ffmpeg from a whole file."""
-    num_frames, height, width, _ = frames.shape
-    if num_frames == 0 or height % 2 or width % 2:
-        raise PipelineError(f"cannot write {path}: {num_frames} frames of {width} x {height}; sizes must be even")
+    rest = iter(frames)
+    first = next(rest, None)
+    if first is None or first.shape[0] % 2 or first.shape[1] % 2:
+        shape = "none" if first is None else f"{first.shape[1]} x {first.shape[0]} pixels"
+        raise PipelineError(f"cannot write {path}: there must be frames, and their sides must be even, not {shape}")
     with tempfile.TemporaryDirectory() as scratch:
         draft = Path(scratch) / "video.mp4"  # ffmpeg takes the container from the suffix
         try:
-            _encode(draft, frames, fps)
+            num_frames = _encode(draft, chain([first], rest), (first.shape[1], first.shape[0]), fps)
             written, _ = imageio_ffmpeg.count_frames_and_secs(draft)
         except (OSError, RuntimeError) as error:
             raise PipelineError(f"cannot write {path}: ffmpeg failed: {error}") from error
@@ -59,11 +64,11 @@ def tile(clips: Sequence[Frames], num_columns: int | None = None) -> Frames:
     return grid
 
 
-def _encode(path: Path, frames: Frames, fps: float) -> None:
-    _, height, width, _ = frames.shape
+def _encode(path: Path, frames: Iterable[Frame], size: tuple[int, int], fps: float) -> int:
+    """Returns how many frames there were."""
     writer = imageio_ffmpeg.write_frames(
         path,
-        (width, height),
+        size,
         fps=fps,
         codec="libx264",
         quality=None,  # -crf instead
@@ -72,6 +77,9 @@ def _encode(path: Path, frames: Frames, fps: float) -> None:
         output_params=list(_OPTIONS),
     )
     writer.send(None)
+    num_frames = 0
     for frame in frames:
         writer.send(np.ascontiguousarray(frame))
+        num_frames += 1
     writer.close()
+    return num_frames

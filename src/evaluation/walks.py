@@ -1,6 +1,7 @@
 """Episodes as moving pictures: single walks, and several side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import isqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -9,9 +10,12 @@ from numpy.typing import NDArray
 from src.contracts import Rollout
 from src.envs.base import Scene, TensorEnv
 from src.envs.render import caption, render_cells
-from src.evaluation.video import Frames, tile
+from src.evaluation.video import Frame, Frames, tile
 
 HOLD = 4  # frames for which the end of an episode stays
+CELL, SMALLEST_CELL = 24, 4  # pixels of a cell, where the picture has room for them, and where it has not
+CLIP, PICTURE = 480, 1280  # pixels of the longer side of a clip, and of all that play side by side, if cells allow
+_AT_ONCE = 16  # frames that are in memory
 
 
 class Walk(NamedTuple):
@@ -36,15 +40,45 @@ def walks_of(env: TensorEnv, transitions: Rollout, stream: int) -> list[Walk]:
     return walks
 
 
-def film(walks: Sequence[Walk], scene: Scene, cell_pixels: int) -> Frames:
-    """Walks one after the other, each with its own trail and its end held, `[T, H, W, 3]`."""
-    clips = [render_cells(walk.cells, scene, cell_pixels=cell_pixels, rewarded=walk.rewarded) for walk in walks]
-    return np.concatenate([np.concatenate([clip, np.repeat(clip[-1:], HOLD, axis=0)]) for clip in clips])
+class Film(NamedTuple):
+    """Walks one after the other, each with its own trail and its end held: what its T frames of S cells show."""
+
+    scene: Scene
+    cells: NDArray[np.int64]  # [T], where the agent stands
+    rewarded: NDArray[np.bool_]  # [T]
+    visited: NDArray[np.bool_]  # [T, S]
+    title: str
+
+    def draw(self, times: NDArray[np.int64], cell_pixels: int) -> Frames:
+        """The frames at `times`; the last one stays."""
+        at = np.minimum(times, len(self.cells) - 1)
+        frames = render_cells(self.cells[at], self.scene, cell_pixels, self.rewarded[at], self.visited[at])
+        return caption(frames, self.title) if self.title else frames
 
 
-def side_by_side(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], scene: Scene, cell_pixels: int = 24) -> Frames:
+def film(walks: Sequence[Walk], scene: Scene, title: str = "") -> Film:
+    cells, rewarded = (
+        [np.pad(column, (0, HOLD), "edge") for column in columns] for columns in zip(*walks, strict=True)
+    )
+    everywhere = np.arange(scene.rows * scene.columns)
+    trails = [np.logical_or.accumulate(walk[:, None] == everywhere, axis=0) for walk in cells]
+    return Film(scene, np.concatenate(cells), np.concatenate(rewarded), np.concatenate(trails), title)
+
+
+def play(films: Sequence[Film], num_columns: int | None = None) -> Iterator[Frame]:
+    """The frames of films of one scene's size side by side (see `tile`), until the longest ends; one film fills the
+    picture. They are drawn a few at a time, with cells as large as `CELL`, `CLIP` and `PICTURE` allow."""
+    scene, in_a_row = films[0].scene, num_columns or isqrt(len(films) - 1) + 1
+    room = min(CLIP, PICTURE // in_a_row) // max(scene.rows, scene.columns)
+    cell_pixels = max(SMALLEST_CELL, min(CELL, room))
+    num_frames = max(len(shown.cells) for shown in films)
+    for start in range(0, num_frames, _AT_ONCE):
+        times = np.arange(start, min(start + _AT_ONCE, num_frames))
+        clips = [shown.draw(times, cell_pixels) for shown in films]
+        yield from clips[0] if len(clips) == 1 else tile(clips, num_columns)
+
+
+def side_by_side(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], scene: Scene) -> Iterator[Frame]:
     """A grid of walks that play together: each row has a name and walks with captions; all rows are equally long."""
-    clips = [
-        caption(film([walk], scene, cell_pixels), f"{name}, {label}") for name, walks in rows for label, walk in walks
-    ]
-    return tile(clips, num_columns=len(rows[0][1]))
+    films = [film([walk], scene, f"{name}, {label}") for name, walks in rows for label, walk in walks]
+    return play(films, num_columns=len(rows[0][1]))

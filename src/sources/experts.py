@@ -48,7 +48,8 @@ class NoisyExpert:
         """`seeds` `[L]`: one for each learner; its luck is in the noise alone."""
         self.num_learners = len(seeds)
         self.expert: Expert = Planner(spec.num_actions)
-        self.least_noise = 0.0  # below which the noise never falls
+        self.find_least_noise = lambda: torch.zeros(self.num_learners, device=device)
+        self._least_noise: Tensor | None = None  # [L], found when it is first needed, unless it is restored
         self._num_actions = spec.num_actions
         self._device = device
         self._noise = make_schedule(self._rate(config))
@@ -63,9 +64,16 @@ class NoisyExpert:
         self._clock = clock
 
     @property
-    def noise(self) -> float:
-        """Probability of a uniformly random action now."""
-        return max(self._noise(self._clock), self.least_noise)
+    def least_noise(self) -> Tensor:
+        """Below which the noise of each learner never falls, `[L]`."""
+        if self._least_noise is None:
+            self._least_noise = self.find_least_noise().float().to(self._device)
+        return self._least_noise
+
+    @property
+    def noise(self) -> Tensor:
+        """Probability of a uniformly random action now, `[L]`."""
+        return self.least_noise.clamp(min=self._noise(self._clock))
 
     def initial_carry(self, num_streams: int) -> tuple[()]:
         return ()
@@ -76,9 +84,9 @@ class NoisyExpert:
 
     def action_probabilities(self, step: Step) -> Tensor:
         """The mixture, `[B, A]`."""
-        share = self.noise
-        if share == 1.0:  # where nobody knows what is optimal, chance needs no expert
-            return torch.full((len(step.obs), self._num_actions), 1 / self._num_actions, device=step.obs.device)
+        share = self.noise.repeat_interleave(len(step.obs) // self.num_learners)[:, None]
+        if (share == 1.0).all():  # where nobody knows what is optimal, chance needs no expert
+            return (share / self._num_actions).expand(-1, self._num_actions)
         return share / self._num_actions + (1 - share) * self.expert.action_probabilities(step)
 
     def targets(self, rollout: Rollout) -> dict[str, Tensor]:
@@ -86,7 +94,7 @@ class NoisyExpert:
 
     def update(self, sample: Sample) -> Learned:
         """Nothing is learned; the metric is the noise, `[L]`."""
-        return Learned({"noise": torch.full((self.num_learners,), self.noise, device=self._device)})
+        return Learned({"noise": self.noise})
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         """None."""
@@ -96,11 +104,11 @@ class NoisyExpert:
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """The clock, so that restored learners act as the saved ones."""
-        return {"clock": list(self._clock)}
+        """The clock too, so that restored learners act as the saved ones."""
+        return {"clock": list(self._clock), "least_noise": self.least_noise}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._clock = Clock(*state["clock"])
+        self._clock, self._least_noise = Clock(*state["clock"]), state["least_noise"]
 
 
 class Optimal(NoisyExpert):

@@ -9,7 +9,8 @@ or at several steps, moves once, towards the mean of its targets, weighted as th
 
     Q(s, a) <- Q(s, a) + learning_rate * (mean target - Q(s, a))
 
-so with one environment and one step it is the rule of the paper, and the order of the transitions does not matter.
+so with one environment and one step it is the rule of the paper, and the order of the transitions does not matter. Only
+where several targets meet in a cell do weights count: a table has no gradient that they could scale.
 
 T steps, L learners, B streams or windows (learner by learner), S observations, A actions.
 """

@@ -12,8 +12,10 @@ class LearnerRows:
         self._of_streams: dict[int, Tensor] = {}
 
     def of(self, obs: Tensor) -> Tensor:
-        """The rows of observations `[..., B]`; B is a multiple of L."""
-        num_streams = obs.shape[-1]
+        """The rows of observations `[..., B]`. Raises `ValueError` unless B is a multiple of L."""
+        num_streams, num_learners = obs.shape[-1], len(self._first)
         if num_streams not in self._of_streams:
-            self._of_streams[num_streams] = self._first.repeat_interleave(num_streams // len(self._first))
+            if num_streams % num_learners:
+                raise ValueError(f"{num_streams} streams cannot be dealt out evenly to {num_learners} learners")
+            self._of_streams[num_streams] = self._first.repeat_interleave(num_streams // num_learners)
         return self._of_streams[num_streams] + obs

@@ -67,12 +67,14 @@ class Evaluations:
         done: int,
         description: Json,
         report: Callable[[str], None],
+        trained: int = 1,
     ) -> None:
         """Go on in `folder` at step `done`, -1 where training begins anew: what is known of later steps is dropped,
         what was started up to `done` and has no result is evaluated again. Curves are `prefix`/metric; `description`
-        goes beside the checkpoints; `report` takes a line for whoever watches."""
+        goes beside the checkpoints; `report` takes a line for whoever watches; what has not come to step `trained` is
+        never the best."""
         self._folder, self._prefix, self._look, self._options = folder, prefix, look, options
-        self._description, self._report = description, report
+        self._description, self._report, self._trained = description, report, trained
         self._truth = folder / "evaluations.json"
         known = read_json(self._truth) if self._truth.exists() else []
         self.results = {
@@ -223,10 +225,10 @@ class Evaluations:
         checkpoint.save(self._folder, "best", step, state, self._description, keep=1)
 
     def _best_step(self) -> int | None:
-        """Of equal scores the latest wins; the untrained model of step 0 is never the best, nor is a score of NaN."""
+        """Of equal scores the latest wins; what is untrained is never the best, nor is a score of NaN."""
         best, best_score = None, float("-inf")
         for step, (_, score) in self.results.items():
-            if step > 0 and score >= best_score:
+            if step >= self._trained and score >= best_score:
                 best, best_score = step, score
         return best
 

@@ -1,6 +1,7 @@
 """Whom a noisy expert imitates, and how noisy it stays."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from src.sources.experts import NoisyExpert, Optimal
 from src.training import checkpoint
 from src.training_schema import SOURCES, NoisyExpertConfig, SourceConfig
 
-_HALVINGS = 20
+_HALVINGS = 12
 
 Make = Callable[[SourceConfig], Any]  # fresh learners of the same tasks with these options
 
@@ -37,24 +38,25 @@ def equip(expert: NoisyExpert, config: Config, tasks: Tensor, make: Make, device
                 f"source.name={source.name}: nobody knows what is optimal with env.name={config.env.name}"
             )
         if isinstance(source, NoisyExpertConfig) and source.max_performance < 1:
-            expert.least_noise = least_noise(config.env, tasks.cpu(), source.max_performance)
+            expert.find_least_noise = partial(_for_learners, config.env, source, tasks.cpu())
 
 
-def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> float:
-    """The probability of a random action at which the planner comes `max_performance` of the way from the return of
-    chance to that of the optimum, averaged over `tasks` `[G, task_dim]`; exact to 2^-20."""
+def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> Tensor:
+    """For each of `tasks` `[G, task_dim]` the probability of a random action at which the planner comes
+    `max_performance` of the way from the return of chance to that of the optimum, `[G]`; exact to 2^-12."""
     env = make_env(config)
-
-    def mean_return(noise: float) -> float:
-        return noisy_exact(env, tasks, noise).episode_return.mean().item()
-
-    chance, optimum = mean_return(1.0), mean_return(0.0)
-    low, high = 0.0, 1.0
+    chance, optimum = (noisy_exact(env, tasks, noise).episode_return for noise in (1.0, 0.0))
+    target = chance + max_performance * (optimum - chance)
+    low, high = torch.zeros_like(target), torch.ones_like(target)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        too_good = mean_return(middle) - chance > max_performance * (optimum - chance)
-        low, high = (middle, high) if too_good else (low, middle)
+        too_good = noisy_exact(env, tasks, middle).episode_return > target
+        low, high = torch.where(too_good, middle, low), torch.where(too_good, high, middle)
     return high
+
+
+def _for_learners(config: EnvConfig, source: NoisyExpertConfig, tasks: Tensor) -> Tensor:
+    return least_noise(config, tasks, source.max_performance).repeat_interleave(source.num_learners)
 
 
 def _learned(config: Config, teacher: str, make: Make, device: torch.device) -> Any:
@@ -67,6 +69,8 @@ def _learned(config: Config, teacher: str, make: Make, device: torch.device) -> 
     recorded = about["description"]
     check_same(config, recorded, ("env", "tasks"), str(folder))
     source = SOURCES[recorded["source"]["name"]](**recorded["source"])
+    if isinstance(source, NoisyExpertConfig) and source.teacher != "none":
+        raise ConfigError(f"source.teacher={teacher}: it learned nothing, but imitates source.teacher={source.teacher}")
     streams = config.source.num_learners * config.source.num_envs
     if streams % source.num_learners:
         raise ConfigError(

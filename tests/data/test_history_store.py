@@ -388,13 +388,14 @@ def success_in_loops(histories: Histories) -> list[list[float]]:
                 for t in range(num_steps):
                     step = {name: columns[name][row, t] for name in COLUMNS}
                     paid = spec.reward_values[step["reward"]] > 0
+                    last = step["terminated"] or step["truncated"]
                     success |= {
                         "reward": paid,
                         "goal": paid and step["terminated"] == 1,
                         "end": step["terminated"] == 1,
-                        "best_action": step["action"] == step["optimal_action"],
+                        "best_action": last and step["action"] == step["optimal_action"],
                     }[spec.success]
-                    if step["terminated"] or step["truncated"]:
+                    if last:
                         if t >= num_steps * 9 // 10:
                             won, ended = won + success, ended + 1
                         success = False

@@ -49,10 +49,16 @@ def step_by_step(steps: Play, success: str) -> list[tuple[int, float, bool, int,
             reward, terminated, best = row[stream]
             total, length = total + VALUES[reward], length + 1
             positive = VALUES[reward] > 0
-            won = {"reward": positive, "goal": positive and terminated, "end": terminated, "best_action": best}[success]
+            last = terminated or length == LIMIT
+            won = {
+                "reward": positive,
+                "goal": positive and terminated,
+                "end": terminated,
+                "best_action": best and last,
+            }[success]
             if won and won_at is None:
                 won_at = length
-            if terminated or length == LIMIT:
+            if last:
                 found.append((stream, total, won_at is not None, length, length if won_at is None else won_at))
                 total, length, won_at = 0.0, 0, None
     return found
@@ -78,7 +84,8 @@ def test_equals_steps_one_by_one_wherever_blocks_are_cut(steps: Play, cuts: set[
 
 
 def test_by_hand() -> None:
-    """Stream 0 is paid twice and cut by the clock; stream 1 ends with a reward, then is still open."""
+    """Stream 0 is paid twice and cut by the clock; stream 1 ends with a reward, then is still open. Neither's best
+    action is its last."""
     steps = [
         [(1, False, False), (1, False, True)],
         [(2, False, False), (2, True, False)],
@@ -90,13 +97,13 @@ def test_by_hand() -> None:
         "reward": [(0, 3.5, True, 5, 2), (1, 2.0, True, 2, 2)],
         "goal": [(0, 3.5, False, 5, 5), (1, 2.0, True, 2, 2)],
         "end": [(0, 3.5, False, 5, 5), (1, 2.0, True, 2, 2)],
-        "best_action": [(0, 3.5, True, 5, 3), (1, 2.0, True, 2, 1)],
+        "best_action": [(0, 3.5, False, 5, 5), (1, 2.0, False, 2, 2)],
     }
     for success, episodes_of_it in expected.items():
         episodes, still_open = finished_episodes(rollout_of(steps), OpenEpisodes.none(2), spec_of(success))
         assert rows_of(episodes) == episodes_of_it
         assert still_open.returns.tolist() == [0, 1.5]
-        assert (still_open.won_at[1] == 3) == (success in ("reward", "best_action"))
+        assert (still_open.won_at[1] == 3) == (success == "reward")
 
 
 def test_a_losing_end_is_an_end_but_no_goal() -> None:

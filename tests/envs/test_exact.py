@@ -69,14 +69,15 @@ def enumerated(env: Chance, task: int, first: float) -> tuple[float, float, floa
             likely = chance * (first if action == 0 else 1 - first) * float(env.chances[index])
             value = (-1.0, 0.0, 2.0)[int(env.rewards[index])]
             end = bool(env.ends[index])
+            last = end or time + 1 == env.spec.max_episode_steps
             won = {
                 "reward": value > 0,
                 "goal": value > 0 and end,
                 "end": end,
-                "best_action": action == int(env.best[task, place]),
+                "best_action": last and action == int(env.best[task, place]),
             }[env.spec.success]
             at = time + 1 if won and won_at is None else won_at
-            if end or time + 1 == env.spec.max_episode_steps:
+            if last:
                 for i, number in enumerate((earned + value, at is not None, time + 1 if at is None else at)):
                     totals[i] += likely * number
             else:
@@ -167,8 +168,8 @@ def test_bandits_by_hand() -> None:
     random, best = random_exact(env, tasks), optimal_exact(env, tasks)
     assert random.episode_return.tolist() == pytest.approx((2 * env.means.mean(1)).tolist())
     assert best.episode_return.tolist() == pytest.approx((2 * env.means.amax(1)).tolist())
-    assert values_of(random)[1:] == pytest.approx([5 / 9, 1 / 3 + 2 * 2 / 3])  # the best arm in one of two pulls
-    assert values_of(best)[1:] == pytest.approx([1.0, 1.0])
+    assert values_of(random)[1:] == pytest.approx([1 / 3, 2.0])  # the best arm in the last of two pulls
+    assert values_of(best)[1:] == pytest.approx([1.0, 2.0])
 
 
 @pytest.mark.parametrize("random_start", [False, True])

@@ -45,14 +45,15 @@ def scalar_adaptation(transitions: Rollout, num_episodes: int, spec: EnvSpec) ->
             length += 1
             value, ended = spec.reward_values[int(transitions.reward[t, b])], bool(transitions.terminated[t, b])
             total += value
+            last = ended or bool(transitions.truncated[t, b])
             won = {
                 "reward": value > 0,
                 "goal": value > 0 and ended,
-                "best_action": bool(transitions.action[t, b] == transitions.optimal_action[t, b]),
+                "best_action": last and bool(transitions.action[t, b] == transitions.optimal_action[t, b]),
             }[spec.success]
             if won and first is None:
                 first = length
-            if ended or transitions.truncated[t, b]:
+            if last:
                 if episode < num_episodes:
                     found[:, b, episode] = total, first is not None, first or length, length
                 episode, total, length, first = episode + 1, 0.0, 0, None

@@ -21,8 +21,10 @@ ENV = make_env(CONFIG.env)
 CPU = torch.device("cpu")
 
 
-def expert(kind: type[NoisyExpert] = NoisyExpert, clock: Clock = START, **changes: Any) -> NoisyExpert:
-    learners = kind(dataclasses.replace(CONFIG.source, **changes), ENV.spec, stream_seeds(0, 1), CPU)
+def expert(
+    kind: type[NoisyExpert] = NoisyExpert, clock: Clock = START, num_learners: int = 1, **changes: Any
+) -> NoisyExpert:
+    learners = kind(dataclasses.replace(CONFIG.source, **changes), ENV.spec, stream_seeds(0, num_learners), CPU)
     learners.set_clock(clock)
     return learners
 
@@ -42,7 +44,7 @@ def shown(optimal_action: list[int]) -> Step:
 def test_the_mixture_by_hand():
     """Noise 1 falls to 0 at 0.9 of the life; at 0.45 of it half the actions are random, so 0.1 for each of 5."""
     learners = expert(clock=START._replace(percent=0.45))
-    assert learners.noise == pytest.approx(0.5)
+    assert learners.noise.tolist() == [pytest.approx(0.5)]
     probabilities = learners.action_probabilities(shown([2, 0]))
     expected = torch.tensor([[0.1, 0.1, 0.6, 0.1, 0.1], [0.6, 0.1, 0.1, 0.1, 0.1]])
     assert torch.allclose(probabilities, expected)
@@ -56,18 +58,19 @@ def test_what_is_done_has_the_frequencies_of_the_mixture():
 
 def test_the_life_goes_from_chance_to_the_optimum():
     start, end = (expert(clock=START._replace(percent=percent)) for percent in (0.0, 0.95))
-    assert (start.noise, end.noise) == (1.0, 0.0)
+    assert (start.noise.tolist(), end.noise.tolist()) == ([1.0], [0.0])
     assert torch.equal(play(end, 15, 8).action, play(end, 15, 8).optimal_action)
     agreement = (play(start, 500, 40).action == play(start, 500, 40).optimal_action).double().mean().item()
     assert agreement == pytest.approx(0.2, abs=0.02)
 
 
 def test_the_noise_stays_above_its_floor():
-    learners = expert(clock=START._replace(percent=1.0))
-    learners.least_noise = 0.25
-    assert learners.noise == 0.25
+    learners = expert(clock=START._replace(percent=1.0), num_learners=2)
+    learners.find_least_noise = lambda: torch.tensor([0.25, 0.75])
+    assert learners.noise.tolist() == [0.25, 0.75]
     learners.set_clock(START._replace(percent=0.45))
-    assert learners.noise == pytest.approx(0.5)
+    assert learners.noise.tolist() == [pytest.approx(0.5), 0.75]
+    assert learners.action_probabilities(shown([0, 0, 0, 0]))[:, 0].tolist() == pytest.approx([0.6, 0.6, 0.4, 0.4])
 
 
 @pytest.mark.parametrize(("kind", "exact"), [(Optimal, optimal_exact), (Random, random_exact)])
@@ -111,8 +114,9 @@ def test_an_update_tells_the_noise_and_changes_nothing():
 
 def test_a_restored_expert_acts_as_the_saved_one():
     saved, restored = expert(clock=START._replace(percent=0.3)), expert()
+    saved.find_least_noise = lambda: torch.tensor([0.7])
     restored.load_state_dict(saved.state_dict())
-    assert restored.noise == saved.noise == pytest.approx(2 / 3)
+    assert torch.equal(restored.noise, saved.noise) and restored.noise.item() == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("index", [0, 3])

@@ -17,6 +17,12 @@ WORLDS = {
     "bandit": ("env.num_arms=3", "env.num_tasks=20", "tasks.num_train=8", "tasks.num_held_out=3"),
     "gymnasium": ("env.max_episode_steps=9", "tasks.num_train=6", "tasks.num_held_out=3"),
 }
+VARIANTS = {  # of rules that are played with all sources above
+    "dark_room_classic": ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
+    "dark_room_hard": ("env.max_episode_steps=4", "tasks.num_train=5", "tasks.num_held_out=3"),
+    "dark_key_to_door_hidden": ("env.size=3", "env.max_episode_steps=9", "tasks.num_train=8", "tasks.num_held_out=3"),
+    "bandit_gaussian": ("env.num_arms=3", "env.num_tasks=20", "tasks.num_train=8", "tasks.num_held_out=3"),
+}
 LEARNING = ("source.num_envs=2", "source.num_env_steps=1200", "source.history_steps=1000", "source.num_learners=2")
 SOURCES = {
     "a2c": ("source.hidden_size=8", "source.unroll_length=5"),
@@ -43,10 +49,12 @@ SMALL = (
 )
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize(
+    ("world", "source"),
+    [*((world, source) for world in WORLDS for source in SOURCES), *((world, "noisy_expert") for world in VARIANTS)],
+)
 def test_a_world_and_a_source_through_all_stages(tmp_path: Path, world: str, source: str):
-    options = (f"env={world}", f"source={source}", *SMALL, *LEARNING, *WORLDS[world], *SOURCES[source])
+    options = (f"env={world}", f"source={source}", *SMALL, *LEARNING, *(WORLDS | VARIANTS)[world], *SOURCES[source])
     # One of a world's pipelines makes videos: they take longest, and do not depend on the source.
     films = source == "a2c"
     options = (*options, f"evaluation.videos={films}", *(() if films else ("source.videos_per_task=0",)))
