@@ -35,7 +35,7 @@ from src.schema import Config, TasksConfig
 from src.training import checkpoint
 from src.training_schema import SOURCES, SourceConfig
 
-_COMPARED = ("source", "data", "model", "objective", "optimizer", "trainer")
+_COMPARED = ("data", "model", "objective", "optimizer", "trainer")
 _WORLD = ("env", "tasks")
 
 
@@ -49,7 +49,9 @@ def main(config: Config) -> Path:
     state, about = found
     trained = about["description"]
     changes = changes_of(config, trained["config"])
-    check_same(config, trained["config"], _COMPARED if changes else (*_WORLD, *_COMPARED), str(gpt_folder))
+    # A mixture's stores say what their sources were.
+    compared = _COMPARED if len(config.histories) > 1 else (*_COMPARED, "source")
+    check_same(config, trained["config"], compared if changes else (*_WORLD, *compared), str(gpt_folder))
     suffix = suffix_of(changes)
     folder = config.folder("logs") / f"evaluation{suffix}"
     with closing(make_env(config.env, device)) as env, ExitStack() as stack:
@@ -62,8 +64,7 @@ def main(config: Config) -> Path:
         stack.enter_context(only_writer(folder))  # not before it is clear that there will be something to write
         if (folder / "results.json").exists():
             results = read_json(folder / "results.json")
-            compared = (*_WORLD, *_COMPARED, "seed", "policy", "evaluation")
-            check_same(config, results["config"], compared, str(folder))
+            check_same(config, results["config"], (*_WORLD, *compared, "seed", "policy", "evaluation"), str(folder))
             if results["checkpoint"] != about["sha256"]:
                 raise ConfigError(f"{folder} holds results of another model: give another name=, or remove it")
         else:

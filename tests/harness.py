@@ -44,7 +44,7 @@ TINY = (
 )
 
 
-CURVES = ("source/", "update/", "evaluation/", "train/", "in_context/", "adaptation/")
+CURVES = ("source/", "update/", "pretraining/", "evaluation/", "train/", "in_context/", "adaptation/")
 
 
 class Outcome(NamedTuple):

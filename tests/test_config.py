@@ -304,6 +304,13 @@ def test_every_world_has_the_tasks_its_preset_asks_for(env: str) -> None:
     assert len(split.train) == config.tasks.num_train and len(split.held_out) >= 6
 
 
+@pytest.mark.parametrize("source", SOURCES)
+def test_who_does_not_learn_need_not_succeed(source: str) -> None:
+    expected = 0.0 if source in ("noisy_expert", "optimal", "random") else 0.5
+    assert load_config([f"source={source}"]).data.min_final_success == expected
+    assert load_config([f"source={source}", "data.min_final_success=0.25"]).data.min_final_success == 0.25
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 def test_optimizers_compose(optimizer: str) -> None:
     assert load_config([f"optimizer={optimizer}"]).optimizer.name == optimizer

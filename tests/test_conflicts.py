@@ -51,12 +51,25 @@ CONFLICTS = {  # what is set -> the fields the message must name
     "source.async_unroll=true": ["source.async_unroll=true", "source.name=a2c"],
     "source.name=ppo source.unroll_length=2.5": ["source.unroll_length=2.5", "source.name=ppo", "on-policy"],
     "source.name=ppo source.async_unroll=true": ["source.async_unroll=true", "source.name=ppo", "on-policy"],
-    "source.name=random source.async_unroll=true": ["source.async_unroll=true", "source.name=random"],
+    "source.name=random source.async_unroll=true": ["source.async_unroll=True", "source.name=random"],
     "source.name=noisy_expert source.teacher=them source.max_performance=0.5": [
         "source.max_performance=0.5",
         "source.teacher=them",
     ],
-    "source.name=optimal source.async_unroll=true": ["source.async_unroll=true", "source.name=optimal"],
+    "source.name=optimal source.async_unroll=true": ["source.async_unroll=True", "source.name=optimal"],
+    **{
+        f"source.name=noisy_expert source.{option}": [f"source.{option}", "source.name=noisy_expert", "learns nothing"]
+        for option in (
+            "initial_collect_steps=1",
+            "num_updates_per_train_iter=2",
+            "mini_batch_length=1",
+            "mini_batch_size=1",
+        )
+    },
+    f"{OTHERS} source.offline_buffer_range=last": [
+        "source.offline_buffer_range=last",
+        "source.offline_buffer_length=0",
+    ],
     f"{OTHERS} source.num_iterations=5 source.num_env_steps=0 source.rl_train_after_update_steps=5": [
         "source.num_iterations=5",
         "source.rl_train_after_update_steps=5",
@@ -161,6 +174,8 @@ NEIGHBOURS = [  # as near as can be, and fine
     f"{OTHERS} source.num_iterations=305 source.rl_train_after_update_steps=5 source.rl_train_every_update_steps=2",
     f"{OTHERS} source.num_iterations=6 source.num_env_steps=600 source.rl_train_after_update_steps=5 "
     "source.unroll_length=60 source.history_steps=600 evaluation.num_episodes=2 model.context_len=2",
+    "source.name=random",
+    f"{OTHERS} source.offline_buffer_range=first",
     f"{OTHERS} source.offline_buffer_length=100 source.offline_buffer_range=last source.offline_buffer_every=2 "
     "source.offline_loss_weight=2",
     "source.mini_batch_length=5 source.mini_batch_size=4",
@@ -178,6 +193,7 @@ NEIGHBOURS = [  # as near as can be, and fine
     "data.weights=[1]",
     "histories=[a,b] data.history_len=30001",  # they may be of other sources, with longer lives
     "histories=[a,b] model.context_len=3001",
+    "histories=[a,b] evaluation.num_episodes=150",
     "data.history_len=30000",
     "model.context_len=3000",
     "data.history_len=1600",
@@ -229,6 +245,15 @@ def test_what_only_nearly_conflicts_is_allowed(overrides: str) -> None:
     check_conflicts(changed(*overrides.split()))
 
 
+def test_squares_of_any_world_fit_the_tables_of_coordinates() -> None:
+    lake = ["env=gymnasium", "model.max_size=17", "model.obs_encoding=coordinates"]
+    with pytest.raises(ConfigError, match=r"model\.max_size=17 must be at least env\.width=18 "):
+        load_config([*lake, "env.width=18"])
+    load_config([*lake, "env.width=17"])
+    load_config([*lake, "env.width=18", "model.obs_encoding=cell"])
+    load_config(["env=bandit", "model.max_size=2", "model.obs_encoding=coordinates"])  # no square at all
+
+
 @pytest.mark.parametrize("option", ["learning_rate", "weight_decay", "max_gradient_norm"])
 def test_the_optimizer_counts_no_env_steps(option: str) -> None:
     """Of the run, its iterations and its updates it does."""
@@ -243,7 +268,7 @@ def test_conflicts_are_checked_by_load_config_and_all_of_them_here() -> None:
     with pytest.raises(ConfigError, match="model.num_heads=5 must divide model.embed_dim=64"):
         load_config(["model.num_heads=5"])
     found: set[str] = set()
-    there = {code for source in ("a2c", "q_learning") for _, code in all_of(plain_of(source))}
+    there = {code for source in ("a2c", "q_learning", "random") for _, code in all_of(plain_of(source))}
     for overrides in CONFLICTS:
         found |= {code for broken, code in all_of(changed(*overrides.split())) if broken}
     for option in ("learning_rate", "weight_decay", "max_gradient_norm"):

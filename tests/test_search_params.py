@@ -16,7 +16,10 @@ from PIL import Image
 from src import search_params
 from src.config import load_config
 from src.contracts import ConfigError
+from src.env_schema import DarkRoomConfig
 from src.envs import make_env
+from src.envs.base import TensorEnv
+from src.envs.dark_room import DarkRoom
 from src.evaluation.search_plots import search_table
 from src.files import read_json
 from src.schema import PROJECT, Config
@@ -107,6 +110,10 @@ def test_the_study_of_another_problem_is_refused(tmp_path: Path) -> None:
     [
         (["search.num_env_steps=2001"], ["search.num_env_steps=2001", "source.num_envs", "source.unroll_length"]),
         (["source=q_learning"], ["source.name=q_learning", "a2c"]),
+        (
+            ["search.num_env_steps=200", "source.initial_collect_steps=300"],
+            ["search.num_env_steps=200", "source.initial_collect_steps=300"],
+        ),
     ],
 )
 def test_what_cannot_be_searched_is_refused(tmp_path: Path, options: list[str], parts: list[str]) -> None:
@@ -134,6 +141,24 @@ def test_score_tells_learning_from_not_learning(tmp_path: Path) -> None:
         for rate in (0.01, 1e-8)
     )
     assert 0 <= hopeless < 0.35 < good <= 1
+
+
+def test_every_environment_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[TensorEnv] = []
+
+    class Watched(DarkRoom):
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    def make(config: DarkRoomConfig, device: torch.device) -> TensorEnv:
+        made.append(Watched(config))
+        return made[-1]
+
+    monkeypatch.setattr(search_params, "make_env", make)
+    searched(tmp_path, 2)
+    assert len(made) == 3 and all(env.closed for env in made)
 
 
 def test_score_of_lives_too_short_for_an_episode(tmp_path: Path) -> None:

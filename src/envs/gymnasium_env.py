@@ -152,8 +152,6 @@ def _check(config: GymnasiumConfig) -> None:
     if not values or len(set(values)) < len(values):
         raise ConfigError(f"env.reward_values={values}: must be at least one number, and none twice")
     for number, task in enumerate(config.tasks):
-        if not isinstance(task, Mapping):
-            raise ConfigError(f"env.tasks[{number}]={task}: must be a mapping, {{}} for no arguments")
         if "max_episode_steps" in task:
             raise ConfigError(f"env.tasks[{number}]={task}: all tasks have env.max_episode_steps, none its own")
         first = config.tasks.index(task)

@@ -69,6 +69,16 @@ def test_all_columns_of_a_window_are_of_the_same_steps() -> None:
     assert all(column.dtype == torch.long and column.shape == (50, 4) for column in batch)
 
 
+def test_less_than_a_step_of_every_environment_is_not_all() -> None:
+    histories = histories_of(random_done(20))
+    config = dataclasses.replace(CONFIG, history_len=NUM_ENVS - 1)
+    message = rf"data\.history_len={NUM_ENVS - 1}: must be at least the {NUM_ENVS} environments of a learner in codes"
+    with pytest.raises(ConfigError, match=message):
+        Windows(histories, config, TRAIN, 1, CPU)
+    one_each = Windows(histories, dataclasses.replace(CONFIG, history_len=NUM_ENVS), TRAIN, 1, CPU)
+    assert one_each.num_windows == NUM_ROWS
+
+
 def test_rooms_with_more_than_256_cells() -> None:
     done = random_done(12)
     windows = Windows(histories_of(done, dtype=np.uint16), CONFIG, TRAIN, 3, CPU)

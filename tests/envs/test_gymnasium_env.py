@@ -24,6 +24,7 @@ from src.envs.base import State
 from src.envs.exact import optimal_exact, random_exact
 from src.envs.gymnasium_env import GymnasiumEnv, PlayedState
 from src.envs.process import ProcessEnv
+from src.envs.render import render_cells
 from src.randomness import integers, stream_seeds
 from src.training.async_unroll import AsyncPlayer
 from src.training.collect import LocalPlayer, make_learners
@@ -146,24 +147,26 @@ def test_processes_show_the_same_bit_for_bit() -> None:
             assert torch.equal(there.all_tasks(), here.all_tasks()) and there.spec == here.spec
 
 
-def test_the_shorter_clock_counts() -> None:
-    def lengths(**options: Any) -> set[int]:
-        env = GymnasiumEnv(config_of(**options))
-        played = play(env, TASKS[:1], SEEDS[:1], torch.zeros(30, 1).long())  # against the wall
-        ends = [number for number, (_, step) in enumerate(played) if step.truncated]
-        assert not any(step.terminated for _, step in played)
-        assert env.spec.max_episode_steps == ends[0]
-        return {after - before for before, after in zip([0, *ends], ends, strict=False)}
+@pytest.mark.parametrize("limit", [5, 100, 130])
+def test_our_time_limit_counts(limit: int) -> None:
+    """Frozen lakes are registered with 100 steps."""
+    env = GymnasiumEnv(config_of(max_episode_steps=limit))
+    played = play(env, TASKS[:1], SEEDS[:1], torch.zeros(270, 1).long())  # against the wall
+    assert [number for number, (_, step) in enumerate(played) if step.truncated] == list(range(limit, 271, limit))
+    assert not any(step.terminated for _, step in played)
+    assert env.spec.max_episode_steps == limit
 
-    assert lengths(max_episode_steps=5) == {5}
-    assert lengths(max_episode_steps=9, tasks=[LAKES[0] | {"max_episode_steps": 4}]) == {4}
-    assert lengths(max_episode_steps=3, tasks=[LAKES[0] | {"max_episode_steps": 4}]) == {3}
-    assert lengths(max_episode_steps=6, tasks=[LAKES[0] | {"max_episode_steps": -1}]) == {6}  # none of its own
-    assert GymnasiumEnv(config_of(max_episode_steps=200)).spec.max_episode_steps == 100  # as it is registered
+
+def test_an_environment_may_end_sooner_by_itself() -> None:
+    env = GymnasiumEnv(toy(fault="truncate", at=4, slip=0, size=30))
+    played = play(env, TASKS[:1] * 0, SEEDS[:1], torch.zeros(12, 1).long())
+    assert [number for number, (_, step) in enumerate(played) if step.truncated] == [4, 8, 12]
+    assert env.spec.max_episode_steps == 7
+    assert_same(env.step(PlayedState(*played[9][0]), torch.tensor([0])), played[10])
 
 
 def test_rewards_are_indices_of_their_values() -> None:
-    tasks = [{"reward": torch.tensor(0.1), "slip": 0}]  # in float32
+    tasks = [{"reward": torch.tensor(0.1).item(), "slip": 0}]  # rounded to float32
     env = GymnasiumEnv(config_of(id=TOY, tasks=tasks, width=0, reward_values=[2, 0, 0.1]))
     played = play(env, TASKS[:1] * 0, SEEDS[:1], torch.ones(12, 1).long())
     assert {(int(step.reward), bool(step.terminated)) for _, step in played[1:]} == {(1, False), (2, True)}
@@ -254,9 +257,35 @@ def test_names_and_pictures() -> None:
     env = GymnasiumEnv(config_of())
     assert [env.label(task) for task in env.all_tasks()] == ["task_0", "task_1", "task_2"]
     assert [env.scene(task) for task in env.all_tasks()] == [(3, 3, (8,)), (3, 3, (2,)), (3, 3, (8,))]
-    assert GymnasiumEnv(config_of(width=0)).scene(TASKS[1]) == (1, 9, (2,))
-    assert GymnasiumEnv(toy()).scene(TASKS[0]) == (1, 5, ())
     assert env.landmark(env.all_tasks()) is None
+
+
+@given(st.integers(2, 300))
+@settings(max_examples=40, deadline=None)
+def test_observations_of_no_square_are_folded_into_rows(num_obs: int) -> None:
+    """Each has a cell of its own, and the grid is no strip."""
+    env = GymnasiumEnv(toy(size=num_obs))
+    rows, columns, goals = env.scene(TASKS[0])
+    assert rows <= columns < 2 * num_obs**0.5 + 2 and not goals
+    assert 0 <= rows * columns - num_obs < columns
+    cells = env.cell(torch.arange(num_obs), torch.zeros(num_obs))
+    assert len(set(cells.tolist())) == num_obs and cells.min() >= 0 and cells.max() < rows * columns
+
+
+@pytest.mark.parametrize(
+    ("name", "rewards", "expected"),
+    [("Taxi-v4", [-10, -1, 20], (20, 25, (0, 85, 410, 475))), ("CliffWalking-v1", [-1, -100], (6, 8, ()))],
+)
+def test_scenes_that_are_folded(name: str, rewards: list[float], expected: tuple[Any, ...]) -> None:
+    env = GymnasiumEnv(config_of(id=name, tasks=[{}], width=0, reward_values=rewards, max_episode_steps=2))
+    assert env.scene(TASKS[0]) == expected
+
+
+def test_any_number_of_goals_can_be_drawn() -> None:
+    env = GymnasiumEnv(config_of(tasks=[{"desc": ["SFG", "GFF", "FGG"], "is_slippery": False}]))
+    scene = env.scene(TASKS[0])
+    assert scene.goals == (2, 3, 7, 8)
+    assert len(render_cells(torch.arange(9).numpy(), scene)) == 9
 
 
 ELSEWHERE = {"desc": ["FFS", "FHF", "FFG"], "is_slippery": False}
@@ -307,10 +336,12 @@ def test_it_plans_for_states_of_any_shape() -> None:
         ({"tasks": [LAKES[0], {"dsc": 1}]}, ["env.tasks[1]={'dsc': 1}", "dsc", "unexpected keyword"]),
         ({"tasks": [{"map_name": "9x9"}]}, ["env.tasks[0]={'map_name': '9x9'}", "KeyError"]),
         ({"tasks": [*LAKES, {}]}, ["env.tasks[3]={}", "16 observations", "env.tasks[0]", "9 observations"]),
-        ({"tasks": [LAKES[0], LAKES[1] | {"max_episode_steps": 3}]}, ["env.tasks[1]", "3 steps", "7 steps"]),
+        ({"tasks": [LAKES[0], LAKES[1] | {"max_episode_steps": 7}]}, ["env.tasks[1]", "env.max_episode_steps"]),
+        ({"tasks": [*LAKES, {}, dict(LAKES[1])]}, ["env.tasks[1]", "env.tasks[4]", "must differ"]),
         ({"id": "CartPole-v1", "tasks": [{}]}, ["env.tasks[0]={}", "CartPole-v1", "Box", "Discrete"]),
         ({"id": TOY, "tasks": [{"first": 1}]}, ["env.tasks[0]={'first': 1}", "from 0"]),
-        ({"width": 2}, ["env.width=2", "9 observations"]),
+        ({"width": 2}, ["env.width=2", "number of observations, which is 9"]),
+        ({"id": TOY, "tasks": [{"size": 18}]}, ["env.width=3", "number of observations, which is 18"]),
         ({"reward_values": [0.0, 0.5]}, ["env.reward_values=[0.0, 0.5]", "lacks 1"]),
         ({"reward_values": [0.0, 1.0, 0.0]}, ["env.reward_values=[0.0, 1.0, 0.0]", "none twice"]),
         ({"reward_values": []}, ["env.reward_values=[]"]),
@@ -383,7 +414,10 @@ def test_the_preset_has_different_maps_that_can_all_be_solved() -> None:
 
 PRESET = tuple(option for option in TINY if not option.startswith("env."))
 SMALL = (
-    *("env=gymnasium", "env.tasks=[{map_name: 4x4}, {map_name: 4x4, is_slippery: false}, {map_name: 4x4}]"),
+    *(
+        "env=gymnasium",
+        "env.tasks=[{map_name: 4x4}, {map_name: 4x4, is_slippery: false}, {map_name: 4x4, success_rate: 0.5}]",
+    ),
     *("env.max_episode_steps=4", "tasks.num_train=2", "data.num_validation_tasks=0", "source.evaluate=false"),
     *("source.num_envs=1", "source.unroll_length=5", "source.num_env_steps=30", "source.history_steps=30"),
 )

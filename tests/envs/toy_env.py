@@ -38,7 +38,8 @@ class Toy(gymnasium.Env):
         up = (action == 1) != (self.np_random.random() < self.slip)
         self.cell = max(0, self.cell + (1 if up else -1))
         ended = self.cell == self.last
-        return np.int64(self.cell), self.reward if ended else 0, ended, False, {}
+        truncated = self.fault == "truncate" and self.time == self.at
+        return np.int64(self.cell), self.reward if ended else 0, ended, truncated, {}
 
     def _fail(self):
         match self.fault:

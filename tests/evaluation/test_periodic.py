@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from src.config import load_config
-from src.contracts import Step
+from src.contracts import ConfigError, Step
 from src.envs import make_env
 from src.envs.rooms import NUM_ACTIONS, STAY, UP
 from src.evaluation import periodic
-from src.evaluation.periodic import LookAtAgents, LookInContext, spread_of
+from src.evaluation.periodic import LookAtAgents, LookInContext, check_streams, spread_of
 from src.nn.gpt import GPT
 from src.schema import Config
+from src.sources.experts import NoisyExpert
+from src.sources.q_learning import QLearning
+from src.training.collect import make_learners
 from src.training.evaluations import Evaluation
 
 # A room of 3 x 3 cells: from its centre, where episodes start, one step leads to the goals of the tasks 1 and 6.
@@ -126,6 +129,46 @@ def test_what_is_found_of_agents_depends_on_state_and_seed_alone() -> None:
     assert pickle.loads(pickle.dumps(look))(table_of(UP, STAY)) == found
     others = [dataclasses.replace(look, config=dataclasses.replace(look.config, seed=seed)) for seed in range(1, 6)]
     assert any(other(table_of(UP, STAY)) != found for other in others)
+
+
+@pytest.mark.parametrize(("num_teachers", "streams", "fits"), [(1, 3, True), (4, 2, True), (3, 6, True), (3, 2, False)])
+def test_streams_are_dealt_out_to_the_learners_of_a_teacher(num_teachers: int, streams: int, fits: bool) -> None:
+    """Two learners of a noisy expert on each of two tasks, and `num_teachers` whom it imitates; the same one deeper."""
+    config = load_config(["source=noisy_expert", "source.teacher=them", "source.num_learners=2", "source.num_envs=4"])
+    config = config_of(100, streams, config=config)
+    cpu, spec = torch.device("cpu"), ENV.spec
+    pupil, middle = (NoisyExpert(config.source, spec, torch.arange(4), cpu) for _ in range(2))
+    for expert in (QLearning(CONFIG.source, spec, torch.arange(2 * num_teachers), cpu), middle):
+        middle.expert, pupil.expert = pupil.expert, expert
+        if fits:
+            check_streams(config, pupil, 2)
+            continue
+        with pytest.raises(ConfigError) as refused:
+            check_streams(config, pupil, 2)
+        fields = ("evals.num_eval_environments=2", "source.num_learners=2", "3 learners", "source.teacher=them")
+        assert all(part in str(refused.value) for part in fields)
+
+
+def test_a_planner_and_learners_without_a_teacher_take_any_number_of_streams() -> None:
+    for source in ("optimal", "noisy_expert", "q_learning"):
+        config = config_of(
+            10,
+            7,
+            config=load_config(
+                [
+                    f"source={source}",
+                    "source.num_learners=3",
+                    "source.num_envs=5",
+                    "source.num_env_steps=10000",
+                    "source.history_steps=10000",
+                    "evaluation.num_episodes=10",
+                ]
+            ),
+        )
+        learner, _, _ = make_learners(
+            config, make_env(config.env), make_env(config.env).all_tasks()[:2], torch.device("cpu")
+        )
+        check_streams(config, learner, 2)
 
 
 # ---- the model in context

@@ -20,7 +20,7 @@ from src.envs import make_env
 from src.envs.rooms import NUM_ACTIONS, STAY, UP
 from src.evaluation import source_board
 from src.evaluation.source_board import SourceBoard, examine
-from src.evaluation.video import Frames
+from src.evaluation.video import Frame
 from src.evaluation.walks import HOLD
 from src.schema import Config
 from src.train_agents import announce
@@ -293,9 +293,9 @@ def test_who_solved_its_task_and_their_videos(
     has three episodes, each with the frame of its start and its end held."""
     written: dict[str, int] = {}
 
-    def write(path: Path, frames: Frames, fps: int) -> None:
+    def write(path: Path, frames: Iterator[Frame], fps: int) -> None:
         assert path.parent == config.folder("videos") / "source" and path.suffix == ".mp4" and fps == 6
-        written[path.stem] = len(frames)
+        written[path.stem] = len([*frames])
 
     monkeypatch.setattr(source_board, "write_video", write)
     config = config_of(tmp_path, {"num_learners": 2, "videos_per_task": videos, "max_videos": at_most})

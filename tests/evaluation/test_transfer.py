@@ -2,15 +2,16 @@
 
 import dataclasses
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from harness import run
 
 from src.config import load_config
 from src.contracts import ConfigError, EnvSpec
+from src.envs import make_env
 from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
 from src.runtime import recorded
 from src.schema import Config
@@ -94,25 +95,91 @@ def test_other_observations_need_coordinates() -> None:
         readable_spec(CONFIG, SPEC._replace(num_obs=17, width=0), TRAINED | no_room)
 
 
-@pytest.mark.parametrize(("asked", "played"), [(0, 10), (4, 4), (10, 10)])
-def test_all_tasks_of_another_world_are_new(asked: int, played: int) -> None:
-    config = dataclasses.replace(CONFIG, tasks=dataclasses.replace(CONFIG.tasks, num_held_out=asked))
-    tasks, trained = torch.arange(10)[:, None], {"all": [[task] for task in range(8)], "train": [0, 1, 2]}
-    found = new_tasks(config, tasks, trained)
-    assert len(set(found)) == played and set(found) <= set(range(10))
-    everything = new_tasks(CONFIG, tasks, trained)
-    assert found == everything[:played] and everything != sorted(everything)  # by a seeded permutation
-    other_seed = dataclasses.replace(CONFIG, tasks=dataclasses.replace(CONFIG.tasks, seed=1))
-    assert new_tasks(other_seed, tasks, trained) != everything
+def played(config: Config, before: Config, train: list[int]) -> list[list[int]]:
+    """The tasks in the world of `config` that are new to a model trained on the tasks `train` of that `before`."""
+    with closing(make_env(before.env)) as first, closing(make_env(config.env)) as env:
+        split = {"all": first.all_tasks().tolist(), "train": train}
+        return env.all_tasks()[new_tasks(config, env, recorded(before), split)].tolist()
 
 
-def test_a_task_that_was_trained_on_is_not_new_under_other_rules() -> None:
-    tasks = torch.arange(8)[:, None]
-    trained = {"all": tasks.tolist(), "train": [0, 1, 2]}
-    assert sorted(new_tasks(CONFIG, tasks, trained)) == [3, 4, 5, 6, 7]
-    config = dataclasses.replace(CONFIG, tasks=dataclasses.replace(CONFIG.tasks, num_held_out=6))
-    with pytest.raises(ConfigError, match=r"tasks\.num_held_out=6: this world has 5 tasks that are new"):
-        new_tasks(config, tasks, trained)
+@pytest.mark.parametrize(("asked", "number"), [(0, 15), (4, 4), (15, 15)])
+def test_all_tasks_of_another_room_are_new(asked: int, number: int) -> None:
+    """The number of a cell is another cell there."""
+    smaller = changed(size=4)
+    config = dataclasses.replace(smaller, tasks=dataclasses.replace(CONFIG.tasks, num_held_out=asked))
+    found = played(config, CONFIG, [0, 1, 2])
+    assert len(found) == number and [10] not in found  # the centre
+    everything = played(smaller, CONFIG, [0, 1, 2])
+    assert found == everything[:number] and everything != sorted(everything)  # by a seeded permutation
+    other_seed = dataclasses.replace(smaller, tasks=dataclasses.replace(CONFIG.tasks, seed=1))
+    assert played(other_seed, CONFIG, [0, 1, 2]) != everything
+
+
+@pytest.mark.parametrize("options", [{"max_episode_steps": 9}, {"terminate_on_goal": False}, {"random_start": True}])
+def test_a_goal_that_was_trained_on_is_not_new_under_other_rules(options: dict[str, Any]) -> None:
+    """Whatever its number is there: with random starts the centre, cell 12, is a goal as well."""
+    goals = set(range(25)) if "random_start" in options else set(range(25)) - {12}
+    found = played(changed(**options), CONFIG, [0, 5, 11, 12, 23])  # the goals 0, 5, 11, 13 and 24
+    assert sorted(found) == [[goal] for goal in sorted(goals - {0, 5, 11, 13, 24})]
+
+
+def test_a_goal_with_its_actions_in_order_is_the_same_task() -> None:
+    """Among the permuted tasks of the goals that were trained on, the first permutation of each alone was met."""
+    found = played(changed(permute_actions=True), CONFIG, [0, 5])
+    assert len(found) == 24 * 120 - 2
+    assert not {(0, 0), (5, 0)} & {tuple(task) for task in found} and [0, 1] in found
+
+
+def test_more_tasks_than_are_new_are_refused() -> None:
+    config = dataclasses.replace(CONFIG, tasks=dataclasses.replace(CONFIG.tasks, num_held_out=22))
+    assert len(played(config, CONFIG, [0, 1])) == 22
+    with pytest.raises(ConfigError, match=r"tasks\.num_held_out=22: this world has 21 tasks that are new"):
+        played(config, CONFIG, [0, 1, 2])
+    with pytest.raises(ConfigError, match="trained on all 24 tasks of this world"):
+        played(CONFIG, CONFIG, list(range(24)))
+
+
+def test_key_and_door_are_a_task_together() -> None:
+    config = load_config(["env=dark_key_to_door", "env.size=2", "env.max_episode_steps=9", "tasks.num_held_out=0"])
+    found = played(changed(config, random_start=True, show_key=False), config, [0, 4])  # (0, 1) and (1, 2)
+    assert len(found) == 10 and [0, 1] not in found and [1, 2] not in found and [1, 0] in found and [2, 1] in found
+    assert len(played(changed(config, size=3), config, [0, 4])) == 72
+
+
+@pytest.mark.parametrize(
+    ("options", "known"),
+    [
+        ({"num_tasks": 30}, {3, 7}),
+        ({"max_episode_steps": 5}, {3, 7}),
+        ({"deviation": 2.0}, {3, 7}),  # which changes the means of what is paid, but not the arms
+        ({"tasks_seed": 1}, set()),
+    ],
+)
+@pytest.mark.parametrize("world", ["bandit", "bandit_gaussian"])
+def test_a_bandit_is_its_arms(world: str, options: dict[str, Any], known: set[int]) -> None:
+    config = load_config([f"env={world}", "env.num_tasks=24", "env.num_arms=4"])
+    config = dataclasses.replace(config, tasks=dataclasses.replace(config.tasks, num_held_out=0))
+    found = {task for (task,) in played(changed(config, **options), config, [3, 7])}
+    assert found == set(range(options.get("num_tasks", 24))) - known
+
+
+def lakes(*arguments: dict[str, Any], **options: Any) -> Config:
+    config = load_config(["env=gymnasium", "env.width=0"])
+    config = dataclasses.replace(config, tasks=dataclasses.replace(config.tasks, num_held_out=0))
+    return changed(config, tasks=list(arguments), **options)
+
+
+def test_a_gymnasium_task_is_its_environment_with_its_arguments() -> None:
+    """In whatever order they are given."""
+    one, two, three = ({"desc": desc, "is_slippery": False} for desc in (["SF", "FG"], ["SF", "GF"], ["SG", "FF"]))
+    wet = {"is_slippery": True, "desc": ["SF", "FG"]}
+    before = lakes(one, two, three)
+    turned = dict(reversed(two.items()))
+    assert sorted(played(lakes(wet, turned, one, three), before, [0, 1])) == [[0], [3]]
+    assert sorted(played(lakes(wet, turned, one, max_episode_steps=9), before, [0, 1, 2])) == [[0]]
+    large = [{"map_name": "4x4", "is_slippery": wet} for wet in (False, True)]
+    other = lakes(*large, id="FrozenLake8x8-v1")
+    assert len(played(other, lakes(*large, id="FrozenLake-v1"), [0, 1])) == 2
 
 
 # ---- the whole stage
@@ -147,9 +214,21 @@ def test_a_shorter_clock_leaves_out_what_was_trained_on(root: Path) -> None:
     assert max(second["curves"]["random"]["steps_to_goal"]["mean"]) <= 3
 
 
+def test_random_starts_leave_out_what_was_trained_on(root: Path) -> None:
+    """And add the centre, where no episode of the training could have ended."""
+    outcome = run("evaluate", root, "env.random_start=true")
+    assert outcome.code == 0, outcome
+    first, second = (
+        json.loads((root / f"logs/tiny/{folder}/results.json").read_text())
+        for folder in ("evaluation", "evaluation-random_start=true")
+    )
+    assert sorted(second["held_out_tasks"]) == sorted([*first["held_out_tasks"], [4]])
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        (["env.max_episode_steps=3", "tasks.num_held_out=4"], ["tasks.num_held_out=4", "3 tasks that are new"]),
         (["env.max_episode_steps=5"], ["env.max_episode_steps=5", "env.max_episode_steps=4"]),
         (["env.size=4", "model.embed_dim=16"], ["model.embed_dim=8", "16"]),
         (["env=dark_key_to_door"], ["env.name=dark_key_to_door", "env.name=dark_room"]),

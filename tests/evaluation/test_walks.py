@@ -6,9 +6,12 @@ from src.config import load_config
 from src.contracts import Rollout
 from src.envs import make_env
 from src.envs.base import Scene
+from src.envs.render import caption, render_cells
+from src.evaluation import walks
 from src.evaluation.in_context import play_episodes
 from src.evaluation.references import chance
-from src.evaluation.walks import HOLD, Walk, film, side_by_side, walks_of
+from src.evaluation.video import Frames, tile
+from src.evaluation.walks import CELL, HOLD, Film, Walk, film, play, side_by_side, walks_of
 
 ROOM = Scene(3, 3, (5,))
 
@@ -19,9 +22,9 @@ def test_walks_join_up_and_end_where_the_episode_ended():
     adaptation, played = play_episodes(chance(env, config), env, env.all_tasks()[:2], 2, num_episodes=6, seed=0)
     for stream in range(4):
         goal = int(env.all_tasks()[stream // 2, 0])
-        walks = walks_of(env, played, stream)
+        found = walks_of(env, played, stream)
         lengths = adaptation.steps_to_goal[stream // 2, stream % 2]
-        for walk, length in zip(walks, lengths, strict=False):
+        for walk, length in zip(found, lengths, strict=False):
             assert walk.cells[0] == 4
             assert len(walk.cells) == len(walk.rewarded) == length + 1
             np.testing.assert_array_equal(walk.rewarded, walk.cells == goal)
@@ -56,18 +59,64 @@ def test_walks_in_a_bandit_show_the_arm_that_was_pulled() -> None:
     assert walk.rewarded.tolist() == [False, False, False, True]
 
 
-def test_films_play_one_walk_after_the_other():
-    walks = [Walk(np.array([4, 5]), np.array([False, True])), Walk(np.array([4, 4, 1]), np.zeros(3, bool))]
-    frames = film(walks, ROOM, cell_pixels=16)
-    assert len(frames) == 2 + 3 + 2 * HOLD
-    np.testing.assert_array_equal(frames[1], frames[HOLD])  # the end is held
-    assert (frames[0] != frames[1]).any()
+WALKS = [
+    Walk(np.array([4, 5]), np.array([False, True])),
+    Walk(np.array([4, 4, 1, 0]), np.zeros(4, bool)),
+    Walk(np.array([3, 4, 5]), np.array([False, False, True])),
+]
 
 
-def test_rows_and_columns_of_a_comparison():
-    walk = Walk(np.array([4, 5]), np.array([False, True]))
-    row = [("episode 1", walk), ("episode 5", walk), ("episode 9", walk)]
-    frames = side_by_side([("model", row), ("A2C", row)], ROOM)
-    assert frames.shape[0] == 2 + HOLD
-    assert frames.shape[2] > frames.shape[1] * 0.9  # three columns, two rows of captioned squares
-    assert frames.shape[1] % 2 == frames.shape[2] % 2 == 0
+def drawn(walks: list[Walk], pixels: int = CELL) -> Frames:
+    """Each walk drawn as a whole."""
+    clips = [render_cells(walk.cells, ROOM, pixels, walk.rewarded) for walk in walks]
+    return np.concatenate([np.concatenate([clip, *[clip[-1:]] * HOLD]) for clip in clips])
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_films_play_one_walk_after_the_other(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """Each with a trail of its own and its end held, however many frames are drawn at once."""
+    monkeypatch.setattr(walks, "_AT_ONCE", at_once)
+    np.testing.assert_array_equal(np.stack([*play([film(WALKS, ROOM)])]), drawn(WALKS))
+    together = [*play([film(WALKS[:1], ROOM), film(WALKS, ROOM), film(WALKS[1:], ROOM)])]
+    expected = tile([drawn(WALKS[:1]), drawn(WALKS), drawn(WALKS[1:])])
+    np.testing.assert_array_equal(np.stack(together), expected)
+
+
+def test_rows_and_columns_of_a_comparison() -> None:
+    row = [("episode 1", WALKS[0]), ("episode 5", WALKS[1]), ("episode 9", WALKS[2])]
+    frames = np.stack([*side_by_side([("model", row), ("A2C", row)], ROOM)])
+    clips = [caption(drawn([walk]), f"{name}, {label}") for name in ("model", "A2C") for label, walk in row]
+    np.testing.assert_array_equal(frames, tile(clips, num_columns=3))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "number", "expected"),
+    [
+        *((9, 9, 1, 24), (9, 9, 8, 24), (9, 9, 57, 17), (17, 17, 1, 24), (17, 17, 64, 9)),
+        *((64, 64, 1, 7), (64, 64, 64, 4), (1, 10, 64, 16), (1, 100, 1, 4), (20, 25, 1, 19), (20, 25, 64, 6)),
+    ],
+)
+def test_cells_get_smaller_where_there_are_many(
+    monkeypatch: pytest.MonkeyPatch, rows: int, columns: int, number: int, expected: int
+) -> None:
+    """So that a clip has 480 pixels at most and all together 1280, plus the walls, but no cell less than 4."""
+    pixels: set[int] = set()
+    draw = Film.draw
+    monkeypatch.setattr(Film, "draw", lambda film, times, size: pixels.add(size) or draw(film, times, size))
+    walk = Walk(np.array([0, 1]), np.zeros(2, bool))
+    height, width, _ = next(play([film([walk], Scene(rows, columns, ()))] * number)).shape
+    assert pixels == {expected}
+    assert not height % 2 and not width % 2
+    assert expected == 4 or max(height, width) <= (480 + 12 if number == 1 else 1280 + 18 * 8)
+
+
+def test_long_films_are_drawn_as_they_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred films of a thousand frames, of which somebody watches twenty."""
+    drawn: list[int] = []
+    draw = Film.draw
+    monkeypatch.setattr(Film, "draw", lambda film, times, pixels: drawn.append(len(times)) or draw(film, times, pixels))
+    walk = Walk(np.arange(1000) % 500, np.zeros(1000, bool))
+    frames = play([film([walk], Scene(20, 25, ()))] * 100)
+    for _ in range(20):
+        next(frames)
+    assert sum(drawn) <= 100 * 2 * 16

@@ -15,7 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harness import STAGES, ended, files_of, results_of, run, start
+from harness import STAGES, TINY, ended, files_of, results_of, run, start
+
+from src import train_agents
+from src.envs import make_env
+from src.envs.base import TensorEnv
+from src.envs.dark_room import DarkRoom
 
 CHECKPOINTS = {"train_agents": "logs/tiny/source", "train_gpt": "logs/tiny/gpt"}
 
@@ -71,6 +76,53 @@ def test_options(tmp_path: Path, option: str, parts: list[str]) -> None:
     assert outcome.err == f"error: {outcome.refusal}\n"
     assert outcome.out == ""
     assert not (tmp_path / "root").exists()
+
+
+PLAIN = [option for option in TINY if not option.startswith("source.hidden_size")]  # not all sources have a network
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong"),
+    [
+        ("noisy_expert", ("source.teacher=nobody",)),
+        (
+            "q_learning",
+            ("source.offline_buffer_dir=nobody", "source.mini_batch_length=1", "source.mini_batch_size=2"),
+        ),
+    ],
+)
+def test_a_source_that_is_refused_leaves_nothing(tmp_path: Path, source: str, wrong: tuple[str, ...]) -> None:
+    """So that the command without the mistake works."""
+    assert "nobody" in run("train_agents", tmp_path, f"source={source}", *wrong, preset=PLAIN).refusal
+    assert files_of(tmp_path) == {}
+    outcome = run("train_agents", tmp_path, f"source={source}", preset=PLAIN)
+    assert outcome.code == 0, outcome.err
+
+
+@pytest.mark.parametrize("options", [("source.teacher=nobody",), ()])
+def test_the_environment_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]) -> None:
+    """After a refusal too."""
+    closed: list[DarkRoom] = []
+    monkeypatch.setattr(DarkRoom, "close", closed.append)
+    monkeypatch.setattr(train_agents, "make_env", lambda config, device: made.append(make_env(config)) or made[0])
+    made: list[TensorEnv] = []
+    outcome = run("train_agents", tmp_path, "source=noisy_expert", "source.evaluate=false", *options, preset=PLAIN)
+    assert outcome.code == (2 if options else 0), outcome.err
+    assert len(made) == 1 and made[0] in closed
+
+
+def test_learners_of_a_teacher_share_the_streams_of_evaluations(tmp_path: Path) -> None:
+    assert run("train_agents", tmp_path, "source.num_learners=3", "name=teacher").code == 0
+    before = files_of(tmp_path)
+    pupil = ("source=noisy_expert", "source.teacher=teacher", "source.num_envs=3", "source.history_steps=60")
+    options = (*pupil, "source.num_env_steps=75", "evaluation.num_episodes=2")
+    refusal = run("train_agents", tmp_path, *options, preset=PLAIN).refusal
+    fields = ("source.num_learners=1", "evals.num_eval_environments=8", "3 learners", "source.teacher=teacher")
+    assert all(part in refusal for part in fields), refusal
+    assert files_of(tmp_path) == before
+    for option in ("evals.num_eval_environments=6", "source.evaluate=false"):
+        outcome = run("train_agents", tmp_path, *options, option, f"name={option[:6]}", preset=PLAIN)
+        assert outcome.code == 0, outcome.err
 
 
 @pytest.mark.parametrize("stage", ["train_gpt", "evaluate"])

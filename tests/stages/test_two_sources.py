@@ -1,17 +1,27 @@
 """Stages two and three on the histories of two sources at once: what A2C left, and what Q-learning left."""
 
+import dataclasses
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from harness import TINY, Outcome, files_of, results_of, run
 from torch import Tensor
 
-from src import train_gpt
+from src import evaluate, train_gpt
 from src.contracts import Batch
 from src.data.history_store import open_histories
 from src.data.windows import Windows
+from src.envs.base import Scene
+from src.evaluation import comparison
+from src.evaluation.video import Frames
+from src.evaluation.walks import Walk
+from src.schema import Config
+from src.training.collect import make_learners
 
 SOURCE = tuple(option for option in TINY if option != "source.hidden_size=8")  # of a table without a network
 MIXED = ("name=mixed", "histories=[one,two]", "data.weights=[3,1]")
@@ -130,3 +140,58 @@ def test_stores_with_other_training_tasks_are_refused(root: Path) -> None:
 def test_stage_three_evaluates_it(root: Path) -> None:
     done("evaluate", root, *MIXED, "run=mixed")
     assert (root / "logs/mixed/evaluation/results.json").exists()
+
+
+def test_agents_of_the_first_source_are_shown(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever source is configured, in the same world and in another."""
+    shown: list[list[str]] = []
+    lived: list[Config] = []
+
+    def learners(config: Config, *others: Any) -> Any:
+        lived.append(config)
+        return make_learners(config, *others)
+
+    def rows_of(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], scene: Scene) -> Frames:
+        shown.append([name for name, _ in rows])
+        return np.zeros((1, 2, 2, 3), np.uint8)
+
+    monkeypatch.setattr(comparison, "make_learners", learners)
+    monkeypatch.setattr(comparison, "side_by_side", rows_of)
+    monkeypatch.setattr(comparison, "write_video", lambda path, frames, fps: None)
+    other = ("source=q_learning", *MIXED, "name=other", *UNEVALUATED)
+    assert run("train_gpt", root, *other, preset=SOURCE).code == 0
+    for world in ("env.max_episode_steps=4", "env.max_episode_steps=3"):
+        outcome = run("evaluate", root, *other, world, "evaluation.videos=true", preset=SOURCE)
+        assert outcome.code == 0, outcome
+    assert shown == [["model", "A2C"]] * len(lived) and len(lived) > 3
+    one = open_histories(root / "histories/one").manifest["config"]["source"]
+    assert all(dataclasses.asdict(config.source) == one for config in lived)
+    curves = json.loads((root / "logs/other/evaluation/results.json").read_text())["curves"]
+    assert "A2C, training tasks, end of life" in curves
+    shutil.rmtree(root / "histories")  # without videos, another world needs nothing of them
+    assert run("evaluate", root, *other, "env.random_start=true", preset=SOURCE).code == 0
+
+
+def test_histories_with_too_few_episodes_are_refused_before_anything_is_played(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The curves of the source are those of the first: that the others are longer does not help."""
+    done("train_agents", root, "name=short", "source.history_steps=24", "evaluation.num_episodes=2")
+    mixed = ("name=new", "histories=[short,two]", *UNEVALUATED)
+    done("train_gpt", root, *mixed)
+
+    def never(*_: object) -> None:
+        raise AssertionError("played")
+
+    monkeypatch.setattr(evaluate, "play_episodes", never)
+    message = run("evaluate", root, *mixed).refusal
+    needed = (
+        f"evaluation.num_episodes=3 needs 16 steps a row, for as many episodes of the source; {root}/histories/short"
+    )
+    assert f"{needed} has 12" in message
+    assert [path.name for path in (root / "logs/new").iterdir()] == ["gpt"]
+    monkeypatch.undo()
+    done("evaluate", root, *mixed, "evaluation.num_episodes=2")
+    turned = ("name=turned", "histories=[two,short]", *UNEVALUATED)
+    done("train_gpt", root, *turned)
+    done("evaluate", root, *turned)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import TINY, ended, results_of, run, start
+from harness import TINY, curves_of, ended, files_of, results_of, run, start
 
 from src.data.history_store import open_histories
 
@@ -19,6 +19,8 @@ SECOND = (
     *("source.offline_buffer_dir=first", "source.offline_buffer_length=200", "source.offline_buffer_range=last"),
     *("source.rl_train_after_update_steps=150", "source.rl_train_every_update_steps=3"),
     *("source.learning_rate=0.02", "source.epsilon=0.1", "checkpoints.checkpoint_interval=30"),
+    *("source.evaluate=true", "evals.eval_interval=100"),
+    *("summaries.summary_interval=60", "summaries.summarize_first_interval=true"),
 )
 
 
@@ -48,6 +50,29 @@ def test_nothing_is_played_before_the_online_part(warmed: Path) -> None:
     assert json.loads(sidecar.read_text())["step"] == 150 + 300  # iterations: those without env steps come on top
 
 
+def test_what_was_learned_from_others_is_evaluated_and_shown(warmed: Path) -> None:
+    """At env step 0, and over the updates of 150 iterations."""
+    folder = warmed / "logs/second/source"
+    found = json.loads((folder / "evaluations.json").read_text())
+    assert [evaluation["step"] for evaluation in found] == [0, 200, 400, 600]
+    assert found[0]["score"] > 0.7  # chance: 0.23
+    curves = curves_of(folder / "pretraining")
+    shown = ("loss", "td_error", "value", "epsilon", "learning_rate", "gradient_norm")
+    assert set(curves) == {f"pretraining/{name}" for name in shown}
+    assert curves["pretraining/loss"] == [*range(1, 61), 120]
+    assert not (warmed / "logs/first/source/pretraining").exists()
+
+
+def test_agents_may_be_best_before_they_play(warmed: Path) -> None:
+    """Where they act at random from their first env step on."""
+    spoiled = "source.epsilon={kind: linear, progress: iterations, points: [[0, 0], [150, 0], [151, 1]]}"
+    short = ("source.num_env_steps=120", "source.history_steps=120", "source.num_updates_per_train_iter=2")
+    outcome = run("train_agents", warmed, *SECOND, *short, "evals.eval_interval=30", "name=spoiled", spoiled)
+    assert outcome.code == 0, outcome.err
+    assert curves_of(warmed / "logs/spoiled/source/pretraining")["pretraining/loss"] == [*range(2, 121, 2), 240]
+    assert [path.name for path in (warmed / "logs/spoiled/source").glob("best-*.pt")] == ["best-000000000.pt"]
+
+
 def test_the_new_histories_go_on_to_the_model(warmed: Path) -> None:
     outcome = run("train_gpt", warmed, *SECOND)
     assert outcome.code == 0, outcome.err
@@ -70,7 +95,7 @@ def test_killed_amid_it_and_continued(warmed: Path, tmp_path: Path) -> None:
         {
             name: value
             for name, value in results_of(root).items()
-            if name.startswith(("histories", "logs/second/source"))
+            if name.startswith(("histories/first", "histories/second", "logs/second/source"))
         }
         for root in (tmp_path, warmed)
     )
@@ -81,14 +106,14 @@ def test_killed_amid_it_and_continued(warmed: Path, tmp_path: Path) -> None:
     ("options", "said"),
     [
         (("source.offline_buffer_dir=nobody",), ["no histories in", "nobody"]),
-        (("tasks.seed=1",), ["tasks.seed=0", "says 1"]),
+        (("tasks.seed=1",), ["no histories of 2 of the 5 tasks", "tasks.seed"]),
         (("env.max_episode_steps=5",), ["env.max_episode_steps=4", "says 5"]),
     ],
 )
 def test_histories_that_do_not_fit(warmed: Path, options: tuple[str, ...], said: list[str]) -> None:
     refusal = run("train_agents", warmed, *SECOND, "name=third", *options).refusal
     assert all(part in refusal for part in said), refusal
-    assert not (warmed / "logs/third/source").exists() or not list((warmed / "logs/third/source").glob("last-*"))
+    assert not [file for file in files_of(warmed) if "third" in file]
 
 
 def test_whole_lives_are_not_the_same_as_their_ends(warmed: Path) -> None:

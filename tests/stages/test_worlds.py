@@ -24,23 +24,25 @@ VARIANTS = {  # of rules that are played with all sources above
     "bandit_gaussian": ("env.num_arms=3", "env.num_tasks=20", "tasks.num_train=8", "tasks.num_held_out=3"),
 }
 LEARNING = ("source.num_envs=2", "source.num_env_steps=1200", "source.history_steps=1000", "source.num_learners=2")
+ALL = ("data.min_final_success=0",)  # of the learners that have not come far in such a short life
 SOURCES = {
-    "a2c": ("source.hidden_size=8", "source.unroll_length=5"),
+    "a2c": (*ALL, "source.hidden_size=8", "source.unroll_length=5"),
     "ppo": (
+        *ALL,
         "source.hidden_size=8",
         "source.unroll_length=10",
         "source.mini_batch_length=5",
         "source.mini_batch_size=2",
     ),
-    "q_learning": ("source.unroll_length=1",),
-    "dqn": ("source.hidden_size=8", "source.unroll_length=2", "source.initial_collect_steps=40"),
+    "q_learning": (*ALL, "source.unroll_length=1"),
+    "dqn": (*ALL, "source.hidden_size=8", "source.unroll_length=2", "source.initial_collect_steps=40"),
     "noisy_expert": ("source.unroll_length=5",),
     "optimal": ("source.unroll_length=5",),
     "random": ("source.unroll_length=5",),
 }
 SMALL = (
     *("name=small", "device=cpu", "num_threads=1", "source.videos_per_task=1", "source.max_videos=2"),
-    *("data.keep_every=1", "data.num_validation_tasks=1", "data.min_final_success=0"),
+    *("data.keep_every=1", "data.num_validation_tasks=1"),
     *("model.context_len=12", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
     *("trainer.num_iterations=4", "trainer.mini_batch_size=4", "evals.num_evals=1", "evals.async_eval=false"),
     *("evals.num_eval_episodes=4", "evals.num_eval_environments=2", "checkpoints.num_checkpoints=1"),

@@ -481,6 +481,14 @@ def test_it_ends_with_its_parent(trainings: dict[str, tuple[multiprocessing.proc
         until(lambda worker=worker: gone(worker))
 
 
+@pytest.mark.parametrize(("trained", "best"), [(0, [0]), (1, [3]), (4, [5])])
+def test_what_is_untrained_is_never_the_best(tmp_path: Path, trained: int, best: list[int]) -> None:
+    with Evaluations(tmp_path, "eval", look, Options(async_eval=False), -1, {}, print, trained) as service:
+        for step in range(6):
+            service.start(step, state_at(step))
+    assert names(tmp_path, "best") == [f"best-{step:09d}{suffix}" for step in best for suffix in (".json", ".pt")]
+
+
 def test_a_result_is_told(tmp_path: Path) -> None:
     lines: list[str] = []
     with Evaluations(tmp_path, "eval", look, Options(async_eval=False), -1, {}, lines.append) as service:
