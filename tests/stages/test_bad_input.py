@@ -103,7 +103,11 @@ def test_a_source_that_is_refused_leaves_nothing(tmp_path: Path, source: str, wr
 def test_the_environment_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]) -> None:
     """After a refusal too."""
     closed: list[DarkRoom] = []
-    monkeypatch.setattr(DarkRoom, "close", closed.append)
+
+    def close(self: DarkRoom) -> None:
+        closed.append(self)
+
+    monkeypatch.setattr(DarkRoom, "close", close)
     monkeypatch.setattr(train_agents, "make_env", lambda config, device: made.append(make_env(config)) or made[0])
     made: list[TensorEnv] = []
     outcome = run("train_agents", tmp_path, "source=noisy_expert", "source.evaluate=false", *options, preset=PLAIN)
