@@ -19,7 +19,7 @@ WORLDS = {
 }
 VARIANTS = {  # of rules that are played with all sources above
     "dark_room_classic": ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
-    "dark_room_hard": ("env.max_episode_steps=4", "tasks.num_train=5", "tasks.num_held_out=3"),
+    "dark_room_hard": ("env.max_episode_steps=16", "tasks.num_train=5", "tasks.num_held_out=3"),
     "dark_key_to_door_hidden": ("env.size=3", "env.max_episode_steps=9", "tasks.num_train=8", "tasks.num_held_out=3"),
     "bandit_gaussian": ("env.num_arms=3", "env.num_tasks=20", "tasks.num_train=8", "tasks.num_held_out=3"),
 }
