@@ -8,23 +8,16 @@ import pytest
 import torch
 from probes import (
     CPU,
-    ENDLESS,
-    MATCH_IT,
-    ONE_STEP,
     OTHER_REWARDS,
     SPEC,
     START,
-    TWO_STEPS,
     PlainActorCritic,
-    Probe,
     alone_and_among_others,
     falling,
     learn_from,
-    learn_world,
     random_rollout,
     step_of,
 )
-from torch import Tensor
 
 from src.config import load_config
 from src.contracts import EnvSpec, Rollout
@@ -120,36 +113,6 @@ def test_a_learner_alone_equals_itself_among_others(index: int) -> None:
 def test_learners_start_differently() -> None:
     embedding = A2C(source_config(), SPEC, stream_seeds(0, 3), CPU).network.embedding
     assert (embedding[0] != embedding[1]).all() and (embedding[1] != embedding[2]).all()
-
-
-def learn(env: Probe, num_updates: int) -> tuple[Tensor, Tensor]:
-    """Probabilities `[S, A]` and values `[S]` after learning with discount 0.5."""
-    outputs = learn_world(
-        A2C, source_config(hidden_size=8, learning_rate=0.02, discount=0.5), env, num_updates
-    ).outputs()
-    return outputs["log_policy"].exp(), outputs["values"]
-
-
-def test_probe_value_of_one_step() -> None:
-    _, values = learn(ONE_STEP, 200)
-    assert values.tolist() == pytest.approx([1.0], abs=0.02)
-
-
-def test_probe_the_right_action_for_each_observation() -> None:
-    probabilities, values = learn(MATCH_IT, 300)
-    assert probabilities.diagonal().min() > 0.95
-    assert values.min() > 0.9
-
-
-def test_probe_discounting() -> None:
-    _, values = learn(TWO_STEPS, 300)
-    assert values.tolist() == pytest.approx([0.5, 1.0], abs=0.03)
-
-
-def test_probe_truncation_bootstraps() -> None:
-    """1 + 1/2 + 1/4 + ... = 2, though an episode is two steps long; with its end as the task's end it were < 1.5."""
-    _, values = learn(ENDLESS, 300)
-    assert values.tolist() == pytest.approx([2.0], abs=0.05)
 
 
 def test_act_samples_the_policies() -> None:

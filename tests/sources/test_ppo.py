@@ -1,5 +1,5 @@
-"""PPO against one plain PyTorch learner, against numbers worked out by hand, against itself alone, and on environments
-whose values are known. What it shares with A2C is tested there."""
+"""PPO against one plain PyTorch learner, against numbers worked out by hand, and against itself alone. What it
+shares with A2C is tested there and in test_actor_critics.py."""
 
 import copy
 import dataclasses
@@ -9,19 +9,13 @@ import pytest
 import torch
 from probes import (
     CPU,
-    ENDLESS,
-    MATCH_IT,
-    ONE_STEP,
     OTHER_REWARDS,
     SPEC,
     START,
-    TWO_STEPS,
     PlainActorCritic,
-    Probe,
     alone_and_among_others,
     falling,
     learn_from,
-    learn_world,
     random_rollout,
     sample_of,
     transition,
@@ -189,35 +183,6 @@ def test_a_learner_alone_equals_itself_among_others(index: int) -> None:
     one, all_learners = alone_and_among_others(PPO, source_config(learning_rate=0.02), index, 5, 12)
     for ours, theirs in zip(one.network.parameters(), all_learners.network.parameters(), strict=True):
         assert torch.allclose(ours[0], theirs[index], atol=1e-5)
-
-
-def learn(env: Probe, num_updates: int) -> tuple[Tensor, Tensor]:
-    """Probabilities `[S, A]` and values `[S]` after learning with discount 0.5."""
-    config = source_config(learning_rate=0.02, discount=0.5, max_gradient_norm=5.0)
-    outputs = learn_world(PPO, config, env, num_updates).outputs()
-    return outputs["log_policy"].exp(), outputs["values"]
-
-
-def test_probe_value_of_one_step() -> None:
-    _, values = learn(ONE_STEP, 200)
-    assert values.tolist() == pytest.approx([1.0], abs=0.02)
-
-
-def test_probe_the_right_action_for_each_observation() -> None:
-    probabilities, values = learn(MATCH_IT, 300)
-    assert probabilities.diagonal().min() > 0.95
-    assert values.min() > 0.9
-
-
-def test_probe_discounting() -> None:
-    _, values = learn(TWO_STEPS, 300)
-    assert values.tolist() == pytest.approx([0.5, 1.0], abs=0.03)
-
-
-def test_probe_truncation_bootstraps() -> None:
-    """1 + 1/2 + 1/4 + ... = 2, though an episode is two steps long; with its end as the task's end it were < 1.5."""
-    _, values = learn(ENDLESS, 300)
-    assert values.tolist() == pytest.approx([2.0], abs=0.05)
 
 
 def test_a_restored_learner_goes_on_as_the_saved_one() -> None:

@@ -22,6 +22,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from toy import assert_same
 
 from src.config import load_config
 from src.contracts import PipelineError, Rollout, Step
@@ -113,21 +114,6 @@ def run(config: Config, stop: int = TOTAL, saved: dict[str, Any] | None = None) 
             "player": player.state_dict(),
         }
     return played, state
-
-
-def assert_same(ours: Any, theirs: Any) -> None:
-    """Nested tensors and numbers, bit for bit."""
-    if isinstance(ours, torch.Tensor):
-        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
-    elif isinstance(ours, dict):
-        assert list(ours) == list(theirs)
-        assert_same(list(ours.values()), list(theirs.values()))
-    elif isinstance(ours, (list, tuple)):
-        assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert_same(one, other)
-    else:
-        assert ours == theirs
 
 
 class ThreadProcess:

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_histories import write_histories
+from toy import assert_same
 
 from src.config import load_config
 from src.contracts import Learned, Rollout, Sample, Step
@@ -169,21 +170,6 @@ def live(config: Config, tasks: Any, stop: int, saved: Any = None) -> tuple[Watc
     state = {"learner": learner.state_dict(), "state": now.state._asdict(), "step": now.step._asdict()}
     state |= {"iteration": stop, "experience": experience.state_dict()}
     return watched, [transitions for transitions, _, _ in played], state
-
-
-def assert_same(ours: Any, theirs: Any) -> None:
-    """Nested tensors and numbers, bit for bit."""
-    if isinstance(ours, torch.Tensor):
-        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
-    elif isinstance(ours, dict):
-        assert list(ours) == list(theirs)
-        assert_same(list(ours.values()), list(theirs.values()))
-    elif isinstance(ours, (list, tuple)):
-        assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert_same(one, other)
-    else:
-        assert ours == theirs
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -167,3 +167,18 @@ def steps_of(folder: Path, kind: str = "last") -> list[int]:
 
 def use_worker_here(monkeypatch: Any) -> None:
     monkeypatch.setattr(evaluations, "_Worker", WorkerHere)
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    """Nested tensors and numbers, bit for bit."""
+    if isinstance(ours, torch.Tensor):
+        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
+    elif isinstance(ours, dict):
+        assert list(ours) == list(theirs)
+        assert_same(list(ours.values()), list(theirs.values()))
+    elif isinstance(ours, (list, tuple)):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_same(one, other)
+    else:
+        assert ours == theirs
