@@ -24,6 +24,8 @@ Values = NDArray[np.float64]
 
 def source_label(name: str) -> str:
     """How a source is called in tables and pictures: A2C, PPO and DQN are abbreviations, the others words."""
+    if name == "q_learning":
+        return "Q-learning"
     return name.upper() if len(name) == 3 else name.replace("_", " ")
 
 

@@ -6,7 +6,7 @@ from src.config import load_config
 from src.contracts import EnvSpec
 from src.envs.exact import Expectation
 from src.evaluation.in_context import Adaptation
-from src.evaluation.report import constant_curves, curves_of, final_of, solved, table, tail_of
+from src.evaluation.report import constant_curves, curves_of, final_of, solved, source_label, table, tail_of
 
 OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
 
@@ -16,6 +16,13 @@ def adaptation() -> Adaptation:
     success = np.zeros((2, 3, 8))
     success[0, :, 3:] = 1
     return Adaptation(success * 5, success, np.where(success > 0, 4, 20), np.full_like(success, 20))
+
+
+@pytest.mark.parametrize(
+    ("name", "label"), [("a2c", "A2C"), ("q_learning", "Q-learning"), ("noisy_expert", "noisy expert")]
+)
+def test_sources_are_called_as_people_do(name: str, label: str) -> None:
+    assert source_label(name) == label
 
 
 def test_curves_are_means_with_intervals_around_them():
