@@ -18,22 +18,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from src.contracts import EnvSpec, Learned, Rollout, Sample, Step
+from src.contracts import EnvSpec, Learned, Sample, Step
 from src.nn.stacked import StackedAdam, StackedNetwork, look_up
 from src.randomness import cumulative, draw
 from src.rl.returns import n_step_returns
-from src.schedules import Clock, make_schedule
+from src.schedules import make_schedule
+from src.sources.learners import Learners
 from src.sources.rows import LearnerRows
 from src.training_schema import A2CConfig
 
 
-class A2C:
-    """L learners and, as a `Policy`, what they do in their B streams; the carry is empty. An algorithm that differs in
-    what actor and critic are fitted to overrides `targets` and `_fit`."""
+class A2C(Learners):
+    """An algorithm that differs in what actor and critic are fitted to overrides `targets` and `_fit`."""
 
     def __init__(self, config: A2CConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         """`seeds` `[L]` int64: one for each learner."""
-        self.num_learners = len(seeds)
+        super().__init__(len(seeds))
         outputs = spec.num_actions + 1  # the actor's logits, then the critic's value
         self.network = StackedNetwork(self.num_learners, spec.num_obs, outputs, config.hidden_size, seeds).to(device)
         self.optimizer = StackedAdam(self.network, config)
@@ -45,15 +45,6 @@ class A2C:
         self._rows = LearnerRows(self.num_learners, spec.num_obs, device)
         self._tabulate()
 
-    def set_clock(self, clock: Clock) -> None:
-        """Progress of the run, which rates are functions of."""
-        self.clock = clock
-
-    def initial_carry(self, num_streams: int) -> tuple[()]:
-        if num_streams % self.num_learners:
-            raise ValueError(f"{num_streams} streams for {self.num_learners} learners")
-        return ()
-
     def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
         """Sample from the learners' policies by inverting the cumulative distribution at `noise`."""
         return draw(self._cumulative[self._rows.of(step.obs)], noise), carry
@@ -61,10 +52,6 @@ class A2C:
     def action_probabilities(self, step: Step) -> Tensor:
         """What `act` samples from, `[B, A]`."""
         return self._log_policy.detach()[self._rows.of(step.obs)].exp()
-
-    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
-        """Nothing: an update makes its own returns."""
-        return {}
 
     def update(self, sample: Sample) -> Learned:
         """One gradient step of every learner on its windows; metrics are `[L]`."""
@@ -112,10 +99,6 @@ class A2C:
         reward = self._reward_values[rollout.reward]
         returns = n_step_returns(reward, next_value, rollout.terminated, rollout.truncated, self._discount)
         return -log_prob * (returns - value), returns, {}
-
-    def _per_learner(self, samples: Tensor) -> Tensor:
-        """Mean over each learner's samples, `[T, B] -> [L]`."""
-        return samples.unflatten(1, (self.num_learners, -1)).mean(dim=(0, 2))
 
     def _tabulate(self) -> None:
         """Policies and values are constant between updates: tabulate them over all L * S rows, once for acting and for

@@ -54,12 +54,12 @@ class DQN(ActionValues):
         error = self._reward_values[rollout.reward] + self._discount * ahead - value
         metrics = self._metrics(error.detach(), row)
         loss = self._per_learner(sample.weight * error.square())
-        norm = self.optimizer.descend(loss, self._learning_rate(self._clock))
+        norm = self.optimizer.descend(loss, self._learning_rate(self.clock))
         self._updates += 1
         if self._updates % self._target_update_period == 0:
             self._update_target()
         self._tabulate()
-        rate = torch.full_like(norm, self._learning_rate(self._clock))
+        rate = torch.full_like(norm, self._learning_rate(self.clock))
         metrics |= {"loss": loss.detach(), "gradient_norm": norm, "learning_rate": rate}
         return Learned(metrics, surprise=error.detach().abs().mean(0))
 
@@ -74,7 +74,7 @@ class DQN(ActionValues):
             "target_network": self.target_network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "updates": self._updates,
-            "clock": list(self._clock),
+            "clock": list(self.clock),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ class DQN(ActionValues):
         self.target_network.load_state_dict(state["target_network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self._updates = state["updates"]
-        self._clock = Clock(*state["clock"])
+        self.clock = Clock(*state["clock"])
         self._tabulate()
         self._tabulate_target()
 
@@ -96,7 +96,7 @@ class DQN(ActionValues):
 
     @torch.no_grad()
     def _update_target(self) -> None:
-        rate = self._target_update_rate(self._clock)
+        rate = self._target_update_rate(self.clock)
         for slow, fast in zip(self.target_network.parameters(), self.network.parameters(), strict=True):
             slow.lerp_(fast, rate)
         self._tabulate_target()

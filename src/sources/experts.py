@@ -18,9 +18,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from src.contracts import EnvSpec, Learned, Rollout, Sample, Step
-from src.randomness import cumulative, draw
+from src.contracts import EnvSpec, Learned, Sample, Step
 from src.schedules import Clock, make_schedule
+from src.sources.learners import Learners
 from src.training_schema import NoisyExpertConfig, SourceConfig
 
 
@@ -41,12 +41,12 @@ class Planner:
         return torch.nn.functional.one_hot(step.optimal_action, self._num_actions).float()
 
 
-class NoisyExpert:
+class NoisyExpert(Learners):
     """L learners that do not learn and, as a `Policy`, what they do in their B streams; the carry is empty."""
 
     def __init__(self, config: SourceConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         """`seeds` `[L]`: one for each learner; its luck is in the noise alone."""
-        self.num_learners = len(seeds)
+        super().__init__(len(seeds))
         self.expert: Expert = Planner(spec.num_actions)
         self.find_least_noise = lambda: torch.zeros(self.num_learners, device=device)
         self._least_noise: Tensor | None = None  # [L], found when it is first needed, unless it is restored
@@ -59,10 +59,6 @@ class NoisyExpert:
         assert isinstance(config, NoisyExpertConfig)
         return config.noise
 
-    def set_clock(self, clock: Clock) -> None:
-        """Progress of the run, which the noise is a function of."""
-        self._clock = clock
-
     @property
     def least_noise(self) -> Tensor:
         """Below which the noise of each learner never falls, `[L]`."""
@@ -73,14 +69,7 @@ class NoisyExpert:
     @property
     def noise(self) -> Tensor:
         """Probability of a uniformly random action now, `[L]`."""
-        return self.least_noise.clamp(min=self._noise(self._clock))
-
-    def initial_carry(self, num_streams: int) -> tuple[()]:
-        return ()
-
-    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
-        """Sample from `action_probabilities` by inverting the cumulative distribution at `noise`."""
-        return draw(cumulative(self.action_probabilities(step)), noise), carry
+        return self.least_noise.clamp(min=self._noise(self.clock))
 
     def action_probabilities(self, step: Step) -> Tensor:
         """The mixture, `[B, A]`."""
@@ -88,9 +77,6 @@ class NoisyExpert:
         if (share == 1.0).all():  # where nobody knows what is optimal, chance needs no expert
             return (share / self._num_actions).expand(-1, self._num_actions)
         return share / self._num_actions + (1 - share) * self.expert.action_probabilities(step)
-
-    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
-        return {}
 
     def update(self, sample: Sample) -> Learned:
         """Nothing is learned; the metric is the noise, `[L]`."""
@@ -105,10 +91,10 @@ class NoisyExpert:
 
     def state_dict(self) -> dict[str, Any]:
         """The clock too, so that restored learners act as the saved ones."""
-        return {"clock": list(self._clock), "least_noise": self.least_noise}
+        return {"clock": list(self.clock), "least_noise": self.least_noise}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._clock, self._least_noise = Clock(*state["clock"]), state["least_noise"]
+        self.clock, self._least_noise = Clock(*state["clock"]), state["least_noise"]
 
 
 class Optimal(NoisyExpert):

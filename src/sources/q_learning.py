@@ -47,7 +47,7 @@ class QLearning(ActionValues):
         total.index_add_(0, which.flatten(), (weight * error).flatten())
         mass.index_add_(0, which.flatten(), weight.flatten())
         nothing = torch.finfo(mass.dtype).tiny  # a cell whose targets all weigh 0 stays where it is
-        table.view(-1)[cells] += (self._learning_rate(self._clock) * total / mass.clamp(min=nothing)).float()
+        table.view(-1)[cells] += (self._learning_rate(self.clock) * total / mass.clamp(min=nothing)).float()
         return Learned(metrics, surprise=error.abs().mean(0))
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
@@ -56,8 +56,8 @@ class QLearning(ActionValues):
 
     def state_dict(self) -> dict[str, Any]:
         """The clock too, so that restored learners act as the saved ones."""
-        return {"table": self._values, "clock": list(self._clock)}
+        return {"table": self._values, "clock": list(self.clock)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._values.copy_(state["table"])
-        self._clock = Clock(*state["clock"])
+        self.clock = Clock(*state["clock"])
