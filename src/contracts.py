@@ -50,6 +50,11 @@ class EnvSpec(NamedTuple):
     max_episode_steps: int
     success: str = "reward"  # what makes an episode a success, see `envs.episodes.is_success`
 
+    @classmethod
+    def of(cls, recorded: dict[str, Any]) -> "EnvSpec":
+        """From what manifests and checkpoints keep: its fields, with lists for tuples."""
+        return cls(**recorded | {"reward_values": tuple(recorded["reward_values"])})
+
     @property
     def num_rewards(self) -> int:
         return len(self.reward_values)

@@ -33,7 +33,7 @@ from src.nn.gpt_policy import GPTPolicy
 from src.runtime import prepare, recorded, run_stage
 from src.schema import Config, TasksConfig
 from src.training import checkpoint
-from src.training_schema import SOURCES, SourceConfig
+from src.training_schema import source_of
 
 _COMPARED = ("data", "model", "objective", "optimizer", "trainer")
 _WORLD = ("env", "tasks")
@@ -123,7 +123,7 @@ def evaluate(
     write_figures(config.folder("logs") / f"evaluation{suffix}", config.name + suffix, env, results, references)
     if options.videos:
         videos = config.folder("videos") / f"in_context{suffix}"
-        source = source_of(store) if store else config.source
+        source = source_of(store.manifest["config"]) if store else config.source
         write_comparisons(replace(config, source=source), videos, env, held_out, played, device)
     return results
 
@@ -148,17 +148,11 @@ def shown_store(config: Config, trained: Json, elsewhere: bool) -> Histories | N
     return first
 
 
-def source_of(store: Histories) -> SourceConfig:
-    """The options of the source that recorded the histories."""
-    recorded_source = store.manifest["config"]["source"]
-    return SOURCES[recorded_source["name"]](**recorded_source)
-
-
 def source_lives(config: Config, store: Histories) -> dict[str, Adaptation]:
     """What the source agents came to on the training tasks, at both ends of their lives."""
     options = config.evaluation
     first, last = source_adaptation(store, options.num_train_streams, options.num_episodes)
-    source = source_label(source_of(store).name)
+    source = source_label(source_of(store.manifest["config"]).name)
     return {f"{source}, training tasks, start of life": first, f"{source}, training tasks, end of life": last}
 
 

@@ -142,6 +142,11 @@ SOURCES: dict[str, type[SourceConfig]] = {
 }
 
 
+def source_of(recorded: Any) -> SourceConfig:
+    """The options of the source in a `recorded` configuration, as manifests and checkpoints keep it."""
+    return SOURCES[recorded["source"]["name"]](**recorded["source"])
+
+
 @dataclass
 class OptimizerConfig:
     name: str = option("update rule", choices=("adam", "adamw"))

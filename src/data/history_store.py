@@ -135,8 +135,7 @@ class Histories:
 
     @property
     def spec(self) -> EnvSpec:
-        env = self.manifest["env"]
-        return EnvSpec(**env | {"reward_values": tuple(env["reward_values"])})
+        return EnvSpec.of(self.manifest["env"])
 
     @property
     def row_tasks(self) -> np.ndarray:

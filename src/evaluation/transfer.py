@@ -35,7 +35,7 @@ def suffix_of(changes: dict[str, Any]) -> str:
 def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
     """The `spec` of a world as a model can read it that was trained in a world with the `trained` one: the same, but
     with the embeddings of time steps that the model has. Raises `ConfigError` where it cannot."""
-    before = EnvSpec(**trained | {"reward_values": tuple(trained["reward_values"])})
+    before = EnvSpec.of(trained)
     for name, now, then in (
         ("number of actions", spec.num_actions, before.num_actions),
         ("reward values", spec.reward_values, before.reward_values),

@@ -15,7 +15,7 @@ from src.envs.exact import noisy_exact
 from src.schema import PROJECT, Config
 from src.sources.experts import NoisyExpert, Optimal
 from src.training import checkpoint
-from src.training_schema import SOURCES, NoisyExpertConfig, SourceConfig
+from src.training_schema import NoisyExpertConfig, SourceConfig, source_of
 
 _HALVINGS = 12
 
@@ -68,7 +68,7 @@ def _learned(config: Config, teacher: str, make: Make, device: torch.device) -> 
     state, about = found
     recorded = about["description"]
     check_same(config, recorded, ("env", "tasks"), str(folder))
-    source = SOURCES[recorded["source"]["name"]](**recorded["source"])
+    source = source_of(recorded)
     if isinstance(source, NoisyExpertConfig) and source.teacher != "none":
         raise ConfigError(f"source.teacher={teacher}: it learned nothing, but imitates source.teacher={source.teacher}")
     streams = config.source.num_learners * config.source.num_envs
