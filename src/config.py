@@ -43,8 +43,9 @@ def load_config(overrides: Iterable[str] = ()) -> Config:
     try:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             composed = compose("config", overrides=[part for one in overrides for part in _whole(one)])
-        if "histories" in composed and not OmegaConf.is_list(composed.histories):
-            composed.histories = [composed.histories]
+        for key in ("histories", "data.keep_every"):  # one may be written as it is
+            if (one := OmegaConf.select(composed, key)) is not None and not OmegaConf.is_list(one):
+                OmegaConf.update(composed, key, [one])
         typed = OmegaConf.merge(_schema(composed), composed)
         if missing := OmegaConf.missing_keys(typed):
             raise ConfigError(f"no value for {', '.join(sorted(missing))}")

@@ -71,6 +71,11 @@ def _of_data(config: "Config") -> Conflicts:
             f"data.history_len={data.history_len} or source.history_steps={source.history_steps}, "
             f"and source.num_envs={source.num_envs}",
         ),
+        (not data.keep_every, "data.keep_every=[] keeps nothing: must have at least one number"),
+        (
+            0 < data.kept_steps < config.model.context_len,
+            f"data.kept_steps={data.kept_steps} is less than model.context_len={config.model.context_len}",
+        ),
         (
             data.num_validation_tasks >= config.tasks.num_train,
             f"data.num_validation_tasks={data.num_validation_tasks} must be below "
@@ -98,8 +103,9 @@ def _of_model(config: "Config") -> Conflicts:
             "model.position=env_time is the env time embedding, which model.add_env_time=false leaves out",
         ),
         (
-            model.obs_encoding == "coordinates" and model.max_size < cells,
-            f"model.max_size={model.max_size} must be at least env.{side}={cells} with model.obs_encoding=coordinates",
+            model.obs_encoding != "cell" and model.max_size < cells,
+            f"model.max_size={model.max_size} must be at least env.{side}={cells} with "
+            f"model.obs_encoding={model.obs_encoding}",
         ),
     ]
 

@@ -128,12 +128,15 @@ class Learned(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Windows of histories, int64 `[B, T]` each: what an objective reads. A window never leaves its history row."""
+    """Windows of histories, `[B, T]` each, int64 but for the weight: what an objective reads. A window never leaves its
+    history row."""
 
     obs: Tensor
     action: Tensor
     reward: Tensor
     timestep: Tensor
+    optimal_action: Tensor  # num_actions where nobody knows it
+    weight: Tensor  # float32: of a step in the loss
 
 
 class Objective(Protocol):

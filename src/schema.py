@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from src.env_schema import EnvConfig
 from src.options import group, option
@@ -31,7 +32,12 @@ class DataConfig:
         above=0,
     )
     history_len: int = option("use the first so many env steps per learner (0: all recorded)", low=0)
-    keep_every: int = option("keep every k-th episode of a history, so that progress shows inside a window", low=1)
+    keep_every: list[int] = option(
+        "keep every k-th episode of a history, so that progress shows inside a window; for each k of a list", low=1
+    )
+    kept_steps: int = option(
+        "use the first so many steps of what each k leaves, so that each has as many windows (0: all)", low=0
+    )
     min_final_success: float = option(
         "leave out learners whose success over the last tenth of their life is lower", low=0, high=1
     )
@@ -42,8 +48,9 @@ class DataConfig:
 class ModelConfig:
     tokens: str = option(
         "transition: one token per step with previous obs, action, reward and current obs; "
-        "interleaved: three tokens per step, reward, state, action",
-        choices=("transition", "interleaved"),
+        "interleaved: three tokens per step, reward, state, action; "
+        "cross: reward, state and action as streams of their own that read each other by cross-attention",
+        choices=("transition", "interleaved", "cross"),
     )
     position: str = option(
         "position code: env time step embedding, learned absolute, rotary, or none",
@@ -51,11 +58,15 @@ class ModelConfig:
     )
     add_env_time: bool = option("add the env time step embedding to another position code")
     obs_encoding: str = option(
-        "cell: one embedding per observation; coordinates: those of row and column added, and of what else is seen "
-        "(where the world is no square room: cell)",
-        choices=("cell", "coordinates"),
+        "cell: one embedding per observation; coordinates: those of row and column added, and of what else is seen; "
+        "framed: coordinates in a grid of side model.max_size that the room lies in, anywhere while training and in "
+        "its middle otherwise, so that a larger room can be read (where the world is no square room, both: cell)",
+        choices=("cell", "coordinates", "framed"),
     )
     max_size: int = option("largest room side the coordinate tables cover", low=2, high=64)
+    induction: bool = option(
+        "a first layer that looks up what came of earlier visits to the observation that is seen now"
+    )
     context_len: int = option("env steps in the context, across episodes", low=2)
     embed_dim: int = option("width of the residual stream", low=1)
     num_layers: int = option("transformer blocks", low=1)
@@ -68,8 +79,18 @@ class ModelConfig:
 
 @dataclass
 class ObjectiveConfig:
-    name: str = option("ad: predict the source's next action at every step", choices=("ad",))
+    name: str = option(
+        "ad: predict the source's next action at every step; dpt: the optimal action of a planner that knows the task",
+        choices=("ad", "dpt"),
+    )
     label_smoothing: float = option("probability mass spread over all actions", low=0, high=0.99)
+    weighting: str = option(
+        "how much a step of a history counts. none: all alike; improvement: in proportion to what the rest of its "
+        "episode brought, over what it brought others at that age; recency: in proportion to its age",
+        choices=("none", "improvement", "recency"),
+    )
+    discount: float = option("discount factor of what the rest of an episode brought", low=0, high=1)
+    max_weight: float = option("largest weight of a step where weighting is improvement", low=1)
 
 
 @dataclass
@@ -88,6 +109,11 @@ class EvaluationConfig:
     epsilon_greedy: float = option(
         "probability of drawing an action at policy.temperature, else the most probable one", low=0, high=1
     )
+    temperatures: list[float] = option(
+        "temperatures that the held-out tasks are played at too, to compare (0: the most probable action)", low=0
+    )
+    ablations: bool = option("play the held-out tasks with a context that was blanked, shuffled, or another task's too")
+    num_probe_streams: int = option("streams per held-out task for each of these temperatures and contexts", low=1)
     num_bootstrap: int = option("bootstrap resamples of the intervals", low=100)
     confidence: float = option("coverage of the intervals", low=0.5, high=0.999)
     videos: bool = option("write the videos of the model beside the source agent", may_change=True)
@@ -100,6 +126,21 @@ class SearchConfig:
     goal_column: int = option("column of the goal that is searched on", low=0)
     num_learners: int = option("learners per trial, averaged", low=1)
     num_env_steps: int = option("env steps per learner", low=1)
+
+
+@dataclass
+class StudyConfig:
+    question: str = option("what the comparison is about: the title of its picture")
+    measure: str = option("what variants are judged by", choices=("success", "returns"))
+    seeds: list[int] = option("every variant is trained with each of these seeds", low=0, high=10**9)
+    variants: list[Any] = option(
+        "what is compared: each a `label`, what it changes (`set`, a list of KEY=VALUE) and, if need be, `x`, its place "
+        "on the axis, `line`, the name of the line through such places, and `test`, worlds it is evaluated in instead: "
+        "a label and a list of KEY=VALUE each ([]: there is nothing to compare)"
+    )
+    xlabel: str = option("what the axis is called that variants stand on")
+    scale: float = option("trainer.num_iterations is multiplied by this: larger takes longer and says more", above=0)
+    num_workers: int = option("runs at a time, each on one thread", low=1, high=1024, may_change=True)
 
 
 @dataclass(kw_only=True)
@@ -129,6 +170,7 @@ class Config:
     summaries: SummariesConfig = group("what TensorBoard shows of training", stages="1, 2")
     policy: PolicyConfig = group("how the model acts", stages="2, 3")
     evaluation: EvaluationConfig = group("the in-context protocol", stages="3")
+    study: StudyConfig = group("a comparison of many runs", stages="study")
     search: SearchConfig = group("the search over options of the source", stages="search")
 
     def folder(self, kind: str) -> Path:

@@ -21,6 +21,7 @@ from src.evaluation.periodic import LookInContext
 from src.files import only_writer, write_json
 from src.nn.gpt import GPT
 from src.objectives.ad import AlgorithmDistillation
+from src.objectives.dpt import DecisionPretraining
 from src.runtime import prepare, recorded, run_stage
 from src.schema import PROJECT, Config
 from src.training.checkpoint import load_newest
@@ -28,7 +29,7 @@ from src.training.distributed import Ranks, joined
 from src.training.fit import fit
 from src.training.run_record import check_snapshots
 
-OBJECTIVES = {"ad": AlgorithmDistillation}
+OBJECTIVES = {"ad": AlgorithmDistillation, "dpt": DecisionPretraining}
 
 
 def main(config: Config) -> Path:
@@ -58,7 +59,8 @@ def train(config: Config, stores: list[Histories], folder: Path, device: torch.d
     num_train = len(split["train"]) - config.data.num_validation_tasks
     validation = split["train"][num_train:]
     length = trainer.mini_batch_length or config.model.context_len
-    parts = [Windows(store, config.data, split["train"][:num_train], length, device) for store in stores]
+    tasks = split["train"][:num_train]
+    parts = [Windows(store, config.data, config.objective, tasks, length, device) for store in stores]
     mixture = Mixture(parts, config.data.weights)
     for store, part, share in zip(stores, parts, mixture.shares, strict=True):
         what = f"{part.num_windows:,} windows of {length} steps from {part.num_rows:,} rows of {store.folder}"

@@ -9,20 +9,31 @@ from torch import Tensor
 
 from src.contracts import Batch, ConfigError
 from src.data.history_store import Histories
-from src.schema import DataConfig
+from src.data.weights import step_weights
+from src.schema import DataConfig, ObjectiveConfig
+
+_RECORDED = tuple(name for name in Batch._fields if name != "weight")
 
 
 class Windows:
     """All windows of `context_len` steps of the rows that are left after selection, in memory in small dtypes.
 
-    With `data.keep_every` = k, each row becomes k rows: one with episodes 0, k, 2k, ..., one with 1, k + 1, ..., so
-    that a window spans k times as much of a life and no episode is wasted.
+    For each k of `data.keep_every`, each row becomes k rows: one with episodes 0, k, 2k, ..., one with 1, k + 1, ...,
+    so that a window spans k times as much of a life and no episode is wasted. Several k show the same lives at several
+    paces.
     """
 
     def __init__(
-        self, histories: Histories, config: DataConfig, tasks: list[int], context_len: int, device: torch.device
+        self,
+        histories: Histories,
+        config: DataConfig,
+        objective: ObjectiveConfig,
+        tasks: list[int],
+        context_len: int,
+        device: torch.device,
     ) -> None:
-        """Rows of `tasks` (indices into all tasks) alone. Raises `ConfigError` where no window is left."""
+        """Rows of `tasks` (indices into all tasks) alone. Raises `ConfigError` where no window is left, or `objective`
+        asks for optimal actions that nobody knows."""
         self.device = device
         rows = _selected_rows(histories, config, tasks)
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
@@ -32,10 +43,12 @@ class Windows:
                 f"{histories.folder}, one env step each, or 0 for all"
             )
         steps = config.history_len // num_envs or num_steps
-        columns = {name: histories.columns[name][rows, :steps] for name in Batch._fields}
+        columns = {name: histories.columns[name][rows, :steps] for name in _RECORDED}
+        if objective.name == "dpt" and (columns["optimal_action"] == histories.spec.num_actions).any():
+            raise ConfigError(f"objective.name=dpt: nobody knows what is optimal in {histories.folder}")
         done = (histories.columns["terminated"][rows, :steps] | histories.columns["truncated"][rows, :steps]) > 0
-        episode = np.cumsum(done, axis=1) - done
-        kept = [episode % config.keep_every == phase for phase in range(config.keep_every)]
+        columns["weight"] = step_weights(objective, histories.spec, columns["reward"], done).astype(np.float16)
+        kept = _kept_steps(config, np.cumsum(done, axis=1) - done)
         lengths = np.concatenate([mask.sum(axis=1) for mask in kept])  # [N * k]
         self._columns = {
             name: torch.from_numpy(np.concatenate([column[mask] for mask in kept])).to(device)
@@ -46,7 +59,8 @@ class Windows:
         if not usable.any():
             raise ConfigError(
                 f"model.context_len={context_len} is longer than every history that data.keep_every="
-                f"{config.keep_every} leaves of {histories.folder}: the longest has {lengths.max(initial=0)} steps"
+                f"{config.keep_every} and data.kept_steps={config.kept_steps} leave of {histories.folder}: the longest "
+                f"has {lengths.max(initial=0)} steps"
             )
         num_windows = lengths[usable] - context_len + 1
         self.num_windows = int(num_windows.sum())
@@ -59,7 +73,16 @@ class Windows:
         """The windows with the numbers `[B]` in 0 .. num_windows - 1."""
         row = torch.searchsorted(self._row_end, window, right=True)
         index = (window + self._row_shift[row])[:, None] + self._offsets  # [B, T]
-        return Batch(*(self._columns[name][index].long() for name in Batch._fields))
+        recorded = (self._columns[name][index].long() for name in _RECORDED)
+        return Batch(*recorded, weight=self._columns["weight"][index].float())
+
+
+def _kept_steps(config: DataConfig, episode: np.ndarray) -> list[np.ndarray]:
+    """Which steps of rows with the numbers `episode` `[N, steps]` each pace and phase keeps, `[N, steps]` bool each."""
+    kept = [episode % k == phase for k in config.keep_every for phase in range(k)]
+    if not config.kept_steps:
+        return kept
+    return [mask & (np.cumsum(mask, axis=1) <= config.kept_steps) for mask in kept]
 
 
 def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -> np.ndarray:

@@ -16,8 +16,8 @@ class Split(NamedTuple):
 
 
 def split_tasks(num_tasks: int, num_train: int, num_held_out: int, seed: int) -> Split:
-    """A seeded permutation of all tasks: the first `num_train` get source agents, the next `num_held_out` (0: all
-    others) are held out.
+    """A seeded permutation of all tasks: the first `num_train` get source agents, the last `num_held_out` (0: all
+    others) are held out. So held-out tasks stay the same when there are more training tasks.
 
     Raises `PipelineError` where there are fewer tasks than that, or none would be held out."""
     if num_train + max(num_held_out, 1) > num_tasks:
@@ -26,7 +26,7 @@ def split_tasks(num_tasks: int, num_train: int, num_held_out: int, seed: int) ->
             f"tasks, so that tasks.num_train must be at most {num_tasks - max(num_held_out, 1)}"
         )
     order = torch.randperm(num_tasks, generator=torch.Generator().manual_seed(seed)).tolist()
-    return Split(order[:num_train], order[num_train : num_train + (num_held_out or num_tasks)])
+    return Split(order[:num_train], order[num_tasks - num_held_out if num_held_out else num_train :])
 
 
 def streams_of(tasks: Tensor, streams_per_task: int) -> Tensor:

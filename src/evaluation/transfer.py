@@ -48,10 +48,10 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
             f"env.max_episode_steps={spec.max_episode_steps}: the model was trained with "
             f"env.max_episode_steps={before.max_episode_steps} and knows no later time steps"
         )
-    if spec.num_obs != before.num_obs and (config.model.obs_encoding != "coordinates" or not spec.width):
+    if spec.num_obs != before.num_obs and (config.model.obs_encoding == "cell" or not spec.width):
         raise ConfigError(
             f"env: this world has {spec.num_obs} observations and the model was trained with {before.num_obs}; only in "
-            f"square rooms with model.obs_encoding=coordinates can it read others, not with "
+            f"square rooms with model.obs_encoding=coordinates or framed can it read others, not with "
             f"model.obs_encoding={config.model.obs_encoding}"
         )
     return spec._replace(max_episode_steps=before.max_episode_steps)

@@ -1,8 +1,9 @@
 """Algorithm distillation (Laskin et al., 2022): predict what the learning agent did next, at every step of its history.
 
-    loss = - mean over b, t of log pi(a_t | everything before it in the window, o_t)
+    loss = - mean over b, t of w_bt log pi(a_t | everything before it in the window, o_t)
 
-with the target smoothed to 1 - label_smoothing on a_t and the rest spread over all actions.
+with the weights w of the batch (`data/weights.py`), and the target smoothed to 1 - label_smoothing on a_t and the rest
+spread over all actions.
 """
 
 import torch.nn.functional as F
@@ -18,16 +19,20 @@ class AlgorithmDistillation:
         self.label_smoothing, self.spec = config.label_smoothing, spec
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Mean loss over windows `[B, T]`, and as metrics the negative log likelihood without smoothing (`nll`) and how
-        often the most likely action is the one taken (`accuracy`)."""
+        """Mean loss over windows `[B, T]`, and as metrics the negative log likelihood without smoothing and weights
+        (`nll`) and how often the most likely action is the target (`accuracy`)."""
         logits = self.logits(model, batch).flatten(0, 1)  # [B * T, A]
-        action = batch.action.flatten()
-        loss = F.cross_entropy(logits, action, label_smoothing=self.label_smoothing)
+        target = self.target(batch).flatten()
+        losses = F.cross_entropy(logits, target, label_smoothing=self.label_smoothing, reduction="none")
         metrics = {
-            "nll": F.cross_entropy(logits.detach(), action),
-            "accuracy": (logits.argmax(-1) == action).float().mean(),
+            "nll": F.cross_entropy(logits.detach(), target),
+            "accuracy": (logits.argmax(-1) == target).float().mean(),
         }
-        return loss, metrics
+        return (losses * batch.weight.flatten()).mean(), metrics
+
+    def target(self, batch: Batch) -> Tensor:
+        """What is predicted at every step, `[B, T]`."""
+        return batch.action
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
         """Action logits at every step of windows `[B, T]`, `[B, T, A]`."""

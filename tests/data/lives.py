@@ -11,8 +11,9 @@ from src.contracts import Batch, Json, Rollout
 from src.data.history_store import Histories
 
 CONFIG = dataclasses.replace(
-    load_config().data, history_len=0, keep_every=1, min_final_success=0.0, num_validation_tasks=0
+    load_config().data, history_len=0, keep_every=[1], kept_steps=0, min_final_success=0.0, num_validation_tasks=0
 )
+ALIKE = dataclasses.replace(load_config().objective, weighting="none")
 CPU = torch.device("cpu")
 TRAIN, NUM_LEARNERS, NUM_ENVS = [4, 0, 7], 2, 2
 PER_TASK = NUM_LEARNERS * NUM_ENVS

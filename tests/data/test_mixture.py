@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lives import CONFIG, CPU, NUM_ROWS, TRAIN, Code, codes_of, histories_of, random_done
+from lives import ALIKE, CONFIG, CPU, NUM_ROWS, TRAIN, Code, codes_of, histories_of, random_done
 
 from src.config import load_config
 from src.contracts import ConfigError, EnvSpec, Json, Rollout
@@ -30,8 +30,8 @@ NUM_CODES = [NUM_ROWS * (length - 4) for length in LENGTHS]  # windows of 5 step
 def part_of(store: int, keep_every: int = 1) -> Windows:
     """Store k has rows k * NUM_ROWS, k * NUM_ROWS + 1, ..., so that a code says which store it is of."""
     done = random_done(LENGTHS[store], seed=store, density=0.1)
-    config = dataclasses.replace(CONFIG, keep_every=keep_every)
-    return Windows(histories_of(done, first_row=store * NUM_ROWS), config, TRAIN, 5, CPU)
+    config = dataclasses.replace(CONFIG, keep_every=[keep_every])
+    return Windows(histories_of(done, first_row=store * NUM_ROWS), config, ALIKE, TRAIN, 5, CPU)
 
 
 def all_codes(part: Windows) -> set[Code]:
@@ -99,8 +99,8 @@ def test_selection_acts_on_each_store_by_itself() -> None:
         histories_of(np.ones((NUM_ROWS, 30), bool), np.ones((NUM_ROWS, 30), bool)),
         histories_of(np.ones((NUM_ROWS, 10), bool), reward, first_row=NUM_ROWS),
     ]
-    config = dataclasses.replace(CONFIG, history_len=40, keep_every=2, min_final_success=0.5)
-    long, short = (Windows(store, config, TRAIN, 5, CPU) for store in stores)
+    config = dataclasses.replace(CONFIG, history_len=40, keep_every=[2], min_final_success=0.5)
+    long, short = (Windows(store, config, ALIKE, TRAIN, 5, CPU) for store in stores)
     assert {place for _, places in all_codes(long) for place in places} == set(range(20))
     assert {place for _, places in all_codes(short) for place in places} == set(range(10))
     assert {row for rows, _ in all_codes(long) for row in rows} == set(range(NUM_ROWS))

@@ -20,12 +20,12 @@ def test_every_task_is_on_exactly_one_side(num_tasks: int, data: st.DataObject) 
 
 @settings(deadline=None)
 @given(st.integers(2, 300), st.data())
-def test_a_number_of_held_out_tasks_is_the_first_part_of_all_others(num_tasks: int, data: st.DataObject) -> None:
+def test_a_number_of_held_out_tasks_is_the_last_part_of_all_others(num_tasks: int, data: st.DataObject) -> None:
     num_train = data.draw(st.integers(1, num_tasks - 1))
     num_held_out = data.draw(st.integers(1, num_tasks - num_train))
     some, all_others = (split_tasks(num_tasks, num_train, number, seed=5) for number in (num_held_out, 0))
     assert some.train == all_others.train
-    assert some.held_out == all_others.held_out[:num_held_out]
+    assert some.held_out == all_others.held_out[-num_held_out:]
 
 
 def test_the_seed_decides_the_split() -> None:
@@ -36,6 +36,10 @@ def test_the_seed_decides_the_split() -> None:
 def test_more_training_tasks_only_add_to_fewer() -> None:
     few, many = split_tasks(80, 10, 0, seed=0), split_tasks(80, 57, 0, seed=0)
     assert many.train[:10] == few.train
+
+
+def test_more_training_tasks_leave_the_held_out_ones_as_they_are() -> None:
+    assert split_tasks(80, 10, 10, seed=0).held_out == split_tasks(80, 70, 10, seed=0).held_out
 
 
 def test_every_task_is_held_out_under_some_seed() -> None:

@@ -1,4 +1,4 @@
-"""Algorithm distillation against its loss written out number by number."""
+"""The objectives against their losses written out number by number."""
 
 import dataclasses
 import math
@@ -11,6 +11,7 @@ from src.config import load_config
 from src.contracts import Batch, EnvSpec
 from src.nn.gpt import Context, context_of
 from src.objectives.ad import AlgorithmDistillation
+from src.objectives.dpt import DecisionPretraining
 
 CONFIG = load_config()
 SPEC = EnvSpec(num_obs=9, num_actions=5, reward_values=(0.0, 1.0), width=3, max_episode_steps=6)
@@ -28,15 +29,21 @@ class Fixed:
         return self.logits
 
 
-def objective(label_smoothing: float) -> AlgorithmDistillation:
-    return AlgorithmDistillation(dataclasses.replace(CONFIG.objective, label_smoothing=label_smoothing), SPEC)
+TARGETS = {AlgorithmDistillation: "action", DecisionPretraining: "optimal_action"}
+
+
+def objective(
+    label_smoothing: float, kind: type[AlgorithmDistillation] = AlgorithmDistillation
+) -> AlgorithmDistillation:
+    return kind(dataclasses.replace(CONFIG.objective, label_smoothing=label_smoothing), SPEC)
 
 
 def example() -> tuple[Fixed, Batch]:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(NUM_WINDOWS, LENGTH, SPEC.num_actions, generator=generator)
-    highs = (SPEC.num_obs, SPEC.num_actions, SPEC.num_rewards, SPEC.max_episode_steps)
-    return Fixed(logits), Batch(*(torch.randint(high, (NUM_WINDOWS, LENGTH), generator=generator) for high in highs))
+    highs = (SPEC.num_obs, SPEC.num_actions, SPEC.num_rewards, SPEC.max_episode_steps, SPEC.num_actions)
+    columns = (torch.randint(high, (NUM_WINDOWS, LENGTH), generator=generator) for high in highs)
+    return Fixed(logits), Batch(*columns, weight=torch.rand(NUM_WINDOWS, LENGTH, generator=generator) * 3)
 
 
 def by_hand(logits: list[float], action: int, smoothing: float) -> tuple[float, list[float]]:
@@ -48,21 +55,25 @@ def by_hand(logits: list[float], action: int, smoothing: float) -> tuple[float, 
     return loss, [p - t for p, t in zip(probabilities, target, strict=True)]
 
 
+@pytest.mark.parametrize("kind", TARGETS)
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
-def test_loss_and_gradient_equal_those_by_hand_at_every_position(smoothing: float) -> None:
+def test_loss_and_gradient_equal_those_by_hand_at_every_position(
+    smoothing: float, kind: type[AlgorithmDistillation]
+) -> None:
     model, batch = example()
-    loss, metrics = objective(smoothing)(model, batch)
+    loss, metrics = objective(smoothing, kind)(model, batch)
     loss.backward()
     count = NUM_WINDOWS * LENGTH
     losses, nll, right = 0.0, 0.0, 0
     for b in range(NUM_WINDOWS):
         for t in range(LENGTH):
-            logits, action = model.logits[b, t].tolist(), int(batch.action[b, t])
+            logits, action = model.logits[b, t].tolist(), int(getattr(batch, TARGETS[kind])[b, t])
             one, gradient = by_hand(logits, action, smoothing)
-            losses += one / count
+            weight = float(batch.weight[b, t])
+            losses += weight * one / count
             nll += by_hand(logits, action, 0.0)[0] / count
             right += max(range(SPEC.num_actions), key=logits.__getitem__) == action
-            assert model.logits.grad[b, t].tolist() == pytest.approx([g / count for g in gradient], abs=1e-6)
+            assert model.logits.grad[b, t].tolist() == pytest.approx([weight * g / count for g in gradient], abs=1e-6)
     assert loss.item() == pytest.approx(losses, abs=1e-6)
     assert metrics["nll"].item() == pytest.approx(nll, abs=1e-6)
     assert metrics["accuracy"].item() == pytest.approx(right / count)
@@ -70,8 +81,10 @@ def test_loss_and_gradient_equal_those_by_hand_at_every_position(smoothing: floa
     assert not metrics["nll"].requires_grad
 
 
-def test_the_model_is_shown_the_window_shifted() -> None:
+@pytest.mark.parametrize("kind", TARGETS)
+def test_the_model_is_shown_the_window_shifted(kind: type[AlgorithmDistillation]) -> None:
+    """What the source did, also where something else is to be predicted."""
     model, batch = example()
-    objective(0.0)(model, batch)
+    objective(0.0, kind)(model, batch)
     expected = context_of(SPEC, batch.obs, batch.action, batch.reward, batch.timestep)
     assert all(torch.equal(a, b) for a, b in zip(model.shown, expected, strict=True))

@@ -46,7 +46,8 @@ def model_of(seed: int, dropout: float = 0.4) -> nn.Module:
 
 def batch_at(update: int) -> Batch:
     obs = torch.randint(9, (8, 5), generator=torch.Generator().manual_seed(update + 100))
-    return Batch(obs, obs * obs % 7 % 3, obs % 2, torch.arange(5).expand(8, 5))
+    action = obs * obs % 7 % 3
+    return Batch(obs, action, obs % 2, torch.arange(5).expand(8, 5), action, torch.ones(8, 5))
 
 
 class Naming:
