@@ -1,21 +1,26 @@
 """The in-context model: environment steps in, action logits out.
 
-B streams, T environment steps in context, D width, A actions. A step becomes one token or three:
+B streams, T environment steps in context, D width, A actions. A step becomes N tokens, one or three:
 
     transition    previous obs + previous action + previous reward + obs_t    (one token, embeddings added)
     interleaved   previous action, previous reward, obs_t                     (three tokens)
+    cross         the same three, as streams with parameters of their own     (see `cross.py`)
 
 The interleaved form is the sequence reward, state, action, reward, state, action, ... of a Decision Transformer without
-return-to-go; an action is predicted where the observation it answers has been read.
+return-to-go; an action is predicted where the observation it answers has been read. With `induction` that token is
+first told what came of earlier visits to its observation (see `induction.py`).
 """
 
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from src.contracts import EnvSpec
-from src.nn.kv_cache import KVCache
+from src.nn.cross import NUM_STREAMS, CrossTransformer
+from src.nn.induction import NO_VISIT, Induction
+from src.nn.kv_cache import ContextCache, KVCache, VisitCache
 from src.nn.transformer import Transformer
 from src.schema import ModelConfig
 
@@ -52,21 +57,33 @@ def context_of(spec: EnvSpec, obs: Tensor, action: Tensor, reward: Tensor, times
 
 class ObsEmbedding(nn.Module):
     """An observation's own vector, or the sum of its row's, its column's and, where there are several layers, its
-    layer's."""
+    layer's.
+
+    Framed, rows and columns are those of a grid of side `max_size` that the room lies in: in training each window
+    draws a place for it, uniformly from all that fit, with torch's global generator; otherwise it is the middle."""
 
     def __init__(self, config: ModelConfig, spec: EnvSpec) -> None:
         super().__init__()
-        self.width = spec.width if config.obs_encoding == "coordinates" else 0
+        self.width = 0 if config.obs_encoding == "cell" else spec.width
+        self.slack = config.max_size - self.width if self.width and config.obs_encoding == "framed" else 0
         sizes = [config.max_size, config.max_size] if self.width else [spec.num_obs]
         if self.width and spec.num_obs > self.width**2:
             sizes.append(spec.num_obs // self.width**2)
         self.tables = nn.ModuleList(_table(size, config.embed_dim) for size in sizes)
 
-    def forward(self, obs: Tensor) -> Tensor:
+    def corners(self, num_windows: int, device: torch.device) -> Tensor:
+        """Row and column of the grid that the room of each window begins at, `[2, B, 1]`."""
+        if self.training and self.slack:
+            return torch.randint(self.slack + 1, (2, num_windows, 1), device=device)
+        return torch.full((2, num_windows, 1), self.slack // 2, device=device)
+
+    def forward(self, obs: Tensor, corners: Tensor) -> Tensor:
+        """`[B, T] -> [B, T, D]`, with each window's room at its place in `corners`."""
         if not self.width:
             return self.tables[0](obs)
         cell = obs % self.width**2
-        embedded = self.tables[0](cell // self.width) + self.tables[1](cell % self.width)
+        row, column = corners[0] + cell // self.width, corners[1] + cell % self.width
+        embedded = self.tables[0](row) + self.tables[1](column)
         return embedded if len(self.tables) == 2 else embedded + self.tables[2](obs // self.width**2)
 
 
@@ -76,7 +93,7 @@ class GPT(nn.Module):
         super().__init__()
         self.config, self.spec = config, spec
         width = config.embed_dim
-        self.tokens_per_step = 1 if config.tokens == "transition" else 3
+        self.tokens_per_step = 1 if config.tokens == "transition" else NUM_STREAMS
         self.obs = ObsEmbedding(config, spec)
         self.prev_obs = ObsEmbedding(config, spec) if config.tokens == "transition" else None
         self.prev_action = _table(spec.num_actions + 1, width)
@@ -84,37 +101,58 @@ class GPT(nn.Module):
         self.env_time = _table(spec.max_episode_steps, width) if config.add_env_time else None
         self.position = _table(config.context_len, width) if config.position == "learned" else None
         self.dropout = nn.Dropout(config.embedding_dropout)
-        self.transformer = Transformer(config, recompute)
+        self.transformer = (CrossTransformer if config.tokens == "cross" else Transformer)(config, recompute)
+        self.induction = Induction(config) if config.induction else None
         self.policy_head = nn.Linear(width, spec.num_actions)
 
-    def forward(self, context: Context, cache: KVCache | None = None) -> Tensor:
-        """Action logits `[B, T, A]`. With a cache, the T steps follow those in it."""
-        tokens = self.dropout(self._embed(context, cache.length // self.tokens_per_step if cache else 0))
-        hidden = self.transformer(tokens, cache)
-        return self.policy_head(hidden[:, self.tokens_per_step - 1 :: self.tokens_per_step])
+    def forward(self, context: Context, cache: ContextCache | None = None) -> Tensor:
+        """Action logits `[B, T, A]`. With a cache, the T steps follow those in it. Raises `RuntimeError` for a cache in
+        training mode, where two calls do not draw the same places of a room."""
+        if cache and self.training:
+            raise RuntimeError("a cache is for a model in eval mode")
+        tokens = self._tokens(context, cache)  # [B, T, N, D]
+        hidden = self.transformer(tokens.flatten(1, 2), cache.tokens if cache else None)
+        if self.config.tokens == "interleaved":
+            hidden = hidden[:, self.tokens_per_step - 1 :: self.tokens_per_step]
+        return self.policy_head(hidden)
 
-    def new_cache(self, num_streams: int) -> KVCache:
+    def new_cache(self, num_streams: int) -> ContextCache:
         """An empty cache for a whole context."""
-        config = self.config
-        capacity = config.context_len * self.tokens_per_step
-        head_dim = config.embed_dim // config.num_heads
-        like = self.policy_head.weight
-        return KVCache(config.num_layers, num_streams, config.num_heads, capacity, head_dim, like)
+        config, like = self.config, self.policy_head.weight
+        steps, heads, head_dim = config.context_len, config.num_heads, config.embed_dim // config.num_heads
+        tokens = KVCache(config.num_layers, num_streams, heads, steps * self.tokens_per_step, head_dim, like)
+        return ContextCache(tokens, VisitCache(num_streams, heads, steps, head_dim, like) if self.induction else None)
 
-    def _embed(self, context: Context, first_step: int) -> Tensor:
-        """Tokens `[B, T * tokens_per_step, D]` of steps `first_step, first_step + 1, ...` of the context."""
-        obs, action = self.obs(context.obs), self.prev_action(context.prev_action)
+    def _tokens(self, context: Context, cache: ContextCache | None) -> Tensor:
+        """Tokens `[B, T, N, D]` of the steps; what induction finds is in the last of each."""
+        corners = self.obs.corners(len(context.obs), context.obs.device)
+        obs, action = self.obs(context.obs, corners), self.prev_action(context.prev_action)
         reward = self.prev_reward(context.prev_reward)
+        first = cache.tokens.length // self.tokens_per_step if cache else 0
+        parts = list(self._placed(obs, action, reward, context, first))
+        if self.prev_obs is not None:
+            parts = [self.prev_obs(context.prev_obs, corners) + parts[0] + parts[1] + parts[2]]
+        tokens = self.dropout(torch.stack(parts, dim=2))
+        if self.induction is None:
+            return tokens
+        visited = context.prev_obs.masked_fill(context.prev_action == self.spec.num_actions, NO_VISIT)
+        visits = cache.visits if cache else None
+        found = self.induction(tokens[:, :, -1], action + reward + obs, visited, context.obs, visits)
+        return tokens + F.pad(found[:, :, None], (0, 0, self.tokens_per_step - 1, 0))
+
+    def _placed(
+        self, obs: Tensor, action: Tensor, reward: Tensor, context: Context, first: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Action, reward and obs `[B, T, D]` of steps `first, first + 1, ...` of the context, with their position and
+        time."""
         if self.position is not None:
-            steps = torch.arange(first_step, first_step + obs.shape[1], device=obs.device)
+            steps = torch.arange(first, first + obs.shape[1], device=obs.device)
             obs, action, reward = (token + self.position(steps) for token in (obs, action, reward))
         if self.env_time is not None:
             now = self.env_time(context.timestep)
             obs, reward = obs + now, reward + now
             action = action + self.env_time(context.prev_timestep)
-        if self.prev_obs is not None:
-            return self.prev_obs(context.prev_obs) + action + reward + obs
-        return torch.stack([action, reward, obs], dim=2).flatten(1, 2)
+        return action, reward, obs
 
 
 def _table(size: int, width: int) -> nn.Embedding:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from src.contracts import Step
 from src.nn.gpt import GPT, Context, context_of
-from src.nn.kv_cache import KVCache
+from src.nn.kv_cache import ContextCache
 from src.randomness import cumulative, draw, epsilon_greedy
 
 
@@ -23,7 +23,7 @@ class GPTCarry(NamedTuple):
     one rollout."""
 
     window: Tensor
-    cache: KVCache
+    cache: ContextCache
     seen: int
 
 
@@ -56,7 +56,8 @@ class GPTPolicy:
             window[2, :, seen - 1] = step.reward
         if seen == self.model.config.context_len:
             window[:, :, : self.num_kept] = window[:, :, -self.num_kept :].clone()
-            cache.length, seen = 0, self.num_kept
+            cache.clear()
+            seen = self.num_kept
             self.model(context_of(self.model.spec, *window[:, :, :seen]), cache)
         window[0, :, seen] = step.obs
         window[3, :, seen] = step.timestep

@@ -1,7 +1,9 @@
-"""Keys and values of the tokens a transformer has seen, kept outside of the module.
+"""What a model has seen, kept outside of it: keys and values of tokens, and of visits.
 
-Y layers, B streams, H heads, L tokens, Dh head width.
+Y layers, B streams, H heads, L tokens, T steps, Dh head width.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,3 +33,30 @@ class KVCache:
 
     def advance(self, num_tokens: int) -> None:
         self.length += num_tokens
+
+
+class VisitCache(KVCache):
+    """The one layer of an induction layer, with a token for each step, and the observations that were visited."""
+
+    def __init__(self, num_streams: int, num_heads: int, capacity: int, head_dim: int, like: Tensor) -> None:
+        super().__init__(1, num_streams, num_heads, capacity, head_dim, like)
+        self.visited = torch.empty(num_streams, capacity, dtype=torch.long, device=like.device)
+
+    def append_visited(self, visited: Tensor) -> Tensor:
+        """Add the new steps' observations `[B, new]`; returns all so far, `[B, length + new]`."""
+        end = self.length + visited.shape[1]
+        self.visited[:, self.length : end] = visited
+        return self.visited[:, :end]
+
+
+class ContextCache(NamedTuple):
+    """All that a GPT keeps of the steps it has read: their tokens and, with an induction layer, their visits."""
+
+    tokens: KVCache
+    visits: VisitCache | None
+
+    def clear(self) -> None:
+        """Forget every step."""
+        self.tokens.length = 0
+        if self.visits:
+            self.visits.length = 0

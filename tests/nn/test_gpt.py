@@ -12,30 +12,30 @@ from torch import Tensor
 
 from src.config import load_config
 from src.contracts import EnvSpec
-from src.nn.gpt import GPT, Context, ObsEmbedding, context_of
-from src.schema import ModelConfig
+from src.nn.gpt import GPT, Context, context_of
 
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
 CONFIG = dataclasses.replace(
-    load_config().model, context_len=12, embed_dim=16, num_layers=2, num_heads=2, ff_dim=32, max_size=6
+    load_config().model, context_len=12, embed_dim=16, num_layers=2, num_heads=2, ff_dim=32, max_size=8
 )
 LENGTH = CONFIG.context_len
+TOKENS = ("transition", "interleaved", "cross")
 FORMS = [
-    {"tokens": tokens, "position": position, "obs_encoding": encoding, "add_env_time": add_env_time}
-    for tokens, position, encoding, add_env_time in itertools.product(
-        ("transition", "interleaved"),
+    {"tokens": tokens, "position": position, "obs_encoding": encoding, "add_env_time": timed, "induction": induction}
+    for tokens, position, encoding, timed, induction in itertools.product(
+        TOKENS,
         ("env_time", "learned", "rope", "none"),
-        ("cell", "coordinates"),
+        ("cell", "coordinates", "framed"),
         (True, False),
+        (False, True),
     )
-    if add_env_time or position != "env_time"
+    if timed or position != "env_time"
 ]
 
 
 def name_of(form: dict[str, str | bool]) -> str:
-    return "-".join([*(str(value) for value in form.values() if not isinstance(value, bool))]) + (
-        "" if form["add_env_time"] else "-timeless"
-    )
+    names = [str(value) for value in form.values() if not isinstance(value, bool)]
+    return "-".join(names + [name for name in ("add_env_time", "induction") if form[name]])
 
 
 every_form = pytest.mark.parametrize("form", FORMS, ids=name_of)
@@ -52,14 +52,14 @@ def gpt(std: float = 0.3, **form: str | bool | float) -> GPT:
 
 
 def window(num_streams: int = 3, length: int = LENGTH) -> dict[str, Tensor]:
-    """Random transitions, `[B, T]` each; episodes of the streams end at different times."""
+    """Random transitions among few cells, `[B, T]` each; episodes of the streams end at different times."""
     generator = torch.Generator().manual_seed(1)
 
     def below(high: int) -> Tensor:
         return torch.randint(high, (num_streams, length), generator=generator)
 
     return {
-        "obs": below(SPEC.num_obs),
+        "obs": below(6) * 4,
         "action": below(SPEC.num_actions),
         "reward": below(SPEC.num_rewards),
         "timestep": (torch.arange(length) + torch.arange(num_streams)[:, None] * 3) % SPEC.max_episode_steps,
@@ -90,17 +90,18 @@ def test_steps_through_the_cache_equal_one_forward(form: dict[str, str | bool]) 
 
 @every_form
 def test_logits_do_not_see_what_comes_later(form: dict[str, str | bool]) -> None:
-    """Nothing from action t on, and no observation or time after t, moves the logits at t."""
+    """Nothing from action t on, and no observation or time after t, moves the logits at t: for every t a copy of the
+    window, changed from there on."""
     model, columns = gpt(**form), window()
-    before = logits_of(model, columns)
-    for t in range(LENGTH):
-        later = {name: column.clone() for name, column in columns.items()}
-        later["action"][:, t:] = (later["action"][:, t:] + 1) % SPEC.num_actions
-        later["reward"][:, t:] = 1 - later["reward"][:, t:]
-        later["obs"][:, t + 1 :] = (later["obs"][:, t + 1 :] + 7) % SPEC.num_obs
-        later["timestep"][:, t + 1 :] = (later["timestep"][:, t + 1 :] + 3) % SPEC.max_episode_steps
-        after = logits_of(model, later)
-        assert torch.allclose(after[:, : t + 1], before[:, : t + 1], atol=1e-6)
+    copies = {name: column.repeat(LENGTH, 1) for name, column in columns.items()}
+    step, t = torch.arange(LENGTH), torch.arange(LENGTH).repeat_interleave(3)[:, None]
+    highs = {"obs": SPEC.num_obs, "action": SPEC.num_actions, "reward": SPEC.num_rewards, "timestep": 7}
+    later = {
+        name: torch.where(step >= t if name in ("action", "reward") else step > t, (column + 1) % highs[name], column)
+        for name, column in copies.items()
+    }
+    moved = (logits_of(model, later) - logits_of(model, copies)).abs().amax(-1)  # [LENGTH * B, T]
+    assert moved[step <= t].max() < 1e-6
 
 
 @every_form
@@ -154,19 +155,19 @@ def constant_window() -> dict[str, Tensor]:
     return {"obs": repeated(3), "action": repeated(1), "reward": repeated(0), "timestep": repeated(2)}
 
 
-@pytest.mark.parametrize("tokens", ["transition", "interleaved"])
+@pytest.mark.parametrize("tokens", TOKENS)
 def test_learned_position_tells_equal_steps_apart(tokens: str) -> None:
     """From the second step on a constant window repeats one step; without a position code the model sees no order."""
     apart = {}
     for position in ("learned", "none"):
         model = gpt(tokens=tokens, position=position, add_env_time=False)
-        same = model._embed(context_of(SPEC, **constant_window()), 0).unflatten(1, (6, -1))
+        same = model._tokens(context_of(SPEC, **constant_window()), None)  # [1, 6, N, D]
         apart[position] = (same[:, 2:] - same[:, 1:-1]).abs().amax(dim=(0, 2, 3))
     assert (apart["learned"] > 0.01).all()
     assert (apart["none"] == 0).all()
 
 
-@pytest.mark.parametrize("tokens", ["transition", "interleaved"])
+@pytest.mark.parametrize("tokens", TOKENS)
 def test_env_time_is_read_with_any_position_code_and_only_if_asked_for(tokens: str) -> None:
     columns = window()
     other = columns | {"timestep": (columns["timestep"] + 1) % SPEC.max_episode_steps}
@@ -178,41 +179,58 @@ def test_env_time_is_read_with_any_position_code_and_only_if_asked_for(tokens: s
             assert torch.equal(logits_of(without, columns), logits_of(without, other))
 
 
-def test_an_action_carries_the_time_it_was_taken_at() -> None:
-    """Interleaved tokens: reward and observation at step t have its time, the action before them its own."""
-    model = gpt(tokens="interleaved", position="env_time", add_env_time=True)
+@pytest.mark.parametrize("tokens", ["interleaved", "cross"])
+@torch.no_grad()
+def test_an_action_carries_the_time_it_was_taken_at(tokens: str) -> None:
+    """Three tokens: reward and observation at step t have its time, the action before them its own."""
+    model = gpt(tokens=tokens, position="env_time", add_env_time=True)
     context = context_of(SPEC, **window(num_streams=1))
-    got = model._embed(context, 0).unflatten(1, (LENGTH, 3))[0]
+    got = model._tokens(context, None)[0]
+    obs = model.obs(context.obs, model.obs.corners(1, torch.device("cpu")))[0]
     for t in range(1, LENGTH):
         now, then = (model.env_time.weight[context.timestep[0, i]] for i in (t, t - 1))
         assert torch.allclose(got[t, 0], model.prev_action.weight[context.prev_action[0, t]] + then)
         assert torch.allclose(got[t, 1], model.prev_reward.weight[context.prev_reward[0, t]] + now)
-        assert torch.allclose(got[t, 2], model.obs(context.obs)[0, t] + now)
+        assert torch.allclose(got[t, 2], obs[t] + now)
 
 
-def encoding(obs_encoding: str, width: int = 5) -> ObsEmbedding:
-    config: ModelConfig = dataclasses.replace(CONFIG, obs_encoding=obs_encoding)
-    return ObsEmbedding(config, SPEC._replace(num_obs=width * width, width=width))
+@pytest.mark.parametrize("tokens", TOKENS)
+@torch.no_grad()
+def test_a_trained_place_of_the_room_is_that_of_a_room_moved_there(tokens: str) -> None:
+    """Framed, training shows each window as a model with `coordinates` sees it in a room as large as the grid, moved:
+    its observations, those before and those that induction reads."""
+    framed = gpt(tokens=tokens, obs_encoding="framed", induction=True).train()
+    whole = GPT(dataclasses.replace(framed.config, obs_encoding="coordinates"), SPEC._replace(num_obs=64, width=8))
+    whole.load_state_dict(framed.state_dict())
+    columns = window(num_streams=8)
+    torch.manual_seed(3)
+    row, column = framed.obs.corners(8, torch.device("cpu"))
+    assert len(row.unique()) > 1 and len(column.unique()) > 1
+    torch.manual_seed(3)
+    moved = columns | {"obs": (columns["obs"] // 5 + row) * 8 + columns["obs"] % 5 + column}
+    assert torch.allclose(logits_of(framed, columns), logits_of(whole.eval(), moved), atol=1e-5)
 
 
-def test_coordinates_add_the_row_and_the_column() -> None:
-    tables = encoding("coordinates")
-    rows, columns = (table.weight for table in tables.tables)
-    for row, column in itertools.product(range(5), range(5)):
-        assert torch.equal(tables(torch.tensor(row * 5 + column)), rows[row] + columns[column])
+def test_a_cache_is_refused_in_training() -> None:
+    model = gpt()
+    cache = model.new_cache(3)
+    with pytest.raises(RuntimeError, match="eval mode"):
+        model.train()(context_of(SPEC, **window()), cache)
 
 
-def test_coordinates_mean_the_same_in_a_larger_room() -> None:
-    """So that a model can be shown a room it was not trained in: cell (2, 3) has one code in any room."""
-    small, large = encoding("coordinates", 5), encoding("coordinates", 6)
-    large.load_state_dict(small.state_dict())
-    assert torch.equal(small(torch.tensor(2 * 5 + 3)), large(torch.tensor(2 * 6 + 3)))
-
-
-def test_cells_have_a_vector_each() -> None:
-    vectors = encoding("cell")(torch.arange(25))
-    assert vectors.shape == (25, CONFIG.embed_dim)
-    assert len({tuple(vector.tolist()) for vector in vectors}) == 25
+@pytest.mark.parametrize("induction", [False, True])
+@pytest.mark.parametrize("tokens", TOKENS)
+def test_recomputed_blocks_give_the_same_gradient(tokens: str, induction: bool) -> None:
+    dropout = {"residual_dropout": 0.2, "attention_dropout": 0.2, "embedding_dropout": 0.2}
+    plain = gpt(tokens=tokens, induction=induction, obs_encoding="framed", **dropout).train()
+    again = GPT(plain.config, SPEC, recompute=True)
+    again.load_state_dict(plain.state_dict())
+    gradients = []
+    for model in (plain, again.train()):
+        torch.manual_seed(0)
+        model(context_of(SPEC, **window())).square().mean().backward()
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+    assert torch.equal(*gradients)
 
 
 def test_every_parameter_learns() -> None:
@@ -224,8 +242,9 @@ def test_every_parameter_learns() -> None:
         assert not silent, form
 
 
-def test_embedding_dropout_acts_in_training_alone() -> None:
-    model, columns = gpt(embedding_dropout=0.5), window()
-    assert torch.equal(logits_of(model, columns), logits_of(gpt(), columns))
+@pytest.mark.parametrize("tokens", TOKENS)
+def test_embedding_dropout_acts_in_training_alone(tokens: str) -> None:
+    model, columns = gpt(tokens=tokens, embedding_dropout=0.5), window()
+    assert torch.equal(logits_of(model, columns), logits_of(gpt(tokens=tokens), columns))
     model.train()
     assert not torch.allclose(logits_of(model, columns), logits_of(model, columns))

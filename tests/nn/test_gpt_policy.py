@@ -23,7 +23,7 @@ ENV = make_env(dataclasses.replace(CONFIG.env, size=4, max_episode_steps=6, rand
 CONTEXT_LEN, NUM_STREAMS, NUM_STEPS = 10, 5, 34
 
 
-def gpt(**form: str | float) -> GPT:
+def gpt(**form: str | bool | float) -> GPT:
     config = dataclasses.replace(
         CONFIG.model, context_len=CONTEXT_LEN, embed_dim=16, num_layers=2, num_heads=2, ff_dim=32, **form
     )
@@ -68,13 +68,20 @@ def slow_logits(model: GPT, transitions: Rollout, num_kept: int) -> list[Tensor]
 
 
 FORMS = list(
-    itertools.product(("transition", "interleaved"), ("env_time", "learned", "rope", "none"), ("cell", "coordinates"))
+    itertools.product(
+        ("transition", "interleaved", "cross"),
+        ("env_time", "learned", "rope", "none"),
+        ("cell", "framed"),
+        (False, True),
+    )
 )
 
 
-@pytest.mark.parametrize(("tokens", "position", "obs_encoding"), FORMS)
-def test_logits_equal_the_slow_reference_past_full_contexts(tokens: str, position: str, obs_encoding: str) -> None:
-    policy = Spied(gpt(tokens=tokens, position=position, obs_encoding=obs_encoding))
+@pytest.mark.parametrize(("tokens", "position", "obs_encoding", "induction"), FORMS)
+def test_logits_equal_the_slow_reference_past_full_contexts(
+    tokens: str, position: str, obs_encoding: str, induction: bool
+) -> None:
+    policy = Spied(gpt(tokens=tokens, position=position, obs_encoding=obs_encoding, induction=induction))
     transitions = play(policy)
     ends = transitions.terminated | transitions.truncated
     assert transitions.terminated.any() and (ends.any(dim=1) & ~ends.all(dim=1)).any()  # at different times
