@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Conflicts = list[tuple[bool, str]]  # whether a configuration has it, and what to say then
 
 ON_POLICY = ("a2c", "ppo")
-LEARN_NOTHING = ("noisy_expert", "optimal", "random")
+LEARN_NOTHING = ("noisy_expert", "searcher", "optimal", "random")
 WITHOUT_LEARNING = {  # what can only be asked of those who learn
     "async_unroll": False,
     "initial_collect_steps": 0,
@@ -75,6 +75,16 @@ def of_pace(config: "Config") -> Conflicts:
             source.initial_collect_steps >= made,
             f"source.initial_collect_steps={source.initial_collect_steps} leaves nothing to learn from: "
             f"source.num_env_steps is {made}",
+        ),
+        *(
+            (
+                source.name == "searcher" and shown,
+                f"{name}=true shows what learners would do without their past; source.name=searcher acts on it alone",
+            )
+            for name, shown in (
+                ("source.evaluate", source.evaluate),
+                ("summaries.action_distributions", config.summaries.action_distributions),
+            )
         ),
         *(
             (

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -217,6 +218,7 @@ class Lives:
             "learner": self.learner.state_dict(),
             "state": self.streams.state._asdict(),
             "step": self.streams.step._asdict(),
+            "carry": _plain(self.streams.carry),
             "player": self.player.state_dict(),
             "experience": self.experience.state_dict(),
             "statistics": self.board.state_dict(),
@@ -258,7 +260,20 @@ def _restore(
 ) -> tuple[int, Streams[State, tuple[()]]]:
     learner.load_state_dict(saved["learner"])
     state, step = type(streams.state)(**saved["state"]), type(streams.step)(**saved["step"])
-    return saved["iteration"], Streams(state, step, streams.carry)
+    return saved["iteration"], Streams(state, step, _like(streams.carry, saved["carry"]))
+
+
+def _plain(carry: Any) -> Any:
+    """A carry, tensors in tuples, as lists: what is read back must not name classes."""
+    return [_plain(part) for part in carry] if isinstance(carry, tuple) else carry
+
+
+def _like(carry: Any, saved: Any) -> Any:
+    """What `_plain` made of a carry, as a carry of the form that `carry` has."""
+    if not isinstance(carry, tuple):
+        return saved
+    parts = [_like(part, of_saved) for part, of_saved in zip(carry, saved, strict=True)]
+    return type(carry)(*parts) if parts else ()
 
 
 if __name__ == "__main__":

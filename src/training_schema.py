@@ -15,7 +15,7 @@ class SourceConfig:
 
     name: str = option(
         "source algorithm; the preset `source=` sets all of this group",
-        choices=("a2c", "ppo", "q_learning", "dqn", "noisy_expert", "optimal", "random"),
+        choices=("a2c", "ppo", "q_learning", "dqn", "noisy_expert", "searcher", "optimal", "random"),
     )
     num_learners: int = option("independent learners per training task", low=1)
     num_envs: int = option("environments per learner; each is one history row", low=1)
@@ -131,12 +131,18 @@ class NoisyExpertConfig(SourceConfig):
     teacher: str = option("name of the stage-one run whose trained agents are the experts (none: the planner)")
 
 
+@dataclass
+class SearcherConfig(SourceConfig):
+    noise: Any = rate("probability of a uniformly random action instead of the searcher's", low=0, high=1)
+
+
 SOURCES: dict[str, type[SourceConfig]] = {
     "a2c": A2CConfig,
     "ppo": PPOConfig,
     "q_learning": QLearningConfig,
     "dqn": DQNConfig,
     "noisy_expert": NoisyExpertConfig,
+    "searcher": SearcherConfig,
     "optimal": SourceConfig,
     "random": SourceConfig,
 }

@@ -107,7 +107,7 @@ def test_a_wrong_type_is_refused_by_name(key: str, value: str) -> None:
         ("data.min_final_success", "nan", "float >= 0 and <= 1"),
         ("data.min_final_success", "-0.1", "float >= 0 and <= 1"),
         ("device", "tpu", "one of auto, cpu, cuda"),  # choices
-        ("model.tokens", "words", "one of transition, interleaved"),
+        ("model.tokens", "words", "one of transition, interleaved, cross"),
         ("seed", str(10**30), "int >= 0 and <= 1e+09"),
         ("name", "a/b", "a name without '/' or a leading dot"),
         ("name", "..", "a name without '/' or a leading dot"),
@@ -118,6 +118,9 @@ def test_a_wrong_type_is_refused_by_name(key: str, value: str) -> None:
         ("data.weights", "[0.5, 0.0]", "a list of floats > 0"),
         ("data.weights", "[inf]", "a list of floats > 0"),
         ("data.weights", "[-1.0, 1.0]", "a list of floats > 0"),
+        ("study.seeds", "[0, -1]", "a list of ints >= 0 and <= 1e+09"),
+        ("study.question", "", "a text"),
+        ("study.variants", "[1]", "a list of mappings"),
     ],
 )
 def test_out_of_range_is_refused_with_field_value_and_what_is_allowed(key: str, value: str, limit: str) -> None:
@@ -255,7 +258,7 @@ def test_every_preset_writes_out_every_option_of_its_group() -> None:
         assert presets
         for path in presets:
             written = OmegaConf.load(path)
-            written = written.env if group == "env" else written  # a world's preset may set other groups too
+            written = written.get(group, written)  # a preset of a world or a study may set other groups too
             kinds = {"source": SOURCES, "env": ENVS}.get(group)
             assert set(written) == names_of(kinds[written.name] if kinds else sections()[group]), path.name
 
@@ -306,7 +309,7 @@ def test_every_world_has_the_tasks_its_preset_asks_for(env: str) -> None:
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_who_does_not_learn_need_not_succeed(source: str) -> None:
-    expected = 0.0 if source in ("noisy_expert", "optimal", "random") else 0.5
+    expected = 0.0 if source in ("noisy_expert", "searcher", "optimal", "random") else 0.5
     assert load_config([f"source={source}"]).data.min_final_success == expected
     assert load_config([f"source={source}", "data.min_final_success=0.25"]).data.min_final_success == 0.25
 
@@ -357,7 +360,8 @@ def test_reference_has_the_numbers_of_the_reference_pipeline() -> None:
         "source.value_coefficient": 0.99,
         "source.videos_per_task": 1,
         "data.history_len": 800_000,
-        "data.keep_every": 1,
+        "data.keep_every": [1],
+        "data.kept_steps": 0,
         "data.min_final_success": 0.0,
         "model.tokens": "interleaved",
         "model.position": "env_time",
@@ -372,6 +376,7 @@ def test_reference_has_the_numbers_of_the_reference_pipeline() -> None:
         "model.residual_dropout": 0.1,
         "model.embedding_dropout": 0.0,
         "objective.name": "ad",
+        "objective.weighting": "none",
         "objective.label_smoothing": 0.0,
         "optimizer.name": "adam",
         "optimizer.learning_rate": {

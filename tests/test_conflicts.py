@@ -28,7 +28,7 @@ PLAIN_OPTIONS = (
     *("source.num_learners=10", "source.num_envs=10", "source.unroll_length=10", "source.num_iterations=0"),
     *("source.num_env_steps=30000", "source.history_steps=30000", "source.videos_per_task=1"),
     *("source.mini_batch_length=0", "source.mini_batch_size=0"),
-    *("data.history_len=0", "data.num_validation_tasks=6"),
+    *("data.history_len=0", "data.kept_steps=0", "data.num_validation_tasks=6"),
     *("model.embed_dim=64", "model.num_heads=4", "model.context_len=160", "model.max_size=17"),
     *("model.position=learned", "model.add_env_time=true", "model.obs_encoding=coordinates"),
     *("optimizer=adamw", "optimizer.weight_decay=0.01", "trainer.mini_batch_size=32"),
@@ -56,6 +56,13 @@ CONFLICTS = {  # what is set -> the fields the message must name
         "source.max_performance=0.5",
         "source.teacher=them",
     ],
+    "source.name=searcher source.noise=0.1 source.evaluate=true": ["source.evaluate=true", "source.name=searcher"],
+    "source.name=searcher source.noise=0.1 summaries.action_distributions=true": [
+        "summaries.action_distributions=true",
+        "source.name=searcher",
+    ],
+    "data.keep_every=[]": ["data.keep_every=[]"],
+    "data.kept_steps=159": ["data.kept_steps=159", "model.context_len=160"],
     "source.name=optimal source.async_unroll=true": ["source.async_unroll=True", "source.name=optimal"],
     **{
         f"source.name=noisy_expert source.{option}": [f"source.{option}", "source.name=noisy_expert", "learns nothing"]

@@ -19,8 +19,9 @@ from src.sources.dqn import DQN
 from src.sources.experts import NoisyExpert, Optimal, Random
 from src.sources.ppo import PPO
 from src.sources.q_learning import QLearning
+from src.sources.searching import Searching
 from src.training.experience import Experience
-from src.training.teachers import equip
+from src.training.teachers import equip, searcher_of
 from src.training_schema import SourceConfig
 
 SOURCES: dict[str, Any] = {  # each takes the options of its own class
@@ -29,6 +30,7 @@ SOURCES: dict[str, Any] = {  # each takes the options of its own class
     "q_learning": QLearning,
     "dqn": DQN,
     "noisy_expert": NoisyExpert,
+    "searcher": Searching,
     "optimal": Optimal,
     "random": Random,
 }
@@ -103,6 +105,8 @@ def make_learners(
             return SOURCES[theirs.name](theirs, env.spec, seeds, device)
 
         equip(learner, config, tasks, pupils_of, device)
+    if isinstance(learner, Searching):
+        learner.policy = searcher_of(config.env)
     learner.set_clock(clock_of(source, 0))
     streams = start_streams(learner, env, streams_of(tasks, source.num_learners * source.num_envs), starts)
     return learner, streams, Noise(noise)

@@ -1,4 +1,4 @@
-"""Whom a noisy expert imitates, and how noisy it stays."""
+"""Whom a noisy expert imitates, and how noisy it stays; who searches."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from src.config import check_same
-from src.contracts import ConfigError
+from src.contracts import ConfigError, Policy
 from src.env_schema import EnvConfig
 from src.envs import make_env
 from src.envs.exact import noisy_exact
 from src.schema import PROJECT, Config
 from src.sources.experts import NoisyExpert, Optimal
+from src.sources.searching import best_in_context
 from src.training import checkpoint
 from src.training_schema import NoisyExpertConfig, SourceConfig, source_of
 
@@ -39,6 +40,14 @@ def equip(expert: NoisyExpert, config: Config, tasks: Tensor, make: Make, device
             )
         if isinstance(source, NoisyExpertConfig) and source.max_performance < 1:
             expert.find_least_noise = partial(_for_learners, config.env, source, tasks.cpu())
+
+
+def searcher_of(config: EnvConfig) -> Policy[Any]:
+    """Who learns in this world as well as memory allows. Raises `ConfigError` where nobody is known."""
+    best = best_in_context(make_env(config), config)
+    if best is None:
+        raise ConfigError(f"source.name=searcher: there is no searcher with env.name={config.name}")
+    return best
 
 
 def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> Tensor:

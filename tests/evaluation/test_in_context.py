@@ -9,9 +9,17 @@ from src.config import load_config
 from src.contracts import EnvSpec, Rollout, Step
 from src.data.history_store import Histories
 from src.envs import make_env
-from src.evaluation.in_context import Adaptation, adaptation_of, play_episodes, source_adaptation, summary_of
+from src.evaluation.in_context import (
+    Adaptation,
+    adaptation_of,
+    most_steps,
+    play_episodes,
+    play_steps,
+    source_adaptation,
+    summary_of,
+)
 from src.evaluation.references import chance
-from src.evaluation.searchers import Searcher
+from src.sources.searchers import Searcher
 
 CONFIG = load_config(["env.size=3", "env.max_episode_steps=6"])
 RANDOM = chance(make_env(CONFIG.env), CONFIG)  # of five actions
@@ -98,11 +106,13 @@ def test_source_agents_are_seen_at_both_ends_of_their_lives(limit: int) -> None:
     columns |= {"action": rng.integers(2, size=shape), "reward": rng.integers(3, size=shape), "timestep": time}
     columns["truncated"] = time == limit - 1
     histories = Histories(Path(), {"tasks": {"train": [7, 4]}, "rows": ROWS, "env": spec._asdict()}, columns)
-    first, last = source_adaptation(histories, num_streams=1, num_episodes=3)
+    first, last = source_adaptation(histories, 2, num_streams=1, num_episodes=3)
     rows = Rollout(*(torch.from_numpy(columns[name][::2].T.astype(np.int64)) for name in Rollout._fields))
     whole = scalar_adaptation(rows, 40 // limit, spec).reshape(4, 2, -1)
     np.testing.assert_array_equal(np.stack(first)[:, :, 0], whole[..., :3])
     np.testing.assert_array_equal(np.stack(last)[:, :, 0], whole[..., -3:])
+    for one, both in zip(source_adaptation(histories, 1, 1, 3), (first, last), strict=True):
+        np.testing.assert_array_equal(np.stack(one), np.stack(both)[:, :1])
 
 
 def test_a_stream_does_not_depend_on_the_others():
@@ -111,6 +121,18 @@ def test_a_stream_does_not_depend_on_the_others():
     many, _ = play_episodes(RANDOM, env, tasks[:6], num_streams=1, num_episodes=5, seed=3)
     few, _ = play_episodes(RANDOM, env, tasks[:2], num_streams=1, num_episodes=5, seed=3)
     np.testing.assert_array_equal(np.stack(few), np.stack(many)[:, :2])
+
+
+@pytest.mark.parametrize(("num_episodes", "steps"), [(1, 64), (10, 64), (11, 128), (40, 256)])
+def test_how_long_it_can_take(num_episodes: int, steps: int) -> None:
+    """Of streams in which only the clock ends episodes, after 6 steps; and so many steps are played on their own."""
+    env = make_env(load_config(["env=dark_room_classic", "env.size=3", "env.max_episode_steps=6"]).env)
+    assert most_steps(num_episodes, env.spec) == steps
+    _, played = play_episodes(RANDOM, env, env.all_tasks()[:2], 3, num_episodes, seed=0)
+    assert len(played.obs) == steps
+    again = play_steps(RANDOM, env, env.all_tasks()[:2], 3, steps - 1, seed=0)
+    for whole, part in zip(played, again, strict=True):
+        assert torch.equal(whole[:-1], part)
 
 
 def test_too_few_episodes_are_an_error():

@@ -141,7 +141,7 @@ def test_no_window_is_left(root: Path) -> None:
     before = files_of(root)
     message = run("train_gpt", root, "data.keep_every=20", "name=new", "histories=tiny").refusal
     assert "model.context_len=8" in message
-    assert "data.keep_every=20" in message
+    assert "data.keep_every=[20]" in message
     assert files_of(root) == before
 
 

@@ -19,6 +19,8 @@ from src.data.history_store import open_histories
 from src.data.windows import Windows
 from src.envs import make_env
 from src.evaluation.in_context import play_episodes
+from src.evaluation.protocol import combined
+from src.evaluation.saved_episodes import load_episodes
 from src.nn.gpt import GPT
 from src.nn.gpt_policy import GPTCarry, GPTPolicy
 
@@ -37,7 +39,7 @@ LEARNS = (
     *("env=dark_room_classic", "env.size=5", "env.max_episode_steps=10", "tasks.num_train=18"),
     *("source.num_learners=4", "source.num_envs=5", "source.num_env_steps=5000", "source.history_steps=5000"),
     *("source.hidden_size=32", "source.videos_per_task=1"),
-    *("data.keep_every=12", "data.num_validation_tasks=2", "data.min_final_success=0"),
+    *("data.keep_every=12", "data.kept_steps=0", "data.num_validation_tasks=2", "data.min_final_success=0"),
     *("model.tokens=transition", "model.position=env_time", "model.obs_encoding=coordinates", "model.context_len=60"),
     *("model.embed_dim=32", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=64"),
     *("optimizer=adamw", "optimizer.learning_rate.initial=0.003", "optimizer.learning_rate.final=0.00002"),
@@ -47,6 +49,7 @@ LEARNS = (
     *("evals.num_eval_episodes=24", "evals.num_eval_environments=4"),
     *("evaluation.num_episodes=24", "evaluation.num_streams=10", "evaluation.num_train_streams=2"),
     *("evaluation.num_bootstrap=100", "evaluation.videos=true"),
+    *("evaluation.temperatures=[0]", "evaluation.ablations=true", "evaluation.num_probe_streams=10"),
 )
 EPISODES = 24
 POLICIES = {
@@ -58,6 +61,12 @@ POLICIES = {
     "random",
     "optimum",
 }
+ABLATIONS = {
+    "blank": "model, rewards blanked",
+    "shuffled": "model, context shuffled",
+    "other_task": "model, another task's context",
+}
+MEASURES = {"success", "returns", "steps_to_goal", "fraction_of_optimum"}
 
 
 class Learned(NamedTuple):
@@ -126,6 +135,17 @@ def test_the_context_does_the_work(learned: Learned) -> None:
     assert blanked < learned.success("model, held-out tasks", LAST) - 0.3
 
 
+def test_ablations_undo_what_was_learned(learned: Learned) -> None:
+    """Without rewards, or with the life in another task for a past, the model does no better than chance, or where it
+    is led astray worse."""
+    whole = learned.results["final"]["held_out"]
+    for name in ("blank", "other_task"):
+        found = learned.results["ablations"][name]["final"]
+        assert found["success"]["mean"] < learned.success("random", LAST) + 0.15, name
+        assert found["success"]["mean"] < whole["success"]["mean"] - 0.3, name
+        assert found["area"]["mean"] < whole["area"]["mean"] - 0.1, name
+
+
 # ---- tasks
 
 
@@ -192,38 +212,67 @@ def test_processes_record_the_same_histories(tmp_path: Path) -> None:
 
 def test_results_have_the_documented_keys(learned: Learned) -> None:
     results = learned.results
-    assert set(results) == {"config", "held_out_tasks", "train_tasks", "curves", "final", "checkpoint"}
+    sections = {"references", "protocol", "curves", "final", "decodings", "ablations"}
+    assert set(results) == {"config", "held_out_tasks", "train_tasks", "checkpoint", *sections}
     assert set(results["curves"]) == POLICIES
-    for curves in results["curves"].values():
-        assert set(curves) == {"success", "returns", "steps_to_goal"}
+    probes = [*results["decodings"].values(), *results["ablations"].values()]
+    for curves in (*results["curves"].values(), *(probe["curves"] for probe in probes)):
+        assert set(curves) == MEASURES
         for curve in curves.values():
             low, mean, high = (np.array(curve[name]) for name in ("low", "mean", "high"))
-            assert len(low) == len(mean) == len(high) == EPISODES
-            assert (low <= mean).all() and (mean <= high).all()
+            assert len(low) == len(mean) == len(high) == len(curve["interquartile_mean"]) == EPISODES
+            assert (low <= mean + 1e-9).all() and (mean <= high + 1e-9).all()
     assert set(results["final"]) == {"held_out", "train"}
     for part, tasks in (("held_out", 6), ("train", 18)):
         final = results["final"][part]
-        for measure in ("success", "returns", "steps_to_goal"):
+        curves = results["curves"][f"model, {'held-out' if part == 'held_out' else 'training'} tasks"]
+        for measure in MEASURES:
             assert set(final[measure]) == {"mean", "low", "high", "interquartile_mean"}
+            assert final[measure]["mean"] == pytest.approx(np.mean(curves[measure]["mean"][LAST]))
+        for measure in MEASURES - {"fraction_of_optimum"}:
             assert len(final[f"{measure}_per_task"]) == tasks
-            curve = results["curves"][f"model, {'held-out' if part == 'held_out' else 'training'} tasks"][measure]
-            assert final[measure]["mean"] == pytest.approx(np.mean(curve["mean"][LAST]))
-        assert final["fraction_solved"] == np.mean(np.array(final["success_per_task"]) >= 0.5)
+        assert final["fraction_solved"]["mean"] == np.mean(np.array(final["success_per_task"]) >= 0.5)
+        assert set(final["episodes_to_90"]) == {"episode", "low", "high", "share_reached"}
+        random, optimum = (np.mean(results["references"][part][name]["returns"]) for name in ("random", "optimum"))
+        assert random < optimum
+    assert 0 < results["final"]["held_out"]["area"]["mean"] < 1
+    assert set(results["decodings"]) == {"1", "0"} and set(results["ablations"]) == set(ABLATIONS)
+    assert results["decodings"]["1"]["final"] == results["final"]["held_out"]
     sidecars = (learned.root / "logs/learns/gpt").glob("best-*.json")
     assert results["checkpoint"] in [json.loads(path.read_text())["sha256"] for path in sidecars]
     assert results["config"]["name"] == "learns"
+
+
+def test_episodes_are_kept(learned: Learned) -> None:
+    """What was played is beside the results, and says the same again."""
+    folder = learned.root / "logs/learns/evaluation"
+    episodes = load_episodes(folder)
+    lives = {"A2C, training tasks, start of life", "A2C, training tasks, end of life"}
+    assert set(episodes) == {"held_out", "train", "searcher", "temperature 0", *ABLATIONS, *lives}
+    success = learned.results["curves"]["model, held-out tasks"]["success"]["mean"]
+    np.testing.assert_allclose(episodes["held_out"].success.mean((0, 1)), success)
+    assert episodes["held_out"].returns.shape == (6, 10, EPISODES) and episodes["train"].returns.shape[0] == 18
+    again = json.loads(json.dumps(combined([folder], load_config(LEARNS).evaluation, SEED)))
+    assert again == {key: learned.results[key] for key in again}
 
 
 def test_the_table_names_all_policies(learned: Learned) -> None:
     for policy in POLICIES:
         row = next(line for line in learned.table.splitlines() if line.startswith(f"{policy}  "))
         assert f"{learned.success(policy, LAST):.3f}" in row
+    for name, label in ABLATIONS.items():
+        row = next(line for line in learned.table.splitlines() if line.startswith(f"{label}  "))
+        assert f"{learned.results['ablations'][name]['final']['success']['mean']:.3f}" in row
+    assert "model, greedy  " in learned.table
+    for line in ("fraction of the optimum", "area under the curve", "episodes to 90% of the optimum"):
+        assert line in learned.table
     assert "held-out tasks solved" in learned.table
 
 
 def test_pictures(learned: Learned) -> None:
     logs = learned.root / "logs/learns"
-    for name, size in (("source/goals", (800, 720)), ("evaluation/goals", (800, 720)), ("evaluation/adaptation", None)):
+    maps = [("source/goals", (800, 720)), ("evaluation/goals", (800, 720))]
+    for name, size in (*maps, ("evaluation/adaptation", None), ("evaluation/probes", None)):
         with Image.open(logs / f"{name}.png") as picture:
             picture.load()
             assert size in (None, picture.size)
@@ -263,11 +312,9 @@ def test_each_curve_has_its_own_axis(learned: Learned) -> None:
     evals = curves_of(logs / "gpt/evals")
     assert {tag.split("/")[0] for tag in evals} == {"in_context"}
     assert all(steps == [0, 400, 500] for steps in evals.values())
-    assert len(policies) == len(POLICIES)
+    assert len(policies) == len(POLICIES) + 1 + len(ABLATIONS)
     for curves in policies:
-        assert curves == {
-            f"adaptation/{measure}": list(range(1, EPISODES + 1)) for measure in ("success", "returns", "steps_to_goal")
-        }
+        assert curves == {f"adaptation/{measure}": list(range(1, EPISODES + 1)) for measure in MEASURES}
 
 
 def test_agents_may_have_curves_of_their_own(tmp_path: Path) -> None:

@@ -37,12 +37,13 @@ SOURCES = {
     "q_learning": (*ALL, "source.unroll_length=1"),
     "dqn": (*ALL, "source.hidden_size=8", "source.unroll_length=2", "source.initial_collect_steps=40"),
     "noisy_expert": ("source.unroll_length=5",),
+    "searcher": ("source.unroll_length=5",),
     "optimal": ("source.unroll_length=5",),
     "random": ("source.unroll_length=5",),
 }
 SMALL = (
     *("name=small", "device=cpu", "num_threads=1", "source.videos_per_task=1", "source.max_videos=2"),
-    *("data.keep_every=1", "data.num_validation_tasks=1"),
+    *("data.keep_every=1", "data.kept_steps=0", "data.num_validation_tasks=1"),
     *("model.context_len=12", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
     *("trainer.num_iterations=4", "trainer.mini_batch_size=4", "evals.num_evals=1", "evals.async_eval=false"),
     *("evals.num_eval_episodes=4", "evals.num_eval_environments=2", "checkpoints.num_checkpoints=1"),
@@ -53,7 +54,10 @@ SMALL = (
 
 @pytest.mark.parametrize(
     ("world", "source"),
-    [*((world, source) for world in WORLDS for source in SOURCES), *((world, "noisy_expert") for world in VARIANTS)],
+    [
+        *((world, source) for world in WORLDS for source in SOURCES if (world, source) != ("gymnasium", "searcher")),
+        *((world, "noisy_expert") for world in VARIANTS),
+    ],
 )
 def test_a_world_and_a_source_through_all_stages(tmp_path: Path, world: str, source: str):
     options = (f"env={world}", f"source={source}", *SMALL, *LEARNING, *(WORLDS | VARIANTS)[world], *SOURCES[source])
@@ -76,3 +80,29 @@ def test_a_world_and_a_source_through_all_stages(tmp_path: Path, world: str, sou
         assert (tmp_path / "logs" / "small" / "evaluation" / picture).stat().st_size > 0
     videos = list((tmp_path / "videos").rglob("*.mp4"))
     assert bool(videos) == films
+
+
+@pytest.mark.parametrize("world", ["dark_room", "dark_room_permuted", "bandit"])
+def test_what_a_searcher_knows_survives_the_end_of_a_run(tmp_path: Path, world: str):
+    """A run that goes on from a checkpoint in the middle of its lives records the same."""
+    options = (f"env={world}", "source=searcher", *SMALL, *LEARNING, *WORLDS[world], *SOURCES["searcher"])
+    options = (*options, "source.videos_per_task=0", "checkpoints.num_checkpoints=3")
+
+    def record() -> dict[str, bytes]:
+        outcome = run("train_agents", tmp_path, *options, preset=())
+        assert outcome.code == 0, outcome.err
+        return {path.name: path.read_bytes() for path in (tmp_path / "histories/small").glob("*.npy")}
+
+    expected, logs = record(), tmp_path / "logs/small/source"
+    (logs / "finished.json").unlink()
+    max(logs.glob("last-*.json")).unlink()
+    assert list(logs.glob("last-*.json"))
+    assert record() == expected
+
+
+def test_no_searcher_is_said_before_anything_is_written(tmp_path: Path):
+    options = ("env=gymnasium", "source=searcher", *SMALL, *LEARNING, *WORLDS["gymnasium"])
+    outcome = run("train_agents", tmp_path, *options, preset=())
+    assert outcome.code == 2
+    assert "source.name=searcher: there is no searcher with env.name=gymnasium" in outcome.refusal
+    assert not list(tmp_path.rglob("*.npy"))

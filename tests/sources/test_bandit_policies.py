@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from src.config import load_config
 from src.contracts import EnvSpec, Step
 from src.envs import make_env
-from src.evaluation.bandit_policies import UCB1, Pulls, ThompsonSampling, gamma, normal
 from src.evaluation.in_context import play_episodes
 from src.randomness import Noise, stream_seeds
+from src.sources.bandit_policies import UCB1, Pulls, ThompsonSampling, gamma, normal
 
 VALUES = (-1.0, 0.0, 0.5, 2.0)
 SPEC = EnvSpec(1, 3, VALUES, 0, 4, success="best_action")

@@ -20,8 +20,8 @@ from src.envs.exact import optimal_exact
 from src.envs.rollout import rollout, start_streams
 from src.envs.tasks import streams_of
 from src.evaluation.in_context import play_episodes
-from src.evaluation.searchers import PermutedSearcher, Searcher, chosen
 from src.randomness import Noise, stream_seeds
+from src.sources.searchers import PermutedSearcher, Searcher, chosen
 
 MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))
 NUM_STEPS = 60
