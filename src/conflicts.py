@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from src.contracts import ConfigError
 from src.pace import env_steps
 from src.schedules import values_of
-from src.source_conflicts import Conflicts, of_mini_batches, of_pace, of_replay
+from src.source_conflicts import Conflicts, of_memory, of_mini_batches, of_pace, of_replay
 
 if TYPE_CHECKING:
     from src.schema import Config
@@ -17,6 +17,7 @@ def check_conflicts(config: "Config") -> None:
     """Raise `ConfigError` at the first conflict there is."""
     for broken, message in (
         *of_pace(config),
+        *of_memory(config),
         *of_mini_batches(config),
         *of_replay(config),
         *_of_source(config),

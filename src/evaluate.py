@@ -9,10 +9,9 @@ trained on are held out: logs/<name>/evaluation-size=13/, videos/<name>/in_conte
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from src.config import check_same
 from src.contracts import ConfigError, Json
@@ -24,12 +23,14 @@ from src.envs.tasks import Split
 from src.evaluation.comparison import write_comparisons
 from src.evaluation.figures import write_figures
 from src.evaluation.in_context import Adaptation, play_episodes, source_adaptation
-from src.evaluation.references import exact_references, optimum_of, references_of
-from src.evaluation.report import Curves, constant_curves, curves_of, final_of, solved, source_label, table
+from src.evaluation.probes import policy_of, probes_for
+from src.evaluation.protocol import Setting, decoding_name, exact_numbers, numbers_of
+from src.evaluation.references import exact_references, references_of
+from src.evaluation.report import all_curves, source_label, summary, table
+from src.evaluation.saved_episodes import save_episodes
 from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of, world_of
 from src.files import only_writer, read_json, write_json
 from src.nn.gpt import GPT
-from src.nn.gpt_policy import GPTPolicy
 from src.runtime import prepare, recorded, run_stage
 from src.schema import Config, TasksConfig
 from src.training import checkpoint
@@ -75,13 +76,6 @@ def main(config: Config) -> Path:
     return folder
 
 
-class Played(NamedTuple):
-    """What a policy came to on G tasks."""
-
-    tasks: Tensor  # [G, task_dim]
-    adaptation: Adaptation
-
-
 def evaluate(
     config: Config,
     env: TensorEnv,
@@ -91,36 +85,38 @@ def evaluate(
     suffix: str,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Play the tasks of `split`, compare with the references, write plots and videos; returns what `results.json`
-    holds. The source shown is that of `store`; None: the configured one. With a `suffix` this is another world than the
-    trained one: its training tasks and its source's lives are no part of this."""
-    options, seed = config.evaluation, config.seed
-    policy = GPTPolicy(model, options.epsilon_greedy, config.policy.temperature, config.policy.context_kept)
+    """Play the tasks of `split`, compare with the references, write episodes, plots and videos; returns what
+    `results.json` holds. The source shown is that of `store`; None: the configured one. With a `suffix` this is another
+    world than the trained one: its training tasks and its source's lives are no part of this."""
+    options, seed, policy = config.evaluation, config.seed, policy_of(config, model)
     all_tasks = env.all_tasks().to(device)
     held_out = all_tasks[split.held_out]
-    ours, played = play_episodes(policy, env, held_out, options.num_streams, options.num_episodes, seed)
-    parts = {"held_out": Played(held_out, ours)}
-    measured = {"model, held-out tasks": parts["held_out"]}
+    tasks = {"held_out": held_out}
+    episodes: dict[str, Adaptation] = {}
+    episodes["held_out"], played = play_episodes(policy, env, held_out, options.num_streams, options.num_episodes, seed)
     if store and not suffix:
-        train = all_tasks[split.train]
-        some = train[: options.num_train_tasks or None]
-        familiar, _ = play_episodes(policy, env, some, options.num_train_streams, options.num_episodes, seed)
-        measured["model, training tasks"] = parts["train"] = Played(some, familiar)
-        measured |= {name: Played(train, life) for name, life in source_lives(config, store).items()}
-    references = references_of(env, config)
-    for name, reference in references.items():
-        adaptation, _ = play_episodes(reference, env, held_out, options.num_streams, options.num_episodes, seed)
-        measured[name] = Played(held_out, adaptation)
+        tasks["train"] = train = all_tasks[split.train][: options.num_train_tasks or None]
+        episodes["train"], _ = play_episodes(policy, env, train, options.num_train_streams, options.num_episodes, seed)
+        episodes |= source_lives(config, store, len(train))
+    learners = references_of(env, config)
+    others = [(learners, options.num_streams), (probes_for(config, model, env, held_out), options.num_probe_streams)]
+    for policies, num_streams in others:
+        for name, other in policies.items():
+            episodes[name], _ = play_episodes(other, env, held_out, num_streams, options.num_episodes, seed)
+    folder = config.folder("logs") / f"evaluation{suffix}"
+    save_episodes(folder, episodes)
+    setting = Setting(
+        {part: exact_numbers(exact_references(env, rows)) for part, rows in tasks.items()},
+        decoding_name(policy.temperature, policy.epsilon),
+        regrets=env.has_planner and env.spec.success == "best_action",
+    )
     results = {
         "config": recorded(config),
-        **{f"{part}_tasks": found.tasks.tolist() for part, found in parts.items()},
-        "curves": all_curves(config, env, measured, held_out),
-        "final": {
-            part: final_of(found.adaptation, options, seed, optimum_of(env, found.tasks))
-            for part, found in parts.items()
-        },
+        **{f"{part}_tasks": rows.tolist() for part, rows in tasks.items()},
+        "references": setting.references,
+        **numbers_of({seed: episodes}, setting, options, seed),
     }
-    write_figures(config.folder("logs") / f"evaluation{suffix}", config.name + suffix, env, results, references)
+    write_figures(folder, config.name + suffix, env, results, learners)
     if options.videos:
         videos = config.folder("videos") / f"in_context{suffix}"
         source = source_of(store.manifest["config"]) if store else config.source
@@ -148,41 +144,18 @@ def shown_store(config: Config, trained: Json, elsewhere: bool) -> Histories | N
     return first
 
 
-def source_lives(config: Config, store: Histories) -> dict[str, Adaptation]:
-    """What the source agents came to on the training tasks, at both ends of their lives."""
+def source_lives(config: Config, store: Histories, num_tasks: int) -> dict[str, Adaptation]:
+    """What the source agents came to on the first `num_tasks` training tasks, at both ends of their lives."""
     options = config.evaluation
-    first, last = source_adaptation(store, options.num_train_streams, options.num_episodes)
+    first, last = source_adaptation(store, num_tasks, options.num_train_streams, options.num_episodes)
     source = source_label(source_of(store.manifest["config"]).name)
     return {f"{source}, training tasks, start of life": first, f"{source}, training tasks, end of life": last}
 
 
-def all_curves(config: Config, env: TensorEnv, measured: dict[str, Played], held_out: Tensor) -> dict[str, Curves]:
-    """Curves of all that was `measured`, and of the exact references on the `held_out` tasks `[G, task_dim]`. Regret is
-    among them where a task is to find the best action."""
-    regrets = env.spec.success == "best_action"
-    curves = {}
-    for name, (tasks, adaptation) in measured.items():
-        optimum = optimum_of(env, tasks) if regrets else None
-        curves[name] = curves_of(adaptation, config.evaluation, config.seed, optimum)
-    optimum = optimum_of(env, held_out) if regrets else None
-    for name, expectation in exact_references(env, held_out).items():
-        curves[name] = constant_curves(expectation, config.evaluation.num_episodes, optimum)
-    return curves
-
-
 def announce(config: Config, env: TensorEnv, results: Json, suffix: str) -> None:
     """Print the table and where everything is."""
-    final = results["final"]["held_out"]
-    print(table(results["curves"]))
-    num_tasks, share = len(results["held_out_tasks"]), final["fraction_solved"]
-    print(f"\nheld-out tasks {solved(env.spec)}: {share:.0%} of {num_tasks}")
-    low, high = final["success"]["low"], final["success"]["high"]
-    interval = f"{config.evaluation.confidence:.0%} interval {low:.3f} to {high:.3f}"
-    print(f"success on held-out tasks over the last episodes: {final['success']['mean']:.3f}, {interval}")
-    if env.spec.success == "best_action":
-        low, high = final["regret"]["low"], final["regret"]["high"]
-        interval = f"{config.evaluation.confidence:.0%} interval {low:.2f} to {high:.2f}"
-        print(f"regret on held-out tasks over all episodes: {final['regret']['mean']:.2f}, {interval}")
+    print(table(all_curves(results)))
+    print(f"\n{summary(results, env.spec)}")
     print(f"numbers and plots  {config.folder('logs') / f'evaluation{suffix}'}")
     print(f"videos             {config.folder('videos')}")
     print(f"board              tensorboard --logdir {config.folder('logs')}")

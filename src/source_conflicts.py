@@ -78,21 +78,26 @@ def of_pace(config: "Config") -> Conflicts:
         ),
         *(
             (
-                source.name == "searcher" and shown,
-                f"{name}=true shows what learners would do without their past; source.name=searcher acts on it alone",
-            )
-            for name, shown in (
-                ("source.evaluate", source.evaluate),
-                ("summaries.action_distributions", config.summaries.action_distributions),
-            )
-        ),
-        *(
-            (
                 source.name in LEARN_NOTHING and getattr(source, name) != idle,
                 f"source.{name}={getattr(source, name)} is about learning; source.name={source.name} learns nothing",
             )
             for name, idle in WITHOUT_LEARNING.items()
         ),
+    ]
+
+
+def of_memory(config: "Config") -> Conflicts:
+    """Of who acts on its past, when it is asked what it would do without one."""
+    shown = {
+        "source.evaluate": config.source.evaluate,
+        "summaries.action_distributions": config.summaries.action_distributions,
+    }
+    return [
+        (
+            config.source.name == "searcher" and on,
+            f"{name}=true shows what learners would do without their past; source.name=searcher acts on it alone",
+        )
+        for name, on in shown.items()
     ]
 
 

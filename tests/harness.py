@@ -39,7 +39,12 @@ TINY = (
     *("evals.num_evals=0", "evals.eval_interval=3", "evals.num_eval_episodes=24", "evals.num_eval_environments=8"),
     *("evals.async_eval=false", "source.evaluate=true"),
     *("trainer.enable_amp=true", "trainer.gradient_accumulation_steps=2"),
-    *("evaluation.num_episodes=3", "evaluation.num_streams=2", "evaluation.num_train_streams=1"),
+    *(
+        "evaluation.num_episodes=3",
+        "evaluation.num_streams=2",
+        "evaluation.num_probe_streams=1",
+        "evaluation.num_train_streams=1",
+    ),
     *("evaluation.num_bootstrap=100", "evaluation.videos=false"),
 )
 

@@ -1,13 +1,14 @@
 """The pictures of an evaluation: adaptation curves and the success on each task, as PNG and on TensorBoard."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
-from src.contracts import EnvSpec
+from src.contracts import EnvSpec, Json
 from src.envs.base import TensorEnv
 from src.evaluation.plots import (
     Curve,
@@ -17,22 +18,47 @@ from src.evaluation.plots import (
     figure_to_array,
     save_figure,
 )
+from src.evaluation.protocol import PARTS
+from src.evaluation.report import Curves, all_curves, probes_of
 from src.evaluation.task_maps import success_figure
 from src.training.summaries import Summaries
 
 
-def write_figures(folder: Path, name: str, env: TensorEnv, results: dict[str, Any], learners: Collection[str]) -> None:
-    """Write `adaptation.png`, `goals.png` and TensorBoard curves over episodes of the run `name` into `folder`. Random
-    play, `learners` and the optimum are drawn as references, what the others are to be compared with."""
+def write_figures(folder: Path, name: str, env: TensorEnv, results: Json, learners: Collection[str]) -> None:
+    """Write `adaptation.png`, `goals.png`, where there are other decodings or ablations `probes.png`, and TensorBoard
+    curves over episodes of the run `name` into `folder`. Random play, `learners` and the optimum are drawn as
+    references, what the others are to be compared with."""
     for stale in folder.rglob("events.*"):
         stale.unlink()  # left by an evaluation that was interrupted
-    curves, pulls = results["curves"], env.spec.success == "best_action" and env.spec.max_episode_steps == 1
+    curves, probes = results["curves"], probes_of(results)
     references = [name for name in dict.fromkeys(("random", *learners, "optimum")) if name in curves]
-    adaptation = adaptation_figure(
-        [_panel(label, measure, curves, references) for label, measure in _shown(env.spec, curves)],
-        title=f"In-context learning with frozen weights: {name}",
-        xlabel="pull" if pulls else "episode",
-    )
+    figures = {
+        "adaptation": _adaptation(env.spec, curves, references, f"In-context learning with frozen weights: {name}")
+    }
+    if probes:
+        compared = {name: curves[name] for name in (PARTS["held_out"], *references)} | probes
+        figures["probes"] = _adaptation(env.spec, compared, references, f"Other decodings and contexts: {name}")
+    figures["goals"] = _goals(env, results)
+    summaries = Summaries(folder)
+    for picture, figure in figures.items():
+        save_figure(folder / f"{picture}.png", figure)
+        summaries.image(picture, figure_to_array(figure), 0)
+    summaries.close()
+    for policy, measures in all_curves(results).items():  # a run each, so that one chart holds all policies
+        board = Summaries(folder / policy.replace(", ", "-").replace(" ", "_").replace("'", ""))
+        for measure, curve in measures.items():
+            for episode, value in enumerate(curve["mean"], start=1):
+                board.scalars("adaptation", {measure: value}, episode)
+        board.close()
+
+
+def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequence[str], title: str) -> Figure:
+    pulls = spec.success == "best_action" and spec.max_episode_steps == 1
+    panels = [_panel(label, measure, curves, references) for label, measure in _shown(spec, curves)]
+    return adaptation_figure(panels, title=title, xlabel="pull" if pulls else "episode")
+
+
+def _goals(env: TensorEnv, results: Json) -> Figure:
     no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
     train, held_out = (
         (torch.tensor(results[f"{part}_tasks"]), results["final"][part]["success_per_task"])
@@ -40,21 +66,10 @@ def write_figures(folder: Path, name: str, env: TensorEnv, results: dict[str, An
         else (no_tasks, [])
         for part in ("train", "held_out")
     )
-    tasks = success_figure(env, train, held_out, title="Success on each task over the last episodes")
-    summaries = Summaries(folder)
-    for picture, figure in (("adaptation", adaptation), ("goals", tasks)):
-        save_figure(folder / f"{picture}.png", figure)
-        summaries.image(picture, figure_to_array(figure), 0)
-    summaries.close()
-    for policy, measures in curves.items():  # a run each, so that one chart holds all policies
-        board = Summaries(folder / policy.replace(", ", "-").replace(" ", "_"))
-        for measure, curve in measures.items():
-            for episode, value in enumerate(curve["mean"], start=1):
-                board.scalars("adaptation", {measure: value}, episode)
-        board.close()
+    return success_figure(env, train, held_out, title="Success on each task over the last episodes")
 
 
-def _shown(spec: EnvSpec, curves: dict[str, Any]) -> list[tuple[str, str]]:
+def _shown(spec: EnvSpec, curves: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Names and measures of the panels: success, and what tells most beside it."""
     if spec.success == "best_action":
         return [("best arm", "success"), ("regret so far", "regret")]
@@ -63,9 +78,9 @@ def _shown(spec: EnvSpec, curves: dict[str, Any]) -> list[tuple[str, str]]:
     return [("success", "success"), ("return", "returns")]
 
 
-def _panel(label: str, measure: str, curves: dict[str, Any], references: Sequence[str]) -> Panel:
+def _panel(label: str, measure: str, curves: Mapping[str, Curves], references: Sequence[str]) -> Panel:
     lines = [
-        Curve(name, np.array(curve[measure]["mean"]), np.array(curve[measure]["low"]), np.array(curve[measure]["high"]))
+        Curve(name, *(np.array(curve[measure][key]) for key in ("mean", "low", "high")))
         for name, curve in curves.items()
         if name not in references
     ]

@@ -12,7 +12,7 @@ from torch import Tensor
 from src.contracts import Carry, Env, EnvSpec, Policy, Rollout, State
 from src.data.history_store import Histories
 from src.envs.episodes import OpenEpisodes, finished_episodes, numbered
-from src.envs.rollout import rollout, start_streams
+from src.envs.rollout import Streams, rollout, start_streams
 from src.envs.tasks import streams_of
 from src.randomness import Noise, stream_seeds
 
@@ -38,18 +38,38 @@ def play_episodes(
 ) -> tuple[Adaptation, Rollout]:
     """Play `num_streams` streams of each of `tasks` `[G, task_dim]` until all have `num_episodes` episodes; also
     returns everything played, `[T, G * S]`."""
-    # Purposes of their own: fresh starts and luck, not those that source agents had in training.
-    seeds = stream_seeds(seed, len(tasks) * num_streams, purpose=3).to(tasks.device)
-    streams = start_streams(policy, env, streams_of(tasks, num_streams), seeds)
-    noise = Noise(stream_seeds(seed, len(seeds), purpose=4).to(tasks.device))
+    streams, noise = _fresh(policy, env, tasks, num_streams, seed)
     played: list[Rollout] = []
-    finished = torch.zeros(len(seeds), dtype=torch.long, device=tasks.device)
+    finished = torch.zeros(len(noise.seeds), dtype=torch.long, device=tasks.device)
     while int(finished.min()) < num_episodes:
         transitions, streams = rollout(policy, env, streams, _BLOCK, noise)
         played.append(transitions)
         finished += (transitions.terminated | transitions.truncated).sum(dim=0)
     whole = Rollout(*(torch.cat(column) for column in zip(*played, strict=True)))
     return adaptation_of(whole, len(tasks), num_episodes, env.spec), whole
+
+
+def play_steps(
+    policy: Policy[Carry], env: Env[State], tasks: Tensor, num_streams: int, num_steps: int, seed: int
+) -> Rollout:
+    """The first `num_steps` steps of what `play_episodes` plays, `[T, G * S]`."""
+    streams, noise = _fresh(policy, env, tasks, num_streams, seed)
+    return rollout(policy, env, streams, num_steps, noise)[0]
+
+
+def most_steps(num_episodes: int, spec: EnvSpec) -> int:
+    """How many steps of a stream `play_episodes` plays at most."""
+    return -(-num_episodes * spec.max_episode_steps // _BLOCK) * _BLOCK
+
+
+def _fresh(
+    policy: Policy[Carry], env: Env[State], tasks: Tensor, num_streams: int, seed: int
+) -> tuple[Streams[State, Carry], Noise]:
+    """`num_streams` streams of each of `tasks` `[G, task_dim]`, at their start, and the noise they act with. Their
+    purposes are their own: fresh starts and luck, not those that source agents had in training."""
+    seeds = stream_seeds(seed, len(tasks) * num_streams, purpose=3).to(tasks.device)
+    noise = Noise(stream_seeds(seed, len(seeds), purpose=4).to(tasks.device))
+    return start_streams(policy, env, streams_of(tasks, num_streams), seeds), noise
 
 
 def adaptation_of(transitions: Rollout, num_tasks: int, num_episodes: int, spec: EnvSpec) -> Adaptation:
@@ -80,10 +100,13 @@ def summary_of(adaptation: Adaptation) -> dict[str, float]:
     }
 
 
-def source_adaptation(histories: Histories, num_streams: int, num_episodes: int) -> tuple[Adaptation, Adaptation]:
-    """The source agents on their own tasks: the first and the last `num_episodes` of `num_streams` rows per task."""
-    num_tasks = len(histories.manifest["tasks"]["train"])
-    rows = np.arange(len(histories.row_tasks)).reshape(num_tasks, -1)[:, :num_streams].ravel()
+def source_adaptation(
+    histories: Histories, num_tasks: int, num_streams: int, num_episodes: int
+) -> tuple[Adaptation, Adaptation]:
+    """The source agents on their own tasks, the first `num_tasks` of them: the first and the last `num_episodes` of
+    `num_streams` rows per task."""
+    rows = np.arange(len(histories.row_tasks)).reshape(len(histories.manifest["tasks"]["train"]), -1)
+    rows = rows[:num_tasks, :num_streams].ravel()
     enough = (num_episodes + 1) * histories.spec.max_episode_steps
 
     def slice_of(steps: slice) -> Rollout:

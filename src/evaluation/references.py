@@ -20,7 +20,7 @@ def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
     """The policies to play beside the model, by name. For rooms a searcher, for bandits Thompson sampling and UCB1,
     which learn in context as well as one can; where there is no planner to tell what chance comes to, chance."""
     best = best_in_context(env, config.env)
-    if isinstance(config.env, BanditConfig):
+    if best and isinstance(config.env, BanditConfig):
         deviation = config.env.deviation if config.env.distribution == "gaussian" else 0.5  # of rewards from [0, 1]
         return {"Thompson sampling": best, "UCB1": UCB1(env.spec, deviation)}
     if best:

@@ -1,25 +1,14 @@
-"""What an in-context evaluation found, as numbers: curves with intervals beside references, and the table.
-
-G tasks, S streams per task, E episodes.
-"""
+"""What an evaluation found, as text: the table and the lines below it."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from src.contracts import EnvSpec
-from src.envs.exact import Expectation
-from src.evaluation.in_context import Adaptation
-from src.evaluation.statistics import bootstrap_interval, interquartile_mean
-from src.schema import EvaluationConfig
+from src.contracts import EnvSpec, Json
+from src.evaluation.protocol import PARTS, tail_of
 
-SOLVED = 0.5  # a task counts as solved if at least this part of its last episodes are successes
-MEASURES = ("success", "returns", "steps_to_goal")
-
-Curves = dict[str, dict[str, list[float]]]
-Values = NDArray[np.float64]
+Curves = Mapping[str, Mapping[str, list[float]]]
 
 
 def source_label(name: str) -> str:
@@ -29,65 +18,22 @@ def source_label(name: str) -> str:
     return name.upper() if len(name) == 3 else name.replace("_", " ")
 
 
-def tail_of(num_episodes: int) -> int:
-    """How many episodes at the end are averaged as the final result: the last quarter."""
-    return max(1, num_episodes // 4)
-
-
 def solved(spec: EnvSpec) -> str:
     """What is said of a task that counts as solved."""
     return "whose best arm was found" if spec.success == "best_action" else "solved"
 
 
-def curves_of(adaptation: Adaptation, config: EvaluationConfig, seed: int, optimum: Values | None = None) -> Curves:
-    """For each measure, the `mean` over tasks and streams of each episode and its interval, `low` to `high`, `[E]`.
-    With the `optimum`, the best return to expect of each task `[G]`, also the regret of the episodes so far."""
-    curves = {}
-    measured = {name: getattr(adaptation, name) for name in MEASURES}
-    if optimum is not None:
-        measured["regret"] = adaptation.regret(optimum)
-    for name, values in measured.items():
-        low, high = bootstrap_interval(values, config.num_bootstrap, config.confidence, seed)
-        curves[name] = {"mean": values.mean((0, 1)).tolist(), "low": low.tolist(), "high": high.tolist()}
-    return curves
+def probes_of(results: Json) -> dict[str, Curves]:
+    """The curves of other decodings and of ablations, by label."""
+    probes = [*results["decodings"].values(), *results["ablations"].values()]
+    return {probe["label"]: probe["curves"] for probe in probes if probe["label"] not in results["curves"]}
 
 
-def final_of(
-    adaptation: Adaptation, config: EvaluationConfig, seed: int, optimum: Values | None = None
-) -> dict[str, Any]:
-    """Each measure over the last quarter of the episodes, with its interval; per task; and the fraction of tasks
-    solved. With the `optimum`, the best return to expect of each task `[G]`, also the regret of all episodes."""
-    tail = tail_of(adaptation.success.shape[-1])
-    final: dict[str, Any] = {}
-    measured = {name: getattr(adaptation, name)[..., -tail:].mean(-1) for name in MEASURES}  # [G, S]
-    if optimum is not None:
-        measured["regret"] = adaptation.regret(optimum)[..., -1]
-    for name, values in measured.items():
-        low, high = bootstrap_interval(values, config.num_bootstrap, config.confidence, seed)
-        final[name] = {
-            "mean": float(values.mean()),
-            "low": float(low),
-            "high": float(high),
-            "interquartile_mean": float(interquartile_mean(values)),
-        }
-        final[f"{name}_per_task"] = values.mean(1).tolist()
-    final["fraction_solved"] = float((np.array(final["success_per_task"]) >= SOLVED).mean())
-    return final
-
-
-def constant_curves(expectation: Expectation, num_episodes: int, optimum: Values | None = None) -> Curves:
-    """An exact expectation of one episode as curves: the same for each episode, intervals of no width. With the
-    `optimum`, the best return to expect of each task `[G]`, also the regret, which grows evenly."""
-    exact = {
-        "success": expectation.success,
-        "returns": expectation.episode_return,
-        "steps_to_goal": expectation.steps_to_goal,
-    }
-    means = {name: [float(values.mean())] * num_episodes for name, values in exact.items()}
-    if optimum is not None:
-        missed = float((optimum - expectation.episode_return.numpy()).mean())
-        means["regret"] = [missed * episode for episode in range(1, num_episodes + 1)]
-    return {name: dict.fromkeys(("mean", "low", "high"), mean) for name, mean in means.items()}
+def all_curves(results: Json) -> dict[str, Curves]:
+    """All curves by label: the model's, those of its probes, then what it is compared with."""
+    curves = results["curves"]
+    ours = {label: curves[label] for label in PARTS.values() if label in curves}
+    return ours | probes_of(results) | curves
 
 
 def table(policies: Mapping[str, Curves]) -> str:
@@ -116,3 +62,31 @@ def table(policies: Mapping[str, Curves]) -> str:
         for row in rows
     ]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def summary(results: Json, spec: EnvSpec) -> str:
+    """What is to be known of the held-out tasks beside the table, a line each."""
+    final, confidence = results["final"]["held_out"], results["protocol"]["confidence"]
+    num_tasks = results["protocol"]["num_tasks"]["held_out"]
+    lines = [f"held-out tasks {solved(spec)}: {final['fraction_solved']['mean']:.0%} of {num_tasks}"]
+    for name, meaning, digits in (
+        ("success", "success on held-out tasks over the last episodes", 3),
+        ("fraction_of_optimum", "fraction of the optimum over the last episodes", 3),
+        ("area", "area under the curve, from 0 for random to 1 for the optimum", 3),
+        ("regret", "regret on held-out tasks over all episodes", 2),
+        ("regret_to_searcher", "return that the searcher has more over all episodes", 2),
+    ):
+        if number := final.get(name):
+            low, high = (f"{number[end]:.{digits}f}" for end in ("low", "high"))
+            lines.append(f"{meaning}: {number['mean']:.{digits}f}, {confidence:.0%} interval {low} to {high}")
+    if near := final.get("episodes_to_90"):
+        lines.append(f"episodes to 90% of the optimum: {_episodes(near, confidence)}")
+    return "\n".join(lines)
+
+
+def _episodes(near: dict[str, Any], confidence: float) -> str:
+    reached = "never" if near["episode"] is None else str(near["episode"])
+    if not near["share_reached"]:
+        return reached
+    interval = f"{confidence:.0%} interval {near['low']:.0f} to {near['high']:.0f}"
+    return f"{reached}, {interval} of the {near['share_reached']:.0%} of resamples that get there"

@@ -13,8 +13,8 @@ from src.evaluation import figures
 from src.evaluation.figures import write_figures
 from src.evaluation.in_context import play_episodes
 from src.evaluation.plots import Panel, adaptation_figure
-from src.evaluation.references import chance, exact_references, optimum_of
-from src.evaluation.report import constant_curves, curves_of, final_of
+from src.evaluation.protocol import Setting, exact_numbers, numbers_of
+from src.evaluation.references import chance, exact_references
 
 WORLDS = {
     "dark_room": (["env.size=3"], ["success", "steps to goal"], "episode"),
@@ -32,16 +32,15 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     env = make_env(config.env)
     tasks = env.all_tasks()[:3]
     found, _ = play_episodes(chance(env, config), env, tasks, 2, 4, seed=0)
-    optimum = optimum_of(env, tasks) if env.spec.success == "best_action" else None
-    played = curves_of(found, config.evaluation, 0, optimum)
-    exact = {key: constant_curves(value, 4, optimum) for key, value in exact_references(env, tasks).items()}
-    final = final_of(found, config.evaluation, 0, optimum_of(env, tasks))
-    parts = ["held_out"] if transfer else ["held_out", "train"]
+    exact = exact_numbers(exact_references(env, tasks))
+    regrets = env.spec.success == "best_action"
+    probes = ["temperature 0", "blank"]
+    played = dict.fromkeys(["held_out", "searcher", *([] if transfer else ["train", *probes])], found)
+    setting = Setting({"held_out": exact, "train": exact}, "1", regrets)
     results: dict[str, Any] = {
-        "curves": {"model, held-out tasks": played, "searcher": played} | exact,
-        "final": dict.fromkeys(parts, final),
         "train_tasks": env.all_tasks()[3:6].tolist(),
         "held_out_tasks": tasks.tolist(),
+        **numbers_of({0: played}, setting, config.evaluation, 0),
     }
     drawn: list[tuple[list[Panel], dict[str, str]]] = []
 
@@ -51,17 +50,23 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
 
     monkeypatch.setattr(figures, "adaptation_figure", draw)
     write_figures(tmp_path, "run", env, results, ["searcher"])
-    ((panels, texts),) = drawn
-    assert [panel.ylabel for panel in panels] == labels and texts["xlabel"] == xlabel and "run" in texts["title"]
-    for panel in panels:
-        assert [curve.name for curve in panel.curves] == ["model, held-out tasks"]
-        assert [reference.name for reference in panel.references] == ["random", "searcher", "optimum"]
+    curves = [["model, held-out tasks"]]
+    if not transfer:
+        curves = [[*curves[0], "model, training tasks"], [*curves[0], "model, greedy", "model, rewards blanked"]]
+    assert [[curve.name for curve in panels[0].curves] for panels, _ in drawn] == curves
     measures = [{"best arm": "success", "success": "success"}.get(labels[0])]
     measures += [{"steps to goal": "steps_to_goal", "return": "returns", "regret so far": "regret"}[labels[1]]]
-    for panel, measure in zip(panels, measures, strict=True):
-        np.testing.assert_array_equal(panel.curves[0].mean, played[str(measure)]["mean"])
-    assert {path.name for path in tmp_path.glob("*.png")} == {"adaptation.png", "goals.png"}
+    for panels, texts in drawn:
+        assert [panel.ylabel for panel in panels] == labels and texts["xlabel"] == xlabel and "run" in texts["title"]
+        for panel, measure in zip(panels, measures, strict=True):
+            assert [reference.name for reference in panel.references] == ["random", "searcher", "optimum"]
+            for key in ("mean", "low", "high"):
+                expected = results["curves"]["model, held-out tasks"][str(measure)][key]
+                np.testing.assert_array_equal(getattr(panel.curves[-1], key), expected)
+    pictures = {"adaptation.png", "goals.png", *([] if transfer else ["probes.png"])}
+    assert {path.name for path in tmp_path.glob("*.png")} == pictures
     folders = {"model-held-out_tasks", "searcher", "random", "optimum"}
+    folders |= set() if transfer else {"model-training_tasks", "model-greedy", "model-rewards_blanked"}
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == folders
-    shown = {"success", "returns", "steps_to_goal", *(["regret"] if optimum is not None else [])}
+    shown = {"success", "returns", "steps_to_goal", "fraction_of_optimum", *(["regret"] if regrets else [])}
     assert set(curves_on_disk(tmp_path / "random")) == {f"adaptation/{measure}" for measure in shown}

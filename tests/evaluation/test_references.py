@@ -5,9 +5,9 @@ import pytest
 from src.config import load_config
 from src.envs import make_env
 from src.envs.base import TensorEnv
-from src.sources.bandit_policies import UCB1, ThompsonSampling
 from src.evaluation.in_context import play_episodes
 from src.evaluation.references import chance, exact_references, references_of
+from src.sources.bandit_policies import UCB1, ThompsonSampling
 from src.sources.searchers import PermutedSearcher, Searcher
 
 POLICIES = {

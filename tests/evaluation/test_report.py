@@ -1,21 +1,33 @@
+"""The table, and the lines below it."""
+
+from typing import Any
+
 import numpy as np
 import pytest
-import torch
 
 from src.config import load_config
 from src.contracts import EnvSpec
-from src.envs.exact import Expectation
 from src.evaluation.in_context import Adaptation
-from src.evaluation.report import constant_curves, curves_of, final_of, solved, source_label, table, tail_of
+from src.evaluation.protocol import Setting, numbers_of
+from src.evaluation.report import all_curves, probes_of, solved, source_label, summary, table
 
-OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
+OPTIONS = load_config(["evaluation.num_bootstrap=200", "evaluation.confidence=0.9"]).evaluation
+SPEC = EnvSpec(1, 2, (0.0, 1.0), 0, 1)
+RANDOM = {"success": [0.2, 0.2], "returns": [0.1, 0.3], "steps_to_goal": [18.0, 16.0]}
+OPTIMUM = {"success": [1.0, 1.0], "returns": [6.0, 1.0], "steps_to_goal": [2.0, 2.0]}
 
 
 def adaptation() -> Adaptation:
     """Two tasks, three streams, eight episodes: task 0 is solved from episode 4 on, task 1 never."""
     success = np.zeros((2, 3, 8))
     success[0, :, 3:] = 1
-    return Adaptation(success * 5, success, np.where(success > 0, 4, 20), np.full_like(success, 20))
+    return Adaptation(success * 5, success, np.where(success > 0, 4.0, 20.0), np.full_like(success, 20))
+
+
+def results(*names: str, regrets: bool = False, planner: bool = True) -> dict[str, Any]:
+    exact = {"random": RANDOM, "optimum": OPTIMUM} if planner else {}
+    setting = Setting({"held_out": exact, "train": exact}, "1", regrets)
+    return numbers_of({0: dict.fromkeys(("held_out", *names), adaptation())}, setting, OPTIONS, 0)
 
 
 @pytest.mark.parametrize(
@@ -25,79 +37,69 @@ def test_sources_are_called_as_people_do(name: str, label: str) -> None:
     assert source_label(name) == label
 
 
-def test_curves_are_means_with_intervals_around_them():
-    curves = curves_of(adaptation(), OPTIONS, seed=0)
-    assert curves["success"]["mean"] == [0, 0, 0, 0.5, 0.5, 0.5, 0.5, 0.5]
-    assert curves["returns"]["mean"][-1] == 2.5
-    assert curves["steps_to_goal"]["mean"] == [20, 20, 20, 12, 12, 12, 12, 12]
-    for curve in curves.values():
-        for low, mean, high in zip(curve["low"], curve["mean"], curve["high"], strict=True):
-            assert low <= mean <= high
-    assert (curves["success"]["low"][-1], curves["success"]["high"][-1]) == (0, 1)  # two tasks: anything may be
+def test_how_a_solved_task_is_called() -> None:
+    assert solved(SPEC) == "solved"
+    assert solved(SPEC._replace(success="best_action")) == "whose best arm was found"
 
 
-def test_the_final_result_is_the_last_quarter():
-    final = final_of(adaptation(), OPTIONS, seed=0)
-    assert tail_of(8) == 2
-    assert final["success"]["mean"] == 0.5
-    assert final["success_per_task"] == [1.0, 0.0]
-    assert final["fraction_solved"] == 0.5
-    assert final["steps_to_goal"]["mean"] == 12
-    assert final["returns"]["interquartile_mean"] == pytest.approx(2.5)
-
-
-def test_the_table_has_a_row_per_policy_and_the_right_episodes():
-    random = Expectation(torch.tensor([0.2, 0.4]), torch.tensor([0.1, 0.3]), torch.tensor([18.0, 16.0]))
-    text = table({"model": curves_of(adaptation(), OPTIONS, seed=0), "random": constant_curves(random, 8)})
-    header, _, model, chance = text.splitlines()
+def test_the_table_has_a_row_per_policy_and_the_right_episodes() -> None:
+    text = table(results()["curves"])
+    header, _, model, chance, _ = text.splitlines()
     assert header.split() == [
         *["success", "at", "episode", "1", "5", "7-8"],
         *["steps", "to", "goal", "7-8"],
         *["return", "7-8"],
     ]
-    assert model.split() == ["model", "0.000", "0.500", "0.500", "12.00", "2.50"]
-    assert chance.split() == ["random", "0.200", "0.200", "0.200", "17.00", "0.30"]
-
-
-OPTIMUM = np.array([6.0, 1.0])  # of the two tasks; a success pays 5
-
-
-def test_regret_is_what_was_missed_so_far() -> None:
-    """The first task misses 6 in each of three episodes and 1 in each of five, the second 1 in each of eight."""
-    curves = curves_of(adaptation(), OPTIONS, seed=0, optimum=OPTIMUM)
-    assert curves["regret"]["mean"] == [
-        (a + b) / 2 for a, b in zip([6, 12, 18, 19, 20, 21, 22, 23], range(1, 9), strict=True)
-    ]
-    final = final_of(adaptation(), OPTIONS, seed=0, optimum=OPTIMUM)
-    assert final["regret"]["mean"] == (23 + 8) / 2
-    assert final["regret_per_task"] == [23, 8]
-    assert "regret" not in final_of(adaptation(), OPTIONS, seed=0)
-    assert "regret" not in curves_of(adaptation(), OPTIONS, seed=0)
-
-
-def test_regret_of_chance_grows_evenly_and_that_of_the_optimum_not() -> None:
-    random = Expectation(torch.tensor([1.0, 0.5]).double(), torch.ones(2), torch.ones(2))
-    assert constant_curves(random, 3, OPTIMUM)["regret"]["mean"] == [2.75, 5.5, 8.25]
-    best = random._replace(episode_return=torch.from_numpy(OPTIMUM))
-    assert constant_curves(best, 3, OPTIMUM)["regret"]["mean"] == [0, 0, 0]
-    assert "regret" not in constant_curves(random, 3)
+    assert model.split() == ["model,", "held-out", "tasks", "0.000", "0.500", "0.500", "12.00", "2.50"]
+    assert chance.split() == ["random", "0.200", "0.200", "0.200", "17.00", "0.20"]
 
 
 def test_the_table_shows_regret_where_there_is_one() -> None:
-    random = Expectation(torch.tensor([1.0, 0.5]).double(), torch.ones(2), torch.ones(2))
-    text = table(
-        {
-            "model": curves_of(adaptation(), OPTIONS, seed=0, optimum=OPTIMUM),
-            "random": constant_curves(random, 8, OPTIMUM),
-        }
-    )
-    header, rule, model, chance = text.splitlines()
+    header, rule, model, chance, best = table(results(regrets=True)["curves"]).splitlines()
     assert header.endswith("regret 1-8") and len(rule) == len(header) == len(model) == len(chance)
     assert model.split()[-1] == "15.50"
-    assert chance.split()[-1] == "22.00"
+    assert chance.split()[-1] == f"{8 * (5.9 + 0.7) / 2:.2f}"
+    assert best.split()[-1] == "0.00"
 
 
-def test_how_a_solved_task_is_called() -> None:
-    spec = EnvSpec(1, 2, (0.0, 1.0), 0, 1)
-    assert solved(spec) == "solved"
-    assert solved(spec._replace(success="best_action")) == "whose best arm was found"
+def test_probes_stand_beside_the_model() -> None:
+    found = results("train", "searcher", "temperature 0", "temperature 0.5", "blank", "shuffled", "other_task")
+    probes = ["model, greedy", "model, temperature 0.5", "model, rewards blanked", "model, context shuffled"]
+    probes.append("model, another task's context")
+    assert list(probes_of(found)) == probes
+    model = ["model, held-out tasks", "model, training tasks"]
+    assert list(all_curves(found)) == [*model, *probes, "searcher", "random", "optimum"]
+    assert list(all_curves(results())) == ["model, held-out tasks", "random", "optimum"]
+
+
+def test_the_lines_below_the_table() -> None:
+    found = results("searcher")
+    final = found["final"]["held_out"]
+    lines = summary(found, SPEC).splitlines()
+    assert lines[0] == "held-out tasks solved: 50% of 2"
+    low, high = final["success"]["low"], final["success"]["high"]
+    assert lines[1] == (
+        f"success on held-out tasks over the last episodes: 0.500, 90% interval {low:.3f} to {high:.3f}"
+    )
+    assert lines[2].startswith("fraction of the optimum over the last episodes: 0.417, 90% interval")
+    area = ((5 * 5 / 8 - 0.1) / 5.9 + -0.3 / 0.7) / 2
+    assert lines[3].startswith(f"area under the curve, from 0 for random to 1 for the optimum: {area:.3f}, 90%")
+    assert lines[4] == "return that the searcher has more over all episodes: 0.00, 90% interval 0.00 to 0.00"
+    assert lines[5:] == ["episodes to 90% of the optimum: never"]
+    pulls = summary(results(regrets=True), SPEC._replace(success="best_action"))
+    assert "held-out tasks whose best arm was found: 50% of 2" in pulls
+    assert "regret on held-out tasks over all episodes: 15.50, 90% interval 8.00 to 23.00" in pulls
+
+
+def test_when_the_optimum_is_reached() -> None:
+    found = results()
+    near = found["final"]["held_out"]["episodes_to_90"]
+    near.update(episode=12, low=9.0, high=15.2, share_reached=0.987)
+    line = "episodes to 90% of the optimum: 12, 90% interval 9 to 15 of the 99% of resamples that get there"
+    assert summary(found, SPEC).splitlines()[-1] == line
+    near.update(episode=None)
+    assert summary(found, SPEC).splitlines()[-1] == line.replace("12", "never", 1)
+
+
+def test_without_a_planner_the_lines_say_less() -> None:
+    assert len(summary(results(planner=False), SPEC).splitlines()) == 2

@@ -6,45 +6,69 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from src.evaluation import statistics
-from src.evaluation.statistics import bootstrap_interval, interquartile_mean
+from src.evaluation.statistics import bootstrap_means, interquartile_mean, percentile_interval
+
+
+def interval(values: np.ndarray, num_resamples: int, confidence: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    return percentile_interval(bootstrap_means(values, num_resamples, seed), confidence)
 
 
 def test_covers_the_truth_as_often_as_promised() -> None:
     """400 data sets at once on the trailing axis: tasks differ, and streams differ within tasks; the mean is 0."""
     rng = np.random.default_rng(0)
-    values = rng.normal(size=(40, 1, 400)) + rng.normal(size=(40, 8, 400))
-    low, high = bootstrap_interval(values, 500, 0.9, seed=1)
+    values = rng.normal(size=(1, 40, 1, 400)) + rng.normal(size=(1, 40, 8, 400))
+    low, high = interval(values, 500, 0.9, seed=1)
     covered = ((low < 0) & (high > 0)).mean()
     assert 0.86 < covered < 0.96  # the standard error of 0.9 is 0.015
 
 
-def test_equals_a_plain_loop() -> None:
+def test_covers_the_truth_over_runs_and_tasks() -> None:
+    """Runs, tasks and streams all differ; with so few runs the percentile interval is a little too short."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(12, 1, 1, 300)) + rng.normal(size=(1, 12, 1, 300)) + rng.normal(size=(12, 12, 3, 300))
+    low, high = interval(values, 300, 0.9, seed=1)
+    assert 0.8 < ((low < 0) & (high > 0)).mean() < 0.95
+
+
+@pytest.mark.parametrize("num_runs", [1, 3])
+def test_equals_a_plain_loop(num_runs: int) -> None:
+    """One draw of tasks for all runs that are drawn, streams anew for each pair of them."""
     rng = np.random.default_rng(3)
-    values = rng.normal(size=(6, 1)) + rng.normal(size=(6, 4))
+    values = 2 * rng.normal(size=(num_runs, 1, 1)) + rng.normal(size=(1, 6, 1)) + rng.normal(size=(num_runs, 6, 4))
     means = []
     for _ in range(4000):
-        tasks = rng.integers(6, size=6)
-        means.append(np.mean([values[task, rng.integers(4, size=4)] for task in tasks]))
-    low, high = bootstrap_interval(values, 4000, 0.8, seed=0)
-    assert low == pytest.approx(np.quantile(means, 0.1), abs=0.04)
-    assert high == pytest.approx(np.quantile(means, 0.9), abs=0.04)
-    assert high - low > 0.5
+        runs, tasks = rng.integers(num_runs, size=num_runs), rng.integers(6, size=6)
+        means.append(np.mean([values[run, task, rng.integers(4, size=4)] for run in runs for task in tasks]))
+    found = bootstrap_means(values, 4000, seed=0)
+    assert found.mean() == pytest.approx(values.mean(), abs=0.1)
+    assert found.std() == pytest.approx(np.std(means), rel=0.05)
+    for share in (0.05, 0.2, 0.8, 0.95):
+        assert np.quantile(found, share) == pytest.approx(np.quantile(means, share), abs=0.06 * num_runs)
+    low, high = percentile_interval(found, 0.8)
+    assert (low, high) == pytest.approx((np.quantile(found, 0.1), np.quantile(found, 0.9)))
+
+
+def test_intervals_of_one_run_do_not_change() -> None:
+    """Numbers that were published are found again."""
+    low, high = interval(np.random.default_rng(3).normal(size=(1, 6, 4, 2)), 300, 0.9, seed=5)
+    np.testing.assert_allclose(low, [-0.53809837, -0.36521093], atol=1e-8)
+    np.testing.assert_allclose(high, [0.39565147, 0.44799409], atol=1e-8)
 
 
 def test_episodes_are_treated_one_by_one_and_in_any_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = np.random.default_rng(0).random((5, 3, 4, 2)) < 0.4
-    low, high = bootstrap_interval(values, 200, 0.95, seed=7)
-    assert low.shape == high.shape == (4, 2)
+    values = np.random.default_rng(0).random((2, 5, 3, 4, 2)) < 0.4
+    means = bootstrap_means(values, 200, seed=7)
+    low, high = percentile_interval(means, 0.95)
+    assert means.shape == (200, 4, 2) and low.shape == high.shape == (4, 2)
     assert (low < high).all()
-    alone = bootstrap_interval(values[:, :, 2, 1], 200, 0.95, seed=7)
-    np.testing.assert_allclose((low[2, 1], high[2, 1]), alone)
+    np.testing.assert_allclose(bootstrap_means(values[..., 2, 1], 200, seed=7), means[:, 2, 1])
     monkeypatch.setattr(statistics, "_CHUNK_BYTES", 1000)
-    np.testing.assert_allclose(bootstrap_interval(values, 200, 0.95, seed=7), (low, high))
-    assert (bootstrap_interval(values, 200, 0.95, seed=8)[0] != low).any()
+    np.testing.assert_allclose(bootstrap_means(values, 200, seed=7), means)
+    assert (bootstrap_means(values, 200, seed=8) != means).any()
 
 
 def test_interval_is_a_point_where_nothing_varies() -> None:
-    low, high = bootstrap_interval(np.full((4, 3, 2), 0.25), 100, 0.95, seed=0)
+    low, high = interval(np.full((2, 4, 3, 2), 0.25), 100, 0.95, seed=0)
     assert (low == 0.25).all()
     assert (high == 0.25).all()
 
@@ -54,13 +78,13 @@ def test_interval_is_a_point_where_nothing_varies() -> None:
     [([1, 2, 3, 4, 5, 6, 7, 80], 4.5), ([0, 0, 0, 1, 100], 0.75 / 2.5), ([3], 3.0), ([-50, 2, 4, 900], 3.0)],
 )
 def test_interquartile_mean_by_hand(values: list[int], expected: float) -> None:
-    assert interquartile_mean(np.array([values])) == pytest.approx(expected)
+    assert interquartile_mean(np.array([[values]])) == pytest.approx(expected)
 
 
-@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 1000))
-def test_interquartile_mean_by_repetition(num_tasks: int, num_streams: int, seed: int) -> None:
+@given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 5), st.integers(0, 1000))
+def test_interquartile_mean_by_repetition(num_runs: int, num_tasks: int, num_streams: int, seed: int) -> None:
     """Each value four times makes a quarter a whole number."""
-    values = np.random.default_rng(seed).normal(size=(num_tasks, num_streams, 3))
+    values = np.random.default_rng(seed).normal(size=(num_runs, num_tasks, num_streams, 3))
     flat = np.sort(np.repeat(values.reshape(-1, 3), 4, axis=0), axis=0)
     quarter = len(flat) // 4
     np.testing.assert_allclose(interquartile_mean(values), flat[quarter:-quarter].mean(axis=0))

@@ -191,7 +191,8 @@ def test_a_larger_room_is_played_beside_the_first_one(root: Path) -> None:
     outcome = run("evaluate", root, "env.size=4", "tasks.num_held_out=3", "evaluation.videos=true")
     assert outcome.code == 0, outcome
     results = json.loads((logs / "evaluation-size=4/results.json").read_text())
-    assert set(results) == {"config", "held_out_tasks", "curves", "final", "checkpoint"}
+    probes, about = {"decodings", "ablations"}, {"config", "protocol", "references", "checkpoint"}
+    assert set(results) == {"held_out_tasks", "curves", "final"} | probes | about
     assert list(results["curves"]) == ["model, held-out tasks", "searcher", "random", "optimum"]
     assert set(results["final"]) == {"held_out"} and len(results["held_out_tasks"]) == 3
     assert {"adaptation.png", "goals.png"} <= {path.name for path in (logs / "evaluation-size=4").iterdir()}

@@ -47,7 +47,12 @@ SMALL = (
     *("model.context_len=12", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
     *("trainer.num_iterations=4", "trainer.mini_batch_size=4", "evals.num_evals=1", "evals.async_eval=false"),
     *("evals.num_eval_episodes=4", "evals.num_eval_environments=2", "checkpoints.num_checkpoints=1"),
-    *("evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.num_train_streams=1"),
+    *(
+        "evaluation.num_episodes=4",
+        "evaluation.num_streams=2",
+        "evaluation.num_probe_streams=1",
+        "evaluation.num_train_streams=1",
+    ),
     *("evaluation.num_bootstrap=100", "summaries.num_summaries=4"),
 )
 

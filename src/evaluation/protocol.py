@@ -1,0 +1,287 @@
+"""The evaluation protocol: what played episodes come to, in numbers with intervals, for one run or over several.
+
+R runs that differ in their seed, G tasks, S streams per task, E episodes, B resamples. Arrays are `[R, G, S, ...]`, of
+which each number is the mean over the first three axes.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from src.contracts import Json, PipelineError
+from src.envs.exact import Expectation
+from src.evaluation.in_context import Adaptation
+from src.evaluation.saved_episodes import FILE, load_episodes
+from src.evaluation.statistics import Floats, Values, bootstrap_means, interquartile_mean, percentile_interval
+from src.files import read_json
+from src.schema import EvaluationConfig
+
+MEASURES = ("success", "returns", "steps_to_goal")
+SOLVED = 0.5  # a task counts as solved if at least this part of its last episodes are successes
+NEAR, SMOOTHED = 0.9, 3  # part of the optimum, and episodes that are averaged to tell when it is reached
+PARTS = {"held_out": "model, held-out tasks", "train": "model, training tasks"}
+ABLATIONS = {
+    "blank": "model, rewards blanked",
+    "shuffled": "model, context shuffled",
+    "other_task": "model, another task's context",
+}
+TEMPERATURE = "temperature "  # what names of other decodings begin with
+_ROUNDING = 1e-9
+
+DEFINITIONS = {
+    "mean": "over seeds, tasks and streams",
+    "low, high": "ends of a bootstrap interval of the mean: seeds, tasks and streams of each are drawn anew",
+    "interquartile_mean": "mean of the middle half of all streams of all tasks and seeds",
+    "success": "share of episodes that succeed",
+    "returns": "undiscounted return of an episode",
+    "steps_to_goal": "env steps until the success; of episodes without one their length",
+    "fraction_of_optimum": "return / the task's exact optimum; tasks whose optimum is not above 0 are left out",
+    "regret": "optimum - return, summed over the episodes so far; in final over all",
+    "curves": "by policy and measure, a number for each episode",
+    "final": "over the last quarter of the episodes, but for what is said to be over all",
+    "fraction_solved": f"tasks of which at least {SOLVED} of the last quarter of the episodes succeed",
+    "area": "(return - random) / (optimum - random), the mean over all episodes: 0 is chance, 1 the optimum from the "
+    "start; tasks whose optimum is not above chance are left out",
+    "episodes_to_90": f"`episode`: the first from which {SMOOTHED} episodes return on average at least {NEAR} of the "
+    "mean optimum (null: none); `share_reached`: of resamples in which there is one; `low`, `high`: over these",
+    "regret_to_searcher": "the searcher's mean return on the task - return, summed over all episodes",
+    "references": "exact expectations of one episode of random and of optimal play, by task",
+    "decodings": "held-out tasks at other temperatures, by temperature; 0: the most probable action",
+    "ablations": "held-out tasks with a context that was tampered with",
+    "blank": "all rewards the model reads are the one nearest to 0",
+    "shuffled": "at the start of each episode the transitions in the context are put in a random order",
+    "other_task": "at the start of each episode the context becomes what the model lived through on the next task",
+}
+
+Exact = Mapping[str, Mapping[str, Sequence[float]]]  # by policy, random or optimum, and measure: a number for each task
+
+
+class Setting(NamedTuple):
+    """What all runs have in common."""
+
+    references: Mapping[str, Exact]  # by part; empty without a planner
+    decoding: str  # how actions are drawn where nothing else is said, see `decoding_name`
+    regrets: bool  # whether regret is measured
+
+
+def decoding_name(temperature: float, epsilon: float) -> str:
+    """How `decodings` calls a policy that draws at `temperature` with probability `epsilon`, else is greedy."""
+    if epsilon in (0, 1):
+        return f"{temperature * epsilon:g}"
+    return f"{temperature:g}, with probability {epsilon:g}"
+
+
+def exact_numbers(expectations: Mapping[str, Expectation]) -> Exact:
+    """Exact references as `references` holds them."""
+    return {
+        name: {
+            "success": found.success.tolist(),
+            "returns": found.episode_return.tolist(),
+            "steps_to_goal": found.steps_to_goal.tolist(),
+        }
+        for name, found in expectations.items()
+    }
+
+
+def tail_of(num_episodes: int) -> int:
+    """How many episodes at the end are averaged as the final result: the last quarter."""
+    return max(1, num_episodes // 4)
+
+
+def numbers_of(
+    runs: Mapping[int, Mapping[str, Adaptation]], setting: Setting, config: EvaluationConfig, seed: int
+) -> dict[str, Any]:
+    """The sections `protocol`, `curves`, `final`, `decodings` and `ablations` of `results.json`.
+
+    `runs`: by seed, what each policy came to `[G, S, E]`, by name: those of `PARTS` and `ABLATIONS`, "temperature 0.5",
+    and others that are called as they are shown; those on training tasks say so. `seed` is that of the resamples."""
+    names = list(next(iter(runs.values())))
+    played = {
+        name: Adaptation(*map(np.stack, zip(*(run[name] for run in runs.values()), strict=True))) for name in names
+    }
+    found: dict[str, Any] = {}
+    for name, adaptation in played.items():
+        part = "train" if "training tasks" in label_of(name) else "held_out"
+        exact, searcher = setting.references[part], played.get("searcher") if part == "held_out" else None
+        curves = _curve_cells(adaptation, exact, setting.regrets)
+        final = _final_cells(curves, adaptation, exact, searcher)
+        found[name] = {"label": label_of(name), **_summarized(curves, final, exact, config, seed)}
+    num_episodes = played["held_out"].returns.shape[-1]
+    decodings = {setting.decoding: "held_out"} | {
+        name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)
+    }
+    probes = {*ABLATIONS, *decodings.values()} - {"held_out"}
+    curves = {found[name]["label"]: found[name]["curves"] for name in names if name not in probes}
+    for name in setting.references["held_out"]:
+        curves[name] = _constant_curves(setting.references["held_out"], name, num_episodes, setting.regrets)
+    return {
+        "protocol": {
+            "seeds": list(runs),
+            "num_tasks": {name: played[name].returns.shape[1] for name in names},
+            "num_streams": {name: played[name].returns.shape[2] for name in names},
+            "num_episodes": num_episodes,
+            "decoding": setting.decoding,
+            "num_bootstrap": config.num_bootstrap,
+            "confidence": config.confidence,
+            "definitions": DEFINITIONS,
+        },
+        "curves": curves,
+        "final": {name: found[name]["final"] for name in PARTS if name in found},
+        "decodings": {key: found[name] for key, name in decodings.items()},
+        "ablations": {name: found[name] for name in ABLATIONS if name in found},
+    }
+
+
+def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Json:
+    """What `results.json` says of one run, over the runs whose evaluations are in `folders`.
+
+    Raises `PipelineError` where a folder has no whole results, or others were played in it than in the first."""
+    found = [_read(folder) for folder in folders]
+    shared = [_shared(results, episodes) for results, episodes in found]
+    for folder, ours in zip(folders, shared, strict=True):
+        if differ := [what for what, value in ours.items() if value != shared[0][what]]:
+            raise PipelineError(
+                f"{folders[0]} and {folder} cannot be put together: their {' and '.join(differ)} differ"
+            )
+    runs = {results["config"]["seed"]: episodes for results, episodes in found}
+    if len(runs) < len(folders):
+        raise PipelineError(f"{' and '.join(map(str, folders))} cannot be put together: some have the same seed")
+    first, _ = found[0]
+    kept = {key: first[key] for key in ("held_out_tasks", "train_tasks", "references") if key in first}
+    regrets = "regret" in first["final"]["held_out"]
+    setting = Setting(first["references"], first["protocol"]["decoding"], regrets)
+    return kept | numbers_of(runs, setting, config, seed)
+
+
+def _read(folder: Path) -> tuple[Json, dict[str, Adaptation]]:
+    """The results in `folder`, and the episodes they are about."""
+    results, episodes = read_json(folder / "results.json"), load_episodes(folder)
+    if "protocol" not in results:
+        raise PipelineError(f"{folder / 'results.json'} has no section `protocol`: another version wrote it")
+    about = results["protocol"]
+    shapes = {
+        name: (number, about["num_streams"][name], about["num_episodes"]) for name, number in about["num_tasks"].items()
+    }
+    if shapes != {name: played.returns.shape for name, played in episodes.items()}:
+        raise PipelineError(f"{folder / FILE} does not hold the episodes that results.json beside it is about")
+    return results, episodes
+
+
+def _shared(results: Json, episodes: Mapping[str, Adaptation]) -> dict[str, Any]:
+    """What must be alike in runs that are put together."""
+    return {
+        "held-out tasks": results["held_out_tasks"],
+        "training tasks": results.get("train_tasks"),
+        "worlds": results["config"]["env"],
+        "decodings": results["protocol"]["decoding"],
+        "policies, streams or episodes": {name: played.returns.shape for name, played in episodes.items()},
+    }
+
+
+def label_of(name: str) -> str:
+    """How a policy is called in tables and pictures."""
+    if name.startswith(TEMPERATURE):
+        return "model, greedy" if name == f"{TEMPERATURE}0" else f"model, {name}"
+    return (PARTS | ABLATIONS).get(name, name)
+
+
+def _curve_cells(adaptation: Adaptation, exact: Exact, regrets: bool) -> dict[str, Values]:
+    """What is measured in each episode, `[R, G, S, E]` each."""
+    cells: dict[str, Values] = {measure: getattr(adaptation, measure) for measure in MEASURES}
+    if exact:
+        optimum = np.array(exact["optimum"]["returns"])
+        if (paid := optimum > 0).any():
+            cells["fraction_of_optimum"] = adaptation.returns[:, paid] / optimum[paid, None, None]
+        if regrets:
+            cells["regret"] = adaptation.regret(optimum)
+    return cells
+
+
+def _final_cells(
+    curves: Mapping[str, Values], adaptation: Adaptation, exact: Exact, searcher: Adaptation | None
+) -> dict[str, Values]:
+    """What is measured once for each stream, `[R, G, S]` each; `fraction_solved` once for each task, `[R, G, 1]`."""
+    tail = tail_of(adaptation.returns.shape[-1])
+    cells: dict[str, Values] = {
+        name: values[..., -1] if name == "regret" else values[..., -tail:].mean(-1) for name, values in curves.items()
+    }
+    cells["fraction_solved"] = cells["success"].mean(-1, keepdims=True) >= SOLVED
+    if exact:
+        random, optimum = (np.array(exact[name]["returns"])[:, None, None] for name in ("random", "optimum"))
+        if (room := (optimum > random + _ROUNDING)[:, 0, 0]).any():
+            share = (adaptation.returns[:, room] - random[room]) / (optimum - random)[room]
+            cells["area"] = share.mean(-1)
+    if searcher:
+        cells["regret_to_searcher"] = (searcher.returns.mean(2, keepdims=True) - adaptation.returns).sum(-1)
+    return cells
+
+
+def _summarized(
+    curves: Mapping[str, Values], final: Mapping[str, Values], exact: Exact, config: EvaluationConfig, seed: int
+) -> dict[str, Any]:
+    """`curves` and `final` as they are written."""
+    cells = {("curves", name): values for name, values in curves.items()}
+    cells |= {("final", name): values for name, values in final.items()}
+    optimum = np.array(exact["optimum"]["returns"]) if exact else np.zeros(1)
+    if near := optimum.mean() > 0:
+        cells["final", "episodes_to_90"] = _running_mean(curves["returns"] - NEAR * optimum[:, None, None])
+    means = _resampled(cells, config, seed)
+    written: dict[str, Any] = {"curves": {}, "final": {}}
+    for (section, name), values in cells.items():
+        if name != "episodes_to_90":
+            written[section][name] = _summary(values, means[section, name], config.confidence)
+    for name in (*MEASURES, *({"regret"} & final.keys())):
+        written["final"][f"{name}_per_task"] = final[name].mean((0, 2)).tolist()
+    if near:
+        margin = cells["final", "episodes_to_90"].mean((0, 1, 2))
+        written["final"]["episodes_to_90"] = _first(margin, means["final", "episodes_to_90"], config.confidence)
+    return written
+
+
+def _summary(values: Values, means: Values, confidence: float) -> dict[str, Any]:
+    low, high = percentile_interval(means, confidence)
+    found = {"mean": values.mean((0, 1, 2)), "low": low, "high": high, "interquartile_mean": interquartile_mean(values)}
+    return {name: value.tolist() for name, value in found.items()}
+
+
+def _resampled(cells: Mapping[Any, Values], config: EvaluationConfig, seed: int) -> dict[Any, Floats]:
+    """Means over resamples `[B, ...]` of each of `cells` `[R, G, S, ...]`. Those of as many runs, tasks and streams
+    share the resamples, as drawing these is what takes time."""
+    means: dict[Any, Floats] = {}
+    by_shape = sorted(cells, key=lambda name: cells[name].shape[:3])
+    for shape, group in groupby(by_shape, key=lambda name: cells[name].shape[:3]):
+        names = list(group)
+        flat = [cells[name].reshape(*shape, -1).astype(np.float64) for name in names]
+        together = bootstrap_means(np.concatenate(flat, axis=-1), config.num_bootstrap, seed)
+        ends = np.cumsum([values.shape[-1] for values in flat])[:-1]
+        for name, part in zip(names, np.split(together, ends, axis=-1), strict=True):
+            means[name] = part.reshape(-1, *cells[name].shape[3:])
+    return means
+
+
+def _running_mean(values: Values) -> Floats:
+    """Of each episode and those after it, `SMOOTHED` in all: `[..., E]` to `[..., E - SMOOTHED + 1]`."""
+    windows = np.lib.stride_tricks.sliding_window_view(values, min(SMOOTHED, values.shape[-1]), axis=-1)
+    return windows.mean(-1)
+
+
+def _first(margin: Floats, means: Floats, confidence: float) -> dict[str, Any]:
+    """The number of the first episode whose `margin` `[E]` is not negative, and likewise of resamples `[B, E]`."""
+    reached = np.concatenate([margin[None], means]) >= -_ROUNDING  # [1 + B, E]
+    first = np.where(reached.any(axis=1), 1.0 + reached.argmax(axis=1), np.nan)
+    found = first[1:][~np.isnan(first[1:])]
+    low, high = (float(end) for end in percentile_interval(found, confidence)) if len(found) else (None, None)
+    episode = None if np.isnan(first[0]) else int(first[0])
+    return {"episode": episode, "low": low, "high": high, "share_reached": len(found) / len(means)}
+
+
+def _constant_curves(exact: Exact, name: str, num_episodes: int, regrets: bool) -> dict[str, Any]:
+    """The curves of an exact reference: the same in each episode, intervals of no width; only regret grows."""
+    success, returns, steps = (
+        np.tile(np.array(exact[name][measure])[None, :, None, None], num_episodes) for measure in MEASURES
+    )
+    cells = _curve_cells(Adaptation(returns, success, steps, steps), exact, regrets)
+    return {measure: _summary(values, values.mean((0, 1, 2))[None], 0.5) for measure, values in cells.items()}

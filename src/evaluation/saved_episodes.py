@@ -1,0 +1,60 @@
+"""What policies came to, episode by episode, kept in a file: several runs can be put together later."""
+
+import io
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from src.contracts import PipelineError
+from src.evaluation.in_context import Adaptation
+from src.files import write_atomically
+
+FILE = "episodes.npz"
+_TYPES = tuple(map(np.dtype, ("u1", "i1", "u2", "i2", "f2", "f4", "f8")))  # the smallest that is exact is taken
+
+
+def save_episodes(folder: Path, episodes: Mapping[str, Adaptation]) -> None:
+    """Write `episodes.npz` into `folder`: arrays `<name>/<field>` for each of `episodes`, by name, and each field of an
+    adaptation."""
+    content = io.BytesIO()
+    np.savez_compressed(
+        content,
+        allow_pickle=False,
+        **{
+            f"{name}/{field}": _smallest(values)
+            for name, adaptation in episodes.items()
+            for field, values in adaptation._asdict().items()
+        },
+    )
+    write_atomically(folder / FILE, content.getvalue())
+
+
+def load_episodes(folder: Path) -> dict[str, Adaptation]:
+    """What `save_episodes` wrote, in float64.
+
+    Raises `PipelineError` where it is missing, cut off, or holds anything but adaptations `[G, S, E]`."""
+    path = folder / FILE
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            arrays = {name: found[name] for name in found.files}
+    except (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise PipelineError(f"{path} is not readable: {error}") from error
+    names = dict.fromkeys(name.rpartition("/")[0] for name in arrays)
+    expected = {f"{name}/{field}" for name in names for field in Adaptation._fields}
+    if not arrays or expected != arrays.keys():
+        raise PipelineError(f"{path} does not hold {', '.join(Adaptation._fields)} of each policy")
+    episodes = {name: Adaptation(*(arrays[f"{name}/{field}"] for field in Adaptation._fields)) for name in names}
+    for name, adaptation in episodes.items():
+        shapes = {values.shape for values in adaptation}
+        if len(shapes) > 1 or any(values.ndim != 3 or values.dtype not in _TYPES for values in adaptation):
+            raise PipelineError(f"{path}: {name} must be numbers by task, stream and episode, not {sorted(shapes)}")
+    return {name: Adaptation(*(values.astype(np.float64) for values in found)) for name, found in episodes.items()}
+
+
+def _smallest(values: np.ndarray) -> np.ndarray:
+    """`values` in the smallest type that holds them exactly."""
+    with np.errstate(invalid="ignore", over="ignore"):  # of numbers that do not fit, which the comparison finds
+        return next(cast for kind in _TYPES if np.array_equal(cast := values.astype(kind), values))

@@ -1,0 +1,235 @@
+"""Probes against a slow reference that keeps plain lists and no cache, in a real room where streams end at different
+times."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from src.config import load_config
+from src.contracts import Policy, Rollout, Step
+from src.envs import make_env
+from src.envs.rollout import rollout, start_streams
+from src.evaluation.in_context import play_steps
+from src.evaluation.probes import Blanked, OtherLife, Rewritten, policy_of, probes_for, shuffled
+from src.nn.gpt import GPT, context_of
+from src.nn.gpt_policy import GPTCarry, GPTPolicy
+from src.randomness import Noise, mix, stream_seeds
+from src.schema import Config
+
+SMALL = ("model.context_len=10", "model.embed_dim=16", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=32")
+WORLD = ("env.size=4", "env.max_episode_steps=6", "env.random_start=true", "policy.context_kept=0.5")
+CONTEXT_LEN, NUM_KEPT, NUM_STREAMS, NUM_STEPS = 10, 5, 5, 34
+FORMS = [
+    *("model.tokens=transition", "model.tokens=interleaved", "model.tokens=cross"),
+    *("model.induction=true", "model.position=rope"),
+]
+ENV = make_env(load_config(WORLD).env)
+
+Transition = tuple[int, ...]  # obs, action, reward, timestep
+Past = Callable[[list[Transition], int, int, float], list[Transition]]  # of a context, stream, time and noise
+
+
+def config_of(*options: str) -> Config:
+    return load_config([*SMALL, *WORLD, *options])
+
+
+def gpt(config: Config) -> GPT:
+    model = GPT(config.model, ENV.spec)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return model
+
+
+class Spied(GPTPolicy):
+    """Notes the logits of every step."""
+
+    def __init__(self, *options: str) -> None:
+        super().__init__(gpt(config_of(*options)), 1.0, 1.0, 0.5)
+        self.noted: list[Tensor] = []
+
+    def logits(self, carry: GPTCarry, step: Step) -> tuple[Tensor, GPTCarry]:
+        logits, carry = super().logits(carry, step)
+        self.noted.append(logits)
+        return logits, carry
+
+
+def play(policy: Policy[Any], num_steps: int = NUM_STEPS) -> Rollout:
+    streams = start_streams(policy, ENV, ENV.all_tasks()[:NUM_STREAMS], stream_seeds(0, NUM_STREAMS))
+    return rollout(policy, ENV, streams, num_steps, Noise(stream_seeds(1, NUM_STREAMS)))[0]
+
+
+@torch.no_grad()
+def check_logits(policy: Spied, played: Rollout, past: Past, read: Callable[[int], int] = int) -> None:
+    """Each step of each stream by one forward over its list of transitions, which `past` replaces where an episode
+    begins; `read`: the reward that is read for one that was paid."""
+    noise = Noise(stream_seeds(1, NUM_STREAMS)).draw(NUM_STEPS)
+    for stream in range(NUM_STREAMS):
+        context: list[Transition] = []
+        for t in range(NUM_STEPS):
+            if int(played.timestep[t, stream]) == 0 and context:
+                context = past(context, stream, t, float(noise[t, stream]))
+            if len(context) == CONTEXT_LEN:
+                context = context[-NUM_KEPT:]
+            obs, action, reward, timestep = (
+                int(getattr(played, name)[t, stream]) for name in ("obs", "action", "reward", "timestep")
+            )
+            context.append((obs, action, read(reward), timestep))
+            columns = torch.tensor(context).T[:, None]
+            expected = policy.model(context_of(ENV.spec, *columns))[0, -1]
+            assert torch.allclose(policy.noted[t][stream], expected, atol=1e-4), (stream, t)
+
+
+def unchanged(context: list[Transition], stream: int, t: int, noise: float) -> list[Transition]:
+    return context
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_past_that_stays_as_it_is_changes_nothing(form: str) -> None:
+    """Though it is read anew at each start of an episode."""
+    plain, probe = Spied(form), Spied(form)
+    ours, theirs = play(plain), play(Rewritten(probe, lambda window, begun, time, noise: window))
+    ends = theirs.terminated | theirs.truncated
+    assert theirs.terminated.any() and (ends.any(dim=1) & ~ends.all(dim=1)).any()  # at different times
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+    for one, other in zip(plain.noted, probe.noted, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    check_logits(probe, theirs, unchanged)
+
+
+def order_of(noise: float, length: int) -> list[int]:
+    luck = torch.tensor(int(noise * 2**24))
+    keys = [int(mix(luck, slot)) for slot in range(length)]
+    return sorted(range(length), key=keys.__getitem__)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_shuffled_context(form: str) -> None:
+    policy = Spied(form)
+    played = play(Rewritten(policy, shuffled))
+    check_logits(policy, played, lambda context, _, t, noise: [context[i] for i in order_of(noise, len(context))])
+    assert played.reward.sum() > 0
+
+
+def test_orders_are_all_equally_likely_and_a_streams_own() -> None:
+    noise = torch.rand(12_000, generator=torch.Generator().manual_seed(0))
+    window = torch.arange(3).expand(4, len(noise), 3)
+    found = shuffled(window, torch.arange(len(noise)), 7, noise)
+    assert all(torch.equal(column, found[0]) for column in found)
+    counts = Counter(map(tuple, found[0].tolist()))
+    assert len(counts) == 6 and all(1800 < count < 2200 for count in counts.values())
+    alone = shuffled(window[:, :2], torch.arange(2), 7, noise[:2])
+    assert torch.equal(alone, found[:, :2])
+
+
+def test_the_life_of_another() -> None:
+    """That of a stream of the next task: the model itself played it, with the same starts and the same luck."""
+    policy, life = Spied(), play(Spied(), NUM_STEPS + 6)
+    played = play(Rewritten(policy, OtherLife(life, 1)))
+
+    def past(context: list[Transition], stream: int, t: int, noise: float) -> list[Transition]:
+        other = (stream + 1) % NUM_STREAMS
+        lived = list(zip(*(column[:, other].tolist() for column in life), strict=True))
+        end = next(e for e in range(t, NUM_STEPS + 7) if lived[e - 1][5] or lived[e - 1][6])
+        return [(obs, action, reward, time) for obs, action, reward, _, time, *_ in lived[end - len(context) : end]]
+
+    check_logits(policy, played, past)
+
+
+def test_ones_own_life_changes_nothing() -> None:
+    life = play(Spied(), NUM_STEPS + 6)
+    again = play(Rewritten(Spied(), OtherLife(life, 0)))
+    assert all(torch.equal(one[:NUM_STEPS], other) for one, other in zip(life, again, strict=True))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 2))
+def test_where_a_life_is_cut(seed: int, num_tasks: int, num_streams: int) -> None:
+    """By a search through the steps, for lives whose episodes end at random."""
+    generator = torch.Generator().manual_seed(seed)
+    num_steps, number = 20, num_tasks * num_streams
+    shape = (num_steps, number)
+    ends = torch.rand(shape, generator=generator) < 0.3
+    ends[-1] = True
+    by_task = torch.rand(shape, generator=generator) < 0.5
+    columns = torch.randint(99, (4, *shape), generator=generator)
+    life = Rollout(columns[0], columns[1], columns[2], columns[0], columns[3], ends & by_task, ends & ~by_task, ends)
+    other = OtherLife(life, num_streams)
+    begun = torch.randperm(number, generator=generator)[: 1 + seed % number]
+    for time in range(1, num_steps + 1):
+        length = 1 + seed % time
+        found = other(torch.zeros(4, len(begun), length, dtype=torch.long), begun, time, torch.zeros(len(begun)))
+        for i, stream in enumerate(begun.tolist()):
+            donor = (stream // num_streams + 1) % num_tasks * num_streams + stream % num_streams
+            end = next(e for e in range(time, num_steps + 1) if ends[e - 1, donor])
+            assert torch.equal(found[:, i], columns[:, end - length : end, donor])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_reward_is_read(form: str) -> None:
+    policy = Spied(form)
+    played = play(Blanked(policy))
+    assert played.reward.sum() > 0
+    check_logits(policy, played, unchanged, read=lambda reward: 0)
+
+
+@pytest.mark.parametrize(
+    ("values", "index"), [((0.0, 1.0), 0), ((-1.0, 0.0, 1.0), 1), ((-100.0, -1.0), 1), ((0.5, -0.2, 3.0), 1)]
+)
+def test_the_reward_that_is_none_is_the_one_nearest_to_zero(values: tuple[float, ...], index: int) -> None:
+    policy = Spied()
+    policy.model.spec = ENV.spec._replace(reward_values=values)
+    blanked = Blanked(policy)
+    assert blanked.reward == index
+
+
+# ---- which probes there are
+
+
+def probes(*options: str, num_tasks: int = 3) -> dict[str, Policy[Any]]:
+    config = config_of("evaluation.num_episodes=4", "evaluation.num_probe_streams=2", *options)
+    return probes_for(config, gpt(config), ENV, ENV.all_tasks()[:num_tasks])
+
+
+def test_temperatures_but_that_of_the_model_itself() -> None:
+    found = probes("evaluation.ablations=false", "evaluation.temperatures=[0,0.5,1,1.5]")
+    described = {name: (vars(policy)["epsilon"], vars(policy)["temperature"]) for name, policy in found.items()}
+    assert described == {"temperature 0": (0, 1), "temperature 0.5": (1, 0.5), "temperature 1.5": (1, 1.5)}
+    greedy = probes("evaluation.ablations=false", "evaluation.temperatures=[0,1]", "evaluation.epsilon_greedy=0")
+    assert list(greedy) == ["temperature 1"]
+    assert not probes("evaluation.ablations=false", "evaluation.temperatures=[]")
+
+
+def test_ablations_act_as_the_model_does() -> None:
+    options = ("evaluation.temperatures=[]", "policy.temperature=0.7", "evaluation.epsilon_greedy=0.5")
+    found = probes(*options)
+    assert list(found) == ["blank", "shuffled", "other_task"]
+    for probe in found.values():
+        plain = vars(probe)["policy"]
+        assert (plain.temperature, plain.epsilon, plain.num_kept) == (0.7, 0.5, 5)
+    config = config_of(*options, "evaluation.num_episodes=4", "evaluation.num_probe_streams=2")
+    lived = play_steps(policy_of(config, gpt(config)), ENV, ENV.all_tasks()[:3], 2, 64 + 6, config.seed)
+    other = vars(found["other_task"])["rewrite"]
+    assert torch.equal(other.columns[0], lived.obs.T[[2, 3, 4, 5, 0, 1]])
+    assert list(probes("evaluation.temperatures=[]", num_tasks=1)) == ["blank", "shuffled"]
+
+
+def test_a_life_is_long_enough() -> None:
+    """For streams that never end an episode before the clock does, up to the last step that is played."""
+    found = probes("evaluation.temperatures=[]")
+    other = vars(found["other_task"])["rewrite"]
+    last = 64 - 1  # 4 episodes of 6 steps, played in blocks of 64
+    assert (other.ends[:, last - 1] <= other.ends.shape[1]).all()
+
+
+def test_settings_are_those_of_the_run() -> None:
+    config = config_of("policy.temperature=0.3", "evaluation.epsilon_greedy=0.4")
+    policy = policy_of(dataclasses.replace(config), gpt(config))
+    assert (policy.temperature, policy.epsilon, policy.num_kept) == (0.3, 0.4, NUM_KEPT)
