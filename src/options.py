@@ -12,7 +12,14 @@ from typing import Any, cast
 from src.contracts import ConfigError
 from src.schedules import make_schedule, values_of
 
-_TEXTS = {"root": "a path", "code_snapshots": "a path", "id": "an id of Gymnasium"}  # by option; others are names
+_TEXTS = {  # by option; others are names
+    "root": "a path",
+    "code_snapshots": "a path",
+    "id": "an id of Gymnasium",
+    "question": "a text",
+    "xlabel": "a text",
+}
+_LISTS: dict[Any, str] = {list[float]: "a list of floats", list[int]: "a list of ints"}
 _BOUNDS = {"above": (">", operator.gt), "low": (">=", operator.ge), "high": ("<=", operator.le)}
 
 
@@ -78,7 +85,7 @@ def allowed(field: dataclasses.Field[Any]) -> str:
     if field.type == list[Any]:
         return "a list of mappings"
     kind = "float, or a schedule of such values," if limits["rate"] else cast(type, field.type).__name__
-    kind = "a list of floats" if field.type == list[float] else kind
+    kind = _LISTS.get(field.type, kind)
     bounds = " and ".join(f"{sign} {limits[key]:g}" for key, (sign, _) in _BOUNDS.items() if limits[key] is not None)
     return f"{kind} {bounds}".strip()
 

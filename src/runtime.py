@@ -16,7 +16,7 @@ from src.options import allowed, stages_of, walk
 from src.schema import Config
 
 _BAD_INPUT = 2
-GROUPS = ("env", "source", "model", "optimizer", "experiment")
+GROUPS = ("env", "source", "model", "objective", "optimizer", "experiment", "study")
 
 
 def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> None:

@@ -134,9 +134,9 @@ class StudyConfig:
     measure: str = option("what variants are judged by", choices=("success", "returns"))
     seeds: list[int] = option("every variant is trained with each of these seeds", low=0, high=10**9)
     variants: list[Any] = option(
-        "what is compared: each a `label`, what it changes (`set`, a list of KEY=VALUE) and, if need be, `x`, its place "
-        "on the axis, `line`, the name of the line through such places, and `test`, worlds it is evaluated in instead: "
-        "a label and a list of KEY=VALUE each ([]: there is nothing to compare)"
+        "what is compared: each a `label`, what it changes (`set`, a list of KEY=VALUE) and, if need be, its place `x` "
+        "on the axis, `line`, the name of the line through such places, and `test`, the worlds it is evaluated in: "
+        "for each a label and a list of KEY=VALUE ([]: there is nothing to compare)"
     )
     xlabel: str = option("what the axis is called that variants stand on")
     scale: float = option("trainer.num_iterations is multiplied by this: larger takes longer and says more", above=0)

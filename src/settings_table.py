@@ -17,9 +17,9 @@ _HEAD = """# Settings
 Every option of the project. This page is generated from the declarations (`make docs`); the same is printed by `--help`
 of every stage. Options are given as `KEY=VALUE` on the command line, or in a preset under `src/conf/`.
 
-*Stages*: 1 `train_agents`, 2 `train_gpt`, 3 `evaluate`; *search* `search_params`, *export* `export_histories`. *Anew*:
-whether a continued run may have another value than the run before it. *Schedule*: instead of a number, a mapping that
-says how the value changes ([schedules](trainer.md#schedules)).
+*Stages*: 1 `train_agents`, 2 `train_gpt`, 3 `evaluate`; *search* `search_params`, *export* `export_histories`, *study*
+`study`. *Anew*: whether a continued run may have another value than the run before it. *Schedule*: instead of a number,
+a mapping that says how the value changes ([schedules](trainer.md#schedules)).
 """
 
 

@@ -33,7 +33,8 @@ PLAIN_OPTIONS = (
     *("model.position=learned", "model.add_env_time=true", "model.obs_encoding=coordinates"),
     *("optimizer=adamw", "optimizer.weight_decay=0.01", "trainer.mini_batch_size=32"),
     *("evals.num_evals=8", "evals.num_eval_episodes=256", "evals.num_eval_environments=16"),
-    *("checkpoints.num_checkpoints=10", "summaries.num_summaries=100", "evaluation.num_episodes=40"),
+    *("checkpoints.num_checkpoints=10", "summaries.num_summaries=100"),
+    *("evaluation.num_episodes=40", "evaluation.checkpoint=best"),
     *("search.goal_row=0", "search.goal_column=0", "search.num_env_steps=20000"),
 )
 PLAIN = load_config(PLAIN_OPTIONS)

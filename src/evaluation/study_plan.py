@@ -1,0 +1,232 @@
+"""What a study has to do: its runs, composed and checked before any work, and what they share.
+
+Every variant is trained with every seed. Runs with the same world, tasks, source and seed share their histories, and
+those that differ in how the model is played alone share the model too.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from src.config import check_same, load_config
+from src.contracts import ConfigError, PipelineError
+from src.envs import make_env
+from src.envs.tasks import split_tasks
+from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
+from src.files import read_json
+from src.runtime import recorded
+from src.schema import Config
+
+_OF_STUDY = ("seed", "histories", "run", "num_threads")  # a run cannot say itself
+_KEYS = {"label", "set", "x", "line", "test"}
+_OF_HISTORIES = ("seed", "env", "tasks", "source", "evals")
+_OF_PLAYING = ("name", "run", "evaluation", "study")
+_TRAINED = ("data", "model", "objective", "optimizer", "trainer")
+_COMPARED = ("seed", "env", "tasks", "source", *_TRAINED, "policy", "evaluation")
+
+
+class Job(NamedTuple):
+    """Commands to run one after the other: modules with their options."""
+
+    name: str
+    commands: list[list[str]]
+    needs: str  # the job that makes its histories; empty: none
+    updates: int  # of a model
+
+
+class Row(NamedTuple):
+    """A variant in one of the worlds it is evaluated in."""
+
+    variant: str
+    test: str  # the world; empty: the one it was trained in
+    x: float | None  # its place on the axis
+    line: str  # through such places
+    config: Config  # with its first seed
+    folders: list[Path]  # of results, one for each seed
+    models: list[Path]  # likewise
+
+
+class Plan(NamedTuple):
+    """All of a study."""
+
+    config: Config
+    rows: list[Row]
+    jobs: list[Job]  # what is not done; a job that is needed comes before those that need it
+
+
+class _Variant(NamedTuple):
+    label: str
+    slug: str
+    options: list[str]
+    x: float | None
+    line: str
+    tests: dict[str, list[str]]
+
+
+class _Run(NamedTuple):
+    config: Config
+    options: list[str]  # which give the config
+
+
+def plan(options: Sequence[str]) -> Plan:
+    """The study that the command line `options` ask for.
+
+    Raises `ConfigError` for a variant that cannot be run, and for results that were made with other options."""
+    config = load_config(options)
+    _check_not_reserved(options, _OF_STUDY)
+    variants = [_variant(written) for written in config.study.variants]
+    _check_variants(config, variants)
+    rows: list[Row] = []
+    jobs = _Jobs()
+    for variant in variants:
+        try:
+            rows += _rows_of(config, options, variant, jobs)
+        except PipelineError as error:
+            raise ConfigError(f"study.variants, {variant.label}: {error}") from error
+    if len({row.x is None for row in rows}) > 1:
+        raise ConfigError("study.variants: all of them must have a number as `x` (or as labels of `test`), or none")
+    return Plan(config, rows, jobs.missing())
+
+
+class _Jobs:
+    """Jobs by name. Each thing to do is in it once, whoever needs it."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, Job] = {}
+        self._models: dict[str, str] = {}  # name by what it was made with
+        self._not_done: set[str] = set()
+
+    def add_histories(self, run: _Run) -> None:
+        name = run.config.name
+        self._jobs.setdefault(name, Job(name, [["src.train_agents", *run.options]], "", 0))
+
+    def model_for(self, config: Config) -> str:
+        """The name of the model of a run: its own, or that of a run before it which trains the same."""
+        unlike = {*_OF_PLAYING, *(() if config.trainer.evaluate else ("policy",))}
+        made_with = {key: value for key, value in recorded(config).items() if key not in unlike}
+        return self._models.setdefault(_hash(made_with), config.name)
+
+    def add_model(self, run: _Run) -> None:
+        config = run.config
+        job = Job(config.run, [["src.train_gpt", *run.options]], config.histories[0], config.trainer.num_iterations)
+        self._jobs.setdefault(config.run, job)
+
+    def add_evaluation(self, run: _Run, folder: Path) -> None:
+        """Raises `ConfigError` where `folder` has results of a run with other options."""
+        job = self._jobs[run.config.run]
+        job.commands.append(["src.evaluate", *run.options])
+        if (folder / "results.json").exists():
+            check_same(run.config, read_json(folder / "results.json")["config"], _COMPARED, str(folder))
+        else:
+            self._not_done |= {job.name, job.needs}
+
+    def missing(self) -> list[Job]:
+        """Those without which a result is missing, histories first: they are short and many wait for them."""
+        return sorted(
+            (job for job in self._jobs.values() if job.name in self._not_done), key=lambda job: job.needs != ""
+        )
+
+
+def _rows_of(study: Config, options: Sequence[str], variant: _Variant, jobs: _Jobs) -> list[Row]:
+    """The rows of a variant; what is to be done for them goes to `jobs`."""
+    ours = [*options, *variant.options]
+    composed = load_config(ours)
+    trained: list[_Run] = []
+    for seed in study.study.seeds:
+        source = {group: recorded(composed)[group] for group in _OF_HISTORIES} | {"seed": seed}
+        histories = f"{study.name}-histories-{_hash(source)}-seed{seed}"
+        jobs.add_histories(_run(composed, ours, seed, histories, histories, histories))
+        name = f"{study.name}-{variant.slug}-seed{seed}"
+        model = jobs.model_for(_run(composed, ours, seed, name, histories, name).config)
+        trained.append(_run(composed, ours, seed, name, histories, model))
+        jobs.add_model(trained[-1])
+    rows: list[Row] = []
+    for test, changes in variant.tests.items():
+        there = load_config([*ours, *changes]) if changes else composed
+        suffix = suffix_of(_changes(there, composed))
+        played = [_run(there, [*ours, *changes], one.seed, one.name, one.histories[0], one.run) for one, _ in trained]
+        folders = [run.config.folder("logs") / f"evaluation{suffix}" for run in played]
+        for run, folder in zip(played, folders, strict=True):
+            jobs.add_evaluation(run, folder)
+        models = [run.config.run_folder / "gpt" for run in played]
+        x, line = (_number(test), variant.label) if test else (variant.x, variant.line)
+        rows.append(Row(variant.label, test, x, line, played[0].config, folders, models))
+    return rows
+
+
+def _run(composed: Config, options: Sequence[str], seed: int, name: str, histories: str, model: str) -> _Run:
+    """A run with what the study sets of each."""
+    updates = max(1, round(composed.trainer.num_iterations * composed.study.scale))
+    set_here = {"seed": seed, "name": name, "run": model, "num_threads": 1}
+    config = replace(
+        composed, **set_here, histories=[histories], trainer=replace(composed.trainer, num_iterations=updates)
+    )
+    texts = [f"{key}={value}" for key, value in set_here.items()]
+    return _Run(config, [*options, *texts, f"histories={histories}", f"trainer.num_iterations={updates}"])
+
+
+def _changes(there: Config, trained: Config) -> dict[str, Any]:
+    """How the world of an evaluation differs from that of the training. Raises `PipelineError` where there are not the
+    tasks that are asked for, or the model cannot be played in it."""
+    with closing(make_env(trained.env)) as env:
+        spec, all_tasks, options = env.spec, env.all_tasks(), trained.tasks
+        split = split_tasks(len(all_tasks), options.num_train, options.num_held_out, options.seed)
+    changes = changes_of(there, recorded(trained))
+    if changes:
+        with closing(make_env(there.env)) as env:
+            readable_spec(there, env.spec, spec._asdict())
+            new_tasks(there, env, recorded(trained), split._asdict() | {"all": all_tasks.tolist()})
+    return changes
+
+
+def _variant(written: dict[str, Any]) -> _Variant:
+    label, options, x = str(written.get("label", "")), written.get("set", []), written.get("x")
+    tests = {str(test): changes for test, changes in written.get("test", {"": []}).items()}
+    where = f"study.variants, {label or written}"
+    if unknown := set(written) - _KEYS:
+        raise ConfigError(f"{where}: {', '.join(sorted(unknown))} is unknown; it has {', '.join(sorted(_KEYS))}")
+    if not (slug := _slug(label)):
+        raise ConfigError(f"{where}: `label` must be a text with letters or digits")
+    for texts in (options, *tests.values()):
+        if not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
+            raise ConfigError(f"{where}: {texts} must be a list of KEY=VALUE")
+        _check_not_reserved(texts, (*_OF_STUDY, "name"))
+    if not (x is None or (isinstance(x, (int, float)) and not isinstance(x, bool))):
+        raise ConfigError(f"{where}: x={x} must be a number")
+    return _Variant(label, slug, options, x, str(written.get("line", "")), tests)
+
+
+def _check_variants(config: Config, variants: Sequence[_Variant]) -> None:
+    slugs, seeds = [variant.slug for variant in variants], config.study.seeds
+    if not slugs:
+        raise ConfigError("study.variants=[]: there is nothing to compare; study=NAME chooses, --help lists the names")
+    if twice := {variant.label for variant in variants if slugs.count(variant.slug) > 1}:
+        raise ConfigError(f"study.variants: {', '.join(sorted(twice))}: labels must differ in letters or digits")
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"study.seeds={seeds}: must be one seed, or several that differ")
+
+
+def _check_not_reserved(options: Sequence[str], reserved: Sequence[str]) -> None:
+    for option in options:
+        if option.partition("=")[0].lstrip("+~") in reserved:
+            raise ConfigError(f"{option}: a study sets this for each of its runs; study.seeds and name= are its own")
+
+
+def _slug(label: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _hash(value: Any) -> str:
+    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]

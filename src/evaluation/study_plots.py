@@ -1,0 +1,142 @@
+"""The picture of a study: how its variants adapt, and what they come to in the end."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
+from matplotlib.transforms import offset_copy
+
+from src.evaluation.charts import legend_below, new_figure, tidy
+from src.evaluation.plots import PALETTE, REFERENCE_COLOR, REFERENCE_DASHES
+from src.evaluation.protocol import PARTS
+from src.schema import StudyConfig
+
+SIZE = (14.0, 7.5)  # inches
+LABELS = {"success": "success", "returns": "return"}
+FEW_CURVES = 6  # up to so many, intervals are drawn
+LOG_FROM = 8.0  # the ratio of the largest to the smallest place from which on the axis is logarithmic
+APART = 6.0  # points between intervals of different lines at the same place
+MARGIN = 0.12  # beside the outermost places, for what is aside
+LIGHTEST = 0.35  # how much of its colour the first of several points on a line keeps
+
+Results = Sequence[Mapping[str, Any]]
+Color = tuple[float, float, float]
+
+
+def study_figure(results: Results, study: StudyConfig) -> Figure:
+    """Left the adaptation curves of `results`, right the measure over the last episodes, with intervals; 1400 x 750
+    pixels. Where variants are places on an axis, each line through them has a colour, and curves get darker along it.
+    """
+    figure = new_figure(study.question, SIZE)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    colors = _colors(results)
+    curves = _draw_curves(left, results, study.measure, colors)
+    if results[0]["x"] is None:
+        _draw_points(right, results, study.measure, colors)
+    elif lines := _draw_lines(right, results, study.measure):  # to name them is enough
+        curves = {name: handle for name, handle in curves.items() if name not in colors} | lines
+        left.set_title(f"the darker, the larger: {study.xlabel}", fontsize=11)
+    tidy(left, "episode", LABELS[study.measure])
+    tidy(right, study.xlabel, f"{LABELS[study.measure]} over the last quarter of the episodes")
+    left.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    legend_below(figure, curves, num_columns=5)
+    return figure
+
+
+def row_name(result: Mapping[str, Any]) -> str:
+    return f"{result['variant']}, {result['test']}" if result["test"] else result["variant"]
+
+
+def _lines(results: Results) -> dict[str, list[Mapping[str, Any]]]:
+    """Results by line, in order of their places."""
+    names = dict.fromkeys(result["line"] for result in results)
+    ordered = sorted(results, key=lambda result: result["x"])
+    return {name: [result for result in ordered if result["line"] == name] for name in names}
+
+
+def _colors(results: Results) -> dict[str, Color]:
+    if results[0]["x"] is None:
+        return {row_name(one): to_rgb(PALETTE[index % len(PALETTE)]) for index, one in enumerate(results)}
+    colors: dict[str, Color] = {}
+    for index, line in enumerate(_lines(results).values()):
+        full = np.array(to_rgb(PALETTE[index % len(PALETTE)]))
+        for one, share in zip(line, np.linspace(1, LIGHTEST, len(line))[::-1], strict=True):
+            red, green, blue = 1 - share * (1 - full)
+            colors[row_name(one)] = (red, green, blue)
+    return colors
+
+
+def _draw_curves(axes: Axes, results: Results, measure: str, colors: Mapping[str, Color]) -> dict[str, Artist]:
+    handles: dict[str, Artist] = {}
+    for result in results:
+        name, curve = row_name(result), held_out_curve(result, measure)
+        episodes = np.arange(1, len(curve["mean"]) + 1)
+        if len(results) <= FEW_CURVES:
+            axes.fill_between(episodes, curve["low"], curve["high"], color=colors[name], alpha=0.2, linewidth=0)
+        (handles[name],) = axes.plot(episodes, curve["mean"], color=colors[name], linewidth=2.0)
+    for dashes, (name, values) in zip(REFERENCE_DASHES, shared_references(results, measure).items(), strict=False):
+        episodes = np.arange(1, len(values) + 1)
+        (handles[name],) = axes.plot(episodes, values, color=REFERENCE_COLOR, linestyle=dashes, linewidth=1.8)
+    return handles
+
+
+def held_out_curve(result: Mapping[str, Any], measure: str) -> dict[str, list[float]]:
+    """The model's adaptation: `mean`, `low` and `high` of each episode."""
+    return result["found"]["curves"][PARTS["held_out"]][measure]
+
+
+def shared_references(results: Results, measure: str) -> dict[str, list[float]]:
+    """The curves of random, searcher and optimum that all results have in common, because they share a world."""
+    first, *others = [result["found"]["curves"] for result in results]
+    shared = {name: first[name][measure]["mean"] for name in first if "tasks" not in name}
+    return {
+        name: values
+        for name, values in shared.items()
+        if all(name in other and other[name][measure]["mean"] == values for other in others)
+    }
+
+
+def _draw_points(axes: Axes, results: Results, measure: str, colors: Mapping[str, Color]) -> None:
+    names = [row_name(result) for result in results]
+    for place, (name, result) in enumerate(zip(names, results, strict=True)):
+        _draw_intervals(axes, [place], [result], measure, colors[name])
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+    axes.set_xlim(-0.5, len(names) - 0.5)
+
+
+def _draw_lines(axes: Axes, results: Results, measure: str) -> dict[str, Artist]:
+    """Draw a line through the places of each line; returns those that have a name."""
+    handles: dict[str, Artist] = {}
+    lines = _lines(results)
+    for index, (name, line) in enumerate(lines.items()):
+        color, aside = to_rgb(PALETTE[index % len(PALETTE)]), APART * (index - (len(lines) - 1) / 2)
+        handle = _draw_intervals(axes, [result["x"] for result in line], line, measure, color, aside)
+        if name:
+            handles[name] = handle
+    places = sorted({result["x"] for result in results})
+    if places[0] > 0 and places[-1] >= LOG_FROM * places[0]:
+        axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(places))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    return handles
+
+
+def _draw_intervals(
+    axes: Axes, places: Sequence[float], line: Results, measure: str, color: Color, aside: float = 0.0
+) -> Artist:
+    """Means with their intervals, joined in order; so many points `aside`."""
+    finals = [result["found"]["final"]["held_out"][measure] for result in line]
+    mean, low, high = (np.array([final[key] for final in finals]) for key in ("mean", "low", "high"))
+    errors = np.stack([mean - low, high - mean]).clip(min=0)  # rounding may put the mean of equal values outside
+    axes.margins(x=MARGIN)
+    axes.update_datalim([*zip(places, low, strict=True), *zip(places, high, strict=True)])  # what is aside does not
+    axes.autoscale_view()
+    where = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
+    axes.errorbar(places, mean, errors, color=color, linestyle="none", linewidth=1.8, capsize=5, transform=where)
+    return axes.plot(places, mean, color=color, marker="o", markersize=7, linewidth=1.8, transform=where)[0]

@@ -1,0 +1,119 @@
+"""What a study found: the numbers of every row over its seeds, a Markdown table, a picture.
+
+A row is a variant in one of the worlds it is evaluated in (`study_plan.Row`).
+"""
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from src.contracts import Json
+from src.evaluation.plots import save_figure
+from src.evaluation.protocol import combined
+from src.evaluation.study_plan import Row
+from src.evaluation.study_plots import LABELS, held_out_curve, study_figure
+from src.files import read_json, write_atomically, write_json
+from src.runtime import recorded
+from src.schema import PROJECT, Config
+from src.training.run_record import git_state
+
+EARLY = 10  # the episode that shows how quick adaptation is
+NOTHING = "-"
+
+Results = Sequence[Mapping[str, Any]]
+
+
+def write_report(folder: Path, config: Config, rows: Sequence[Row]) -> str:
+    """Write `results.json`, `table.md` and `study.png` of a finished study into `folder`; returns the table."""
+    results = [result_of(row) for row in rows]
+    revision = git_state(PROJECT)
+    about = {
+        "config": recorded(config),
+        "git": {"revision": revision["revision"], "dirty": revision["dirty"]},
+        "machine": {"cpu": cpu_model(), "cores": os.cpu_count(), "system": platform.platform()},
+        "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
+    }
+    table = study_table(results, config.study.measure)
+    write_json(folder / "results.json", about | {"rows": results})
+    write_atomically(folder / "table.md", f"{table}\n".encode())
+    save_figure(folder / "study.png", study_figure(results, config.study))
+    return table
+
+
+def result_of(row: Row) -> Json:
+    """The numbers of a row over all its seeds."""
+    seconds = [took for folder in row.models if (took := training_seconds(folder)) is not None]
+    return {
+        "variant": row.variant,
+        "test": row.test,
+        "x": row.x,
+        "line": row.line,
+        "runs": [folder.parent.name for folder in row.folders],
+        "updates": row.config.trainer.num_iterations,
+        "training_seconds": float(np.mean(seconds)) if seconds else None,
+        "found": combined(row.folders, row.config.evaluation, row.config.seed),
+    }
+
+
+def training_seconds(folder: Path) -> float | None:
+    """How long the model in `folder` was trained; None where that was interrupted, and nobody knows how much was done
+    twice."""
+    sessions = read_json(folder / "run.json")["sessions"]
+    if len(sessions) > 1:
+        return None
+    return (folder / "finished.json").stat().st_mtime - datetime.fromisoformat(sessions[0]["started"]).timestamp()
+
+
+def cpu_model() -> str:
+    """The name of the processor, as well as the system knows it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
+
+
+def study_table(results: Results, measure: str) -> str:
+    """Markdown: a line for each result. Columns that say nothing of any of them are left out."""
+    cells = [_cells(result, measure) for result in results]
+    columns = [name for name in cells[0] if any(row[name] != NOTHING for row in cells)]
+    lines = [columns, ["---"] * len(columns), *([row[name] for name in columns] for row in cells)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cells(result: Mapping[str, Any], measure: str) -> dict[str, str]:
+    """A line of the table, by column."""
+    name, seconds = LABELS[measure], result["training_seconds"]
+    final, curve = result["found"]["final"]["held_out"], held_out_curve(result, measure)["mean"]
+    familiar, near = result["found"]["final"].get("train"), final.get("episodes_to_90")
+    return {
+        "variant": _text(result["variant"]),
+        "world": _text(result["test"]) or NOTHING,
+        f"{name}, last quarter": _interval(final[measure], 3),
+        f"episode {EARLY}": f"{curve[EARLY - 1]:.3f}" if len(curve) >= EARLY else NOTHING,
+        "training tasks": f"{familiar[measure]['mean']:.3f}" if familiar else NOTHING,
+        "steps to goal": f"{final['steps_to_goal']['mean']:.2f}",
+        "fraction of optimum": _interval(final.get("fraction_of_optimum"), 3),
+        "normalised area": _interval(final.get("area"), 3),
+        "episodes to 90 %": NOTHING if near is None else str(near["episode"] or "never"),
+        "goals solved": _interval(final["fraction_solved"], 2),
+        "updates": str(result["updates"]),
+        "training": NOTHING if seconds is None else f"{seconds:.0f} s",
+    }
+
+
+def _interval(number: Mapping[str, Any] | None, digits: int) -> str:
+    """A mean with its interval; nothing where there is none."""
+    if number is None:
+        return NOTHING
+    mean, low, high = (f"{number[key]:.{digits}f}" for key in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
+
+
+def _text(label: str) -> str:
+    return label.replace("|", "\\|")

@@ -1,0 +1,225 @@
+"""What a study will run: composed and checked before any work, each thing once."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from src.config import CONF, load_config
+from src.contracts import ConfigError
+from src.env_schema import DarkRoomConfig
+from src.envs.tasks import split_tasks
+from src.evaluation.study_plan import Job, Plan, plan
+from src.files import write_json
+from src.runtime import recorded
+
+PRESETS = sorted(path.stem for path in (CONF / "study").glob("*.yaml") if path.stem != "none")
+SMALL = ("experiment=tiny", "name=mine", "trainer.num_iterations=10")
+
+
+def study(*variants: str, options: tuple[str, ...] = (), root: Path = Path("/tmp/none")) -> Plan:
+    return plan([*SMALL, f"root={root}", f"study.variants=[{', '.join(variants)}]", *options])
+
+
+def refusal(*variants: str, options: tuple[str, ...] = ()) -> str:
+    with pytest.raises(ConfigError) as refused:
+        study(*variants, options=options)
+    return str(refused.value)
+
+
+def variant(label: str, *options: str, more: str = "") -> str:
+    quoted = ", ".join(f"'{option}'" for option in options)
+    return f"{{label: {label}, set: [{quoted}]{more}}}"
+
+
+def modules(job: Job) -> list[str]:
+    return [command[0] for command in job.commands]
+
+
+def value(command: list[str], key: str) -> str:
+    """What the last of the options that set `key` says."""
+    return [option.partition("=")[2] for option in command if option.startswith(f"{key}=")][-1]
+
+
+def test_every_variant_is_trained_and_evaluated_with_every_seed() -> None:
+    _, rows, jobs = study(variant("a"), variant("B c", "model.context_len=20"), options=("study.seeds=[3, 5]",))
+    assert [(row.variant, row.test, row.x, row.line) for row in rows] == [("a", "", None, ""), ("B c", "", None, "")]
+    models = [job for job in jobs if job.needs]
+    assert [job.name for job in models] == ["mine-a-seed3", "mine-a-seed5", "mine-b-c-seed3", "mine-b-c-seed5"]
+    for job, seed in zip(models, (3, 5, 3, 5), strict=True):
+        assert modules(job) == ["src.train_gpt", "src.evaluate"] and job.updates == 10
+        for command in job.commands:
+            config = load_config(command[1:])
+            assert (config.seed, config.name, config.run, config.num_threads) == (seed, job.name, job.name, 1)
+            assert config.histories == [job.needs]
+            assert config.model.context_len == (20 if "b-c" in job.name else 40)
+    assert rows[1].folders == [Path(f"/tmp/none/logs/mine-b-c-seed{seed}/evaluation") for seed in (3, 5)]
+    assert rows[1].models == [Path(f"/tmp/none/logs/mine-b-c-seed{seed}/gpt") for seed in (3, 5)]
+
+
+def test_histories_come_first_and_are_shared_where_world_tasks_source_and_seed_are_the_same() -> None:
+    different = ("env.size=6", "tasks.num_train=12", "source.learning_rate=0.1", "tasks.seed=7")
+    variants = [variant("a"), variant("b", "model.context_len=20", "data.keep_every=2")]
+    variants += [variant(f"v{index}", option) for index, option in enumerate(different)]
+    _, _, jobs = study(*variants, options=("study.seeds=[0, 1]",))
+    histories = [job for job in jobs if not job.needs]
+    assert jobs[: len(histories)] == histories and len(histories) == 2 * (1 + len(different))
+    needs = {job.name: job.needs for job in jobs}
+    assert needs["mine-a-seed0"] == needs["mine-b-seed0"] != needs["mine-a-seed1"]
+    for job in histories:
+        (command,) = job.commands
+        assert command[0] == "src.train_agents" and job.updates == 0
+        assert load_config(command[1:]).name == job.name and job.name.endswith(f"-seed{value(command, 'seed')}")
+
+
+def test_models_are_shared_where_only_playing_differs() -> None:
+    cold, greedy = variant("cold", "policy.temperature=0.5"), variant("greedy", "evaluation.epsilon_greedy=0.0")
+    quiet = ("trainer.evaluate=false", "evaluation.checkpoint=last", "study.seeds=[0]")
+    _, rows, jobs = study(variant("warm"), cold, greedy, variant("other", "model.num_layers=1"), options=quiet)
+    shared, other = [job for job in jobs if job.needs]
+    assert modules(shared) == ["src.train_gpt", *["src.evaluate"] * 3] and modules(other) == modules(shared)[:2]
+    played = [(value(command, "name"), value(command, "run")) for command in shared.commands[1:]]
+    assert played == [(f"mine-{name}-seed0", "mine-warm-seed0") for name in ("warm", "cold", "greedy")]
+    assert [row.folders[0].parent.name for row in rows[:3]] == [name for name, _ in played]
+    assert {row.models[0].parent.name for row in rows[:3]} == {"mine-warm-seed0"}
+    assert value(shared.commands[2], "policy.temperature") == "0.5"
+
+
+def test_a_model_that_is_chosen_by_how_it_plays_is_not_shared() -> None:
+    _, _, jobs = study(variant("warm"), variant("cold", "policy.temperature=0.5"), options=("study.seeds=[0]",))
+    assert [job.name for job in jobs if job.needs] == ["mine-warm-seed0", "mine-cold-seed0"]
+
+
+def test_a_variant_may_be_evaluated_in_other_worlds() -> None:
+    more = ", test: {5: [], 7: ['env.size=7', 'tasks.num_held_out=8']}"
+    config, rows, jobs = study(variant("a", more=more), options=("study.seeds=[0]",))
+    assert [(row.variant, row.test, row.x, row.line) for row in rows] == [("a", "5", 5.0, "a"), ("a", "7", 7.0, "a")]
+    assert [row.folders[0].name for row in rows] == ["evaluation", "evaluation-size=7"]
+    (job,) = [job for job in jobs if job.needs]
+    assert modules(job) == ["src.train_gpt", "src.evaluate", "src.evaluate"]
+    sides = [load_config(command[1:]).env for command in job.commands]
+    assert [side.size for side in sides if isinstance(side, DarkRoomConfig)] == [5, 5, 7]
+    assert isinstance(config.env, DarkRoomConfig) and rows[1].config.tasks.num_held_out == 8
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.floats(0.01, 20), st.integers(1, 1000))
+def test_updates_are_scaled(scale: float, updates: int) -> None:
+    options = (f"study.scale={scale}", "study.seeds=[0]")
+    _, rows, jobs = study(variant("a", f"trainer.num_iterations={updates}"), options=options)
+    assert rows[0].config.trainer.num_iterations == jobs[-1].updates == max(1, round(scale * updates))
+    assert int(value(jobs[-1].commands[0], "trainer.num_iterations")) == jobs[-1].updates
+
+
+@pytest.mark.parametrize(
+    ("wrong", "parts"),
+    [
+        (variant("odd", "model.num_heads=3"), ["odd", "model.num_heads=3"]),
+        (variant("odd", "model.depth=3"), ["odd", "depth"]),
+        (variant("odd", "tasks.num_train=24"), ["odd", "tasks.num_train=24"]),
+        (variant("odd", "seed=4"), ["seed=4", "study.seeds"]),
+        (variant("odd", "+run=x"), ["run=x", "study.seeds"]),
+        (variant("odd", "name=x"), ["name=x"]),
+        (variant("odd", more=", test: {far: ['env.max_episode_steps=11']}"), ["odd", "env.max_episode_steps=11"]),
+        (variant("odd", more=", test: {far: ['env.size=7', 'tasks.num_held_out=99']}"), ["odd", "num_held_out=99"]),
+        (variant("odd", more=", test: {far: ['seed=1']}"), ["seed=1"]),
+        (variant("odd", more=", test: {far: env}"), ["odd", "list of KEY=VALUE"]),
+        ("{label: odd, set: 3}", ["odd", "list of KEY=VALUE"]),
+        (variant("odd", more=", y: 3"), ["odd", "y is unknown"]),
+        (variant("odd", more=", x: far"), ["odd", "x=far"]),
+        (variant("odd", more=", x: 1"), ["`x`"]),
+        (variant("A"), ["differ"]),
+        (variant("'--'"), ["label"]),
+        ("{set: []}", ["label"]),
+        ("3", ["study.variants", "mappings"]),
+    ],
+)
+def test_a_variant_that_cannot_be_run_is_named(wrong: str, parts: list[str]) -> None:
+    message = refusal(variant("a"), wrong)
+    assert all(part in message for part in parts), message
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (("seed=1",), "seed=1"),
+        (("num_threads=2",), "num_threads=2"),
+        (("study.seeds=[1,1]",), "study.seeds=[1, 1]"),
+        (("study.seeds=[]",), "study.seeds=[]"),
+    ],
+)
+def test_what_is_not_the_command_lines_to_say_is_refused(options: tuple[str, ...], part: str) -> None:
+    assert part in refusal(variant("a"), options=options)
+
+
+def test_labels_must_differ_in_what_names_of_folders_keep_of_them() -> None:
+    assert "A b, a-B: labels must differ" in refusal(variant("A b"), variant("a-B"))
+
+
+def test_there_must_be_something_to_compare() -> None:
+    assert "study=NAME" in refusal()
+
+
+def test_what_is_done_is_not_done_again_and_must_be_the_same(tmp_path: Path) -> None:
+    variants, options = (variant("a"), variant("b", "model.num_layers=1")), ("study.seeds=[0, 1]",)
+    _, rows, jobs = study(*variants, options=options, root=tmp_path)
+    assert len(jobs) == 6
+
+    def finish(folder: Path, seed: int, config: Any) -> None:
+        settings = json.loads(json.dumps(recorded(replace(config, seed=seed))))
+        write_json(folder / "results.json", {"config": settings})
+
+    for row in rows:
+        finish(row.folders[0], 0, row.config)
+    left = study(*variants, options=options, root=tmp_path).jobs
+    assert [job.name for job in left if job.needs] == ["mine-a-seed1", "mine-b-seed1"]
+    assert [job.name for job in left if not job.needs] == [left[-1].needs], "histories that nobody needs any more"
+    for row in rows:
+        finish(row.folders[1], 1, row.config)
+    assert study(*variants, options=options, root=tmp_path).jobs == []
+    for other in ("trainer.num_iterations=11", "evaluation.num_streams=3", "policy.temperature=0.5"):
+        with pytest.raises(ConfigError, match=f"study.variants, a: .*{re.escape(other.partition('=')[0])}"):
+            study(*variants, options=(*options, other), root=tmp_path)
+    assert study(*variants, options=(*options, "study.num_workers=1"), root=tmp_path).jobs == []
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_can_be_run(preset: str) -> None:
+    """All its runs are checked by the plan; what it says of a run is what the run's command line gives."""
+    config, rows, jobs = plan([f"study={preset}", "root=/tmp/none"])
+    assert config.name == f"study-{preset}" and len(config.study.seeds) == 3
+    commands = {
+        (value(command, "name"), tuple(option for option in command if option.startswith("env.size=")))
+        for job in jobs
+        for command in job.commands
+        if command[0] == "src.evaluate"
+    }
+    assert len(commands) == len(rows) * len(config.study.seeds)
+    evaluations = [command for job in jobs for command in job.commands if command[0] == "src.evaluate"]
+    assert load_config(evaluations[0][1:]) == rows[0].config
+    assert not config.trainer.evaluate and not config.evaluation.videos and not config.source.videos_per_task
+
+
+def test_a_study_takes_options_of_its_runs() -> None:
+    config, rows, _ = plan(["study=tokens", "root=/tmp/none", "study.scale=0.5", "env.size=5", "study.seeds=[7]"])
+    assert isinstance(config.env, DarkRoomConfig)
+    assert config.env.size == 5 and rows[0].config.trainer.num_iterations == config.trainer.num_iterations // 2
+    assert [row.config.seed for row in rows] == [7] * len(rows)
+
+
+def test_the_models_of_a_study_of_decodings_are_trained_once() -> None:
+    config, _, jobs = plan(["study=decoding", "root=/tmp/none"])
+    assert sum(command[0] == "src.train_gpt" for job in jobs for command in job.commands) == len(config.study.seeds)
+
+
+def test_the_study_of_tasks_tests_all_on_the_same() -> None:
+    _, rows, _ = plan(["study=tasks", "root=/tmp/none"])
+    options = [row.config.tasks for row in rows]
+    splits = [split_tasks(80, one.num_train, one.num_held_out, one.seed) for one in options]
+    assert len({tuple(split.held_out) for split in splits}) == 1 and len(splits[0].held_out) == 10
+    assert [len(split.train) for split in splits] == [row.x for row in rows]
