@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from src.schema import Config
 
 
+LEAST_TEMPERATURE = 0.001  # what is colder overflows, and is greedy
+
+
 def check_conflicts(config: "Config") -> None:
     """Raise `ConfigError` at the first conflict there is."""
     for broken, message in (
@@ -210,9 +213,14 @@ def _of_services(config: "Config") -> Conflicts:
 
 def _of_evaluation(config: "Config") -> Conflicts:
     evaluation, source, limit = config.evaluation, config.source, config.env.max_episode_steps
+    tiny = [temperature for temperature in evaluation.temperatures if 0 < temperature < LEAST_TEMPERATURE]
     row_len, needed = source.history_steps // source.num_envs, (evaluation.num_episodes + 1) * limit
     from_source = len(config.histories) == 1
     return [
+        (
+            bool(tiny),
+            f"evaluation.temperatures={evaluation.temperatures}: must be 0 or at least {LEAST_TEMPERATURE}",
+        ),
         (
             from_source and needed > row_len,
             f"evaluation.num_episodes={evaluation.num_episodes} needs {needed} steps a row, for as many episodes "

@@ -3,10 +3,12 @@
 A signal often goes to a whole group of processes. The training process answers it, and ends the others in its time.
 """
 
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from multiprocessing import resource_tracker
+from multiprocessing import parent_process, resource_tracker
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 
@@ -34,6 +36,18 @@ def killed_at_the_end(processes: Iterable[BaseProcess]) -> Callable[[], object]:
             process.kill()
 
     return Finalize(None, kill, exitpriority=0)
+
+
+def end_with_parent(code: int) -> None:
+    """This process ends with `code` as soon as its parent does, however that ends."""
+    parent = parent_process()
+    assert parent
+
+    def wait() -> None:
+        parent.join()
+        os._exit(code)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def start_quietly(process: BaseProcess) -> Callable[[], object]:

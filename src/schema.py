@@ -90,12 +90,12 @@ class ObjectiveConfig:
         choices=("none", "improvement", "recency"),
     )
     discount: float = option("discount factor of what the rest of an episode brought", low=0, high=1)
-    max_weight: float = option("largest weight of a step where weighting is improvement", low=1)
+    max_weight: float = option("largest weight of a step where weighting is improvement", low=1, high=1000)
 
 
 @dataclass
 class PolicyConfig:
-    temperature: float = option("temperature that actions are drawn at", above=0)
+    temperature: float = option("temperature that actions are drawn at", low=0.001)
     context_kept: float = option("part of a full context that is read anew when it is rebuilt", low=0.01, high=0.99)
 
 

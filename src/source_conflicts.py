@@ -91,6 +91,7 @@ def of_memory(config: "Config") -> Conflicts:
     shown = {
         "source.evaluate": config.source.evaluate,
         "summaries.action_distributions": config.summaries.action_distributions,
+        "summaries.outputs": config.summaries.outputs,
     }
     return [
         (

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -27,7 +27,7 @@ from src.contracts import PipelineError, Stopped
 from src.evaluation.study_plan import Job, plan
 from src.evaluation.study_report import write_report
 from src.files import only_writer
-from src.processes import start_quietly
+from src.processes import end_with_parent, start_quietly
 from src.runtime import run_stage
 from src.training.summaries import Progress
 
@@ -114,13 +114,14 @@ def _answer(asked: Sequence[int]) -> None:
 
 def _started(job: Job, folder: Path) -> Running:
     log = folder / f"{job.name}.log"
+    log.unlink(missing_ok=True)  # what an earlier attempt said is not why this one fails
     process = get_context("spawn").Process(target=_do, args=(job.commands, log), name=job.name)
     return Running(job, process, start_quietly(process), log)
 
 
 def _do(commands: Sequence[Sequence[str]], log: Path) -> None:
     """What a process does."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent(1)
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -135,19 +136,12 @@ def run_commands(commands: Sequence[Sequence[str]]) -> None:
         runpy.run_module(module, run_name="__main__")
 
 
-def _end_with_parent() -> None:
-    """Where it is killed, nobody else ends this process."""
-    parent = parent_process()
-    assert parent
-    parent.join()
-    os._exit(1)
-
-
 def _reason(one: Running) -> str:
     """Why a job failed: the error, or the last that it said."""
-    said = [line.strip() for line in one.log.read_text(errors="replace").splitlines() if line.strip()]
+    text = one.log.read_text(errors="replace") if one.log.exists() else ""
+    said = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in said if line.startswith("error: ")]
-    return f"{(errors or said)[-1]} (exit code {one.process.exitcode}, {one.log})"
+    return f"{(errors or said or ['it said nothing'])[-1]} (exit code {one.process.exitcode}, {one.log})"
 
 
 if __name__ == "__main__":

@@ -260,7 +260,7 @@ def _restore(
 ) -> tuple[int, Streams[State, tuple[()]]]:
     learner.load_state_dict(saved["learner"])
     state, step = type(streams.state)(**saved["state"]), type(streams.step)(**saved["step"])
-    return saved["iteration"], Streams(state, step, _like(streams.carry, saved["carry"]))
+    return saved["iteration"], Streams(state, step, _like(streams.carry, saved.get("carry", [])))
 
 
 def _plain(carry: Any) -> Any:

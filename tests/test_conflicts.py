@@ -62,6 +62,8 @@ CONFLICTS = {  # what is set -> the fields the message must name
         "summaries.action_distributions=true",
         "source.name=searcher",
     ],
+    "source.name=searcher source.noise=0.1 summaries.outputs=true": ["summaries.outputs=true", "source.name=searcher"],
+    "evaluation.temperatures=[0,1e-9]": ["evaluation.temperatures=[0.0, 1e-09]"],
     "data.keep_every=[]": ["data.keep_every=[]"],
     "data.kept_steps=159": ["data.kept_steps=159", "model.context_len=160"],
     "source.name=optimal source.async_unroll=true": ["source.async_unroll=True", "source.name=optimal"],

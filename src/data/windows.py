@@ -48,7 +48,7 @@ class Windows:
             raise ConfigError(f"objective.name=dpt: nobody knows what is optimal in {histories.folder}")
         done = (histories.columns["terminated"][rows, :steps] | histories.columns["truncated"][rows, :steps]) > 0
         columns["weight"] = step_weights(objective, histories.spec, columns["reward"], done).astype(np.float16)
-        kept = _kept_steps(config, np.cumsum(done, axis=1) - done)
+        kept = _kept_steps(config, np.cumsum(done, axis=1, dtype=np.int32) - done)
         lengths = np.concatenate([mask.sum(axis=1) for mask in kept])  # [N * k]
         self._columns = {
             name: torch.from_numpy(np.concatenate([column[mask] for mask in kept])).to(device)
@@ -82,7 +82,7 @@ def _kept_steps(config: DataConfig, episode: np.ndarray) -> list[np.ndarray]:
     kept = [episode % k == phase for k in config.keep_every for phase in range(k)]
     if not config.kept_steps:
         return kept
-    return [mask & (np.cumsum(mask, axis=1) <= config.kept_steps) for mask in kept]
+    return [mask & (np.cumsum(mask, axis=1, dtype=np.int32) <= config.kept_steps) for mask in kept]
 
 
 def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -> np.ndarray:

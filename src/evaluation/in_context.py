@@ -72,12 +72,16 @@ def _fresh(
     return start_streams(policy, env, streams_of(tasks, num_streams), seeds), noise
 
 
-def adaptation_of(transitions: Rollout, num_tasks: int, num_episodes: int, spec: EnvSpec) -> Adaptation:
-    """The first `num_episodes` of every stream of `[T, G * S]` transitions, which must hold as many."""
+def adaptation_of(
+    transitions: Rollout, num_tasks: int, num_episodes: int, spec: EnvSpec, *, last: bool = False
+) -> Adaptation:
+    """The first `num_episodes` of every stream of `[T, G * S]` transitions, or the `last`; they must hold as many."""
     num_streams = transitions.obs.shape[1]
     episodes, _ = finished_episodes(transitions, OpenEpisodes.none(num_streams), spec)
     number = numbered(episodes.stream)
-    kept = number < num_episodes
+    if last:
+        number += num_episodes - np.bincount(episodes.stream, minlength=num_streams)[episodes.stream]
+    kept = (number >= 0) & (number < num_episodes)
     table = np.full((4, num_streams, num_episodes), np.nan)
     values = np.stack([episodes.returns, episodes.success, episodes.steps_to_goal, episodes.length])
     table[:, episodes.stream[kept], number[kept]] = values[:, kept]
@@ -116,6 +120,5 @@ def source_adaptation(
         return Rollout(*columns)
 
     first = adaptation_of(slice_of(slice(enough)), num_tasks, num_episodes, histories.spec)
-    last = adaptation_of(slice_of(slice(-enough, None)), num_tasks, num_episodes + 1, histories.spec)
-    # The earlier slice may begin amid an episode: its first one is left out.
-    return first, Adaptation(*(values[..., 1:] for values in last))
+    # This slice may begin amid an episode; it is long enough for all these and one more.
+    return first, adaptation_of(slice_of(slice(-enough, None)), num_tasks, num_episodes, histories.spec, last=True)

@@ -34,7 +34,7 @@ _ROUNDING = 1e-9
 DEFINITIONS = {
     "mean": "over seeds, tasks and streams",
     "low, high": "ends of a bootstrap interval of the mean: seeds, tasks and streams of each are drawn anew",
-    "interquartile_mean": "mean of the middle half of all streams of all tasks and seeds",
+    "interquartile_mean": "mean of the middle half of all tasks of all seeds, of each the mean over streams",
     "success": "share of episodes that succeed",
     "returns": "undiscounted return of an episode",
     "steps_to_goal": "env steps until the success; of episodes without one their length",
@@ -42,7 +42,8 @@ DEFINITIONS = {
     "regret": "optimum - return, summed over the episodes so far; in final over all",
     "curves": "by policy and measure, a number for each episode",
     "final": "over the last quarter of the episodes, but for what is said to be over all",
-    "fraction_solved": f"tasks of which at least {SOLVED} of the last quarter of the episodes succeed",
+    "fraction_solved": f"tasks of which at least {SOLVED} of the last quarter of the episodes succeed, over all "
+    "streams; its interval is over seeds and tasks",
     "area": "(return - random) / (optimum - random), the mean over all episodes: 0 is chance, 1 the optimum from the "
     "start; tasks whose optimum is not above chance are left out",
     "episodes_to_90": f"`episode`: the first from which {SMOOTHED} episodes return on average at least {NEAR} of the "

@@ -5,6 +5,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,16 +20,13 @@ _TYPES = tuple(map(np.dtype, ("u1", "i1", "u2", "i2", "f2", "f4", "f8")))  # the
 def save_episodes(folder: Path, episodes: Mapping[str, Adaptation]) -> None:
     """Write `episodes.npz` into `folder`: arrays `<name>/<field>` for each of `episodes`, by name, and each field of an
     adaptation."""
+    arrays: dict[str, Any] = {
+        f"{name}/{field}": _smallest(values)
+        for name, adaptation in episodes.items()
+        for field, values in adaptation._asdict().items()
+    }
     content = io.BytesIO()
-    np.savez_compressed(
-        content,
-        allow_pickle=False,
-        **{
-            f"{name}/{field}": _smallest(values)
-            for name, adaptation in episodes.items()
-            for field, values in adaptation._asdict().items()
-        },
-    )
+    np.savez_compressed(content, **arrays)
     write_atomically(folder / FILE, content.getvalue())
 
 

@@ -121,13 +121,14 @@ class SourceBoard:
 def examine(
     config: Config, env: TensorEnv, learner: Learner[Any], tasks: Tensor, held_out: list[int]
 ) -> dict[str, Any]:
-    """Watch the trained agents of `tasks` `[G, task_dim]` play some fresh episodes: who solved its task, a picture of
-    the success per task on TensorBoard, videos of agents and one of all of these."""
+    """Watch the trained agents of `tasks` `[G, task_dim]` play fresh episodes, who learn in context after as many as
+    an evaluation has: who solved its task, a picture of the success per task on TensorBoard, videos of agents and one
+    of all of these."""
     source, num_tasks = config.source, len(tasks)
-    adaptation, played = play_episodes(
-        learner, env, tasks, source.num_learners * source.num_envs, NUM_EPISODES, config.seed
-    )
-    success = adaptation.success.reshape(num_tasks, source.num_learners, -1).mean(-1)  # [G, learners]
+    num_episodes = max(NUM_EPISODES, config.evaluation.num_episodes) if source.name == "searcher" else NUM_EPISODES
+    num_streams = source.num_learners * source.num_envs
+    adaptation, played = play_episodes(learner, env, tasks, num_streams, num_episodes, config.seed)
+    success = adaptation.success[..., -NUM_EPISODES:].reshape(num_tasks, source.num_learners, -1).mean(-1)
     figure = success_figure(
         env,
         (tasks, success.mean(1).tolist()),

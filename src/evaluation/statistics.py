@@ -47,9 +47,11 @@ def percentile_interval(resampled: Values, confidence: float) -> tuple[Floats, F
 
 
 def interquartile_mean(values: Values) -> Floats:
-    """Mean of the middle half of all runs, tasks and streams, `[R, N, S, ...] -> [...]` (Agarwal et al., 2021).
+    """Mean of the middle half of the scores of all runs and tasks, `[R, N, S, ...] -> [...]` (Agarwal et al., 2021). A
+    score is the mean over streams: what single streams come to is often 0 or 1.
 
-    Where a quarter is no whole number of values, those on the border count in part."""
-    ordered = np.sort(values.reshape(-1, *values.shape[3:]), axis=0)
+    Where a quarter is no whole number of scores, those on the border count in part."""
+    scores = values.mean(axis=2)
+    ordered = np.sort(scores.reshape(-1, *scores.shape[2:]), axis=0)
     edges = np.clip(np.arange(len(ordered) + 1), len(ordered) / 4, len(ordered) * 3 / 4)
     return np.asarray(np.tensordot(np.diff(edges), ordered, axes=1) / (len(ordered) / 2), dtype=np.float64)

@@ -185,20 +185,30 @@ def _changes(there: Config, trained: Config) -> dict[str, Any]:
 
 
 def _variant(written: dict[str, Any]) -> _Variant:
-    label, options, x = str(written.get("label", "")), written.get("set", []), written.get("x")
-    tests = {str(test): changes for test, changes in written.get("test", {"": []}).items()}
+    label, x, tests = (written.get(key) for key in ("label", "x", "test"))
     where = f"study.variants, {label or written}"
     if unknown := set(written) - _KEYS:
         raise ConfigError(f"{where}: {', '.join(sorted(unknown))} is unknown; it has {', '.join(sorted(_KEYS))}")
-    if not (slug := _slug(label)):
+    if not (isinstance(label, str) and (slug := _slug(label))):
         raise ConfigError(f"{where}: `label` must be a text with letters or digits")
-    for texts in (options, *tests.values()):
-        if not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
-            raise ConfigError(f"{where}: {texts} must be a list of KEY=VALUE")
-        _check_not_reserved(texts, (*_OF_STUDY, "name"))
     if not (x is None or (isinstance(x, (int, float)) and not isinstance(x, bool))):
         raise ConfigError(f"{where}: x={x} must be a number")
-    return _Variant(label, slug, options, x, str(written.get("line", "")), tests)
+    options, line = _texts(written.get("set", []), where), str(written.get("line", ""))
+    if "test" not in written:
+        return _Variant(label, slug, options, x, line, {"": []})
+    if not (isinstance(tests, dict) and tests):
+        raise ConfigError(f"{where}: test={tests} must be worlds, a label and a list of KEY=VALUE each")
+    if x is not None or line:
+        raise ConfigError(f"{where}: `x` and `line` are for variants without `test`, whose labels are places")
+    worlds = {str(test): _texts(changes, where) for test, changes in tests.items()}
+    return _Variant(label, slug, options, None, "", worlds)
+
+
+def _texts(options: Any, where: str) -> list[str]:
+    if not (isinstance(options, list) and all(isinstance(text, str) for text in options)):
+        raise ConfigError(f"{where}: {options} must be a list of KEY=VALUE")
+    _check_not_reserved(options, (*_OF_STUDY, "name", "root", "study"))
+    return options
 
 
 def _check_variants(config: Config, variants: Sequence[_Variant]) -> None:
@@ -213,8 +223,9 @@ def _check_variants(config: Config, variants: Sequence[_Variant]) -> None:
 
 def _check_not_reserved(options: Sequence[str], reserved: Sequence[str]) -> None:
     for option in options:
-        if option.partition("=")[0].lstrip("+~") in reserved:
-            raise ConfigError(f"{option}: a study sets this for each of its runs; study.seeds and name= are its own")
+        key = option.partition("=")[0].lstrip("+~")
+        if key in reserved or key.partition(".")[0] in {"study"} & set(reserved):
+            raise ConfigError(f"{option}: a study sets this for all of its runs; study.seeds and name= are its own")
 
 
 def _slug(label: str) -> str:

@@ -35,7 +35,7 @@ def write_report(folder: Path, config: Config, rows: Sequence[Row]) -> str:
     revision = git_state(PROJECT)
     about = {
         "config": recorded(config),
-        "git": {"revision": revision["revision"], "dirty": revision["dirty"]},
+        "reported_at": {"revision": revision["revision"], "dirty": revision["dirty"]},
         "machine": {"cpu": cpu_model(), "cores": os.cpu_count(), "system": platform.platform()},
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
     }
@@ -57,8 +57,16 @@ def result_of(row: Row) -> Json:
         "runs": [folder.parent.name for folder in row.folders],
         "updates": row.config.trainer.num_iterations,
         "training_seconds": float(np.mean(seconds)) if seconds else None,
+        "trained_at": sorted({revision for folder in row.models for revision in revisions(folder)}),
         "found": combined(row.folders, row.config.evaluation, row.config.seed),
     }
+
+
+def revisions(folder: Path) -> list[str]:
+    """The commits at which the model in `folder` was trained, as far as they are known, with a `+` where there were
+    changes beside."""
+    states = [session["git"] for session in read_json(folder / "run.json")["sessions"]]
+    return [f"{state['revision']}{'+' if state['dirty'] else ''}" for state in states if state["revision"]]
 
 
 def training_seconds(folder: Path) -> float | None:

@@ -1,9 +1,10 @@
 """Decision pretraining (Lee et al., 2023): predict the optimal action at every step, whatever the source did.
 
-    loss = - mean over b, t of log pi(a*_t | everything before it in the window, o_t)
+    loss = - mean over b, t of w_bt log pi(a*_t | everything before it in the window, o_t)
 
-with a*_t the action of a planner that knows the task, which the histories have beside the one taken. A model that is
-trained so acts as posterior sampling does: what it cannot know of the task it guesses as often as it is so.
+with the weights w of the batch (1 in the preset) and a*_t the action of a planner that knows the task, which the
+histories have beside the one taken. A model that is trained so acts as posterior sampling does: what it cannot know of
+the task it guesses as often as it is so.
 
 *Differences from the paper:* the context is the stream's own past, in order and across episodes, and every step of it
 is a query, instead of a shuffled set of transitions with one query state.

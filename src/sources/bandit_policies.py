@@ -44,6 +44,10 @@ class _BanditPolicy:
         action = self.scores(count, total, noise).argmax(dim=1)
         return action, Pulls(count, total, action)
 
+    def did(self, carry: Pulls, action: Tensor) -> Pulls:
+        """What the next reward is credited to is the `action` `[B]` that was done."""
+        return carry._replace(last=action)
+
     def scores(self, count: Tensor, total: Tensor, noise: Tensor) -> Tensor:
         """The arm with the largest score `[B, A]` is pulled."""
         raise NotImplementedError

@@ -55,6 +55,10 @@ class Searcher:
         nearest = distance == distance.amin(dim=1, keepdim=True)
         return first_move(cell, chosen(nearest, noise), self._size), memory
 
+    def did(self, carry: Memory, action: Tensor) -> Memory:
+        """What it learns does not depend on what it chose."""
+        return carry
+
     def learned(self, memory: Memory, step: Step) -> Memory:
         """What is known after `step`."""
         candidate, found, stage = (column.to(step.obs.device) for column in memory)  # a fresh one is on the CPU
@@ -124,6 +128,10 @@ class PermutedSearcher:
         likely = leads_on.sum(dim=1)  # [B, A], out of as many permutations as there are left
         action = chosen(likely == likely.amax(dim=1, keepdim=True), noise)
         return action, PermutedMemory(memory, consistent, step.obs, action)
+
+    def did(self, carry: PermutedMemory, action: Tensor) -> PermutedMemory:
+        """Moves are explained by the `action` `[B]` that was done."""
+        return carry._replace(action=action)
 
     def _consistent(self, carry: PermutedMemory, step: Step) -> Tensor:
         """The permutations `[B, P]` that explain `step` too."""

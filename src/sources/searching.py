@@ -7,7 +7,7 @@ L learners, N environments per learner, B = L * N streams (learner by learner), 
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -26,7 +26,15 @@ from src.training_schema import SearcherConfig
 _TINY = 2.0**-24  # the smallest difference of two numbers of noise
 
 
-def best_in_context(env: TensorEnv, config: EnvConfig) -> Policy[Any] | None:
+class InContextLearner(Policy[Any], Protocol):
+    """A policy that learns from what its streams show, also where another action was done than it chose."""
+
+    def did(self, carry: Any, action: Tensor) -> Any:
+        """The carry that `act` gave, of streams in which `action` `[B]` is done instead of what it chose."""
+        ...
+
+
+def best_in_context(env: TensorEnv, config: EnvConfig) -> InContextLearner | None:
     """Who learns in the world `env` of these options as well as memory allows; None where nobody is known."""
     if isinstance(env, DarkRoom):
         return PermutedSearcher(env) if env.permute_actions else Searcher(env)
@@ -40,7 +48,7 @@ def best_in_context(env: TensorEnv, config: EnvConfig) -> Policy[Any] | None:
 class Searching(Learners):
     """L learners that have nothing to learn but in the context of each of their B streams, which is in the carry."""
 
-    policy: Policy[Any]  # who is distilled; to be set before anything is played
+    policy: InContextLearner  # who is distilled; to be set before anything is played
 
     def __init__(self, config: SearcherConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         """`seeds` `[L]`: one for each learner; its luck is in the noise alone."""
@@ -59,7 +67,8 @@ class Searching(Learners):
         share = self._noise(self.clock)
         action, carry = self.policy.act(carry, step, ((noise - share) / max(1 - share, _TINY)).clamp(0, 1 - _TINY))
         at_random = (noise / max(share, _TINY) * self._num_actions).long().clamp(max=self._num_actions - 1)
-        return torch.where(noise < share, at_random, action), carry
+        action = torch.where(noise < share, at_random, action)
+        return action, self.policy.did(carry, action)
 
     def update(self, sample: Sample) -> Learned:
         """Nothing is learned; the metric is the noise, `[L]`."""

@@ -8,12 +8,11 @@ between any two of them ends with the files of an undisturbed one.
 
 import os
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +22,7 @@ import torch
 
 from src.contracts import Json, Metrics
 from src.files import read_json, write_json
-from src.processes import start_quietly
+from src.processes import end_with_parent, start_quietly
 from src.training import checkpoint
 from src.training.summaries import Summaries
 
@@ -273,7 +272,7 @@ def _serve(connection: Connection, look: Look) -> None:
     if sys.platform == "linux":  # nice alone lets it finish its time slice while threads of training wait for the core
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent(0)  # the pipe tells it only between two evaluations
     with suppress(EOFError, ConnectionError):  # the parent is gone
         while True:
             sidecar = connection.recv()
@@ -282,14 +281,6 @@ def _serve(connection: Connection, look: Look) -> None:
             except Exception:
                 answer = traceback.format_exc()
             connection.send(answer)
-
-
-def _end_with_parent() -> None:
-    """The pipe tells it only between two evaluations."""
-    parent = parent_process()
-    assert parent
-    parent.join()
-    os._exit(0)
 
 
 def _step(sidecar: Path) -> int:

@@ -1,6 +1,7 @@
 """Whom a noisy expert imitates, and how noisy it stays; who searches."""
 
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -8,15 +9,15 @@ import torch
 from torch import Tensor
 
 from src.config import check_same
-from src.contracts import ConfigError, Policy
+from src.contracts import ConfigError
 from src.env_schema import EnvConfig
 from src.envs import make_env
 from src.envs.exact import noisy_exact
 from src.schema import PROJECT, Config
 from src.sources.experts import NoisyExpert, Optimal
-from src.sources.searching import best_in_context
+from src.sources.searching import InContextLearner, best_in_context
 from src.training import checkpoint
-from src.training_schema import NoisyExpertConfig, SourceConfig, source_of
+from src.training_schema import NoisyExpertConfig, SearcherConfig, SourceConfig, source_of
 
 _HALVINGS = 12
 
@@ -42,9 +43,10 @@ def equip(expert: NoisyExpert, config: Config, tasks: Tensor, make: Make, device
             expert.find_least_noise = partial(_for_learners, config.env, source, tasks.cpu())
 
 
-def searcher_of(config: EnvConfig) -> Policy[Any]:
+def searcher_of(config: EnvConfig) -> InContextLearner:
     """Who learns in this world as well as memory allows. Raises `ConfigError` where nobody is known."""
-    best = best_in_context(make_env(config), config)
+    with closing(make_env(config)) as env:
+        best = best_in_context(env, config)
     if best is None:
         raise ConfigError(f"source.name=searcher: there is no searcher with env.name={config.name}")
     return best
@@ -78,6 +80,8 @@ def _learned(config: Config, teacher: str, make: Make, device: torch.device) -> 
     recorded = about["description"]
     check_same(config, recorded, ("env", "tasks"), str(folder))
     source = source_of(recorded)
+    if isinstance(source, SearcherConfig):
+        raise ConfigError(f"source.teacher={teacher}: a searcher acts on its own past alone, and can teach nobody")
     if isinstance(source, NoisyExpertConfig) and source.teacher != "none":
         raise ConfigError(f"source.teacher={teacher}: it learned nothing, but imitates source.teacher={source.teacher}")
     streams = config.source.num_learners * config.source.num_envs

@@ -50,19 +50,28 @@ def test_improvement_is_what_the_rest_of_the_episode_brought_over_what_others_ha
     for row in range(SHAPE[0]):
         for start in range(SHAPE[1]):
             for k, t in enumerate(range(start, SHAPE[1])):
-                gain[row, start] += discount**k * (SPEC.reward_values[reward[row, t]] + 0.5)
+                gain[row, start] += discount**k * SPEC.reward_values[reward[row, t]]
                 if done[row, t]:
                     break
     weights = step_weights(config("improvement", discount, max_weight), SPEC, reward, done)
     for stretch in (slice(0, 5), slice(5, 10)):
-        alike = gain[:, stretch]
+        alike = gain[:, stretch] - min(gain[:, stretch].min(), 0)
         expected = np.minimum(alike / alike.mean(), max_weight) if alike.any() else np.ones_like(alike)
         assert weights[:, stretch] == pytest.approx(expected, rel=1e-5)
 
 
+def test_who_ends_a_costly_search_sooner_counts_more() -> None:
+    """Each step costs 1 until the end pays 20: a row that comes to it in every third step, and one that never does."""
+    spec = SPEC._replace(reward_values=(-1.0, 20.0), max_episode_steps=12)
+    paid = np.arange(12) % 3 == 2
+    reward, done = np.stack([paid, np.zeros(12, bool)]).astype(int), np.stack([paid, np.arange(12) == 11])
+    quick, never = step_weights(config("improvement", discount=0.9), spec, reward, done)
+    assert quick.min() > never.max()
+
+
 def test_a_lucky_episode_counts_and_a_failure_at_that_age_does_not() -> None:
     """Two episodes of two steps a row. The first brings something in row 1 alone, the second in all rows but row 0."""
-    spec = SPEC._replace(max_episode_steps=2)
+    spec = SPEC._replace(max_episode_steps=2, reward_values=(0.0, 0.5, 1.0))
     reward = np.array([[0, 0, 0, 0], [0, 2, 2, 0], [0, 0, 2, 0]])
     done = np.array([[False, True, False, True]] * 3)
     weights = step_weights(config("improvement", discount=1.0), spec, reward, done)

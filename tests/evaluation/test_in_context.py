@@ -115,6 +115,20 @@ def test_source_agents_are_seen_at_both_ends_of_their_lives(limit: int) -> None:
         np.testing.assert_array_equal(np.stack(one), np.stack(both)[:, :1])
 
 
+def test_the_end_of_a_life_is_its_end_where_episodes_got_short():
+    """Episodes of 6 steps at first, then of 1, each with its number as its return; the last stays unfinished."""
+    spec = EnvSpec(1, 2, tuple(float(value) for value in range(40)), 0, 6, "best_action")
+    done = np.zeros((1, 60), bool)
+    done[0, [*range(5, 36, 6), *range(40, 59)]] = True
+    number = np.cumsum(done, axis=1) - done
+    columns = {name: np.zeros(done.shape, np.uint8) for name in Rollout._fields}
+    columns |= {"terminated": done, "reward": number * done}
+    about = {"tasks": {"train": [0]}, "rows": ROWS | {"num_learners": 1}, "env": spec._asdict()}
+    first, last = source_adaptation(Histories(Path(), about, columns), 1, num_streams=1, num_episodes=4)
+    assert first.returns.ravel().tolist() == [0, 1, 2, 3]
+    assert last.returns.ravel().tolist() == [21, 22, 23, 24]
+
+
 def test_a_stream_does_not_depend_on_the_others():
     env = make_env(load_config(["env.size=5"]).env)
     tasks = env.all_tasks()

@@ -78,13 +78,14 @@ def test_interval_is_a_point_where_nothing_varies() -> None:
     [([1, 2, 3, 4, 5, 6, 7, 80], 4.5), ([0, 0, 0, 1, 100], 0.75 / 2.5), ([3], 3.0), ([-50, 2, 4, 900], 3.0)],
 )
 def test_interquartile_mean_by_hand(values: list[int], expected: float) -> None:
-    assert interquartile_mean(np.array([[values]])) == pytest.approx(expected)
+    assert interquartile_mean(np.array([values])[..., None]) == pytest.approx(expected)
+    assert interquartile_mean(np.array([values])[..., None].transpose(1, 0, 2)) == pytest.approx(expected)  # of runs
 
 
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 5), st.integers(0, 1000))
 def test_interquartile_mean_by_repetition(num_runs: int, num_tasks: int, num_streams: int, seed: int) -> None:
-    """Each value four times makes a quarter a whole number."""
+    """The mean over streams, four times each, which makes a quarter a whole number."""
     values = np.random.default_rng(seed).normal(size=(num_runs, num_tasks, num_streams, 3))
-    flat = np.sort(np.repeat(values.reshape(-1, 3), 4, axis=0), axis=0)
+    flat = np.sort(np.repeat(values.mean(2).reshape(-1, 3), 4, axis=0), axis=0)
     quarter = len(flat) // 4
     np.testing.assert_allclose(interquartile_mean(values), flat[quarter:-quarter].mean(axis=0))

@@ -198,7 +198,8 @@ def model_folder(folder: Path, *started: float) -> Path:
     write_json(folder / "finished.json", {"updates": 1})
     end = (folder / "finished.json").stat().st_mtime
     times = [datetime.fromtimestamp(end - seconds, UTC).isoformat() for seconds in started]
-    write_json(folder / "run.json", {"sessions": [{"started": time} for time in times]})
+    git = {"revision": f"{len(started)}ab", "dirty": len(started) > 1}
+    write_json(folder / "run.json", {"sessions": [{"started": time, "git": git} for time in times]})
     return folder
 
 
@@ -228,7 +229,8 @@ def test_a_report_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert results["rows"][0]["training_seconds"] == pytest.approx(30, abs=0.1)
     assert results["machine"]["cpu"] == cpu_model() != "" and results["machine"]["cores"] >= 1
     assert results["config"]["study"]["seeds"] == [4] and set(results["versions"]) == {"python", "torch", "numpy"}
-    assert set(results["git"]) == {"revision", "dirty"}
+    assert results["rows"][0]["trained_at"] == ["1ab", "2ab+"]
+    assert set(results["reported_at"]) == {"revision", "dirty"}
     with Image.open(tmp_path / "study" / "study.png") as picture:
         picture.load()
         assert picture.size == (1400, 750)

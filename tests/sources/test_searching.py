@@ -71,6 +71,30 @@ def test_it_remembers_over_episodes():
     assert (late >= 200 // distance.repeat(2) - 1).all()
 
 
+def test_what_a_searcher_concludes_is_from_what_was_done():
+    """Also where noise threw it off: the true permutation is never ruled out, and rewards are credited to their arm."""
+    config: Any = load_config(["env=dark_room_permuted", "env.size=3", "source=searcher", "source.noise=0.3"])
+    env = make_env(config.env)
+    learner = Searching(config.source, env.spec, stream_seeds(0, 1), CPU)
+    learner.policy = searcher_of(config.env)
+    learner.set_clock(START)
+    tasks = env.all_tasks()[::7]
+    streams = start_streams(learner, env, tasks, stream_seeds(1, len(tasks)))
+    _, streams = rollout(learner, env, streams, 100, Noise(stream_seeds(2, len(tasks))))
+    assert streams.carry.consistent.gather(1, tasks[:, 1:]).all()
+
+    config = load_config(["env=bandit", "source=searcher", "source.noise=0.3"])
+    env = make_env(config.env)
+    learner = Searching(config.source, env.spec, stream_seeds(0, 1), CPU)
+    learner.policy = searcher_of(config.env)
+    learner.set_clock(START)
+    streams = start_streams(learner, env, env.all_tasks()[:40], stream_seeds(1, 40))
+    played, streams = rollout(learner, env, streams, 50, Noise(stream_seeds(2, 40)))
+    pulled = torch.nn.functional.one_hot(played.action[:-1], env.spec.num_actions)  # the last is not counted yet
+    assert torch.equal(streams.carry.count, pulled.sum(0).float())
+    assert torch.equal(streams.carry.total, (pulled * played.reward[:-1, :, None]).sum(0).float())
+
+
 @pytest.mark.parametrize("index", range(4))
 def test_a_learner_alone_and_among_others(index: int):
     class OfThatRoom(Searching):

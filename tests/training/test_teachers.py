@@ -57,6 +57,15 @@ def test_a_floor_is_kept_by_those_it_teaches(tmp_path):
     assert "source.teacher=pupil" in outcome.refusal and "source.teacher=worse" in outcome.refusal
 
 
+def test_a_searcher_is_no_teacher(tmp_path):
+    sizes = ("source.num_env_steps=120", "source.history_steps=120")
+    life_of(tmp_path, "source=searcher", *sizes, "name=searcher")
+    outcome = run(
+        "train_agents", tmp_path, *SMALL, *LIFE, *FITS, *EXPERT, "name=x", "source.teacher=searcher", preset=()
+    )
+    assert "source.teacher=searcher" in outcome.refusal and "its own past alone" in outcome.refusal
+
+
 def test_trained_agents_teach(tmp_path):
     """An agent that was trained on hardly anything is imitated too: it is no planner."""
     learned = ("source=q_learning", "source.num_learners=2", "source.unroll_length=1", "name=learned")
