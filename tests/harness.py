@@ -45,7 +45,7 @@ TINY = (
         "evaluation.num_probe_streams=1",
         "evaluation.num_train_streams=1",
     ),
-    *("evaluation.num_bootstrap=100", "evaluation.videos=false"),
+    *("evaluation.num_bootstrap=100", "evaluation.videos=false", "evaluation.checkpoint=best"),
 )
 
 

@@ -39,7 +39,8 @@ LEARNS = (
     *("env=dark_room_classic", "env.size=5", "env.max_episode_steps=10", "tasks.num_train=18"),
     *("source.num_learners=4", "source.num_envs=5", "source.num_env_steps=5000", "source.history_steps=5000"),
     *("source.hidden_size=32", "source.videos_per_task=1"),
-    *("data.keep_every=12", "data.kept_steps=0", "data.num_validation_tasks=2", "data.min_final_success=0"),
+    *("objective=ad", "objective.weighting=improvement", "data.keep_every=12", "data.kept_steps=0"),
+    *("data.num_validation_tasks=2", "data.min_final_success=0"),
     *("model.tokens=transition", "model.position=env_time", "model.obs_encoding=coordinates", "model.context_len=60"),
     *("model.embed_dim=32", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=64"),
     *("optimizer=adamw", "optimizer.learning_rate.initial=0.003", "optimizer.learning_rate.final=0.00002"),
@@ -48,7 +49,7 @@ LEARNS = (
     *("checkpoints.num_checkpoints=2", "evals.num_evals=0", "evals.eval_interval=400"),
     *("evals.num_eval_episodes=24", "evals.num_eval_environments=4"),
     *("evaluation.num_episodes=24", "evaluation.num_streams=10", "evaluation.num_train_streams=2"),
-    *("evaluation.num_bootstrap=100", "evaluation.videos=true"),
+    *("evaluation.num_bootstrap=100", "evaluation.videos=true", "evaluation.checkpoint=best"),
     *("evaluation.temperatures=[0]", "evaluation.ablations=true", "evaluation.num_probe_streams=10"),
 )
 EPISODES = 24
