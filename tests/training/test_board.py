@@ -13,7 +13,7 @@ from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
 from torch.utils import tensorboard
 from toy import CPU, SEED, Naming, batch_at, config_of, curves, dying, model_of, run, values_of, weights_of
 
-from src.contracts import ConfigError
+from src.contracts import Batch, ConfigError
 from src.schema import PROJECT
 from src.training import checkpoint, summaries
 from src.training.board import Board
@@ -192,7 +192,7 @@ def test_outputs(tmp_path: Path) -> None:
 
 def test_what_is_learned_from(tmp_path: Path) -> None:
     found = read(run_with(tmp_path, debug=True))
-    assert set(found.Tags()["histograms"]) == {"data/obs", "data/action", "data/reward", "data/timestep"}
+    assert set(found.Tags()["histograms"]) == {f"data/{name}" for name in Batch._fields}
     for name, column in batch_at(3)._asdict().items():
         last = found.Histograms(f"data/{name}")[-1]
         assert (last.step, last.histogram_value.num) == (4, 40)
