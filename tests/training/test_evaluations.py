@@ -343,7 +343,7 @@ def test_a_process_of_its_own(tmp_path: Path, reports: list[str], monkeypatch: p
         service.wait()
         assert list(service.results) == steps_in(tmp_path) == [1, 2, 3]
         assert service.results[3].metrics["pid"] == first
-    assert gone(first)
+    until(lambda: gone(first))  # at idle priority it may take its time to end
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
     assert not names(tmp_path, "pending")
     assert names(tmp_path, "best") == ["best-000000003.json", "best-000000003.pt"]
