@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from models import outspoken
 from torch import Tensor
 
 from src.config import load_config
@@ -42,11 +43,7 @@ def config_of(*options: str) -> Config:
 
 def gpt(config: Config) -> GPT:
     model = GPT(config.model, ENV.spec)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
-    return model
+    return outspoken(model)
 
 
 class Spied(GPTPolicy):

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models import outspoken
 from torch import Tensor, nn
 
 from src.config import load_config
@@ -22,11 +23,7 @@ HEAD_DIM, STREAMS = 4, 3
 def cross(position: str = "none", **changes: float) -> CrossTransformer:
     """Parameters so large that every part shows in what comes out."""
     transformer = CrossTransformer(dataclasses.replace(CONFIG, position=position, **changes))
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in transformer.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.4)
-    return transformer.eval()
+    return outspoken(transformer, 0.4).eval()
 
 
 def tokens_of(num_streams: int, num_steps: int) -> Tensor:

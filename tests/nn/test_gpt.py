@@ -8,6 +8,7 @@ import itertools
 
 import pytest
 import torch
+from models import outspoken
 from torch import Tensor
 
 from src.config import load_config
@@ -44,11 +45,7 @@ every_form = pytest.mark.parametrize("form", FORMS, ids=name_of)
 def gpt(std: float = 0.3, **form: str | bool | float) -> GPT:
     """A model with parameters so large that whatever it reads shows in the logits."""
     model = GPT(dataclasses.replace(CONFIG, **form), SPEC)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
-    return model.eval()
+    return outspoken(model, std).eval()
 
 
 def window(num_streams: int = 3, length: int = LENGTH) -> dict[str, Tensor]:

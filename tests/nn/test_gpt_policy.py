@@ -8,6 +8,7 @@ import itertools
 
 import pytest
 import torch
+from models import outspoken
 from torch import Tensor
 
 from src.config import load_config
@@ -28,11 +29,7 @@ def gpt(**form: str | bool | float) -> GPT:
         CONFIG.model, context_len=CONTEXT_LEN, embed_dim=16, num_layers=2, num_heads=2, ff_dim=32, **form
     )
     model = GPT(config, ENV.spec)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
-    return model
+    return outspoken(model)
 
 
 class Spied(GPTPolicy):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models import outspoken
 from torch import Tensor
 
 from src.config import load_config
@@ -20,16 +21,9 @@ SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max
 WIDTH, HEADS, HEAD_DIM = 8, 2, 4
 
 
-def randomize(module: torch.nn.Module, std: float = 0.5) -> None:
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
-
-
 def layer(**changes: float) -> Induction:
     made = Induction(dataclasses.replace(CONFIG, **changes))
-    randomize(made)
+    outspoken(made, 0.5)
     return made.eval()
 
 
@@ -137,7 +131,7 @@ def test_dropout_acts_in_training_alone(dropout: str) -> None:
 def silent_gpt(tokens: str) -> GPT:
     """A model whose one block adds nothing: only induction reads other steps."""
     model = GPT(dataclasses.replace(CONFIG, tokens=tokens, position="none", induction=True), SPEC)
-    randomize(model)
+    outspoken(model, 0.5)
     with torch.no_grad():
         block = model.transformer.blocks[0]
         for last in (block.attention.out, block.narrow):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models import outspoken
 from torch import Tensor, nn
 
 from src.config import load_config
@@ -20,11 +21,7 @@ HEAD_DIM = 4
 
 def randomize(module: nn.Module, std: float = 0.4) -> nn.Module:
     """Parameters so large that every part of the module shows in what comes out."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
-    return module.eval()
+    return outspoken(module, std).eval()
 
 
 def config_of(position: str, **changes: float) -> ModelConfig:
