@@ -12,7 +12,6 @@ learned.
 L learners, N environments per learner, B = L * N streams (learner by learner), A actions.
 """
 
-from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
@@ -81,13 +80,6 @@ class NoisyExpert(Learners):
     def update(self, sample: Sample) -> Learned:
         """Nothing is learned; the metric is the noise, `[L]`."""
         return Learned({"noise": self.noise})
-
-    def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """None."""
-        yield from ()
-
-    def outputs(self) -> dict[str, Tensor]:
-        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """The clock too, so that restored learners act as the saved ones."""

@@ -3,6 +3,8 @@
 T steps, L learners, B streams or windows (learner by learner), A actions.
 """
 
+from collections.abc import Iterator
+
 from torch import Tensor
 
 from src.contracts import Rollout, Step
@@ -39,6 +41,14 @@ class Learners:
 
     def targets(self, rollout: Rollout) -> dict[str, Tensor]:
         """Nothing: what a transition teaches depends on what is known when it is learned from."""
+        return {}
+
+    def parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """None: for those that learn nothing."""
+        yield from ()
+
+    def outputs(self) -> dict[str, Tensor]:
+        """What networks or tables say of every observation: where there are none, nothing."""
         return {}
 
     def _per_learner(self, samples: Tensor) -> Tensor:

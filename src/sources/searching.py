@@ -6,7 +6,6 @@ instead: a student meets its own mistakes in these lives, and sees what to do af
 L learners, N environments per learner, B = L * N streams (learner by learner), A actions.
 """
 
-from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
@@ -73,13 +72,6 @@ class Searching(Learners):
     def update(self, sample: Sample) -> Learned:
         """Nothing is learned; the metric is the noise, `[L]`."""
         return Learned({"noise": torch.full((self.num_learners,), self._noise(self.clock))})
-
-    def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """None."""
-        yield from ()
-
-    def outputs(self) -> dict[str, Tensor]:
-        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """The clock, so that restored learners act as the saved ones."""
