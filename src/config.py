@@ -101,7 +101,9 @@ def check_same(config: Config, recorded: Json, sections: Iterable[str], where: s
         section, _, leaf = key.partition(".")
         if section not in sections or field.metadata["may_change"]:
             continue
-        before = recorded.get(section, {}).get(leaf) if leaf else recorded.get(section)
+        before = recorded.get(section)
+        if leaf:
+            before = before.get(leaf) if isinstance(before, dict) else None
         if before != value:
             raise ConfigError(
                 f"{where} was made with {key}={before}, and this configuration says {value}: "

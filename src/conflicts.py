@@ -1,13 +1,13 @@
 """Options that are fine alone and not together. Each message names both fields."""
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from src.contracts import ConfigError
+from src.offline_conflicts import of_critic, of_encoder, of_extraction
 from src.pace import env_steps
-from src.schedules import values_of
 from src.source_conflicts import Conflicts, of_memory, of_mini_batches, of_pace, of_replay
+from src.training_conflicts import of_device, of_optimizer, of_trainer
 
 if TYPE_CHECKING:
     from src.schema import Config
@@ -26,9 +26,14 @@ def check_conflicts(config: "Config") -> None:
         *_of_source(config),
         *_of_data(config),
         *_of_model(config),
-        *_of_trainer(config),
+        *of_optimizer(config),
+        *of_trainer(config),
+        *of_device(config),
         *_of_services(config),
         *_of_evaluation(config),
+        *of_critic(config),
+        *of_encoder(config),
+        *of_extraction(config),
     ):
         if broken:
             raise ConfigError(message)
@@ -110,51 +115,6 @@ def _of_model(config: "Config") -> Conflicts:
             model.obs_encoding != "cell" and model.max_size < cells,
             f"model.max_size={model.max_size} must be at least env.{side}={cells} with "
             f"model.obs_encoding={model.obs_encoding}",
-        ),
-    ]
-
-
-def _of_trainer(config: "Config") -> Conflicts:
-    trainer, model, optimizer = config.trainer, config.model, config.optimizer
-    size, parts = trainer.mini_batch_size, trainer.gradient_accumulation_steps
-    return [
-        (
-            optimizer.name == "adam" and any(decay > 0 for decay in values_of(optimizer.weight_decay)),
-            f"optimizer.weight_decay={optimizer.weight_decay} needs optimizer.name=adamw, not adam",
-        ),
-        *(
-            (
-                isinstance(value, Mapping) and value.get("progress") == "env_steps",
-                f"optimizer.{name}={value}: the updates of trainer.num_iterations take no env steps; progress must be "
-                "percent, iterations or updates",
-            )
-            for name, value in vars(optimizer).items()
-        ),
-        (
-            not trainer.evaluate and config.evaluation.checkpoint == "best",
-            "trainer.evaluate=false finds no best checkpoint; give evaluation.checkpoint=last",
-        ),
-        (
-            trainer.mini_batch_length > model.context_len,
-            f"trainer.mini_batch_length={trainer.mini_batch_length} is longer than "
-            f"model.context_len={model.context_len}",
-        ),
-        (
-            0 < trainer.mini_batch_length < model.context_len and model.position == "learned",
-            f"trainer.mini_batch_length={trainer.mini_batch_length} leaves positions untrained with "
-            f"model.position=learned and model.context_len={model.context_len}",
-        ),
-        (
-            size % parts != 0,
-            f"trainer.gradient_accumulation_steps={parts} must divide trainer.mini_batch_size={size}",
-        ),
-        (
-            trainer.amp_dtype == "float16" and not trainer.enable_amp,
-            "trainer.amp_dtype=float16 needs trainer.enable_amp=true",
-        ),
-        (
-            trainer.empty_cache and config.device == "cpu",
-            "trainer.empty_cache=true: device=cpu has no cache to empty",
         ),
     ]
 

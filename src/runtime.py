@@ -16,7 +16,20 @@ from src.options import allowed, stages_of, walk
 from src.schema import Config
 
 _BAD_INPUT = 2
-GROUPS = ("env", "source", "model", "objective", "optimizer", "experiment", "study")
+GROUPS = (
+    "env",
+    "source",
+    "model",
+    "objective",
+    "optimizer",
+    "device",
+    "encoder",
+    "decoder",
+    "critic",
+    "awr",
+    "experiment",
+    "study",
+)
 
 
 def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> None:
@@ -82,11 +95,20 @@ def prepare(config: Config) -> torch.device:
 
 
 def device_of(config: Config) -> torch.device:
-    """Where tensors live. Raises `ConfigError` where a GPU is asked for and there is none."""
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device=cuda: no GPU is available here; use device=cpu or device=auto")
-    available = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(available if config.device == "auto" else config.device)
+    """Where tensors live. Raises `ConfigError` where a GPU is asked for that is not there."""
+    asked = config.device.type
+    kind, _, number = asked.partition(":")
+    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if kind == "cuda" and not num_gpus:
+        raise ConfigError(f"device.type={asked}: no GPU is available here; use device=cpu or device=auto")
+    if number and int(number) >= num_gpus:
+        raise ConfigError(f"device.type={asked}: the GPUs here are cuda:0 to cuda:{num_gpus - 1}")
+    return torch.device(("cuda" if num_gpus else "cpu") if asked == "auto" else asked)
+
+
+def dtype_of(config: Config) -> torch.dtype:
+    """The precision of parameters."""
+    return getattr(torch, config.device.dtype)
 
 
 def recorded(config: Config) -> Json:

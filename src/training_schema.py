@@ -153,15 +153,55 @@ def source_of(recorded: Any) -> SourceConfig:
     return SOURCES[recorded["source"]["name"]](**recorded["source"])
 
 
+OPTIMIZERS = {  # what each reads, beside the learning rate and the gradient norm
+    "sgd": ("momentum",),
+    "adam": ("beta1", "beta2", "epsilon"),
+    "adamw": ("beta1", "beta2", "epsilon", "weight_decay"),
+    "radam": ("beta1", "beta2", "epsilon"),
+    "lamb": ("beta1", "beta2", "epsilon", "weight_decay"),
+    "mtadam": ("beta1", "beta2", "beta3", "epsilon", "weight_decay"),
+}
+IDLE = {  # what is written where an optimizer does not read it
+    "momentum": 0.0,
+    "beta1": 0.0,
+    "beta2": 0.0,
+    "beta3": 0.0,
+    "epsilon": 1e-8,
+    "weight_decay": 0.0,
+}
+
+
 @dataclass
 class OptimizerConfig:
-    name: str = option("update rule", choices=("adam", "adamw"))
+    name: str = option("update rule; the preset `optimizer=` sets all of this group", choices=tuple(OPTIMIZERS))
+    initialize: bool = option(
+        "start anew where critic.initial_model_prefix is gone on from, instead of with the state of its optimizer",
+        stages="ilql",
+    )
     learning_rate: Any = rate("learning rate of all parameters", low=0)
-    beta1: float = option("decay of the mean of gradients", low=0, high=0.9999)
-    beta2: float = option("decay of the mean of squares", low=0, high=0.99999)
-    eps: float = option("Adam's epsilon", above=0)
-    weight_decay: Any = rate("decoupled weight decay of matrices (adamw only)", low=0)
-    max_gradient_norm: Any = rate("gradient norm clip", above=0)
+    momentum: float = option("decay of the sum of gradients (sgd; others: 0)", low=0, high=0.9999)
+    beta1: float = option("decay of the mean of gradients (sgd: 0)", low=0, high=0.9999)
+    beta2: float = option("decay of the mean of squares (sgd: 0)", low=0, high=0.99999)
+    beta3: float = option("decay of the mean of each term's gradient norm (mtadam; others: 0)", low=0, high=0.9999)
+    epsilon: float = option("added to the root of the mean of squares (sgd: 1e-8)", above=0)
+    weight_decay: Any = rate("decoupled weight decay of matrices (adamw, lamb, mtadam; others: 0)", low=0)
+    max_gradient_norm: Any = rate("gradient norm clip; with mtadam, of each term by itself", above=0)
+
+
+@dataclass
+class DeviceConfig:
+    """Where, and how precisely, is computed."""
+
+    type: str = option(
+        "where tensors live: auto (a GPU where there is one), cpu, cuda, or cuda:N, the GPU with the number N",
+        may_change=True,
+    )
+    dtype: str = option("precision of parameters", choices=("float32", "float64"), stages="2, 3, ilql, awr")
+    amp_dtype: str = option(
+        "mixed precision: matrix products in bfloat16, or in float16 with a loss scaler",
+        choices=("none", "bfloat16", "float16"),
+        stages="2, ilql, awr",
+    )
 
 
 @dataclass
@@ -171,8 +211,6 @@ class TrainerConfig:
     mini_batch_length: int = option("env steps in a window (0: model.context_len)", low=0)
     gradient_accumulation_steps: int = option("parts that an update's windows are worked off in, to save memory", low=1)
     evaluate: bool = option("evaluate in context amid training (evals.*), and keep the best checkpoint")
-    enable_amp: bool = option("mixed precision: matrix products in trainer.amp_dtype")
-    amp_dtype: str = option("bfloat16, or float16 with a loss scaler", choices=("bfloat16", "float16"))
     activation_checkpointing: bool = option("keep a block's input alone and compute the rest anew, to save memory")
     compile: bool = option("torch.compile: slower to start, faster to run; needs a C++ compiler")
     empty_cache: bool = option("give unused GPU memory back after every update; slow", may_change=True)
@@ -207,6 +245,12 @@ class CheckpointsConfig:
         "iterations between checkpoints (both 0: one at the end alone)", low=0, may_change=True
     )
     keep_last: int = option("newest checkpoints to keep", low=1, may_change=True)
+    snapshot_interval: int = option(
+        "samples (windows that were learned from) between snapshots, which are kept for good (0: none)",
+        low=0,
+        may_change=True,
+        stages="2, ilql, awr",
+    )
     on_crash: str = option(
         "what to do with the state of a run that fails: save it as crash-*.pt, skip, ask at the terminal",
         choices=("save", "skip", "ask"),

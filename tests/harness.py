@@ -38,7 +38,7 @@ TINY = (
     *("summaries.summary_interval=1", "checkpoints.num_checkpoints=0", "checkpoints.checkpoint_interval=2"),
     *("evals.num_evals=0", "evals.eval_interval=3", "evals.num_eval_episodes=24", "evals.num_eval_environments=8"),
     *("evals.async_eval=false", "source.evaluate=true"),
-    *("trainer.enable_amp=true", "trainer.gradient_accumulation_steps=2"),
+    *("device.amp_dtype=bfloat16", "trainer.gradient_accumulation_steps=2"),
     *(
         "evaluation.num_episodes=3",
         "evaluation.num_streams=2",

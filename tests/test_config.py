@@ -18,7 +18,7 @@ from src.envs.tasks import split_tasks
 from src.options import walk
 from src.runtime import GROUPS, recorded
 from src.schema import Config
-from src.training_schema import SOURCES
+from src.training_schema import OPTIMIZERS, SOURCES
 
 DEFAULT = load_config()
 
@@ -62,7 +62,7 @@ def test_an_unknown_preset_is_refused(override: str, preset: str) -> None:
 def test_a_missing_key_is_refused_by_name() -> None:
     assert refusal("~source.discount") == "no value for source.discount"
     assert refusal("env.max_episode_steps=???") == "no value for env.max_episode_steps"
-    assert refusal("~seed", "~device") == "no value for device, seed"
+    assert refusal("~seed", "~root") == "no value for root, seed"
     assert refusal("~histories") == refusal("histories=???") == "no value for histories"
 
 
@@ -106,7 +106,7 @@ def test_a_wrong_type_is_refused_by_name(key: str, value: str) -> None:
         ("summaries.code_snapshots", "['']", "a list of paths"),
         ("data.min_final_success", "nan", "float >= 0 and <= 1"),
         ("data.min_final_success", "-0.1", "float >= 0 and <= 1"),
-        ("device", "tpu", "one of auto, cpu, cuda"),  # choices
+        ("device.dtype", "float16", "one of float32, float64"),  # choices
         ("model.tokens", "words", "one of transition, interleaved, cross"),
         ("seed", str(10**30), "int >= 0 and <= 1e+09"),
         ("name", "a/b", "a name without '/' or a leading dot"),
@@ -192,6 +192,16 @@ def test_check_same_refuses_what_was_recorded_without_an_option() -> None:
     del before["env"]["size"]
     with pytest.raises(ConfigError, match=r"env\.size=None.* says \d"):
         check_same(DEFAULT, before, ["env"], "logs/here")
+    before["device"] = "cpu"  # what is a group now was a single option once
+    with pytest.raises(ConfigError, match=r"device\.dtype=None.* says float32"):
+        check_same(DEFAULT, before, ["device"], "logs/here")
+
+
+def test_a_run_may_go_on_elsewhere_but_not_in_another_precision() -> None:
+    check_same(changed("device.type=cuda"), recorded(changed("device.type=cpu")), ["device"], "logs/here")
+    for key, value in (("device.dtype", "float64"), ("device.amp_dtype", "bfloat16")):
+        with pytest.raises(ConfigError, match=f"{key}=.* says {value}"):
+            check_same(changed(f"{key}={value}"), recorded(DEFAULT), ["device"], "logs/here")
 
 
 def test_what_is_recorded_survives_json_to_the_bit() -> None:
@@ -314,7 +324,7 @@ def test_who_does_not_learn_need_not_succeed(source: str) -> None:
     assert load_config([f"source={source}", "data.min_final_success=0.25"]).data.min_final_success == 0.25
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_optimizers_compose(optimizer: str) -> None:
     assert load_config([f"optimizer={optimizer}"]).optimizer.name == optimizer
 

@@ -22,7 +22,7 @@ LAYERS = [
             "randomness",
             "runtime",
         ),
-        *("schedules", "schema", "source_conflicts", "training_schema"),
+        *("schedules", "schema", "source_conflicts", "training_conflicts", "training_schema"),
     },
     {"envs", "rl", "nn"},
     {"sources", "data", "objectives"},

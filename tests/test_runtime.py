@@ -1,16 +1,18 @@
-"""How an entry point runs: its help, and what it says to wrong options."""
+"""How an entry point runs: its help, what it says to wrong options, and where it computes."""
 
 import io
 import os
 import signal
 
 import pytest
+import torch
 
 from src.config import CONF, load_config
 from src.contracts import ConfigError
 from src.options import walk
-from src.runtime import GROUPS, help_text, prepare, run_stage
+from src.runtime import GROUPS, device_of, dtype_of, help_text, prepare, run_stage
 from src.schema import Config
+from src.training_schema import DeviceConfig
 
 
 def test_help_lists_every_option_with_meaning_range_and_default() -> None:
@@ -88,3 +90,38 @@ def test_sigusr2_does_not_end_a_stage_that_has_no_loop(monkeypatch: pytest.Monke
         run_stage(lambda _: os.kill(os.getpid(), signal.SIGUSR2), "src.stage", "What it is for.")
     finally:
         signal.signal(signal.SIGUSR2, before)
+
+
+@pytest.mark.parametrize(
+    ("asked", "num_gpus", "expected"),
+    [
+        ("auto", 0, "cpu"),
+        ("auto", 2, "cuda"),
+        ("cpu", 2, "cpu"),
+        ("cuda", 1, "cuda"),
+        ("cuda:0", 1, "cuda:0"),
+        ("cuda:1", 2, "cuda:1"),
+        ("cuda", 0, r"device\.type=cuda: no GPU .* device=cpu"),
+        ("cuda:0", 0, r"device\.type=cuda:0: no GPU .* device=cpu"),
+        ("cuda:2", 2, r"device\.type=cuda:2: the GPUs here are cuda:0 to cuda:1"),
+    ],
+)
+def test_tensors_live_where_they_are_asked_to(
+    asked: str, num_gpus: int, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: num_gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
+    config = load_config([f"device.type={asked}"])
+    if expected.startswith("device"):
+        with pytest.raises(ConfigError, match=expected):
+            device_of(config)
+    else:
+        assert device_of(config) == torch.device(expected)
+
+
+@pytest.mark.parametrize("preset", ["auto", "cpu", "cuda"])
+def test_every_device_has_a_preset(preset: str) -> None:
+    config = load_config([f"device={preset}"])
+    assert config.device == DeviceConfig(type=preset, dtype="float32", amp_dtype="none")
+    assert dtype_of(config) == torch.float32
+    assert dtype_of(load_config([f"device={preset}", "device.dtype=float64"])) == torch.float64

@@ -79,6 +79,10 @@ def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
     if "RANK" not in os.environ:
         yield Ranks(), device
         return
+    if device.index is not None:
+        raise ConfigError(
+            f"device.type={device}: each process that torchrun started takes a GPU of its own; give device.type=cuda"
+        )
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)

@@ -1,25 +1,46 @@
 """Optimizers, and the rates they take from their schedules before each update."""
 
-import torch
-from torch import nn
+from typing import Any
+
+from torch import nn, optim
 
 from src.schedules import Clock, make_schedule
+from src.training.lamb import Lamb
+from src.training.mtadam import MTAdam
 from src.training_schema import OptimizerConfig
 
 
-def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """Adam or AdamW; decoupled weight decay falls on matrices of linear layers alone, not on embeddings, norms or
-    biases."""
-    decayed = [layer.weight for layer in model.modules() if isinstance(layer, nn.Linear)]
-    others = [p for p in model.parameters() if all(p is not matrix for matrix in decayed)]
-    groups = [{"params": decayed, "decays": True}, {"params": others, "decays": False}]
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.name]
-    optimizer = kind(groups, lr=0.0, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
+def make_optimizer(model: nn.Module, config: OptimizerConfig) -> optim.Optimizer:
+    """The optimizer of this name, of all parameters that learn; weight decay, which is decoupled, falls on matrices of
+    linear layers alone, not on embeddings, norms or biases."""
+    matrices = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Linear)}
+    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [parameter for parameter in learning if (id(parameter) in matrices) == decays], "decays": decays}
+        for decays in (True, False)
+    ]
+    optimizer = _make(groups, config)
     set_rates(optimizer, config, Clock(0, 0, 0, 0))
     return optimizer
 
 
-def set_rates(optimizer: torch.optim.Optimizer, config: OptimizerConfig, clock: Clock) -> None:
+def _make(groups: list[dict[str, Any]], config: OptimizerConfig) -> optim.Optimizer:
+    betas, eps = (config.beta1, config.beta2), config.epsilon
+    match config.name:
+        case "sgd":
+            return optim.SGD(groups, lr=0.0, momentum=config.momentum)
+        case "adam":
+            return optim.Adam(groups, lr=0.0, betas=betas, eps=eps, fused=True)
+        case "adamw":
+            return optim.AdamW(groups, lr=0.0, betas=betas, eps=eps, fused=True)
+        case "radam":
+            return optim.RAdam(groups, lr=0.0, betas=betas, eps=eps)
+        case "lamb":
+            return Lamb(groups, lr=0.0, betas=betas, eps=eps)
+    return MTAdam(groups, lr=0.0, betas=(*betas, config.beta3), eps=eps)
+
+
+def set_rates(optimizer: optim.Optimizer, config: OptimizerConfig, clock: Clock) -> None:
     """Learning rate and weight decay as their schedules say at `clock`."""
     rate, decay = (make_schedule(option)(clock) for option in (config.learning_rate, config.weight_decay))
     for group in optimizer.param_groups:

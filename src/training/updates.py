@@ -1,5 +1,6 @@
 """One gradient update: precision, accumulation, data parallel averaging, clipping, step."""
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -7,37 +8,41 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from src.contracts import Batch, Metrics, Objective
+from src.contracts import Batch, ConfigError, Metrics, Objective
 from src.schedules import Clock, make_schedule
+from src.schema import Config
 from src.training.distributed import Ranks
+from src.training.mtadam import MTAdam
 from src.training.optimizers import make_optimizer, set_rates
-from src.training_schema import OptimizerConfig, TrainerConfig
+
+Terms = dict[str, Tensor]
+Gradients = list[Tensor | None]  # one for each parameter of the optimizer
 
 
 class Updater:
     """Improves `model` in place. All its state but the model's is in `state_dict`."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        objective: Objective,
-        optimizer: OptimizerConfig,
-        trainer: TrainerConfig,
-        device: torch.device,
-        ranks: Ranks,
+        self, model: nn.Module, objective: Objective, config: Config, device: torch.device, ranks: Ranks
     ) -> None:
-        self.objective, self.config = objective, trainer
-        self.optimizer = make_optimizer(model, optimizer)
-        self._model, self._optimizer_config = model, optimizer
-        self._max_norm = make_schedule(optimizer.max_gradient_norm)
+        self.objective, self.config = objective, config.trainer
+        self.optimizer = make_optimizer(model, config.optimizer)
+        if isinstance(self.optimizer, MTAdam) and ranks.size > 1:
+            raise ConfigError(
+                f"optimizer.name=mtadam needs the gradient of every term, and {ranks.size} processes exchange that of "
+                "their sum alone: run one process, or give another optimizer"
+            )
+        self._model, self._optimizer_config = model, config.optimizer
+        self._max_norm = make_schedule(config.optimizer.max_gradient_norm)
         self._device, self._ranks = device, ranks
-        self._dtype = getattr(torch, trainer.amp_dtype)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=trainer.amp_dtype == "float16")
+        amp_dtype = config.device.amp_dtype
+        self._amp_dtype: torch.dtype | None = None if amp_dtype == "none" else getattr(torch, amp_dtype)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=amp_dtype == "float16")
         self._parallel: DistributedDataParallel | None = None
         if ranks.size > 1:
             self._parallel = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
         self._forward: nn.Module = self._parallel or model
-        if trainer.compile:
+        if self.config.compile:
             self._forward = cast(nn.Module, torch.compile(self._forward))
 
     def update(self, batch: Batch, clock: Clock) -> dict[str, Tensor]:
@@ -45,21 +50,21 @@ class Updater:
         the mean loss and metrics of this rank, and the norm of the whole gradient before it is clipped."""
         set_rates(self.optimizer, self._optimizer_config, clock)
         self.optimizer.zero_grad()
-        steps = self.config.gradient_accumulation_steps
-        found = [self._backward(part, index == steps - 1) for index, part in enumerate(_parts(batch, steps))]
-        self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.clip_grad_norm_(self._model.parameters(), self._max_norm(clock))
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+        parts, max_norm = _parts(batch, self.config.gradient_accumulation_steps), self._max_norm(clock)
+        if isinstance(self.optimizer, MTAdam):
+            found, norm = self._step_by_term(self.optimizer, parts, max_norm)
+        else:
+            found, norm = self._step(parts, max_norm)
         if self.config.empty_cache:
             torch.cuda.empty_cache()
         metrics = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
         return metrics | {"gradient_norm": norm}
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The objective, in the precision of training."""
-        with torch.autocast(self._device.type, self._dtype, enabled=self.config.enable_amp):
-            return self.objective(model, batch)
+        """The objective, in the precision of training: the sum of its weighted terms, and as metrics what it tells and,
+        where there are several, its terms."""
+        terms, metrics = self._terms(model, batch)
+        return self._sum(terms), metrics
 
     def rates(self) -> Metrics:
         """The learning rate of the last update and, with float16, the loss scale after it; waits for the device."""
@@ -73,13 +78,86 @@ class Updater:
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
 
-    def _backward(self, part: Batch, last: bool) -> dict[str, Tensor]:
+    def _terms(self, model: nn.Module, batch: Batch) -> tuple[Terms, dict[str, Tensor]]:
+        with torch.autocast(self._device.type, self._amp_dtype, enabled=self._amp_dtype is not None):
+            terms, metrics = self.objective(model, batch)
+        return terms, metrics | ({name: term.detach() for name, term in terms.items()} if len(terms) > 1 else {})
+
+    def _sum(self, terms: Terms) -> Tensor:
+        return torch.stack([self.objective.weights[name] * term for name, term in terms.items()]).sum()
+
+    def _step(self, parts: list[Batch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
+        """Follow the gradient of the sum of all terms. Returns each part's metrics, and the gradient's norm."""
+        found = [self._backward(part, len(parts), index == len(parts) - 1) for index, part in enumerate(parts)]
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return found, norm
+
+    def _backward(self, part: Batch, num_parts: int, last: bool) -> dict[str, Tensor]:
         """Add a part's gradient; ranks exchange theirs once, with the last part."""
         with nullcontext() if last or self._parallel is None else self._parallel.no_sync():
             loss, metrics = self.loss(self._forward, part)
-            self.scaler.scale(loss / self.config.gradient_accumulation_steps).backward()
+            self.scaler.scale(loss / num_parts).backward()
         return {"loss": loss.detach()} | metrics
+
+    def _step_by_term(
+        self, optimizer: MTAdam, parts: list[Batch], max_norm: float
+    ) -> tuple[list[dict[str, Tensor]], Tensor]:
+        """Let the optimizer combine the gradients of the terms, each clipped by itself. Returns each part's metrics,
+        and the norm of the weighted sum of the gradients as they were; that of the clipped ones becomes `grad`."""
+        found: list[dict[str, Tensor]] = []
+        gradients: dict[str, Gradients] = {}
+        for part in parts:
+            metrics, of_part = self._by_term(part, optimizer.parameters, len(parts))
+            found.append(metrics)
+            for name, new in of_part.items():
+                old = gradients.get(name, [None] * len(new))
+                gradients[name] = [_added(*pair) for pair in zip(old, new, strict=True)]
+        ranks = [self.objective.weights[name] for name in gradients]
+        norm = _norm(_weighted(gradients.values(), ranks))
+        clipped = [_clipped(of_term, max_norm) for of_term in gradients.values()]
+        for parameter, gradient in zip(optimizer.parameters, _weighted(clipped, ranks), strict=True):
+            parameter.grad = gradient
+        optimizer.step(clipped, ranks)
+        return found, norm
+
+    def _by_term(
+        self, part: Batch, parameters: list[Tensor], num_parts: int
+    ) -> tuple[dict[str, Tensor], dict[str, Gradients]]:
+        """Metrics of a part, and what it adds to the gradient of every term."""
+        terms, metrics = self._terms(self._forward, part)
+        last = list(terms)[-1]
+        gradients: dict[str, Gradients] = {
+            name: list(torch.autograd.grad(term / num_parts, parameters, retain_graph=name != last, allow_unused=True))
+            for name, term in terms.items()
+        }
+        return {"loss": self._sum(terms).detach()} | metrics, gradients
 
 
 def _parts(batch: Batch, number: int) -> list[Batch]:
     return [type(batch)(*part) for part in zip(*(column.chunk(number) for column in batch), strict=True)]
+
+
+def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    return one if other is None else other if one is None else one + other
+
+
+def _weighted(gradients: Iterable[Gradients], ranks: list[float]) -> Gradients:
+    """The weighted sum of the gradients of all terms."""
+    total: Gradients = []
+    for found in zip(*gradients, strict=True):
+        there = [rank * gradient for rank, gradient in zip(ranks, found, strict=True) if gradient is not None]
+        total.append(torch.stack(there).sum(0) if there else None)
+    return total
+
+
+def _norm(gradients: Gradients) -> Tensor:
+    return nn.utils.get_total_norm([gradient for gradient in gradients if gradient is not None])
+
+
+def _clipped(gradients: Gradients, max_norm: float) -> Gradients:
+    """With a global norm of at most `max_norm`, as `clip_grad_norm_` does it."""
+    scale = (max_norm / (_norm(gradients) + 1e-6)).clamp(max=1.0)
+    return [None if gradient is None else gradient * scale for gradient in gradients]

@@ -131,7 +131,9 @@ def test_parameters_and_gradients(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["alternative", "paper"])
 def test_gradient_noise_scale(tmp_path: Path, kind: str) -> None:
     """The first estimate is of the model before its first update."""
-    expected = NoiseScale(kind, 100).measure(model_of(SEED), Naming(), batch_at(0), 1)
+    expected = NoiseScale(kind, 100).measure(
+        model_of(SEED), lambda model, batch: (Naming()(model, batch)[0]["naming"], {}), batch_at(0), 1
+    )
     run_with(tmp_path / "run", gradient_noise_scale=kind, summary_interval=1)
     for name, value in expected.items():
         assert values_of(tmp_path / "run", f"train/{name}")[0] == pytest.approx(value, rel=1e-5), name

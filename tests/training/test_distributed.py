@@ -155,5 +155,12 @@ def test_one_process_talks_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
             ranks.check_divides(6, 4)
 
 
+def test_a_process_of_torchrun_is_not_sent_to_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them would be sent to the same one."""
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(ConfigError, match=r"device\.type=cuda:1: .* device\.type=cuda"), joined(torch.device("cuda:1")):
+        pytest.fail("it joined")
+
+
 def test_ranks_above_the_first_do_not_write() -> None:
     assert [Ranks(rank, 3).is_writer for rank in range(3)] == [True, False, False]

@@ -59,7 +59,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_learns(tmp_path: Path) -> None:
     model = model_of(0, dropout=0.0)
-    before = Naming()(model, batch_at(-1))[0].item()
+    before = Naming()(model, batch_at(-1))[0]["naming"].item()
     silent = config_of(
         trainer={"num_iterations": 60, "evaluate": False},
         summaries={"summary_interval": 0},
@@ -67,7 +67,7 @@ def test_it_learns(tmp_path: Path) -> None:
     )
     run(tmp_path, silent, model)
     assert before > 1
-    assert Naming()(model.eval(), batch_at(-1))[0].item() < 0.02
+    assert Naming()(model.eval(), batch_at(-1))[0]["naming"].item() < 0.02
 
 
 @pytest.mark.parametrize("deaths", [[1], [3], [4], [8], [10], [5, 7], [3, 3, 6]], ids=str)
@@ -95,9 +95,10 @@ def test_every_kind_of_run_resumes_to_the_bit(
     scaler = partial(torch.amp.GradScaler, init_scale=2.0**22, growth_interval=2)
     monkeypatch.setattr(torch.amp, "GradScaler", scaler)
     use_worker_here(monkeypatch)
-    amp = {} if precision == "float32" else {"enable_amp": True, "amp_dtype": precision}
+    amp_dtype = "none" if precision == "float32" else precision
     config = config_of(
-        trainer=amp | {"gradient_accumulation_steps": parts},
+        device={"amp_dtype": amp_dtype},
+        trainer={"gradient_accumulation_steps": parts},
         evals={"async_eval": asynchronous},
         checkpoints={"checkpoint_interval": 4, "on_crash": "skip"},
     )
@@ -207,7 +208,8 @@ def test_curves_are_over_updates_and_say_what_was_done(undisturbed: Path) -> Non
     assert set(found) == {"train/loss", "train/accuracy", "train/gradient_norm", "train/learning_rate"}
     assert all([step for step, _ in points] == [*range(1, 12)] for points in found.values())
     first = model_of(SEED)
-    loss, metrics = Naming()(first, batch_at(0))
+    terms, metrics = Naming()(first, batch_at(0))
+    loss = terms["naming"]
     loss.backward()
     norm = torch.cat([parameter.grad.flatten() for parameter in first.parameters()]).norm().item()
     for name, value in {"loss": loss.item(), "accuracy": metrics["accuracy"].item(), "gradient_norm": norm}.items():
@@ -257,7 +259,8 @@ def test_a_sigterm_does_not_wait_for_the_last_evaluation(
 def test_ordinary_updates_read_no_files_and_wait_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between points, checkpoints and evaluations: no number leaves the device, no file is opened."""
     config: Config = config_of(
-        trainer={"num_iterations": 12, "enable_amp": True, "amp_dtype": "float16"},
+        trainer={"num_iterations": 12},
+        device={"amp_dtype": "float16"},
         summaries={"summary_interval": 4},
         checkpoints={"checkpoint_interval": 4},
         evals={"eval_interval": 4},

@@ -20,7 +20,7 @@ from torch import nn
 from src.contracts import ConfigError, PipelineError
 from src.training.run_record import check_snapshots, git_state, parameters_table, texts, write_run_record
 
-CONFIG = {"seed": 7, "trainer": {"num_iterations": 20, "enable_amp": False}}
+CONFIG = {"seed": 7, "trainer": {"num_iterations": 20, "evaluate": False}}
 COMMAND = ["python", "-m", "src.train_gpt", "name=two words"]
 
 
@@ -237,7 +237,7 @@ def test_tensorboard_shows_everything(project: Path, tmp_path: Path) -> None:
     shown = texts(record(tmp_path / "run", project, ("code.py", "lib/deep.py")))
     pages = {tag: html.unescape(markdown_to_safe_html(text)) for tag, text in shown.items()}
     assert set(pages) == {"configuration", "command", "git", "code_snapshots/code.py", "code_snapshots/lib/deep.py"}
-    assert "seed: 7\ntrainer.num_iterations: 20\ntrainer.enable_amp: False" in pages["configuration"]
+    assert "seed: 7\ntrainer.num_iterations: 20\ntrainer.evaluate: False" in pages["configuration"]
     assert "python -m src.train_gpt 'name=two words'" in pages["command"]
     assert git(project, "rev-parse", "HEAD").strip() in pages["git"]
     assert "with changes" in pages["git"] and "\n-x = 1\n+x < '<b>'\n" in pages["git"]

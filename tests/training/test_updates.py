@@ -20,13 +20,13 @@ from src.training.distributed import Ranks
 from src.training.updates import Updater
 
 START = Clock(0, 0, 0, 0)
-FLOAT16 = {"enable_amp": True, "amp_dtype": "float16"}
+FLOAT16 = {"amp_dtype": "float16"}
 SPEC = EnvSpec(num_obs=9, num_actions=3, reward_values=(0.0, 1.0), width=3, max_episode_steps=5)
 
 
 def updater_of(model: nn.Module, **changes: dict[str, Any]) -> Updater:
     config = config_of(**changes)
-    return Updater(model, Naming(), config.optimizer, config.trainer, CPU, Ranks())
+    return Updater(model, Naming(), config, CPU, Ranks())
 
 
 def flat(tensors: Any) -> Tensor:
@@ -57,19 +57,15 @@ def test_parts_are_worked_off_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trainer", "expected"),
-    [
-        ({"enable_amp": False}, torch.float32),
-        ({"enable_amp": True, "amp_dtype": "bfloat16"}, torch.bfloat16),
-        (FLOAT16, torch.float16),
-    ],
+    ("amp_dtype", "expected"),
+    [("none", torch.float32), ("bfloat16", torch.bfloat16), ("float16", torch.float16)],
 )
-def test_matrix_products_are_in_the_precision_asked_for(trainer: dict[str, Any], expected: torch.dtype) -> None:
+def test_matrix_products_are_in_the_precision_asked_for(amp_dtype: str, expected: torch.dtype) -> None:
     """And nothing else is: not the parameters, not their gradients, not the loss."""
     model, seen = model_of(0), []
     for layer in (model[1], model[4]):
         layer.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
-    metrics = updater_of(model, trainer=trainer).update(batch_at(0), START)
+    metrics = updater_of(model, device={"amp_dtype": amp_dtype}).update(batch_at(0), START)
     assert seen == [expected] * 2
     assert metrics["loss"].dtype == torch.float32
     assert {p.dtype for p in model.parameters()} | {p.grad.dtype for p in model.parameters()} == {torch.float32}
@@ -79,7 +75,7 @@ def test_matrix_products_are_in_the_precision_asked_for(trainer: dict[str, Any],
 def test_mixed_precision_is_near_full_precision(dtype: str) -> None:
     full, mixed = model_of(0, dropout=0.0), model_of(0, dropout=0.0)
     one = updater_of(full).update(batch_at(0), START)
-    other = updater_of(mixed, trainer={"enable_amp": True, "amp_dtype": dtype}).update(batch_at(0), START)
+    other = updater_of(mixed, device={"amp_dtype": dtype}).update(batch_at(0), START)
     assert other["loss"].item() == pytest.approx(one["loss"].item(), rel=1e-2)
     assert other["gradient_norm"].item() == pytest.approx(one["gradient_norm"].item(), rel=2e-2)  # unscaled
     torch.testing.assert_close(flat_gradient(mixed), flat_gradient(full), rtol=0.1, atol=1e-2)
@@ -87,7 +83,7 @@ def test_mixed_precision_is_near_full_precision(dtype: str) -> None:
 
 def test_a_gradient_that_is_not_finite_is_skipped_and_the_loss_scale_shrinks() -> None:
     model = model_of(0)
-    updater = updater_of(model, trainer=FLOAT16)
+    updater = updater_of(model, device=FLOAT16)
     updater.scaler.set_growth_interval(2)
     updater.update(batch_at(0), START)
     before, scale = flat(model.parameters()), updater.rates()["loss_scale"]
@@ -107,10 +103,10 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_the_loss_scale_shrinks() -
 
 
 def test_the_loss_scale_is_in_the_state() -> None:
-    updater = updater_of(model_of(0), trainer=FLOAT16)
+    updater = updater_of(model_of(0), device=FLOAT16)
     updater.update(batch_at(0), START)
     updater.scaler.update(8.0)
-    fresh = updater_of(model_of(0), trainer=FLOAT16)
+    fresh = updater_of(model_of(0), device=FLOAT16)
     assert fresh.rates()["loss_scale"] == 2.0**16
     fresh.load_state_dict(updater.state_dict())
     assert fresh.rates() == {"learning_rate": 0.05, "loss_scale": 8.0}
@@ -229,20 +225,29 @@ def saved_bytes() -> Iterator[list[int]]:
         yield sizes
 
 
-def learned(model: GPT, trainer: dict[str, Any]) -> tuple[Tensor, Tensor, int]:
+def learned(model: GPT, changes: dict[str, Any]) -> tuple[Tensor, Tensor, int]:
     """Loss, gradient and bytes kept, with dropout."""
-    objective, config = AlgorithmDistillation(CONFIG.objective, SPEC), config_of(trainer=trainer)
-    updater = Updater(model, objective, config.optimizer, config.trainer, CPU, Ranks())
+    objective, config = AlgorithmDistillation(CONFIG.objective, SPEC), config_of(**changes)
+    updater = Updater(model, objective, config, CPU, Ranks())
     torch.manual_seed(1)
     with saved_bytes() as sizes:
         metrics = updater.update(batch_at(0), START)
     return metrics["loss"], flat_gradient(model), sum(sizes)
 
 
-@pytest.mark.parametrize("trainer", [{}, {"enable_amp": True}, {"gradient_accumulation_steps": 4}], ids=str)
-def test_activation_checkpointing_gives_the_same_gradient_from_less_memory(trainer: dict[str, Any]) -> None:
-    loss, gradient, kept = learned(gpt_of(recompute=False), trainer)
-    again, same, less = learned(gpt_of(recompute=True), trainer)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"device": {"amp_dtype": "bfloat16"}},
+        {"trainer": {"gradient_accumulation_steps": 4}},
+        {"optimizer": {"name": "mtadam"}},
+    ],
+    ids=str,
+)
+def test_activation_checkpointing_gives_the_same_gradient_from_less_memory(changes: dict[str, Any]) -> None:
+    loss, gradient, kept = learned(gpt_of(recompute=False), changes)
+    again, same, less = learned(gpt_of(recompute=True), changes)
     assert torch.equal(again, loss) and torch.equal(same, gradient)
     assert 0 < less < kept / 3
 
@@ -252,7 +257,8 @@ def test_nothing_is_computed_anew_without_training() -> None:
         calls: list[int] = []
         for block in model.transformer.blocks:
             block.register_forward_pre_hook(lambda module, inputs: calls.append(1))
-        context = context_of(SPEC, *batch_at(0)[:4])
+        batch = batch_at(0)
+        context = context_of(SPEC, batch.obs, batch.action, batch.reward, batch.timestep)
         model(context).sum().backward()
         return len(calls)
 

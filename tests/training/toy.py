@@ -47,16 +47,19 @@ def model_of(seed: int, dropout: float = 0.4) -> nn.Module:
 def batch_at(update: int) -> Batch:
     obs = torch.randint(9, (8, 5), generator=torch.Generator().manual_seed(update + 100))
     action = obs * obs % 7 % 3
-    return Batch(obs, action, obs % 2, torch.arange(5).expand(8, 5), action, torch.ones(8, 5))
+    reward, timestep, never = obs % 2, torch.arange(5).expand(8, 5), torch.zeros_like(obs)
+    return Batch(obs, action, reward, obs, timestep, never, never, action, torch.ones(8, 5), reward.float())
 
 
 class Naming:
     """The objective: to name the action of every observation."""
 
-    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    weights = {"naming": 1.0}
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         logits = self.logits(model, batch).flatten(0, 1)
         accuracy = (logits.argmax(-1) == batch.action.flatten()).float().mean()
-        return F.cross_entropy(logits, batch.action.flatten()), {"accuracy": accuracy}
+        return {"naming": F.cross_entropy(logits, batch.action.flatten())}, {"accuracy": accuracy}
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(batch.obs)
