@@ -128,22 +128,29 @@ class Learned(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Windows of histories, `[B, T]` each, int64 but for the weight: what an objective reads. A window never leaves its
-    history row."""
+    """Windows of histories, `[B, T]` each, int64 unless said otherwise: what an objective reads. A window never leaves
+    its history row."""
 
     obs: Tensor
     action: Tensor
     reward: Tensor
+    next_obs: Tensor
     timestep: Tensor
+    terminated: Tensor  # 0 or 1
+    truncated: Tensor  # 0 or 1
     optimal_action: Tensor  # num_actions where nobody knows it
     weight: Tensor  # float32: of a step in the loss
+    payoff: Tensor  # float32: the reward that a critic learns from, as a plug-in makes it of the one that was seen
 
 
 class Objective(Protocol):
-    """What a model is trained to do."""
+    """What a model is trained to do: the loss is the sum of its terms, each times its weight."""
 
-    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The mean loss over the windows of `batch`, and metrics, one number each."""
+    weights: dict[str, float]
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The terms of the loss, each a mean over the windows of `batch`, by the names that `weights` has, and metrics,
+        one number each."""
         ...
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -3,7 +3,9 @@
 python -m src.evaluate [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/evaluation/, videos/<name>/
 
 With other options of the world than those of the training, such as `env.size=13`, all its tasks that the model was not
-trained on are held out: logs/<name>/evaluation-size=13/, videos/<name>/in_context-size=13/.
+trained on are held out: logs/<name>/evaluation-size=13/, videos/<name>/in_context-size=13/. Likewise for who plays:
+`policy.model=awr` an extracted policy, `policy.model=critic` the values alone, `policy.advantage_scale=1` the model
+guided by them.
 """
 
 from contextlib import ExitStack, closing
@@ -23,6 +25,7 @@ from src.envs.tasks import Split
 from src.evaluation.comparison import write_comparisons
 from src.evaluation.figures import write_figures
 from src.evaluation.in_context import Adaptation, play_episodes, source_adaptation
+from src.evaluation.players import open_player
 from src.evaluation.probes import policy_of, probes_for
 from src.evaluation.protocol import Setting, decoding_name, exact_numbers, numbers_of
 from src.evaluation.references import exact_references, references_of
@@ -31,33 +34,27 @@ from src.evaluation.saved_episodes import save_episodes
 from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of, world_of
 from src.files import only_writer, read_json, write_json
 from src.nn.gpt import GPT
+from src.nn.guided import Guided
 from src.runtime import prepare, recorded, run_stage
 from src.schema import Config, TasksConfig
-from src.training import checkpoint
 from src.training_schema import source_of
 
-_COMPARED = ("data", "model", "objective", "optimizer", "trainer")
 _WORLD = ("env", "tasks")
 
 
 def main(config: Config) -> Path:
     """Evaluate, or say what an earlier evaluation found; returns the folder with `results.json`."""
     device = prepare(config)
-    gpt_folder = config.run_folder / "gpt"
-    found = checkpoint.load_newest(gpt_folder, config.evaluation.checkpoint, device)
-    if found is None or not (gpt_folder / "finished.json").exists():
-        raise ConfigError(f"no finished training in {gpt_folder}: run `python -m src.train_gpt` with the same options")
-    state, about = found
-    trained = about["description"]
+    player = open_player(config, device)
+    trained = player.described
     changes = changes_of(config, trained["config"])
     # A mixture's stores say what their sources were.
-    compared = _COMPARED if len(config.histories) > 1 else (*_COMPARED, "source")
-    check_same(config, trained["config"], compared if changes else (*_WORLD, *compared), str(gpt_folder))
-    suffix = suffix_of(changes)
+    compared = player.compared if len(config.histories) > 1 else (*player.compared, "source")
+    check_same(config, trained["config"], compared if changes else (*_WORLD, *compared), str(player.folder))
+    suffix = suffix_of(changes | player.suffixes)
     folder = config.folder("logs") / f"evaluation{suffix}"
     with closing(make_env(config.env, device)) as env, ExitStack() as stack:
-        model = GPT(config.model, readable_spec(config, env.spec, trained["env"])).to(device)
-        model.load_state_dict(state["model"])
+        model = player.make(config, readable_spec(config, env.spec, trained["env"]), device)
         tasks = trained["tasks"]
         held_out = new_tasks(config, env, trained["config"], tasks) if changes else tasks["held_out"]
         played = (folder / "results.json").exists()
@@ -66,11 +63,12 @@ def main(config: Config) -> Path:
         if (folder / "results.json").exists():
             results = read_json(folder / "results.json")
             check_same(config, results["config"], (*_WORLD, *compared, "seed", "policy", "evaluation"), str(folder))
-            if results["checkpoint"] != about["sha256"]:
+            if results["checkpoint"] != player.checksum:
                 raise ConfigError(f"{folder} holds results of another model: give another name=, or remove it")
         else:
-            results = evaluate(config, env, model, Split(tasks["train"], held_out), store, suffix, device)
-            results["checkpoint"] = about["sha256"]
+            split = Split(tasks["train"], held_out)
+            results = evaluate(config, env, model, split, store, suffix, device, bool(changes))
+            results["checkpoint"] = player.checksum
             write_json(folder / "results.json", results)
         announce(config, env, results, suffix)
     return folder
@@ -79,22 +77,23 @@ def main(config: Config) -> Path:
 def evaluate(
     config: Config,
     env: TensorEnv,
-    model: GPT,
+    model: GPT | Guided,
     split: Split,
     store: Histories | None,
     suffix: str,
     device: torch.device,
+    elsewhere: bool,
 ) -> dict[str, Any]:
-    """Play the tasks of `split`, compare with the references, write episodes, plots and videos; returns what
-    `results.json` holds. The source shown is that of `store`; None: the configured one. With a `suffix` this is another
-    world than the trained one: its training tasks and its source's lives are no part of this."""
+    """Play the tasks of `split`, compare with the references, write episodes, plots and videos to folders that end with
+    `suffix`; returns what `results.json` holds. The source shown is that of `store`; None: the configured one.
+    `elsewhere`, in another world than the trained one, its training tasks and its source's lives are no part of this."""
     options, seed, policy = config.evaluation, config.seed, policy_of(config, model)
     all_tasks = env.all_tasks().to(device)
     held_out = all_tasks[split.held_out]
     tasks = {"held_out": held_out}
     episodes: dict[str, Adaptation] = {}
     episodes["held_out"], played = play_episodes(policy, env, held_out, options.num_streams, options.num_episodes, seed)
-    if store and not suffix:
+    if store and not elsewhere:
         tasks["train"] = train = all_tasks[split.train][: options.num_train_tasks or None]
         episodes["train"], _ = play_episodes(policy, env, train, options.num_train_streams, options.num_episodes, seed)
         episodes |= source_lives(config, store, len(train))
@@ -133,7 +132,7 @@ def shown_store(config: Config, trained: Json, elsewhere: bool) -> Histories | N
         return None
     about = trained["config"]
     stores = open_stores(replace(config, env=world_of(about), tasks=TasksConfig(**about["tasks"])))
-    check_stores(stores, trained["histories"], config.run_folder / "gpt")
+    check_stores(stores, trained["histories"], config.run_folder)
     first = stores[0]
     row_len, needed = first.columns["obs"].shape[1], (options.num_episodes + 1) * first.spec.max_episode_steps
     if needed > row_len:

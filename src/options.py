@@ -18,8 +18,14 @@ _TEXTS = {  # by option; others are names
     "id": "an id of Gymnasium",
     "question": "a text",
     "xlabel": "a text",
+    "load_from": "a path",
+    "initial_model": "a path",
+    "initial_model_prefix": "a path",
+    "initial_encoder": "a path",
+    "reward_plugin": "a name or a path",
+    "type": "auto, cpu, cuda or cuda:N",
 }
-_LISTS: dict[Any, str] = {list[float]: "a list of floats", list[int]: "a list of ints"}
+_KINDS: dict[Any, str] = {list[float]: "a list of floats", list[int]: "a list of ints", float | None: "null or float"}
 _BOUNDS = {"above": (">", operator.gt), "low": (">=", operator.ge), "high": ("<=", operator.le)}
 
 
@@ -84,8 +90,8 @@ def allowed(field: dataclasses.Field[Any]) -> str:
         return "a list of paths" if field.name in _TEXTS else "a name without '/' or a leading dot, or a list of such"
     if field.type == list[Any]:
         return "a list of mappings"
-    kind = "float, or a schedule of such values," if limits["rate"] else cast(type, field.type).__name__
-    kind = _LISTS.get(field.type, kind)
+    kind = "float, or a schedule of such values," if limits["rate"] else _KINDS.get(field.type)
+    kind = kind or cast(type, field.type).__name__
     bounds = " and ".join(f"{sign} {limits[key]:g}" for key, (sign, _) in _BOUNDS.items() if limits[key] is not None)
     return f"{kind} {bounds}".strip()
 
@@ -113,6 +119,8 @@ def _fits(value: Any, field: dataclasses.Field[Any]) -> bool:
         return isinstance(value, dict) and all(isinstance(name, str) for name in value)
     if isinstance(value, (int, float)):
         return _bounded(value, field.metadata)
+    if value is None:  # OmegaConf has seen to it that this may be
+        return True
     if field.type not in (str, list[str]):
         return True
     named = isinstance(value, str) and value != ""

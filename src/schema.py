@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from src.env_schema import EnvConfig
+from src.offline_schema import AwrConfig, CriticConfig, DecoderConfig, EncoderConfig
 from src.options import group, option
 from src.training_schema import (
     CheckpointsConfig,
+    DeviceConfig,
     EvalsConfig,
     OptimizerConfig,
     SourceConfig,
@@ -53,8 +55,8 @@ class ModelConfig:
         choices=("transition", "interleaved", "cross"),
     )
     position: str = option(
-        "position code: env time step embedding, learned absolute, rotary, or none",
-        choices=("env_time", "learned", "rope", "none"),
+        "position code: env time step embedding, learned absolute, sinusoidal, rotary, or none",
+        choices=("env_time", "learned", "sinusoidal", "rope", "none"),
     )
     add_env_time: bool = option("add the env time step embedding to another position code")
     obs_encoding: str = option(
@@ -72,6 +74,7 @@ class ModelConfig:
     num_layers: int = option("transformer blocks", low=1)
     num_heads: int = option("attention heads; must divide model.embed_dim", low=1)
     ff_dim: int = option("width of the feed-forward layer", low=1)
+    activation: str = option("of the feed-forward layer", choices=("relu", "gelu"))
     attention_dropout: float = option("dropout on attention weights", low=0, high=0.99)
     residual_dropout: float = option("dropout on what a block adds", low=0, high=0.99)
     embedding_dropout: float = option("dropout on token embeddings", low=0, high=0.99)
@@ -95,6 +98,13 @@ class ObjectiveConfig:
 
 @dataclass
 class PolicyConfig:
+    model: str = option(
+        "what acts: gpt, the model of stage two; critic, the values alone; or an extracted policy, by its "
+        "awr.experiment_name"
+    )
+    advantage_scale: float = option(
+        "what is added to the logits for each unit of advantage that the critic sees (0: it is not asked)", low=0
+    )
     temperature: float = option("temperature that actions are drawn at", low=0.001)
     context_kept: float = option("part of a full context that is read anew when it is rebuilt", low=0.01, high=0.99)
 
@@ -152,11 +162,9 @@ class Config:
     run: str = option("name of the run whose model stage three rolls out", stages="3")
     root: str = option("folder that holds histories/, logs/ and videos/; relative to the project", stages="all")
     seed: int = option("seed of all that is random but the split of tasks", low=0, high=10**9, stages="all")
-    device: str = option(
-        "where tensors live; auto takes a GPU when there is one", choices=("auto", "cpu", "cuda"), stages="all"
-    )
     num_threads: int = option("CPU threads of PyTorch (0: all cores)", low=0, high=1024, may_change=True, stages="all")
     format: str = option("form of the export", choices=("txt", "npz"), stages="export")
+    device: DeviceConfig = group("where tensors live, and their precision", stages="all")
     env: EnvConfig = group("the world", stages="all")
     tasks: TasksConfig = group("training and held-out tasks", stages="all")
     source: SourceConfig = group("source agents, and the pace of stage one", stages="1")
@@ -164,7 +172,11 @@ class Config:
     model: ModelConfig = group("the sequence model", stages="2, 3")
     objective: ObjectiveConfig = group("what the model learns to predict", stages="2")
     optimizer: OptimizerConfig = group("how the model's parameters are updated", stages="2")
-    trainer: TrainerConfig = group("the gradient loop: budget, batches, precision", stages="2")
+    trainer: TrainerConfig = group("the gradient loop: budget, batches, memory", stages="2")
+    encoder: EncoderConfig = group("the trunk of a critic", stages="ilql")
+    decoder: DecoderConfig = group("the heads of a critic", stages="ilql")
+    critic: CriticConfig = group("what values are, and how they are learned", stages="ilql")
+    awr: AwrConfig = group("how a policy is extracted from values", stages="awr")
     evals: EvalsConfig = group("evaluations amid training", stages="1, 2")
     checkpoints: CheckpointsConfig = group("what survives a crash", stages="1, 2")
     summaries: SummariesConfig = group("what TensorBoard shows of training", stages="1, 2")

@@ -71,6 +71,15 @@ class Mixture:
         self.shares: list[float] = (shares / shares.sum()).tolist()  # [S]
         self._steps_up = cumulative(shares / shares.sum()).to(parts[0].device)
 
+    @property
+    def num_windows(self) -> int:
+        return sum(part.num_windows for part in self.parts)
+
+    @property
+    def largest_payoff(self) -> float:
+        """Of any step, in absolute value."""
+        return max(part.largest_payoff for part in self.parts)
+
     def batch(self, seed: int, t: int, size: int, rank: int = 0, num_ranks: int = 1) -> Batch:
         """Batch `t` of the endless sequence that `seed` names: `size` windows; of these every `num_ranks`-th from
         `rank` on."""

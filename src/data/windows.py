@@ -9,10 +9,11 @@ from torch import Tensor
 
 from src.contracts import Batch, ConfigError
 from src.data.history_store import Histories
+from src.data.rewards import RewardPlugin, payoffs
 from src.data.weights import step_weights
 from src.schema import DataConfig, ObjectiveConfig
 
-_RECORDED = tuple(name for name in Batch._fields if name != "weight")
+_RECORDED = tuple(name for name in Batch._fields if name not in ("weight", "payoff"))
 
 
 class Windows:
@@ -31,8 +32,10 @@ class Windows:
         tasks: list[int],
         context_len: int,
         device: torch.device,
+        plugin: RewardPlugin | None = None,
     ) -> None:
-        """Rows of `tasks` (indices into all tasks) alone. Raises `ConfigError` where no window is left, or `objective`
+        """Rows of `tasks` (indices into all tasks) alone; the reward to learn from is the one that was seen, or what
+        `plugin` makes of it. Raises `ConfigError` where no window is left, or `objective`
         asks for optimal actions that nobody knows."""
         self.device = device
         rows = _selected_rows(histories, config, tasks)
@@ -47,6 +50,9 @@ class Windows:
         if objective.name == "dpt" and (columns["optimal_action"] == histories.spec.num_actions).any():
             raise ConfigError(f"objective.name=dpt: nobody knows what is optimal in {histories.folder}")
         done = (histories.columns["terminated"][rows, :steps] | histories.columns["truncated"][rows, :steps]) > 0
+        columns["payoff"] = np.array(histories.spec.reward_values, np.float32)[columns["reward"]]
+        if plugin:
+            columns["payoff"] = payoffs(plugin, histories, rows, steps)
         columns["weight"] = step_weights(objective, histories.spec, columns["reward"], done).astype(np.float16)
         kept = _kept_steps(config, np.cumsum(done, axis=1, dtype=np.int32) - done)
         lengths = np.concatenate([mask.sum(axis=1) for mask in kept])  # [N * k]
@@ -54,6 +60,7 @@ class Windows:
             name: torch.from_numpy(np.concatenate([column[mask] for mask in kept])).to(device)
             for name, column in columns.items()
         }
+        self.largest_payoff = float(self._columns["payoff"].abs().max()) if lengths.any() else 0.0
         starts = np.concatenate([[0], lengths.cumsum()[:-1]])
         usable = lengths >= context_len
         if not usable.any():
@@ -74,7 +81,8 @@ class Windows:
         row = torch.searchsorted(self._row_end, window, right=True)
         index = (window + self._row_shift[row])[:, None] + self._offsets  # [B, T]
         recorded = (self._columns[name][index].long() for name in _RECORDED)
-        return Batch(*recorded, weight=self._columns["weight"][index].float())
+        weight, payoff = (self._columns[name][index].float() for name in ("weight", "payoff"))
+        return Batch(*recorded, weight=weight, payoff=payoff)
 
 
 def _kept_steps(config: DataConfig, episode: np.ndarray) -> list[np.ndarray]:

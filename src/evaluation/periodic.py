@@ -8,7 +8,7 @@ from typing import Any
 from src.contracts import ConfigError, Metrics
 from src.envs import make_env
 from src.evaluation.in_context import play_episodes, summary_of
-from src.nn.gpt import GPT
+from src.evaluation.players import MakePlayer, plain_gpt
 from src.nn.gpt_policy import GPTPolicy
 from src.runtime import device_of
 from src.schema import Config, EvalsConfig
@@ -25,14 +25,14 @@ class LookInContext:
     config: Config
     validation: list[int]
     held_out: list[int]
+    make_player: MakePlayer = plain_gpt
 
     def __call__(self, state: dict[str, Any]) -> Evaluation:
         config, device = self.config, device_of(self.config)
         streams, episodes = spread_of(config.evals)
         metrics: Metrics = {}
         with closing(make_env(config.env, device)) as env:
-            model = GPT(config.model, env.spec).to(device)
-            model.load_state_dict(state["model"])
+            model = self.make_player(config, env.spec, state["model"], device)
             policy = GPTPolicy(
                 model, config.evals.epsilon_greedy, config.policy.temperature, config.policy.context_kept
             )

@@ -8,7 +8,7 @@ B streams, n of them that begin an episode, T steps in context or of a life.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from src.evaluation.in_context import most_steps, play_steps
 from src.evaluation.protocol import TEMPERATURE, decoding_name
 from src.nn.gpt import GPT, context_of
 from src.nn.gpt_policy import GPTCarry, GPTPolicy
+from src.nn.guided import Guided
 from src.randomness import mix
 from src.schema import Config
 
@@ -29,12 +30,12 @@ _NOISE_BITS = 24  # of a policy's noise
 Rewrite = Callable[[Tensor, Tensor, int, Tensor], Tensor]
 
 
-def policy_of(config: Config, model: GPT) -> GPTPolicy:
+def policy_of(config: Config, model: GPT | Guided) -> GPTPolicy:
     """The model, played as `config` says."""
     return GPTPolicy(model, config.evaluation.epsilon_greedy, config.policy.temperature, config.policy.context_kept)
 
 
-def probes_for(config: Config, model: GPT, env: TensorEnv, tasks: Tensor) -> dict[str, Policy[Any]]:
+def probes_for(config: Config, model: GPT | Guided, env: TensorEnv, tasks: Tensor) -> dict[str, Policy[Any]]:
     """The probes `config` asks for, by the name `protocol.numbers_of` knows: other decodings, and ablations that act as
     `policy_of` does. They are for `evaluation.num_probe_streams` streams of each of `tasks` `[G, task_dim]`. With one
     task alone there is no context of another."""
@@ -101,12 +102,7 @@ class Rewritten:
         model, (window, cache, seen) = self.policy.model, context
         anew = model.new_cache(len(streams))
         model(context_of(model.spec, *window[:, streams, :seen]), anew)
-        for old, new in ((cache.tokens, anew.tokens), (cache.visits, anew.visits)):
-            if old and new:
-                old.keys[:, streams, :, : new.length] = new.keys[:, :, :, : new.length]
-                old.values[:, streams, :, : new.length] = new.values[:, :, :, : new.length]
-        if cache.visits and anew.visits:
-            cache.visits.visited[streams, :seen] = anew.visits.visited[:, :seen]
+        cache.replace(streams, cast(Any, anew))  # of the same kind, as it is of the same model
 
 
 def shuffled(window: Tensor, begun: Tensor, time: int, noise: Tensor) -> Tensor:

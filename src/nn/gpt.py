@@ -24,6 +24,8 @@ from src.nn.kv_cache import ContextCache, KVCache, VisitCache
 from src.nn.transformer import Transformer
 from src.schema import ModelConfig
 
+_STD = 0.02  # of embeddings at the start
+
 
 class Context(NamedTuple):
     """What the model reads at each step, int64 `[B, T]` each. The first step of a context has no previous transition:
@@ -87,7 +89,25 @@ class ObsEmbedding(nn.Module):
         return embedded if len(self.tables) == 2 else embedded + self.tables[2](obs // self.width**2)
 
 
-class GPT(nn.Module):
+class Sinusoids(nn.Module):
+    """Sinusoidal position code (Vaswani et al., 2017): channels 2 i and 2 i + 1 of position p are the sine and cosine
+    of p * 10000 ** (-2 i / D), scaled to the size that the other embeddings begin with."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, position: Tensor) -> Tensor:
+        """`[T] -> [T, D]`."""
+        frequency = 10000.0 ** (-torch.arange(0, self.width, 2, device=position.device) / self.width)
+        angle = position[:, None] * frequency
+        waves = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, : self.width]
+        return _STD * 2**0.5 * waves
+
+
+class Trunk(nn.Module):
+    """Steps in, what is known at each of them out."""
+
     def __init__(self, config: ModelConfig, spec: EnvSpec, recompute: bool = False) -> None:
         """`recompute`: activation checkpointing while training."""
         super().__init__()
@@ -99,26 +119,33 @@ class GPT(nn.Module):
         self.prev_action = _table(spec.num_actions + 1, width)
         self.prev_reward = _table(spec.num_rewards + 1, width)
         self.env_time = _table(spec.max_episode_steps, width) if config.add_env_time else None
-        self.position = _table(config.context_len, width) if config.position == "learned" else None
+        self.position: nn.Module | None = None
+        if config.position == "learned":
+            self.position = _table(config.context_len, width)
+        elif config.position == "sinusoidal":
+            self.position = Sinusoids(width)
         self.dropout = nn.Dropout(config.embedding_dropout)
         self.transformer = (CrossTransformer if config.tokens == "cross" else Transformer)(config, recompute)
         self.induction = Induction(config) if config.induction else None
-        self.policy_head = nn.Linear(width, spec.num_actions)
 
     def forward(self, context: Context, cache: ContextCache | None = None) -> Tensor:
-        """Action logits `[B, T, A]`. With a cache, the T steps follow those in it. Raises `RuntimeError` for a cache in
-        training mode, where two calls do not draw the same places of a room."""
+        """What comes of each observation, `[B, T, D]`. With a cache, the T steps follow those in it. Raises
+        `RuntimeError` for a cache in training mode, where two calls do not draw the same places of a room."""
         if cache and self.training:
             raise RuntimeError("a cache is for a model in eval mode")
         tokens = self._tokens(context, cache)  # [B, T, N, D]
         hidden = self.transformer(tokens.flatten(1, 2), cache.tokens if cache else None)
         if self.config.tokens == "interleaved":
             hidden = hidden[:, self.tokens_per_step - 1 :: self.tokens_per_step]
-        return self.policy_head(hidden)
+        return hidden
+
+    @property
+    def device(self) -> torch.device:
+        return self.prev_action.weight.device
 
     def new_cache(self, num_streams: int) -> ContextCache:
         """An empty cache for a whole context."""
-        config, like = self.config, self.policy_head.weight
+        config, like = self.config, self.prev_action.weight
         steps, heads, head_dim = config.context_len, config.num_heads, config.embed_dim // config.num_heads
         tokens = KVCache(config.num_layers, num_streams, heads, steps * self.tokens_per_step, head_dim, like)
         return ContextCache(tokens, VisitCache(num_streams, heads, steps, head_dim, like) if self.induction else None)
@@ -155,7 +182,19 @@ class GPT(nn.Module):
         return action, reward, obs
 
 
+class GPT(Trunk):
+    """A trunk that says what to do next."""
+
+    def __init__(self, config: ModelConfig, spec: EnvSpec, recompute: bool = False) -> None:
+        super().__init__(config, spec, recompute)
+        self.policy_head = nn.Linear(config.embed_dim, spec.num_actions)
+
+    def forward(self, context: Context, cache: ContextCache | None = None) -> Tensor:
+        """Action logits `[B, T, A]`, of what a trunk makes of the context."""
+        return self.policy_head(super().forward(context, cache))
+
+
 def _table(size: int, width: int) -> nn.Embedding:
     table = nn.Embedding(size, width)
-    nn.init.normal_(table.weight, std=0.02)
+    nn.init.normal_(table.weight, std=_STD)
     return table

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from src.contracts import Step
 from src.nn.gpt import GPT, Context, context_of
+from src.nn.guided import Guided, GuidedCache
 from src.nn.kv_cache import ContextCache
 from src.randomness import cumulative, draw, epsilon_greedy
 
@@ -23,12 +24,12 @@ class GPTCarry(NamedTuple):
     one rollout."""
 
     window: Tensor
-    cache: ContextCache
+    cache: ContextCache | GuidedCache
     seen: int
 
 
 class GPTPolicy:
-    def __init__(self, model: GPT, epsilon: float, temperature: float, context_kept: float) -> None:
+    def __init__(self, model: GPT | Guided, epsilon: float, temperature: float, context_kept: float) -> None:
         """With probability `epsilon` an action is drawn at `temperature`, else it is the most probable one;
         `context_kept`: the part of a full context that is rebuilt."""
         self.model = model.eval()
@@ -37,7 +38,7 @@ class GPTPolicy:
         self.num_kept = max(1, min(int(context_kept * model.config.context_len), model.config.context_len - 1))
 
     def initial_carry(self, num_streams: int) -> GPTCarry:
-        device = self.model.policy_head.weight.device
+        device = self.model.device
         window = torch.zeros(4, num_streams, self.model.config.context_len, dtype=torch.long, device=device)
         return GPTCarry(window, self.model.new_cache(num_streams), 0)
 

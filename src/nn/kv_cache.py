@@ -60,3 +60,12 @@ class ContextCache(NamedTuple):
         self.tokens.length = 0
         if self.visits:
             self.visits.length = 0
+
+    def replace(self, streams: Tensor, other: "ContextCache") -> None:
+        """Take over what `other` has read, which is as many steps, as that of `streams` `[n]`."""
+        for own, theirs in ((self.tokens, other.tokens), (self.visits, other.visits)):
+            if own and theirs:
+                own.keys[:, streams, :, : theirs.length] = theirs.keys[:, :, :, : theirs.length]
+                own.values[:, streams, :, : theirs.length] = theirs.values[:, :, :, : theirs.length]
+        if self.visits and other.visits:
+            self.visits.visited[streams, : other.visits.length] = other.visits.visited[:, : other.visits.length]

@@ -15,6 +15,7 @@ from src.nn.kv_cache import KVCache
 from src.schema import ModelConfig
 
 MakeLinear = Callable[[int, int], nn.Module]
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
 
 
 def rotate(x: Tensor, first: int, tokens_per_step: int = 1) -> Tensor:
@@ -96,12 +97,13 @@ class Block(nn.Module):
         feed = nn.Linear if last else linear
         self.widen = feed(config.embed_dim, config.ff_dim)
         self.narrow = feed(config.ff_dim, config.embed_dim)
+        self.activation = ACTIVATIONS[config.activation]()
         self.dropout = nn.Dropout(config.residual_dropout)
 
     def forward(self, x: Tensor, cache: KVCache | None, layer: int) -> Tensor:
         mixed = self.attention(self.attention_norm(x), cache, layer)
         x = x[:, self.attention.asking] + self.dropout(mixed)
-        return x + self.dropout(self.narrow(F.gelu(self.widen(self.feed_forward_norm(x)))))
+        return x + self.dropout(self.narrow(self.activation(self.widen(self.feed_forward_norm(x)))))
 
 
 class Transformer(nn.Module):

@@ -17,9 +17,10 @@ from src.schema import ObjectiveConfig
 class AlgorithmDistillation:
     def __init__(self, config: ObjectiveConfig, spec: EnvSpec) -> None:
         self.label_smoothing, self.spec = config.label_smoothing, spec
+        self.weights = {"imitation": 1.0}
 
-    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Mean loss over windows `[B, T]`, and as metrics the negative log likelihood without smoothing and weights
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The loss over windows `[B, T]`, and as metrics the negative log likelihood without smoothing and weights
         (`nll`) and how often the most likely action is the target (`accuracy`)."""
         logits = self.logits(model, batch).flatten(0, 1)  # [B * T, A]
         target = self.target(batch).flatten()
@@ -28,7 +29,7 @@ class AlgorithmDistillation:
             "nll": F.cross_entropy(logits.detach(), target),
             "accuracy": (logits.argmax(-1) == target).float().mean(),
         }
-        return (losses * batch.weight.flatten()).mean(), metrics
+        return {"imitation": (losses * batch.weight.flatten()).mean()}, metrics
 
     def target(self, batch: Batch) -> Tensor:
         """What is predicted at every step, `[B, T]`."""

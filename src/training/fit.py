@@ -38,21 +38,30 @@ def fit(
     description: Json,
     device: torch.device,
     ranks: Ranks,
+    *,
+    program: str = "train_gpt",
+    after_step: Callable[[], None] | None = None,
+    start: dict[str, Any] | None = None,
 ) -> None:
-    """Train `model` in place for `trainer.num_iterations`, from the newest checkpoint in `folder` if there is one.
+    """Train `model` in place for `trainer.num_iterations`, from the newest checkpoint in `folder` if there is one, or
+    else from the state of another run, `start`.
 
-    `batch_at(update)` is this rank's share of a batch. `look` evaluates a state `{"update", "model"}`. Keeps the newest
-    checkpoints (`last`) and the one with the best evaluation (`best`) in `folder`, with `description` beside them, and
-    TensorBoard curves over updates. A continued run ends with the bits of an undisturbed one. Raises `Stopped` when a
-    signal asked the run to end."""
+    `batch_at(update)` is this rank's share of a batch. `look` evaluates a state `{"update", "model"}`. `after_step` is
+    called after each step of the optimizer, and may change the model. Keeps the newest checkpoints (`last`), the one
+    with the best evaluation (`best`) and for good one every so many samples (`snapshot`) in `folder`, with
+    `description` beside them, and TensorBoard curves over updates. A continued run ends with the bits of an undisturbed
+    one. Raises `Stopped` when a signal asked the run to end."""
     total, options = config.trainer.num_iterations, config.summaries
     model.train()
-    updater = Updater(model, objective, config.optimizer, config.trainer, device, ranks)
-    saved = checkpoint.load_newest(folder, "last", device)
-    done = saved[0]["update"] if saved else -1
+    updater = Updater(model, objective, config, device, ranks)
+    if after_step:
+        updater.optimizer.register_step_post_hook(lambda *_: after_step())
+    found = checkpoint.load_newest(folder, "last", device)
+    saved = found[0] if found else start
+    done = saved["update"] if saved else -1
     snapshots = check_snapshots(options.code_snapshots, PROJECT)
     with ExitStack() as stack:
-        progress = stack.enter_context(Progress("train_gpt", total, max(done, 0), "update", ranks.is_writer))
+        progress = stack.enter_context(Progress(program, total, max(done, 0), "update", ranks.is_writer))
         evaluations = summaries = None
         if ranks.is_writer:
             pace = {"flush_secs": options.flush_secs, "max_queue": options.max_queue}
@@ -66,11 +75,11 @@ def fit(
         board = Board(config, objective, ranks, summaries, progress)
         fitting = Fitting(model, updater, board, ranks, device, folder, description, max(done, 0))
         if saved:
-            fitting.load_state_dict(saved[0])
+            fitting.load_state_dict(saved)
         profiler = stack.enter_context(Profiler(folder, options.profiled_iterations * ranks.is_writer, tqdm.write))
         on_crash = config.checkpoints.on_crash if ranks.is_writer else "skip"
         recovery = stack.enter_context(Recovery(on_crash, fitting.save_crash))
-        _run(fitting, batch_at, evaluations, config, progress, profiler, recovery, resumed=saved is not None)
+        _run(fitting, batch_at, evaluations, config, progress, profiler, recovery, resumed=found is not None)
 
 
 class Fitting:
@@ -98,11 +107,11 @@ class Fitting:
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             evaluations.start(self.done, {"update": self.done, "model": self.model.state_dict()})
 
-    def save(self, keep: int) -> None:
-        """Write a checkpoint; all ranks call it, and the first writes."""
-        generators = {kind: self.ranks.gather(state) for kind, state in self._generators().items()}
+    def save(self, keep: int, kind: str = "last") -> None:
+        """Write a checkpoint of this `kind`; all ranks call it, and the first writes."""
+        generators = {device: self.ranks.gather(state) for device, state in self._generators().items()}
         if self.ranks.is_writer:
-            checkpoint.save(self.folder, "last", self.done, self._state(generators), self.description, keep)
+            checkpoint.save(self.folder, kind, self.done, self._state(generators), self.description, keep)
 
     def save_crash(self, error: str) -> None:
         """Put the state of a failed run aside, for a look at it; no run goes on from it."""
@@ -150,12 +159,15 @@ def _run(
     total, ranks, checkpoints = config.trainer.num_iterations, fitting.ranks, config.checkpoints
     per_evaluation = interval_of(config.evals.num_evals, config.evals.eval_interval, total)
     per_checkpoint = interval_of(checkpoints.num_checkpoints, checkpoints.checkpoint_interval, total)
+    per_snapshot = -(-checkpoints.snapshot_interval // config.trainer.mini_batch_size)  # updates
     for update in range(fitting.done, total + 1):
         fitting.done, last = update, update == total
         if evaluations:
             if update == 0 or last or is_due(update, per_evaluation):
                 fitting.evaluate(evaluations)
             evaluations.poll()
+        if not resumed and update and is_due(update, per_snapshot):
+            fitting.save(total, "snapshot")  # all of them
         asked = ranks.any(recovery.save_now)
         if not resumed and (last or asked or (update and is_due(update, per_checkpoint))):
             fitting.save(checkpoints.keep_last)

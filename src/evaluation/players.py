@@ -1,0 +1,69 @@
+"""What can be played in context: models of stage two, extracted policies, and critics."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from src.contracts import EnvSpec, Json
+from src.nn.gpt import GPT
+from src.nn.guided import Guided
+from src.objectives.awr import inverse_temperature
+from src.runtime import dtype_of, recorded
+from src.schema import Config
+from src.training.critics import PROGRAM, check_critic, load_critic, make_critic, open_finished
+
+MakePlayer = Callable[[Config, EnvSpec, dict[str, Any], torch.device], GPT | Guided]
+
+
+def plain_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> GPT:
+    """A model of stage two, or an extracted policy."""
+    model = GPT(config.model, spec).to(device, dtype_of(config))
+    model.load_state_dict(weights)
+    return model
+
+
+def lone_critic(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> Guided:
+    """A critic amid training, which acts on its advantages as the policy would that `awr` extracts from it."""
+    critic = make_critic({"config": recorded(config), "env": spec._asdict()}).to(device, dtype_of(config))
+    critic.load_state_dict(weights)
+    return Guided(None, critic.target, inverse_temperature(config.awr))
+
+
+class Player(NamedTuple):
+    """What `policy.model` and `policy.advantage_scale` choose to play, before it is made."""
+
+    folder: Path  # of its checkpoints; of a guided model its own
+    described: Json  # by its checkpoint
+    compared: tuple[str, ...]  # groups of options that must be as it was trained with
+    checksum: str
+    suffixes: dict[str, Any]  # that tell its results from those of others
+    weights: dict[str, Any] | None  # of the model; None: the critic plays alone
+
+    def make(self, config: Config, spec: EnvSpec, device: torch.device) -> GPT | Guided:
+        """As it reads a world with `spec`."""
+        model = plain_gpt(config, spec, self.weights, device) if self.weights else None
+        if model and not config.policy.advantage_scale:
+            return model
+        critic, _ = load_critic(config, device, spec)
+        return Guided(model, critic.target, config.policy.advantage_scale)
+
+
+def open_player(config: Config, device: torch.device) -> Player:
+    """What `config` chooses. Raises `ConfigError` where its training is not finished, or a critic does not fit the
+    model that it is to guide."""
+    name, scale = config.policy.model, config.policy.advantage_scale
+    suffixes = ({"policy": name} if name != "gpt" else {}) | ({"advantage": scale} if scale else {})
+    groups, programs = ("data", "model", "optimizer", "trainer", "device"), {"gpt": "train_gpt", "critic": PROGRAM}
+    own = {"gpt": ("objective",), "critic": ("encoder", "decoder", "critic")}.get(name, ("awr",))
+    folder = config.run_folder / ("ilql" if name == "critic" else name)
+    kind = "last" if name == "critic" else config.evaluation.checkpoint
+    state, about = open_finished(folder, kind, programs.get(name, "extract_policy"), device)
+    checksum, described = about["sha256"], about["description"]
+    if scale and name != "critic":
+        _, advisor = open_finished(config.run_folder / "ilql", "last", PROGRAM, device)
+        check_critic(config, advisor["description"], described)
+        checksum = f"{checksum}+{advisor['sha256']}"
+    weights = state["model"] if name != "critic" else None
+    return Player(folder, described, (*groups, *own), checksum, suffixes, weights)

@@ -1,0 +1,58 @@
+"""Offline RL: extract a policy from frozen Q and V, by imitation of what was better than V expects (AWR).
+
+python -m src.extract_policy [KEY=VALUE ...]      logs/<run>/ilql/ + histories/ -> logs/<name>/<awr.experiment_name>/
+
+`python -m src.evaluate policy.model=<awr.experiment_name>` plays it in context.
+"""
+
+from pathlib import Path
+
+from src.contracts import ConfigError
+from src.evaluation.periodic import LookInContext
+from src.nn.gpt import GPT
+from src.objectives.awr import AdvantageWeightedRegression
+from src.runtime import dtype_of, recorded, run_stage
+from src.schema import Config
+from src.training.critics import check_critic, load_critic, load_trunk
+from src.training.program import Workplace, run_program, unweighted
+
+COMPARED = ("seed", "env", "tasks", "data", "model", "awr", "optimizer", "trainer")
+
+
+def main(config: Config) -> Path:
+    """Train, or continue training; returns the folder with the checkpoints."""
+    folder = config.folder("logs") / config.awr.experiment_name
+    if not config.awr.resume and folder.exists():
+        raise ConfigError(f"awr.resume=false: {folder} has an earlier run; resume it, or give another name")
+    return run_program(config, folder, COMPARED, train)
+
+
+def train(place: Workplace) -> int:
+    """Fit the policy to windows of all stores; returns the number of updates."""
+    config, spec, tasks, device = place.config, place.spec(), place.tasks, place.device
+    critic, about = load_critic(config, device)
+    check_critic(config, about["description"], {"config": recorded(config)})
+    if place.before and place.before["critic"] != about["sha256"]:
+        raise ConfigError(
+            f"{place.folder} was extracted from another critic: give another awr.experiment_name= or name="
+        )
+    mixture = place.windows(unweighted(config.objective))
+    model = GPT(config.model, spec, config.trainer.activation_checkpointing).to(device, dtype_of(config))
+    if (path := config.awr.initial_encoder) != "none":
+        load_trunk("awr.initial_encoder", path, [model], device)
+    updates = config.trainer.num_iterations
+    if config.awr.num_epochs:
+        updates = -(-config.awr.num_epochs * mixture.num_windows // config.trainer.mini_batch_size)
+    return place.fit(
+        "extract_policy",
+        model,
+        AdvantageWeightedRegression(config.awr, critic.target),
+        mixture,
+        LookInContext(config, tasks["validation"], tasks["held_out"]),
+        updates,
+        {"critic": about["sha256"]},
+    )
+
+
+if __name__ == "__main__":
+    run_stage(main, "src.extract_policy", __doc__ or "")

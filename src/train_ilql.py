@@ -1,0 +1,63 @@
+"""Offline RL: train Q1, Q2 and V in context on windows of learning histories.
+
+python -m src.train_ilql [KEY=VALUE ...]      histories/<histories>/ -> logs/<name>/ilql/
+
+critic=ilql|iql|cql chooses what values are. `python -m src.extract_policy` makes a policy of them,
+`python -m src.evaluate policy.advantage_scale=B` lets them guide the model of stage two.
+"""
+
+import math
+from pathlib import Path
+
+from src.data.rewards import check_plugin, described, load_plugin
+from src.evaluation.periodic import LookInContext
+from src.evaluation.players import lone_critic
+from src.objectives.ilql import ImplicitQLearning, value_bound
+from src.runtime import dtype_of, recorded, run_stage
+from src.schema import Config
+from src.training.critics import PROGRAM, initialize, make_critic, snapshot_state
+from src.training.program import Workplace, announce, run_program, unweighted
+
+COMPARED = ("seed", "env", "tasks", "data", "model", "encoder", "decoder", "critic", "optimizer", "trainer")
+
+
+def main(config: Config) -> Path:
+    """Train, or continue training; returns the folder with the checkpoints."""
+    folder = config.folder("logs") / "ilql"
+    return run_program(config, folder, COMPARED, train)
+
+
+def train(place: Workplace) -> int:
+    """Fit the critic to windows of all stores; returns the number of updates."""
+    config, tasks, device = place.config, place.tasks, place.device
+    plugin = load_plugin(config.critic.reward_plugin)
+    if place.before:
+        check_plugin(plugin, place.before["reward_plugin"], place.folder)
+    mixture = place.windows(unweighted(config.objective), plugin)
+    spec = place.spec()
+    critic = make_critic({"config": recorded(config), "env": spec._asdict()}, config.trainer.activation_checkpointing)
+    critic = critic.to(device, dtype_of(config))
+    bound = value_bound(config.critic, mixture.largest_payoff, spec.max_episode_steps)
+    limit = (
+        f"at most {bound:g}" if bound < math.inf else "without a bound: critic.discount_factor below 1 would give one"
+    )
+    announce(f"values are {limit}, in absolute value", place.ranks)
+    start = None
+    if not place.before:
+        initialize(config, critic, device)
+        start = snapshot_state(config, device)
+    return place.fit(
+        PROGRAM,
+        critic,
+        ImplicitQLearning(critic, bound),
+        mixture,
+        LookInContext(config, tasks["validation"], tasks["held_out"], lone_critic),
+        config.trainer.num_iterations,
+        {"reward_plugin": described(plugin)},
+        critic.after_update,
+        start,
+    )
+
+
+if __name__ == "__main__":
+    run_stage(main, "src.train_ilql", __doc__ or "")

@@ -1,0 +1,134 @@
+"""What all programs that fit a model to windows of histories do around it: open the histories, hold the folder,
+continue or say that all is done."""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from src.config import check_same
+from src.contracts import EnvSpec, Json, Objective
+from src.data.history_store import Histories
+from src.data.mixture import Mixture, check_stores, described, open_stores
+from src.data.rewards import RewardPlugin
+from src.data.windows import Windows
+from src.envs import make_env
+from src.files import only_writer, read_json, write_json
+from src.runtime import prepare, recorded
+from src.schema import PROJECT, Config, ObjectiveConfig
+from src.training.checkpoint import load_newest
+from src.training.distributed import Ranks, joined
+from src.training.evaluations import Look
+from src.training.fit import fit
+from src.training.run_record import check_snapshots
+
+
+class Workplace(NamedTuple):
+    """Where one process of a program works, and on what."""
+
+    config: Config
+    folder: Path
+    stores: list[Histories]
+    device: torch.device
+    ranks: Ranks
+    before: Json | None  # what the newest checkpoint says of itself, where a run is continued
+
+    @property
+    def tasks(self) -> Json:
+        """The split, with the training tasks that are set aside as `validation`."""
+        split = self.stores[0].manifest["tasks"]
+        return split | {"validation": split["train"][len(split["train"]) - self.config.data.num_validation_tasks :]}
+
+    def spec(self) -> EnvSpec:
+        return make_env(self.config.env, self.device).spec
+
+    def windows(self, objective: ObjectiveConfig, plugin: RewardPlugin | None = None) -> Mixture:
+        """The windows of all training tasks that are not set aside, with the weights of `objective` and the rewards of
+        `plugin`."""
+        config, tasks = self.config, self.tasks
+        learned = [task for task in tasks["train"] if task not in tasks["validation"]]
+        length = config.trainer.mini_batch_length or config.model.context_len
+        parts = [Windows(store, config.data, objective, learned, length, self.device, plugin) for store in self.stores]
+        mixture = Mixture(parts, config.data.weights)
+        for store, part, share in zip(self.stores, parts, mixture.shares, strict=True):
+            what = f"{part.num_windows:,} windows of {length} steps from {part.num_rows:,} rows of {store.folder}"
+            announce(f"{what}, drawn with probability {share:.3f}", self.ranks)
+        return mixture
+
+    def fit(
+        self,
+        program: str,
+        model: nn.Module,
+        objective: Objective,
+        mixture: Mixture,
+        look: Look,
+        num_updates: int,
+        about: Json | None = None,
+        after_step: Callable[[], None] | None = None,
+        start: dict[str, Any] | None = None,
+    ) -> int:
+        """Fit `model` to batches of `mixture`, see `fit.fit`; returns `num_updates`. Checkpoints say of themselves what
+        is needed to build the model anew, and what is `about` it."""
+        config, ranks, size = self.config, self.ranks, self.config.trainer.mini_batch_size
+        description = {
+            "program": program,
+            "config": recorded(config),
+            "env": self.spec()._asdict(),
+            "tasks": self.tasks,
+            "histories": described(self.stores),
+        }
+        fit(
+            model,
+            objective,
+            lambda update: mixture.batch(config.seed, update, size, ranks.rank, ranks.size),
+            look,
+            replace(config, trainer=replace(config.trainer, num_iterations=num_updates)),
+            self.folder,
+            description | (about or {}),
+            self.device,
+            ranks,
+            program=program,
+            after_step=after_step,
+            start=start,
+        )
+        return num_updates
+
+
+def unweighted(objective: ObjectiveConfig) -> ObjectiveConfig:
+    """For those who weigh steps themselves, or not at all."""
+    return replace(objective, name="ad", weighting="none")
+
+
+def run_program(config: Config, folder: Path, compared: Sequence[str], train: Callable[[Workplace], int]) -> Path:
+    """Let `train` make a model in `folder`, or continue to; returns the folder. `train` says how many updates it made.
+
+    Raises `ConfigError` where the folder has a model of other histories, or of a configuration that differs in the
+    groups `compared`."""
+    check_snapshots(config.summaries.code_snapshots, PROJECT)
+    with joined(prepare(config)) as (ranks, device):
+        ranks.check_divides(config.trainer.mini_batch_size, config.trainer.gradient_accumulation_steps)
+        stores = open_stores(config)
+        with only_writer(folder) if ranks.is_writer else nullcontext():
+            found = load_newest(folder, "last", torch.device("cpu"))
+            before = found[1]["description"] if found else None
+            if before:
+                check_same(config, before["config"], compared, str(folder))
+                check_stores(stores, before["histories"], folder)
+            if (folder / "finished.json").exists():
+                updates = read_json(folder / "finished.json")["updates"]
+                announce(f"all {updates} updates of {config.name} are done: {folder}", ranks)
+                return folder
+            updates = train(Workplace(config, folder, stores, device, ranks, before))
+            if ranks.is_writer:
+                write_json(folder / "finished.json", {"updates": updates})
+    announce(f"checkpoints and TensorBoard curves: {folder}", ranks)
+    return folder
+
+
+def announce(line: str, ranks: Ranks) -> None:
+    if ranks.is_writer:
+        print(line)
