@@ -22,7 +22,7 @@ from src.study import main, run_commands, run_jobs
 
 SMALL = [option for option in TINY if not option.startswith(("name=", "num_threads="))]
 SMALL += ["name=mine", "trainer.evaluate=false", "evaluation.checkpoint=last", "source.evaluate=false"]
-SMALL += ["evaluation.temperatures=[]", "evaluation.ablations=false", "trainer.enable_amp=false"]
+SMALL += ["evaluation.temperatures=[]", "evaluation.ablations=false", "device.amp_dtype=none"]
 VARIANTS = "study.variants=[{label: one, set: []}, {label: wide, set: ['model.ff_dim=24']}]"
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # stages run in this process
@@ -54,6 +54,28 @@ def files_of(root: Path) -> dict[str, int]:
     """When the files of runs were last changed."""
     paths = [path for path in root.rglob("*") if path.is_file() and path.parent.name != "mine" and path.name != ".lock"]
     return {str(path): path.stat().st_mtime_ns for path in paths}
+
+
+def test_whoever_plays_is_reported_with_all_that_was_trained_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model, the same guided by a critic, the policy extracted from that, and the critic alone."""
+    guided, critic = "'policy.advantage_scale=2'", "'policy.model=critic'"
+    players = {"plain": "", "guided": guided, "extracted": "'policy.model=awr'", "alone": f"{critic}, {guided}"}
+    variants = ", ".join(f"{{label: {label}, set: [{changes}]}}" for label, changes in players.items())
+    asked = options(tmp_path, "study.seeds=[0]", f"study.variants=[{variants}]")
+    monkeypatch.setattr(study, "run_jobs", here)
+    monkeypatch.setattr(sys, "argv", ["study"])
+    rows = read_json(main(asked) / "results.json")["rows"]
+    assert [row["updates"] for row in rows] == [6, 12, 12, 6]
+    seconds = {row["variant"]: row["training_seconds"] for row in rows}
+    assert seconds["guided"] == pytest.approx(seconds["plain"] + seconds["alone"])
+    assert seconds["extracted"] > seconds["alone"] > 0
+    trained = [path.parent for path in tmp_path.glob("logs/*/*/finished.json") if path.parent.name != "source"]
+    assert set(trained) == {tmp_path / "logs" / "mine-plain-seed0" / part for part in ("gpt", "ilql", "awr")}
+    before = files_of(tmp_path)
+    main(asked)
+    assert files_of(tmp_path) == before, "what is done is done again"
 
 
 def test_all_runs_are_there_and_reported(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,12 +1,12 @@
 """What a study has to do: its runs, composed and checked before any work, and what they share.
 
 Every variant is trained with every seed. Runs with the same world, tasks, source and seed share their histories, and
-those that differ in how the model is played alone share the model too.
+those that differ in who plays and how alone share all that is trained: model, critic and extracted policy.
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from hashlib import sha256
@@ -20,14 +20,18 @@ from src.envs.tasks import split_tasks
 from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
 from src.files import read_json
 from src.runtime import recorded
-from src.schema import Config
+from src.schema import Config, PolicyConfig
 
 _OF_STUDY = ("seed", "histories", "run", "num_threads")  # a run cannot say itself
 _KEYS = {"label", "set", "x", "line", "test"}
 _OF_HISTORIES = ("seed", "env", "tasks", "source", "evals")
 _OF_PLAYING = ("name", "run", "evaluation", "study")
-_TRAINED = ("data", "model", "objective", "optimizer", "trainer")
-_COMPARED = ("seed", "env", "tasks", "source", *_TRAINED, "policy", "evaluation")
+_OF_ALL = ("seed", "env", "tasks", "source", "data", "model", "optimizer", "trainer", "device", "policy", "evaluation")
+_OF_PROGRAM = {
+    "src.train_gpt": ("objective",),
+    "src.train_ilql": ("encoder", "decoder", "critic"),
+    "src.extract_policy": ("awr",),
+}
 
 
 class Job(NamedTuple):
@@ -36,7 +40,7 @@ class Job(NamedTuple):
     name: str
     commands: list[list[str]]
     needs: str  # the job that makes its histories; empty: none
-    updates: int  # of a model
+    updates: int  # of all that it trains
 
 
 class Row(NamedTuple):
@@ -44,11 +48,11 @@ class Row(NamedTuple):
 
     variant: str
     test: str  # the world; empty: the one it was trained in
-    x: float | None  # its place on the axis
+    x: float | str | None  # its place on the axis
     line: str  # through such places
     config: Config  # with its first seed
     folders: list[Path]  # of results, one for each seed
-    models: list[Path]  # likewise
+    models: list[list[Path]]  # all that is trained for it, for each seed
 
 
 class Plan(NamedTuple):
@@ -63,7 +67,7 @@ class _Variant(NamedTuple):
     label: str
     slug: str
     options: list[str]
-    x: float | None
+    x: float | str | None
     line: str
     tests: dict[str, list[str]]
 
@@ -88,8 +92,10 @@ def plan(options: Sequence[str]) -> Plan:
             rows += _rows_of(config, options, variant, jobs)
         except PipelineError as error:
             raise ConfigError(f"study.variants, {variant.label}: {error}") from error
-    if len({row.x is None for row in rows}) > 1:
-        raise ConfigError("study.variants: all of them must have a number as `x` (or as labels of `test`), or none")
+    if len({type(row.x) for row in rows}) > 1:
+        raise ConfigError(
+            "study.variants: all of them must have a number as `x` (or as labels of `test`), all a name, or none"
+        )
     return Plan(config, rows, jobs.missing())
 
 
@@ -111,17 +117,23 @@ class _Jobs:
         made_with = {key: value for key, value in recorded(config).items() if key not in unlike}
         return self._models.setdefault(_hash(made_with), config.name)
 
-    def add_model(self, run: _Run) -> None:
+    def add_models(self, run: _Run, programs: Iterable[str]) -> None:
+        """`run` is that of the model. A program that waits for another must come after it."""
         config = run.config
-        job = Job(config.run, [["src.train_gpt", *run.options]], config.histories[0], config.trainer.num_iterations)
-        self._jobs.setdefault(config.run, job)
+        job = self._jobs.get(config.run, Job(config.run, [], config.histories[0], 0))
+        for program in programs:
+            if program not in (command[0] for command in job.commands):
+                job.commands.append([program, *run.options])
+                job = job._replace(updates=job.updates + config.trainer.num_iterations)
+        self._jobs[config.run] = job
 
     def add_evaluation(self, run: _Run, folder: Path) -> None:
         """Raises `ConfigError` where `folder` has results of a run with other options."""
         job = self._jobs[run.config.run]
         job.commands.append(["src.evaluate", *run.options])
         if (folder / "results.json").exists():
-            check_same(run.config, read_json(folder / "results.json")["config"], _COMPARED, str(folder))
+            compared = [group for program in trained_for(run.config.policy).values() for group in _OF_PROGRAM[program]]
+            check_same(run.config, read_json(folder / "results.json")["config"], (*_OF_ALL, *compared), str(folder))
         else:
             self._not_done |= {job.name, job.needs}
 
@@ -132,30 +144,44 @@ class _Jobs:
         )
 
 
+def trained_for(policy: PolicyConfig) -> dict[str, str]:
+    """What must be there for `policy` to play: folders of a run and the programs that fill them, first things first."""
+    parts = {"gpt": "src.train_gpt"} if policy.model == "gpt" else {}
+    if policy.model != "gpt" or policy.advantage_scale:
+        parts["ilql"] = "src.train_ilql"
+    if policy.model not in ("gpt", "critic"):
+        parts[policy.model] = "src.extract_policy"
+    return parts
+
+
 def _rows_of(study: Config, options: Sequence[str], variant: _Variant, jobs: _Jobs) -> list[Row]:
     """The rows of a variant; what is to be done for them goes to `jobs`."""
     ours = [*options, *variant.options]
     composed = load_config(ours)
-    trained: list[_Run] = []
+    trained: dict[str, _Run] = {}  # those of the models, by the name of the run
     for seed in study.study.seeds:
         source = {group: recorded(composed)[group] for group in _OF_HISTORIES} | {"seed": seed}
         histories = f"{study.name}-histories-{_hash(source)}-seed{seed}"
         jobs.add_histories(_run(composed, ours, seed, histories, histories, histories))
         name = f"{study.name}-{variant.slug}-seed{seed}"
         model = jobs.model_for(_run(composed, ours, seed, name, histories, name).config)
-        trained.append(_run(composed, ours, seed, name, histories, model))
-        jobs.add_model(trained[-1])
+        trained[name] = _run(composed, ours, seed, model, histories, model)
     rows: list[Row] = []
     for test, changes in variant.tests.items():
         there = load_config([*ours, *changes]) if changes else composed
-        suffix = suffix_of(_changes(there, composed))
-        played = [_run(there, [*ours, *changes], one.seed, one.name, one.histories[0], one.run) for one, _ in trained]
-        folders = [run.config.folder("logs") / f"evaluation{suffix}" for run in played]
-        for run, folder in zip(played, folders, strict=True):
-            jobs.add_evaluation(run, folder)
-        models = [run.config.run_folder / "gpt" for run in played]
+        parts = trained_for(there.policy)
+        suffix = suffix_of(_changes(there, composed) | _who_plays(there.policy))
+        folders: list[Path] = []
+        played: list[Config] = []
+        for name, (model, _) in trained.items():
+            run = _run(there, [*ours, *changes], model.seed, name, model.histories[0], model.name)
+            played.append(run.config)
+            folders.append(run.config.folder("logs") / f"evaluation{suffix}")
+            jobs.add_models(trained[name], parts.values())
+            jobs.add_evaluation(run, folders[-1])
+        models = [[config.run_folder / part for part in parts] for config in played]
         x, line = (_number(test), variant.label) if test else (variant.x, variant.line)
-        rows.append(Row(variant.label, test, x, line, played[0].config, folders, models))
+        rows.append(Row(variant.label, test, x, line, played[0], folders, models))
     return rows
 
 
@@ -184,6 +210,12 @@ def _changes(there: Config, trained: Config) -> dict[str, Any]:
     return changes
 
 
+def _who_plays(policy: PolicyConfig) -> dict[str, Any]:
+    """What folders with results say of it."""
+    model, scale = policy.model, policy.advantage_scale
+    return ({"policy": model} if model != "gpt" else {}) | ({"advantage": scale} if scale else {})
+
+
 def _variant(written: dict[str, Any]) -> _Variant:
     label, x, tests = (written.get(key) for key in ("label", "x", "test"))
     where = f"study.variants, {label or written}"
@@ -191,9 +223,11 @@ def _variant(written: dict[str, Any]) -> _Variant:
         raise ConfigError(f"{where}: {', '.join(sorted(unknown))} is unknown; it has {', '.join(sorted(_KEYS))}")
     if not (isinstance(label, str) and (slug := _slug(label))):
         raise ConfigError(f"{where}: `label` must be a text with letters or digits")
-    if not (x is None or (isinstance(x, (int, float)) and not isinstance(x, bool))):
-        raise ConfigError(f"{where}: x={x} must be a number")
-    options, line = _texts(written.get("set", []), where), str(written.get("line", ""))
+    if not (x is None or (isinstance(x, (int, float, str)) and not isinstance(x, bool))):
+        raise ConfigError(f"{where}: x={x} must be a number, or a name")
+    x = x if x is None or isinstance(x, str) else float(x)
+    line = str(written.get("line", label if isinstance(x, str) else ""))
+    options = _texts(written.get("set", []), where)
     if "test" not in written:
         return _Variant(label, slug, options, x, line, {"": []})
     if not (isinstance(tests, dict) and tests):

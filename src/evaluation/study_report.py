@@ -48,16 +48,17 @@ def write_report(folder: Path, config: Config, rows: Sequence[Row]) -> str:
 
 def result_of(row: Row) -> Json:
     """The numbers of a row over all its seeds."""
-    seconds = [took for folder in row.models if (took := training_seconds(folder)) is not None]
+    seconds = [took for parts in row.models if (took := training_seconds(parts)) is not None]
+    updates = [sum(read_json(part / "finished.json")["updates"] for part in parts) for parts in row.models]
     return {
         "variant": row.variant,
         "test": row.test,
         "x": row.x,
         "line": row.line,
         "runs": [folder.parent.name for folder in row.folders],
-        "updates": row.config.trainer.num_iterations,
+        "updates": round(np.mean(updates)),
         "training_seconds": float(np.mean(seconds)) if seconds else None,
-        "trained_at": sorted({revision for folder in row.models for revision in revisions(folder)}),
+        "trained_at": sorted({revision for parts in row.models for part in parts for revision in revisions(part)}),
         "found": combined(row.folders, row.config.evaluation, row.config.seed),
     }
 
@@ -69,13 +70,17 @@ def revisions(folder: Path) -> list[str]:
     return [f"{state['revision']}{'+' if state['dirty'] else ''}" for state in states if state["revision"]]
 
 
-def training_seconds(folder: Path) -> float | None:
-    """How long the model in `folder` was trained; None where that was interrupted, and nobody knows how much was done
-    twice."""
-    sessions = read_json(folder / "run.json")["sessions"]
-    if len(sessions) > 1:
-        return None
-    return (folder / "finished.json").stat().st_mtime - datetime.fromisoformat(sessions[0]["started"]).timestamp()
+def training_seconds(parts: Sequence[Path]) -> float | None:
+    """How long the models in the folders `parts` were trained, one after the other; None where one of them was
+    interrupted, and nobody knows how much was done twice."""
+    seconds = 0.0
+    for folder in parts:
+        sessions = read_json(folder / "run.json")["sessions"]
+        if len(sessions) > 1:
+            return None
+        end = (folder / "finished.json").stat().st_mtime
+        seconds += end - datetime.fromisoformat(sessions[0]["started"]).timestamp()
+    return seconds
 
 
 def cpu_model() -> str:

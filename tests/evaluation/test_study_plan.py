@@ -14,9 +14,10 @@ from src.config import CONF, load_config
 from src.contracts import ConfigError
 from src.env_schema import DarkRoomConfig
 from src.envs.tasks import split_tasks
-from src.evaluation.study_plan import Job, Plan, plan
+from src.evaluation.study_plan import Job, Plan, plan, trained_for
 from src.files import write_json
 from src.runtime import recorded
+from src.schema import Config, PolicyConfig
 
 PRESETS = sorted(path.stem for path in (CONF / "study").glob("*.yaml") if path.stem != "none")
 SMALL = ("experiment=tiny", "name=mine", "trainer.num_iterations=10")
@@ -59,7 +60,7 @@ def test_every_variant_is_trained_and_evaluated_with_every_seed() -> None:
             assert config.histories == [job.needs]
             assert config.model.context_len == (20 if "b-c" in job.name else 40)
     assert rows[1].folders == [Path(f"/tmp/none/logs/mine-b-c-seed{seed}/evaluation") for seed in (3, 5)]
-    assert rows[1].models == [Path(f"/tmp/none/logs/mine-b-c-seed{seed}/gpt") for seed in (3, 5)]
+    assert rows[1].models == [[Path(f"/tmp/none/logs/mine-b-c-seed{seed}/gpt")] for seed in (3, 5)]
 
 
 def test_histories_come_first_and_are_shared_where_world_tasks_source_and_seed_are_the_same() -> None:
@@ -86,13 +87,93 @@ def test_models_are_shared_where_only_playing_differs() -> None:
     played = [(value(command, "name"), value(command, "run")) for command in shared.commands[1:]]
     assert played == [(f"mine-{name}-seed0", "mine-warm-seed0") for name in ("warm", "cold", "greedy")]
     assert [row.folders[0].parent.name for row in rows[:3]] == [name for name, _ in played]
-    assert {row.models[0].parent.name for row in rows[:3]} == {"mine-warm-seed0"}
+    assert {part.parent.name for row in rows[:3] for part in row.models[0]} == {"mine-warm-seed0"}
     assert value(shared.commands[2], "policy.temperature") == "0.5"
 
 
 def test_a_model_that_is_chosen_by_how_it_plays_is_not_shared() -> None:
     _, _, jobs = study(variant("warm"), variant("cold", "policy.temperature=0.5"), options=("study.seeds=[0]",))
     assert [job.name for job in jobs if job.needs] == ["mine-warm-seed0", "mine-cold-seed0"]
+
+
+QUIET = ("trainer.evaluate=false", "evaluation.checkpoint=last", "study.seeds=[0]")
+GUIDED = variant("guided", "policy.advantage_scale=2.5")
+EXTRACTED = variant("extracted", "policy.model=awr")
+CRITIC = variant("critic", "policy.model=critic", "policy.advantage_scale=1")
+
+
+@pytest.mark.parametrize(
+    ("model", "scale", "parts"),
+    [
+        ("gpt", 0.0, ["gpt train_gpt"]),
+        ("gpt", 0.5, ["gpt train_gpt", "ilql train_ilql"]),
+        ("critic", 0.5, ["ilql train_ilql"]),
+        ("awr", 0.0, ["ilql train_ilql", "awr extract_policy"]),
+        ("hot", 0.5, ["ilql train_ilql", "hot extract_policy"]),
+    ],
+)
+def test_who_plays_says_what_is_trained(model: str, scale: float, parts: list[str]) -> None:
+    needed = trained_for(PolicyConfig(model=model, advantage_scale=scale, temperature=1.0, context_kept=0.5))
+    assert [f"{folder} {program.removeprefix('src.')}" for folder, program in needed.items()] == parts
+
+
+def test_who_plays_is_no_reason_to_train_anything_twice() -> None:
+    _, rows, jobs = study(variant("plain"), GUIDED, EXTRACTED, CRITIC, options=QUIET)
+    (job,) = [job for job in jobs if job.needs]
+    assert job.name == "mine-plain-seed0" and job.updates == 3 * 10
+    said = [(module.removeprefix("src."), value([*options], "name")) for module, *options in job.commands]
+    assert said == [
+        ("train_gpt", "mine-plain-seed0"),
+        ("evaluate", "mine-plain-seed0"),
+        ("train_ilql", "mine-plain-seed0"),
+        ("evaluate", "mine-guided-seed0"),
+        ("extract_policy", "mine-plain-seed0"),
+        ("evaluate", "mine-extracted-seed0"),
+        ("evaluate", "mine-critic-seed0"),
+    ]
+    assert {value(command, "run") for command in job.commands} == {"mine-plain-seed0"}
+    logs = Path("/tmp/none/logs")
+    assert [row.folders for row in rows] == [
+        [logs / "mine-plain-seed0/evaluation"],
+        [logs / "mine-guided-seed0/evaluation-advantage=2.5"],
+        [logs / "mine-extracted-seed0/evaluation-policy=awr"],
+        [logs / "mine-critic-seed0/evaluation-policy=critic-advantage=1.0"],
+    ]
+    model = logs / "mine-plain-seed0"
+    parts = [["gpt"], ["gpt", "ilql"], ["ilql", "awr"], ["ilql"]]
+    assert [row.models for row in rows] == [[[model / part for part in needed]] for needed in parts]
+
+
+def test_a_critic_of_another_kind_has_a_run_of_its_own_and_no_model() -> None:
+    other = variant("other", "critic=iql", "policy.model=awr")
+    _, rows, jobs = study(EXTRACTED, variant("plain"), other, options=QUIET)
+    shared, own = [job for job in jobs if job.needs]
+    trained = ["src.train_ilql", "src.extract_policy", "src.evaluate"]
+    assert modules(shared) == [*trained, "src.train_gpt", "src.evaluate"] and shared.updates == 30
+    assert modules(own) == trained and own.updates == 20 and own.needs == shared.needs
+    assert {part.parent.name for part in rows[2].models[0]} == {"mine-other-seed0"}
+    assert all(load_config(command[1:]).critic.separate_value for command in own.commands)
+
+
+def test_a_test_may_let_another_play() -> None:
+    more = ", test: {plain: [], guided: ['policy.advantage_scale=2.0']}"
+    _, rows, jobs = study(variant("a", more=more), options=QUIET)
+    (job,) = [job for job in jobs if job.needs]
+    assert modules(job) == ["src.train_gpt", "src.evaluate", "src.train_ilql", "src.evaluate"]
+    assert [row.folders[0].name for row in rows] == ["evaluation", "evaluation-advantage=2.0"]
+    assert [part.name for part in rows[1].models[0]] == ["gpt", "ilql"]
+
+
+def test_places_may_have_names() -> None:
+    named = variant("a", more=", x: far, line: one"), variant("b", more=", x: near")
+    _, rows, _ = study(*named, options=("study.seeds=[0]",))
+    assert [(row.x, row.line) for row in rows] == [("far", "one"), ("near", "b")]
+    assert "all a name" in refusal(named[0], variant("c", more=", x: 2"))
+
+
+def test_places_may_be_whole_numbers_or_not() -> None:
+    numbers = variant("a", more=", x: 1"), variant("b", more=", x: 0.5")
+    assert [row.x for row in study(*numbers, options=("study.seeds=[0]",)).rows] == [1, 0.5]
 
 
 def test_a_variant_may_be_evaluated_in_other_worlds() -> None:
@@ -138,8 +219,10 @@ def test_updates_are_scaled(scale: float, updates: int) -> None:
         ("{label: null, set: []}", ["label"]),
         ("{label: odd, set: 3}", ["odd", "list of KEY=VALUE"]),
         (variant("odd", more=", y: 3"), ["odd", "y is unknown"]),
-        (variant("odd", more=", x: far"), ["odd", "x=far"]),
+        (variant("odd", more=", x: [1]"), ["odd", "x=[1]"]),
+        (variant("odd", more=", x: true"), ["odd", "x=True"]),
         (variant("odd", more=", x: 1"), ["`x`"]),
+        (variant("odd", more=", x: far"), ["`x`", "a name"]),
         (variant("A"), ["differ"]),
         (variant("'--'"), ["label"]),
         ("{set: []}", ["label"]),
@@ -195,6 +278,30 @@ def test_what_is_done_is_not_done_again_and_must_be_the_same(tmp_path: Path) -> 
     assert study(*variants, options=(*options, "study.num_workers=1"), root=tmp_path).jobs == []
 
 
+def test_results_count_as_long_as_what_they_came_of_is_the_same(tmp_path: Path) -> None:
+    players = {"plain": variant("plain"), "guided": GUIDED, "extracted": EXTRACTED, "critic": CRITIC}
+    for row in study(*players.values(), options=QUIET, root=tmp_path).rows:
+        settings = json.loads(json.dumps(recorded(row.config)))
+        write_json(row.folders[0] / "results.json", {"config": settings})
+    imitation, inverse = "objective.label_smoothing=0.1", "awr.inverse_temperature=3.0"
+    values = ("critic.expectile=0.6", "encoder.num_layers=1", "decoder.num_layers=1")
+    for name, unlike in {
+        "plain": ("device.dtype=float64",),
+        "guided": (imitation, values[0]),
+        "extracted": (inverse,),
+        "critic": values[1:],
+    }.items():
+        for option in unlike:
+            with pytest.raises(ConfigError, match=re.escape(option.partition("=")[0])):
+                study(players[name], options=(*QUIET, option), root=tmp_path)
+    for name, without in {
+        "plain": (*values, inverse),
+        "guided": (inverse,),
+        "critic": (imitation, inverse),
+    }.items():
+        assert study(players[name], options=(*QUIET, *without), root=tmp_path).jobs == []
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_can_be_run(preset: str) -> None:
     """All its runs are checked by the plan; what it says of a run is what the run's command line gives."""
@@ -230,3 +337,32 @@ def test_the_study_of_tasks_tests_all_on_the_same() -> None:
     splits = [split_tasks(80, one.num_train, one.num_held_out, one.seed) for one in options]
     assert len({tuple(split.held_out) for split in splits}) == 1 and len(splits[0].held_out) == 10
     assert [len(split.train) for split in splits] == [row.x for row in rows]
+
+
+def test_the_study_of_offline_learning_trains_nothing_twice() -> None:
+    """For each kind of histories a plain and a weighted model and a critic, and for one of them two more critics. There
+    are as many poor histories as good ones, and they are as long."""
+    config, rows, jobs = plan(["study=offline", "root=/tmp/none", "study.seeds=[4]"])
+    done = [module.removeprefix("src.") for job in jobs for module in modules(job)]
+    assert {program: done.count(program) for program in done} == {
+        "train_agents": 2,
+        "train_gpt": 3 + 3,
+        "train_ilql": 3 + 2,
+        "extract_policy": 3 + 2,
+        "evaluate": len(rows),
+    }
+    assert len(rows) == 15 and sum(job.updates for job in jobs) == (6 + 5 + 5) * config.trainer.num_iterations
+    assert {row.config.data.min_final_success for row in rows} == {0.0}
+    sources = [row.config.source for row in rows]
+    assert len({(one.num_learners, one.num_envs, one.history_steps) for one in sources}) == 1
+    assert {(row.x, *poverty(row.config)) for row in rows} == {
+        ("whole lives", "a2c", 0.0, 1.0),
+        ("first 30 %", "a2c", 0.3, 1.0),
+        ("half of optimum", "noisy_expert", 0.0, 0.5),
+    }
+
+
+def poverty(config: Config) -> tuple[str, float, float]:
+    """The source, the part of its lives that is read (0: all), and how good it becomes."""
+    source = config.source
+    return source.name, config.data.history_len / source.history_steps, getattr(source, "max_performance", 1.0)

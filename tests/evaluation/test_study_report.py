@@ -164,6 +164,38 @@ def test_all_points_and_intervals_are_in_sight(places: tuple[float | None, ...])
     assert bottom < lowest and highest < top
 
 
+def test_places_with_names_have_panels_of_their_own() -> None:
+    """Each line has its colour in all of them; nothing is between two names."""
+    ends = {("good", "ad"): 0.75, ("good", "awr"): 0.5, ("bad", "ad"): 0.25}
+    results = [result(f"{line}, {x}", end, x=x, line=line) for (x, line), end in ends.items()]
+    figure = study_figure(results, STUDY)
+    good, bad, right = figure.axes
+    assert [axes.get_title() for axes in (good, bad)] == ["good", "bad"] and good.get_ylim() == bad.get_ylim()
+    assert (good.get_ylabel(), bad.get_ylabel()) == ("success", "")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        *("random", "searcher", "optimum"),
+        *("ad", "awr"),
+    ]
+    for axes, shown in ((good, [0.75, 0.5]), (bad, [0.25])):
+        curves = axes.lines[: len(shown)]
+        assert [line.get_ydata()[-1] for line in curves] == shown and len(axes.lines) == len(shown) + 3
+        for line, color in zip(curves, PALETTE, strict=False):
+            assert to_rgb(line.get_color()) == pytest.approx(to_rgb(color))
+    marked = [line for line in right.lines if line.get_marker() == "o"]
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in marked] == [
+        ([0, 1], [0.75, 0.25]),
+        ([0], [0.5]),
+    ]
+    assert {line.get_linestyle() for line in marked} == {"None"}
+    assert [text.get_text() for text in right.get_xticklabels()] == ["good", "bad"]
+    assert right.get_xlim() == (-0.5, 1.5)
+
+
+def test_seven_lines_have_seven_colours() -> None:
+    results = [result(str(index), 0.5, x="one", line=str(index)) for index in range(7)]
+    assert len({line.get_color() for line in study_figure(results, STUDY).axes[0].lines[:7]}) == 7
+
+
 def test_places_that_no_named_line_goes_through_are_named_themselves() -> None:
     left, _, legend = axes_of([result("a", 0.5, x=1), result("b", 0.25, x=3)])
     assert legend[:2] == ["a", "b"] and left.get_title() == ""
@@ -177,6 +209,8 @@ def test_an_axis_from_zero_is_linear() -> None:
 def test_intervals_of_many_curves_would_hide_them() -> None:
     left, _, _ = axes_of([result(f"v{index}", 0.5, x=index + 1) for index in range(7)])
     assert not left.collections
+    some = study_figure([result(f"v{index}", 0.5, x="far" if index else "near") for index in range(7)], STUDY)
+    assert not any(axes.collections for axes in some.axes[:2]), "none where others have none"
 
 
 def test_references_are_shown_where_all_share_a_world() -> None:
@@ -195,7 +229,7 @@ def test_rows_are_called_by_variant_and_world() -> None:
 def model_folder(folder: Path, *started: float) -> Path:
     """A model whose training was started at these times, in seconds before its end."""
     folder.mkdir(parents=True)
-    write_json(folder / "finished.json", {"updates": 1})
+    write_json(folder / "finished.json", {"updates": 100})
     end = (folder / "finished.json").stat().st_mtime
     times = [datetime.fromtimestamp(end - seconds, UTC).isoformat() for seconds in started]
     git = {"revision": f"{len(started)}ab", "dirty": len(started) > 1}
@@ -204,15 +238,24 @@ def model_folder(folder: Path, *started: float) -> Path:
 
 
 def test_training_took_from_its_start_to_its_end_unless_it_was_interrupted(tmp_path: Path) -> None:
-    assert training_seconds(model_folder(tmp_path / "whole", 30)) == pytest.approx(30, abs=0.1)
-    assert training_seconds(model_folder(tmp_path / "continued", 90, 30)) is None
+    whole, other = model_folder(tmp_path / "whole", 30), model_folder(tmp_path / "other", 12)
+    assert training_seconds([whole]) == pytest.approx(30, abs=0.1)
+    assert training_seconds([whole, other]) == pytest.approx(42, abs=0.1)
+    continued = model_folder(tmp_path / "continued", 90, 30)
+    assert training_seconds([continued]) is training_seconds([whole, continued]) is None
 
 
 def rows_in(root: Path, config: Config) -> list[Row]:
+    """One that a model plays, and one that it plays with another beside it."""
     models = [model_folder(root / "whole" / "gpt", 20), model_folder(root / "other" / "gpt", 40)]
     models.append(model_folder(root / "continued" / "gpt", 500, 10))
+    critics = [model_folder(model.parent / "ilql", 5) for model in models]
     folders = [model.parent / "evaluation" for model in models]
-    return [Row(label, "", None, "", config, folders, models) for label in ("a", "b")]
+    guided = [[model, critic] for model, critic in zip(models, critics, strict=True)]
+    return [
+        Row("a", "", None, "", config, folders, [[model] for model in models]),
+        Row("b", "", None, "", config, folders, guided),
+    ]
 
 
 def test_a_report_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +269,8 @@ def test_a_report_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (tmp_path / "study" / "table.md").read_text() == table + "\n"
     assert results["rows"] == json.loads(json.dumps([result_of(row) for row in rows]))
     assert results["rows"][1]["variant"] == "b" and results["rows"][1]["runs"] == ["whole", "other", "continued"]
-    assert results["rows"][0]["training_seconds"] == pytest.approx(30, abs=0.1)
+    assert [row["training_seconds"] for row in results["rows"]] == pytest.approx([30, 35], abs=0.1)
+    assert [row["updates"] for row in results["rows"]] == [100, 200]
     assert results["machine"]["cpu"] == cpu_model() != "" and results["machine"]["cores"] >= 1
     assert results["config"]["study"]["seeds"] == [4] and set(results["versions"]) == {"python", "torch", "numpy"}
     assert results["rows"][0]["trained_at"] == ["1ab", "2ab+"]
