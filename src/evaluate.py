@@ -86,7 +86,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Play the tasks of `split`, compare with the references, write episodes, plots and videos to folders that end with
     `suffix`; returns what `results.json` holds. The source shown is that of `store`; None: the configured one.
-    `elsewhere`, in another world than the trained one, its training tasks and its source's lives are no part of this."""
+    `elsewhere`, in another world than the trained one, its training tasks and source's lives are no part of this."""
     options, seed, policy = config.evaluation, config.seed, policy_of(config, model)
     all_tasks = env.all_tasks().to(device)
     held_out = all_tasks[split.held_out]

@@ -16,7 +16,7 @@ from src.schema import Config
 from src.training.critics import check_critic, load_critic, load_trunk
 from src.training.program import Workplace, run_program, unweighted
 
-COMPARED = ("seed", "env", "tasks", "data", "model", "awr", "optimizer", "trainer")
+COMPARED = ("seed", "env", "tasks", "data", "model", "awr", "optimizer", "trainer", "device")
 
 
 def main(config: Config) -> Path:

@@ -25,7 +25,7 @@ def of_critic(config: "Config") -> Conflicts:
         ),
         (
             critic.backup == "max" and critic.v_loss_scaling > 0,
-            f"critic.v_loss_scaling={critic.v_loss_scaling}: with {maximum} V is the largest Q, which has no loss: must be 0",
+            f"critic.v_loss_scaling={critic.v_loss_scaling}: {maximum} has no V to learn: must be 0",
         ),
         (
             critic.backup == "max" and critic.separate_value,

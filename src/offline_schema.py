@@ -52,8 +52,8 @@ class CriticConfig:
         choices=("episode", "across_episodes"),
     )
     return_lambda: float = option(
-        "lambda of the returns that Q learns: 0 bootstraps after one step; towards 1 later, which is quicker and values "
-        "what the source went on to do",
+        "lambda of the returns that Q learns: 0 bootstraps after one step; towards 1 later, which is quicker, and "
+        "values what the source went on to do",
         low=0,
         high=1,
     )

@@ -145,7 +145,8 @@ class StudyConfig:
     seeds: list[int] = option("every variant is trained with each of these seeds", low=0, high=10**9)
     variants: list[Any] = option(
         "what is compared: each a `label`, what it changes (`set`, a list of KEY=VALUE) and, if need be, its place `x` "
-        "on the axis, `line`, the name of the line through such places, and `test`, the worlds it is evaluated in: "
+        "(a number or a name) on the axis, `line`, the name of the line through such places, and `test`, the worlds it "
+        "is evaluated in: "
         "for each a label and a list of KEY=VALUE ([]: there is nothing to compare)"
     )
     xlabel: str = option("what the axis is called that variants stand on")

@@ -18,7 +18,7 @@ from src.schema import Config
 from src.training.critics import PROGRAM, initialize, make_critic, snapshot_state
 from src.training.program import Workplace, announce, run_program, unweighted
 
-COMPARED = ("seed", "env", "tasks", "data", "model", "encoder", "decoder", "critic", "optimizer", "trainer")
+COMPARED = ("seed", "env", "tasks", "data", "model", "encoder", "decoder", "critic", "optimizer", "trainer", "device")
 
 
 def main(config: Config) -> Path:

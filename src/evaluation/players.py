@@ -11,7 +11,7 @@ from src.nn.gpt import GPT
 from src.nn.guided import Guided
 from src.objectives.awr import inverse_temperature
 from src.runtime import dtype_of, recorded
-from src.schema import Config
+from src.schema import Config, PolicyConfig
 from src.training.critics import PROGRAM, check_critic, load_critic, make_critic, open_finished
 
 MakePlayer = Callable[[Config, EnvSpec, dict[str, Any], torch.device], GPT | Guided]
@@ -50,11 +50,16 @@ class Player(NamedTuple):
         return Guided(model, critic.target, config.policy.advantage_scale)
 
 
+def suffixes_of(policy: PolicyConfig) -> dict[str, Any]:
+    """What folders of results say of who plays, as `transfer.suffix_of` takes it."""
+    model, scale = policy.model, policy.advantage_scale
+    return ({"policy": model} if model != "gpt" else {}) | ({"advantage": scale} if scale else {})
+
+
 def open_player(config: Config, device: torch.device) -> Player:
     """What `config` chooses. Raises `ConfigError` where its training is not finished, or a critic does not fit the
     model that it is to guide."""
     name, scale = config.policy.model, config.policy.advantage_scale
-    suffixes = ({"policy": name} if name != "gpt" else {}) | ({"advantage": scale} if scale else {})
     groups, programs = ("data", "model", "optimizer", "trainer", "device"), {"gpt": "train_gpt", "critic": PROGRAM}
     own = {"gpt": ("objective",), "critic": ("encoder", "decoder", "critic")}.get(name, ("awr",))
     folder = config.run_folder / ("ilql" if name == "critic" else name)
@@ -66,4 +71,4 @@ def open_player(config: Config, device: torch.device) -> Player:
         check_critic(config, advisor["description"], described)
         checksum = f"{checksum}+{advisor['sha256']}"
     weights = state["model"] if name != "critic" else None
-    return Player(folder, described, (*groups, *own), checksum, suffixes, weights)
+    return Player(folder, described, (*groups, *own), checksum, suffixes_of(config.policy), weights)

@@ -17,6 +17,7 @@ from src.config import check_same, load_config
 from src.contracts import ConfigError, PipelineError
 from src.envs import make_env
 from src.envs.tasks import split_tasks
+from src.evaluation.players import suffixes_of
 from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
 from src.files import read_json
 from src.runtime import recorded
@@ -170,7 +171,7 @@ def _rows_of(study: Config, options: Sequence[str], variant: _Variant, jobs: _Jo
     for test, changes in variant.tests.items():
         there = load_config([*ours, *changes]) if changes else composed
         parts = trained_for(there.policy)
-        suffix = suffix_of(_changes(there, composed) | _who_plays(there.policy))
+        suffix = suffix_of(_changes(there, composed) | suffixes_of(there.policy))
         folders: list[Path] = []
         played: list[Config] = []
         for name, (model, _) in trained.items():
@@ -208,12 +209,6 @@ def _changes(there: Config, trained: Config) -> dict[str, Any]:
             readable_spec(there, env.spec, spec._asdict())
             new_tasks(there, env, recorded(trained), split._asdict() | {"all": all_tasks.tolist()})
     return changes
-
-
-def _who_plays(policy: PolicyConfig) -> dict[str, Any]:
-    """What folders with results say of it."""
-    model, scale = policy.model, policy.advantage_scale
-    return ({"policy": model} if model != "gpt" else {}) | ({"advantage": scale} if scale else {})
 
 
 def _variant(written: dict[str, Any]) -> _Variant:

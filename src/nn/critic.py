@@ -22,7 +22,7 @@ NUM_CRITICS = 2
 
 
 class Values(NamedTuple):
-    """What is known at each observation, in float32."""
+    """What is known at each observation, in float32 at least."""
 
     q: Tensor  # [2, B, T, A]: of both critics
     value: Tensor  # [B, T]
@@ -53,6 +53,11 @@ def trunk_config(model: ModelConfig, encoder: EncoderConfig) -> ModelConfig:
         residual_dropout=encoder.dropout,
         embedding_dropout=encoder.dropout,
     )
+
+
+def in_full(x: Tensor) -> Tensor:
+    """In float32 where it is of less precision: a half holds no more than 65504, and squares of errors less."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class Head(nn.Sequential):
@@ -90,11 +95,11 @@ class ValueNetwork(nn.Module):
         cache, value_cache = caches or (None, None)
         hidden = self.trunk(context, cache)
         valued = self.value_trunk(context, value_cache) if self.value_trunk else hidden
-        logits = self.policy_head(hidden).float() if self.policy_head else None
+        logits = in_full(self.policy_head(hidden)) if self.policy_head else None
         if self.critic.value_trunk_grad == "none":
             hidden, valued = hidden.detach(), valued.detach()
-        q = torch.stack([head(hidden).float() for head in self.q_heads])
-        value = self.value_head(valued).float().squeeze(-1) if self.value_head else q.amin(0).amax(-1)
+        q = torch.stack([in_full(head(hidden)) for head in self.q_heads])
+        value = in_full(self.value_head(valued)).squeeze(-1) if self.value_head else q.amin(0).amax(-1)
         return Values(q, value, logits)
 
     @property

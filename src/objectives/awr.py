@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from src.contracts import Batch
-from src.nn.critic import ValueNetwork
+from src.nn.critic import ValueNetwork, in_full
 from src.nn.gpt import context_of
 from src.offline_schema import AwrConfig
 
@@ -32,7 +32,7 @@ class AdvantageWeightedRegression:
         (`largest_weight`, its logarithm), how many are clipped (`clipped`) and the effective sample size over the
         batch's, (sum w)^2 / (N sum w^2) (`effective_samples`)."""
         logits = self.logits(model, batch)
-        nll = F.cross_entropy(logits.float().flatten(0, 1), batch.action.flatten(), reduction="none")  # [B * T]
+        nll = F.cross_entropy(in_full(logits).flatten(0, 1), batch.action.flatten(), reduction="none")  # [B * T]
         advantage = self.advantage(batch).flatten()
         log_weight, free = self.log_weights(advantage)
         relative = (log_weight - log_weight.max()).exp()  # some of them are not 0, however small all weights are

@@ -10,9 +10,10 @@ from src.contracts import ConfigError, EnvSpec, Json
 from src.nn.critic import Critic, trunk_config
 from src.nn.gpt import Trunk
 from src.offline_schema import CriticConfig, DecoderConfig, EncoderConfig
-from src.runtime import dtype_of
+from src.runtime import dtype_of, recorded
 from src.schema import Config, ModelConfig
 from src.training import checkpoint
+from src.training.optimizers import make_optimizer
 
 PROGRAM = "train_ilql"
 
@@ -134,7 +135,25 @@ def snapshot_state(config: Config, device: torch.device) -> dict[str, Any] | Non
     state, described = read_model(option, str(sidecar.with_suffix(".pt")), device)
     if described.get("program") != PROGRAM:
         raise ConfigError(f"{option}={prefix}: is the model of {described.get('program')}, and must be a critic's")
+    _make_fit(config, state, described, f"{option}={prefix}")
     return state
+
+
+def _make_fit(config: Config, state: dict[str, Any], described: Json, where: str) -> None:
+    """Let the `state` of a snapshot begin with a new optimizer, if that is asked for. Raises `ConfigError` where it
+    cannot be gone on from."""
+    done, total, then = state["update"], config.trainer.num_iterations, described["config"]["optimizer"]["name"]
+    if done > total:
+        raise ConfigError(f"{where}: is of update {done}, which is more than trainer.num_iterations={total}")
+    critic = make_critic({"config": recorded(config), "env": described["env"]})
+    _load(critic, state["model"], where)
+    if config.optimizer.initialize:
+        state["updater"]["optimizer"] = make_optimizer(critic, config.optimizer).state_dict()
+    elif then != config.optimizer.name:
+        raise ConfigError(
+            f"{where}: was made with optimizer.name={then}, not {config.optimizer.name}; optimizer.initialize=true "
+            "starts anew"
+        )
 
 
 def _load(module: nn.Module, state: dict[str, Any], where: str) -> None:
