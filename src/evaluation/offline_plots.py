@@ -52,7 +52,7 @@ LEARNED = {  # by panel: tags of TensorBoard curves, and what they are about
         "conservative": ("conservative", PALETTE[2]),
         "imitation": ("imitation", PALETTE[3]),
     },
-    "mean value of the actions taken": {"q": Q, "v": V},
+    "mean of Q and V": {"q": Q, "v": V},
     "largest |Q|": {"largest_q": Q},
 }
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from critics import LENGTH, SPEC, batch_of, critic_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.quiver import Quiver
 from PIL import Image
@@ -14,9 +14,12 @@ from PIL import Image
 from src.config import load_config
 from src.contracts import ConfigError
 from src.envs import make_env
+from src.envs.rooms import next_cells
+from src.evaluation import value_maps
 from src.evaluation.in_context import Adaptation
 from src.evaluation.value_maps import CellValues, ages_at, cell_values, maps_figure, write_value_maps
 from src.files import write_json
+from src.nn.critic import ValueNetwork
 from src.nn.gpt import context_of
 from src.runtime import recorded
 from src.schema import Config
@@ -26,6 +29,7 @@ from src.training.critics import PROGRAM, make_critic
 CRITIC = critic_of().target
 
 
+@settings(deadline=None, max_examples=25)
 @given(lived_len=st.integers(0, 2 * LENGTH), seed=st.integers(0, 99))
 def test_values_are_those_of_a_window_that_ends_on_the_cell(lived_len: int, seed: int) -> None:
     batch = batch_of(1, lived_len + 1, seed)
@@ -61,11 +65,11 @@ def test_the_figure_shows_values_and_moves() -> None:
         for _ in tasks
     ]
     figure = maps_figure(env, tasks, maps, "values")
-    drawn = zip(figure.axes, [(goal, cells) for goal, row in zip((0, 8), maps, strict=True) for cells in row])  # noqa: B905
-    for number, (axes, (goal, cells)) in enumerate(drawn):
+    every = torch.stack([one.value for row in maps for one in row])
+    for number, cells in enumerate([*maps[0], *maps[1]]):
+        axes, goal = figure.axes[number], (0, 8)[number // 3]
         (image,) = axes.images
         np.testing.assert_array_equal(image.get_array(), cells.value.reshape(3, 3))
-        every = torch.stack([one.value for row in maps for one in row])
         assert (image.norm.vmin, image.norm.vmax) == (float(every.min()), float(every.max()))
         (arrows,) = [one for one in axes.collections if isinstance(one, Quiver)]
         for cell, action in enumerate(cells.best.tolist()):
@@ -106,6 +110,32 @@ def test_file(config: Config, tmp_path: Path) -> None:
     with Image.open(path) as image:
         image.load()
         assert image.size == (1200, 800)
+
+
+def test_the_critic_watches_a_searcher_find_goals(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+
+    def spy(critic: ValueNetwork, lived: torch.Tensor, obs: torch.Tensor) -> CellValues:
+        seen.append(lived)
+        return cell_values(critic, lived, obs)
+
+    monkeypatch.setattr(value_maps, "cell_values", spy)
+    write_value_maps(config)
+    assert [int(lived[2].sum()) for lived in seen] == [0, 1, 4] * 2  # how often it was rewarded
+    # The last goal takes the searcher 40 steps: with a step on the map itself they do not fit into a context of 40.
+    assert [lived.shape[1] for lived in seen[2::3]] == [12, 8]
+    for lived in (seen[2], seen[5]):
+        _, action, reward, timestep = lived
+        assert reward[-1] == 1
+        expected = [0]
+        for rewarded in reward[:-1]:
+            expected.append(0 if rewarded or expected[-1] == 9 else expected[-1] + 1)
+        assert timestep.tolist() == expected
+        cell = 12
+        for at, obs, move in zip(expected, lived[0], action, strict=True):
+            cell = cell if at else 12
+            assert obs == cell
+            cell = int(next_cells(5)[cell * 5 + move])
 
 
 def test_the_searcher_must_have_time_enough(config: Config) -> None:
