@@ -13,6 +13,7 @@ from src.nn.gpt import GPT
 from src.objectives.awr import AdvantageWeightedRegression
 from src.runtime import dtype_of, recorded, run_stage
 from src.schema import Config
+from src.training import checkpoint
 from src.training.critics import check_critic, load_critic, load_trunk
 from src.training.program import Workplace, run_program, unweighted
 
@@ -22,7 +23,7 @@ COMPARED = ("seed", "env", "tasks", "data", "model", "awr", "optimizer", "traine
 def main(config: Config) -> Path:
     """Train, or continue training; returns the folder with the checkpoints."""
     folder = config.folder("logs") / config.awr.experiment_name
-    if not config.awr.resume and folder.exists():
+    if not config.awr.resume and checkpoint.sidecars(folder, "last"):
         raise ConfigError(f"awr.resume=false: {folder} has an earlier run; resume it, or give another name")
     return run_program(config, folder, COMPARED, train)
 

@@ -17,7 +17,8 @@ def of_critic(config: "Config") -> Conflicts:
     starts = {"encoder.load_from": encoder.load_from, "decoder.load_from": config.decoder.load_from}
     named = [(name, path) for name, path in starts.items() if path != "none"]
     model, prefix = critic.initial_model, critic.initial_model_prefix
-    fixed = critic.value_trunk_grad == "none" and not critic.imitation_scaling
+    fixed = critic.value_trunk_grad == "none" and (critic.separate_value or not critic.imitation_scaling)
+    random_trunk = encoder.load_from == model == prefix == "none"
     return [
         (
             critic.backup == "expectile" and not critic.v_loss_scaling,
@@ -36,9 +37,10 @@ def of_critic(config: "Config") -> Conflicts:
             "critic.discount_per=episode counts episodes; with critic.horizon=episode the return ends with the first",
         ),
         (
-            fixed and not named and model == prefix == "none",
-            "critic.value_trunk_grad=none and critic.imitation_scaling=0: nothing trains the trunk; give "
-            "critic.imitation_scaling, or a trained one by encoder.load_from",
+            fixed and random_trunk,
+            f"critic.value_trunk_grad=none with critic.imitation_scaling={critic.imitation_scaling} and "
+            f"critic.separate_value={str(critic.separate_value).lower()} leaves a trunk that nothing trains; give a "
+            "trained one by encoder.load_from",
         ),
         *(
             (

@@ -15,13 +15,14 @@ import torch
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import SessionLog
 
-from src import evaluate, train_agents, train_gpt
+from src import evaluate, extract_policy, train_agents, train_gpt, train_ilql
 from src.files import sha256
 from src.runtime import run_stage
 from src.schema import PROJECT
 from src.training import run_record
 
 STAGES = {"train_agents": train_agents.main, "train_gpt": train_gpt.main, "evaluate": evaluate.main}
+PROGRAMS = STAGES | {"train_ilql": train_ilql.main, "extract_policy": extract_policy.main}
 
 # A run of 6 updates in both stages, with checkpoints amid it, lives that are longer than what is recorded of them,
 # dropout (so that the generator's state counts), mixed precision, accumulation, and evaluations that fall on
@@ -75,7 +76,7 @@ def run(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY) -> 
     clean = patch.object(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
     with clean, patch.object(sys, "argv", arguments), redirect_stdout(out), redirect_stderr(err):
         try:
-            run_stage(STAGES[stage], f"src.{stage}", "")
+            run_stage(PROGRAMS[stage], f"src.{stage}", "")
         except SystemExit as end:
             code = int(end.code or 0)
     return Outcome(code, out.getvalue(), err.getvalue())

@@ -1,5 +1,6 @@
 """Options that are fine alone and not together."""
 
+import re
 from functools import cache
 
 import pytest
@@ -12,14 +13,15 @@ from src.conflicts import (
     _of_model,
     _of_services,
     _of_source,
-    _of_trainer,
     check_conflicts,
 )
 from src.contracts import ConfigError
 from src.env_schema import ENVS
+from src.offline_conflicts import of_critic, of_encoder, of_extraction
 from src.runtime import recorded
 from src.schema import Config
 from src.source_conflicts import of_mini_batches, of_pace, of_replay
+from src.training_conflicts import of_device, of_optimizer, of_trainer
 from src.training_schema import SOURCES
 
 # All that the conflicts below are about, so that other defaults do not change them.
@@ -36,12 +38,17 @@ PLAIN_OPTIONS = (
     *("checkpoints.num_checkpoints=10", "summaries.num_summaries=100"),
     *("evaluation.num_episodes=40", "evaluation.checkpoint=best"),
     *("search.goal_row=0", "search.goal_column=0", "search.num_env_steps=20000"),
+    *("encoder=model", "decoder=double", "critic=ilql", "critic.imitation_scaling=0", "awr=awr"),
+    *("awr.inverse_temperature=10", "policy.model=gpt", "policy.advantage_scale=0"),
 )
 PLAIN = load_config(PLAIN_OPTIONS)
 Q = "source.name=q_learning"  # an off-policy source: what is refused to a2c fits it
 SAMPLED = f"{Q} source.clear_replay_buffer=false source.whole_replay_buffer_training=false source.mini_batch_size=32"
 OTHERS = f"{Q} source.offline_buffer_dir=others source.mini_batch_length=1 source.mini_batch_size=10"
 SILENT = "summaries.num_summaries=0"
+SGD = "optimizer.name=sgd optimizer.beta1=0 optimizer.beta2=0 optimizer.weight_decay=0"
+
+CQL = "critic.backup=max critic.v_loss_scaling=0"
 
 CONFLICTS = {  # what is set -> the fields the message must name
     "source.num_env_steps=30050": ["source.num_env_steps=30050", "source.num_envs", "source.unroll_length", "30100"],
@@ -144,12 +151,24 @@ CONFLICTS = {  # what is set -> the fields the message must name
     "data.history_len=1590": ["model.context_len=160", "data.history_len=1590", "source.num_envs=10"],
     "data.num_validation_tasks=57": ["data.num_validation_tasks=57", "tasks.num_train=57"],
     "optimizer.name=adam": ["optimizer.weight_decay=0.01", "optimizer.name=adam"],
+    "optimizer.name=radam": ["optimizer.weight_decay=0.01", "optimizer.name=radam", "optimizer.weight_decay=0.0,"],
+    "optimizer.momentum=0.9": ["optimizer.momentum=0.9", "optimizer.name=adamw", "optimizer.momentum=0.0"],
+    "optimizer.beta3=0.9": ["optimizer.beta3=0.9", "optimizer.name=adamw"],
+    "optimizer.name=lamb optimizer.beta3=0.9": ["optimizer.beta3=0.9", "optimizer.name=lamb"],
+    f"{SGD} optimizer.beta1=0.9": ["optimizer.beta1=0.9", "optimizer.name=sgd"],
+    f"{SGD} optimizer.beta2=0.9": ["optimizer.beta2=0.9", "optimizer.name=sgd"],
+    f"{SGD} optimizer.epsilon=1e-6": ["optimizer.epsilon=1e-06", "optimizer.name=sgd", "optimizer.epsilon=1e-08"],
+    f"{SGD} optimizer.weight_decay=0.1": ["optimizer.weight_decay=0.1", "optimizer.name=sgd"],
+    "optimizer.name=mtadam device.amp_dtype=float16": ["optimizer.name=mtadam", "device.amp_dtype=float16"],
     "trainer.evaluate=false": ["trainer.evaluate=false", "evaluation.checkpoint=last"],
     "trainer.mini_batch_length=161": ["trainer.mini_batch_length=161", "model.context_len=160"],
     "trainer.mini_batch_length=159": ["trainer.mini_batch_length=159", "model.position=learned", "context_len=160"],
     "trainer.gradient_accumulation_steps=5": ["trainer.gradient_accumulation_steps=5", "trainer.mini_batch_size=32"],
-    "trainer.amp_dtype=float16": ["trainer.amp_dtype=float16", "trainer.enable_amp"],
-    "trainer.empty_cache=true device=cpu": ["trainer.empty_cache=true", "device=cpu"],
+    "device.dtype=float64 device.amp_dtype=bfloat16": ["device.amp_dtype=bfloat16", "device.dtype=float32", "float64"],
+    "device.type=tpu": ["device.type=tpu", "auto, cpu, cuda or cuda:N"],
+    "device.type=cuda-1": ["device.type=cuda-1"],
+    "device.type=cpu:0": ["device.type=cpu:0"],
+    "trainer.empty_cache=true device.type=cpu": ["trainer.empty_cache=true", "device.type=cpu"],
     "evals.eval_interval=5": ["evals.num_evals=8", "evals.eval_interval=5"],
     "checkpoints.checkpoint_interval=5": ["checkpoints.num_checkpoints=10", "checkpoints.checkpoint_interval=5"],
     "summaries.summary_interval=5": ["summaries.num_summaries=100", "summaries.summary_interval=5"],
@@ -165,6 +184,45 @@ CONFLICTS = {  # what is set -> the fields the message must name
         "trainer.mini_batch_size=1",
     ],
     "evaluation.num_episodes=150": ["evaluation.num_episodes=150", "source.history_steps=30000"],
+    "critic.v_loss_scaling=0": ["critic.v_loss_scaling=0", "critic.backup=expectile"],
+    "critic.backup=max": ["critic.v_loss_scaling=1.0", "critic.backup=max"],
+    f"{CQL} critic.separate_value=true": ["critic.separate_value=true", "critic.backup=max"],
+    "critic.discount_per=episode critic.horizon=episode": ["critic.discount_per=episode", "critic.horizon=episode"],
+    "critic.value_trunk_grad=none": ["critic.value_trunk_grad=none", "critic.imitation_scaling=0", "encoder.load_from"],
+    **{
+        f"critic.{option} {other}": [f"critic.{option}", other]
+        for option in ("initial_model=a.pt", "initial_model_prefix=runs")
+        for other in ("encoder.load_from=b.pt", "decoder.load_from=c.pt")
+    },
+    "critic.initial_model=a.pt critic.initial_model_prefix=runs": [
+        "critic.initial_model=a.pt",
+        "critic.initial_model_prefix=runs",
+    ],
+    "critic.initial_model_index=0": ["critic.initial_model_index=0", "critic.initial_model_prefix"],
+    "optimizer.initialize=true": ["optimizer.initialize=true", "critic.initial_model_prefix"],
+    "encoder.num_heads=3": ["encoder.num_heads=3", "encoder.dimension=64"],
+    "encoder.position_encoder=rope encoder.num_heads=64": [
+        "encoder.position_encoder=rope",
+        "encoder.dimension / encoder.num_heads",
+        "64 / 64",
+    ],
+    "encoder.position_encoder=env_time model.add_env_time=false": [
+        "encoder.position_encoder=env_time",
+        "model.add_env_time=false",
+    ],
+    "trainer.mini_batch_length=159 model.position=none": [
+        "trainer.mini_batch_length=159",
+        "encoder.position_encoder=learned",
+        "model.context_len=160",
+    ],
+    "awr.temperature=0.1": ["awr.temperature=0.1", "awr.inverse_temperature=10"],
+    "awr.inverse_temperature=null": ["awr.temperature=null", "awr.inverse_temperature=null"],
+    **{
+        f"awr.experiment_name={name}": [f"awr.experiment_name={name}"]
+        for name in ("gpt", "ilql", "critic", "source", "search", "evaluation", "evaluation-size=13")
+    },
+    "policy.model=other": ["policy.model=other", "gpt, critic", "awr.experiment_name=awr"],
+    "policy.model=critic": ["policy.model=critic", "policy.advantage_scale=0"],
 }
 NEIGHBOURS = [  # as near as can be, and fine
     "source.num_env_steps=30100",
@@ -211,9 +269,17 @@ NEIGHBOURS = [  # as near as can be, and fine
     "optimizer.name=adam optimizer.weight_decay=0",
     "trainer.evaluate=false evaluation.checkpoint=last",
     "trainer.mini_batch_length=160",
-    "trainer.mini_batch_length=159 model.position=env_time",
+    "trainer.mini_batch_length=159 model.position=env_time encoder.position_encoder=sinusoidal",
     "trainer.gradient_accumulation_steps=4",
-    "trainer.amp_dtype=float16 trainer.enable_amp=true",
+    f"{SGD} optimizer.momentum=0.9",
+    "optimizer.name=radam optimizer.weight_decay=0",
+    "optimizer.name=lamb",
+    "optimizer.name=mtadam optimizer.beta3=0.9",
+    "optimizer.name=mtadam device.amp_dtype=bfloat16",
+    "device.amp_dtype=float16",
+    "device.type=cpu device.amp_dtype=float16",
+    "device.dtype=float64",
+    "device.type=cuda:12",
     "trainer.empty_cache=true",
     "evals.num_evals=0 evals.eval_interval=5",
     "checkpoints.num_checkpoints=0 checkpoints.checkpoint_interval=5",
@@ -224,6 +290,28 @@ NEIGHBOURS = [  # as near as can be, and fine
     "evals.num_eval_environments=256",
     "summaries.gradient_noise_scale=alternative trainer.mini_batch_size=2",
     "evaluation.num_episodes=149",
+    CQL,
+    "critic.discount_per=episode critic.horizon=across_episodes",
+    *(
+        f"critic.value_trunk_grad=none {trained}"
+        for trained in (
+            "critic.imitation_scaling=0.1",
+            "encoder.load_from=a.pt",
+            "critic.initial_model=a.pt",
+            "critic.initial_model_prefix=runs",
+        )
+    ),
+    "encoder.load_from=a.pt decoder.load_from=a.pt",
+    "critic.initial_model_prefix=runs critic.initial_model_index=0",
+    "critic.initial_model_prefix=runs optimizer.initialize=true",
+    "encoder.num_heads=64",
+    "encoder.position_encoder=rope encoder.num_heads=32",
+    "awr.temperature=0.1 awr.inverse_temperature=null",
+    "awr.inverse_temperature=0",
+    "awr.experiment_name=gpt2 policy.model=gpt2",
+    "awr.experiment_name=an_evaluation",
+    "policy.model=critic policy.advantage_scale=0.1",
+    "policy.advantage_scale=1",
 ]
 
 
@@ -278,7 +366,9 @@ def test_conflicts_are_checked_by_load_config_and_all_of_them_here() -> None:
     with pytest.raises(ConfigError, match="model.num_heads=5 must divide model.embed_dim=64"):
         load_config(["model.num_heads=5"])
     found: set[str] = set()
-    there = {code for source in ("a2c", "q_learning", "random") for _, code in all_of(plain_of(source))}
+    paths = ("encoder.load_from=a", "decoder.load_from=b", "critic.initial_model=c", "critic.initial_model_prefix=d")
+    plain = [changed(*paths), *(plain_of(source) for source in ("a2c", "q_learning", "random"))]
+    there = {code for config in plain for _, code in all_of(config)}
     for overrides in CONFLICTS:
         found |= {code for broken, code in all_of(changed(*overrides.split())) if broken}
     for option in ("learning_rate", "weight_decay", "max_gradient_norm"):
@@ -291,8 +381,9 @@ def test_conflicts_are_checked_by_load_config_and_all_of_them_here() -> None:
 
 
 def all_of(config: Config) -> list[tuple[bool, str]]:
-    """Every conflict of a configuration by its number; without any budget the others of pace make no sense."""
-    found = []
+    """Every conflict of a configuration by its number, or where there are as many as options that are set, by what it
+    says without their values; without any budget the others of pace make no sense."""
+    found = [(broken, re.sub(r"=\S+", "", message)) for broken, message in of_critic(config)]
     for of in (
         of_pace,
         of_mini_batches,
@@ -300,9 +391,13 @@ def all_of(config: Config) -> list[tuple[bool, str]]:
         _of_source,
         _of_data,
         _of_model,
-        _of_trainer,
+        of_optimizer,
+        of_trainer,
+        of_device,
         _of_services,
         _of_evaluation,
+        of_encoder,
+        of_extraction,
     ):
         conflicts = of(config)
         nothing = of is of_pace and len(conflicts) == 1

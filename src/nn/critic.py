@@ -89,6 +89,10 @@ class ValueNetwork(nn.Module):
         # Where V is the largest Q nothing is learned for it.
         self.value_head = Head(decoder, model.embed_dim, 1) if critic.backup == "expectile" else None
         self.policy_head = nn.Linear(model.embed_dim, spec.num_actions) if critic.imitation_scaling else None
+        if critic.value_trunk_grad == "none":  # data parallel processes wait for all gradients that are asked for
+            for trunk in (self.trunk if self.policy_head is None else None, self.value_trunk):
+                if trunk:
+                    trunk.requires_grad_(False)
 
     def forward(self, context: Context, caches: tuple[ContextCache, ...] = ()) -> Values:
         """With `caches` (`new_caches`) the steps follow those in them."""

@@ -51,7 +51,7 @@ class ImplicitQLearning:
         can be at most, as far as that is known."""
         config = critic.config
         self.config, self.spec, self.slow = config, critic.online.spec, critic.target
-        self.bound = bound
+        self.bound = bound or math.inf  # nothing is ever paid
         self.weights = {"q1": config.q_loss_scaling, "q2": config.q_loss_scaling}
         if config.backup == "expectile":
             self.weights["value"] = config.v_loss_scaling
@@ -112,7 +112,9 @@ class ImplicitQLearning:
             truncated.zero_()  # the next episode is what follows
         reward = self.config.reward_scale * batch.payoff
         traced = self.config.return_lambda * (counts[:, 1:] > 0) * ~truncated[:, :-1]
-        return Targets(q, lambda_returns(reward, discount, following, traced), counts)
+        if self.config.return_lambda:
+            return Targets(q, lambda_returns(reward, discount, following, traced), counts)
+        return Targets(q, reward + discount * following, counts)
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
         """What the critic would do: the lower Q of every action, `[B, T, A]`."""
@@ -134,9 +136,8 @@ def lambda_returns(reward: Tensor, discount: Tensor, following: Tensor, traced: 
     """y_t = r_t + gamma_t ((1 - l_t) v_{t+1} + l_t y_{t+1}) for `[B, T]` rewards, discounts and values that follow,
     and l `[B, T - 1]`."""
     returns = reward + discount * following
-    if traced.any():
-        for t in reversed(range(traced.shape[1])):
-            returns[:, t] += discount[:, t] * traced[:, t] * (returns[:, t + 1] - following[:, t])
+    for t in reversed(range(traced.shape[1])):
+        returns[:, t] += discount[:, t] * traced[:, t] * (returns[:, t + 1] - following[:, t])
     return returns
 
 

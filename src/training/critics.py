@@ -95,11 +95,12 @@ def load_trunk(option: str, path: str, trunks: list[Trunk], device: torch.device
 
 
 def load_heads(option: str, path: str, critic: Critic, device: torch.device) -> None:
-    """Give `critic` the heads of another."""
+    """Give `critic` the heads of another's slow copy."""
     state, described = read_model(option, path, device)
     if described.get("program") != PROGRAM:
         raise ConfigError(f"{option}={path}: is the model of {described.get('program')}, and has no critic's heads")
-    heads = {name: value for name, value in state["model"].items() if "_head" in name}
+    slow = {name.removeprefix("target."): value for name, value in state["model"].items() if "target." in name}
+    heads = {f"{copy}.{name}": slow[name] for name in slow if "_head" in name for copy in ("online", "target")}
     trunks = {name: value for name, value in critic.state_dict().items() if "_head" not in name}
     _load(critic, trunks | heads, f"{option}={path}")
 
@@ -124,7 +125,7 @@ def snapshot_state(config: Config, device: torch.device) -> dict[str, Any] | Non
     if prefix == "none":
         return None
     option = "critic.initial_model_prefix"
-    found = checkpoint.sidecars(Path(prefix), "snapshot") + checkpoint.sidecars(Path(prefix), "last")
+    found = checkpoint.sidecars(Path(prefix), "last") + checkpoint.sidecars(Path(prefix), "snapshot")
     by_update = {int(sidecar.stem.rpartition("-")[2]): sidecar for sidecar in found}
     if not by_update:
         raise ConfigError(f"{option}={prefix}: has no snapshots")

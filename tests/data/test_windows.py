@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import ALIKE, CONFIG, CPU, NUM_ENVS, NUM_ROWS, PER_TASK, TRAIN, Code, codes_of, histories_of, random_done
 
-from src.contracts import ConfigError
+from src.contracts import Batch, ConfigError
 from src.data.history_store import Histories
+from src.data.rewards import History, RewardPlugin
 from src.data.windows import Windows
 from src.schema import DataConfig
 
@@ -81,7 +82,46 @@ def test_all_columns_of_a_window_are_of_the_same_steps() -> None:
     batch = windows.at(torch.arange(50))
     assert torch.equal(batch.action, batch.timestep % 5)
     assert all(column.shape == (50, 4) for column in batch)
-    assert [column.dtype for column in batch] == [torch.long] * 5 + [torch.float32]
+    floats = ("weight", "payoff")
+    assert {name: column.dtype for name, column in batch._asdict().items()} == {
+        name: torch.float32 if name in floats else torch.long for name in Batch._fields
+    }
+
+
+def test_the_ends_of_episodes_are_those_of_the_steps_of_a_window() -> None:
+    """Of each kind, at the step that ended; rows are terminated or truncated by turns."""
+    done = random_done(20)
+    windows = Windows(histories_of(done), CONFIG, ALIKE, TRAIN, 4, CPU)
+    batch = windows.at(torch.arange(windows.num_windows))
+    ended = torch.from_numpy(done)[batch.obs, batch.timestep]
+    assert torch.equal(batch.terminated, (ended & (batch.obs % 2 == 0)).long())
+    assert torch.equal(batch.truncated, (ended & (batch.obs % 2 == 1)).long())
+    assert batch.terminated.any() and batch.truncated.any()
+
+
+def worth(life: History) -> np.ndarray:
+    """A number for every step of every life; of what a plug-in may see, the reward that was seen too."""
+    return (100 * life.obs + life.timestep - 1000 * life.reward).astype(np.float32)
+
+
+def test_what_is_learned_from_is_the_reward_or_what_a_plugin_makes_of_it() -> None:
+    """Also where episodes are left out, whose lives the plug-in still sees whole."""
+    done, reward = random_done(20), np.indices((NUM_ROWS, 20)).sum(0) % 2
+    histories = histories_of(done, reward)
+    histories.manifest["tasks"]["all"] = [[task] for task in range(max(TRAIN) + 1)]
+    histories.manifest["config"] = {"env": {"name": "dark_room"}}
+    histories.manifest["env"]["reward_values"] = [0.5, -3.0]
+    config = dataclasses.replace(CONFIG, keep_every=[2], history_len=15 * NUM_ENVS)
+    plain = Windows(histories, config, ALIKE, TRAIN, 3, CPU)
+    batch = plain.at(torch.arange(plain.num_windows))
+    seen = torch.tensor([0.5, -3.0])[batch.reward]
+    assert torch.equal(batch.payoff, seen)
+    assert plain.largest_payoff == 3.0
+    other = Windows(histories, config, ALIKE, TRAIN, 3, CPU, RewardPlugin("worth", "", "", worth))
+    again = other.at(torch.arange(other.num_windows))
+    assert torch.equal(again.payoff, 100 * batch.obs + batch.timestep - 1000 * seen)
+    assert torch.equal(again.reward, batch.reward)
+    assert other.largest_payoff >= again.payoff.abs().max()
 
 
 def test_less_than_a_step_of_every_environment_is_not_all() -> None:

@@ -5,6 +5,7 @@ A window of transitions goes in (obs, action, reward, timestep); the context shi
 
 import dataclasses
 import itertools
+import math
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from torch import Tensor
 
 from src.config import load_config
 from src.contracts import EnvSpec
-from src.nn.gpt import GPT, Context, context_of
+from src.nn.gpt import GPT, Context, Sinusoids, context_of
+from src.nn.transformer import Block
 
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
 CONFIG = dataclasses.replace(
@@ -25,7 +27,7 @@ FORMS = [
     {"tokens": tokens, "position": position, "obs_encoding": encoding, "add_env_time": timed, "induction": induction}
     for tokens, position, encoding, timed, induction in itertools.product(
         TOKENS,
-        ("env_time", "learned", "rope", "none"),
+        ("env_time", "learned", "sinusoidal", "rope", "none"),
         ("cell", "coordinates", "framed"),
         (True, False),
         (False, True),
@@ -153,22 +155,59 @@ def constant_window() -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("tokens", TOKENS)
-def test_learned_position_tells_equal_steps_apart(tokens: str) -> None:
+def test_a_position_code_tells_equal_steps_apart(tokens: str) -> None:
     """From the second step on a constant window repeats one step; without a position code the model sees no order."""
     apart = {}
-    for position in ("learned", "none"):
+    for position in ("learned", "sinusoidal", "none"):
         model = gpt(tokens=tokens, position=position, add_env_time=False)
         same = model._tokens(context_of(SPEC, **constant_window()), None)  # [1, 6, N, D]
         apart[position] = (same[:, 2:] - same[:, 1:-1]).abs().amax(dim=(0, 2, 3))
     assert (apart["learned"] > 0.01).all()
+    assert (apart["sinusoidal"] > 0.01).all()
     assert (apart["none"] == 0).all()
+
+
+@pytest.mark.parametrize("width", [8, 7])
+def test_sinusoids_equal_loops(width: int) -> None:
+    """Of the size of an embedding at the start: 0.02, the root mean square of sqrt(2) 0.02 times a wave."""
+    position = torch.tensor([0, 1, 5, 300])
+    code = Sinusoids(width)(position)
+    assert code.shape == (4, width) and not list(Sinusoids(width).parameters())
+    for row, p in enumerate(position.tolist()):
+        for channel in range(width):
+            angle = p * 10000 ** (-2 * (channel // 2) / width)
+            wave = math.sin(angle) if channel % 2 == 0 else math.cos(angle)
+            assert code[row, channel].item() == pytest.approx(0.02 * math.sqrt(2) * wave, abs=1e-5)
+    assert Sinusoids(64)(torch.arange(1000)).square().mean().sqrt().item() == pytest.approx(0.02, rel=0.01)
+
+
+@pytest.mark.parametrize("position", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("tokens", TOKENS)
+@torch.no_grad()
+def test_every_token_of_a_step_has_the_code_of_its_step(tokens: str, position: str) -> None:
+    """A transition token, as the sum of its parts, has it three times."""
+    model, plain = gpt(tokens=tokens, position=position), gpt(tokens=tokens, position="none")
+    plain.load_state_dict(model.state_dict(), strict=False)
+    context = context_of(SPEC, **window())
+    assert model.position is not None
+    code = model.position(torch.arange(LENGTH))[:, None] * (3 if tokens == "transition" else 1)
+    assert torch.allclose(model._tokens(context, None) - plain._tokens(context, None), code, atol=1e-5)
+
+
+@pytest.mark.parametrize("tokens", TOKENS)
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_the_activation_is_that_of_all_feed_forward_layers(tokens: str, activation: str) -> None:
+    kind = {"relu": torch.nn.ReLU, "gelu": torch.nn.GELU}[activation]
+    blocks = [module for module in gpt(tokens=tokens, activation=activation).modules() if isinstance(module, Block)]
+    assert len(blocks) >= CONFIG.num_layers
+    assert all(type(block.activation) is kind for block in blocks)
 
 
 @pytest.mark.parametrize("tokens", TOKENS)
 def test_env_time_is_read_with_any_position_code_and_only_if_asked_for(tokens: str) -> None:
     columns = window()
     other = columns | {"timestep": (columns["timestep"] + 1) % SPEC.max_episode_steps}
-    for position in ("learned", "rope", "none", "env_time"):
+    for position in ("learned", "sinusoidal", "rope", "none", "env_time"):
         with_time = gpt(tokens=tokens, position=position, add_env_time=True)
         assert (logits_of(with_time, columns) - logits_of(with_time, other)).abs().amax(-1).min() > 1e-4
         if position != "env_time":

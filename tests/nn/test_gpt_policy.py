@@ -67,7 +67,7 @@ def slow_logits(model: GPT, transitions: Rollout, num_kept: int) -> list[Tensor]
 FORMS = list(
     itertools.product(
         ("transition", "interleaved", "cross"),
-        ("env_time", "learned", "rope", "none"),
+        ("env_time", "learned", "sinusoidal", "rope", "none"),
         ("cell", "framed"),
         (False, True),
     )

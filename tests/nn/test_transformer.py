@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from src.config import load_config
 from src.nn.kv_cache import KVCache
-from src.nn.transformer import Attention, Transformer, rotate
+from src.nn.transformer import Attention, Block, Transformer, rotate
 from src.schema import ModelConfig
 
 CONFIG = dataclasses.replace(load_config().model, embed_dim=8, num_heads=2, num_layers=3, ff_dim=16)
@@ -157,3 +157,19 @@ def test_initial_weights_have_gpt2s_spread() -> None:
         assert block.attention.qkv.weight.std().item() == pytest.approx(0.02, rel=0.05)
         for last in (block.attention.out, block.narrow):
             assert last.weight.std().item() == pytest.approx(0.02 / 4, rel=0.05)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@torch.no_grad()
+def test_a_block_equals_its_equation(activation: str) -> None:
+    """x + out(attention(norm(x))), then x + narrow(f(widen(norm(x)))), channel by channel f."""
+    block = randomize(Block(dataclasses.replace(config_of("none"), activation=activation)))
+    x = tokens_of(1, 4)
+
+    def f(value: float) -> float:
+        return max(0.0, value) if activation == "relu" else value * (1 + math.erf(value / math.sqrt(2))) / 2
+
+    mixed = x + block.attention(block.attention_norm(x), None, 0)
+    wide = block.widen(block.feed_forward_norm(mixed))
+    expected = mixed + block.narrow(torch.tensor([f(value) for value in wide.flatten().tolist()]).view_as(wide))
+    assert torch.allclose(block(x, None, 0), expected, atol=1e-5)

@@ -41,9 +41,12 @@ def objective(
 def example() -> tuple[Fixed, Batch]:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(NUM_WINDOWS, LENGTH, SPEC.num_actions, generator=generator)
-    highs = (SPEC.num_obs, SPEC.num_actions, SPEC.num_rewards, SPEC.max_episode_steps, SPEC.num_actions)
-    columns = (torch.randint(high, (NUM_WINDOWS, LENGTH), generator=generator) for high in highs)
-    return Fixed(logits), Batch(*columns, weight=torch.rand(NUM_WINDOWS, LENGTH, generator=generator) * 3)
+    highs = {"obs": SPEC.num_obs, "next_obs": SPEC.num_obs, "timestep": SPEC.max_episode_steps}
+    highs |= {"reward": SPEC.num_rewards, "terminated": 2, "truncated": 2}
+    highs |= dict.fromkeys(("action", "optimal_action"), SPEC.num_actions)
+    columns = {name: torch.randint(high, (NUM_WINDOWS, LENGTH), generator=generator) for name, high in highs.items()}
+    weight = torch.rand(NUM_WINDOWS, LENGTH, generator=generator) * 3
+    return Fixed(logits), Batch(**columns, weight=weight, payoff=torch.zeros(NUM_WINDOWS, LENGTH))
 
 
 def by_hand(logits: list[float], action: int, smoothing: float) -> tuple[float, list[float]]:
@@ -61,7 +64,10 @@ def test_loss_and_gradient_equal_those_by_hand_at_every_position(
     smoothing: float, kind: type[AlgorithmDistillation]
 ) -> None:
     model, batch = example()
-    loss, metrics = objective(smoothing, kind)(model, batch)
+    aim = objective(smoothing, kind)
+    terms, metrics = aim(model, batch)
+    assert aim.weights == {"imitation": 1.0} and terms.keys() == aim.weights.keys()
+    loss = terms["imitation"]
     loss.backward()
     count = NUM_WINDOWS * LENGTH
     losses, nll, right = 0.0, 0.0, 0

@@ -147,7 +147,7 @@ def test_no_window_is_left(root: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu(tmp_path: Path) -> None:
-    assert "device=cuda" in run("train_agents", tmp_path / "root", "device=cuda").refusal
+    assert "device.type=cuda" in run("train_agents", tmp_path / "root", "device=cuda").refusal
     assert not (tmp_path / "root").exists()
 
 

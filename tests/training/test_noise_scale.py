@@ -35,7 +35,7 @@ def loss_of(model: Slope, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
 def windows(gradients: np.ndarray) -> Batch:
     """A batch whose row b has gradient `gradients[b]`."""
     rows = torch.from_numpy(gradients)
-    return Batch(rows, rows, rows, rows, rows, torch.ones_like(rows, dtype=torch.float32))
+    return Batch(*[rows] * len(Batch._fields))
 
 
 class Scale(NoiseScale):

@@ -1,0 +1,180 @@
+"""Advantage-weighted regression against weights worked out in Python's own numbers, and its limits."""
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+from critics import CONFIG, SPEC, batch_of, critic_of, shown
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from models import outspoken
+from torch import Tensor
+
+from src.contracts import Batch
+from src.nn.gpt import GPT
+from src.objectives.ad import AlgorithmDistillation
+from src.objectives.awr import AdvantageWeightedRegression, inverse_temperature
+
+NORMALIZE = ("none", "mean", "softmax")
+
+
+def objective(critic: Any = None, **options: Any) -> AdvantageWeightedRegression:
+    config = dataclasses.replace(CONFIG.awr, **options)
+    return AdvantageWeightedRegression(config, (critic or critic_of()).target)
+
+
+def policy() -> GPT:
+    return outspoken(GPT(CONFIG.model, SPEC))
+
+
+def flat_gradient(model: GPT) -> Tensor:
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+def expected_weights(advantages: list[float], inverse: float, threshold: float, normalize: str) -> list[float]:
+    """By the definition, in numbers that do not overflow for small advantages."""
+    raised = [math.exp(inverse * advantage) for advantage in advantages]
+    if normalize == "softmax":
+        raised = [weight / (sum(raised) / len(raised)) for weight in raised]
+    clipped = [min(weight, threshold) for weight in raised]
+    if normalize == "mean":
+        return [weight / (sum(clipped) / len(clipped)) for weight in clipped]
+    return clipped
+
+
+def advantages_of(critic: Any, batch: Batch) -> list[float]:
+    """Window by window, step by step: the lower Q of what was done, less V."""
+    with torch.no_grad():
+        values = critic.target(shown(batch))
+    found = []
+    for row in range(len(batch.obs)):
+        for t in range(batch.obs.shape[1]):
+            q = [float(values.q[i, row, t, batch.action[row, t]]) for i in range(2)]
+            found.append(min(q) - float(values.value[row, t]))
+    return found
+
+
+@pytest.mark.parametrize("normalize", NORMALIZE)
+@settings(max_examples=20, deadline=None)
+@given(inverse=st.floats(0, 5), threshold=st.floats(0.2, 5), seed=st.integers(0, 99))
+def test_loss_and_metrics_equal_loops_over_steps(normalize: str, inverse: float, threshold: float, seed: int) -> None:
+    critic, batch, model = critic_of(), batch_of(seed=seed), policy().eval()
+    awr = objective(critic, inverse_temperature=inverse, advantage_threshold=threshold, normalize=normalize)
+    terms, metrics = awr(model, batch)
+    advantages = advantages_of(critic, batch)
+    weights = expected_weights(advantages, inverse, threshold, normalize)
+    free = expected_weights(advantages, inverse, math.inf, "softmax" if normalize == "softmax" else "none")
+    with torch.no_grad():
+        logits = model(shown(batch)).flatten(0, 1).tolist()
+    actions = batch.action.flatten().tolist()
+    nll = [math.log(sum(map(math.exp, row))) - row[action] for row, action in zip(logits, actions, strict=True)]
+    number = len(nll)
+    assert terms.keys() == awr.weights.keys() == {"imitation"}
+    loss = sum(weight * one for weight, one in zip(weights, nll, strict=True)) / number
+    assert terms["imitation"].item() == pytest.approx(loss, rel=1e-4)
+    expected = {
+        "nll": sum(nll) / number,
+        "accuracy": sum(row.index(max(row)) == a for row, a in zip(logits, actions, strict=True)) / number,
+        "advantage": sum(advantages) / number,
+        "largest_weight": math.log(max(free)),
+        "effective_samples": sum(weights) ** 2 / sum(weight**2 for weight in weights) / number,
+    }
+    for name, value in expected.items():
+        assert metrics[name].item() == pytest.approx(value, rel=1e-4, abs=1e-5), name
+    sure = [abs(weight / threshold - 1) > 1e-5 for weight in free]  # not a matter of rounding
+    if all(sure):
+        assert metrics["clipped"].item() == pytest.approx(sum(weight > threshold for weight in free) / number)
+    assert not any(metric.requires_grad for metric in metrics.values())
+
+
+def test_weights_and_metrics_by_hand() -> None:
+    """Weights 1, 2, 4, 8 with a threshold of 4: of 4 steps one is clipped, and (1 + 2 + 4 + 4)^2 / (4 * 37) count."""
+    advantage = torch.tensor([1.0, 2, 4, 8]).log()
+
+    def weights(**options: Any) -> list[float]:
+        log_weight, _ = objective(inverse_temperature=1.0, **options).log_weights(advantage)
+        return log_weight.exp().tolist()
+
+    assert weights(advantage_threshold=4.0) == pytest.approx([1, 2, 4, 4])
+    assert weights(advantage_threshold=4.0, normalize="mean") == pytest.approx([4 / 11, 8 / 11, 16 / 11, 16 / 11])
+    assert weights(advantage_threshold=1.5, normalize="softmax") == pytest.approx([4 / 15, 8 / 15, 16 / 15, 1.5])
+    awr = objective(inverse_temperature=1.0, advantage_threshold=4.0)
+    awr.advantage = lambda batch: advantage[None]
+    single = Batch(*(column[:1, :4] for column in batch_of()))
+    _, metrics = awr(policy(), single)
+    assert metrics["clipped"] == 0.25
+    assert metrics["largest_weight"].item() == pytest.approx(math.log(8))
+    assert metrics["effective_samples"].item() == pytest.approx(121 / 148)
+
+
+@pytest.mark.parametrize("normalize", NORMALIZE)
+def test_without_a_temperature_it_clones_to_the_bit(normalize: str) -> None:
+    batch, found = batch_of(), []
+    plain = AlgorithmDistillation(dataclasses.replace(CONFIG.objective, label_smoothing=0.0), SPEC)
+    for one in (plain, objective(inverse_temperature=0.0, normalize=normalize)):
+        model = policy()
+        terms, metrics = one(model, batch)
+        terms["imitation"].backward()
+        found.append((terms["imitation"], metrics["accuracy"], flat_gradient(model)))
+    for cloned, weighted in zip(*found, strict=True):
+        assert torch.equal(cloned, weighted)
+
+
+def test_a_temperature_is_the_inverse_of_its_inverse() -> None:
+    config = CONFIG.awr
+    assert inverse_temperature(dataclasses.replace(config, temperature=0.25, inverse_temperature=None)) == 4.0
+    assert inverse_temperature(dataclasses.replace(config, temperature=None, inverse_temperature=4.0)) == 4.0
+    losses = [
+        objective(temperature=temperature, inverse_temperature=inverse)(policy().eval(), batch_of())[0]["imitation"]
+        for temperature, inverse in ((0.25, None), (None, 4.0))
+    ]
+    assert torch.equal(*losses)
+
+
+@pytest.mark.parametrize("normalize", NORMALIZE)
+@pytest.mark.parametrize("size", [1e4, 1e8, 1e30, -1e4, -1e30])
+def test_advantages_of_any_size_give_finite_losses_and_metrics(normalize: str, size: float) -> None:
+    """Also where all weights are as good as 0."""
+    critic = critic_of()
+    with torch.no_grad():
+        for head in critic.target.q_heads:
+            head[-1].bias.fill_(size)
+    model = policy()
+    terms, metrics = objective(critic, inverse_temperature=10.0, normalize=normalize)(model, batch_of())
+    terms["imitation"].backward()
+    assert terms["imitation"].isfinite() and flat_gradient(model).isfinite().all()
+    assert {name: bool(metric.isfinite()) for name, metric in metrics.items()} == dict.fromkeys(metrics, True)
+
+
+def test_loss_is_in_float32_whatever_matrix_products_are_in() -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        terms, metrics = objective()(policy(), batch_of())
+    assert {value.dtype for value in (*terms.values(), *metrics.values())} == {torch.float32}
+
+
+def test_no_gradient_reaches_the_critic_which_sees_no_dropout() -> None:
+    critic = critic_of(encoder={"dropout": 0.5}, decoder={"dropout": 0.5})
+    critic.target.train().requires_grad_(True)
+    awr = objective(critic)
+    assert not any(module.training for module in critic.target.modules())
+    batch = batch_of()
+    assert torch.equal(awr.advantage(batch), awr.advantage(batch))
+    assert not awr.advantage(batch).requires_grad
+    awr(policy().train(), batch)[0]["imitation"].backward()
+    assert all(parameter.grad is None and not parameter.requires_grad for parameter in critic.target.parameters())
+
+
+def test_weights_are_of_the_critic_of_any_form() -> None:
+    for form in ({"backup": "max", "v_loss_scaling": 0.0}, {"separate_value": True}, {"imitation_scaling": 1.0}):
+        critic, batch = critic_of(critic=form), batch_of()
+        found = objective(critic).advantage(batch).flatten().tolist()
+        assert found == pytest.approx(advantages_of(critic, batch), abs=1e-5)
+        if form.get("backup") == "max":
+            assert max(found) <= 1e-6
+
+
+def test_its_logits_are_those_of_the_policy() -> None:
+    model, batch = policy().eval(), batch_of()
+    assert torch.equal(objective().logits(model, batch), model(shown(batch)))
