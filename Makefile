@@ -11,7 +11,7 @@ run: .venv/run.stamp
 	$(BIN)/python -m src.evaluate $(ARGS)
 
 test: .venv/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses 2 --dist loadfile
 
 check: .venv/dev.stamp
 	$(BIN)/ruff check .

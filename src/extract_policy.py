@@ -7,17 +7,20 @@ python -m src.extract_policy [KEY=VALUE ...]      logs/<run>/ilql/ + histories/ 
 
 from pathlib import Path
 
-from src.contracts import ConfigError
+import torch
+
+from src.contracts import ConfigError, Json
+from src.data.mixture import described
 from src.evaluation.periodic import LookInContext
+from src.nn.critic import Critic
 from src.nn.gpt import GPT
 from src.objectives.awr import AdvantageWeightedRegression
 from src.runtime import dtype_of, recorded, run_stage
 from src.schema import Config
 from src.training import checkpoint
-from src.training.critics import check_critic, load_critic, load_trunk
-from src.training.program import Workplace, run_program, unweighted
-
-COMPARED = ("seed", "env", "tasks", "data", "model", "awr", "optimizer", "trainer", "device")
+from src.training.critics import check_critic, load_critic
+from src.training.program import Workplace, compared, run_program, unweighted
+from src.training.warm_start import load_trunk
 
 
 def main(config: Config) -> Path:
@@ -25,29 +28,34 @@ def main(config: Config) -> Path:
     folder = config.folder("logs") / config.awr.experiment_name
     if not config.awr.resume and checkpoint.sidecars(folder, "last"):
         raise ConfigError(f"awr.resume=false: {folder} has an earlier run; resume it, or give another name")
-    return run_program(config, folder, COMPARED, train)
+    critic, about = load_critic(config, torch.device("cpu"))
+
+    def check(before: Json) -> None:
+        if before["critic"] != about["sha256"]:
+            raise ConfigError(f"{folder} was extracted from another critic: give another awr.experiment_name= or name=")
+
+    return run_program(config, folder, compared(config, "awr"), lambda place: train(place, critic, about), check)
 
 
-def train(place: Workplace) -> int:
+def train(place: Workplace, critic: Critic, about: Json) -> int:
     """Fit the policy to windows of all stores; returns the number of updates."""
     config, spec, tasks, device = place.config, place.spec(), place.tasks, place.device
-    critic, about = load_critic(config, device)
-    check_critic(config, about["description"], {"config": recorded(config)})
-    if place.before and place.before["critic"] != about["sha256"]:
+    check_critic(config, about["description"], {"config": recorded(config), "histories": described(place.stores)})
+    if config.awr.normalize != "none" and place.ranks.size > 1:
         raise ConfigError(
-            f"{place.folder} was extracted from another critic: give another awr.experiment_name= or name="
+            f"awr.normalize={config.awr.normalize} is over a whole batch; {place.ranks.size} processes share it"
         )
     mixture = place.windows(unweighted(config.objective))
     model = GPT(config.model, spec, config.trainer.activation_checkpointing).to(device, dtype_of(config))
     if (path := config.awr.initial_encoder) != "none":
-        load_trunk("awr.initial_encoder", path, [model], device)
+        load_trunk("awr.initial_encoder", path, [model], tasks, device)
     updates = config.trainer.num_iterations
     if config.awr.num_epochs:
         updates = -(-config.awr.num_epochs * mixture.num_windows // config.trainer.mini_batch_size)
     return place.fit(
         "extract_policy",
         model,
-        AdvantageWeightedRegression(config.awr, critic.target),
+        AdvantageWeightedRegression(config.awr, critic.target.to(device)),
         mixture,
         LookInContext(config, tasks["validation"], tasks["held_out"]),
         updates,

@@ -7,7 +7,18 @@ from src.source_conflicts import Conflicts
 if TYPE_CHECKING:
     from src.schema import Config
 
-RESERVED = ("gpt", "ilql", "critic", "source", "search")  # folders of a run, and names of other players
+RESERVED = (
+    "gpt",
+    "ilql",
+    "critic",
+    "source",
+    "search",
+    "evals",
+    "in_context",
+)  # folders of a run, and names of other players
+
+
+IDLE_EXPECTILE = 0.5
 
 
 def of_critic(config: "Config") -> Conflicts:
@@ -27,6 +38,10 @@ def of_critic(config: "Config") -> Conflicts:
         (
             critic.backup == "max" and critic.v_loss_scaling > 0,
             f"critic.v_loss_scaling={critic.v_loss_scaling}: {maximum} has no V to learn: must be 0",
+        ),
+        (
+            critic.backup == "max" and critic.expectile != IDLE_EXPECTILE,
+            f"critic.expectile={critic.expectile}: {maximum} has no V to learn: must be {IDLE_EXPECTILE}",
         ),
         (
             critic.backup == "max" and critic.separate_value,
@@ -68,6 +83,25 @@ def of_critic(config: "Config") -> Conflicts:
     ]
 
 
+def of_decoder(config: "Config") -> Conflicts:
+    """Of the form of a critic's heads."""
+    layers, width, dropout = config.decoder.num_layers, config.decoder.dim_feedforward, config.decoder.dropout
+    return [
+        (
+            layers == 1 and width > 0,
+            f"decoder.dim_feedforward={width}: decoder.num_layers=1 has nothing between its layers; must be 0",
+        ),
+        (
+            layers == 1 and dropout > 0,
+            f"decoder.dropout={dropout}: decoder.num_layers=1 has nothing between its layers; must be 0",
+        ),
+        (
+            layers > 1 and not width,
+            f"decoder.dim_feedforward=0: decoder.num_layers={layers} needs a width between them",
+        ),
+    ]
+
+
 def of_encoder(config: "Config") -> Conflicts:
     """Of the form of a critic's trunk, with what is the model's."""
     encoder, model, length = config.encoder, config.model, config.trainer.mini_batch_length
@@ -95,7 +129,13 @@ def of_extraction(config: "Config") -> Conflicts:
     awr, policy = config.awr, config.policy
     temperature, inverse = awr.temperature, awr.inverse_temperature
     name = awr.experiment_name
+    parts = config.trainer.gradient_accumulation_steps
     return [
+        (
+            awr.normalize != "none" and parts > 1,
+            f"awr.normalize={awr.normalize} is over a whole batch, and trainer.gradient_accumulation_steps={parts} "
+            "works it off in parts",
+        ),
         (
             temperature is not None and inverse is not None,
             f"awr.temperature={temperature} and awr.inverse_temperature={inverse}: one of them must be null",

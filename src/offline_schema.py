@@ -27,7 +27,7 @@ class DecoderConfig:
     """The heads of a critic: each of Q1, Q2 and V."""
 
     num_layers: int = option("linear layers of a head", low=1)
-    dim_feedforward: int = option("width between them (a single layer has none)", low=1)
+    dim_feedforward: int = option("width between them (0: a single layer has none)", low=0)
     activation_function: str = option("between them", choices=("relu", "gelu"))
     dropout: float = option("dropout between them", low=0, high=0.99)
     load_from: str = option("a checkpoint (.pt) of a critic whose heads a new one starts from (none: at random)")

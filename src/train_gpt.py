@@ -15,14 +15,14 @@ from src.objectives.ad import AlgorithmDistillation
 from src.objectives.dpt import DecisionPretraining
 from src.runtime import dtype_of, run_stage
 from src.schema import Config
-from src.training.program import Workplace, run_program
+from src.training.program import Workplace, compared, run_program
 
 OBJECTIVES = {"ad": AlgorithmDistillation, "dpt": DecisionPretraining}
 
 
 def main(config: Config) -> Path:
     """Train, or continue training; returns the folder with the checkpoints."""
-    return run_program(config, config.folder("logs") / "gpt", compared(config), train)
+    return run_program(config, config.folder("logs") / "gpt", compared(config, "objective"), train)
 
 
 def train(place: Workplace) -> int:
@@ -37,13 +37,6 @@ def train(place: Workplace) -> int:
         LookInContext(config, tasks["validation"], tasks["held_out"]),
         config.trainer.num_iterations,
     )
-
-
-def compared(config: Config) -> tuple[str, ...]:
-    """Groups of options that a continued run must have as the run before it. The source is that of the histories, which
-    must be the same."""
-    groups = ("seed", "env", "tasks", "data", "model", "objective", "optimizer", "trainer", "device")
-    return (*groups, "policy", "evals") if config.trainer.evaluate else groups
 
 
 if __name__ == "__main__":

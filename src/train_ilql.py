@@ -9,30 +9,34 @@ critic=ilql|iql|cql chooses what values are. `python -m src.extract_policy` make
 import math
 from pathlib import Path
 
-from src.data.rewards import check_plugin, described, load_plugin
+from src.data.rewards import RewardPlugin, check_plugin, described, load_plugin
 from src.evaluation.periodic import LookInContext
 from src.evaluation.players import lone_critic
 from src.objectives.ilql import ImplicitQLearning, value_bound
 from src.runtime import dtype_of, recorded, run_stage
 from src.schema import Config
-from src.training.critics import PROGRAM, initialize, make_critic, snapshot_state
-from src.training.program import Workplace, announce, run_program, unweighted
-
-COMPARED = ("seed", "env", "tasks", "data", "model", "encoder", "decoder", "critic", "optimizer", "trainer", "device")
+from src.training.critics import PROGRAM, make_critic
+from src.training.program import Workplace, announce, compared, run_program, unweighted
+from src.training.warm_start import initialize, snapshot_state
 
 
 def main(config: Config) -> Path:
     """Train, or continue training; returns the folder with the checkpoints."""
     folder = config.folder("logs") / "ilql"
-    return run_program(config, folder, COMPARED, train)
+    groups = compared(config, "encoder", "decoder", "critic", *(["awr"] if config.trainer.evaluate else []))
+    plugin = load_plugin(config.critic.reward_plugin)
+    return run_program(
+        config,
+        folder,
+        groups,
+        lambda place: train(place, plugin),
+        lambda before: check_plugin(plugin, before["reward_plugin"], folder),
+    )
 
 
-def train(place: Workplace) -> int:
+def train(place: Workplace, plugin: RewardPlugin) -> int:
     """Fit the critic to windows of all stores; returns the number of updates."""
     config, tasks, device = place.config, place.tasks, place.device
-    plugin = load_plugin(config.critic.reward_plugin)
-    if place.before:
-        check_plugin(plugin, place.before["reward_plugin"], place.folder)
     mixture = place.windows(unweighted(config.objective), plugin)
     spec = place.spec()
     critic = make_critic({"config": recorded(config), "env": spec._asdict()}, config.trainer.activation_checkpointing)
@@ -44,8 +48,8 @@ def train(place: Workplace) -> int:
     announce(f"values are {limit}, in absolute value", place.ranks)
     start = None
     if not place.before:
-        initialize(config, critic, device)
-        start = snapshot_state(config, device)
+        initialize(config, critic, tasks, device)
+        start = snapshot_state(config, critic, tasks, device)
     return place.fit(
         PROGRAM,
         critic,

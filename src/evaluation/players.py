@@ -46,7 +46,8 @@ class Player(NamedTuple):
         model = plain_gpt(config, spec, self.weights, device) if self.weights else None
         if model and not config.policy.advantage_scale:
             return model
-        critic, _ = load_critic(config, device, spec)
+        kind = "last" if model else config.evaluation.checkpoint
+        critic, _ = load_critic(config, device, spec, kind)
         return Guided(model, critic.target, config.policy.advantage_scale)
 
 
@@ -63,7 +64,7 @@ def open_player(config: Config, device: torch.device) -> Player:
     groups, programs = ("data", "model", "optimizer", "trainer", "device"), {"gpt": "train_gpt", "critic": PROGRAM}
     own = {"gpt": ("objective",), "critic": ("encoder", "decoder", "critic")}.get(name, ("awr",))
     folder = config.run_folder / ("ilql" if name == "critic" else name)
-    kind = "last" if name == "critic" else config.evaluation.checkpoint
+    kind = config.evaluation.checkpoint
     state, about = open_finished(folder, kind, programs.get(name, "extract_policy"), device)
     checksum, described = about["sha256"], about["description"]
     if scale and name != "critic":

@@ -67,8 +67,8 @@ def write_value_maps(config: Config) -> Path:
         lived = torch.stack([steps.obs, steps.action, steps.reward, steps.timestep])  # [4, T, G]
         obs = env.observe(torch.arange(env.spec.width**2, device=device))
         maps = [[cell_values(critic.target, lived[:, :age, goal], obs) for age in ages[goal]] for goal in goals]
-        figure = maps_figure(env, tasks[goals], maps, f"V in context, and the best action by Q: {config.name}")
-    path = config.folder("logs") / "ilql" / "values.png"
+        figure = maps_figure(env, tasks[goals], maps, f"V in context, and the best action by Q: {config.run}")
+    path = config.run_folder / "ilql" / "values.png"
     save_figure(path, figure)
     return path
 

@@ -96,7 +96,8 @@ class ValueNetwork(nn.Module):
 
     def forward(self, context: Context, caches: tuple[ContextCache, ...] = ()) -> Values:
         """With `caches` (`new_caches`) the steps follow those in them."""
-        cache, value_cache = caches or (None, None)
+        cache, *others = caches or (None,)
+        value_cache = others[0] if others else None
         hidden = self.trunk(context, cache)
         valued = self.value_trunk(context, value_cache) if self.value_trunk else hidden
         logits = in_full(self.policy_head(hidden)) if self.policy_head else None
@@ -111,8 +112,9 @@ class ValueNetwork(nn.Module):
         return self.trunk.device
 
     def new_caches(self, num_streams: int) -> tuple[ContextCache, ...]:
-        """Empty caches for a whole context, of both trunks."""
-        return self.trunk.new_cache(num_streams), (self.value_trunk or self.trunk).new_cache(num_streams)
+        """Empty caches for a whole context, of each trunk."""
+        trunks = (self.trunk, self.value_trunk) if self.value_trunk else (self.trunk,)
+        return tuple(trunk.new_cache(num_streams) for trunk in trunks)
 
 
 class Critic(nn.Module):

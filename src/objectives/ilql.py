@@ -17,7 +17,8 @@ it the first of another episode. Within an episode, nothing follows what termina
 observation is read in place of the first one of the next episode. This takes one more forward, which can show one
 truncation of a window: one of them, drawn at random, counts for all that the window has, and the others are left out.
 (The final observation's time step is one that no action is chosen at: it is read as the last that there is.) The last
-step of a window has no next observation and counts only where nothing follows. gamma_t is the discount factor, or 1
+step of a window, which has no next observation, does not count: to learn from it only where nothing follows would be to
+choose by the outcome. gamma_t is the discount factor, or 1
 within an episode where it counts episodes; lambda is 0 in one-step TD, and where
 y_{t+1} is unknown, or that of another return.
 
@@ -102,7 +103,7 @@ class ImplicitQLearning:
         if self.config.discount_per == "episode":
             discount[~(terminated | truncated)] = 1
         if self.config.horizon == "episode":
-            discount[terminated], counts[terminated] = 0, 1
+            discount[terminated] = 0
             truncated[:, -1] = False
             shown = _one_of(truncated)
             counts = torch.where(truncated, shown * truncated.sum(1, keepdim=True), counts)
@@ -154,10 +155,11 @@ def _one_of(mask: Tensor) -> Tensor:
 
 
 def value_bound(config: CriticConfig, largest_reward: float, max_episode_steps: int) -> float:
-    """How large a return can be in absolute value, if no reward is larger: r / (1 - gamma) where nothing ends, and r
-    times the steps of an episode where that is the end of it. Infinite where nothing bounds it."""
+    """How large a return can be in absolute value, if no reward is larger: r / (1 - gamma), where gamma counts episodes
+    times the steps of one. What is truncated goes on, so that the end of an episode is no bound. Infinite with gamma =
+    1, if anything is paid."""
+    if not largest_reward:
+        return 0.0
     reward, gamma = config.reward_scale * largest_reward, config.discount_factor
     forever = reward / (1 - gamma) if gamma < 1 else math.inf
-    if config.discount_per == "episode":
-        return max_episode_steps * forever
-    return min(forever, max_episode_steps * reward) if config.horizon == "episode" else forever
+    return max_episode_steps * forever if config.discount_per == "episode" else forever

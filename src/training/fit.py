@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from src.contracts import Batch, Json, Objective
+from src.contracts import Batch, Json, Objective, PipelineError
 from src.pace import interval_of, is_due
 from src.runtime import recorded
 from src.schedules import Clock
@@ -53,9 +53,7 @@ def fit(
     one. Raises `Stopped` when a signal asked the run to end."""
     total, options = config.trainer.num_iterations, config.summaries
     model.train()
-    updater = Updater(model, objective, config, device, ranks)
-    if after_step:
-        updater.optimizer.register_step_post_hook(lambda *_: after_step())
+    updater = Updater(model, objective, config, device, ranks, after_step)
     found = checkpoint.load_newest(folder, "last", device)
     saved = found[0] if found else start
     done = saved["update"] if saved else -1
@@ -99,6 +97,7 @@ class Fitting:
         self.model, self.updater, self.board, self.ranks = model, updater, board, ranks
         self.device, self.folder, self.description = device, folder, description
         self.done = done  # updates
+        self.loss: Tensor | None = None  # of the newest
         if ranks.rank:  # dropout of their own for all but the first, which goes on as a run of one process would
             torch.manual_seed(torch.initial_seed() + ranks.rank)
 
@@ -108,7 +107,13 @@ class Fitting:
             evaluations.start(self.done, {"update": self.done, "model": self.model.state_dict()})
 
     def save(self, keep: int, kind: str = "last") -> None:
-        """Write a checkpoint of this `kind`; all ranks call it, and the first writes."""
+        """Write a checkpoint of this `kind`; all ranks call it, and the first writes. Raises `PipelineError`, on all of
+        them, where the loss is no number any more: the older checkpoints stay what a run goes on from."""
+        if self.ranks.any(self.loss is not None and not bool(self.loss.isfinite())):
+            raise PipelineError(
+                f"the loss of update {self.done} is {self.loss}: no more is saved. Under another name=, a lower "
+                "optimizer.learning_rate or optimizer.max_gradient_norm may help"
+            )
         generators = {device: self.ranks.gather(state) for device, state in self._generators().items()}
         if self.ranks.is_writer:
             checkpoint.save(self.folder, kind, self.done, self._state(generators), self.description, keep)
@@ -190,5 +195,6 @@ def _one_update(fitting: Fitting, batch: Batch, update: int, total: int) -> None
     due = board.is_due(update + 1)
     others = board.noise_scale(update + 1, model, updater.loss, batch) if due else {}
     metrics = updater.update(batch, Clock(update / total, update, 0, update))
+    fitting.loss = metrics["loss"]
     if due:
         board.show(update + 1, metrics, others | updater.rates(), model, batch)

@@ -103,11 +103,24 @@ def unweighted(objective: ObjectiveConfig) -> ObjectiveConfig:
     return replace(objective, name="ad", weighting="none")
 
 
-def run_program(config: Config, folder: Path, compared: Sequence[str], train: Callable[[Workplace], int]) -> Path:
+def compared(config: Config, *own: str) -> tuple[str, ...]:
+    """Groups of options that a continued run must have as the run before it: those of every program, its `own`, and who
+    played where it was evaluated. The source is that of the histories, which must be the same."""
+    groups = ("seed", "env", "tasks", "data", "model", "optimizer", "trainer", "device", *own)
+    return (*groups, "policy", "evals") if config.trainer.evaluate else groups
+
+
+def run_program(
+    config: Config,
+    folder: Path,
+    groups: Sequence[str],
+    train: Callable[[Workplace], int],
+    check: Callable[[Json], None] = lambda _: None,
+) -> Path:
     """Let `train` make a model in `folder`, or continue to; returns the folder. `train` says how many updates it made.
 
-    Raises `ConfigError` where the folder has a model of other histories, or of a configuration that differs in the
-    groups `compared`."""
+    Raises `ConfigError` where the folder has a model of other histories, of a configuration that differs in `groups`,
+    or that `check` refuses by what its checkpoint says of itself."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     with joined(prepare(config)) as (ranks, device):
         ranks.check_divides(config.trainer.mini_batch_size, config.trainer.gradient_accumulation_steps)
@@ -116,8 +129,9 @@ def run_program(config: Config, folder: Path, compared: Sequence[str], train: Ca
             found = load_newest(folder, "last", torch.device("cpu"))
             before = found[1]["description"] if found else None
             if before:
-                check_same(config, before["config"], compared, str(folder))
+                check_same(config, before["config"], groups, str(folder))
                 check_stores(stores, before["histories"], folder)
+                check(before)
             if (folder / "finished.json").exists():
                 updates = read_json(folder / "finished.json")["updates"]
                 announce(f"all {updates} updates of {config.name} are done: {folder}", ranks)

@@ -1,6 +1,6 @@
 """One gradient update: precision, accumulation, data parallel averaging, clipping, step."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -23,8 +23,16 @@ class Updater:
     """Improves `model` in place. All its state but the model's is in `state_dict`."""
 
     def __init__(
-        self, model: nn.Module, objective: Objective, config: Config, device: torch.device, ranks: Ranks
+        self,
+        model: nn.Module,
+        objective: Objective,
+        config: Config,
+        device: torch.device,
+        ranks: Ranks,
+        after_step: Callable[[], None] | None = None,
     ) -> None:
+        """`after_step` is called whenever the parameters have been changed."""
+        self._after_step = after_step or (lambda: None)
         self.objective, self.config = objective, config.trainer
         self.optimizer = make_optimizer(model, config.optimizer)
         if isinstance(self.optimizer, MTAdam) and ranks.size > 1:
@@ -91,8 +99,11 @@ class Updater:
         found = [self._backward(part, len(parts), index == len(parts) - 1) for index, part in enumerate(parts)]
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
+        scale = self.scaler.get_scale()
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        if self.scaler.get_scale() >= scale:  # else gradients were infinite, and nothing was changed
+            self._after_step()
         return found, norm
 
     def _backward(self, part: Batch, num_parts: int, last: bool) -> dict[str, Tensor]:
@@ -121,6 +132,7 @@ class Updater:
         for parameter, gradient in zip(optimizer.parameters, _weighted(clipped, ranks), strict=True):
             parameter.grad = gradient
         optimizer.step(clipped, ranks)
+        self._after_step()
         return found, norm
 
     def _by_term(

@@ -1,0 +1,135 @@
+"""Starting a new model from another that is trained: trunks, heads, whole critics, and snapshots to go on from."""
+
+from collections.abc import Collection
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from src.contracts import ConfigError, Json
+from src.nn.critic import Critic
+from src.nn.gpt import Trunk
+from src.runtime import recorded
+from src.schema import Config
+from src.training import checkpoint
+from src.training.critics import PROGRAM, load_weights
+from src.training.optimizers import make_optimizer
+
+PROGRAMS = ("train_gpt", PROGRAM, "extract_policy")
+_KEPT = {
+    "optimizer": ("name", "beta1", "beta2", "beta3", "epsilon", "momentum"),
+    "device": ("dtype", "amp_dtype"),
+}
+
+
+def read_model(
+    option: str, path: str, split: Json, device: torch.device, programs: Collection[str] = PROGRAMS
+) -> tuple[dict[str, Any], Json]:
+    """State of the checkpoint at `path`, which `option` names, and what it is described as.
+
+    Raises `ConfigError` where there is none, it is of none of `programs`, or it learned on tasks that are held out or
+    set aside in `split`; `DamagedCheckpointError` where it is not what was written."""
+    file = Path(path)
+    if file.suffix != ".pt" or not file.is_file():
+        raise ConfigError(f"{option}={path}: must be a checkpoint that is there, a .pt with its .json beside it")
+    state, about = checkpoint.load(file.with_suffix(".json"), device)
+    described = about["description"]
+    if not isinstance(described, dict) or described.get("program") not in programs:
+        found = described.get("program") if isinstance(described, dict) else None
+        raise ConfigError(f"{option}={path}: is a model of {found}, and must be one of {' or '.join(programs)}")
+    theirs = described["tasks"]
+    learned = set(theirs["train"]) - set(theirs["validation"])
+    if unseen := learned & {*split["held_out"], *split["validation"]}:
+        raise ConfigError(
+            f"{option}={path}: learned on {len(unseen)} tasks that are held out or set aside here; give tasks.seed, "
+            "tasks.num_train and data.num_validation_tasks as they were there"
+        )
+    return state, described
+
+
+def load_critic_weights(option: str, path: str, critic: Critic, split: Json, device: torch.device) -> None:
+    """Give `critic` all weights of another, its slow copy too."""
+    state, _ = read_model(option, path, split, device, [PROGRAM])
+    load_weights(critic, state["model"], f"{option}={path}")
+
+
+def load_trunk(option: str, path: str, trunks: list[Trunk], split: Json, device: torch.device) -> None:
+    """Give each of `trunks` the weights of the trunk of another model: a critic's slow one, or all of a GPT but its
+    policy head."""
+    state, described = read_model(option, path, split, device)
+    prefix = "target.trunk." if described["program"] == PROGRAM else ""
+    weights = {
+        name.removeprefix(prefix): value
+        for name, value in state["model"].items()
+        if name.startswith(prefix) and not name.startswith("policy_head.")
+    }
+    for trunk in trunks:
+        own = {name: value for name, value in trunk.state_dict().items() if name.startswith("policy_head.")}
+        load_weights(trunk, weights | own, f"{option}={path}")
+
+
+def load_heads(option: str, path: str, critic: Critic, split: Json, device: torch.device) -> None:
+    """Give `critic` the heads of another's slow copy."""
+    state, _ = read_model(option, path, split, device, [PROGRAM])
+    slow = {name.removeprefix("target."): value for name, value in state["model"].items() if "target." in name}
+    heads = {f"{copy}.{name}": slow[name] for name in slow if "_head" in name for copy in ("online", "target")}
+    trunks = {name: value for name, value in critic.state_dict().items() if "_head" not in name}
+    load_weights(critic, trunks | heads, f"{option}={path}")
+
+
+def initialize(config: Config, critic: Critic, split: Json, device: torch.device) -> None:
+    """Start a new critic from the models that `encoder.load_from`, `decoder.load_from` or `critic.initial_model`
+    name."""
+    online = critic.online
+    if (path := config.encoder.load_from) != "none":
+        load_trunk("encoder.load_from", path, [t for t in (online.trunk, online.value_trunk) if t], split, device)
+    if (path := config.decoder.load_from) != "none":
+        load_heads("decoder.load_from", path, critic, split, device)
+    critic.copy_to_target()
+    if (path := config.critic.initial_model) != "none":
+        load_critic_weights("critic.initial_model", path, critic, split, device)
+
+
+def snapshot_state(config: Config, critic: Critic, split: Json, device: torch.device) -> dict[str, Any] | None:
+    """The whole state of the snapshot that `critic.initial_model_prefix` and `initial_model_index` name, for `critic`
+    to go on from; None where they name none."""
+    prefix, index = config.critic.initial_model_prefix, config.critic.initial_model_index
+    if prefix == "none":
+        return None
+    option = "critic.initial_model_prefix"
+    found = checkpoint.sidecars(Path(prefix), "last") + checkpoint.sidecars(Path(prefix), "snapshot")
+    by_update = {int(sidecar.stem.rpartition("-")[2]): sidecar for sidecar in found}
+    if not by_update:
+        raise ConfigError(f"{option}={prefix}: has no snapshots")
+    if index >= 0 and index not in by_update:
+        there = ", ".join(str(update) for update in sorted(by_update))
+        raise ConfigError(f"critic.initial_model_index={index}: {option}={prefix} has snapshots {there}")
+    sidecar = by_update[max(by_update) if index < 0 else index]
+    state, described = read_model(option, str(sidecar.with_suffix(".pt")), split, device, [PROGRAM])
+    _make_fit(config, state, described, critic, f"{option}={prefix}")
+    return state
+
+
+def _make_fit(config: Config, state: dict[str, Any], described: Json, critic: Critic, where: str) -> None:
+    """Let the `state` of a snapshot begin with a new optimizer, if that is asked for. Raises `ConfigError` where
+    `critic` cannot go on from it."""
+    done, total, then = state["update"], config.trainer.num_iterations, described["config"]
+    if done > total:
+        raise ConfigError(f"{where}: is of update {done}, which is more than trainer.num_iterations={total}")
+    load_weights(deepcopy(critic), state["model"], where)
+    if config.optimizer.initialize:
+        state["updater"]["optimizer"] = make_optimizer(critic, config.optimizer).state_dict()
+    else:
+        _check_kept(then["optimizer"], recorded(config)["optimizer"], "optimizer", where)
+    _check_kept(then["device"], recorded(config)["device"], "device", where)
+
+
+def _check_kept(then: Json, now: Json, group: str, where: str) -> None:
+    """What the state of a snapshot depends on: all but rates, which are set anew at each update."""
+    for name in _KEPT[group]:
+        if then[name] != now[name]:
+            raise ConfigError(
+                f"{where}: was made with {group}.{name}={then[name]}, not {now[name]}; give {group}.{name}={then[name]}"
+                + (", or optimizer.initialize=true to start anew" if group == "optimizer" else "")
+            )
