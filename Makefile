@@ -29,6 +29,7 @@ bench: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.sources
 	$(BIN)/python -m benchmarks.kv_cache
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.point_game
 
 docs: .venv/dev.stamp
 	$(BIN)/python -m src.settings_table > docs/settings.md

@@ -18,6 +18,13 @@ _IDS: dict[str, tuple[int, dict[str, Any]]] = {
     "icrl/BanditGaussian-v0": (1, {**_BANDIT, "distribution": "gaussian"}),
 }
 
+_POINTS = {"dimension": 3, "max_num_points": 20, "max_value": 20, "reposition": False, "scale_observation": True}
+_POINT_GAMES: dict[str, dict[str, Any]] = {
+    "icrl/PointGameHost-v0": {"role": "host", "opponent": "random", **_POINTS},
+    "icrl/PointGameAgent-v0": {"role": "agent", "opponent": "zeillinger", **_POINTS},
+}
+_POINT_GAME_STEPS = 100
+
 
 def register_all() -> None:
     """Make every world known to `gymnasium.make` and `gymnasium.make_vec`.
@@ -26,10 +33,16 @@ def register_all() -> None:
     clock of its own then, in `TimeLimit`, and `make_vec` hands it to the batched one, which counts itself. So exactly
     one clock runs, and `make(..., max_episode_steps=n)` means n, even where n is more than is registered."""
     for env_id, (max_episode_steps, options) in _IDS.items():
-        gymnasium.register(
-            env_id,
-            entry_point="src.envs.gymnasium_face:make_single",
-            vector_entry_point="src.envs.gymnasium_face:make_batched",
-            max_episode_steps=max_episode_steps,
-            kwargs=options,
-        )
+        _register(env_id, "src.envs.gymnasium_face", max_episode_steps, options)
+    for env_id, options in _POINT_GAMES.items():
+        _register(env_id, "src.envs.gymnasium_points", _POINT_GAME_STEPS, options)
+
+
+def _register(env_id: str, module: str, max_episode_steps: int, options: dict[str, Any]) -> None:
+    gymnasium.register(
+        env_id,
+        entry_point=f"{module}:make_single",
+        vector_entry_point=f"{module}:make_batched",
+        max_episode_steps=max_episode_steps,
+        kwargs=options,
+    )

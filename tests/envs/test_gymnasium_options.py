@@ -53,6 +53,8 @@ def test_limits_are_those_of_the_presets() -> None:
         "DarkKeyToDoor": 50,
         "Bandit": 1,
         "BanditGaussian": 1,
+        "PointGameHost": 100,
+        "PointGameAgent": 100,
     }
     registered = {env_id: spec for env_id, spec in gymnasium.registry.items() if env_id.startswith("icrl/")}
     assert {env_id: spec.max_episode_steps for env_id, spec in registered.items()} == {

@@ -1,0 +1,76 @@
+"""Games per second of the fused rollout of the polyhedra game against loops over single games, side by side.
+
+    python -m benchmarks.point_game
+
+One loop is plain Python over lists of tuples (the tests' reference), the other steps `icrl/PointGameHost-v0`, as a
+learner with one environment does. Random pairs against a random agent, 3 coordinates, 20 points up to 20.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+import gymnasium
+import torch
+
+import src.envs  # noqa: F401  registers the environments
+from benchmarks.measure import show, side_by_side
+from src.envs.point_players import AGENTS, HOSTS
+from src.envs.point_rollout import PointGame, PointGameOptions, play
+from src.randomness import stream_seeds
+from tests.envs import scalar_points
+
+SIZES = {"max_num_points": 20, "dimension": 3, "max_value": 20}
+LIMIT, NUM_STREAMS, NUM_STEPS = 100, 4096, 16
+GYMNASIUM, PYTHON = "one environment", "plain Python"
+
+
+def plain_python(num_games: int) -> Callable[[], int]:
+    random = Random(0)
+
+    def work() -> int:
+        for _ in range(num_games):
+            points = scalar_points.start(random, *SIZES.values())
+            scalar_points.play(points, scalar_points.random_pair, scalar_points.random_agent, random, LIMIT)
+        return num_games
+
+    return work
+
+
+def single_env(num_games: int) -> Callable[[], int]:
+    env, random = gymnasium.make("icrl/PointGameHost-v0", **SIZES, max_episode_steps=LIMIT), Random(0)
+    env.reset(seed=0)
+
+    def work() -> int:
+        for _ in range(num_games):
+            done = False
+            while not done:
+                _, _, terminated, truncated, _ = env.step(random.randrange(3))  # the pairs come first
+                done = terminated or truncated
+            env.reset()
+        return num_games
+
+    return work
+
+
+def fused(num_streams: int) -> Callable[[], int]:
+    game = PointGame(PointGameOptions(max_episode_steps=LIMIT, reposition=False, **SIZES))
+    host, agent = HOSTS["random_pair"], AGENTS["random"]
+    turn = game.ask(host, game.reset(stream_seeds(0, num_streams)))
+
+    def work() -> int:
+        nonlocal turn
+        rollout, turn = play(game, host, agent, turn, NUM_STEPS)
+        return int((rollout.terminated | rollout.truncated).sum())
+
+    return work
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    print(f"{NUM_STREAMS} games side by side, 1 thread")
+    ways = {GYMNASIUM: single_env(20), PYTHON: plain_python(200), "fused": fused(NUM_STREAMS)}
+    show(side_by_side(ways, rounds=5), "game", GYMNASIUM)
+
+
+if __name__ == "__main__":
+    main()
