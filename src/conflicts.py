@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from src.contracts import ConfigError
-from src.offline_conflicts import of_critic, of_decoder, of_encoder, of_extraction
+from src.offline_conflicts import of_critic, of_decoder, of_encoder, of_extraction, of_start
 from src.pace import env_steps
 from src.source_conflicts import Conflicts, of_memory, of_mini_batches, of_pace, of_replay
 from src.training_conflicts import of_device, of_optimizer, of_trainer
@@ -32,6 +32,7 @@ def check_conflicts(config: "Config") -> None:
         *_of_services(config),
         *_of_evaluation(config),
         *of_critic(config),
+        *of_start(config),
         *of_encoder(config),
         *of_decoder(config),
         *of_extraction(config),

@@ -23,13 +23,10 @@ IDLE_EXPECTILE = 0.5
 
 def of_critic(config: "Config") -> Conflicts:
     """Of what values are and how they are learned."""
-    critic, encoder = config.critic, config.encoder
+    critic = config.critic
     expectile, maximum = "critic.backup=expectile", "critic.backup=max"
-    starts = {"encoder.load_from": encoder.load_from, "decoder.load_from": config.decoder.load_from}
-    named = [(name, path) for name, path in starts.items() if path != "none"]
-    model, prefix = critic.initial_model, critic.initial_model_prefix
     fixed = critic.value_trunk_grad == "none" and (critic.separate_value or not critic.imitation_scaling)
-    random_trunk = encoder.load_from == model == prefix == "none"
+    random_trunk = config.encoder.load_from == critic.initial_model == critic.initial_model_prefix == "none"
     return [
         (
             critic.backup == "expectile" and not critic.v_loss_scaling,
@@ -57,6 +54,16 @@ def of_critic(config: "Config") -> Conflicts:
             f"critic.separate_value={str(critic.separate_value).lower()} leaves a trunk that nothing trains; give a "
             "trained one by encoder.load_from",
         ),
+    ]
+
+
+def of_start(config: "Config") -> Conflicts:
+    """Of what a critic starts from."""
+    critic = config.critic
+    starts = {"encoder.load_from": config.encoder.load_from, "decoder.load_from": config.decoder.load_from}
+    named = [(name, path) for name, path in starts.items() if path != "none"]
+    model, prefix = critic.initial_model, critic.initial_model_prefix
+    return [
         *(
             (
                 model != "none",
