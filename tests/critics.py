@@ -1,21 +1,26 @@
 """Small critics and windows for tests."""
 
 import dataclasses
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from models import outspoken
-from torch import Tensor
+from torch import Tensor, nn
 
 from src.config import load_config
-from src.contracts import Batch, EnvSpec
+from src.contracts import Batch, EnvSpec, Json
 from src.nn.critic import Critic, ValueNetwork, trunk_config
 from src.nn.gpt import Context, context_of
+from src.runtime import recorded
 from src.schema import Config
+from src.training import checkpoint
 
 SPEC = EnvSpec(num_obs=9, num_actions=4, reward_values=(-1.0, 0.0, 2.0), width=3, max_episode_steps=5)
 LENGTH = 7
+SPLIT = {"train": [0, 1, 2, 3], "held_out": [4, 5], "validation": [3]}
 CONFIG = load_config(
     [
         *(f"model.context_len={LENGTH}", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2"),
@@ -102,3 +107,20 @@ def value_at_the_end(network: ValueNetwork, batch: Batch, row: int, step: int) -
         cut(batch.timestep, late),
     )
     return float(network(context).value[0, -1])
+
+
+def described(config: Config = CONFIG, program: str = "train_ilql", tasks: Json = SPLIT) -> Json:
+    """As the file of a model says it."""
+    about = {"program": program, "config": recorded(config), "env": SPEC._asdict(), "tasks": tasks}
+    return json.loads(json.dumps(about | {"histories": [{"folder": "histories/mine", "sha256": "abc"}]}))
+
+
+def saved(folder: Path, model: nn.Module, update: int = 3, **about: Any) -> str:
+    """The path of a checkpoint that `model` has there, `about` which it says what `described` makes of it."""
+    state = {"update": update, "model": model.state_dict(), "updater": {"optimizer": "of then"}}
+    checkpoint.save(folder, "last", update, state, described(**about), 1)
+    return str(folder / f"last-{update:09d}.pt")
+
+
+def same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)

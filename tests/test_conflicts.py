@@ -17,7 +17,7 @@ from src.conflicts import (
 )
 from src.contracts import ConfigError
 from src.env_schema import ENVS
-from src.offline_conflicts import of_critic, of_encoder, of_extraction
+from src.offline_conflicts import of_critic, of_decoder, of_encoder, of_extraction
 from src.runtime import recorded
 from src.schema import Config
 from src.source_conflicts import of_mini_batches, of_pace, of_replay
@@ -48,7 +48,7 @@ OTHERS = f"{Q} source.offline_buffer_dir=others source.mini_batch_length=1 sourc
 SILENT = "summaries.num_summaries=0"
 SGD = "optimizer.name=sgd optimizer.beta1=0 optimizer.beta2=0 optimizer.weight_decay=0"
 
-CQL = "critic.backup=max critic.v_loss_scaling=0"
+CQL = "critic.backup=max critic.v_loss_scaling=0 critic.expectile=0.5"
 
 CONFLICTS = {  # what is set -> the fields the message must name
     "source.num_env_steps=30050": ["source.num_env_steps=30050", "source.num_envs", "source.unroll_length", "30100"],
@@ -186,6 +186,7 @@ CONFLICTS = {  # what is set -> the fields the message must name
     "evaluation.num_episodes=150": ["evaluation.num_episodes=150", "source.history_steps=30000"],
     "critic.v_loss_scaling=0": ["critic.v_loss_scaling=0", "critic.backup=expectile"],
     "critic.backup=max": ["critic.v_loss_scaling=1.0", "critic.backup=max"],
+    "critic.backup=max critic.v_loss_scaling=0": ["critic.expectile=0.8", "critic.backup=max", "must be 0.5"],
     f"{CQL} critic.separate_value=true": ["critic.separate_value=true", "critic.backup=max"],
     "critic.discount_per=episode critic.horizon=episode": ["critic.discount_per=episode", "critic.horizon=episode"],
     "critic.value_trunk_grad=none": ["critic.value_trunk_grad=none", "critic.imitation_scaling=0", "encoder.load_from"],
@@ -200,6 +201,12 @@ CONFLICTS = {  # what is set -> the fields the message must name
     ],
     "critic.initial_model_index=0": ["critic.initial_model_index=0", "critic.initial_model_prefix"],
     "optimizer.initialize=true": ["optimizer.initialize=true", "critic.initial_model_prefix"],
+    "decoder.num_layers=1": ["decoder.dim_feedforward=256", "decoder.num_layers=1"],
+    "decoder.num_layers=1 decoder.dim_feedforward=0 decoder.dropout=0.1": [
+        "decoder.dropout=0.1",
+        "decoder.num_layers=1",
+    ],
+    "decoder.dim_feedforward=0": ["decoder.dim_feedforward=0", "decoder.num_layers=2"],
     "encoder.num_heads=3": ["encoder.num_heads=3", "encoder.dimension=64"],
     "encoder.position_encoder=rope encoder.num_heads=64": [
         "encoder.position_encoder=rope",
@@ -219,7 +226,17 @@ CONFLICTS = {  # what is set -> the fields the message must name
     "awr.inverse_temperature=null": ["awr.temperature=null", "awr.inverse_temperature=null"],
     **{
         f"awr.experiment_name={name}": [f"awr.experiment_name={name}"]
-        for name in ("gpt", "ilql", "critic", "source", "search", "evaluation", "evaluation-size=13")
+        for name in (
+            *("gpt", "ilql", "critic", "source", "search", "evals", "in_context"),
+            *("evaluation", "evaluation-size=13"),
+        )
+    },
+    **{
+        f"awr.normalize={normalize} trainer.gradient_accumulation_steps=2": [
+            f"awr.normalize={normalize}",
+            "trainer.gradient_accumulation_steps=2",
+        ]
+        for normalize in ("mean", "softmax")
     },
     "policy.model=other": ["policy.model=other", "gpt, critic", "awr.experiment_name=awr"],
     "policy.model=critic": ["policy.model=critic", "policy.advantage_scale=0"],
@@ -292,6 +309,9 @@ NEIGHBOURS = [  # as near as can be, and fine
     "evaluation.num_episodes=149",
     CQL,
     "critic.discount_per=episode critic.horizon=across_episodes",
+    "decoder.num_layers=1 decoder.dim_feedforward=0 decoder.dropout=0",
+    "awr.normalize=softmax",
+    "awr.normalize=none trainer.gradient_accumulation_steps=2",
     *(
         f"critic.value_trunk_grad=none {trained}"
         for trained in (
@@ -397,6 +417,7 @@ def all_of(config: Config) -> list[tuple[bool, str]]:
         _of_services,
         _of_evaluation,
         of_encoder,
+        of_decoder,
         of_extraction,
     ):
         conflicts = of(config)

@@ -68,10 +68,16 @@ class Weights(NamedTuple):
 
 
 def write_value_curves(config: Config) -> Path:
-    """Draw how the critic learned, from its event files, as `training.png` beside it; returns the picture's path."""
+    """Draw how the critic learned, from its event files, as `training.png` beside it; returns the picture's path.
+    Raises `ConfigError` where its training is not finished, or was not logged."""
     folder = config.folder("logs") / "ilql"
     open_finished(folder, "last", PROGRAM, torch.device("cpu"))
-    save_figure(folder / "training.png", curves_figure(read_scalars(folder), f"Training of values: {config.name}"))
+    curves = read_scalars(folder)
+    if "train/q_over_bound" not in curves:
+        raise ConfigError(
+            f"no curves in {folder}: it was trained with summaries.num_summaries=0 and summaries.summary_interval=0"
+        )
+    save_figure(folder / "training.png", curves_figure(curves, f"Training of values: {config.name}"))
     return folder / "training.png"
 
 

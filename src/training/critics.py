@@ -50,7 +50,7 @@ def load_critic(
 
 def check_critic(config: Config, critic: Json, other: Json) -> None:
     """Raise `ConfigError` unless a critic that is so described learned in the world, from the histories and on the
-    tasks of the `other` model that it is to teach or guide."""
+    tasks of the `other` model that it is to teach or guide; or of a configuration, which has no histories yet."""
     where = f"the critic of run={config.run}"
     for group in ("env", "tasks", "data"):
         for key, value in other["config"][group].items():
@@ -59,9 +59,10 @@ def check_critic(config: Config, critic: Json, other: Json) -> None:
                     f"{where} was made with {group}.{key}={critic['config'][group].get(key)}, and what it is to teach "
                     f"or guide with {group}.{key}={value}: they must agree"
                 )
-    then, now = ([store["sha256"] for store in one["histories"]] for one in (critic, other))
-    if then != now:
-        raise ConfigError(f"{where} and what it is to teach or guide learned from different histories")
+    if "histories" in other:
+        then, now = ([store["sha256"] for store in one["histories"]] for one in (critic, other))
+        if then != now:
+            raise ConfigError(f"{where} and what it is to teach or guide learned from different histories")
 
 
 def load_weights(module: nn.Module, state: dict[str, Any], where: str) -> None:

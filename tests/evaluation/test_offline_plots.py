@@ -30,6 +30,7 @@ from src.evaluation.offline_plots import (
 from src.files import write_json
 from src.objectives.awr import AdvantageWeightedRegression
 from src.schema import Config
+from src.training import checkpoint
 
 STEPS = np.arange(4.0)
 
@@ -83,6 +84,15 @@ def test_without_a_bound_or_a_loss_of_v_there_is_no_line() -> None:
 def test_a_critic_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="train_ilql"):
         write_value_curves(load_config(["experiment=tiny", f"root={tmp_path}"]))
+
+
+def test_a_critic_whose_training_was_not_logged_is_refused(tmp_path: Path) -> None:
+    config = load_config(["experiment=tiny", f"root={tmp_path}"])
+    folder = config.folder("logs") / "ilql"
+    checkpoint.save(folder, "last", 1, {}, {}, 1)
+    write_json(folder / "finished.json", {"updates": 1})
+    with pytest.raises(ConfigError, match=r"summaries\.num_summaries=0"):
+        write_value_curves(config)
 
 
 # ---- what is imitated
@@ -186,7 +196,7 @@ def test_what_is_shown_is_what_the_policy_learned_from(
     for path in config.folder("logs").glob("ilql/*"):
         if path.is_file():
             path.unlink()
-    train_ilql.main(extracted("critic.expectile=0.7"))
+    train_ilql.main(extracted("trainer.num_iterations=4"))
     with pytest.raises(ConfigError, match="another critic"):
         write_weight_plot(config)
 

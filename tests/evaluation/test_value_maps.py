@@ -96,7 +96,7 @@ def config(tmp_path: Path) -> Config:
     """That of a critic that is finished, as it was at its start."""
     config = load_config(["experiment=tiny", "device=cpu", f"root={tmp_path}"])
     env = make_env(config.env)
-    about = {"config": recorded(config), "env": env.spec._asdict()}
+    about = {"config": recorded(config), "env": env.spec._asdict(), "histories": [{"sha256": "abc"}]}
     tasks = {"train": list(range(20)), "held_out": [20, 21, 23]}
     folder, state = tmp_path / "logs" / "tiny" / "ilql", {"model": make_critic(about).state_dict()}
     checkpoint.save(folder, "last", 1, state, about | {"program": PROGRAM, "tasks": tasks}, keep=1)
@@ -110,6 +110,12 @@ def test_file(config: Config, tmp_path: Path) -> None:
     with Image.open(path) as image:
         image.load()
         assert image.size == (1200, 800)
+
+
+def test_the_picture_is_beside_the_critic_of_another_run(config: Config, tmp_path: Path) -> None:
+    config.name = "other"
+    assert write_value_maps(config) == tmp_path / "logs" / "tiny" / "ilql" / "values.png"
+    assert not (tmp_path / "logs" / "other").exists()
 
 
 def test_the_critic_watches_a_searcher_find_goals(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from src.config import load_config
-from src.contracts import Batch, Step
+from src.contracts import Batch, EnvSpec, Step
 from src.envs import make_env
 from src.envs.base import TensorEnv
 from src.envs.rollout import rollout, start_streams
@@ -77,7 +77,7 @@ def expected_targets(critic: Critic, batch: Batch, which: Drawn) -> tuple[list[l
             gamma = config.discount_factor if config.discount_per == "step" or over else 1.0
             following, count[t] = (0.0, 0.0) if is_last else (value[row][t + 1], 1.0)
             if local and terminated:
-                following, count[t] = 0.0, 1.0
+                following = 0.0
             elif local and truncated and not is_last:
                 following, count[t] = 0.0, 0.0
                 if t == which.truncation[row]:
@@ -243,12 +243,17 @@ def test_what_terminated_ends_the_return_and_what_was_truncated_does_not() -> No
 
 
 @pytest.mark.parametrize("horizon", ["episode", "across_episodes"])
-def test_the_last_step_counts_only_where_nothing_follows(horizon: str) -> None:
-    objective, last = ImplicitQLearning(critic_of(critic={"horizon": horizon})), LENGTH - 1
-    nothing_follows = float(horizon == "episode")
-    assert objective.targets(one_window(terminated=last)).counts[0, last] == nothing_follows
-    assert objective.targets(one_window(truncated=last)).counts[0, last] == 0
-    assert objective.targets(one_window()).counts[0, last] == 0
+@pytest.mark.parametrize("return_lambda", [0.0, 1.0])
+def test_the_last_step_never_counts(horizon: str, return_lambda: float) -> None:
+    """Nor does its return reach the step before it: what is learned from must not depend on what came of it."""
+    form = {"horizon": horizon, "return_lambda": return_lambda, "discount_factor": 0.5}
+    objective, last = ImplicitQLearning(critic_of(critic=form)), LENGTH - 1
+    for batch in (one_window(terminated=last), one_window(truncated=last), one_window()):
+        targets = objective.targets(batch)
+        assert targets.counts[0].tolist() == [1.0] * last + [0.0]
+        value = float(objective.slow(shown(batch)).value[0, last])
+        expected = float(batch.payoff[0, last - 1]) + 0.5 * value
+        assert targets.backup[0, last - 1].item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_without_a_usable_step_the_loss_is_zero() -> None:
@@ -376,8 +381,7 @@ def test_targets_move_every_so_many_steps_of_the_optimizer_however_many_parts_a_
         critic={"target_update_interval": 3, "target_update_rate": 1.0},
     )
     critic = fresh_critic(whole).train()
-    updater = Updater(critic, ImplicitQLearning(critic), whole, CPU, Ranks())
-    updater.optimizer.register_step_post_hook(lambda *_: critic.after_update())
+    updater = Updater(critic, ImplicitQLearning(critic), whole, CPU, Ranks(), critic.after_update)
     before = critic.target.q_heads[0][0].weight.clone()
     moved = []
     for update in range(7):
@@ -420,9 +424,9 @@ def test_values_of_any_size_give_finite_losses_in_float32(form: str, size: float
     ("options", "expected"),
     [
         ({"discount_factor": 0.9, "horizon": "across_episodes"}, 20.0),
-        ({"discount_factor": 0.9, "horizon": "episode"}, 10.0),
+        ({"discount_factor": 0.9, "horizon": "episode"}, 20.0),  # what is truncated goes on
         ({"discount_factor": 0.5, "horizon": "episode"}, 4.0),
-        ({"discount_factor": 1.0, "horizon": "episode"}, 10.0),
+        ({"discount_factor": 1.0, "horizon": "episode"}, math.inf),
         ({"discount_factor": 1.0, "horizon": "across_episodes"}, math.inf),
         ({"discount_factor": 0.9, "horizon": "across_episodes", "discount_per": "episode"}, 100.0),
         ({"discount_factor": 1.0, "horizon": "across_episodes", "discount_per": "episode"}, math.inf),
@@ -433,6 +437,14 @@ def test_how_large_a_value_can_be(options: dict[str, Any], expected: float) -> N
     """Rewards of at most 2, episodes of at most 5 steps."""
     config = config_of(critic={"discount_per": "step"} | options).critic
     assert value_bound(config, 2.0, 5) == pytest.approx(expected)
+    assert value_bound(config, 0.0, 5) == 0
+
+
+@pytest.mark.parametrize("discount_factor", [0.5, 1.0])
+def test_where_nothing_is_ever_paid_no_q_is_over_the_bound(discount_factor: float) -> None:
+    critic = critic_of(critic={"discount_factor": discount_factor})
+    bound = value_bound(critic.config, 0.0, 5)
+    assert ImplicitQLearning(critic, bound)(critic, batch_of())[1]["q_over_bound"] == 0
 
 
 # ---- a world whose values are known
@@ -458,9 +470,9 @@ class Chance:
         return (noise * 5).long(), None
 
 
-def lives(env: TensorEnv, number: int, num_steps: int) -> dict[str, Tensor]:
-    """What chance lived through, `[number, num_steps]` each."""
-    tasks = torch.tensor([[GOAL]]).expand(number, -1)
+def lives(env: TensorEnv, number: int, num_steps: int, goals: Sequence[int] = (GOAL,)) -> dict[str, Tensor]:
+    """What chance lived through, `[number, num_steps]` each, with one goal after the other."""
+    tasks = torch.tensor(goals).repeat(-(-number // len(goals)))[:number, None]
     streams = start_streams(Chance(), env, tasks, stream_seeds(0, number))
     played, _ = rollout(Chance(), env, streams, num_steps, Noise(stream_seeds(1, number)))
     return {name: column.T.long() for name, column in played._asdict().items()}
@@ -504,6 +516,16 @@ def exact_values(config: Config, value_of: Callable[[list[float]], float]) -> tu
     return torch.tensor(q), torch.tensor(value)
 
 
+def learned_from(columns: dict[str, Tensor], config: Config, spec: EnvSpec, num_updates: int, size: int = 64) -> Critic:
+    """After so many updates on `size` windows."""
+    torch.manual_seed(0)
+    critic = fresh_critic(config, spec).train()
+    updater = Updater(critic, ImplicitQLearning(critic), config, CPU, Ranks(), critic.after_update)
+    for update in range(num_updates):
+        updater.update(windows_of(columns, size, config.model.context_len), clock(update, num_updates))
+    return critic.eval()
+
+
 @pytest.mark.parametrize(
     ("backup", "horizon", "discount_per", "discount_factor", "expectile"),
     [
@@ -516,26 +538,37 @@ def exact_values(config: Config, value_of: Callable[[list[float]], float]) -> tu
 def test_values_of_a_small_world_become_the_true_ones(
     backup: str, horizon: str, discount_per: str, discount_factor: float, expectile: float
 ) -> None:
-    """Of every action in every place and time that chance came to: on average within 4 % of the largest."""
+    """Of every action in every place and time that chance came to: on average within 2 % of the largest, and nowhere
+    beyond 8 %."""
     counted = {"discount_per": discount_per, "discount_factor": discount_factor}
     learned = {"backup": backup, "v_loss_scaling": float(backup == "expectile"), "expectile": expectile}
     config = config_of(WORLD, critic=counted | learned | {"horizon": horizon})
-    env, total = make_env(config.env), 300
+    env = make_env(config.env)
     columns = lives(env, 1000, 40)
-    torch.manual_seed(0)
-    critic = fresh_critic(config, env.spec).train()
-    updater = Updater(critic, ImplicitQLearning(critic), config, CPU, Ranks())
-    updater.optimizer.register_step_post_hook(lambda *_: critic.after_update())
-    for update in range(total):
-        updater.update(windows_of(columns, 64, 6), clock(update, total))
+    critic = learned_from(columns, config, env.spec, 600)
     seen = windows_of(columns, 400, 6)
     true_q, true_value = exact_values(config, max if backup == "max" else lambda q: expectile_of(q, expectile))
     with torch.no_grad():
-        values = critic.eval().target(context_of(env.spec, *seen[:3], seen.timestep))
+        values = critic.target(context_of(env.spec, *seen[:3], seen.timestep))
     q, size = values.q.mean(0).gather(-1, seen.action[..., None])[..., 0], true_q.max()
     for found, true in (
         (q, true_q[seen.timestep, seen.obs, seen.action]),
         (values.value, true_value[seen.timestep, seen.obs]),
     ):
-        assert ((found - true).abs().mean() / size).item() < 0.04
-        assert ((found - true).abs().max() / size).item() < 0.16
+        assert ((found - true).abs().mean() / size).item() < 0.02
+        assert ((found - true).abs().max() / size).item() < 0.08
+
+
+def test_values_do_not_depend_on_the_place_in_a_window() -> None:
+    """Of chance, with goals that nobody can know. To learn from a last step only where it was won would make it
+    certain of that."""
+    form = {"horizon": "episode", "discount_factor": 0.6, "expectile": 0.5}
+    config = config_of(WORLD, model={"position": "learned"}, encoder={"position_encoder": "learned"}, critic=form)
+    env = make_env(config.env)
+    columns = lives(env, 400, 40, [goal for goal in range(SIZE**2) if goal != START])
+    critic = learned_from(columns, config, env.spec, 200, 32)
+    seen = windows_of(columns, 1000, 6)
+    with torch.no_grad():
+        q = critic.target(context_of(env.spec, *seen[:3], seen.timestep)).q.mean(0)
+    of_place = q.gather(-1, seen.action[..., None])[..., 0].mean(0)
+    assert (of_place.max() - of_place.min()).item() < 0.05

@@ -252,7 +252,40 @@ def test_models_that_do_not_fit(offline: Path, tmp_path: Path) -> None:
         refused = message(f"{option}={gpt}")
         assert f"{option}={gpt}" in refused and "train_gpt" in refused
     assert "awr.initial_encoder=" in message("awr.initial_encoder=no.pt", stage="extract_policy")
-    assert "size mismatch" in message(f"awr.initial_encoder={gpt}", "model.ff_dim=8", stage="extract_policy")
+    go("train_ilql", offline, "name=small", "histories=tiny", "encoder.dimension=4", "trainer.num_iterations=1")
+    (small,) = (offline / "logs/small/ilql").glob("last-000000001.pt")
+    assert "size mismatch" in message(f"awr.initial_encoder={small}", stage="extract_policy")
+    agents = next((offline / "logs/tiny/source").glob("last-*.pt"))
+    for option, stage in (
+        *((option, "train_ilql") for option in ("critic.initial_model", "encoder.load_from", "decoder.load_from")),
+        ("awr.initial_encoder", "extract_policy"),
+    ):
+        refused = message(f"{option}={agents}", stage=stage)
+        assert refused.startswith(f"{option}={agents}: is a model of None, and must be one of "), refused
+
+
+def test_models_that_know_held_out_tasks(offline: Path) -> None:
+    """Under another split of the same world; and those that were set aside there may be learned from here."""
+    split = ("name=new", "tasks.seed=1")
+    assert run("train_agents", offline, *split).code == 0
+    logs = offline / "logs/tiny"
+    gpt, critic = (next((logs / name).glob("last-000000006.pt")) for name in ("gpt", "ilql"))
+
+    def message(option: str, stage: str = "train_ilql") -> str:
+        return run(stage, offline, *OFFLINE, *split, option).refusal
+
+    for option in (
+        *(
+            f"critic.initial_model={critic}",
+            f"decoder.load_from={critic}",
+            f"critic.initial_model_prefix={critic.parent}",
+        ),
+        *(f"encoder.load_from={path}" for path in (gpt, critic)),
+    ):
+        refused = message(option)
+        assert refused.startswith(option) and "held out or set aside" in refused and "tasks.seed" in refused, refused
+    go("train_ilql", offline, *split)
+    assert "held out or set aside" in message(f"awr.initial_encoder={gpt}", "extract_policy")
 
 
 # ---- extraction
@@ -284,17 +317,26 @@ def test_what_was_refused_is_no_earlier_run(finished: Path, tmp_path: Path) -> N
 
 
 def test_a_policy_is_of_one_critic(offline: Path) -> None:
-    (offline / "logs/tiny/awr/finished.json").unlink()
-    shutil.rmtree(offline / "logs/tiny/ilql")
-    assert "no finished training" in run("extract_policy", offline, *OFFLINE).refusal
+    """Whether it is finished or not."""
+    finished, critic = offline / "logs/tiny/awr/finished.json", offline / "logs/tiny/ilql"
+    shutil.rmtree(critic)
+    assert "no finished training" in refusal("extract_policy", offline)
+    go("train_ilql", offline, "trainer.num_iterations=4", "trainer.evaluate=false", "evaluation.checkpoint=last")
+    assert "another critic" in refusal("extract_policy", offline)
+    finished.unlink()
+    assert "another critic" in refusal("extract_policy", offline)
+    shutil.rmtree(critic)
     go("train_ilql", offline, "critic.expectile=0.7")
-    assert "another critic" in run("extract_policy", offline, *OFFLINE).refusal
+    assert "critic.expectile=0.7" in refusal("extract_policy", offline)
 
 
 def test_critics_of_other_worlds_tasks_and_contexts_are_refused(offline: Path) -> None:
     (sidecar,) = (offline / "logs/tiny/ilql").glob("last-000000006.json")
     before = sidecar.read_text()
-    for group, key, value in (("env", "max_episode_steps", 5), ("tasks", "seed", 3), ("model", "context_len", 7)):
+    for group, key, value in (
+        *(("env", "max_episode_steps", 5), ("tasks", "seed", 3), ("model", "context_len", 7)),
+        *(("data", "keep_every", [2]), ("encoder", "num_heads", 1), ("critic", "expectile", 0.7)),
+    ):
         about = json.loads(before)
         about["description"]["config"][group][key] = value
         sidecar.write_text(json.dumps(about))
@@ -302,6 +344,11 @@ def test_critics_of_other_worlds_tasks_and_contexts_are_refused(offline: Path) -
         for stage, option in (("extract_policy", "seed=0"), ("evaluate", "policy.advantage_scale=1")):
             message = run(stage, offline, *OFFLINE, option).refusal
             assert f"{group}.{key}={value}" in message, message
+    about = json.loads(before)
+    about["description"]["histories"][0]["sha256"] = "0"
+    sidecar.write_text(json.dumps(about))
+    for stage, option in (("extract_policy", "seed=0"), ("evaluate", "policy.advantage_scale=1")):
+        assert "different histories" in run(stage, offline, *OFFLINE, option).refusal
 
 
 # ---- play
@@ -366,6 +413,48 @@ def test_a_new_critic_makes_other_results(offline: Path) -> None:
     assert "another model" in refusal("evaluate", offline, "policy.advantage_scale=3", *SHORT)
 
 
+def test_of_a_critic_that_plays_the_checkpoint_counts_that_is_asked_for(offline: Path) -> None:
+    """The best is of another update than the last."""
+    folder = offline / "logs/tiny/ilql"
+    (best,) = folder.glob("best-*.json")
+    untrained = newest(offline, "tiny/ilql")
+    about = read_json(best)["description"]
+    for path in folder.glob("best-*"):
+        path.unlink()
+    untrained["model"] = {name: torch.zeros_like(value) for name, value in untrained["model"].items()}
+    checkpoint.save(folder, "best", 3, untrained, about, 1)
+    critic = ("policy.model=critic", "policy.advantage_scale=3", *SHORT)
+    for kind in ("best", "last"):
+        go("evaluate", offline, *critic, f"evaluation.checkpoint={kind}", f"name={kind}", "histories=tiny", "run=tiny")
+        results = read_json(offline / f"logs/{kind}/evaluation-policy=critic-advantage=3.0/results.json")
+        (sidecar,) = folder.glob("best-*.json" if kind == "best" else "last-000000006.json")
+        assert results["checkpoint"] == read_json(sidecar)["sha256"]
+    told = [
+        {key: value for key, value in read_json(path).items() if key == "curves"}
+        for path in sorted(offline.glob("logs/*/evaluation-policy=critic-advantage=3.0/results.json"))
+    ]
+    assert len(told) == 2 and told[0] != told[1]
+
+
+@pytest.mark.parametrize(("stage", "folder"), [("train_ilql", "ilql"), ("extract_policy", "awr")])
+def test_how_it_was_evaluated_is_part_of_a_run(offline: Path, stage: str, folder: str) -> None:
+    """Finished or not: who plays, how often, and how greedily a critic acts on its advantages."""
+    options = {"policy.temperature=0.5", "evals.num_eval_episodes=16"}
+    if stage == "train_ilql":
+        options.add("awr.inverse_temperature=3")
+    for _ in range(2):
+        for option in sorted(options):
+            assert option.partition("=")[0] in refusal(stage, offline, option)
+        (offline / "logs/tiny" / folder / "finished.json").unlink(missing_ok=True)
+
+
+def test_a_policy_of_whole_batches_has_whole_batches(offline: Path) -> None:
+    for option in ("awr.normalize=softmax", "awr.normalize=mean"):
+        refused = refusal("extract_policy", offline, "awr.experiment_name=new", option)
+        assert option in refused and "trainer.gradient_accumulation_steps=2" in refused
+    go("extract_policy", offline, "awr.experiment_name=new", option, "trainer.gradient_accumulation_steps=1")
+
+
 # ---- what is not run
 
 
@@ -422,6 +511,23 @@ def test_the_text_of_a_reward_plugin_is_run_by_who_learns_from_it_alone(finished
     go("evaluate", root, option, "policy.advantage_scale=1", *SHORT)
     go("evaluate", root, option, "policy.model=critic", "policy.advantage_scale=1", *SHORT)
     assert not mark.exists()
+
+
+def test_a_finished_critic_has_the_plugin_that_it_learned_from(finished: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(finished, tmp_path / "root"))
+    plugin, text = tmp_path / "plugin.py", "def get_reward(history):\n    return 2 * history.reward\n"
+    plugin.write_text(text)
+    option = f"critic.reward_plugin={plugin}"
+    go("train_ilql", root, option)
+    for _ in range(2):
+        plugin.write_text(text.replace("2", "3"))
+        assert option in refusal("train_ilql", root, option)
+        plugin.unlink()
+        assert option in refusal("train_ilql", root, option)
+        assert "critic.reward_plugin" in refusal("train_ilql", root)
+        plugin.write_text(text)
+        go("train_ilql", root, option)
+        (root / "logs/tiny/ilql/finished.json").unlink()
 
 
 def test_a_critic_with_two_trunks_and_no_values_of_its_own(offline: Path) -> None:

@@ -12,7 +12,6 @@ from harness import TINY, curves_of, run
 from PIL import Image
 from torch import Tensor
 
-from src import train_gpt
 from src.config import load_config
 from src.contracts import Batch, Step
 from src.data.history_store import open_histories
@@ -23,6 +22,7 @@ from src.evaluation.protocol import combined
 from src.evaluation.saved_episodes import load_episodes
 from src.nn.gpt import GPT
 from src.nn.gpt_policy import GPTCarry, GPTPolicy
+from src.training import program
 
 # A room in which a model has to tell goals apart, and some 15 s on one core. Success on the 6 held-out goals, in the
 # first and over the last quarter of 24 episodes, for seeds 0, 1 and 2 (and the lowest or highest of seeds 0 to 5):
@@ -175,7 +175,7 @@ def test_validation_tasks_are_in_no_window(root: Path, monkeypatch: pytest.Monke
             drawn.append(super().at(window))
             return drawn[-1]
 
-    monkeypatch.setattr(train_gpt, "Windows", Recorded)
+    monkeypatch.setattr(program, "Windows", Recorded)
     longer = ("trainer.num_iterations=30", "trainer.mini_batch_size=32")
     outcome = run("train_gpt", root, "name=new", "histories=tiny", *longer)
     assert outcome.code == 0, outcome

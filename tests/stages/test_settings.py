@@ -24,6 +24,7 @@ from src.evaluation.periodic import LookAtAgents, LookInContext
 from src.nn.gpt import GPT
 from src.schema import PROJECT
 from src.sources.a2c import A2C
+from src.training import program
 from src.training.updates import Updater
 
 SOURCE = "logs/tiny/source"
@@ -286,7 +287,7 @@ def test_batches_are_of_the_size_asked_for(
         recomputes.append(model.transformer.recompute)
         return model
 
-    monkeypatch.setattr(train_gpt, "Windows", Recorded)
+    monkeypatch.setattr(program, "Windows", Recorded)
     monkeypatch.setattr(train_gpt, "GPT", noted)
     done("train_gpt", rooms["train_gpt"], *UNEVALUATED, *options.split())
     assert shapes == [shape] * 6 * len(Batch._fields) and recomputes == [recompute]

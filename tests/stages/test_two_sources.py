@@ -12,15 +12,17 @@ import pytest
 from harness import TINY, Outcome, files_of, results_of, run
 from torch import Tensor
 
-from src import evaluate, train_gpt
+from src import evaluate
 from src.contracts import Batch
 from src.data.history_store import open_histories
+from src.data.mixture import Mixture
 from src.data.windows import Windows
 from src.envs.base import Scene
 from src.evaluation import comparison
 from src.evaluation.video import Frames
 from src.evaluation.walks import Walk
 from src.schema import Config
+from src.training import program
 from src.training.collect import make_learners
 
 SOURCE = tuple(option for option in TINY if option != "source.hidden_size=8")  # of a table without a network
@@ -71,13 +73,13 @@ def test_both_histories_are_in_the_batches(root: Path, monkeypatch: pytest.Monke
             gathered.append(super().at(window))
             return gathered[-1]
 
-    class Taken(train_gpt.Mixture):
+    class Taken(Mixture):
         def batch(self, seed: int, t: int, size: int, rank: int = 0, num_ranks: int = 1) -> Batch:
             taken.append(super().batch(seed, t, size, rank, num_ranks))
             return taken[-1]
 
-    monkeypatch.setattr(train_gpt, "Windows", Gathered)
-    monkeypatch.setattr(train_gpt, "Mixture", Taken)
+    monkeypatch.setattr(program, "Windows", Gathered)
+    monkeypatch.setattr(program, "Mixture", Taken)
     done("train_gpt", root, *MIXED, "name=new", "trainer.mini_batch_size=200", *UNEVALUATED)
     assert len(taken) == 6 and len(gathered) == 12
     counts = [0, 0]

@@ -8,17 +8,24 @@ import time
 from pathlib import Path
 from typing import Any
 
+import critics
 import torch
 from torch import nn
-from toy import CPU, batch_at, config_of, dying, model_of, run
+from toy import CPU, batch_at, config_of, dying, look, model_of, run
 
 from src.contracts import Batch, ConfigError, PipelineError, Stopped
+from src.objectives.ilql import ImplicitQLearning
 from src.training.distributed import Ranks, joined
+from src.training.fit import fit
 
 
 def share(ranks: Ranks, update: int) -> Batch:
+    return part_of(batch_at(update), ranks)
+
+
+def part_of(batch: Batch, ranks: Ranks) -> Batch:
     """Every n-th window is this rank's."""
-    return Batch(*(column[ranks.rank :: ranks.size] for column in batch_at(update)))
+    return Batch(*(column[ranks.rank :: ranks.size] for column in batch))
 
 
 def main(folder: Path) -> None:
@@ -96,6 +103,56 @@ def not_a_number(folder: Path, ranks: Ranks) -> list[str]:
     return found
 
 
+def broken_down(folder: Path, ranks: Ranks) -> str:
+    """The loss of the second process alone is no number, in the last update before a checkpoint."""
+    model = model_of(0)
+
+    def batches(update: int) -> Batch:
+        if update == 5 and ranks.rank:
+            model[4].weight.data[0, 0] = torch.nan
+        return share(ranks, update)
+
+    options = {"parameter_check_interval": 0, "evaluate": False}
+    return fitted(folder, ranks, model, batches, trainer=options, checkpoints={"on_crash": "skip"})
+
+
+def critic(folder: Path, ranks: Ranks) -> str:
+    """Q, V on a trunk of its own, and a policy."""
+    form = {"separate_value": True, "imitation_scaling": 0.5, "horizon": "across_episodes"}
+    return critic_fitted(folder, ranks, form | {"target_update_interval": 2})
+
+
+def critic_on_fixed_trunk(folder: Path, ranks: Ranks) -> str:
+    """And with a draw of its own in every process: whose truncation is shown."""
+    return critic_fitted(folder, ranks, {"value_trunk_grad": "none", "horizon": "episode"})
+
+
+def critic_fitted(folder: Path, ranks: Ranks, form: dict[str, Any]) -> str:
+    """Train a critic of this form; returns the message of what ended it."""
+    config = critics.config_of(
+        critic=form,
+        encoder={"dropout": 0.0},
+        decoder={"dropout": 0.0},
+        trainer={"num_iterations": 6, "parameter_check_interval": 1},
+    )
+    torch.manual_seed(0)
+    model = critics.fresh_critic(config)
+    truncated = [0, 1, 0, 1, 0, 0, 0] * 4
+
+    def batches(update: int) -> Batch:
+        return part_of(critics.batch_of(4, seed=update, truncated=truncated), ranks)
+
+    about = {"about": "critic"}
+    try:
+        fit(
+            *(model, ImplicitQLearning(model), batches, look, config, folder, about, CPU, ranks),
+            after_step=model.after_update,
+        )
+    except (ConfigError, PipelineError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 def indivisible(folder: Path, ranks: Ranks) -> list[str]:
     found = []
     for size, parts in ((8, 2), (7, 1), (6, 2)):
@@ -126,7 +183,7 @@ CASES = {
     case.__name__: case
     for case in (
         *(equal_to_one_process, with_accumulation, with_dropout, resumed, grown, differing),
-        *(not_a_number, indivisible, of_all, pace),
+        *(not_a_number, broken_down, critic, critic_on_fixed_trunk, indivisible, of_all, pace),
     )
 }
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from parallel import critic
 from torch import Tensor
-from toy import CPU, config_of, curves, left_in, model_of, run, values_of, weights_of
+from toy import CPU, config_of, curves, left_in, model_of, run, steps_of, values_of, weights_of
 
 from src.contracts import ConfigError
 from src.schema import PROJECT
@@ -22,11 +23,12 @@ from src.training.distributed import Ranks, joined
 def parallel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes left: a folder for each case, and what each process found in 0.json and 1.json."""
     folder = tmp_path_factory.mktemp("parallel")
+    paths = os.pathsep.join(str(path) for path in (PROJECT, PROJECT / "tests"))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [*torchrun, str(Path(__file__).with_name("parallel.py")), str(folder)],
         cwd=PROJECT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROJECT)},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         timeout=120,
@@ -113,6 +115,27 @@ def test_what_is_no_number_on_one_process_alone_is_found_out(found: list[dict[st
     assert [one["not_a_number"] for one in found] == [
         ["after update 2 rank 1 has other parameters than rank 0: 1.weight"]
     ] * 2
+
+
+def test_where_the_loss_of_one_is_no_number_none_is_saved(parallel: Path, found: list[dict[str, Any]]) -> None:
+    assert all(one["broken_down"].startswith("PipelineError: the loss of update 6 is ") for one in found)
+    assert steps_of(parallel / "broken_down") == [3]
+
+
+def test_two_processes_learn_the_values_that_one_learns(
+    parallel: Path, found: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """And their slow copies; in all forms both have the same parameters after every update."""
+    assert [one["critic"] for one in found] == [one["critic_on_fixed_trunk"] for one in found] == ["", ""]
+    assert critic(tmp_path, Ranks()) == ""
+    theirs, ours = weights_of(tmp_path), weights_of(parallel / "critic")
+    assert theirs["updates"] == ours["updates"] == 6
+    for name, value in ours.items():
+        torch.testing.assert_close(value, theirs[name], rtol=0, atol=1e-5, msg=name)
+    fixed = weights_of(parallel / "critic_on_fixed_trunk")
+    assert fixed["updates"] == 6 and not torch.equal(
+        fixed["target.q_heads.0.0.weight"], fixed["online.q_heads.0.0.weight"]
+    )
 
 
 def test_a_batch_that_cannot_be_dealt_out_is_refused(found: list[dict[str, Any]]) -> None:

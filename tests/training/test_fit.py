@@ -31,7 +31,7 @@ from toy import (
     weights_of,
 )
 
-from src.contracts import Batch, Stopped
+from src.contracts import Batch, PipelineError, Stopped
 from src.schema import Config
 from src.training import fit as module
 from src.training.checkpoint import load_newest
@@ -215,6 +215,23 @@ def test_curves_are_over_updates_and_say_what_was_done(undisturbed: Path) -> Non
     for name, value in {"loss": loss.item(), "accuracy": metrics["accuracy"].item(), "gradient_norm": norm}.items():
         assert values_of(undisturbed, f"train/{name}")[0] == pytest.approx(value, rel=1e-5), name
     assert curves(undisturbed / "evals").keys() == {"in_context/score"}
+
+
+@pytest.mark.parametrize("snapshot_interval", [0, 16])
+def test_what_is_no_number_is_not_saved(tmp_path: Path, undisturbed: Path, snapshot_interval: int) -> None:
+    """From the checkpoint before it the same command goes on."""
+    config = config_of(checkpoints={"on_crash": "skip", "snapshot_interval": snapshot_interval})
+    model = model_of(SEED)
+
+    def break_down() -> None:
+        model[4].weight.data[0, 0] = torch.nan
+
+    with pytest.raises(PipelineError, match=r"the loss of update 6 is .*nan.*optimizer\.learning_rate"):
+        run(tmp_path, config, model, doing(break_down, 5))
+    assert steps_of(tmp_path) == [3]
+    assert steps_of(tmp_path, "snapshot") == ([2, 4] if snapshot_interval else [])
+    run(tmp_path, config, model_of(99))
+    assert left_in(tmp_path) == left_in(undisturbed)
 
 
 def test_it_trains_in_training_mode(tmp_path: Path) -> None:

@@ -102,6 +102,28 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_the_loss_scale_shrinks() -
     assert updater.rates()["loss_scale"] == scale  # grown again
 
 
+@pytest.mark.parametrize("changes", [{}, {"device": FLOAT16}, {"optimizer": {"name": "mtadam"}}], ids=str)
+def test_what_follows_a_step_follows_only_one_that_was_made(changes: dict[str, Any]) -> None:
+    """Once, after the parameters have changed; with float16 not where the gradient is infinite."""
+    model = model_of(0)
+    seen: list[Tensor] = []
+    updater = Updater(
+        model, Naming(), config_of(**changes), CPU, Ranks(), lambda: seen.append(flat(model.parameters()))
+    )
+    for update, spoiled in enumerate((False, True, True, False, False)):
+        before, number = flat(model.parameters()), len(seen)
+        spoil = model[4].weight.register_hook(lambda gradient: gradient * torch.inf)
+        if not (spoiled and "device" in changes):
+            spoil.remove()
+        updater.update(batch_at(update), START)
+        spoil.remove()
+        now = flat(model.parameters())
+        assert len(seen) - number == int(not torch.equal(now, before)), update
+        if len(seen) > number:
+            assert torch.equal(seen[-1], now)
+    assert len(seen) == (3 if "device" in changes else 5)
+
+
 def test_the_loss_scale_is_in_the_state() -> None:
     updater = updater_of(model_of(0), device=FLOAT16)
     updater.update(batch_at(0), START)
