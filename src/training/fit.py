@@ -97,7 +97,6 @@ class Fitting:
         self.model, self.updater, self.board, self.ranks = model, updater, board, ranks
         self.device, self.folder, self.description = device, folder, description
         self.done = done  # updates
-        self.loss: Tensor | None = None  # of the newest
         if ranks.rank:  # dropout of their own for all but the first, which goes on as a run of one process would
             torch.manual_seed(torch.initial_seed() + ranks.rank)
 
@@ -108,10 +107,10 @@ class Fitting:
 
     def save(self, keep: int, kind: str = "last") -> None:
         """Write a checkpoint of this `kind`; all ranks call it, and the first writes. Raises `PipelineError`, on all of
-        them, where the loss is no number any more: the older checkpoints stay what a run goes on from."""
-        if self.ranks.any(self.loss is not None and not bool(self.loss.isfinite())):
+        them, where parameters are no numbers any more: the older checkpoints stay what a run goes on from."""
+        if self.ranks.any(not all(bool(parameter.isfinite().all()) for parameter in self.model.parameters())):
             raise PipelineError(
-                f"the loss of update {self.done} is {self.loss}: no more is saved. Under another name=, a lower "
+                f"after update {self.done} parameters are not finite: no more is saved. Under another name=, a lower "
                 "optimizer.learning_rate or optimizer.max_gradient_norm may help"
             )
         generators = {device: self.ranks.gather(state) for device, state in self._generators().items()}
@@ -195,6 +194,5 @@ def _one_update(fitting: Fitting, batch: Batch, update: int, total: int) -> None
     due = board.is_due(update + 1)
     others = board.noise_scale(update + 1, model, updater.loss, batch) if due else {}
     metrics = updater.update(batch, Clock(update / total, update, 0, update))
-    fitting.loss = metrics["loss"]
     if due:
         board.show(update + 1, metrics, others | updater.rates(), model, batch)

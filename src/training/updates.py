@@ -32,7 +32,7 @@ class Updater:
         after_step: Callable[[], None] | None = None,
     ) -> None:
         """`after_step` is called whenever the parameters have been changed."""
-        self._after_step = after_step or (lambda: None)
+        self._after_step = after_step
         self.objective, self.config = objective, config.trainer
         self.optimizer = make_optimizer(model, config.optimizer)
         if isinstance(self.optimizer, MTAdam) and ranks.size > 1:
@@ -99,10 +99,10 @@ class Updater:
         found = [self._backward(part, len(parts), index == len(parts) - 1) for index, part in enumerate(parts)]
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
-        scale = self.scaler.get_scale()
+        scale = self.scaler.get_scale() if self._after_step else 0.0  # which waits for the device
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        if self.scaler.get_scale() >= scale:  # else gradients were infinite, and nothing was changed
+        if self._after_step and self.scaler.get_scale() >= scale:  # else gradients were infinite, and nothing changed
             self._after_step()
         return found, norm
 
@@ -132,7 +132,8 @@ class Updater:
         for parameter, gradient in zip(optimizer.parameters, _weighted(clipped, ranks), strict=True):
             parameter.grad = gradient
         optimizer.step(clipped, ranks)
-        self._after_step()
+        if self._after_step:
+            self._after_step()
         return found, norm
 
     def _by_term(

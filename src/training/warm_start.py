@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from src.contracts import ConfigError, Json
+from src.contracts import ConfigError, EnvSpec, Json
 from src.nn.critic import Critic
 from src.nn.gpt import Trunk
 from src.runtime import recorded
@@ -39,7 +39,7 @@ def read_model(
         found = described.get("program") if isinstance(described, dict) else None
         raise ConfigError(f"{option}={path}: is a model of {found}, and must be one of {' or '.join(programs)}")
     theirs = described["tasks"]
-    learned = set(theirs["train"]) - set(theirs["validation"])
+    learned = set(theirs["train"]) - set(theirs["validation"]) if theirs["all"] == split["all"] else set[int]()
     if unseen := learned & {*split["held_out"], *split["validation"]}:
         raise ConfigError(
             f"{option}={path}: learned on {len(unseen)} tasks that are held out or set aside here; give tasks.seed, "
@@ -117,6 +117,8 @@ def _make_fit(config: Config, state: dict[str, Any], described: Json, critic: Cr
     done, total, then = state["update"], config.trainer.num_iterations, described["config"]
     if done > total:
         raise ConfigError(f"{where}: is of update {done}, which is more than trainer.num_iterations={total}")
+    if EnvSpec.of(described["env"]) != critic.online.spec:
+        raise ConfigError(f"{where}: was made in another world than that of env.name={config.env.name} and its options")
     load_weights(deepcopy(critic), state["model"], where)
     if config.optimizer.initialize:
         state["updater"]["optimizer"] = make_optimizer(critic, config.optimizer).state_dict()

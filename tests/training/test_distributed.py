@@ -117,8 +117,10 @@ def test_what_is_no_number_on_one_process_alone_is_found_out(found: list[dict[st
     ] * 2
 
 
-def test_where_the_loss_of_one_is_no_number_none_is_saved(parallel: Path, found: list[dict[str, Any]]) -> None:
-    assert all(one["broken_down"].startswith("PipelineError: the loss of update 6 is ") for one in found)
+def test_where_parameters_of_one_are_no_numbers_none_are_saved(parallel: Path, found: list[dict[str, Any]]) -> None:
+    assert all(
+        one["broken_down"].startswith("PipelineError: after update 6 parameters are not finite") for one in found
+    )
     assert steps_of(parallel / "broken_down") == [3]
 
 

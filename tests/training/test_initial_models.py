@@ -87,7 +87,7 @@ def test_another_form_is_refused_with_what_does_not_fit(tmp_path: Path) -> None:
 
 
 def here(train: list[int], validation: list[int], held_out: list[int]) -> Json:
-    return {"train": train, "validation": validation, "held_out": held_out}
+    return {"all": SPLIT["all"], "train": train, "validation": validation, "held_out": held_out}
 
 
 @pytest.mark.parametrize(
@@ -201,21 +201,23 @@ def test_a_snapshot_goes_on_with_other_rates(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "form"),
+    ("spec", "form", "why"),
     [
-        (SPEC._replace(num_obs=16, width=4), {}),
-        (SPEC._replace(num_actions=5), {}),
-        (SPEC, {"encoder": {"dimension": 12, "num_heads": 3}}),
-        (SPEC, {"critic": {"separate_value": True}}),
+        (SPEC._replace(num_obs=16, width=4), {}, "was made in another world"),
+        (SPEC._replace(reward_values=(0.0, 2.0)), {}, "was made in another world"),
+        (SPEC, {"encoder": {"dimension": 12, "num_heads": 3}}, "does not fit the options"),
+        (SPEC, {"critic": {"separate_value": True}}, "does not fit the options"),
     ],
 )
-def test_a_snapshot_of_another_world_or_form_is_refused(tmp_path: Path, spec: EnvSpec, form: dict[str, Any]) -> None:
+def test_a_snapshot_of_another_world_or_form_is_refused(
+    tmp_path: Path, spec: EnvSpec, form: dict[str, Any], why: str
+) -> None:
     """And leaves the critic as it is."""
     saved(tmp_path, outspoken(fresh_critic()))
     config = from_there(tmp_path, **form)
     critic = fresh_critic(config, spec)
     before = {name: value.clone() for name, value in critic.state_dict().items()}
-    with pytest.raises(ConfigError, match=f"critic.initial_model_prefix={tmp_path}: does not fit the options"):
+    with pytest.raises(ConfigError, match=f"critic.initial_model_prefix={tmp_path}: {why}"):
         snapshot_state(config, critic, SPLIT, CPU)
     assert same_weights(critic.state_dict(), before)
 
@@ -229,3 +231,12 @@ def test_a_new_optimizer_fits_the_critic_that_goes_on(tmp_path: Path) -> None:
     updater.load_state_dict({"scaler": {}} | state["updater"])
     updater.update(batch_of(4), Clock(0, 0, 0, 0))
     assert {float(one["step"]) for one in updater.optimizer.state.values()} == {1.0}
+
+
+def test_a_trunk_may_come_from_another_world(tmp_path: Path) -> None:
+    """Whose tasks have nothing to do with those of this one, whatever their numbers."""
+    there = here([0, 1, 2, 3], [], [4, 5]) | {"all": [[9], [8], [7], [6], [5], [4]]}
+    trunk, other = GPT(CONFIG.model, SPEC), fresh_critic()
+    path = saved(tmp_path, other, tasks=there)
+    load_trunk("option", path, [trunk], here([4, 5], [], [0, 1, 2, 3]), CPU)
+    assert torch.equal(trunk.prev_action.weight, other.target.trunk.prev_action.weight)
