@@ -284,7 +284,7 @@ def test_results_count_as_long_as_what_they_came_of_is_the_same(tmp_path: Path) 
         settings = json.loads(json.dumps(recorded(row.config)))
         write_json(row.folders[0] / "results.json", {"config": settings})
     imitation, inverse = "objective.label_smoothing=0.1", "awr.inverse_temperature=3.0"
-    values = ("critic.expectile=0.6", "encoder.num_layers=1", "decoder.num_layers=1")
+    values = ("critic.expectile=0.6", "encoder.num_layers=1", "decoder.num_layers=3")
     for name, unlike in {
         "plain": ("device.dtype=float64",),
         "guided": (imitation, values[0]),
