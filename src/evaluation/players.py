@@ -62,7 +62,8 @@ def open_player(config: Config, device: torch.device) -> Player:
     model that it is to guide."""
     name, scale = config.policy.model, config.policy.advantage_scale
     groups, programs = ("data", "model", "optimizer", "trainer", "device"), {"gpt": "train_gpt", "critic": PROGRAM}
-    own = {"gpt": ("objective",), "critic": ("encoder", "decoder", "critic")}.get(name, ("awr",))
+    values = ("encoder", "decoder", "critic")
+    own = {"gpt": ("objective",), "critic": values}.get(name, ("awr", *values))
     folder = config.run_folder / ("ilql" if name == "critic" else name)
     kind = config.evaluation.checkpoint
     state, about = open_finished(folder, kind, programs.get(name, "extract_policy"), device)
