@@ -25,39 +25,56 @@ class ConfigError(PipelineError):
 
 
 class Step(NamedTuple):
-    """What a stream shows after an action, with auto-reset in Gymnasium's SAME_STEP mode. Every field is `[B]`.
+    """What a stream shows after an action, with auto-reset in Gymnasium's SAME_STEP mode. Every field is `[B]`
+    unless said otherwise.
 
     `obs` and `timestep` belong to the state the next action is chosen in, so after a reset they are those of the
     new episode; `final_obs` is the observation before the reset (equal to `obs` where no episode ended).
     """
 
-    obs: Tensor  # int64
+    obs: Tensor  # int64, [B] or, where it is many numbers, [B, K]
     reward: Tensor  # int64, an index into the environment's reward values
     terminated: Tensor  # bool: the task ended (nothing to bootstrap from)
     truncated: Tensor  # bool: the clock ran out (bootstrap from final_obs)
-    final_obs: Tensor  # int64
+    final_obs: Tensor  # int64, of the shape of `obs`
     timestep: Tensor  # int64, steps since the last reset
     optimal_action: Tensor  # int64, of a planner that knows the task (num_actions: nobody knows); no learner reads it
 
 
 class EnvSpec(NamedTuple):
-    """The sizes a model or a table needs to know of an environment."""
+    """The sizes a model or a table needs to know of an environment.
 
-    num_obs: int
+    An observation is one number, or with `points` = (N, n) K of them: N points of n coordinates, one more than each
+    coordinate and 0 for no point, then n + num_actions flags, the last of which say of each action whether it is legal.
+    """
+
+    num_obs: int  # all numbers of observations are below
     num_actions: int
     reward_values: tuple[float, ...]  # of the rewards 0 .. num_rewards - 1
     width: int  # an observation is (layer * width + row) * width + column; 0: the world is no square room
     max_episode_steps: int
     success: str = "reward"  # what makes an episode a success, see `envs.episodes.is_success`
+    points: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, recorded: dict[str, Any]) -> "EnvSpec":
         """From what manifests and checkpoints keep: its fields, with lists for tuples."""
-        return cls(**recorded | {"reward_values": tuple(recorded["reward_values"])})
+        lists: dict[str, Any] = {name: tuple(value) for name, value in recorded.items() if isinstance(value, list)}
+        return cls(**recorded | lists)
 
     @property
     def num_rewards(self) -> int:
         return len(self.reward_values)
+
+    @property
+    def obs_shape(self) -> tuple[int, ...]:
+        """Of one observation."""
+        rows, dimension = self.points
+        return ((rows + 1) * dimension + self.num_actions,) if rows else ()
+
+    def legal(self, obs: Tensor) -> Tensor | None:
+        """Which actions may be done on observations `[..., K]`, `[..., A]` bool; None where there is no need to ask."""
+        return obs[..., -self.num_actions :] > 0 if self.points[0] else None
 
 
 class Env(Protocol[State]):
@@ -98,8 +115,8 @@ class Policy(Protocol[Carry]):
 
 
 class Rollout(NamedTuple):
-    """`[T, B]` transitions. `obs` and `timestep` are what the action was chosen on, `next_obs` is what it led to
-    before any reset. These are the columns of a history."""
+    """`[T, B]` transitions (`obs` and `next_obs` may be `[T, B, K]`). `obs` and `timestep` are what the action was
+    chosen on, `next_obs` is what it led to before any reset. These are the columns of a history."""
 
     obs: Tensor
     action: Tensor
@@ -128,7 +145,8 @@ class Learned(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Windows of histories, `[B, T]` each, int64 unless said otherwise: what an objective reads. A window never leaves
+    """Windows of histories, `[B, T]` each (`obs` and `next_obs` may be `[B, T, K]`), int64 unless said otherwise: what
+    an objective reads. A window never leaves
     its history row."""
 
     obs: Tensor

@@ -12,7 +12,7 @@ class EnvConfig:
 
     name: str = option(
         "rules of the world; the preset `env=` sets all of this group",
-        choices=("dark_room", "dark_key_to_door", "bandit", "gymnasium"),
+        choices=("dark_room", "dark_key_to_door", "bandit", "gymnasium", "point_game"),
     )
     variant: str = option("label of the preset, used in run names")
     max_episode_steps: int = option("env steps after which an episode is truncated", low=1, high=10_000)
@@ -59,9 +59,24 @@ class GymnasiumConfig(EnvConfig):
     width: int = option("observations number the cells of a square of this side, row by row (0: of nothing)", low=0)
 
 
+@dataclass
+class PointGameConfig(EnvConfig):
+    role: str = option("whom the learner plays; its opponent plays the other side", choices=("host", "agent"))
+    opponents: list[str] = option(
+        "fixed players, each a task. Agents: random, first, last; order_201, which chooses coordinate 2 before 0 before "
+        "1, orders: every order; table_0, which always answers the same subset with the same coordinate, tables_100: "
+        "such tables 0 to 99. Or hosts. ~0.2 after one lets it play at random with probability 0.2"
+    )
+    dimensions: list[int] = option("coordinates of a point: each number is a task of every opponent", low=2, high=9)
+    clouds: list[Any] = option(
+        "where games start, a mapping with max_num_points and max_value each: so many points, uniform up to this value"
+    )
+
+
 ENVS: dict[str, type[EnvConfig]] = {
     "dark_room": DarkRoomConfig,
     "dark_key_to_door": KeyToDoorConfig,
     "bandit": BanditConfig,
     "gymnasium": GymnasiumConfig,
+    "point_game": PointGameConfig,
 }

@@ -42,9 +42,15 @@ def write_text(histories: Histories, folder: Path) -> None:
         if path.exists():
             continue
         text = io.StringIO()
-        table = np.stack([histories.columns[name][row] for name in Rollout._fields], axis=1)
-        np.savetxt(text, table, fmt="%d", header=" ".join(Rollout._fields), comments="")
+        columns = {name: histories.columns[name][row] for name in Rollout._fields}
+        names = [part for name, column in columns.items() for part in _parts(name, column)]
+        np.savetxt(text, np.column_stack([*columns.values()]), fmt="%d", header=" ".join(names), comments="")
         write_atomically(path, text.getvalue().encode())
+
+
+def _parts(name: str, column: np.ndarray) -> list[str]:
+    """A column `[time]` has its own name, the K numbers of one `[time, K]` are counted."""
+    return [name] if column.ndim == 1 else [f"{name}_{k}" for k in range(column.shape[1])]
 
 
 def write_npz(histories: Histories, folder: Path) -> None:

@@ -67,6 +67,14 @@ def draw(steps_up: Tensor, noise: Tensor) -> Tensor:
     return (steps_up <= noise[:, None]).sum(dim=1)
 
 
+def draw_possible(probabilities: Tensor, noise: Tensor) -> Tensor:
+    """Sample from categoricals `[B, A]`, given a uniform number each `[B]`: `[B]` int64, never what has probability 0.
+    (Where rounding leaves the sum below 1, the last action would be drawn in place of the last possible one.)"""
+    actions = torch.arange(probabilities.shape[1], device=noise.device)
+    last = (actions * (probabilities > 0)).amax(1)
+    return torch.minimum(draw(cumulative(probabilities), noise), last)
+
+
 def epsilon_greedy(probabilities: Tensor, epsilon: float) -> Tensor:
     """Draw from `probabilities` `[..., A]` with probability `epsilon`, else take the most probable action:
     epsilon * p + (1 - epsilon) * 1[a = argmax p]."""

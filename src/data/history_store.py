@@ -1,4 +1,5 @@
-"""Learning histories on disk: one `.npy` per column, `[rows, time]`, and `manifest.json`.
+"""Learning histories on disk: one `.npy` per column, `[rows, time]` (or `[rows, time, K]` where an observation is many
+numbers), and `manifest.json`.
 
 A row is one stream of one learner for its whole life; rows are ordered task by task, learner by learner, environment by
 environment. Space is reserved before anything is written; a block of time is written and synced before the manifest
@@ -22,6 +23,7 @@ from src.envs.episodes import OpenEpisodes, finished_episodes
 from src.files import read_json, reserve, sha256, write_json
 
 SCHEMA_VERSION = 2
+OBSERVATIONS = ("obs", "next_obs")  # the columns that may have a third axis
 _MANIFEST = "manifest.json"
 _KEYS = {"schema_version", "columns", "tasks", "rows", "env", "config", "versions", "committed", "complete", "sha256"}
 
@@ -71,7 +73,7 @@ class HistoryWriter:
         """Write what was added since the last commit as the steps from `start` on, and make it durable."""
         if self._pending and start < self.num_steps:
             for name, column in self._columns.items():
-                block = torch.cat([getattr(rollout, name) for rollout in self._pending]).T.cpu().numpy()
+                block = torch.cat([getattr(rollout, name) for rollout in self._pending]).transpose(0, 1).cpu().numpy()
                 end = min(start + block.shape[1], self.num_steps)
                 column[:, start:end] = block[:, : end - start]
                 try:
@@ -98,16 +100,16 @@ class HistoryWriter:
         columns = {}
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, dtype in column_dtypes(spec).items():
-            header = io.BytesIO()
-            about = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+            header, whole = io.BytesIO(), (*shape, *(spec.obs_shape if name in OBSERVATIONS else ()))
+            about = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": whole}
             np.lib.format.write_array_header_2_0(header, about)
             path = self.folder / f"{name}.npy"
             try:
                 path.write_bytes(header.getvalue())
             except OSError as error:
                 raise PipelineError(f"cannot write {path}: {error.strerror}") from error
-            reserve(path, header.tell() + int(np.prod(shape)) * np.dtype(dtype).itemsize)
-            columns[name] = {"dtype": dtype, "shape": list(shape), "sha256": None}
+            reserve(path, header.tell() + int(np.prod(whole)) * np.dtype(dtype).itemsize)
+            columns[name] = {"dtype": dtype, "shape": list(whole), "sha256": None}
         packages = ("torch", "numpy", "gymnasium")
         manifest = {
             "schema_version": SCHEMA_VERSION,
@@ -153,7 +155,7 @@ class Histories:
         """Fraction of successes among the episodes that end in the last tenth of each learner's life,
         `[train tasks, learners]`; 0 where none does."""
         rows = self.manifest["rows"]
-        num_rows, num_steps = self.columns["obs"].shape
+        num_rows, num_steps = self.columns["reward"].shape
         first, open_episodes = num_steps * 9 // 10, OpenEpisodes.none(num_rows)
         if first:  # an episode that is open then has begun at most this many steps before
             earlier = slice(max(0, first - self.spec.max_episode_steps), first)
@@ -167,7 +169,8 @@ class Histories:
 
     def _steps(self, steps: slice) -> Rollout:
         """All rows at these steps, `[T, rows]`."""
-        return Rollout(*(torch.from_numpy(self.columns[name][:, steps].T.copy()) for name in Rollout._fields))
+        columns = (self.columns[name][:, steps].swapaxes(0, 1) for name in Rollout._fields)
+        return Rollout(*(torch.from_numpy(column.copy()) for column in columns))
 
 
 def read_manifest(folder: Path) -> Json:

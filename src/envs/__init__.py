@@ -15,12 +15,14 @@ from src.envs.dark_key_to_door import DarkKeyToDoor
 from src.envs.dark_room import DarkRoom
 from src.envs.gymnasium_env import GymnasiumEnv
 from src.envs.gymnasium_ids import register_all
+from src.envs.point_family import PointFamily
 
 _ENVS: dict[str, Any] = {
     "dark_room": DarkRoom,
     "dark_key_to_door": DarkKeyToDoor,
     "bandit": Bandit,
     "gymnasium": GymnasiumEnv,
+    "point_game": PointFamily,
 }
 
 

@@ -35,12 +35,12 @@ _NEVER = np.iinfo(np.int64).max
 
 def is_success(spec: EnvSpec, value: Column, terminated: Column, last: Column, best: Column) -> Column:
     """Whether a step makes its episode a success, by `spec.success`: `reward`, its value is positive; `goal`, it is and
-    ends the task; `end`, it ends the task; `best_action`, it is the `last` of the episode and its action was the
-    optimal one. Any one shape."""
+    ends the task; `end`, it ends the task; `survival`, it is the `last` of the episode and does not end the task;
+    `best_action`, it is the `last` and its action was the optimal one. Any one shape."""
     if spec.success == "best_action":
         return best & last
-    if spec.success == "end":
-        return terminated
+    if spec.success in ("end", "survival"):
+        return terminated if spec.success == "end" else last & ~terminated
     return (value > 0) & terminated if spec.success == "goal" else value > 0
 
 

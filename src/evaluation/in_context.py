@@ -114,10 +114,8 @@ def source_adaptation(
     enough = (num_episodes + 1) * histories.spec.max_episode_steps
 
     def slice_of(steps: slice) -> Rollout:
-        columns = (
-            torch.from_numpy(histories.columns[name][rows, steps].T.astype(np.int64)) for name in Rollout._fields
-        )
-        return Rollout(*columns)
+        columns = (histories.columns[name][rows, steps].swapaxes(0, 1) for name in Rollout._fields)
+        return Rollout(*(torch.from_numpy(column.astype(np.int64)) for column in columns))
 
     first = adaptation_of(slice_of(slice(enough)), num_tasks, num_episodes, histories.spec)
     # This slice may begin amid an episode; it is long enough for all these and one more.

@@ -17,7 +17,7 @@ from src.contracts import Policy, Rollout, Step
 from src.envs.base import TensorEnv
 from src.evaluation.in_context import most_steps, play_steps
 from src.evaluation.protocol import TEMPERATURE, decoding_name
-from src.nn.gpt import GPT, context_of
+from src.nn.gpt import GPT, REWARD, context_in, windows_of
 from src.nn.gpt_policy import GPTCarry, GPTPolicy
 from src.nn.guided import Guided
 from src.randomness import mix
@@ -25,7 +25,7 @@ from src.schema import Config
 
 _NOISE_BITS = 24  # of a policy's noise
 
-# The past of n streams, `[4, n, T]` (obs, action, reward, timestep), as it becomes, given what it was, the numbers of
+# The past of n streams, `[rows, n, T]` (see `gpt.windows_of`), as it becomes, given what it was, the numbers of
 # the streams `[n]`, how many steps they played, and their noise `[n]`.
 Rewrite = Callable[[Tensor, Tensor, int, Tensor], Tensor]
 
@@ -88,9 +88,9 @@ class Rewritten:
         window, _, seen = carry.context
         begun = (step.timestep == 0).nonzero()[:, 0]
         if seen and len(begun):
-            window[2, :, seen - 1] = step.reward
+            window[REWARD, :, seen - 1] = step.reward
             window[:, begun, :seen] = self.rewrite(window[:, begun, :seen], begun, carry.time, noise[begun])
-            step = step._replace(reward=window[2, :, seen - 1])
+            step = step._replace(reward=window[REWARD, :, seen - 1])
             if seen < self.policy.model.config.context_len:  # a full one is read anew in any case
                 self._read_anew(carry.context, begun)
         action, context = self.policy.act(carry.context, step, noise)
@@ -101,7 +101,7 @@ class Rewritten:
         """Make the cache of `streams` `[n]` that of their window."""
         model, (window, cache, seen) = self.policy.model, context
         anew = model.new_cache(len(streams))
-        model(context_of(model.spec, *window[:, streams, :seen]), anew)
+        model(context_in(model.spec, window[:, streams, :seen]), anew)
         cache.replace(streams, cast(Any, anew))  # of the same kind, as it is of the same model
 
 
@@ -118,7 +118,8 @@ class OtherLife:
     def __init__(self, life: Rollout, num_streams: int) -> None:
         """`life`: `[T, G * S]` transitions of S = `num_streams` streams of each task, from their start; a stream takes
         over that with its number among the streams of the next task."""
-        columns = torch.stack([life.obs, life.action, life.reward, life.timestep]).transpose(1, 2)  # [4, B, T]
+        lived = (life.obs, life.action, life.reward, life.timestep)
+        columns = windows_of(*(column.transpose(0, 1) for column in lived))  # [rows, B, T]
         self.columns = columns.roll(-num_streams, dims=1)
         ended = (life.terminated | life.truncated).T.roll(-num_streams, dims=0)
         numbers = torch.arange(1, ended.shape[1] + 1, device=ended.device).expand_as(ended)

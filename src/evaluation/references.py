@@ -6,25 +6,30 @@ import torch
 from torch import Tensor
 
 from src.contracts import Policy
-from src.env_schema import BanditConfig
+from src.env_schema import BanditConfig, PointGameConfig
 from src.envs.base import TensorEnv
 from src.envs.exact import Expectation, optimal_exact, random_exact
+from src.envs.point_family import PointFamily
 from src.schedules import Clock
 from src.schema import Config
 from src.sources.bandit_policies import UCB1
 from src.sources.experts import Random
+from src.sources.fixed_players import fixed_players
 from src.sources.searching import best_in_context
 
 
 def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
     """The policies to play beside the model, by name. For rooms a searcher, for bandits Thompson sampling and UCB1,
-    which learn in context as well as one can; where there is no planner to tell what chance comes to, chance."""
+    which learn in context as well as one can; where there is no planner to tell what chance comes to, chance; in the
+    point game the best fixed players too."""
     best = best_in_context(env, config.env)
     if best and isinstance(config.env, BanditConfig):
         deviation = config.env.deviation if config.env.distribution == "gaussian" else 0.5  # of rewards from [0, 1]
         return {"Thompson sampling": best, "UCB1": UCB1(env.spec, deviation)}
     if best:
         return {"searcher": best}
+    if isinstance(env, PointFamily) and isinstance(config.env, PointGameConfig):
+        return {"random": chance(env, config), **fixed_players(env, config.env)}
     return {} if env.has_planner else {"random": chance(env, config)}
 
 

@@ -177,5 +177,5 @@ def _write_videos(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout
 def _last_step(transitions: Rollout) -> Step:
     """What the streams showed before their last action."""
     obs, ended = transitions.obs[-1], torch.zeros_like(transitions.terminated[-1])
-    nothing = torch.zeros_like(obs)
+    nothing = torch.zeros_like(transitions.action[-1])
     return Step(obs, nothing, ended, ended, obs, transitions.timestep[-1], transitions.optimal_action[-1])

@@ -120,8 +120,9 @@ def _draw_single_tasks(axes: Axes, curves: LearningCurves, labels: list[str]) ->
 def _episodes_of(histories: Histories, task: int, rows_per_task: int) -> Episodes:
     """The finished episodes of the rows of one training task, numbered by their place in `train`."""
     rows = slice(task * rows_per_task, (task + 1) * rows_per_task)
-    columns = (torch.from_numpy(histories.columns[name][rows].T.astype(np.int64)) for name in Rollout._fields)
-    return finished_episodes(Rollout(*columns), OpenEpisodes.none(rows_per_task), histories.spec)[0]
+    columns = (histories.columns[name][rows].swapaxes(0, 1).astype(np.int64) for name in Rollout._fields)
+    lives = Rollout(*map(torch.from_numpy, columns))
+    return finished_episodes(lives, OpenEpisodes.none(rows_per_task), histories.spec)[0]
 
 
 def _last_step(episodes: Episodes) -> np.ndarray:

@@ -40,6 +40,7 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
         ("number of actions", spec.num_actions, before.num_actions),
         ("reward values", spec.reward_values, before.reward_values),
         ("number of layers of observations", _layers(spec), _layers(before)),
+        ("number of points and coordinates", spec.points, before.points),
     ):
         if now != then:
             raise ConfigError(f"env: the {name} of this world is {now}, and the model was trained with {then}")
@@ -48,7 +49,8 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
             f"env.max_episode_steps={spec.max_episode_steps}: the model was trained with "
             f"env.max_episode_steps={before.max_episode_steps} and knows no later time steps"
         )
-    if spec.num_obs != before.num_obs and (config.model.obs_encoding == "cell" or not spec.width):
+    listed = config.model.obs_encoding == "cell" or not spec.width  # each observation has an embedding of its own
+    if spec.num_obs != before.num_obs and listed and not spec.obs_shape:
         raise ConfigError(
             f"env: this world has {spec.num_obs} observations and the model was trained with {before.num_obs}; only in "
             f"square rooms with model.obs_encoding=coordinates or framed can it read others, not with "

@@ -26,7 +26,7 @@ from src.evaluation.in_context import Adaptation, play_episodes
 from src.evaluation.plots import COLORMAP, HELD_OUT_COLOR, PALETTE, save_figure
 from src.evaluation.references import references_of
 from src.nn.critic import ValueNetwork
-from src.nn.gpt import context_of
+from src.nn.gpt import context_in, windows_of
 from src.runtime import device_of, recorded
 from src.schema import Config
 from src.training.critics import check_critic, load_critic
@@ -64,7 +64,7 @@ def write_value_maps(config: Config) -> Path:
                 f"evaluation.num_episodes={config.evaluation.num_episodes}: must be enough for a searcher to reach a "
                 f"held-out goal {max(VIEWS)} times"
             )
-        lived = torch.stack([steps.obs, steps.action, steps.reward, steps.timestep])  # [4, T, G]
+        lived = windows_of(steps.obs, steps.action, steps.reward, steps.timestep)  # [rows, T, G]
         obs = env.observe(torch.arange(env.spec.width**2, device=device))
         maps = [[cell_values(critic.target, lived[:, :age, goal], obs) for age in ages[goal]] for goal in goals]
         figure = maps_figure(env, tasks[goals], maps, f"V in context, and the best action by Q: {config.run}")
@@ -87,12 +87,13 @@ def ages_at(played: Adaptation) -> NDArray[np.int64]:
 @torch.no_grad()
 def cell_values(critic: ValueNetwork, lived: Tensor, obs: Tensor) -> CellValues:
     """What `critic` expects on each of `obs` `[C]`, as if the next episode began there, after the newest of the `lived`
-    steps `[4, W]` (obs, action, reward, timestep) that fit into a context. In a world with one start no episode begins
+    steps `[rows, W]` (see `gpt.windows_of`) that fit into a context. In a world with one start no episode begins
     on the other cells: there it is what the critic makes of a start that it never saw."""
     newest = lived[:, max(lived.shape[1] - critic.config.context_len + 1, 0) :]
-    now = torch.stack([obs, *[torch.zeros_like(obs)] * 3])[..., None]  # [4, C, 1]
+    zero = torch.zeros_like(obs)[:, None]
+    now = windows_of(obs[:, None], zero, zero, zero)  # [rows, C, 1]
     window = torch.cat([newest[:, None].expand(-1, len(obs), -1), now], dim=2)
-    values = critic(context_of(critic.spec, *window))
+    values = critic(context_in(critic.spec, window))
     return CellValues(values.value[:, -1], values.least_q[:, -1].argmax(-1))
 
 

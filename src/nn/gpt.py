@@ -21,15 +21,20 @@ from src.contracts import EnvSpec
 from src.nn.cross import NUM_STREAMS, CrossTransformer
 from src.nn.induction import NO_VISIT, Induction
 from src.nn.kv_cache import ContextCache, KVCache, VisitCache
+from src.nn.points import point_features, point_flags, pool
 from src.nn.transformer import Transformer
 from src.schema import ModelConfig
 
 _STD = 0.02  # of embeddings at the start
 
 
+ACTION, REWARD, TIMESTEP, OBS = range(4)  # the rows of windows; those from OBS on are the numbers of an observation
+
+
 class Context(NamedTuple):
-    """What the model reads at each step, int64 `[B, T]` each. The first step of a context has no previous transition:
-    its previous action and reward are the numbers after the last valid ones, its previous obs and timestep its own."""
+    """What the model reads at each step, int64 `[B, T]` each (observations may be `[B, T, K]`). The first step of a
+    context has no previous transition: its previous action and reward are the numbers after the last valid ones, its
+    previous obs and timestep its own."""
 
     prev_obs: Tensor
     prev_action: Tensor
@@ -40,13 +45,14 @@ class Context(NamedTuple):
 
 
 def context_of(spec: EnvSpec, obs: Tensor, action: Tensor, reward: Tensor, timestep: Tensor) -> Context:
-    """The context of a window of transitions, integers `[B, T]` each; the last action and reward are not in it."""
+    """The context of a window of transitions, integers `[B, T]` each, observations perhaps `[B, T, K]`; the last action
+    and reward are not in it."""
     obs, action, reward, timestep = (column.long() for column in (obs, action, reward, timestep))
 
     def shifted(column: Tensor, first: Tensor) -> Tensor:
         return torch.cat([first, column[:, :-1]], dim=1)
 
-    none = torch.ones_like(obs[:, :1])
+    none = torch.ones_like(action[:, :1])
     return Context(
         prev_obs=shifted(obs, obs[:, :1]),
         prev_action=shifted(action, none * spec.num_actions),
@@ -55,6 +61,18 @@ def context_of(spec: EnvSpec, obs: Tensor, action: Tensor, reward: Tensor, times
         obs=obs,
         timestep=timestep,
     )
+
+
+def windows_of(obs: Tensor, action: Tensor, reward: Tensor, timestep: Tensor) -> Tensor:
+    """Columns `[B, T]`, the first perhaps `[B, T, K]`, as one tensor `[rows, B, T]` int64."""
+    numbers = obs[..., None] if obs.ndim == 2 else obs
+    return torch.cat([torch.stack([action, reward, timestep]).long(), numbers.movedim(-1, 0).long()])
+
+
+def context_in(spec: EnvSpec, window: Tensor) -> Context:
+    """The context of what `windows_of` gives."""
+    obs = window[OBS:].movedim(0, -1) if spec.obs_shape else window[OBS]
+    return context_of(spec, obs, window[ACTION], window[REWARD], window[TIMESTEP])
 
 
 class ObsEmbedding(nn.Module):
@@ -89,6 +107,28 @@ class ObsEmbedding(nn.Module):
         return embedded if len(self.tables) == 2 else embedded + self.tables[2](obs // self.width**2)
 
 
+class PointEmbedding(nn.Module):
+    """A point set's vector: what a layer makes of each point, its maximum and mean over the points, and the flags, in a
+    second layer. The order of the points does not matter."""
+
+    def __init__(self, config: ModelConfig, spec: EnvSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.of_point = nn.Linear(2 * spec.points[1], config.embed_dim)
+        self.of_set = nn.Linear(2 * config.embed_dim + spec.points[1] + spec.num_actions, config.embed_dim)
+        nn.init.normal_(self.of_set.weight, std=_STD)
+
+    def corners(self, num_windows: int, device: torch.device) -> Tensor:
+        """There is no room to place: see `ObsEmbedding`."""
+        return torch.empty(0, device=device)
+
+    def forward(self, obs: Tensor, corners: Tensor) -> Tensor:
+        """`[B, T, K] -> [B, T, D]`."""
+        features, present = point_features(self.spec, obs)
+        pooled = pool(F.relu(self.of_point(features.to(self.of_point.weight.dtype))), present)
+        return self.of_set(torch.cat([pooled, point_flags(self.spec, obs).to(pooled.dtype)], dim=-1))
+
+
 class Sinusoids(nn.Module):
     """Sinusoidal position code (Vaswani et al., 2017): channels 2 i and 2 i + 1 of position p are the sine and cosine
     of p * 10000 ** (-2 i / D), scaled to the size that the other embeddings begin with."""
@@ -114,8 +154,9 @@ class Trunk(nn.Module):
         self.config, self.spec = config, spec
         width = config.embed_dim
         self.tokens_per_step = 1 if config.tokens == "transition" else NUM_STREAMS
-        self.obs = ObsEmbedding(config, spec)
-        self.prev_obs = ObsEmbedding(config, spec) if config.tokens == "transition" else None
+        embedding = PointEmbedding if spec.points[0] else ObsEmbedding
+        self.obs = embedding(config, spec)
+        self.prev_obs = embedding(config, spec) if config.tokens == "transition" else None
         self.prev_action = _table(spec.num_actions + 1, width)
         self.prev_reward = _table(spec.num_rewards + 1, width)
         self.env_time = _table(spec.max_episode_steps, width) if config.add_env_time else None

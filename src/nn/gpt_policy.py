@@ -5,20 +5,21 @@ starts there, and goes on from this. (A rolled cache would not do: deeper layers
 was dropped.) At every step the logits equal one uncached forward over the steps since the last rebuild's start.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from src.contracts import Step
-from src.nn.gpt import GPT, Context, context_of
+from src.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, Context, context_in
 from src.nn.guided import Guided, GuidedCache
 from src.nn.kv_cache import ContextCache
-from src.randomness import cumulative, draw, epsilon_greedy
+from src.randomness import draw_possible, epsilon_greedy
 
 
 class GPTCarry(NamedTuple):
-    """The context of B streams: its transitions `[4, B, context_len]` (obs, action, reward, timestep) and their cache.
+    """The context of B streams: its transitions (see `gpt.windows_of`) and their cache.
 
     `seen` steps of it are filled, the last of them without its reward. Tensors are written in place: a carry belongs to
     one rollout."""
@@ -39,14 +40,18 @@ class GPTPolicy:
 
     def initial_carry(self, num_streams: int) -> GPTCarry:
         device = self.model.device
-        window = torch.zeros(4, num_streams, self.model.config.context_len, dtype=torch.long, device=device)
+        rows = OBS + math.prod(self.model.spec.obs_shape)
+        window = torch.zeros(rows, num_streams, self.model.config.context_len, dtype=torch.long, device=device)
         return GPTCarry(window, self.model.new_cache(num_streams), 0)
 
     def act(self, carry: GPTCarry, step: Step, noise: Tensor) -> tuple[Tensor, GPTCarry]:
         logits, carry = self.logits(carry, step)
+        legal = self.model.spec.legal(step.obs)
+        if legal is not None:
+            logits = logits.masked_fill(~legal, -torch.inf)
         probabilities = epsilon_greedy((logits / self.temperature).softmax(-1), self.epsilon)
-        action = draw(cumulative(probabilities), noise)
-        carry.window[1, :, carry.seen - 1] = action
+        action = draw_possible(probabilities, noise)
+        carry.window[ACTION, :, carry.seen - 1] = action
         return action, carry
 
     @torch.no_grad()
@@ -54,14 +59,14 @@ class GPTPolicy:
         """Action logits `[B, A]` for `step`, and the carry with `step` in its context."""
         window, cache, seen = carry
         if seen:
-            window[2, :, seen - 1] = step.reward
+            window[REWARD, :, seen - 1] = step.reward
         if seen == self.model.config.context_len:
             window[:, :, : self.num_kept] = window[:, :, -self.num_kept :].clone()
             cache.clear()
             seen = self.num_kept
-            self.model(context_of(self.model.spec, *window[:, :, :seen]), cache)
-        window[0, :, seen] = step.obs
-        window[3, :, seen] = step.timestep
-        last_two = context_of(self.model.spec, *window[:, :, max(seen - 1, 0) : seen + 1])
+            self.model(context_in(self.model.spec, window[:, :, :seen]), cache)
+        window[OBS:, :, seen] = step.obs if step.obs.ndim == 1 else step.obs.T
+        window[TIMESTEP, :, seen] = step.timestep
+        last_two = context_in(self.model.spec, window[:, :, max(seen - 1, 0) : seen + 1])
         newest = Context(*(column[:, -1:] for column in last_two))
         return self.model(newest, cache)[:, -1], GPTCarry(window, cache, seen + 1)

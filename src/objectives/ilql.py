@@ -126,9 +126,9 @@ class ImplicitQLearning:
         """The context with the final observation after each of the steps `shown` `[B, T]`."""
         after = F.pad(shown[:, :-1], (1, 0))
         last = self.spec.max_episode_steps - 1
-        obs, timestep = (F.pad(column[:, :-1], (1, 0)) for column in (batch.next_obs, batch.timestep))
+        obs, timestep = (column.roll(1, dims=1) for column in (batch.next_obs, batch.timestep))
         return context._replace(
-            obs=torch.where(after, obs, context.obs),
+            obs=torch.where(after.view(*after.shape, *[1] * (obs.ndim - 2)), obs, context.obs),
             timestep=torch.where(after, (timestep + 1).clamp(max=last), context.timestep),
         )
 

@@ -9,7 +9,7 @@ summed, gradients are clipped for each learner by itself, so learner k alone equ
 
 An actor-critic learns on-policy: all its windows weigh the same, so the weight of a sample is 1 and is not read.
 
-T steps, L learners, W windows per learner, B streams or windows (learner by learner), S observations, A actions.
+T steps, L learners, W windows per learner, B streams or windows (learner by learner), A actions.
 """
 
 from collections.abc import Iterator
@@ -19,12 +19,11 @@ import torch
 from torch import Tensor
 
 from src.contracts import EnvSpec, Learned, Sample, Step
-from src.nn.stacked import StackedAdam, StackedNetwork, look_up
-from src.randomness import cumulative, draw
+from src.nn.stacked import StackedAdam
 from src.rl.returns import n_step_returns
 from src.schedules import make_schedule
+from src.sources.actor_critic import make_heads
 from src.sources.learners import Learners
-from src.sources.rows import LearnerRows
 from src.training_schema import A2CConfig
 
 
@@ -34,42 +33,36 @@ class A2C(Learners):
     def __init__(self, config: A2CConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         """`seeds` `[L]` int64: one for each learner."""
         super().__init__(len(seeds))
-        outputs = spec.num_actions + 1  # the actor's logits, then the critic's value
-        self.network = StackedNetwork(self.num_learners, spec.num_obs, outputs, config.hidden_size, seeds).to(device)
+        self.heads = make_heads(spec, config.hidden_size, seeds, device)
+        self.network = self.heads.network
         self.optimizer = StackedAdam(self.network, config)
         self._discount = config.discount
         self._learning_rate, self._entropy_coefficient, self._value_coefficient = (
             make_schedule(rate) for rate in (config.learning_rate, config.entropy_coefficient, config.value_coefficient)
         )
         self._reward_values = torch.tensor(spec.reward_values, device=device)
-        self._rows = LearnerRows(self.num_learners, spec.num_obs, device)
-        self._tabulate()
 
     def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
         """Sample from the learners' policies by inverting the cumulative distribution at `noise`."""
-        return draw(self._cumulative[self._rows.of(step.obs)], noise), carry
+        return self.heads.act(step.obs, noise), carry
 
     def action_probabilities(self, step: Step) -> Tensor:
         """What `act` samples from, `[B, A]`."""
-        return self._log_policy.detach()[self._rows.of(step.obs)].exp()
+        return self.heads.probabilities(step.obs)
 
     def update(self, sample: Sample) -> Learned:
         """One gradient step of every learner on its windows; metrics are `[L]`."""
-        log_policy = self._log_policy
-        table_row = self._rows.of(sample.rollout.obs)  # [T, B]
-        entropies = -(log_policy.exp() * log_policy).sum(-1)  # [L * S]
-        log_prob = look_up(log_policy.flatten(), table_row * log_policy.shape[-1] + sample.rollout.action)
-        value = look_up(self._values, table_row)
-        actor_loss, returns, metrics = self._fit(sample, log_prob, value.detach())
+        said = self.heads.said(sample.rollout.obs, sample.rollout.action)
+        actor_loss, returns, metrics = self._fit(sample, said.log_prob, said.value.detach())
         policy_loss = self._per_learner(actor_loss)
-        value_loss = self._per_learner((returns - value).square())
-        entropy = self._per_learner(look_up(entropies, table_row))
+        value_loss = self._per_learner((returns - said.value).square())
+        entropy = self._per_learner(said.entropy)
         learning_rate, entropy_coefficient, value_coefficient = (
             rate(self.clock) for rate in (self._learning_rate, self._entropy_coefficient, self._value_coefficient)
         )
         loss = policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy
         norm = self.optimizer.descend(loss, learning_rate)
-        self._tabulate()
+        self.heads.refresh()
         rates = {"learning_rate": learning_rate, "entropy_coefficient": entropy_coefficient}
         metrics |= {name: torch.full_like(norm, rate) for name, rate in rates.items()}
         metrics |= {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
@@ -80,8 +73,8 @@ class A2C(Learners):
         return self.network.named_parameters()
 
     def outputs(self) -> dict[str, Tensor]:
-        """What the networks say of every observation."""
-        return {"log_policy": self._log_policy.detach(), "values": self._values.detach()}
+        """What the networks say of every observation, where these can be listed."""
+        return self.heads.outputs()
 
     def state_dict(self) -> dict[str, Any]:
         return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
@@ -89,21 +82,13 @@ class A2C(Learners):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self._tabulate()
+        self.heads.refresh()
 
     def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """The loss of the actor and the returns that the critic is fitted to, both `[T, B]`, and metrics `[L]`.
         `log_prob` of the actions taken, with its gradient, and `value` of the observations are `[T, B]`."""
         rollout = sample.rollout
-        next_value = self._values.detach()[self._rows.of(rollout.next_obs)]
+        next_value = self.heads.value(rollout.next_obs)
         reward = self._reward_values[rollout.reward]
         returns = n_step_returns(reward, next_value, rollout.terminated, rollout.truncated, self._discount)
         return -log_prob * (returns - value), returns, {}
-
-    def _tabulate(self) -> None:
-        """Policies and values are constant between updates: tabulate them over all L * S rows, once for acting and for
-        the next update's loss, whose gradient flows through these tables."""
-        outputs = self.network()
-        self._values = outputs[..., -1].flatten()
-        self._log_policy = outputs[..., :-1].flatten(0, 1).log_softmax(-1)  # [L * S, A]
-        self._cumulative = cumulative(self._log_policy.detach().exp())  # [L * S, A - 1]

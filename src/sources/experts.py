@@ -49,7 +49,7 @@ class NoisyExpert(Learners):
         self.expert: Expert = Planner(spec.num_actions)
         self.find_least_noise = lambda: torch.zeros(self.num_learners, device=device)
         self._least_noise: Tensor | None = None  # [L], found when it is first needed, unless it is restored
-        self._num_actions = spec.num_actions
+        self._spec, self._num_actions = spec, spec.num_actions
         self._device = device
         self._noise = make_schedule(self._rate(config))
 
@@ -74,6 +74,9 @@ class NoisyExpert(Learners):
         """The mixture, `[B, A]`."""
         share = self.noise.repeat_interleave(len(step.obs) // self.num_learners)[:, None]
         if (share == 1.0).all():  # where nobody knows what is optimal, chance needs no expert
+            legal = self._spec.legal(step.obs)
+            if legal is not None:
+                return legal / legal.sum(1, keepdim=True)
             return (share / self._num_actions).expand(-1, self._num_actions)
         return share / self._num_actions + (1 - share) * self.expert.action_probabilities(step)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from src.contracts import Rollout, Step
-from src.randomness import cumulative, draw
+from src.randomness import draw_possible
 from src.schedules import Clock
 
 
@@ -33,7 +33,7 @@ class Learners:
 
     def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
         """Sample from `action_probabilities` by inverting the cumulative distribution at `noise`."""
-        return draw(cumulative(self.action_probabilities(step)), noise), carry
+        return draw_possible(self.action_probabilities(step), noise), carry
 
     def action_probabilities(self, step: Step) -> Tensor:
         """What `act` samples from, `[B, A]`."""

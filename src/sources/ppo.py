@@ -30,11 +30,10 @@ class PPO(A2C):
 
     def targets(self, rollout: Rollout) -> dict[str, Tensor]:
         """log pi_old(a|s), advantage and return of an unroll `[T, L * N]`, as the present networks see it."""
-        row, values = self._rows.of(rollout.obs), self._values.detach()
-        value, next_value = values[row], values[self._rows.of(rollout.next_obs)]
+        value, next_value = self.heads.value(rollout.obs), self.heads.value(rollout.next_obs)
         reward, ends = self._reward_values[rollout.reward], (rollout.terminated, rollout.truncated)
         advantage = gae(reward, value, next_value, *ends, self._discount, self._gae_lambda)
-        log_prob = self._log_policy.detach()[row, rollout.action]
+        log_prob = self.heads.log_prob(rollout.obs, rollout.action)
         return {"log_prob": log_prob, "advantage": advantage, "return": advantage + value}
 
     def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:

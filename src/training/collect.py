@@ -11,7 +11,7 @@ from src.envs.base import State
 from src.envs.rollout import Streams, rollout, start_streams
 from src.envs.tasks import streams_of
 from src.pace import clock_of, num_iterations, unrolled
-from src.randomness import Noise, cumulative, draw, epsilon_greedy, stream_seeds
+from src.randomness import Noise, draw_possible, epsilon_greedy, stream_seeds
 from src.schedules import Clock
 from src.schema import Config
 from src.sources.a2c import A2C
@@ -81,8 +81,8 @@ class EpsilonGreedy:
         return ()
 
     def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
-        probabilities = self._learner.action_probabilities(step)
-        return draw(cumulative(epsilon_greedy(probabilities, self._epsilon)), noise), carry
+        probabilities = epsilon_greedy(self._learner.action_probabilities(step), self._epsilon)
+        return draw_possible(probabilities, noise), carry
 
 
 def make_learners(
@@ -169,9 +169,9 @@ class LocalPlayer(Generic[Carry]):
 
 def _nothing(step: Step) -> Rollout:
     """No transitions of the streams that show `step`, `[0, B]`."""
-    shape = (0, len(step.obs))
-    ends = {name: step.terminated.new_empty(shape) for name in ("terminated", "truncated")}
-    return Rollout(**{name: step.obs.new_empty(shape) for name in Rollout._fields} | ends)
+    like = {"obs": step.obs, "next_obs": step.obs, "terminated": step.terminated, "truncated": step.terminated}
+    columns = {name: like.get(name, step.timestep) for name in Rollout._fields}
+    return Rollout(**{name: column.new_empty((0, *column.shape)) for name, column in columns.items()})
 
 
 def collect(

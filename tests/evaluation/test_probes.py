@@ -19,7 +19,7 @@ from src.envs import make_env
 from src.envs.rollout import rollout, start_streams
 from src.evaluation.in_context import play_steps
 from src.evaluation.probes import Blanked, OtherLife, Rewritten, policy_of, probes_for, shuffled
-from src.nn.gpt import GPT, context_of
+from src.nn.gpt import GPT, OBS, context_of
 from src.nn.gpt_policy import GPTCarry, GPTPolicy
 from src.randomness import Noise, mix, stream_seeds
 from src.schema import Config
@@ -157,7 +157,8 @@ def test_where_a_life_is_cut(seed: int, num_tasks: int, num_streams: int) -> Non
     ends[-1] = True
     by_task = torch.rand(shape, generator=generator) < 0.5
     columns = torch.randint(99, (4, *shape), generator=generator)
-    life = Rollout(columns[0], columns[1], columns[2], columns[0], columns[3], ends & by_task, ends & ~by_task, ends)
+    action, reward, timestep, obs = columns
+    life = Rollout(obs, action, reward, obs, timestep, ends & by_task, ends & ~by_task, ends)
     other = OtherLife(life, num_streams)
     begun = torch.randperm(number, generator=generator)[: 1 + seed % number]
     for time in range(1, num_steps + 1):
@@ -214,7 +215,7 @@ def test_ablations_act_as_the_model_does() -> None:
     config = config_of(*options, "evaluation.num_episodes=4", "evaluation.num_probe_streams=2")
     lived = play_steps(policy_of(config, gpt(config)), ENV, ENV.all_tasks()[:3], 2, 64 + 6, config.seed)
     other = vars(found["other_task"])["rewrite"]
-    assert torch.equal(other.columns[0], lived.obs.T[[2, 3, 4, 5, 0, 1]])
+    assert torch.equal(other.columns[OBS], lived.obs.T[[2, 3, 4, 5, 0, 1]])
     assert list(probes("evaluation.temperatures=[]", num_tasks=1)) == ["blank", "shuffled"]
 
 

@@ -20,7 +20,7 @@ from src.evaluation.in_context import Adaptation
 from src.evaluation.value_maps import CellValues, ages_at, cell_values, maps_figure, write_value_maps
 from src.files import write_json
 from src.nn.critic import ValueNetwork
-from src.nn.gpt import context_of
+from src.nn.gpt import REWARD, context_of, windows_of
 from src.runtime import recorded
 from src.schema import Config
 from src.training import checkpoint
@@ -34,7 +34,7 @@ CRITIC = critic_of().target
 def test_values_are_those_of_a_window_that_ends_on_the_cell(lived_len: int, seed: int) -> None:
     batch = batch_of(1, lived_len + 1, seed)
     columns = (batch.obs, batch.action, batch.reward, batch.timestep)
-    lived = torch.stack([column[0, :lived_len] for column in columns])
+    lived = windows_of(*(column[:1, :lived_len] for column in columns))[:, 0]
     found = cell_values(CRITIC, lived, torch.arange(SPEC.num_obs))
     newest = range(max(0, lived_len - (LENGTH - 1)), lived_len)
     for cell in range(SPEC.num_obs):
@@ -127,18 +127,18 @@ def test_the_critic_watches_a_searcher_find_goals(config: Config, monkeypatch: p
 
     monkeypatch.setattr(value_maps, "cell_values", spy)
     write_value_maps(config)
-    assert [int(lived[2].sum()) for lived in seen] == [0, 1, 4] * 2  # how often it was rewarded
+    assert [int(lived[REWARD].sum()) for lived in seen] == [0, 1, 4] * 2  # how often it was rewarded
     # The last goal takes the searcher 40 steps: with a step on the map itself they do not fit into a context of 40.
     assert [lived.shape[1] for lived in seen[2::3]] == [12, 8]
     for lived in (seen[2], seen[5]):
-        _, action, reward, timestep = lived
+        action, reward, timestep, obs_seen = lived
         assert reward[-1] == 1
         expected = [0]
         for rewarded in reward[:-1]:
             expected.append(0 if rewarded or expected[-1] == 9 else expected[-1] + 1)
         assert timestep.tolist() == expected
         cell = 12
-        for at, obs, move in zip(expected, lived[0], action, strict=True):
+        for at, obs, move in zip(expected, obs_seen, action, strict=True):
             cell = cell if at else 12
             assert obs == cell
             cell = int(next_cells(5)[cell * 5 + move])

@@ -14,7 +14,7 @@ from src.envs import make_env
 from src.envs.rollout import rollout, start_streams
 from src.evaluation.probes import Rewritten, shuffled
 from src.nn.critic import ValueNetwork, trunk_config
-from src.nn.gpt import GPT, context_of
+from src.nn.gpt import GPT, OBS, context_in, context_of
 from src.nn.gpt_policy import GPTCarry, GPTPolicy
 from src.nn.guided import Guided
 from src.randomness import Noise, stream_seeds
@@ -144,9 +144,9 @@ def test_a_rewritten_context_is_read_anew_by_all_that_read(form: str, has_prior:
     moved = False
     with torch.no_grad():
         for t, (window, length) in enumerate(zip(contexts, seen, strict=True)):
-            expected = model(context_of(ENV.spec, *window[:, :, :length]))[:, -1]
+            expected = model(context_in(ENV.spec, window[:, :, :length]))[:, -1]
             torch.testing.assert_close(policy.noted[t], expected, atol=1e-4, rtol=1e-4)
-            moved = moved or (t < LENGTH and not torch.equal(window[0, :, :length], whole[0, :, :length]))
+            moved = moved or (t < LENGTH and not torch.equal(window[OBS, :, :length], whole[OBS, :, :length]))
     assert moved
 
 
