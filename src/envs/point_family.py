@@ -11,6 +11,7 @@ n is played with all others 0 and never named, which changes nothing of it.
 As host the learner gets 1 with the move that ends the game, as agent 1 for each move that does not.
 """
 
+import re
 from collections.abc import Callable
 from itertools import permutations
 from typing import Any, NamedTuple
@@ -28,6 +29,9 @@ from src.randomness import mix, uniform
 from src.world_conflicts import largest_coordinate
 
 _ORDER, _TABLES, _MOST_TABLES = "order_", 7, 10_000  # _TABLES: the seed of all tables
+_CHANCE = ("random", "random_subset")  # players that are nothing but noise
+_FORM = re.compile(r"([^~]*)(?:~(1|0\.[0-9]*[1-9]))?")  # one way to write each noise
+_TABLE = re.compile(r"(tables?)_(0|[1-9][0-9]{0,4})")
 _AGENTS = "random, first, last, orders, order_01..., tables_100, table_0"
 _ALMOST_ONE = 1 - 2**-24
 
@@ -85,10 +89,13 @@ class PointFamily(TensorEnv):
         self._inside = ~(subsets(dimension) & beyond[:, None]).any(-1)  # [n + 1, A]: subsets by dimension of the task
 
     def all_tasks(self) -> Tensor:
+        """Each once: opponents that play alike in a dimension are one task, so that none is held out that is known."""
         columns = (len(self.opponents), self._dimensions, len(self._clouds))
-        return torch.cartesian_prod(
+        tasks = torch.cartesian_prod(
             *(torch.tensor(c if isinstance(c, list) else list(range(c))) for c in columns)
         ).view(-1, 3)
+        first = {play: row for row, play in reversed([*enumerate(self.fingerprint(tasks))])}
+        return tasks[sorted(first.values())]
 
     def label(self, task: Tensor) -> str:
         opponent, dimension, cloud = task.tolist()
@@ -97,11 +104,18 @@ class PointFamily(TensorEnv):
         return "-".join(parts + ([f"cloud_{cloud}"] if len(self._clouds) > 1 else []))
 
     def fingerprint(self, tasks: Tensor) -> list[str]:
-        """Who plays, in which dimension, from where."""
+        """How the opponent plays, in which dimension, from where: two names of one player are one."""
         return [
-            f"{self._role} {self.opponents[opponent].name} {dimension} {sorted(self._clouds[cloud].items())}"
+            f"{self._role} {self._play(opponent, dimension)} {dimension} {sorted(self._clouds[cloud].items())}"
             for opponent, dimension, cloud in tasks.tolist()
         ]
+
+    def _play(self, number: int, dimension: int) -> str:
+        opponent = self.opponents[number]
+        if opponent.noise == 1:
+            return "random"
+        known = self._choice[number, self._inside[dimension]].tolist() if self._role == "host" else opponent.player
+        return f"{known} {opponent.noise}"
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
         zero = torch.zeros_like(seeds)
@@ -199,16 +213,17 @@ def opponents_of(config: PointGameConfig) -> list[Opponent]:
     """Those that `env.opponents` names. Raises `ConfigError` for what is none, and where one is named twice."""
     found: list[Opponent] = []
     for text in config.opponents:
-        name, _, chance = text.partition("~")
+        form = _FORM.fullmatch(text)
+        name, chance = form.groups() if form else ("", None)
         names = _named(name, config.role, max(config.dimensions))
-        noise = float(chance) if chance.replace(".", "", 1).isdigit() else 0.0 if chance == "" else -1.0
-        if not names or not 0 <= noise <= 1:
+        if not names:
             known = _AGENTS if config.role == "host" else ", ".join(HOSTS)
             raise ConfigError(
                 f"env.opponents={config.opponents}: {text} must be one of {known}, with env.role={config.role}; ~0.2 "
                 "after it lets it play at random with probability 0.2"
             )
-        found += [Opponent(one + text[len(name) :], one, noise) for one in names]
+        noise = float(chance or 0)
+        found += [Opponent(one + text[len(name) :], one, 1.0 if one in _CHANCE else noise) for one in names]
     if not found or len(set(found)) < len(found):
         raise ConfigError(f"env.opponents={config.opponents}: must be at least one, and none twice")
     return found
@@ -219,14 +234,14 @@ def _named(name: str, role: str, dimension: int) -> list[str]:
     if role == "agent":
         return [name] if name in HOSTS else []
     orders = [_ORDER + "".join(map(str, order)) for order in permutations(range(dimension))]
-    kind, _, number = name.rpartition("_")
-    if kind in ("tables", "table") and number.isdigit() and int(number) <= _MOST_TABLES:
-        return [f"table_{table}" for table in range(int(number))] if kind == "tables" else [name]
+    table = _TABLE.fullmatch(name)
+    if table and int(table[2]) <= _MOST_TABLES:
+        return [name] if table[1] == "table" else [f"table_{number}" for number in range(int(table[2]))]
     return orders if name == "orders" else [name] if name in (*AGENTS, *orders) else []
 
 
 def _choices(opponent: Opponent, dimension: int) -> Tensor:
-    """What an agent answers to each subset, `[A]`; of hosts and of `random`, who always plays at random, anything."""
+    """What an agent answers to each subset, `[A]`; of hosts and of `random`, whose noise is 1, anything."""
     table = subsets(dimension)
     name, _, number = opponent.player.partition("_")
     if name == "table":

@@ -74,7 +74,8 @@ def _shown(spec: EnvSpec, curves: Mapping[str, Any]) -> list[tuple[str, str]]:
     if spec.success == "best_action":
         return [("best arm", "success"), ("regret so far", "regret")]
     if all(np.allclose(of["success"]["mean"], of["returns"]["mean"]) for of in curves.values()):
-        return [("success", "success"), ("steps to goal", "steps_to_goal")]  # the return says what success says
+        steps = "moves of a game" if spec.points[0] else "steps to goal"
+        return [("success", "success"), (steps, "steps_to_goal")]  # the return says what success says
     return [("success", "success"), ("return", "returns")]
 
 

@@ -104,8 +104,13 @@ class ValueNetwork(nn.Module):
         if self.critic.value_trunk_grad == "none":
             hidden, valued = hidden.detach(), valued.detach()
         q = torch.stack([in_full(head(hidden)) for head in self.q_heads])
-        value = in_full(self.value_head(valued)).squeeze(-1) if self.value_head else q.amin(0).amax(-1)
+        value = in_full(self.value_head(valued)).squeeze(-1) if self.value_head else self._best(q.amin(0), context.obs)
         return Values(q, value, logits)
+
+    def _best(self, q: Tensor, obs: Tensor) -> Tensor:
+        """The largest Q of `[B, T, A]` that can be had, `[B, T]`."""
+        legal = self.spec.legal(obs)
+        return (q if legal is None else q.masked_fill(~legal, -torch.inf)).amax(-1)
 
     @property
     def device(self) -> torch.device:
