@@ -1,6 +1,8 @@
-"""The configuration: composed from `conf/*.yaml` and overrides, checked against the declarations in `schema.py`.
+"""The configuration: composed from `conf/*.yaml` and overrides, checked against the declarations in `schema.py`, or in
+`players_schema.py` for `train_players`.
 
-`load_config(overrides)` is the one way to a `Config`: for the command line, notebooks, search and tests.
+`load_config(overrides)` is the one way to a `Config`, `load_players_config(overrides)` to a `PlayersConfig`: for the
+command line, notebooks, search and tests.
 """
 
 from collections.abc import Iterable
@@ -17,6 +19,8 @@ from src.conflicts import check_conflicts
 from src.contracts import ConfigError, Json
 from src.env_schema import ENVS
 from src.options import allowed, check_range, walk
+from src.players_conflicts import check_players
+from src.players_schema import PlayersConfig
 from src.schema import Config
 from src.source_conflicts import LEARN_NOTHING
 from src.training_schema import SOURCES
@@ -45,23 +49,37 @@ def load_config(overrides: Iterable[str] = ()) -> Config:
     """Compose and check the configuration; `overrides` as on the command line: `["env.size=7", "seed=1"]`.
 
     Raises `ConfigError` for an unknown or missing key, a wrong type or range, or options that conflict."""
+    config = cast(Config, _load("config", Config, overrides, ("histories", "data.keep_every")))
+    check_conflicts(config)
+    return config
+
+
+def load_players_config(overrides: Iterable[str] = ()) -> PlayersConfig:
+    """As `load_config`, of `train_players`."""
+    config = cast(PlayersConfig, _load("players", PlayersConfig, overrides, ("host.opponents", "agent.opponents")))
+    check_players(config)
+    return config
+
+
+def _load(name: str, kind: type, overrides: Iterable[str], lists: Iterable[str] = ()) -> Any:
+    """The configuration of the file `name`, an instance of `kind` in which every option is in its range; of `lists`
+    one item may be written as it is."""
     try:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-            composed = compose("config", overrides=[part for one in overrides for part in _whole(one)])
-        for key in ("histories", "data.keep_every"):  # one may be written as it is
+            composed = compose(name, overrides=[part for one in overrides for part in _whole(one)])
+        for key in lists:
             if (one := OmegaConf.select(composed, key)) is not None and not OmegaConf.is_list(one):
                 OmegaConf.update(composed, key, [one])
-        typed = OmegaConf.merge(_schema(composed), composed)
+        typed = OmegaConf.merge(_schema(kind, composed), composed)
         if missing := OmegaConf.missing_keys(typed):
             raise ConfigError(f"no value for {', '.join(sorted(missing))}")
-        config = cast(Config, OmegaConf.to_object(typed))
+        config = OmegaConf.to_object(typed)
     except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: a number as a preset
         raise ConfigError(_in_one_line(error)) from error
     for key, value, field in walk(config):
         if field.type is bool and not isinstance(OmegaConf.select(composed, key), bool):
             raise ConfigError(f"{key}={OmegaConf.select(composed, key)}: must be true or false")
         check_range(key, value, field)
-    check_conflicts(config)
     return config
 
 
@@ -74,11 +92,11 @@ def _whole(override: str) -> list[str]:
     return [f"~{key}", f"+{key}={value}"] if value.startswith("{") else [override]
 
 
-def _schema(composed: DictConfig) -> DictConfig:
-    """Types of all options; the names of the world and of the source decide which ones they have."""
-    schema = OmegaConf.structured(Config)
-    groups: dict[str, Any] = {field.name: field.type for field in fields(Config) if is_dataclass(field.type)}
-    for group, kinds in (("env", ENVS), ("source", SOURCES)):
+def _schema(root: type, composed: DictConfig) -> DictConfig:
+    """Types of all options of `root`; the names of the world and of the source decide which ones they have."""
+    schema = OmegaConf.structured(root)
+    groups: dict[str, Any] = {field.name: field.type for field in fields(root) if is_dataclass(field.type)}
+    for group, kinds in (("env", ENVS), ("source", SOURCES)) if root is Config else ():
         name = OmegaConf.select(composed, f"{group}.name")
         if name not in kinds:
             raise ConfigError(f"{group}.name={name}: must be one of {', '.join(kinds)}")
@@ -92,7 +110,7 @@ def _schema(composed: DictConfig) -> DictConfig:
     return schema
 
 
-def check_same(config: Config, recorded: Json, sections: Iterable[str], where: str) -> None:
+def check_same(config: Config | PlayersConfig, recorded: Json, sections: Iterable[str], where: str) -> None:
     """Raise `ConfigError` unless `config` equals the `recorded` one (as `dataclasses.asdict` gives it) in `sections`.
 
     A run is described by one configuration: each stage takes the same options and is compared with what the stage

@@ -83,7 +83,7 @@ def allowed(field: dataclasses.Field[Any]) -> str:
     """What a declaration allows, in words: its type and range."""
     limits = field.metadata
     if limits["choices"]:
-        return f"one of {', '.join(limits['choices'])}"
+        return f"{'names among' if field.type == list[str] else 'one of'} {', '.join(limits['choices'])}"
     if field.type is str:
         return _TEXTS.get(field.name, "a name without '/' or a leading dot")
     if field.type == list[str]:
@@ -100,7 +100,7 @@ def check_range(key: str, value: Any, field: dataclasses.Field[Any]) -> None:
     """Raise `ConfigError` unless `value` is what the declaration of `key` allows."""
     limits = field.metadata
     if limits["choices"]:
-        good = value in limits["choices"]
+        good = all(one in limits["choices"] for one in (value if isinstance(value, list) else [value]))
     elif limits["rate"]:
         try:
             make_schedule(value)

@@ -5,14 +5,16 @@ import signal
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from src.config import CONF, load_config
+from src.config import CONF, load_config, load_players_config
 from src.contracts import ConfigError, Json, PipelineError, Stopped
 from src.options import allowed, stages_of, walk
+from src.players_schema import PlayersConfig
 from src.schema import Config
 
 _BAD_INPUT = 2
@@ -33,19 +35,29 @@ GROUPS = (
 
 
 def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> None:
+    """Run `main` with the configuration the command line asks for, see `_run`."""
+    _run(main, load_config, lambda: help_text(module, meaning))
+
+
+def run_players(main: Callable[[PlayersConfig], object], module: str, meaning: str) -> None:
+    """As `run_stage`, with the configuration of `train_players`."""
+    _run(main, load_players_config, lambda: help_text(module, meaning, load_players_config(), ("players", "device")))
+
+
+def _run(main: Callable[[Any], object], load: Callable[[list[str]], Any], explain: Callable[[], str]) -> None:
     """Run `main` with the configuration the command line asks for. Exits with code 2 and one line on a
     `PipelineError` or what the system refuses, with 130 on an interrupt, with 143 after a stop that was asked for;
     `--help` explains every option."""
     arguments = sys.argv[1:]
     if {"--help", "-h"} & set(arguments):
-        print(help_text(module, meaning))
+        print(explain())
         return
     report, threading.excepthook = threading.excepthook, _report_of_thread
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # asks a loop to save; where there is none it must not end the run
     try:
         if flags := [argument for argument in arguments if argument.startswith("-")]:
             raise ConfigError(f"{flags[0]}: options are written KEY=VALUE; --help lists them")
-        main(load_config(arguments))
+        main(load(arguments))
     except (PipelineError, OSError) as error:  # an OSError says what and where by itself: disk full, no permission
         tqdm.write(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)  # not in the middle of a bar
         sys.exit(_BAD_INPUT)
@@ -65,15 +77,17 @@ def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(failure)
 
 
-def help_text(module: str, meaning: str) -> str:
+def help_text(
+    module: str, meaning: str, config: Config | PlayersConfig | None = None, groups: Sequence[str] = GROUPS
+) -> str:
     """Usage, presets and every option with meaning, type, range and default."""
     lines = [f"usage: python -m {module} [KEY=VALUE ...]", "", meaning, "", "Presets (each sets a group of options):"]
-    for group in GROUPS:
+    for group in groups:
         names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
         lines.append(f"  {group}={'|'.join(names)}")
     lines += ["", "Options, with their defaults (one configuration describes all stages; give each the same):"]
     section = ""
-    config = load_config()
+    config = config or load_config()
     for key, value, field in walk(config):
         if (head := key.rpartition(".")[0]) != section:
             section = head
@@ -84,7 +98,7 @@ def help_text(module: str, meaning: str) -> str:
     return "\n".join(lines)
 
 
-def prepare(config: Config) -> torch.device:
+def prepare(config: Config | PlayersConfig) -> torch.device:
     """Set the number of threads and the global seed; returns the device to work on."""
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
@@ -94,7 +108,7 @@ def prepare(config: Config) -> torch.device:
     return device_of(config)
 
 
-def device_of(config: Config) -> torch.device:
+def device_of(config: Config | PlayersConfig) -> torch.device:
     """Where tensors live. Raises `ConfigError` where a GPU is asked for that is not there."""
     asked = config.device.type
     kind, _, number = asked.partition(":")
@@ -106,11 +120,11 @@ def device_of(config: Config) -> torch.device:
     return torch.device(("cuda" if num_gpus else "cpu") if asked == "auto" else asked)
 
 
-def dtype_of(config: Config) -> torch.dtype:
+def dtype_of(config: Config | PlayersConfig) -> torch.dtype:
     """The precision of parameters."""
     return getattr(torch, config.device.dtype)
 
 
-def recorded(config: Config) -> Json:
+def recorded(config: Config | PlayersConfig) -> Json:
     """The configuration as plain values, as manifests and checkpoints keep it."""
     return dataclasses.asdict(config)

@@ -4,13 +4,21 @@ python -m src.settings_table > docs/settings.md
 """
 
 import textwrap
+from dataclasses import fields
 
-from src.config import CONF, load_config
+from src.config import CONF, load_config, load_players_config
 from src.options import allowed, stages_of, walk
+from src.players_schema import PlayersConfig
 from src.schema import Config
 
 LONGEST = 120  # characters of a default that are shown
 KINDS = ("env", "source")  # groups whose options depend on their `name`
+_PLAYERS = """
+# Settings of `train_players`
+
+Host and agent of the polyhedra game ([point game](point_game.md#training-both-players)) have a configuration of their
+own.
+"""
 
 _HEAD = """# Settings
 
@@ -18,14 +26,14 @@ Every option of the project. This page is generated from the declarations (`make
 of every stage. Options are given as `KEY=VALUE` on the command line, or in a preset under `src/conf/`.
 
 *Stages*: 1 `train_agents`, 2 `train_gpt`, 3 `evaluate`; *search* `search_params`, *export* `export_histories`, *study*
-`study`. *Anew*: whether a continued run may have another value than the run before it. *Schedule*: instead of a number,
-a mapping that says how the value changes ([schedules](trainer.md#schedules)).
+`study`; *players* `train_players`. *Anew*: whether a continued run may have another value than the run before it.
+*Schedule*: instead of a number, a mapping that says how the value changes ([schedules](trainer.md#schedules)).
 """
 
 
-def table(config: Config, groups: set[str] | None = None) -> str:
+def table(config: Config | PlayersConfig, groups: set[str] | None = None) -> str:
     """Markdown of the options of `config`, one section for each group; of `groups` alone, where they are given."""
-    meanings = {field.name: field.metadata["meaning"] for field in Config.__dataclass_fields__.values()}
+    meanings = {field.name: field.metadata["meaning"] for field in fields(config)}
     lines: list[str] = []
     section = None
     for key, value, field in walk(config):
@@ -47,7 +55,7 @@ def table(config: Config, groups: set[str] | None = None) -> str:
 
 def page() -> str:
     """The whole page: the default configuration, then the options of the other worlds and of the other sources, with
-    the defaults of the first preset of each."""
+    the defaults of the first preset of each, then those of `train_players`."""
     config = load_config()
     tables = [table(config)]
     for group in KINDS:
@@ -57,7 +65,7 @@ def page() -> str:
             if getattr(other, group).name not in shown:
                 shown.add(getattr(other, group).name)
                 tables.append(table(other, {group}) + "\n")
-    return _HEAD + tables[0] + "\n" + "".join(tables[1:])
+    return _HEAD + tables[0] + "\n" + "".join(tables[1:]) + _PLAYERS + table(load_players_config()) + "\n"
 
 
 if __name__ == "__main__":

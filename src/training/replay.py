@@ -17,7 +17,7 @@ from src.rl.sum_tree import SumTree
 from src.schedules import Clock, make_schedule
 from src.training_schema import ReplayConfig
 
-_PRIORITIES = 1e-150, 1e150  # so that sums are finite and above 0, whatever alpha is
+PRIORITIES = 1e-150, 1e150  # so that sums are finite and above 0, whatever alpha is
 
 
 class Drawn(NamedTuple):
@@ -81,7 +81,7 @@ class Replay:
         """Tell how surprising `[L, W]` the windows were that `draw` gave last."""
         if self._tree:
             priority = (surprise.double() + self._eps(clock)) ** self._alpha(clock)
-            self._tree.set(where, priority.clamp(*_PRIORITIES))
+            self._tree.set(where, priority.clamp(*PRIORITIES))
 
     def sweep(self, batches: int, key: Tensor) -> Iterator[Rollout]:
         """All that is kept, once: cut into windows from the newest step backwards, what is left over dropped, and dealt

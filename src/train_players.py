@@ -1,0 +1,66 @@
+"""Train host and agent of the polyhedra game against each other, or one of them against fixed players.
+
+python -m src.train_players [KEY=VALUE ...]      -> logs/<name>/players/
+"""
+
+from pathlib import Path
+
+from src.contracts import Json
+from src.envs.point_players import AGENTS, HOSTS
+from src.evaluation.matches import measure
+from src.evaluation.point_pictures import write_pictures
+from src.files import only_writer, read_json, write_json
+from src.players_schema import PlayersConfig
+from src.runtime import prepare, recorded, run_players
+from src.schema import PROJECT
+from src.training.fit_players import check_continues, fit_players
+from src.training.player_parts import make_game
+from src.training.players import Player
+from src.training.run_record import check_snapshots
+
+_AMID = (  # training, who is watched: as far as they can be told apart
+    *(("host", "agent"), ("host", "random"), ("host", "first")),
+    *(("random_pair", "agent"), ("all_coordinates", "agent"), ("zeillinger", "agent")),
+)
+
+
+def main(config: PlayersConfig) -> Path:
+    """Train, or continue, or say what was found; returns the folder with the results."""
+    check_snapshots(config.summaries.code_snapshots, PROJECT)
+    device, folder = prepare(config), config.folder
+    with only_writer(folder):
+        if (folder / "finished.json").exists():
+            check_continues(config, read_json(folder / "finished.json")["config"])
+        else:
+            host, agent = fit_players(config, lambda *players: evaluate(config, *players), device)
+            write_json(folder / "results.json", evaluate(config, host, agent, final=True))
+            if config.evaluation.pictures and config.game.dimension <= 3:
+                write_pictures(folder, make_game(config), host, agent, config.seed, "host_vs_agent")
+            write_json(folder / "finished.json", {"updates": config.training.num_updates, "config": recorded(config)})
+    announce(read_json(folder / "results.json"))
+    print(f"all {config.training.num_updates} updates of {config.name} are done: {folder}")
+    return folder
+
+
+def evaluate(config: PlayersConfig, host: Player, agent: Player, *, final: bool = False) -> Json:
+    """Matches of the players that learn and of fixed ones, by `<host>_vs_<agent>`; in the end all against all."""
+    hosts, agents = {"host": host, **HOSTS}, {"agent": agent, **AGENTS}
+    names = [(one, other) for one in hosts for other in agents] if final else _AMID
+    pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one, other in names}
+    options = config.evaluation
+    games = options.num_final_games if final else options.num_games
+    return measure(
+        make_game(config), pairs, games, options.max_moves, config.seed, options.confidence, options.num_bootstrap
+    )
+
+
+def announce(results: Json) -> None:
+    """Print the games finished per move of all pairs, a row for each host."""
+    hosts, agents = (list(dict.fromkeys(pair.split("_vs_")[side] for pair in results)) for side in (0, 1))
+    print(f"{'finished games per move':26}" + "".join(f"{agent:>10}" for agent in agents))
+    for host in hosts:
+        print(f"{host:26}" + "".join(f"{results[f'{host}_vs_{agent}']['rho']['value']:10.4f}" for agent in agents))
+
+
+if __name__ == "__main__":
+    run_players(main, "src.train_players", __doc__ or "")

@@ -1,0 +1,191 @@
+"""The loop around the players that learn: evaluations, checkpoints, signals, curves."""
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from src.config import check_same
+from src.contracts import Json, PipelineError
+from src.files import write_json
+from src.pace import interval_of, is_due
+from src.players_schema import PlayersConfig
+from src.runtime import recorded
+from src.schedules import Clock
+from src.schema import PROJECT
+from src.training import checkpoint
+from src.training.players import Learner, Player, make_learners, player_of
+from src.training.profiling import Profiler
+from src.training.recovery import Recovery
+from src.training.run_record import check_snapshots, parameters_table, texts, write_run_record
+from src.training.stopwatch import Stopwatch
+from src.training.summaries import Progress, Summaries
+
+_LINES = 10  # log lines in a whole run; TensorBoard has all points
+_COUNTS = ("host_actions", "agent_actions", "finished_lengths", "unfinished_lengths")  # of a match, by number
+_MAY_DIFFER = ("name", "root", "num_threads", "checkpoints", "summaries")  # of a continued run
+
+Evaluate = Callable[[Player, Player], Json]  # host and agent -> rho and the rest of each pair, by its name
+
+
+@dataclass
+class Training:
+    """What changes with every update, and survives it in checkpoints."""
+
+    config: PlayersConfig
+    learners: dict[str, Learner]
+    summaries: Summaries
+    updates: int = 0  # of each learner
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(self.updates / self.config.training.num_updates, self.updates, 0, self.updates)
+
+    def save(self, kind: str, keep: int, about: Json | None = None) -> None:
+        """Raises `PipelineError` where parameters are no numbers any more: the checkpoint before stays the newest."""
+        for name, learner in self.learners.items():
+            if kind == "last" and not all(bool(value.isfinite().all()) for value in learner.network.parameters()):
+                raise PipelineError(
+                    f"after update {self.updates} parameters of the {name} are not finite: no more is saved. Under "
+                    f"another name=, a lower {name}.learning_rate or training.max_gradient_norm may help"
+                )
+        self.summaries.flush()
+        state = {name: learner.state_dict() for name, learner in self.learners.items()}
+        description = {"config": recorded(self.config)} | (about or {})
+        checkpoint.save(self.config.folder, kind, self.updates, {"learners": state}, description, keep)
+
+    def load(self, state: dict[str, Any], updates: int) -> None:
+        self.updates = updates
+        for name, learner in self.learners.items():
+            learner.load_state_dict(state["learners"][name])
+
+
+def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device) -> tuple[Player, Player]:
+    """Train who learns for `training.num_updates`, from the newest checkpoint if there is one; returns host and agent.
+
+    `evaluate` is called amid training, with who plays then. A continued run ends with the bits of an undisturbed one.
+    Raises `Stopped` when a signal asked the run to end."""
+    folder, options = config.folder, config.summaries
+    watch = Stopwatch(options.timing, device)
+    learners = make_learners(config, watch, device)
+    found = checkpoint.load_newest(folder, "last", device)
+    if found:
+        check_continues(config, found[1]["description"]["config"])
+    done, total = found[1]["step"] if found else 0, config.training.num_updates
+    with ExitStack() as stack:
+        progress = stack.enter_context(Progress("train_players", total, done, "update"))
+        summaries = stack.enter_context(Summaries(folder, done, options.flush_secs, options.max_queue))
+        session = write_run_record(
+            folder, PROJECT, recorded(config), sys.argv, check_snapshots(options.code_snapshots, PROJECT)
+        )
+        tables = {
+            f"parameters/{name}": parameters_table(learner.network, learner.optimizer)
+            for name, learner in learners.items()
+        }
+        summaries.texts(texts(session) | tables)
+        training = Training(config, learners, summaries)
+        if found:
+            training.load(found[0], done)
+        else:
+            for learner in learners.values():
+                learner.begin()
+        profiler = stack.enter_context(Profiler(folder, options.profiled_iterations, tqdm.write))
+        recovery = stack.enter_context(
+            Recovery(config.checkpoints.on_crash, lambda error: training.save("crash", 1, {"error": error}))
+        )
+        board = Board(config, summaries, progress, watch)
+        _run(training, board, evaluate, recovery, profiler, resumed=found is not None)
+        board.write_times(folder)
+    return player_of("host", config, learners), player_of("agent", config, learners)
+
+
+def check_continues(config: PlayersConfig, before: Json) -> None:
+    """Raise `ConfigError` unless `config` may go on with what was recorded `before` in its folder."""
+    compared = [field.name for field in fields(config) if field.name not in _MAY_DIFFER]
+    check_same(config, before, compared, str(config.folder))
+
+
+def _run(
+    training: Training, board: "Board", evaluate: Evaluate, recovery: Recovery, profiler: Profiler, *, resumed: bool
+) -> None:
+    config, learners, total = training.config, training.learners, training.config.training.num_updates
+    checkpoints, evaluation = config.checkpoints, config.evaluation
+    per_checkpoint = interval_of(checkpoints.num_checkpoints, checkpoints.checkpoint_interval, total)
+    per_evaluation = interval_of(evaluation.num_evals, evaluation.eval_interval, total)
+    players = player_of("host", config, learners), player_of("agent", config, learners)
+    while True:
+        updates = training.updates
+        asked, last = recovery.save_now, updates == total
+        if not resumed:
+            if last or (updates and is_due(updates, per_evaluation)):
+                board.show_matches(evaluate(*players), updates)
+            if last or asked or (updates and is_due(updates, per_checkpoint)):
+                training.save("last", checkpoints.keep_last)
+        if asked:
+            recovery.saved(f"update {updates} of {total}", recovery.stop_now)
+        if last:
+            return
+        resumed = False
+        metrics = {name: learner.learn(training.clock) for name, learner in learners.items()}
+        board.show(metrics, learners, training.clock)
+        training.updates += 1
+        profiler.step()
+
+
+class Board:
+    """Curves over updates, and log lines."""
+
+    def __init__(self, config: PlayersConfig, summaries: Summaries, progress: Progress, watch: Stopwatch) -> None:
+        self._options, self._summaries, self._progress, self._watch = config.summaries, summaries, progress, watch
+        self._total = config.training.num_updates
+        self._interval = interval_of(self._options.num_summaries, self._options.summary_interval, self._total)
+
+    def show(self, metrics: dict[str, dict[str, Tensor]], learners: dict[str, Learner], clock: Clock) -> None:
+        """The update that was made at `clock`."""
+        self._progress.advance(1)
+        update = clock.updates + 1
+        if is_due(update, self._interval):
+            for name, learner in learners.items():
+                values = {key: value.item() for key, value in metrics[name].items()} | learner.rates(clock)
+                fill = {"replay_fill": float(len(learner.replay)), "moves": float(learner.moves)}
+                self._summaries.scalars(name, values | fill, update)
+                if self._options.layerwise:
+                    self._summaries.scalars(f"{name}_layers", layers_of(learner.network), update)
+            self._summaries.scalars("milliseconds", self._watch.milliseconds, update)
+        if update * _LINES // self._total > clock.updates * _LINES // self._total:
+            losses = {f"{name} loss": values["loss"].item() for name, values in metrics.items()}
+            self._progress.log(losses)
+
+    def show_matches(self, measured: Json, update: int) -> None:
+        """The rho of each pair of players, and how its games went."""
+        for pair, found in measured.items():
+            tag = f"matches/{pair}"
+            scalars = found["rho"] | {key: found[key] for key in ("mean_length", "fraction_finished")}
+            self._summaries.scalars(tag, scalars, update)
+            counted = {key: torch.tensor(found[key]) for key in _COUNTS}
+            drawn = {f"{tag}/{key}": torch.arange(len(n)).repeat_interleave(n) for key, n in counted.items()}
+            self._summaries.histograms(drawn, update)
+
+    def write_times(self, folder: Path) -> None:
+        """Where the time of this session went, where that was asked for."""
+        if self._watch.milliseconds:
+            write_json(folder / "milliseconds.json", self._watch.milliseconds)
+
+
+def layers_of(network: nn.Module) -> dict[str, float]:
+    """`value_mean/<name>` and `value_std/<name>` of every parameter, `gradient_...` of its gradient where it has one; a
+    single number has no deviation."""
+    found: dict[str, float] = {}
+    for name, parameter in network.named_parameters():
+        for kind, tensor in (("value", parameter.detach()), ("gradient", parameter.grad)):
+            if tensor is not None:
+                found[f"{kind}_mean/{name}"] = tensor.mean().item()
+                if tensor.numel() > 1:
+                    found[f"{kind}_std/{name}"] = tensor.std().item()
+    return found

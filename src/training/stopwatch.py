@@ -1,0 +1,40 @@
+"""Where the time of a run goes, phase by phase."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+class Stopwatch:
+    """Milliseconds spent in named phases. A phase within a phase counts for itself alone, so that phases add up.
+
+    Where it is not `active` nothing is measured. On a GPU each change of phase waits for what was begun."""
+
+    def __init__(self, active: bool, device: torch.device) -> None:
+        self._active, self._gpu = active, device.type == "cuda"
+        self._phase: str | None = None
+        self._since = 0.0
+        self.milliseconds: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        if not self._active:
+            yield
+            return
+        outer = self._enter(name)
+        try:
+            yield
+        finally:
+            self._enter(outer)
+
+    def _enter(self, name: str | None) -> str | None:
+        """Change to the phase `name`; returns the one before."""
+        if self._gpu:
+            torch.cuda.synchronize()
+        now, before = time.perf_counter(), self._phase
+        if before is not None:
+            self.milliseconds[before] = self.milliseconds.get(before, 0.0) + 1000 * (now - self._since)
+        self._phase, self._since = name, now
+        return before

@@ -1,0 +1,216 @@
+"""The command that trains host and agent: what it leaves behind, how it goes on, and that it learns."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import harness
+import pytest
+import torch
+from harness import results_of
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from src import train_players
+from src.config import load_players_config
+from src.contracts import ConfigError, PipelineError, Stopped
+from src.schema import PROJECT
+from src.training import checkpoint, fit_players, run_record
+from src.training.fit_players import layers_of
+from src.training.profiling import Profiler
+
+COMMON = ("players=tiny", "device=cpu", "evaluation.pictures=false")
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without git, and with the curves of players among the results that are compared."""
+    monkeypatch.setattr(harness, "CURVES", ("host/", "agent/", "matches/"))
+    monkeypatch.setattr(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
+
+
+def run(root: Path, *options: str) -> Path:
+    return train_players.main(load_players_config([*COMMON, f"root={root}", *options]))
+
+
+def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    board = EventAccumulator(str(folder)).Reload()
+    return {tag: [(e.step, e.value) for e in board.Scalars(tag)] for tag in board.Tags()["scalars"]}
+
+
+def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run(tmp_path, "summaries.layerwise=true", "summaries.timing=true", "host.epsilon={kind: linear, "
+                 "progress: updates, points: [[0, 1.0], [10, 0.0]]}")  # fmt: skip
+    assert folder == tmp_path / "logs/tiny/players"
+    results = json.loads((folder / "results.json").read_text())
+    assert len(results) == 8 * 4 and {"host_vs_agent", "host_vs_first", "all_coordinates_vs_agent"} <= set(results)
+    for found in results.values():
+        assert 0 <= found["rho"]["low"] <= found["rho"]["value"] <= found["rho"]["high"] <= 1
+        assert sum(found["finished_lengths"]) + sum(found["unfinished_lengths"]) == 40
+    shown = curves(folder)
+    for role in ("host", "agent"):
+        for name in ("loss", "mean_q", "gradient_norm", "epsilon", "learning_rate", "replay_fill", "moves"):
+            assert [step for step, _ in shown[f"{role}/{name}"]] == [2, 4, 6, 8, 10, 12]
+    assert [value for _, value in shown["host/epsilon"]] == pytest.approx([0.9, 0.7, 0.5, 0.3, 0.1, 0.0], abs=1e-6)
+    assert [step for step, _ in shown["matches/host_vs_agent/value"]] == [5, 10, 12]
+    assert "host_layers/value_mean/layers.0.weight" in shown
+    times = json.loads((folder / "milliseconds.json").read_text())
+    assert set(times) == {"train", "env", "inference", "store"} and all(value > 0 for value in times.values())
+    assert len(shown["milliseconds/train"]) == 6
+    assert [path.name for path in sorted(folder.glob("last-*.pt"))] == ["last-000000008.pt", "last-000000012.pt"]
+    capsys.readouterr()
+    assert run(tmp_path, "summaries.layerwise=true", "host.epsilon={kind: linear, progress: updates, "
+               "points: [[0, 1.0], [10, 0.0]]}") == folder  # fmt: skip
+    assert "all 12 updates of tiny are done" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("options", "drawn"), [([], 1), (["game.dimension=4"], 0), (["evaluation.pictures=false"], 0)])
+def test_a_game_is_drawn_where_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], drawn: int
+) -> None:
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr(train_players, "write_pictures", lambda *arguments: calls.append(arguments))
+    folder = run(tmp_path, "training.num_updates=1", "evaluation.pictures=true", *options)
+    assert len(calls) == drawn
+    for to, _, host, agent, seed, name in calls:
+        points = torch.zeros(5, 4, 3, dtype=torch.int64)
+        assert host(points, torch.zeros(5)).shape == agent(points, points[:, 0] == 0, torch.zeros(5)).shape == (5,)
+        assert (to, seed, name) == (folder, 0, "host_vs_agent")
+
+
+def test_a_run_of_other_options_is_refused(tmp_path: Path) -> None:
+    run(tmp_path)
+    for option in ("host.discount=0.5", "agent.net_arch=[]", "replay.kind=prioritised", "seed=1", "game.max_value=5"):
+        with pytest.raises(ConfigError, match=option.partition("=")[0].replace(".", r"\.")):
+            run(tmp_path, option)
+    (tmp_path / "logs/tiny/players/finished.json").unlink()
+    with pytest.raises(ConfigError, match=r"training\.num_updates=12"):
+        run(tmp_path, "training.num_updates=20")
+    run(tmp_path, "checkpoints.checkpoint_interval=1", "summaries.layerwise=true")
+
+
+@pytest.mark.parametrize(("kind", "steps"), [("uniform", [1, 5]), ("prioritised", [4, 11])])
+def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(tmp_path: Path, kind: str, steps: list[int]) -> None:
+    """A kill leaves what the last checkpoint says: going on from each of them gives the files of one run."""
+    option = f"replay.kind={kind}"
+    run(tmp_path / "whole", option, "checkpoints.checkpoint_interval=1", "checkpoints.keep_last=12")
+    expected = results_of(run(tmp_path / "short", option))
+    for step in steps:
+        folder = tmp_path / f"{step}/logs/tiny/players"
+        folder.mkdir(parents=True)
+        for suffix in ("pt", "json"):
+            name = f"last-{step:09d}.{suffix}"
+            (folder / name).write_bytes((tmp_path / "whole/logs/tiny/players" / name).read_bytes())
+        found = results_of(run(tmp_path / str(step), option))
+        assert found | {".": None} == expected | {".": None}, step  # curves were in files that are not there
+    assert expected["."]["matches/host_vs_agent/value"] == [5, 10, 12]
+
+
+def test_killed_for_real_it_goes_on_to_the_same_end(tmp_path: Path) -> None:
+    options = ("training.num_updates=100", "checkpoints.checkpoint_interval=5", "evaluation.eval_interval=40")
+    command = [sys.executable, "-m", "src.train_players", *COMMON, *options, f"root={tmp_path / 'killed'}"]
+    folder = tmp_path / "killed/logs/tiny/players"
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, cwd=PROJECT, env=environment, stderr=subprocess.DEVNULL)
+    while not (folder / "last-000000010.json").exists() and process.poll() is None:
+        time.sleep(0.002)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    done = subprocess.run(command, cwd=PROJECT, env=environment, check=True, capture_output=True, text=True)
+    assert "all 100 updates of tiny are done" in done.stdout
+    assert results_of(folder) == results_of(run(tmp_path / "whole", *options))
+
+
+def test_asked_to_stop_it_saves_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = 0
+
+    def step(_: Profiler) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Profiler, "step", step)
+    with pytest.raises(Stopped, match="update 7 of 12 is saved"):
+        run(tmp_path / "stopped")
+    assert (tmp_path / "stopped/logs/tiny/players/last-000000007.pt").exists()
+    assert results_of(run(tmp_path / "stopped")) == results_of(run(tmp_path / "whole"))
+
+
+def test_a_damaged_checkpoint_is_passed_over_or_refused(tmp_path: Path) -> None:
+    folder = run(tmp_path)
+    expected = results_of(folder)
+    (folder / "finished.json").unlink()
+    (folder / "last-000000012.pt").write_bytes(b"nothing")
+    assert results_of(run(tmp_path)) == expected
+    (folder / "finished.json").unlink()
+    for path in folder.glob("last-*.pt"):
+        path.write_bytes(b"nothing")
+    with pytest.raises(checkpoint.DamagedCheckpointError, match="delete it"):
+        run(tmp_path)
+
+
+def test_numbers_that_are_none_are_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, fit_players.Learner]] = []
+    real = fit_players.make_learners
+    monkeypatch.setattr(fit_players, "make_learners", lambda *a: made.append(real(*a)) or made[0])
+
+    def evaluate(*_: object) -> None:
+        made[0]["agent"].network.layers[-1].bias.data.fill_(torch.nan)
+        return {}
+
+    config = load_players_config([*COMMON, f"root={tmp_path}", "checkpoints.on_crash=skip"])
+    with pytest.raises(PipelineError, match="after update 8 parameters of the agent are not finite"):
+        fit_players.fit_players(config, evaluate, torch.device("cpu"))
+    assert [path.name for path in config.folder.glob("last-*.pt")] == ["last-000000004.pt"]
+
+
+def test_layers_with_one_element_or_without_gradient_are_shown(tmp_path: Path) -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Linear(1, 2))
+    assert set(layers_of(network)) == {
+        *("value_mean/0.weight", "value_std/0.weight", "value_mean/0.bias", "value_mean/1.weight"),
+        *("value_std/1.weight", "value_mean/1.bias", "value_std/1.bias"),
+    }
+    network[0](torch.tensor([[1.0, 3.0]])).sum().backward()
+    shown = layers_of(network)
+    assert shown["gradient_mean/0.weight"] == 2 and shown["gradient_std/0.weight"] == pytest.approx(2**0.5)
+    assert shown["gradient_mean/0.bias"] == 1 and not {key for key in shown if key.startswith("gradient_mean/1")}
+    run(tmp_path, "summaries.layerwise=true", "host.net_arch=[{width: 1}]")
+
+
+@pytest.mark.parametrize("fixed", ["host.player=zeillinger", "agent.player=first"])
+def test_one_role_learns_alone(tmp_path: Path, fixed: str) -> None:
+    role = fixed.partition(".")[0]
+    folder = run(tmp_path, fixed, "game.reposition=false", "game.scale_observation=false", "replay.kind=prioritised")
+    state = torch.load(folder / "last-000000012.pt", weights_only=True)
+    assert list(state["learners"]) == [{"host": "agent", "agent": "host"}[role]]
+    results = json.loads((folder / "results.json").read_text())
+    same = {"host": ("host_vs_first", "zeillinger_vs_first"), "agent": ("host_vs_agent", "host_vs_first")}[role]
+    assert results[same[0]] == results[same[1]]
+
+
+def test_a_short_run_learns(tmp_path: Path) -> None:
+    """Seconds of training: the host is then far better than at random, and the agent lasts longer than at random."""
+    options = (
+        *("training.num_updates=300", "training.num_games=64", "replay.size=20000", "evaluation.num_final_games=500"),
+        *("evaluation.eval_interval=0", "checkpoints.checkpoint_interval=0", "game.max_num_points=6"),
+        *("host.opponents=[agent,first]", "agent.opponents=[host,zeillinger]"),
+        *(
+            f"{role}.{option}"
+            for role in ("host", "agent")
+            for option in ("batch_size=128", "net_arch=[{width: 64, normalization: layer}]", "learning_rate=0.003")
+        ),
+        *("host.initial_rollout_length=20", "agent.initial_rollout_length=20"),
+    )
+    results = json.loads((run(tmp_path, *options) / "results.json").read_text())
+
+    def rho(pair: str, end: str) -> float:
+        return results[pair]["rho"][end]
+
+    for host in ("random_pair", "random_subset", "all_coordinates"):
+        assert rho("host_vs_first", "low") > rho(f"{host}_vs_first", "high")
+    for agent in ("random", "first", "last"):
+        assert rho("zeillinger_vs_agent", "high") < rho(f"zeillinger_vs_{agent}", "low")

@@ -1,0 +1,28 @@
+"""Learners of the polyhedra game at a size for tests."""
+
+import torch
+
+from src.config import load_players_config
+from src.schedules import Clock
+from src.training.players import Learner, make_learners
+from src.training.stopwatch import Stopwatch
+
+CPU = torch.device("cpu")
+START = Clock(0, 0, 0, 0)
+
+
+def learners_of(*overrides: str) -> dict[str, Learner]:
+    """Those of `players=tiny` with some options set, before the first move."""
+    config = load_players_config(["players=tiny", "device=cpu", *overrides])
+    return make_learners(config, Stopwatch(False, CPU), CPU)
+
+
+def begun(role: str, *overrides: str) -> Learner:
+    """One of them, after its first moves."""
+    learner = learners_of(*overrides)[role]
+    learner.begin()
+    return learner
+
+
+def at(update: int, total: int) -> Clock:
+    return Clock(update / total, update, 0, update)
