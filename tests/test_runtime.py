@@ -41,7 +41,7 @@ def test_help_lists_every_option_with_meaning_range_and_default() -> None:
 def test_help_lists_every_preset() -> None:
     lines = help_text("src.train_agents", "What it is for.").splitlines()
     assert any(line.startswith("  env=bandit|") and "|dark_room|dark_room_classic|" in line for line in lines)
-    assert "  experiment=default|reference|searcher|tiny" in lines
+    assert "  experiment=default|point_game|reference|searcher|tiny" in lines
     for group in GROUPS:
         (line,) = [line for line in lines if line.startswith(f"  {group}=")]
         assert line.split("=")[1].split("|") == sorted(path.stem for path in (CONF / group).glob("*.yaml"))

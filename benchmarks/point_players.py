@@ -1,0 +1,41 @@
+"""How good trained players of the polyhedra game are: rho of all pairs, over three trainings that differ in their seed.
+
+    python -m benchmarks.point_players [KEY=VALUE ...]
+
+`python -m src.train_players` with seeds 0, 1, 2, one after the other and each on one thread, into
+logs/point_players-<seed>/; what is there already is continued or read. 95 % intervals over seeds and games.
+"""
+
+import sys
+import time
+
+from src.config import load_players_config
+from src.evaluation.matches import rho_over_runs
+from src.files import read_json
+from src.train_players import main as train_players
+
+SEEDS = (0, 1, 2)
+
+
+def main(overrides: list[str]) -> None:
+    configs = [
+        load_players_config([f"name=point_players-{seed}", f"seed={seed}", "num_threads=1", *overrides])
+        for seed in SEEDS
+    ]
+    runs, minutes = [], []
+    for config in configs:
+        start = time.perf_counter()
+        runs.append(read_json(train_players(config) / "results.json"))
+        minutes.append((time.perf_counter() - start) / 60)
+    options = configs[0].evaluation
+    rhos = rho_over_runs(runs, options.confidence, options.num_bootstrap, SEEDS[0])
+    hosts, agents = (list(dict.fromkeys(pair.split("_vs_")[side] for pair in rhos)) for side in (0, 1))
+    print(f"minutes: {', '.join(f'{spent:.1f}' for spent in minutes)}\n")
+    print(f"| host | {' | '.join(agents)} |\n|---|{'---|' * len(agents)}")
+    for host in hosts:
+        cells = (rhos[f"{host}_vs_{agent}"] for agent in agents)
+        print(f"| {host} | {' | '.join('{value:.3f} [{low:.3f}, {high:.3f}]'.format(**cell) for cell in cells)} |")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
