@@ -49,7 +49,8 @@ def load_config(overrides: Iterable[str] = ()) -> Config:
     """Compose and check the configuration; `overrides` as on the command line: `["env.size=7", "seed=1"]`.
 
     Raises `ConfigError` for an unknown or missing key, a wrong type or range, or options that conflict."""
-    config = cast(Config, _load("config", Config, overrides, ("histories", "data.keep_every")))
+    lists = ("histories", "data.keep_every", "env.opponents", "env.dimensions")
+    config = cast(Config, _load("config", Config, overrides, lists))
     check_conflicts(config)
     return config
 

@@ -30,7 +30,7 @@ from src.world_conflicts import largest_coordinate
 
 _ORDER, _TABLES, _MOST_TABLES = "order_", 7, 10_000  # _TABLES: the seed of all tables
 _CHANCE = ("random", "random_subset")  # players that are nothing but noise
-_FORM = re.compile(r"([^~]*)(?:~(1|0\.[0-9]*[1-9]))?")  # one way to write each noise
+_FORM = re.compile(r"([^@]*)(?:@(1|0\.[0-9]*[1-9]))?")  # one way to write each noise
 _TABLE = re.compile(r"(tables?)_(0|[1-9][0-9]{0,4})")
 _AGENTS = "random, first, last, orders, order_01..., tables_100, table_0"
 _ALMOST_ONE = 1 - 2**-24
@@ -99,7 +99,7 @@ class PointFamily(TensorEnv):
 
     def label(self, task: Tensor) -> str:
         opponent, dimension, cloud = task.tolist()
-        parts = [self.opponents[opponent].name.replace("~", "_noise_")]
+        parts = [self.opponents[opponent].name.replace("@", "_noise_")]
         parts += [f"{dimension}d"] if len(self._dimensions) > 1 else []
         return "-".join(parts + ([f"cloud_{cloud}"] if len(self._clouds) > 1 else []))
 
@@ -219,7 +219,7 @@ def opponents_of(config: PointGameConfig) -> list[Opponent]:
         if not names:
             known = _AGENTS if config.role == "host" else ", ".join(HOSTS)
             raise ConfigError(
-                f"env.opponents={config.opponents}: {text} must be one of {known}, with env.role={config.role}; ~0.2 "
+                f"env.opponents={config.opponents}: {text} must be one of {known}, with env.role={config.role}; @0.2 "
                 "after it lets it play at random with probability 0.2"
             )
         noise = float(chance or 0)
