@@ -10,7 +10,8 @@ import sys
 import time
 
 from src.config import load_players_config
-from src.evaluation.matches import rho_over_runs
+from src.contracts import Json
+from src.evaluation.matches import players_of, rho_over_runs
 from src.files import read_json
 from src.train_players import main as train_players
 
@@ -22,14 +23,15 @@ def main(overrides: list[str]) -> None:
         load_players_config([f"name=point_players-{seed}", f"seed={seed}", "num_threads=1", *overrides])
         for seed in SEEDS
     ]
-    runs, minutes = [], []
+    runs: list[Json] = []
+    minutes: list[float] = []
     for config in configs:
         start = time.perf_counter()
         runs.append(read_json(train_players(config) / "results.json"))
         minutes.append((time.perf_counter() - start) / 60)
     options = configs[0].evaluation
     rhos = rho_over_runs(runs, options.confidence, options.num_bootstrap, SEEDS[0])
-    hosts, agents = (list(dict.fromkeys(pair.split("_vs_")[side] for pair in rhos)) for side in (0, 1))
+    hosts, agents = players_of(rhos)
     print(f"minutes: {', '.join(f'{spent:.1f}' for spent in minutes)}\n")
     print(f"| host | {' | '.join(agents)} |\n|---|{'---|' * len(agents)}")
     for host in hosts:

@@ -146,8 +146,7 @@ class Learned(NamedTuple):
 
 class Batch(NamedTuple):
     """Windows of histories, `[B, T]` each (`obs` and `next_obs` may be `[B, T, K]`), int64 unless said otherwise: what
-    an objective reads. A window never leaves
-    its history row."""
+    an objective reads. A window never leaves its history row."""
 
     obs: Tensor
     action: Tensor

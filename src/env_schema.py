@@ -63,8 +63,8 @@ class GymnasiumConfig(EnvConfig):
 class PointGameConfig(EnvConfig):
     role: str = option("whom the learner plays; its opponent plays the other side", choices=("host", "agent"))
     opponents: list[str] = option(
-        "fixed players, each a task. Agents: random, first, last; order_201, which chooses coordinate 2 before 0 before "
-        "1, orders: every order; table_0, which always answers the same subset with the same coordinate, tables_100: "
+        "fixed players, each a task. Agents: random, first, last; order_201, which chooses coordinate 2 before 0 before"
+        " 1, orders: every order; table_0, which always answers the same subset with the same coordinate, tables_100: "
         "such tables 0 to 99. Or hosts. @0.2 after one lets it play at random with probability 0.2"
     )
     dimensions: list[int] = option("coordinates of a point: each number is a task of every opponent", low=2, high=9)

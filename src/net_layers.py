@@ -6,6 +6,7 @@ from typing import Any
 
 from src.contracts import ConfigError
 
+_MOST = 2**14  # of a width or a repeat: memory holds no more
 _CHOICES = {"normalization": ("none", "layer", "batch"), "activation": ("relu", "tanh", "gelu")}
 
 
@@ -61,6 +62,6 @@ def _check_keys(where: str, unknown: Mapping[Any, Any], allowed: tuple[str, ...]
 
 
 def _positive(key: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"{key}={value}: must be an int >= 1")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
+        raise ConfigError(f"{key}={value}: must be an int >= 1 and <= {_MOST}")
     return value

@@ -12,6 +12,8 @@ _IDLE = {"momentum": 0.0, "adam_beta1": 0.0, "adam_beta2": 0.0, "adam_eps": 1e-8
 def check_players(config: PlayersConfig) -> None:
     """Raise `ConfigError` at the first conflict there is."""
     conflicts = _of_run(config)
+    for name, role in config.roles.items():
+        read_net_arch(f"{name}.net_arch", role.net_arch)
     for name in config.learning:
         conflicts += _of_role(name, config.roles[name], config)
     for broken, message in conflicts:

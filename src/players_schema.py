@@ -21,7 +21,7 @@ class GameConfig:
     dimension: int = option("coordinates of a point", low=2, high=16)
     max_num_points: int = option("points that are drawn for a start", low=2, high=1024)
     max_value: int = option("coordinates of a start are uniform in 0 .. this", low=1, high=2**20)
-    max_episode_steps: int = option("moves after which a game of training is truncated", low=1)
+    max_episode_steps: int = option("moves after which a game of training is truncated", low=1, high=10_000)
     reposition: bool = option("subtract each coordinate's minimum after every move: the same game in smaller numbers")
     scale_observation: bool = option("networks see each position divided by its largest coordinate")
 
@@ -29,7 +29,7 @@ class GameConfig:
 @dataclass
 class TrainingConfig:
     num_updates: int = option("gradient updates of each player that learns", low=1)
-    num_games: int = option("games side by side in a rollout", low=1)
+    num_games: int = option("games side by side in a rollout", low=1, high=2**20)
     max_gradient_norm: float = option("gradient norm clip of each network", above=0)
 
 
@@ -39,7 +39,7 @@ class TransitionsConfig:
         "which transitions are learned from: all alike, or those of large TD error more often",
         choices=("uniform", "prioritised"),
     )
-    size: int = option("newest transitions that each player keeps", low=1)
+    size: int = option("newest transitions that each player keeps", low=1, high=10**9)
     alpha: Any = rate("priority is (|TD error| + replay.eps)^alpha (prioritised)", low=0)
     beta: Any = rate("a drawn transition's weight is priority^(-beta), over the largest drawn (prioritised)", low=0)
     eps: Any = rate("added to the TD error of every transition (prioritised)", above=0)
@@ -51,7 +51,7 @@ class RoleConfig:
 
     player: str = option("who plays: dqn, a network that is trained, or a fixed player; nothing else here acts then")
     opponents: list[str] = option("whom it trains against: rollouts take them in turn, each in games of its own")
-    batch_size: int = option("transitions in an update", low=1)
+    batch_size: int = option("transitions in an update", low=1, high=2**20)
     initial_rollout_length: int = option("moves of every game, against each opponent, before the first update", low=1)
     rollout_length: int = option("moves of every game in a rollout", low=1)
     steps_before_rollout: int = option("updates between two rollouts", low=1)
@@ -102,9 +102,13 @@ class AgentConfig(RoleConfig):
 class MatchesConfig:
     num_evals: int = option("evaluations amid training, evenly spread (0: evaluation.eval_interval says)", low=0)
     eval_interval: int = option("updates between evaluations (both 0: one at the end alone)", low=0)
-    num_games: int = option("games of each pair of players, amid training", low=1)
-    num_final_games: int = option("games of each pair of players, at the end", low=1)
-    max_moves: int = option("moves after which a game of an evaluation counts as unfinished", low=1)
+    num_games: int = option("games of each pair of players, amid training", low=1, high=10**6)
+    num_final_games: int = option("games of each pair of players, at the end", low=1, high=10**6)
+    max_moves: int = option(
+        "moves after which a game of an evaluation counts as unfinished: a good agent never ends one",
+        low=1,
+        high=10_000,
+    )
     num_bootstrap: int = option("bootstrap resamples of the intervals", low=100)
     confidence: float = option("coverage of the intervals", low=0.5, high=0.999)
     pictures: bool = option(

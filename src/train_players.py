@@ -7,8 +7,9 @@ from pathlib import Path
 
 from src.contracts import Json
 from src.envs.point_players import AGENTS, HOSTS
-from src.evaluation.matches import measure
+from src.evaluation.matches import measure, players_of
 from src.evaluation.point_pictures import write_pictures
+from src.evaluation.point_plots import write_match_plot
 from src.files import only_writer, read_json, write_json
 from src.players_schema import PlayersConfig
 from src.runtime import prepare, recorded, run_players
@@ -33,9 +34,13 @@ def main(config: PlayersConfig) -> Path:
             check_continues(config, read_json(folder / "finished.json")["config"])
         else:
             host, agent = fit_players(config, lambda *players: evaluate(config, *players), device)
-            write_json(folder / "results.json", evaluate(config, host, agent, final=True))
-            if config.evaluation.pictures and config.game.dimension <= 3:
-                write_pictures(folder, make_game(config), host, agent, config.seed, "host_vs_agent")
+            results = evaluate(config, host, agent, final=True)
+            write_json(folder / "results.json", results)
+            if config.evaluation.pictures:
+                shown = {name: results[name] for name in (f"{one}_vs_{other}" for one, other in _AMID)}
+                write_match_plot(folder / "matches.png", shown, f"Matches of the trained players: {config.name}")
+                if config.game.dimension <= 3:
+                    write_pictures(folder, make_game(config), host, agent, config.seed, "host_vs_agent")
             write_json(folder / "finished.json", {"updates": config.training.num_updates, "config": recorded(config)})
     announce(read_json(folder / "results.json"))
     print(f"all {config.training.num_updates} updates of {config.name} are done: {folder}")
@@ -56,7 +61,7 @@ def evaluate(config: PlayersConfig, host: Player, agent: Player, *, final: bool 
 
 def announce(results: Json) -> None:
     """Print the games finished per move of all pairs, a row for each host."""
-    hosts, agents = (list(dict.fromkeys(pair.split("_vs_")[side] for pair in results)) for side in (0, 1))
+    hosts, agents = players_of(results)
     print(f"{'finished games per move':26}" + "".join(f"{agent:>10}" for agent in agents))
     for host in hosts:
         print(f"{host:26}" + "".join(f"{results[f'{host}_vs_{agent}']['rho']['value']:10.4f}" for agent in agents))

@@ -57,8 +57,6 @@ def largest_coordinate(config: PointGameConfig) -> int:
 
 
 def _is_cloud(cloud: Any) -> bool:
-    return (
-        isinstance(cloud, dict)
-        and set(cloud) == set(_CLOUD)
-        and all(type(cloud[key]) is int and least <= cloud[key] <= _MOST for key, least in _CLOUD.items())
+    return set(cloud) == set(_CLOUD) and all(
+        type(cloud[key]) is int and least <= cloud[key] <= _MOST for key, least in _CLOUD.items()
     )

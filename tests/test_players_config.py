@@ -108,7 +108,9 @@ def test_options_that_do_not_go_together_are_refused(overrides: list[str], field
 
 
 def test_options_of_who_is_not_trained_are_not_compared() -> None:
-    config = load_players_config(["host.player=zeillinger", "host.opponents=[]", "host.net_arch=[{a: 1}]"])
+    config = load_players_config(
+        ["host.player=zeillinger", "host.opponents=[]", "host.net_arch=[{width: 8, residual: true}]"]
+    )
     assert config.learning == ["agent"]
 
 

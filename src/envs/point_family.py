@@ -32,6 +32,7 @@ _ORDER, _TABLES, _MOST_TABLES = "order_", 7, 10_000  # _TABLES: the seed of all 
 _CHANCE = ("random", "random_subset")  # players that are nothing but noise
 _FORM = re.compile(r"([^@]*)(?:@(1|0\.[0-9]*[1-9]))?")  # one way to write each noise
 _TABLE = re.compile(r"(tables?)_(0|[1-9][0-9]{0,4})")
+_MOST_ORDERED = 6  # coordinates, of which there are 720 orders
 _AGENTS = "random, first, last, orders, order_01..., tables_100, table_0"
 _ALMOST_ONE = 1 - 2**-24
 
@@ -112,10 +113,13 @@ class PointFamily(TensorEnv):
 
     def _play(self, number: int, dimension: int) -> str:
         opponent = self.opponents[number]
+        if self._role == "agent" and dimension == 2:
+            return "the only subset"
         if opponent.noise == 1:
             return "random"
-        known = self._choice[number, self._inside[dimension]].tolist() if self._role == "host" else opponent.player
-        return f"{known} {opponent.noise}"
+        if self._role == "host":
+            return f"{self._choice[number, self._inside[dimension]].tolist()} {opponent.noise}"
+        return f"{opponent.player} {opponent.noise}"
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
         zero = torch.zeros_like(seeds)
@@ -216,11 +220,11 @@ def opponents_of(config: PointGameConfig) -> list[Opponent]:
         form = _FORM.fullmatch(text)
         name, chance = form.groups() if form else ("", None)
         names = _named(name, config.role, max(config.dimensions))
-        if not names:
+        if not names or (chance and name in _CHANCE):
             known = _AGENTS if config.role == "host" else ", ".join(HOSTS)
             raise ConfigError(
                 f"env.opponents={config.opponents}: {text} must be one of {known}, with env.role={config.role}; @0.2 "
-                "after it lets it play at random with probability 0.2"
+                "after one that is not random lets it play at random with probability 0.2 (no 0 at the end)"
             )
         noise = float(chance or 0)
         found += [Opponent(one + text[len(name) :], one, 1.0 if one in _CHANCE else noise) for one in names]
@@ -233,11 +237,14 @@ def _named(name: str, role: str, dimension: int) -> list[str]:
     """The players that `name` stands for; none where it is not known."""
     if role == "agent":
         return [name] if name in HOSTS else []
-    orders = [_ORDER + "".join(map(str, order)) for order in permutations(range(dimension))]
     table = _TABLE.fullmatch(name)
     if table and int(table[2]) <= _MOST_TABLES:
         return [name] if table[1] == "table" else [f"table_{number}" for number in range(int(table[2]))]
-    return orders if name == "orders" else [name] if name in (*AGENTS, *orders) else []
+    digits = "".join(map(str, range(dimension)))
+    if name == "orders" and dimension <= _MOST_ORDERED:
+        return [_ORDER + "".join(order) for order in permutations(digits)]
+    is_order = name.startswith(_ORDER) and sorted(name.removeprefix(_ORDER)) == list(digits)
+    return [name] if name in AGENTS or is_order else []
 
 
 def _choices(opponent: Opponent, dimension: int) -> Tensor:

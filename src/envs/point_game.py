@@ -22,6 +22,7 @@ from src.randomness import integers, mix
 PADDING = -1
 MAX_DIMENSION = 16  # the tables of subsets have 2**n rows
 CPU = torch.device("cpu")
+_CACHED_GAMES = 1024  # whose pairs of points a CPU's cache holds
 
 
 def available(points: Tensor) -> Tensor:
@@ -51,7 +52,7 @@ def shift(points: Tensor, coords: Tensor, axis: Tensor) -> Tensor:
     coordinates = torch.arange(points.shape[-1], device=points.device)
     coords = coords.T.contiguous().T  # games innermost
     moved = legal_axes(points, coords) & (coordinates == axis[:, None])
-    total = (points * coords[:, None]).permute(2, 1, 0).sum(0).T  # [B, N]; negative for padding
+    total = (points * coords[:, None]).permute(2, 1, 0).sum(0, dtype=points.dtype).T  # [B, N]; negative for padding
     # A move only raises coordinates, so that a maximum does; `where` takes several times as long.
     return torch.maximum(points, torch.minimum(total[..., None], _highest_or_padding(moved, points.dtype)[:, None]))
 
@@ -62,14 +63,9 @@ def reduce(points: Tensor) -> Tensor:
 
     An approximation of the vertices of the Newton polytope, after the reference game: convexity is ignored, so that a
     point inside the hull stays unless it is dominated. Rows keep their places. Memory O(B N^2)."""
-    columns = points.permute(2, 1, 0).contiguous()  # [n, N, B]: games innermost, so that all is vectorised
-    above = columns[0, :, None] >= columns[0]  # [N, N, B]: whether row i is above or equal to row j
-    for column in columns[1:]:
-        above &= column[:, None] >= column
-    above &= available(points).T
-    earlier = torch.ones(above.shape[:2], dtype=torch.bool, device=points.device).tril(-1)[..., None]  # j < i
-    removed = (above & (earlier | ~above.transpose(0, 1))).byte().amax(1)  # [N, B]; many times as fast as `any`
-    return torch.minimum(points, _highest_or_padding(removed == 0, points.dtype).T[..., None])
+    size = _CACHED_GAMES if points.device.type == "cpu" else max(1, len(points))
+    removed = torch.cat([_removed(part) for part in points.split(size)], dim=1).T[..., None]  # [B, N, 1]
+    return torch.where(removed < 0, PADDING, points) if points.is_floating_point() else points | removed
 
 
 def rescale(points: Tensor) -> Tensor:
@@ -91,7 +87,12 @@ def reposition(points: Tensor) -> Tensor:
 
 def canonical(points: Tensor) -> Tensor:
     """The rows in descending lexicographic order, padding last: the same for any order of the points."""
-    for coordinate in reversed(range(points.shape[-1])):
+    dimension, bits = points.shape[-1], _bits(points)
+    if dimension * bits < 64:  # a row is one integer then, and sorting that is several times as fast
+        places = bits * torch.arange(dimension - 1, -1, -1, device=points.device)
+        rows = ((points + 1) << places).sum(-1).sort(dim=1, descending=True).values.T.contiguous()  # [N, B]
+        return ((rows >> places[:, None, None]) & ((1 << bits) - 1)).sub(1).to(points.dtype).permute(2, 1, 0)
+    for coordinate in reversed(range(dimension)):
         order = points[..., coordinate].argsort(dim=1, descending=True, stable=True)
         points = points.gather(1, order[..., None].expand_as(points))
     return points
@@ -99,8 +100,8 @@ def canonical(points: Tensor) -> Tensor:
 
 def trim(points: Tensor) -> Tensor:
     """Without the last rows, where these are padding in every game; at least two rows stay."""
-    used = available(points).any(0).nonzero()[:, 0].tolist()
-    return points[:, : max([1, *used]) + 1]
+    highest = points[..., 0].amax(0) if len(points) else torch.empty(0)  # `any` is slow
+    return points[:, : max([1, *available(highest[:, None]).nonzero()[:, 0].tolist()]) + 1]
 
 
 def random_points(seeds: Tensor, max_num_points: int, dimension: int, max_value: int) -> Tensor:
@@ -158,6 +159,45 @@ def action_of(coords: Tensor) -> Tensor:
     if (action < 0).any():
         raise ValueError("a host's subset must have at least two coordinates")
     return action
+
+
+def narrowed(points: Tensor, factor: int = 1) -> Tensor:
+    """The same integers in the smallest dtype whose highest number is above `factor` times each of them: a CPU treats
+    several times as many at once. Floats stay as they are."""
+    if points.is_floating_point() or not points.numel():
+        return points
+    largest = factor * int(points.amax())
+    fitting = (dtype for dtype in (torch.int8, torch.int16, torch.int32) if largest < torch.iinfo(dtype).max)
+    return points.to(next(fitting, points.dtype))
+
+
+def _bits(points: Tensor) -> int:
+    """How many bits a coordinate plus one takes, 64 for floats."""
+    if points.is_floating_point() or not points.numel():
+        return 64
+    return (int(points.amax()) + 1).bit_length()
+
+
+def _removed(points: Tensor) -> Tensor:
+    """What `reduce` removes, `[N, B]` integers: -1 where a row goes, else 0. All is arithmetic on small integers, games
+    innermost: comparisons and masks take several times as long."""
+    columns = _ordered(points).permute(2, 1, 0).contiguous()  # [n, N, B]
+    slack = columns[0, :, None] - columns[0]  # [N, N, B]: how far row i is above row j, the least over coordinates
+    for column in columns[1:]:
+        torch.minimum(slack, column[:, None] - column, out=slack)
+    # Row i goes for a later row j only if they are not equal, that is if slack[j, i] < 0, so that ~slack[j, i] >= 0.
+    later = torch.ones(slack.shape[:2], dtype=torch.bool, device=points.device).triu()[..., None]
+    unequal = torch.maximum(~slack.transpose(0, 1), -later.to(slack.dtype))
+    most = torch.minimum(slack, unequal, out=slack).amax(1)
+    return ~(most >> (8 * most.itemsize - 1))
+
+
+def _ordered(points: Tensor) -> Tensor:
+    """Integers in the order of the coordinates, padding above all."""
+    if points.is_floating_point():  # the bits of floats >= 0 are in the order of the floats
+        return points.double().where(points >= 0, math.inf).abs().view(torch.int64)
+    points = narrowed(points)
+    return points & torch.iinfo(points.dtype).max  # of -1 this is the highest number
 
 
 def _highest(dtype: torch.dtype) -> float:

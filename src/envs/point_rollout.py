@@ -15,8 +15,10 @@ from torch import Tensor
 
 from src.envs.point_game import (
     MAX_DIMENSION,
+    PADDING,
     canonical,
     is_over,
+    narrowed,
     random_starts,
     reduce,
     reposition,
@@ -114,12 +116,13 @@ class PointGame:
         be held for ever. Raises `ValueError` for a number that names no subset."""
         coords = subset_of(subset, self.options.dimension)
         legal = (coords & (torch.arange(self.options.dimension, device=axis.device) == axis[:, None])).any(1)
-        moved = reduce(shift(trim(state.points), coords, axis))
-        points = state.points.clone()
-        points[:, : moved.shape[1]] = reposition(moved) if self.options.reposition else moved
+        moved = reduce(shift(narrowed(trim(state.points), self.options.dimension), coords, axis))
+        moved = reposition(moved) if self.options.reposition else moved
         timestep = state.timestep + 1
-        too_large = points.amax((1, 2)) > MAX_COORDINATE
-        ends = Ends(points, is_over(points) | ~legal, too_large | (timestep >= self.options.max_episode_steps))
+        too_large = moved.amax((1, 2)).long() > MAX_COORDINATE
+        points = state.points.new_empty(state.points.shape[::-1]).permute(2, 1, 0)  # games innermost in memory
+        points[:, : moved.shape[1]], points[:, moved.shape[1] :] = moved, PADDING
+        ends = Ends(points, is_over(moved) | ~legal, too_large | (timestep >= self.options.max_episode_steps))
         return state._replace(points=points, timestep=timestep), ends
 
     def next_episode(self, state: PointState, where: Tensor) -> PointState:
@@ -156,26 +159,27 @@ def host_reward(terminated: Tensor) -> Tensor:
 def play(game: PointGame, host: Host, agent: Agent, turn: Turn, num_steps: int) -> tuple[PointRollout, Turn]:
     """Play `num_steps` moves in every stream, from `game.ask(host, game.reset(seeds))` or where an earlier rollout
     stopped: two rollouts of n moves equal one of 2n."""
-    rows: list[PointRollout] = []
-    for _ in range(num_steps):
+    record: list[Tensor] = []
+    for time in range(num_steps):
         state, subset = turn
         axis = game.answer(agent, state, subset)
         after, ends = game.step(state, subset, axis)
         asked = game.ask(host, after)
-        rows.append(
-            PointRollout(
-                *(state.points, subset, axis, ends.points, asked.subset, ends.terminated, ends.truncated),
-                *(state.episode, state.timestep),
-            )
+        row = PointRollout(
+            *(state.points, subset, axis, ends.points, asked.subset, ends.terminated, ends.truncated),
+            *(state.episode, state.timestep),
         )
+        record = record or [_reserve(column, num_steps) for column in row]
+        for column, values in zip(record, row, strict=True):
+            column[time] = values  # at once, so that the memory of the row is free for the next
         turn = game.next_turn(host, asked, ends.terminated | ends.truncated)
-    return PointRollout(*map(_stack, zip(*rows, strict=True))), turn
+    return PointRollout(*record), turn
 
 
-def _stack(steps: tuple[Tensor, ...]) -> Tensor:
-    """`torch.stack` that leaves games innermost in memory."""
-    axes = range(steps[0].ndim, 0, -1)
-    return torch.stack([step.permute(*(axis - 1 for axis in axes)) for step in steps]).permute(0, *axes)
+def _reserve(column: Tensor, num_steps: int) -> Tensor:
+    """Space for `num_steps` tensors like `column`, games innermost in memory."""
+    axes = range(column.ndim, 0, -1)
+    return column.new_empty(num_steps, *reversed(column.shape)).permute(0, *axes)
 
 
 def _luck(state: PointState, role: int) -> Tensor:

@@ -1,5 +1,11 @@
 """How strong two players of the polyhedra game are against each other: games finished per move, and how they went.
 
+    rho(host, agent) = games finished / moves played,
+
+between 0 and 1, high for a strong host, low for a strong agent: an estimate of lim g(k) / k, with g(k) the games
+finished in the first k moves when one game follows another. A game that was broken off counts with its moves but not as
+finished.
+
 M games, n coordinates, A = 2**n - n - 1 subsets, R runs (trainings with seeds of their own).
 """
 
@@ -55,15 +61,6 @@ def match(game: PointGame, host: Host, agent: Agent, num_games: int, max_moves: 
     return Match(lengths, finished, host_actions, agent_actions)
 
 
-def rho(match: Match) -> float:
-    """Finished games per move, between 0 and 1: high for a strong host, low for a strong agent.
-
-    An estimate of lim g(k) / k, with g(k) the games finished in the first k moves when one game follows another. A game
-    that was broken off counts with its moves but not as finished (the reference counts it as finished at the last
-    move, which raises the rho of a host that never wins)."""
-    return int(match.finished.sum()) / int(match.lengths.sum())
-
-
 def measure(
     game: PointGame,
     pairs: Mapping[str, tuple[Host, Agent]],
@@ -91,6 +88,12 @@ def measure(
         }
     intervals = rho_over_runs([results], confidence, num_bootstrap, seed)
     return {name: {"rho": intervals[name], **result} for name, result in results.items()}
+
+
+def players_of(results: Json) -> tuple[list[str], list[str]]:
+    """The hosts and the agents of pairs that are called `<host>_vs_<agent>`."""
+    hosts, agents = zip(*(pair.split("_vs_") for pair in results), strict=True)
+    return list(dict.fromkeys(hosts)), list(dict.fromkeys(agents))
 
 
 def rho_over_runs(runs: Sequence[Json], confidence: float, num_bootstrap: int, seed: int) -> Json:

@@ -76,18 +76,24 @@ class ImplicitQLearning:
         if "value" in self.weights:
             terms["value"] = expectile_loss(above, self.config.expectile).mean()
         if "conservative" in self.weights:
-            terms["conservative"] = (values.q.logsumexp(-1) - taken).mean()
+            terms["conservative"] = (self._possible(values.q, batch, -math.inf).logsumexp(-1) - taken).mean()
         if values.logits is not None:
             terms["imitation"] = F.cross_entropy(values.logits.flatten(0, 1), batch.action.flatten())
+        largest = self._possible(values.q, batch, 0.0).abs().max()
         metrics = {
             "q": taken.mean(),
             "v": values.value.mean(),
             "above_value": (above > 0).float().mean(),
-            "largest_q": values.q.abs().max(),
-            "q_over_bound": values.q.abs().max() / self.bound,
+            "largest_q": largest,
+            "q_over_bound": largest / self.bound,
             "td_error": (errors.abs() * targets.counts).sum() / (2 * usable),
         }
         return terms, {name: metric.detach() for name, metric in metrics.items()}
+
+    def _possible(self, q: Tensor, batch: Batch, otherwise: float) -> Tensor:
+        """`q` `[..., B, T, A]` with `otherwise` in place of what illegal actions would be worth."""
+        legal = self.spec.legal(batch.obs)
+        return q if legal is None else q.masked_fill(~legal, otherwise)
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Targets:

@@ -13,7 +13,7 @@ from src.nn.stacked import StackedNetwork, StackedPointNetwork, look_up
 from src.randomness import cumulative, draw, draw_possible
 from src.sources.rows import LearnerRows
 
-_IMPOSSIBLE = -1e9  # the logit of an illegal action: its probability is 0, and p log p stays finite
+_IMPOSSIBLE = -1e30  # the logit of an illegal action: its probability is 0, and p log p stays finite
 
 
 class Said(NamedTuple):

@@ -152,7 +152,7 @@ class Board:
         update = clock.updates + 1
         if is_due(update, self._interval):
             for name, learner in learners.items():
-                values = {key: value.item() for key, value in metrics[name].items()} | learner.rates(clock)
+                values = {key: value.item() for key, value in metrics[name].items()}
                 fill = {"replay_fill": float(len(learner.replay)), "moves": float(learner.moves)}
                 self._summaries.scalars(name, values | fill, update)
                 if self._options.layerwise:

@@ -1,5 +1,7 @@
 """What a player of the polyhedra game is trained with: its rules, its optimizer, its target network."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -18,7 +20,8 @@ def make_game(config: PlayersConfig) -> PointGame:
 def optimizer_config(role: RoleConfig, max_gradient_norm: float) -> OptimizerConfig:
     own = {"name": role.optimizer, "initialize": False, "learning_rate": role.learning_rate}
     read = {"momentum": role.momentum, "beta1": role.adam_beta1, "beta2": role.adam_beta2, "epsilon": role.adam_eps}
-    return OptimizerConfig(**IDLE | own | read, max_gradient_norm=max_gradient_norm)
+    values: dict[str, Any] = {**IDLE, **own, **read}
+    return OptimizerConfig(**values, max_gradient_norm=max_gradient_norm)
 
 
 @torch.no_grad()

@@ -114,14 +114,15 @@ class Learner(ABC):
             self._rollout(Clock(0, 0, 0, 0), self.role.initial_rollout_length)
 
     def learn(self, clock: Clock) -> dict[str, Tensor]:
-        """The update after `clock.updates` others, then what is due; returns metrics of the update."""
+        """The update after `clock.updates` others, then what is due; returns metrics of the update, its rates too."""
+        rates = {name: torch.tensor(value) for name, value in self.rates(clock).items()}
         with self.watch.phase("train"):
             metrics = self._update(clock)
             if is_due(clock.updates + 1, self.role.steps_before_update_target):
                 blend(self.target_network, self.network, self.role.target_update_rate)
         if is_due(clock.updates + 1, self.role.steps_before_rollout):
             self._rollout(clock, self.role.rollout_length)
-        return metrics
+        return metrics | rates
 
     @torch.no_grad()
     def target(self, transitions: Transitions) -> Tensor:
@@ -190,7 +191,8 @@ class Learner(ABC):
 
     def _legal_values(self, observation: Tensor) -> Tensor:
         """Values of all actions, `[B, A]`: of those that are not legal minus infinity."""
-        return self.network(observation).masked_fill(~self.legal(observation), -torch.inf)
+        values = self.network(observation).nan_to_num()  # of a network that diverges: every legal one above the others
+        return values.masked_fill(~self.legal(observation), -torch.inf)
 
     def _make_network(self) -> PointValues:
         options, layers = self.game.options, read_net_arch(f"{self.name}.net_arch", self.role.net_arch)

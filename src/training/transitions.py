@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from src.contracts import PipelineError
 from src.players_schema import TransitionsConfig
 from src.rl.sum_tree import SumTree
 from src.schedules import Clock, make_schedule
@@ -37,9 +38,13 @@ class TransitionReplay:
     it is new, and then p = (surprise + eps)^alpha."""
 
     def __init__(self, config: TransitionsConfig, like: Transitions) -> None:
-        """Columns are of the dtypes and on the device of `like`, any transitions."""
+        """Columns are of the dtypes and on the device of `like`, any transitions. Raises `PipelineError` where memory
+        does not hold so many."""
         self._capacity = config.size
-        self._columns = Transitions(*(one.new_zeros(self._capacity, *one.shape[1:]) for one in like))
+        try:
+            self._columns = Transitions(*(one.new_zeros(self._capacity, *one.shape[1:]) for one in like))
+        except RuntimeError as error:  # all that the allocator raises
+            raise PipelineError(f"replay.size={config.size}: there is no memory for so many transitions") from error
         self._count = 0  # transitions that were ever added
         self._tree = SumTree(1, self._capacity, like.action.device) if config.kind == "prioritised" else None
         self._alpha, self._beta, self._eps = (make_schedule(rate) for rate in (config.alpha, config.beta, config.eps))

@@ -127,6 +127,39 @@ def test_reduction_is_idempotent_and_blind_to_order(points: Tensor, random: Rand
         assert torch.equal(moved, expected)
 
 
+@pytest.mark.parametrize("top", [*(2**bits + more for bits in (7, 15, 31, 53) for more in (-3, -2, -1, 0)), 2**62])
+@pytest.mark.parametrize("dimension", [2, 3])
+def test_numbers_of_any_size_equal_plain_python(top: int, dimension: int) -> None:
+    """Around the limits of what is computed in fewer bits; floats too, where they are exact."""
+    random = Random(top)
+    games: list[scalar.Points] = [
+        [random.choice([None, tuple(random.choice([0, 1, top - 1, top]) for _ in range(dimension))]) for _ in range(9)]
+        for _ in range(60)
+    ]
+    points, expected = tensor_of(games, dimension), tensor_of([scalar.reduce(game) for game in games], dimension)
+    assert torch.equal(reduce(points), expected)
+    assert canonical(points).tolist() == [sorted(rows, reverse=True) for rows in points.tolist()]
+    alone = torch.tensor([[[PADDING] * dimension, [top] * dimension]])  # padding must stay above any point
+    assert torch.equal(reduce(alone), alone)
+    if top <= 2**53:
+        assert torch.equal(reduce(points.double()), expected.double())
+        assert torch.equal(canonical(points.double()), canonical(points).double())
+
+
+def test_games_in_one_call_have_numbers_of_their_own_size() -> None:
+    """More games than are treated at a time, most of them small, some large."""
+    small = random_points(stream_seeds(6, 2500), 6, 3, 9)
+    points = small * torch.where(torch.arange(2500) % 999 == 3, 2**40, 1)[:, None, None]
+    gone = reduce(small) < 0
+    assert torch.equal(reduce(points), torch.where(gone, PADDING, points))
+    assert torch.equal(reduce(points[:1024]), reduce(points)[:1024])
+
+
+def test_zero_has_no_sign() -> None:
+    points = torch.tensor([[[-0.0, 1.0], [0.0, -0.0]], [[0.5, -0.0], [0.25, 0.0]]], dtype=torch.float64)
+    assert num_points(reduce(points)).tolist() == [1, 1]
+
+
 def test_of_equal_points_the_first_stays() -> None:
     points = torch.tensor([[[2, 2], [1, 3], [2, 2], [1, 3], [1, 3]]])
     assert reduce(points).tolist() == [[[2, 2], [1, 3], *[[PADDING] * 2] * 3]]
@@ -209,6 +242,7 @@ def test_trimming_drops_only_padding(points: Tensor) -> None:
     assert torch.equal(trimmed, points[:, : trimmed.shape[1]])
     assert not available(points)[:, trimmed.shape[1] :].any()
     assert trimmed.shape[1] <= 2 or available(trimmed)[:, -1].any()
+    assert len(trim(points[:0])) == 0
 
 
 def test_subsets_by_number() -> None:

@@ -138,6 +138,19 @@ def test_repositioned_games_are_the_same(dimension: int) -> None:
         assert small.next_points.max() < plain.next_points.max()
 
 
+@pytest.mark.parametrize("top", [limit // 3 + more for limit in (2**7, 2**15, 2**31) for more in (-1, 0, 1)])
+def test_moves_do_not_wrap_around(top: int) -> None:
+    """Around the limits of what is computed in fewer bits."""
+    for reposition_ in (False, True):
+        rules, state = at([[top, top, top], [top - 1, 0, 3 * top]], [[0, 1, 2], [1, 0, 5]], reposition=reposition_)
+        _, ends = rules.step(state, torch.tensor([3, 3]), torch.tensor([1, 1]))
+        expected = [[[top, 3 * top, top], [top - 1, 4 * top - 1, 3 * top]], [[0, 3, 2], [1, 6, 5]]]
+        assert ends.points.dtype == torch.int64
+        assert torch.equal(reposition(reduce(torch.tensor(expected))), reposition(ends.points))
+        assert reposition_ or torch.equal(reduce(torch.tensor(expected)), ends.points)
+        assert not ends.truncated.any()
+
+
 def test_an_answer_that_is_not_in_the_subset_loses() -> None:
     rules, state = at(*[[[0, 2, 3], [1, 1, 4]]] * 3)
     after, ends = rules.step(state, torch.tensor([0, 0, 0]), torch.tensor([2, 0, 3]))

@@ -14,7 +14,7 @@ from torch import Tensor
 from src.envs.point_game import is_over, subset_of
 from src.envs.point_players import AGENTS, HOSTS, all_coordinates, first_agent, random_agent, random_pair, zeillinger
 from src.envs.point_rollout import PointGame, PointGameOptions
-from src.evaluation.matches import Match, match, measure, rho, rho_over_runs
+from src.evaluation.matches import Match, match, measure, rho_over_runs
 from tests.envs import scalar_points as scalar
 
 OPTIONS = PointGameOptions(dimension=3, max_num_points=8, max_value=9, max_episode_steps=3, reposition=False)
@@ -29,6 +29,13 @@ def matched(lengths: list[int], finished: list[bool]) -> Match:
 
 def result(finished: list[int], unfinished: list[int]) -> dict[str, Any]:
     return {"pair": {"finished_lengths": finished, "unfinished_lengths": unfinished}}
+
+
+def rho(played: Match) -> float:
+    counts = [
+        played.lengths[games].bincount(minlength=101)[1:].tolist() for games in (played.finished, ~played.finished)
+    ]
+    return rho_over_runs([result(*counts)], 0.95, 100, 0)["pair"]["value"]
 
 
 @pytest.mark.parametrize(("host", "agent"), [("zeillinger", "first"), ("zeillinger", "last"), ("spivakovsky", "last")])

@@ -1,0 +1,48 @@
+"""The point game with any options, and random play in it."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from src.contracts import Step
+from src.env_schema import PointGameConfig
+from src.envs.point_family import GamesState, PointFamily
+from src.randomness import draw_possible, uniform
+
+_DEFAULTS: dict[str, Any] = {
+    "name": "point_game",
+    "variant": "",
+    "role": "host",
+    "opponents": ["table_0"],
+    "dimensions": [3],
+    "clouds": [{"max_num_points": 5, "max_value": 6}],
+    "max_episode_steps": 6,
+}
+
+
+def point_config(**options: Any) -> PointGameConfig:
+    return PointGameConfig(**_DEFAULTS | options)
+
+
+def point_game(**options: Any) -> PointFamily:
+    return PointFamily(point_config(**options))
+
+
+def legal_in(env: PointFamily, obs: Tensor) -> Tensor:
+    """`[..., A]` bool, of observations `[..., K]`."""
+    legal = env.spec.legal(obs)
+    assert legal is not None
+    return legal
+
+
+def lived(env: PointFamily, tasks: Tensor, seeds: Tensor, num_steps: int) -> list[tuple[GamesState, Tensor, Step]]:
+    """Random legal moves: where the streams stood, what they had done and what they showed then."""
+    state, step = env.reset(tasks, seeds)
+    rows = [(state, torch.zeros_like(seeds), step)]
+    for time in range(num_steps):
+        legal = legal_in(env, step.obs)
+        action = draw_possible(legal / legal.sum(1, keepdim=True), uniform(seeds, time + 1000))
+        state, step = env.step(state, action)
+        rows.append((state, action, step))
+    return rows

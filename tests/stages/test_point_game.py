@@ -1,0 +1,185 @@
+"""The point game through all three stages, small: what is recorded, what is shown, and what a killed run ends with."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness import Outcome, results_of, run
+
+from src import export_histories
+from src.config import load_config
+from src.contracts import Rollout
+from src.data.history_store import open_histories
+
+SMALL = (
+    *("experiment=point_game", "name=small", "device=cpu", "num_threads=1"),
+    *("env.opponents=[tables_20,orders]", "env.dimensions=[3]", "env.max_episode_steps=6"),
+    *("env.clouds=[{max_num_points: 5, max_value: 6}]", "tasks.num_train=6", "tasks.num_held_out=3"),
+    *("source.num_envs=2", "source.num_env_steps=600", "source.history_steps=500", "source.num_learners=2"),
+    *("source.hidden_size=8", "source.unroll_length=5", "data.min_final_success=0"),
+    *("data.keep_every=1", "data.kept_steps=0", "data.num_validation_tasks=1"),
+    *("model.context_len=12", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
+    *("trainer.num_iterations=4", "trainer.mini_batch_size=4", "summaries.num_summaries=4"),
+    *("checkpoints.num_checkpoints=0", "checkpoints.checkpoint_interval=2", "checkpoints.keep_last=9"),
+    *("evals.num_evals=1", "evals.async_eval=false", "evals.num_eval_episodes=4", "evals.num_eval_environments=2"),
+    *("evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.num_probe_streams=1"),
+    *("evaluation.num_train_streams=1", "evaluation.num_bootstrap=100"),
+)
+AGENT = ("env.role=agent", "env.opponents=[zeillinger,random_pair,spivakovsky,all_coordinates,'random_pair@0.5']")
+STAGES = ("train_agents", "train_gpt", "evaluate")
+
+
+def done(stage: str, root: Path, *options: str) -> Outcome:
+    outcome = run(stage, root, *options, preset=SMALL)
+    assert outcome.code == 0, (stage, outcome)
+    return outcome
+
+
+def results_in(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root of a finished run of all stages; only to be read."""
+    root = tmp_path_factory.mktemp("points")
+    for stage in STAGES:
+        done(stage, root)
+    return root
+
+
+@pytest.fixture
+def root(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "root"))
+
+
+def test_the_model_stands_beside_chance_and_the_best_known_players(whole: Path) -> None:
+    results = results_in(whole / "logs/small/evaluation")
+    curves = results["curves"]
+    assert {"model, held-out tasks", "model, training tasks", "random", "Zeillinger", "Spivakovsky"} <= set(curves)
+    assert {"A2C, training tasks, start of life", "A2C, training tasks, end of life"} <= set(curves)
+    for name, measures in curves.items():
+        for measure, curve in measures.items():
+            assert len(curve["mean"]) == 4 and np.isfinite(curve["mean"]).all(), (name, measure)
+    assert "optimum" not in curves and len(results["held_out_tasks"]) == 3
+
+
+def test_what_is_recorded_is_a_legal_game(whole: Path) -> None:
+    histories = open_histories(whole / "histories/small")
+    spec, columns = histories.spec, histories.columns
+    assert spec.points == (5, 3) and columns["obs"].shape == (24, 250, 5 * 3 + 3 + 4) == columns["next_obs"].shape
+    assert columns["obs"].dtype == np.uint16 and columns["action"].dtype == np.uint8
+    legal = np.take_along_axis(columns["obs"][..., -4:], columns["action"][..., None].astype(np.int64), -1)
+    assert (legal == 1).all() and (columns["optimal_action"] == 4).all()
+    going = ~(columns["terminated"] | columns["truncated"]).astype(bool)[:, :-1]
+    assert (columns["next_obs"][:, :-1][going] == columns["obs"][:, 1:][going]).all()
+    left = (columns["next_obs"][..., :15].reshape(24, 250, 5, 3)[..., 0] > 0).sum(-1)
+    assert ((left == 1) == columns["terminated"]).all() and (columns["reward"] == columns["terminated"]).all()
+
+
+@pytest.mark.parametrize("form", ["txt", "npz"])
+def test_exports_hold_every_number(root: Path, form: str) -> None:
+    (folder,) = export_histories.main(load_config([*SMALL, f"root={root}", f"format={form}"]))
+    columns = open_histories(root / "histories/small").columns
+    if form == "npz":
+        with np.load(folder / "histories.npz", allow_pickle=False) as exported:
+            for name in Rollout._fields:
+                assert exported[name].dtype == columns[name].dtype
+                np.testing.assert_array_equal(exported[name], columns[name])
+        return
+    paths = sorted(folder.glob("*.txt"))
+    assert len(paths) == 24
+    order = [f"task_{task:03d}" for task in open_histories(root / "histories/small").row_tasks]
+    row = order.index(paths[0].name[:8])
+    header, *lines = paths[0].read_text().splitlines()
+    table = np.array([line.split() for line in lines], dtype=np.int64)
+    for name in Rollout._fields:
+        numbers = [
+            at for at, title in enumerate(header.split()) if title in (name, *(f"{name}_{k}" for k in range(22)))
+        ]
+        assert len(numbers) == (22 if "obs" in name else 1)
+        np.testing.assert_array_equal(table[:, numbers], columns[name][row].reshape(250, -1), err_msg=name)
+
+
+def test_a_killed_run_ends_with_the_bits_of_one_that_was_not(whole: Path, root: Path) -> None:
+    """Both stages go on from a checkpoint amid the run; what came after it is gone, or amid being written."""
+    for stage, folder in (("train_agents", root / "logs/small/source"), ("train_gpt", root / "logs/small/gpt")):
+        (folder / "finished.json").unlink()
+        steps = sorted({path.stem for path in folder.glob("last-*")})
+        assert len(steps) > 1
+        for stem in steps[1:]:
+            for path in folder.glob(f"{stem}.*"):
+                path.unlink()
+        done(stage, root)
+    assert results_of(root) == results_of(whole)
+
+
+def test_other_opponents_have_a_folder_of_their_own(root: Path) -> None:
+    before = results_in(root / "logs/small/evaluation")
+    orders = ("env.opponents=['first@0.5',random]", "tasks.num_held_out=0")
+    done("evaluate", root, *orders)
+    (folder,) = [path for path in (root / "logs/small").iterdir() if path.name.startswith("evaluation-opponents=")]
+    results = results_in(folder)
+    assert {"model, held-out tasks", "random", "Zeillinger", "Spivakovsky"} <= set(results["curves"])
+    assert results["held_out_tasks"] == [[1, 3, 0], [0, 3, 0]] or sorted(results["held_out_tasks"]) == [
+        [0, 3, 0],
+        [1, 3, 0],
+    ]
+    assert results_in(root / "logs/small/evaluation") == before
+
+
+def test_opponents_that_were_learned_from_are_not_new(root: Path) -> None:
+    """By whatever name they go: all orders are tables."""
+    tasks = open_histories(root / "histories/small").manifest["tasks"]
+    done("evaluate", root, "env.opponents=[tables_200]", "tasks.num_held_out=0")
+    (folder,) = [path for path in (root / "logs/small").iterdir() if path.name.startswith("evaluation-opponents=")]
+    assert len(results_in(folder)["held_out_tasks"]) == 24 - len(tasks["train"])
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("env.clouds=[{max_num_points: 6, max_value: 6}]", "number of points and coordinates"),
+        ("env.dimensions=[2]", "number of actions"),
+        ("env.max_episode_steps=7", "knows no later time steps"),
+    ],
+)
+def test_a_world_that_the_model_cannot_read_is_refused(whole: Path, option: str, says: str) -> None:
+    assert says in run("evaluate", whole, option, preset=SMALL).refusal
+
+
+def test_larger_coordinates_can_be_read(root: Path) -> None:
+    done("evaluate", root, "env.clouds=[{max_num_points: 4, max_value: 30},{max_num_points: 5, max_value: 9}]")
+
+
+@pytest.mark.parametrize("backup", ["expectile", "max"])
+def test_offline_learning_of_the_game(root: Path, backup: str) -> None:
+    more = () if backup == "expectile" else ("critic.backup=max", "critic.v_loss_scaling=0", "critic.expectile=0.5")
+    done("train_ilql", root, *more)
+    done("extract_policy", root, *more)
+
+
+def test_an_agent_through_all_stages(tmp_path: Path) -> None:
+    agent = (*AGENT, "tasks.num_train=3", "tasks.num_held_out=2")
+    for stage in STAGES:
+        done(stage, tmp_path, *agent)
+    curves = results_in(tmp_path / "logs/small/evaluation")["curves"]
+    assert {"model, held-out tasks", "random", "First", "Last"} <= set(curves)
+    columns = open_histories(tmp_path / "histories/small").columns
+    legal = np.take_along_axis(columns["obs"][..., -3:], columns["action"][..., None].astype(np.int64), -1)
+    assert (legal == 1).all() and (columns["reward"] == 1 - columns["terminated"]).all()
+
+
+def test_a_mixture_of_two_lives_of_the_game_and_of_no_other_game(root: Path) -> None:
+    done("train_agents", root, "name=other", "seed=3")
+    done("train_gpt", root, "name=mixed", "histories=[small,other]")
+    done("train_agents", root, "name=strange", "env.max_episode_steps=5")
+    refused = run("train_gpt", root, "name=no", "histories=[small,strange]", preset=SMALL).refusal
+    assert "histories/strange was made with env.max_episode_steps=5" in refused
+    assert (
+        "nobody knows what is optimal"
+        in run("train_gpt", root, "name=dpt", "histories=small", "objective=dpt", preset=SMALL).refusal
+    )
