@@ -30,6 +30,7 @@ bench: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.kv_cache
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.point_game
+	$(BIN)/python -m benchmarks.point_players
 
 docs: .venv/dev.stamp
 	$(BIN)/python -m src.settings_table > docs/settings.md

@@ -123,7 +123,7 @@ def test_the_best_arm_has_the_largest_mean() -> None:
 
 def test_sizes_and_descriptions() -> None:
     env = bandit(num_arms=4, num_tasks=6, max_episode_steps=9)
-    assert env.spec == (1, 4, (0.0, 1.0), 0, 9, "best_action")
+    assert env.spec == (1, 4, (0.0, 1.0), 0, 9, "best_action", (0, 0))
     assert env.all_tasks().tolist() == [[number] for number in range(6)]
     assert env.label(torch.tensor([5])) == "bandit_5"
     assert env.landmark(env.all_tasks()) is None

@@ -100,8 +100,8 @@ def test_tasks_are_all_pairs_of_different_cells() -> None:
 
 def test_sizes_and_descriptions() -> None:
     shown, hidden = key_to_door(size=4), key_to_door(size=4, show_key=False)
-    assert shown.spec == (32, NUM_ACTIONS, (0.0, 1.0), 4, 50, "goal")
-    assert hidden.spec == (16, NUM_ACTIONS, (0.0, 1.0), 4, 50, "goal")
+    assert shown.spec == (32, NUM_ACTIONS, (0.0, 1.0), 4, 50, "goal", (0, 0))
+    assert hidden.spec == (16, NUM_ACTIONS, (0.0, 1.0), 4, 50, "goal", (0, 0))
     assert shown.num_places == hidden.num_places == 32
     task = torch.tensor([6, 13])
     assert shown.label(task) == "key_1_2_door_3_1"

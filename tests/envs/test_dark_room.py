@@ -185,7 +185,7 @@ def test_tasks_are_all_goals_but_the_common_start() -> None:
 
 
 def test_spec_gives_the_sizes() -> None:
-    assert room(size=6, max_episode_steps=11).spec == (36, NUM_ACTIONS, (0.0, 1.0), 6, 11, "goal")
+    assert room(size=6, max_episode_steps=11).spec == (36, NUM_ACTIONS, (0.0, 1.0), 6, 11, "goal", (0, 0))
     assert room(size=6, terminate_on_goal=False).spec.success == "reward"
 
 

@@ -308,7 +308,10 @@ def test_every_preset_can_be_run(preset: str) -> None:
     config, rows, jobs = plan([f"study={preset}", "root=/tmp/none"])
     assert config.name == f"study-{preset}" and len(config.study.seeds) == 3
     commands = {
-        (value(command, "name"), tuple(option for option in command if option.startswith("env.size=")))
+        (
+            value(command, "name"),
+            tuple(option for option in command if option.startswith(("env.size=", "env.opponents="))),
+        )
         for job in jobs
         for command in job.commands
         if command[0] == "src.evaluate"

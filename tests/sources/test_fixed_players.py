@@ -51,7 +51,7 @@ def test_agents_play_the_first_and_the_last_of_the_subset() -> None:
 
 @pytest.mark.parametrize("role", OPTIONS)
 def test_they_are_played_beside_chance_and_do_better(role: str) -> None:
-    """Zeillinger's host wins every game; an agent that always takes the same side outlasts chance against nobody."""
+    """Always by a legal action; the hosts win far more games than chance in as many steps."""
     env = point_game(**OPTIONS[role])
     config = load_config(["experiment=point_game", "evaluation.num_episodes=4"])
     config.env = point_config(**OPTIONS[role])
