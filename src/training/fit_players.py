@@ -166,7 +166,8 @@ class Board:
         """The rho of each pair of players, and how its games went."""
         for pair, found in measured.items():
             tag = f"matches/{pair}"
-            scalars = found["rho"] | {key: found[key] for key in ("mean_length", "fraction_finished")}
+            rho = {"rho": found["rho"]["value"]} | {f"rho_{end}": found["rho"][end] for end in ("low", "high")}
+            scalars = rho | {key: found[key] for key in ("mean_length", "fraction_finished")}
             self._summaries.scalars(tag, scalars, update)
             counted = {key: torch.tensor(found[key]) for key in _COUNTS}
             drawn = {f"{tag}/{key}": torch.arange(len(n)).repeat_interleave(n) for key, n in counted.items()}

@@ -55,7 +55,7 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
         for name in ("loss", "mean_q", "gradient_norm", "epsilon", "learning_rate", "replay_fill", "moves"):
             assert [step for step, _ in shown[f"{role}/{name}"]] == [2, 4, 6, 8, 10, 12]
     assert [value for _, value in shown["host/epsilon"]] == pytest.approx([0.9, 0.7, 0.5, 0.3, 0.1, 0.0], abs=1e-6)
-    assert [step for step, _ in shown["matches/host_vs_agent/value"]] == [5, 10, 12]
+    assert [step for step, _ in shown["matches/host_vs_agent/rho"]] == [5, 10, 12]
     assert "host_layers/value_mean/layers.0.weight" in shown
     times = json.loads((folder / "milliseconds.json").read_text())
     assert set(times) == {"train", "env", "inference", "store"} and all(value > 0 for value in times.values())
@@ -106,7 +106,7 @@ def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(tmp_path: Path, 
             (folder / name).write_bytes((tmp_path / "whole/logs/tiny/players" / name).read_bytes())
         found = results_of(run(tmp_path / str(step), option))
         assert found | {".": None} == expected | {".": None}, step  # curves were in files that are not there
-    assert expected["."]["matches/host_vs_agent/value"] == [5, 10, 12]
+    assert expected["."]["matches/host_vs_agent/rho"] == [5, 10, 12]
 
 
 def test_killed_for_real_it_goes_on_to_the_same_end(tmp_path: Path) -> None:
