@@ -13,7 +13,7 @@ As host the learner gets 1 with the move that ends the game, as agent 1 for each
 
 import re
 from collections.abc import Callable
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any, NamedTuple
 
 import torch
@@ -73,9 +73,9 @@ class PointFamily(TensorEnv):
         rows = max(cloud["max_num_points"] for cloud in config.clouds)
         self.opponents = opponents_of(config)
         self._dimensions, self._clouds = sorted(config.dimensions), config.clouds
+        clock = {"max_episode_steps": config.max_episode_steps, "reposition": True}
         self._games = {
-            (size, number): PointGame(PointGameOptions(size, **cloud, max_episode_steps=steps, reposition=True))
-            for steps in (config.max_episode_steps,)
+            (size, number): PointGame(PointGameOptions(size, **cloud, **clock))
             for size in self._dimensions
             for number, cloud in enumerate(config.clouds)
         }
@@ -91,10 +91,8 @@ class PointFamily(TensorEnv):
 
     def all_tasks(self) -> Tensor:
         """Each once: opponents that play alike in a dimension are one task, so that none is held out that is known."""
-        columns = (len(self.opponents), self._dimensions, len(self._clouds))
-        tasks = torch.cartesian_prod(
-            *(torch.tensor(c if isinstance(c, list) else list(range(c))) for c in columns)
-        ).view(-1, 3)
+        columns = range(len(self.opponents)), self._dimensions, range(len(self._clouds))
+        tasks = torch.tensor([*product(*columns)])
         first = {play: row for row, play in reversed([*enumerate(self.fingerprint(tasks))])}
         return tasks[sorted(first.values())]
 
