@@ -16,8 +16,8 @@ KINDS = ("env", "source")  # groups whose options depend on their `name`
 _PLAYERS = """
 # Settings of `train_players`
 
-Host and agent of the polyhedra game ([point game](point_game.md#training-both-players)) have a configuration of their
-own.
+Host and agent of the polyhedra game ([training](point_game.md#training-both-players-python--m-srctrain_players)) have a
+configuration of their own.
 """
 
 _HEAD = """# Settings
