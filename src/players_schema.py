@@ -6,7 +6,7 @@ from typing import Any
 
 from src.options import group, option, rate
 from src.schema import PROJECT
-from src.training_schema import DeviceConfig
+from src.training_schema import CurvesConfig, DeviceConfig, SavingConfig
 
 LEARNED = "dqn"  # the player that is trained
 FIXED_HOSTS = (
@@ -117,33 +117,9 @@ class MatchesConfig:
 
 
 @dataclass
-class SavingConfig:
-    num_checkpoints: int = option(
-        "checkpoints, evenly spread (0: checkpoints.checkpoint_interval says)", low=0, may_change=True
-    )
-    checkpoint_interval: int = option(
-        "updates between checkpoints (both 0: one at the end alone)", low=0, may_change=True
-    )
-    keep_last: int = option("newest checkpoints to keep", low=1, may_change=True)
-    on_crash: str = option(
-        "what to do with the state of a run that fails: save it as crash-*.pt, skip, ask at the terminal",
-        choices=("save", "skip", "ask"),
-        may_change=True,
-    )
-
-
-@dataclass
-class CurvesConfig:
-    num_summaries: int = option(
-        "TensorBoard points per curve (0: summaries.summary_interval says)", low=0, may_change=True
-    )
-    summary_interval: int = option("updates between points (both 0: none)", low=0, may_change=True)
-    flush_secs: int = option("seconds after which points reach the disk at the latest", low=1, may_change=True)
-    max_queue: int = option("points that may wait before they reach the disk", low=1, may_change=True)
+class PlayerCurvesConfig(CurvesConfig):
     layerwise: bool = option("mean and deviation of every parameter and its gradient", may_change=True)
     timing: bool = option("milliseconds of play, inference, storing and training (slower on a GPU)", may_change=True)
-    code_snapshots: list[str] = option("files, relative to the project, to keep as texts of the run", may_change=True)
-    profiled_iterations: int = option("updates to trace with torch.profiler (0: none)", low=0, may_change=True)
 
 
 @dataclass(kw_only=True)
@@ -162,7 +138,7 @@ class PlayersConfig:
     agent: AgentConfig = group("the agent, and how it learns", stages="players")
     evaluation: MatchesConfig = group("matches between players", stages="players")
     checkpoints: SavingConfig = group("what survives a crash", stages="players")
-    summaries: CurvesConfig = group("what TensorBoard shows of training", stages="players")
+    summaries: PlayerCurvesConfig = group("what TensorBoard shows of training", stages="players")
 
     @property
     def folder(self) -> Path:

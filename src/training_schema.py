@@ -237,7 +237,9 @@ class EvalsConfig:
 
 
 @dataclass
-class CheckpointsConfig:
+class SavingConfig:
+    """What every program saves."""
+
     num_checkpoints: int = option(
         "checkpoints, evenly spread (0: checkpoints.checkpoint_interval says)", low=0, may_change=True
     )
@@ -245,12 +247,6 @@ class CheckpointsConfig:
         "iterations between checkpoints (both 0: one at the end alone)", low=0, may_change=True
     )
     keep_last: int = option("newest checkpoints to keep", low=1, may_change=True)
-    snapshot_interval: int = option(
-        "samples (windows that were learned from) between snapshots, which are kept for good (0: none)",
-        low=0,
-        may_change=True,
-        stages="2, ilql, awr",
-    )
     on_crash: str = option(
         "what to do with the state of a run that fails: save it as crash-*.pt, skip, ask at the terminal",
         choices=("save", "skip", "ask"),
@@ -259,14 +255,32 @@ class CheckpointsConfig:
 
 
 @dataclass
-class SummariesConfig:
+class CheckpointsConfig(SavingConfig):
+    snapshot_interval: int = option(
+        "samples (windows that were learned from) between snapshots, which are kept for good (0: none)",
+        low=0,
+        may_change=True,
+        stages="2, ilql, awr",
+    )
+
+
+@dataclass
+class CurvesConfig:
+    """What every program shows."""
+
     num_summaries: int = option(
         "TensorBoard points per curve (0: summaries.summary_interval says)", low=0, may_change=True
     )
     summary_interval: int = option("iterations between points (both 0: none)", low=0, may_change=True)
-    summarize_first_interval: bool = option("also a point for every iteration of the first interval", may_change=True)
     flush_secs: int = option("seconds after which points reach the disk at the latest", low=1, may_change=True)
     max_queue: int = option("points that may wait before they reach the disk", low=1, may_change=True)
+    code_snapshots: list[str] = option("files, relative to the project, to keep as texts of the run", may_change=True)
+    profiled_iterations: int = option("iterations to trace with torch.profiler (0: none)", low=0, may_change=True)
+
+
+@dataclass
+class SummariesConfig(CurvesConfig):
+    summarize_first_interval: bool = option("also a point for every iteration of the first interval", may_change=True)
     grads_and_vars: bool = option("norm and histogram of every parameter and its gradient", may_change=True)
     gradient_noise_scale: str = option(
         "estimate of the batch size from which on larger ones help little, from halves or tenths of the batch",
@@ -277,5 +291,3 @@ class SummariesConfig:
     action_distributions: bool = option("mean probability of every action, and entropy", may_change=True)
     outputs: bool = option("histograms of the network's outputs", may_change=True)
     debug: bool = option("histograms of observations, actions, rewards that are learned from", may_change=True)
-    code_snapshots: list[str] = option("files, relative to the project, to keep as texts of the run", may_change=True)
-    profiled_iterations: int = option("iterations to trace with torch.profiler (0: none)", low=0, may_change=True)
