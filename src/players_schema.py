@@ -112,7 +112,7 @@ class MatchesConfig:
     num_bootstrap: int = option("bootstrap resamples of the intervals", low=100)
     confidence: float = option("coverage of the intervals", low=0.5, high=0.999)
     pictures: bool = option(
-        "draw a game at the end, as a strip and as a video, if it has 2 or 3 dimensions", may_change=True
+        "draw the matches at the end, and in 2 or 3 dimensions a game, as a strip and as a video", may_change=True
     )
 
 

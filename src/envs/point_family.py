@@ -177,7 +177,7 @@ class PointFamily(TensorEnv):
         return torch.cat([points.flatten(1), chosen, self._legal(state)], dim=1)
 
     def _legal(self, state: GamesState) -> Tensor:
-        """`[B, A]` bool; where the game is over, all that the last move allowed."""
+        """`[B, A]` bool: what may be named or answered now, whether or not the game is over."""
         if self._role == "host":
             return self._inside[state.task[:, 1]]
         return subset_of(state.subset, self.spec.points[1])
