@@ -3,6 +3,7 @@
 Without `torchrun` there is one rank, and nothing here talks to anybody.
 """
 
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from src.contracts import ConfigError, PipelineError
+from src.contracts import ConfigError, PipelineError, Stopped
 
 _PATIENCE = timedelta(days=1)  # others wait while the first rank evaluates; torchrun ends them when one has died
 _TOLERANCE = 1e-6  # between the statistics of a parameter on two ranks
@@ -86,7 +87,14 @@ def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
+    # Defaults in this module hold the group that exists when it is imported, which torch's optimizers do: later, and
+    # the group's threads would outlive `destroy_process_group`, and could abort the interpreter at its exit.
+    importlib.import_module("torch.distributed.nn.functional")
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=_PATIENCE)
-    yield Ranks(dist.get_rank(), dist.get_world_size(), device), device
-    dist.destroy_process_group()  # not after an exception: the others may be waiting, and would for ever
+    try:
+        yield Ranks(dist.get_rank(), dist.get_world_size(), device), device
+    except Stopped:  # all ranks stop together
+        dist.destroy_process_group()
+        raise
+    dist.destroy_process_group()  # not after another exception: the others may be waiting, and would for ever

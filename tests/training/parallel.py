@@ -5,11 +5,14 @@ import os
 import signal
 import sys
 import time
+import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import critics
 import torch
+import torch.distributed as dist
 from torch import nn
 from toy import CPU, batch_at, config_of, dying, look, model_of, run
 
@@ -30,9 +33,13 @@ def part_of(batch: Batch, ranks: Ranks) -> Batch:
 
 def main(folder: Path) -> None:
     torch.manual_seed(0)
-    with joined(CPU) as (ranks, _):
+    with suppress(Stopped), joined(CPU) as (ranks, _):
+        group = weakref.ref(dist.group.WORLD)
         found = {name: case(folder / name, ranks) for name, case in CASES.items()}
         found["rank"], found["size"] = ranks.rank, ranks.size
+        if ranks.is_writer:
+            raise Stopped
+    found["group_is_gone"] = group() is None
     (folder / f"{os.environ['RANK']}.json").write_text(json.dumps(found))
 
 

@@ -154,6 +154,11 @@ def test_all_processes_are_told_the_same(found: list[dict[str, Any]]) -> None:
     assert [one["of_all"] for one in found] == [[*shared, [1.0, 10.0]], [*shared, [2.0, 20.0]]]
 
 
+def test_a_group_ends_with_its_training(found: list[dict[str, Any]]) -> None:
+    """On the first rank it was stopped, on the second it was through. Threads of a group that stays abort the exit."""
+    assert [one["group_is_gone"] for one in found] == [True, True]
+
+
 def test_asking_all_processes_is_cheap(found: list[dict[str, Any]]) -> None:
     assert max(one["pace"] for one in found) < 5e-3  # seconds; far less where cores are free
 
