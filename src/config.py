@@ -28,7 +28,9 @@ from src.training_schema import SOURCES
 CONF = Path(__file__).resolve().parent / "conf"
 
 
-def _train_tasks(size: int) -> int:
+def _train_tasks(size: object) -> int:
+    if not isinstance(size, int):
+        return 0  # what is wrong with it is said where types are checked
     return round((size**2 - 1) * 57 / 80)  # the split of the 80 goals of a 9 x 9 room, for any room
 
 
@@ -65,11 +67,13 @@ def load_players_config(overrides: Iterable[str] = ()) -> PlayersConfig:
 def _load(name: str, kind: type, overrides: Iterable[str], lists: Iterable[str] = ()) -> Any:
     """The configuration of the file `name`, an instance of `kind` in which every option is in its range; of `lists`
     one item may be written as it is."""
+    overrides = list(overrides)
+    _check_keys(overrides)
     try:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             composed = compose(name, overrides=[part for one in overrides for part in _whole(one)])
         for key in lists:
-            if (one := OmegaConf.select(composed, key)) is not None and not OmegaConf.is_list(one):
+            if (one := OmegaConf.select(composed, key)) is not None and not OmegaConf.is_config(one):
                 OmegaConf.update(composed, key, [one])
         typed = OmegaConf.merge(_schema(kind, composed), composed)
         if missing := OmegaConf.missing_keys(typed):
@@ -84,13 +88,24 @@ def _load(name: str, kind: type, overrides: Iterable[str], lists: Iterable[str] 
     return config
 
 
+def _check_keys(overrides: Iterable[str]) -> None:
+    """What Hydra would not mind: overrides without a key or for itself, and an experiment instead of another."""
+    keys = [override.partition("=")[0].lstrip("+~") for override in overrides]
+    for key, override in zip(keys, overrides, strict=True):
+        if not key or key.partition(".")[0] == "hydra":
+            raise ConfigError(f"{override}: There is no such option; --help lists all")
+    if keys.count("experiment") > 1:
+        given = ", ".join(override for key, override in zip(keys, overrides, strict=True) if key == "experiment")
+        raise ConfigError(f"{given}: an experiment is one preset of all; give one of them")
+
+
 def _whole(override: str) -> list[str]:
-    """A schedule on the command line replaces the one before it; Hydra would merge the two mappings. A part of a
-    schedule may be new to it."""
+    """A schedule on the command line replaces the one before it; Hydra would merge the two mappings, and refuse a list
+    without a word on what is allowed. A part of a schedule may be new to it."""
     key, _, value = override.partition("=")
     if key.count(".") > 1:
         return [f"++{override}"]
-    return [f"~{key}", f"+{key}={value}"] if value.startswith("{") else [override]
+    return [f"~{key}", f"+{key}={value}"] if value.startswith(("{", "[")) else [override]
 
 
 def _schema(root: type, composed: DictConfig) -> DictConfig:
@@ -103,11 +118,12 @@ def _schema(root: type, composed: DictConfig) -> DictConfig:
             raise ConfigError(f"{group}.name={name}: must be one of {', '.join(kinds)}")
         schema[group] = OmegaConf.structured(kinds[name])
         groups[group] = kinds[name]
-    for group, kind in groups.items():
-        for field in fields(kind):
-            value = OmegaConf.select(composed, f"{group}.{field.name}")
-            if get_origin(field.type) is list and OmegaConf.is_dict(value):  # OmegaConf would not name the field
-                raise ConfigError(f"{group}.{field.name}={value}: must be {allowed(field)}")
+    declared = [(f"{group}.{field.name}", field) for group, kind in groups.items() for field in fields(kind)]
+    for key, field in [*((field.name, field) for field in fields(root)), *declared]:
+        value = OmegaConf.select(composed, key)
+        is_list = value is None or OmegaConf.is_list(value)
+        if get_origin(field.type) is list and not is_list:  # OmegaConf would not name the field
+            raise ConfigError(f"{key}={value}: must be {allowed(field)}")
     return schema
 
 

@@ -30,7 +30,7 @@ def check_conflicts(config: "Config") -> None:
         *_of_model(config),
         *of_optimizer(config),
         *of_trainer(config),
-        *of_device(config),
+        *of_device(config.device),
         *_of_services(config),
         *_of_evaluation(config),
         *of_critic(config),
@@ -85,6 +85,10 @@ def _of_data(config: "Config") -> Conflicts:
             f"and source.num_envs={source.num_envs}",
         ),
         (not data.keep_every, "data.keep_every=[] keeps nothing: must have at least one number"),
+        (
+            len(set(data.keep_every)) < len(data.keep_every),
+            f"data.keep_every={data.keep_every}: no number may be there twice",
+        ),
         (
             0 < data.kept_steps < config.model.context_len,
             f"data.kept_steps={data.kept_steps} is less than model.context_len={config.model.context_len}",
@@ -184,6 +188,10 @@ def _of_evaluation(config: "Config") -> Conflicts:
         (
             bool(tiny),
             f"evaluation.temperatures={evaluation.temperatures}: must be 0 or at least {LEAST_TEMPERATURE}",
+        ),
+        (
+            len(set(evaluation.temperatures)) < len(evaluation.temperatures),
+            f"evaluation.temperatures={evaluation.temperatures}: no number may be there twice",
         ),
         (
             from_source and needed > row_len,

@@ -156,7 +156,8 @@ def announce(config: Config, env: TensorEnv, results: Json, suffix: str) -> None
     print(table(all_curves(results)))
     print(f"\n{summary(results, env.spec)}")
     print(f"numbers and plots  {config.folder('logs') / f'evaluation{suffix}'}")
-    print(f"videos             {config.folder('videos')}")
+    if config.folder("videos").exists():
+        print(f"videos             {config.folder('videos')}")
     print(f"board              tensorboard --logdir {config.folder('logs')}")
 
 

@@ -31,7 +31,7 @@ def main(config: Config) -> Path:
     critic, about = load_critic(config, torch.device("cpu"))
 
     def check(before: Json) -> None:
-        if before["critic"] != about["sha256"]:
+        if before["critic"] != about["state_sha256"]:
             raise ConfigError(f"{folder} was extracted from another critic: give another awr.experiment_name= or name=")
 
     return run_program(config, folder, compared(config, "awr"), lambda place: train(place, critic, about), check)
@@ -59,7 +59,7 @@ def train(place: Workplace, critic: Critic, about: Json) -> int:
         mixture,
         LookInContext(config, tasks["validation"], tasks["held_out"]),
         updates,
-        {"critic": about["sha256"]},
+        {"critic": about["state_sha256"]},
     )
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from src.contracts import Json, PipelineError
 
+_SEAL = "sha256"
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace `path` in one step: a reader or a crash sees the old content or the new, never a part."""
@@ -29,15 +31,25 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, value: Json) -> None:
-    write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
+    """Write a mapping, with its checksum as `sha256`."""
+    content = json.loads(json.dumps(value))  # as it will be read
+    write_atomically(path, (json.dumps(content | {_SEAL: digest(content)}, indent=1) + "\n").encode())
 
 
 def read_json(path: Path) -> Json:
-    """Parse a JSON file; a damaged one raises `PipelineError` with its name."""
+    """What `write_json` wrote. Raises `PipelineError` with the name of a file that is missing, or is not that."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise PipelineError(f"{path} is not readable as JSON: {error}") from error
+    if not isinstance(content, dict) or content.pop(_SEAL, None) != digest(content):
+        raise PipelineError(f"{path} is damaged: its checksum is not the one it holds")
+    return content
+
+
+def digest(content: Json) -> str:
+    """The SHA-256 of what JSON can hold, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def sync_directory(path: Path) -> None:

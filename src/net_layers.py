@@ -6,7 +6,7 @@ from typing import Any
 
 from src.contracts import ConfigError
 
-_MOST = 2**14  # of a width or a repeat: memory holds no more
+_MOST, _MOST_LAYERS = 2**14, 1000  # of a width or a repeat, and of layers: memory holds no more
 _CHOICES = {"normalization": ("none", "layer", "batch"), "activation": ("relu", "tanh", "gelu")}
 
 
@@ -39,6 +39,8 @@ def read_net_arch(key: str, written: Any) -> list[Layer]:
             _check_keys(where, parts, ("net_arch", "repeat"))
         else:
             own = [_layer(where, parts)]
+        if len(layers) + len(own) * repeat > _MOST_LAYERS:
+            raise ConfigError(f"{where}={item}: makes more than {_MOST_LAYERS} layers, the most there may be")
         layers += own * repeat
     return layers
 

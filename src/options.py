@@ -92,7 +92,7 @@ def allowed(field: dataclasses.Field[Any]) -> str:
         return "a list of mappings"
     kind = "float, or a schedule of such values," if limits["rate"] else _KINDS.get(field.type)
     kind = kind or cast(type, field.type).__name__
-    bounds = " and ".join(f"{sign} {limits[key]:g}" for key, (sign, _) in _BOUNDS.items() if limits[key] is not None)
+    bounds = " and ".join(f"{sign} {limits[key]}" for key, (sign, _) in _BOUNDS.items() if limits[key] is not None)
     return f"{kind} {bounds}".strip()
 
 
@@ -122,7 +122,7 @@ def _fits(value: Any, field: dataclasses.Field[Any]) -> bool:
     if value is None:  # OmegaConf has seen to it that this may be
         return True
     if field.type not in (str, list[str]):
-        return True
+        return not isinstance(value, (list, dict))
     named = isinstance(value, str) and value != ""
     return named and (field.name in _TEXTS or not ("/" in value or value.startswith(".")))
 

@@ -1,9 +1,12 @@
 """Options of `train_players` that are fine alone and not together. Each message names both fields."""
 
+from collections import Counter
+
 from src.contracts import ConfigError
 from src.net_layers import read_net_arch
 from src.players_schema import LEARNED, PlayersConfig, RoleConfig
 from src.source_conflicts import Conflicts
+from src.training_conflicts import of_device
 
 _READ = {"adam": ("adam_beta1", "adam_beta2", "adam_eps"), "sgd": ("momentum",)}
 _IDLE = {"momentum": 0.0, "adam_beta1": 0.0, "adam_beta2": 0.0, "adam_eps": 1e-8}
@@ -11,7 +14,7 @@ _IDLE = {"momentum": 0.0, "adam_beta1": 0.0, "adam_beta2": 0.0, "adam_eps": 1e-8
 
 def check_players(config: PlayersConfig) -> None:
     """Raise `ConfigError` at the first conflict there is."""
-    conflicts = _of_run(config)
+    conflicts = of_device(config.device) + _of_run(config)
     for name, role in config.roles.items():
         read_net_arch(f"{name}.net_arch", role.net_arch)
     for name in config.learning:
@@ -59,6 +62,12 @@ def _of_run(config: PlayersConfig) -> Conflicts:
     ]
 
 
+def _player(opponent: str, config: PlayersConfig) -> str:
+    """Who plays where `opponent` is named: the other side may be a fixed player."""
+    role = config.roles.get(opponent)
+    return opponent if role is None or role.player == LEARNED else role.player
+
+
 def _of_role(name: str, role: RoleConfig, config: PlayersConfig) -> Conflicts:
     games, size = config.training.num_games, config.replay.size
     layers = read_net_arch(f"{name}.net_arch", role.net_arch)
@@ -69,7 +78,13 @@ def _of_role(name: str, role: RoleConfig, config: PlayersConfig) -> Conflicts:
     }
     return [
         (not opponents, f"{name}.opponents=[]: must have at least one name"),
-        (len(set(opponents)) < len(opponents), f"{name}.opponents={opponents}: each may be named once"),
+        *(
+            (
+                times > 1,
+                f"{name}.opponents={opponents}: must name each player once, and {player} is there {times} times",
+            )
+            for player, times in Counter(_player(one, config) for one in opponents).items()
+        ),
         *(
             (
                 games * length > size,

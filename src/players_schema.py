@@ -18,7 +18,7 @@ FIXED_AGENTS = ("random", "first", "last")
 
 @dataclass
 class GameConfig:
-    dimension: int = option("coordinates of a point", low=2, high=16)
+    dimension: int = option("coordinates of a point", low=2, high=12)
     max_num_points: int = option("points that are drawn for a start", low=2, high=1024)
     max_value: int = option("coordinates of a start are uniform in 0 .. this", low=1, high=2**20)
     max_episode_steps: int = option("moves after which a game of training is truncated", low=1, high=10_000)
@@ -111,9 +111,7 @@ class MatchesConfig:
     )
     num_bootstrap: int = option("bootstrap resamples of the intervals", low=100)
     confidence: float = option("coverage of the intervals", low=0.5, high=0.999)
-    pictures: bool = option(
-        "draw the matches at the end, and in 2 or 3 dimensions a game, as a strip and as a video", may_change=True
-    )
+    pictures: bool = option("draw the matches at the end, and in 2 or 3 dimensions a game, as a strip and as a video")
 
 
 @dataclass

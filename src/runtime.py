@@ -41,7 +41,8 @@ def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> No
 
 def run_players(main: Callable[[PlayersConfig], object], module: str, meaning: str) -> None:
     """As `run_stage`, with the configuration of `train_players`."""
-    _run(main, load_players_config, lambda: help_text(module, meaning, load_players_config(), ("players", "device")))
+    groups, note = ("players", "device"), "every one is in the preset"
+    _run(main, load_players_config, lambda: help_text(module, meaning, load_players_config(), groups, note))
 
 
 def _run(main: Callable[[Any], object], load: Callable[[list[str]], Any], explain: Callable[[], str]) -> None:
@@ -78,14 +79,18 @@ def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
 
 
 def help_text(
-    module: str, meaning: str, config: Config | PlayersConfig | None = None, groups: Sequence[str] = GROUPS
+    module: str,
+    meaning: str,
+    config: Config | PlayersConfig | None = None,
+    groups: Sequence[str] = GROUPS,
+    note: str = "one configuration describes all stages; give each the same",
 ) -> str:
     """Usage, presets and every option with meaning, type, range and default."""
     lines = [f"usage: python -m {module} [KEY=VALUE ...]", "", meaning, "", "Presets (each sets a group of options):"]
     for group in groups:
         names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
         lines.append(f"  {group}={'|'.join(names)}")
-    lines += ["", "Options, with their defaults (one configuration describes all stages; give each the same):"]
+    lines += ["", f"Options, with their defaults ({note}):"]
     section = ""
     config = config or load_config()
     for key, value, field in walk(config):

@@ -197,11 +197,6 @@ class Config:
         return [PROJECT / self.root / "histories" / name for name in self.histories]
 
     @property
-    def histories_folder(self) -> Path:
-        """The histories whose agents the model is compared with: the first."""
-        return self.histories_folders[0]
-
-    @property
     def run_folder(self) -> Path:
         """The logs of the run whose model stage three rolls out."""
         return PROJECT / self.root / "logs" / self.run

@@ -101,8 +101,7 @@ def train(
         first, streams = _restore(saved[0], learner, streams)
         experience.load_state_dict(saved[0]["experience"])
     writer = recording(config, env.spec, all_tasks, split)  # only now: what was refused before must leave nothing
-    if saved and writer.manifest["committed"] < min(unrolled(config.source, first), writer.num_steps):
-        raise ConfigError(f"{folder} belongs to histories that are gone from {writer.folder}: remove it too")
+    check_belong_together(config, writer, folder, first if saved else None)
     with ExitStack() as stack:
         board = stack.enter_context(SourceBoard(config, env.spec, num_tasks, first))
         if saved:
@@ -128,6 +127,19 @@ def train(
             recovery.finish(lives.evaluations.wait, lives.where)
     writer.finish()
     return learner
+
+
+def check_belong_together(config: Config, writer: HistoryWriter, folder: Path, first: int | None) -> None:
+    """Raise `ConfigError` where one of two is gone: the histories of `writer` and the checkpoints in `folder`, the
+    newest of iteration `first`."""
+    if first is None and writer.manifest["complete"]:
+        raise ConfigError(
+            f"the histories in {writer.folder} are complete, and the agents that made them are gone from {folder}: "
+            "give another name=, or remove the histories too"
+        )
+    steps = min(unrolled(config.source, first or 0), writer.num_steps)
+    if first is not None and writer.manifest["committed"] < steps:
+        raise ConfigError(f"{folder} belongs to histories that are gone from {writer.folder}: remove it too")
 
 
 def recording(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split) -> HistoryWriter:
@@ -251,7 +263,8 @@ def announce(config: Config, spec: EnvSpec, found: Json) -> None:
     if len(unsolved) > _NAMED:
         print(f"  ... and {len(unsolved) - _NAMED} more")
     print(f"histories  {config.folder('histories')}")
-    print(f"videos     {config.folder('videos') / 'source'}")
+    if (videos := config.folder("videos") / "source").exists():
+        print(f"videos     {videos}")
     print(f"board      tensorboard --logdir {config.folder('logs')}")
 
 

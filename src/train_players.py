@@ -30,7 +30,7 @@ def main(config: PlayersConfig) -> Path:
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     device, folder = prepare(config), config.folder
     with only_writer(folder):
-        if (folder / "finished.json").exists():
+        if (folder / "finished.json").exists() and (folder / "results.json").exists():
             check_continues(config, read_json(folder / "finished.json")["config"])
         else:
             host, agent = fit_players(config, lambda *players: evaluate(config, *players), device)

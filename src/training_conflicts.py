@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from src.schedules import values_of
 from src.source_conflicts import Conflicts
-from src.training_schema import IDLE, OPTIMIZERS
+from src.training_schema import IDLE, OPTIMIZERS, DeviceConfig
 
 if TYPE_CHECKING:
     from src.schema import Config
@@ -62,11 +62,15 @@ def of_trainer(config: "Config") -> Conflicts:
             size % parts != 0,
             f"trainer.gradient_accumulation_steps={parts} must divide trainer.mini_batch_size={size}",
         ),
+        (
+            trainer.empty_cache and config.device.type == "cpu",
+            "trainer.empty_cache=true: device.type=cpu has no cache to empty",
+        ),
     ]
 
 
-def of_device(config: "Config") -> Conflicts:
-    device = config.device
+def of_device(device: DeviceConfig) -> Conflicts:
+    """In any program."""
     return [
         (
             re.fullmatch(r"auto|cpu|cuda(:\d+)?", device.type) is None,
@@ -75,9 +79,5 @@ def of_device(config: "Config") -> Conflicts:
         (
             device.amp_dtype != "none" and device.dtype == "float64",
             f"device.amp_dtype={device.amp_dtype} needs device.dtype=float32, not {device.dtype}",
-        ),
-        (
-            config.trainer.empty_cache and device.type == "cpu",
-            "trainer.empty_cache=true: device.type=cpu has no cache to empty",
         ),
     ]

@@ -196,7 +196,7 @@ class DeviceConfig:
         "where tensors live: auto (a GPU where there is one), cpu, cuda, or cuda:N, the GPU with the number N",
         may_change=True,
     )
-    dtype: str = option("precision of parameters", choices=("float32", "float64"), stages="2, 3, ilql, awr")
+    dtype: str = option("precision of parameters", choices=("float32", "float64"), stages="2, 3, ilql, awr, players")
     amp_dtype: str = option(
         "mixed precision: matrix products in bfloat16, or in float16 with a loss scaler",
         choices=("none", "bfloat16", "float16"),

@@ -45,6 +45,7 @@ def of_point_game(config: "Config") -> Conflicts:
                 ("source.videos_per_task", source.videos_per_task, 0, "there is no room to film"),
                 ("evaluation.videos", config.evaluation.videos, False, "there is no room to film"),
                 ("model.induction", config.model.induction, False, "no position is seen twice"),
+                ("objective.name", config.objective.name, "ad", "nobody knows what is optimal"),
             )
         ),
     ]

@@ -146,8 +146,8 @@ def _content(path: Path) -> Any:
         return _plain(torch.load(path, map_location="cpu", weights_only=True))
     if path.suffix == ".json":
         content = json.loads(path.read_text())
-        if "sha256" in content and path.name != "results.json":
-            content.pop("sha256")  # covers the root's name, or how tensors of a checkpoint share their memory
+        for checksum in ("sha256", "state_sha256"):  # of the root's name, of how tensors of a checkpoint share memory
+            content.pop(checksum, None)
         return _without_root(content)
     return sha256(path)
 

@@ -79,6 +79,7 @@ def test_a_missing_key_is_refused_by_name() -> None:
         ("env.random_start", "3"),
         ("env.random_start", "1.0"),
         ("env.random_start", "maybe"),
+        *(("env.size", value) for value in ("[1]", "''", "1e400", "{a: 1}")),
         ("source.learning_rate", "fast"),
         ("source.learning_rate", "false"),
         ("source.learning_rate", "{a: 1}"),
@@ -95,6 +96,24 @@ def test_a_wrong_type_is_refused_by_name(key: str, value: str) -> None:
     assert refusal(f"{key}={value}").startswith(key)
 
 
+@pytest.mark.parametrize("value", ["[[1]]", "[{a: 1}]", "[[]]"])
+def test_what_is_in_a_list_of_numbers_is_a_number(value: str) -> None:
+    lists = [key for key, _, field in walk(load_config()) if field.type in (list[int], list[float])]
+    assert len(lists) >= 4
+    for key in lists:
+        assert refusal(f"{key}={value}").startswith(f"{key}="), key
+
+
+@pytest.mark.parametrize("override", ["hydra.verbose=true", "+hydra.run.dir=x", "=3"])
+def test_what_hydra_would_not_mind_is_refused(override: str) -> None:
+    assert refusal(override) == f"{override}: There is no such option; --help lists all"
+
+
+def test_two_experiments_are_refused() -> None:
+    message = refusal("experiment=tiny", "seed=1", "experiment=searcher")
+    assert message.startswith("experiment=tiny, experiment=searcher: ")
+
+
 @pytest.mark.parametrize(
     ("key", "value", "limit"),
     [
@@ -109,7 +128,7 @@ def test_a_wrong_type_is_refused_by_name(key: str, value: str) -> None:
         ("data.min_final_success", "-0.1", "float >= 0 and <= 1"),
         ("device.dtype", "float16", "one of float32, float64"),  # choices
         ("model.tokens", "words", "one of transition, interleaved, cross"),
-        ("seed", str(10**30), "int >= 0 and <= 1e+09"),
+        ("seed", str(10**30), "int >= 0 and <= 1000000000"),
         ("name", "a/b", "a name without '/' or a leading dot"),
         ("name", "..", "a name without '/' or a leading dot"),
         ("name", "", "a name without '/' or a leading dot"),
@@ -119,7 +138,10 @@ def test_a_wrong_type_is_refused_by_name(key: str, value: str) -> None:
         ("data.weights", "[0.5, 0.0]", "a list of floats > 0"),
         ("data.weights", "[inf]", "a list of floats > 0"),
         ("data.weights", "[-1.0, 1.0]", "a list of floats > 0"),
-        ("study.seeds", "[0, -1]", "a list of ints >= 0 and <= 1e+09"),
+        ("study.seeds", "[0, -1]", "a list of ints >= 0 and <= 1000000000"),
+        ("study.seeds", "[[1]]", "a list of ints >= 0 and <= 1000000000"),
+        ("data.weights", "[[]]", "a list of floats > 0"),
+        ("data.weights", "0.5", "a list of floats > 0"),
         ("study.question", "", "a text"),
         ("study.variants", "[1]", "a list of mappings"),
     ],
@@ -338,17 +360,17 @@ def test_optimizers_compose(optimizer: str) -> None:
 def test_names_follow_each_other_and_folders_the_names() -> None:
     config = load_config(["name=mine", "root=/tmp/x"])
     assert config.folder("videos") == Path("/tmp/x/videos/mine")
-    assert config.histories_folder == Path("/tmp/x/histories/mine")
+    assert config.histories_folders[0] == Path("/tmp/x/histories/mine")
     assert config.run_folder == Path("/tmp/x/logs/mine")
     other = load_config(["name=mine", "histories=theirs", "run=ours"])
-    assert [other.histories_folder.name, other.run_folder.name] == ["theirs", "ours"]
+    assert [other.histories_folders[0].name, other.run_folder.name] == ["theirs", "ours"]
 
 
 def test_histories_are_one_name_or_a_mixture_of_several() -> None:
     config = load_config(["root=/tmp/x", "histories=[theirs,${name},7]", "name=mine", "data.weights=[3,0.5,1]"])
     assert config.histories == ["theirs", "mine", "7"] and config.data.weights == [3.0, 0.5, 1.0]
     assert config.histories_folders == [Path(f"/tmp/x/histories/{name}") for name in ("theirs", "mine", "7")]
-    assert config.histories_folder == Path("/tmp/x/histories/theirs")
+    assert config.histories_folders[0] == Path("/tmp/x/histories/theirs")
     assert load_config(["histories=theirs"]) == load_config(["histories=[theirs]"])
     assert DEFAULT.data.weights == []
 

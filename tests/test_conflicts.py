@@ -72,6 +72,8 @@ CONFLICTS = {  # what is set -> the fields the message must name
     "source.name=searcher source.noise=0.1 summaries.outputs=true": ["summaries.outputs=true", "source.name=searcher"],
     "evaluation.temperatures=[0,1e-9]": ["evaluation.temperatures=[0.0, 1e-09]"],
     "data.keep_every=[]": ["data.keep_every=[]"],
+    "data.keep_every=[2,1,2]": ["data.keep_every=[2, 1, 2]", "twice"],
+    "evaluation.temperatures=[0,1,1]": ["evaluation.temperatures=[0.0, 1.0, 1.0]", "twice"],
     "data.kept_steps=159": ["data.kept_steps=159", "model.context_len=160"],
     "source.name=optimal source.async_unroll=true": ["source.async_unroll=True", "source.name=optimal"],
     **{
@@ -420,7 +422,7 @@ def all_of(config: Config) -> list[tuple[bool, str]]:
         of_decoder,
         of_extraction,
     ):
-        conflicts = of(config)
+        conflicts = of(config.device) if of is of_device else of(config)
         nothing = of is of_pace and len(conflicts) == 1
         found += [(b, f"{of.__name__} {'of nothing' if nothing else n}") for n, (b, _) in enumerate(conflicts)]
         if nothing:

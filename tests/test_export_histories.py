@@ -1,6 +1,5 @@
 """Exports hold what the columns hold, and are made of complete histories alone."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from src.config import load_config
 from src.contracts import ConfigError, Rollout
 from src.data.history_store import DamagedHistoriesError, Histories, open_histories
 from src.export_histories import main
+from src.files import read_json, write_json
 from src.schema import PROJECT, Config
 
 OPTIONS = (
@@ -49,7 +49,7 @@ def root(trained: Path, tmp_path: Path) -> Path:
 
 
 def histories_of(root: Path) -> Histories:
-    return open_histories(config_of(root).histories_folder)
+    return open_histories(config_of(root).histories_folders[0])
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -129,7 +129,7 @@ def test_an_interrupted_export_is_completed(root: Path) -> None:
 
 
 def test_the_histories_are_untouched(root: Path) -> None:
-    folder = config_of(root).histories_folder
+    folder = config_of(root).histories_folders[0]
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     main(config_of(root))
     main(config_of(root, "format=npz"))
@@ -137,16 +137,15 @@ def test_the_histories_are_untouched(root: Path) -> None:
 
 
 def test_incomplete_histories_are_refused(root: Path) -> None:
-    path = config_of(root).histories_folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    path.write_text(json.dumps(manifest | {"complete": False, "committed": 40}))
+    path = config_of(root).histories_folders[0] / "manifest.json"
+    write_json(path, read_json(path) | {"complete": False, "committed": 40})
     with pytest.raises(ConfigError, match=r"not complete \(40 of 100 steps\).*train_agents.*continues"):
         main(config_of(root))
     assert not (path.parent / "export").exists()
 
 
 def test_damaged_histories_are_refused(root: Path) -> None:
-    path = config_of(root).histories_folder / "action.npy"
+    path = config_of(root).histories_folders[0] / "action.npy"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
@@ -171,13 +170,13 @@ def test_wrong_format_is_refused_by_the_command_line(root: Path) -> None:
     assert refused.returncode == 2
     assert refused.stderr == "error: format=xls: must be one of txt, npz\n"
     assert not refused.stdout
-    assert not (config_of(root).histories_folder / "export").exists()
+    assert not (config_of(root).histories_folders[0] / "export").exists()
 
 
 def test_command_line_says_where_the_export_is(root: Path) -> None:
     done = export(root, "format=npz")
     assert done.returncode == 0, done.stderr
-    assert f"exported to {config_of(root).histories_folder / 'export'}" in done.stdout
+    assert f"exported to {config_of(root).histories_folders[0] / 'export'}" in done.stdout
 
 
 def export(root: Path, *more: str) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from src.contracts import PipelineError
-from src.files import only_writer, read_json, reserve, sha256, write_atomically, write_json
+from src.files import digest, only_writer, read_json, reserve, sha256, write_atomically, write_json
 
 
 def full_disk(*_: object) -> None:
@@ -94,7 +94,14 @@ def test_json_round_trip_and_damage(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     value = {"a": [1, 2.5, None, True], "b": {"c": "ä"}}
     write_json(path, value)
-    assert read_json(path) == value == json.loads(path.read_text())
+    written = json.loads(path.read_text())
+    assert read_json(path) == value == {key: written[key] for key in value}
+    assert written["sha256"] == digest({"b": {"c": "ä"}, "a": [1, 2.5, None, True]})
+    for content in (value, written | {"a": [1]}, written | {"c": 1}, written | {"sha256": None}, {}, [], 3):
+        path.write_text(json.dumps(content))
+        with pytest.raises(PipelineError, match=r"file\.json is damaged: its checksum is not the one it holds"):
+            read_json(path)
+    write_json(path, value)
     for content in (path.read_bytes()[:-3], b"", b"\xff\xfe"):
         path.write_bytes(content)
         with pytest.raises(PipelineError, match=r"file\.json is not readable"):

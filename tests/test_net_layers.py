@@ -40,6 +40,14 @@ def test_layers_repeat_and_nest_in_order() -> None:
             [{"width": 8, "widht": 8}],
             "net[0].widht: unknown key, must be one of width, normalization, activation, residual, repeat, net_arch",
         ),
+        (
+            [{"net_arch": [{"width": 1, "repeat": 16384}], "repeat": 16384}],
+            "net[0].net_arch[0]={'width': 1, 'repeat': 16384}: makes more than 1000 layers, the most there may be",
+        ),
+        (
+            [{"width": 1, "repeat": 600}] * 2,
+            "net[1]={'width': 1, 'repeat': 600}: makes more than 1000 layers, the most there may be",
+        ),
         ([{"net_arch": [], "width": 8}], "net[0].width: unknown key, must be one of net_arch, repeat"),
         ([{"net_arch": [{"width": -1}], "repeat": 2}], "net[0].net_arch[0].width=-1: must be an int >= 1 and <= 16384"),
     ],

@@ -48,9 +48,13 @@ def test_an_unknown_or_missing_key_is_refused_by_name(override: str, named: str)
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("game.dimension=1", "game.dimension=1: must be int >= 2 and <= 16"),
+        ("game.dimension=1", "game.dimension=1: must be int >= 2 and <= 12"),
+        ("host.net_arch=64", "host.net_arch=64: must be a list of mappings"),
+        ("host.opponents={a: 1}", "host.opponents={'a': 1}: must be names among agent, random, first, last"),
+        ("host.epsilon=[1,2]", "host.epsilon: [1, 2]: must be a finite number or a mapping with kind"),
+        ("game.dimension=13", "game.dimension=13: must be int >= 2 and <= 12"),
         ("game.max_num_points=1", "game.max_num_points=1: must be int >= 2 and <= 1024"),
-        ("game.max_value=0", "game.max_value=0: must be int >= 1 and <= 1.04858e+06"),
+        ("game.max_value=0", "game.max_value=0: must be int >= 1 and <= 1048576"),
         ("game.max_episode_steps=0", "game.max_episode_steps=0: must be int >= 1"),
         ("training.num_updates=0", "training.num_updates=0: must be int >= 1"),
         ("training.max_gradient_norm=0", "training.max_gradient_norm=0.0: must be float > 0"),
@@ -100,6 +104,12 @@ def test_a_wrong_type_is_refused_by_name(override: str) -> None:
         (["summaries.num_summaries=0", "summaries.layerwise=true"], ["summaries.layerwise=True", "num_summaries=0"]),
         (["summaries.num_summaries=0", "summaries.timing=true"], ["summaries.timing=True", "num_summaries=0"]),
         (["device.amp_dtype=bfloat16"], ["device.amp_dtype=bfloat16", "none"]),
+        (["device.type=gpu"], ["device.type=gpu: must be auto, cpu, cuda or cuda:N"]),
+        (["host.opponents=[first,agent,agent]"], ["host.opponents=['first', 'agent', 'agent']", "agent is there 2"]),
+        (
+            ["host.player=zeillinger", "agent.opponents=[host,zeillinger]"],
+            ["agent.opponents=['host', 'zeillinger']", "zeillinger is there 2 times"],
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(overrides: list[str], fields: list[str]) -> None:
@@ -108,9 +118,8 @@ def test_options_that_do_not_go_together_are_refused(overrides: list[str], field
 
 
 def test_options_of_who_is_not_trained_are_not_compared() -> None:
-    config = load_players_config(
-        ["host.player=zeillinger", "host.opponents=[]", "host.net_arch=[{width: 8, residual: true}]"]
-    )
+    idle = ["host.opponents=[]", "host.net_arch=[{width: 8, residual: true}]"]
+    config = load_players_config(["host.player=zeillinger", "agent.opponents=host", *idle])
     assert config.learning == ["agent"]
 
 
@@ -150,6 +159,6 @@ def test_every_option_is_explained() -> None:
         assert f"| `{key}` | {field.metadata['meaning']} |" in rows.replace("\\|", "|")
         assert len(field.metadata["meaning"]) > 10 and stages_of(DEFAULT, key) in (
             "players",
-            "2, 3, ilql, awr",
+            "2, 3, ilql, awr, players",
             "2, ilql, awr",
         )

@@ -35,7 +35,7 @@ def test_help_lists_every_option_with_meaning_range_and_default() -> None:
             assert f"({field.type.__name__}" in explained
         for sign, limit in ((">", "above"), (">=", "low"), ("<=", "high")):
             if limits[limit] is not None:
-                assert f"{sign} {limits[limit]:g}" in explained, key
+                assert f"{sign} {limits[limit]}" in explained, key
 
 
 def test_help_lists_every_preset() -> None:

@@ -45,6 +45,7 @@ REFUSED = {  # what is set -> what the message must name
     "source.videos_per_task=1": ["source.videos_per_task=1", "env.name=point_game"],
     "evaluation.videos=true": ["evaluation.videos=True", "env.name=point_game"],
     "model.induction=true": ["model.induction=True", "env.name=point_game"],
+    "objective=dpt": ["objective.name=dpt", "env.name=point_game"],
 }
 
 

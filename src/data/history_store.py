@@ -3,13 +3,12 @@ numbers), and `manifest.json`.
 
 A row is one stream of one learner for its whole life; rows are ordered task by task, learner by learner, environment by
 environment. Space is reserved before anything is written; a block of time is written and synced before the manifest
-says so (`committed`); checksums are added when all is there. Opening checks everything and unpickles nothing.
+says so (`committed`); checksums of the columns are added when all is there. Opening checks everything and unpickles
+nothing.
 """
 
-import hashlib
 import importlib.metadata
 import io
-import json
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +19,12 @@ from torch import Tensor
 
 from src.contracts import ConfigError, EnvSpec, Json, PipelineError, Rollout
 from src.envs.episodes import OpenEpisodes, finished_episodes
-from src.files import read_json, reserve, sha256, write_json
+from src.files import digest, read_json, reserve, sha256, write_json
 
 SCHEMA_VERSION = 2
 OBSERVATIONS = ("obs", "next_obs")  # the columns that may have a third axis
 _MANIFEST = "manifest.json"
-_KEYS = {"schema_version", "columns", "tasks", "rows", "env", "config", "versions", "committed", "complete", "sha256"}
+_KEYS = {"schema_version", "columns", "tasks", "rows", "env", "config", "versions", "committed", "complete"}
 
 
 class DamagedHistoriesError(PipelineError):
@@ -89,7 +88,6 @@ class HistoryWriter:
         for name, column in self.manifest["columns"].items():
             column["sha256"] = sha256(self.folder / f"{name}.npy")
         self.manifest["complete"] = True
-        self.manifest["sha256"] = _digest_of(self.manifest)
         write_json(self.folder / _MANIFEST, self.manifest)
 
     def _small(self, name: str, column: Tensor) -> Tensor:
@@ -122,7 +120,6 @@ class HistoryWriter:
             | {name: importlib.metadata.version(name) for name in packages},
             "committed": 0,
             "complete": False,
-            "sha256": None,
         }
         write_json(self.folder / _MANIFEST, manifest)
 
@@ -149,7 +146,7 @@ class Histories:
     def checksum(self) -> str:
         """Checksum of whose lives these are and of every step in them, wherever and with whatever versions they were
         recorded."""
-        return _digest({key: self.manifest[key] for key in ("columns", "tasks", "rows")})
+        return digest({key: self.manifest[key] for key in ("columns", "tasks", "rows")})
 
     def final_success(self) -> np.ndarray:
         """Fraction of successes among the episodes that end in the last tenth of each learner's life,
@@ -184,7 +181,7 @@ def read_manifest(folder: Path) -> Json:
         manifest = read_json(path)
     except PipelineError as error:
         raise DamagedHistoriesError(str(error)) from error
-    if not isinstance(manifest, dict) or set(manifest) != _KEYS or manifest["schema_version"] != SCHEMA_VERSION:
+    if set(manifest) != _KEYS or manifest["schema_version"] != SCHEMA_VERSION:
         raise DamagedHistoriesError(f"{path} is not a manifest of schema version {SCHEMA_VERSION}")
     if not isinstance(manifest["columns"], dict) or set(manifest["columns"]) != set(Rollout._fields):
         raise DamagedHistoriesError(f"{path} does not list the columns {list(Rollout._fields)}")
@@ -211,16 +208,5 @@ def open_histories(folder: Path) -> Histories:
     for name, column in manifest["columns"].items():
         if sha256(folder / f"{name}.npy") != column["sha256"]:
             raise DamagedHistoriesError(f"{folder / name}.npy is damaged: its checksum is not the one in the manifest")
-    if manifest["sha256"] != _digest_of(manifest):
-        raise DamagedHistoriesError(f"{folder / _MANIFEST} is damaged: its checksum is not the one it holds")
     columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in Rollout._fields}
     return Histories(folder, manifest, columns)
-
-
-def _digest_of(manifest: Json) -> str:
-    """Checksum of all that a manifest says but for the checksum itself."""
-    return _digest({key: value for key, value in manifest.items() if key != "sha256"})
-
-
-def _digest(content: Json) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

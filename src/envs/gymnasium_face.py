@@ -5,7 +5,7 @@ that is random in a stream: the starts of all its episodes, the luck of its step
 reset without a seed starts the next episode of the same stream. B streams.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,11 @@ from src.env_schema import EnvConfig
 from src.envs import make_env
 from src.envs.base import State, TensorEnv
 from src.envs.gymnasium_options import task_of, tasks_of, world_of
+from src.envs.gymnasium_streams import final_infos, reset_mask, seeds_of, started, stream_seeds
 from src.envs.render import render_cells
 from src.randomness import integers
 
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Infos = dict[str, Any]
 
 _TASK_DRAW = 2**62  # the counter of the draw of the task, apart from those of the episodes
@@ -55,7 +55,7 @@ class SingleEnv(Env[np.int64, np.int64]):
     @property
     def stream(self) -> list[int]:
         """Where the stream stands: its task's row, then seed, episode, place and time step. Set it to go there."""
-        state = _started(self._state)
+        state = started(self._state)
         return torch.cat([state.task[0], *state[1:]]).tolist()
 
     @stream.setter
@@ -79,7 +79,7 @@ class SingleEnv(Env[np.int64, np.int64]):
         return self._show(self._core.observe(self._state.place)), {"timestep": 0}
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, Infos]:
-        state = _started(self._state)
+        state = started(self._state)
         if self._ended:
             raise ResetNeeded("the episode has ended: call reset() before step()")
         if not self.action_space.contains(action):
@@ -97,7 +97,7 @@ class SingleEnv(Env[np.int64, np.int64]):
         if self.render_mode is None:
             logger.warn("render() shows nothing: make the environment with render_mode='rgb_array'")
             return None
-        return _frame(self._core, self._obs, self._action, _started(self._state).task[0])
+        return _frame(self._core, self._obs, self._action, started(self._state).task[0])
 
     def _show(self, obs: Tensor) -> np.int64:
         self._obs = np.int64(obs.item())
@@ -136,8 +136,7 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         """Stream i takes seed + i, or the i-th of a list of seeds. With `options["reset_mask"]`, bool `[B]`, the other
         streams stay as they are."""
         super().reset(seed=seed if isinstance(seed, int) else None)
-        seeds = self._seeds(seed)
-        where = self._reset_mask(options or {})
+        seeds, where = seeds_of(seed, self.num_envs), reset_mask(options or {}, self.num_envs)
         if self._state is None:
             if not where.all():
                 raise ResetNeeded("the first reset() must start every stream: leave out options['reset_mask']")
@@ -151,7 +150,7 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         return self._observe(self._state), {"timestep": np.zeros(self.num_envs, np.int64), "_timestep": where}
 
     def step(self, actions: Ints) -> tuple[Ints, NDArray[Any], NDArray[Any], NDArray[Any], Infos]:
-        state = _started(self._state)
+        state = started(self._state)
         actions = np.asarray(actions)
         if not self.action_space.contains(actions):
             raise InvalidAction(
@@ -163,7 +162,8 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         infos: Infos = {"timestep": self._state.timestep.numpy().copy(), "_timestep": np.ones(self.num_envs, bool)}
         done = terminated | truncated
         if done.any():
-            infos |= _final_infos(done, step.final_obs.numpy(), state.timestep.numpy() + 1)
+            final_info = {"timestep": np.where(done, state.timestep.numpy() + 1, 0), "_timestep": done.copy()}
+            infos |= final_infos(done, step.final_obs.numpy()[done], final_info)
         return self._observe(self._state), self._reward_values[step.reward.numpy()], terminated, truncated, infos
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
@@ -171,7 +171,7 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         if self.render_mode is None:
             logger.warn("render() shows nothing: make the environment with render_mode='rgb_array'")
             return None
-        state = _started(self._state)
+        state = started(self._state)
         columns = (self._observe(state), self._actions.tolist(), state.task)
         return tuple(_frame(self._core, *each) for each in zip(*columns, strict=True))
 
@@ -183,24 +183,6 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         drawn = stream_seeds(np_random(seed)[1] for seed in seeds)  # np_random checks and chooses as `Env.reset` does
         tasks = _draw_tasks(self._core, drawn) if self._tasks is None else self._tasks
         return self._core.reset(tasks, drawn)[0]
-
-    def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
-        if seed is None:
-            return [None] * self.num_envs
-        if isinstance(seed, int):
-            return [seed + stream for stream in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise ValueError(f"seed={seed}: must be an int or a list of num_envs={self.num_envs}")
-        return seed
-
-    def _reset_mask(self, options: dict[str, Any]) -> Bools:
-        mask = options.get("reset_mask", np.ones(self.num_envs, bool))
-        good = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.num_envs,) and mask.any()
-        if not good:
-            raise ValueError(
-                f"options['reset_mask']={mask!r}: must be an array of num_envs={self.num_envs} bools, not all False"
-            )
-        return mask.copy()
 
 
 def make_single(
@@ -233,11 +215,6 @@ def single_of(config: EnvConfig) -> SingleEnv:
     return SingleEnv(make_env(config))
 
 
-def stream_seeds(seeds: Iterable[int]) -> Tensor:
-    """The core's seeds `[B]` int64: Gymnasium's non-negative ones, cut to 64 bits."""
-    return torch.from_numpy(np.array([seed % 2**64 for seed in seeds], np.uint64).view(np.int64))
-
-
 def _draw_tasks(core: TensorEnv, seeds: Tensor) -> Tensor:
     """A task for each of `seeds` `[B]`, `[B, task_dim]`."""
     tasks = core.all_tasks()
@@ -248,20 +225,6 @@ def _where(condition: Tensor, state: State, other: State) -> State:
     """Streams of `state` where `condition` `[B]` is true, else those of `other`."""
     task = torch.where(condition[:, None], state.task, other.task)
     return State(task, *(torch.where(condition, a, b) for a, b in zip(state[1:], other[1:], strict=True)))
-
-
-def _started(state: State | None) -> State:
-    if state is None:
-        raise ResetNeeded("call reset() first")
-    return state
-
-
-def _final_infos(done: Bools, final_obs: Ints, timestep: Ints) -> Infos:
-    """What Gymnasium's own vector environments tell of the episodes that ended in a step."""
-    last_obs = np.full(len(done), None, dtype=object)
-    last_obs[done] = list(final_obs[done])
-    final_info = {"timestep": np.where(done, timestep, 0), "_timestep": done.copy()}
-    return {"final_obs": last_obs, "_final_obs": done.copy(), "final_info": final_info, "_final_info": done}
 
 
 def _frame(core: TensorEnv, obs: np.int64, action: int, task: Tensor) -> NDArray[np.uint8]:

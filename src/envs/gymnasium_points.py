@@ -19,7 +19,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from torch import Tensor
 
-from src.envs.gymnasium_face import stream_seeds
+from src.envs.gymnasium_streams import final_infos, reset_mask, seeds_of, started, stream_seeds
 from src.envs.point_rollout import PointGameOptions, PointState, Turn
 from src.envs.point_sides import Side, make_side
 
@@ -85,7 +85,7 @@ class BatchedPointGame(VectorEnv[Any, Ints, NDArray[Any]]):
         """Stream i takes seed + i, or the i-th of a list of seeds. With `options["reset_mask"]`, bool `[B]`, the other
         streams stay as they are."""
         super().reset(seed=seed if isinstance(seed, int) else None)
-        seeds, where = _seeds(seed, self.num_envs), _reset_mask(options or {}, self.num_envs)
+        seeds, where = seeds_of(seed, self.num_envs), reset_mask(options or {}, self.num_envs)
         if self._turn is None and not where.all():
             raise ResetNeeded("the first reset() must start every stream: leave out options['reset_mask']")
         fresh = where & np.array([self._turn is None or each is not None for each in seeds])
@@ -93,11 +93,11 @@ class BatchedPointGame(VectorEnv[Any, Ints, NDArray[Any]]):
         if fresh.any():
             begun = self._side.begin(stream_seeds(np_random(each)[1] for each in seeds))
             turn = begun if turn is None else _where(torch.from_numpy(fresh), begun, turn)
-        self._turn = self._side.next_turn(_started(turn), torch.from_numpy(where & ~fresh))
+        self._turn = self._side.next_turn(started(turn), torch.from_numpy(where & ~fresh))
         return self._side.observe(self._turn), self._infos(self._turn, where)
 
     def step(self, actions: Ints) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], Infos]:
-        turn = _started(self._turn)
+        turn = started(self._turn)
         actions = np.asarray(actions)
         if not self.action_space.contains(actions):
             raise InvalidAction(
@@ -122,11 +122,9 @@ class BatchedPointGame(VectorEnv[Any, Ints, NDArray[Any]]):
         }
 
     def _final_infos(self, done: NDArray[np.bool_], after: Turn) -> Infos:
-        shown, last_obs = self._side.observe(after), np.full(self.num_envs, None, dtype=object)
-        for stream in done.nonzero()[0]:
-            last_obs[stream] = _of_stream(shown, int(stream))
-        final_info = self._infos(after, done)
-        return {"final_obs": last_obs, "_final_obs": done.copy(), "final_info": final_info, "_final_info": done.copy()}
+        shown = self._side.observe(after)
+        last_obs = (_of_stream(shown, stream) for stream in done.nonzero()[0].tolist())
+        return final_infos(done, last_obs, self._infos(after, done))
 
 
 def make_single(*, max_episode_steps: int | None = None, **given: Any) -> SinglePointGame:
@@ -146,29 +144,6 @@ def make_batched(num_envs: int = 1, *, max_episode_steps: int | None = None, **g
 def _side(max_episode_steps: int | None, *, role: str, opponent: str, scale_observation: bool, **options: Any) -> Side:
     limit = _NO_LIMIT if max_episode_steps is None else max_episode_steps
     return make_side(role, opponent, scale_observation, PointGameOptions(max_episode_steps=limit, **options))
-
-
-def _seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[int | None]:
-    """One for each stream; None is a seed nobody chose."""
-    seeds = [None if seed is None else seed + i for i in range(num_envs)] if not isinstance(seed, Sequence) else seed
-    if len(seeds) != num_envs:
-        raise ValueError(f"seed={seed}: must be an int or a list of num_envs={num_envs}")
-    return seeds
-
-
-def _reset_mask(options: dict[str, Any], num_envs: int) -> NDArray[np.bool_]:
-    mask = np.asarray(options.get("reset_mask", np.ones(num_envs, bool)))
-    if mask.dtype != np.bool_ or mask.shape != (num_envs,) or not mask.any():
-        raise ValueError(
-            f"options['reset_mask']={mask!r}: must be an array of num_envs={num_envs} bools, not all False"
-        )
-    return mask
-
-
-def _started(turn: Turn | None) -> Turn:
-    if turn is None:
-        raise ResetNeeded("call reset() first")
-    return turn
 
 
 def _of_stream(obs: Any, stream: int) -> Any:

@@ -135,11 +135,12 @@ def subsets(dimension: int, device: torch.device = CPU) -> Tensor:
 @cache
 def _ids(dimension: int, device: torch.device) -> Tensor:
     """The number of the subset with each sum of 2**c, `[2**n]`; -1 where it has fewer than two coordinates."""
-    codes = _codes(subsets(dimension, device))
+    codes = codes_of(subsets(dimension, device))
     return torch.full((2**dimension,), -1, device=device).index_put((codes,), torch.arange(len(codes), device=device))
 
 
-def _codes(coords: Tensor) -> Tensor:
+def codes_of(coords: Tensor) -> Tensor:
+    """Sets of coordinates `[..., n]` bool as the sums of 2**c, `[...]` int64."""
     return (coords.long() << torch.arange(coords.shape[-1], device=coords.device)).sum(-1)
 
 
@@ -155,7 +156,7 @@ def subset_of(action: Tensor, dimension: int) -> Tensor:
 def action_of(coords: Tensor) -> Tensor:
     """The host's actions `[B]` for the subsets `coords` `[B, n]`: code - floor(log2(code)) - 2 with code the sum of
     2**c. Raises `ValueError` for fewer than two coordinates."""
-    action = _ids(coords.shape[-1], coords.device)[_codes(coords)]
+    action = _ids(coords.shape[-1], coords.device)[codes_of(coords)]
     if (action < 0).any():
         raise ValueError("a host's subset must have at least two coordinates")
     return action

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from src.envs.point_game import action_of, reposition, subsets, trim
+from src.envs.point_game import action_of, codes_of, reposition, subsets, trim
 
 Host = Callable[[Tensor, Tensor], Tensor]
 Agent = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -25,8 +25,8 @@ def choose(allowed: Tensor, noise: Tensor) -> Tensor:
 
 def random_pair(points: Tensor, noise: Tensor) -> Tensor:
     """Two coordinates, all pairs equally likely."""
-    table = subsets(points.shape[-1], points.device)
-    return choose((table.sum(1) == 2).expand(len(points), -1), noise)
+    pairs = (subsets(points.shape[-1], points.device).sum(1) == 2).nonzero()[:, 0]
+    return pairs[(noise * len(pairs)).long()]
 
 
 def random_subset(points: Tensor, noise: Tensor) -> Tensor:
@@ -128,10 +128,18 @@ def _action(first: Tensor, second: Tensor, dimension: int) -> Tensor:
 
 
 def _smallest_hitting(points: Tensor) -> Tensor:
-    """Which subsets are smallest hitting sets, `[B, A]` bool; a game that is over needs none, so all pairs are."""
-    table = subsets(points.shape[-1], points.device)
-    support = reposition(points) > 0  # [B, N, n]
-    missed = support.any(-1, keepdim=True) & ~(support[:, :, None] & table).any(-1)  # [B, N, A]
-    hitting = ~missed.any(1)
-    size = table.sum(1).where(hitting, points.shape[-1])
+    """Which subsets are smallest hitting sets, `[B, A]` bool; a game that is over needs none, so all pairs are.
+
+    A set hits all points unless its complement contains the support of one; which sets contain one is found for all
+    2**n of them at once, a coordinate at a time."""
+    dimension = points.shape[-1]
+    table, sets = subsets(dimension, points.device), 2**dimension
+    supports = codes_of(reposition(points) > 0).T  # [N, B]; 0 for padding, and for the last point of a game
+    contains = torch.zeros(sets, len(points), dtype=torch.bool, device=points.device).scatter_(0, supports, True)
+    contains[0] = False
+    for coordinate in range(dimension):
+        without, with_it = contains.view(-1, 2, 2**coordinate, len(points)).unbind(1)
+        with_it |= without
+    hitting = ~contains[sets - 1 - codes_of(table)].T
+    size = table.sum(1).where(hitting, dimension)
     return hitting & (size == size.amin(1, keepdim=True))

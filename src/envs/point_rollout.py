@@ -48,8 +48,10 @@ class PointGameOptions:
         limits = {"dimension": (2, MAX_DIMENSION), "max_num_points": (2, 2**10), "max_value": (1, 2**20)}
         for name, (low, high) in {**limits, "max_episode_steps": (1, 2**62)}.items():
             value = getattr(self, name)
-            if not low <= value <= high:
-                raise ValueError(f"{name}={value}: must be an int >= {low} and <= {high}")
+            if type(value) is not int or not low <= value <= high:
+                raise ValueError(f"{name}={value!r}: must be an int >= {low} and <= {high}")
+        if type(self.reposition) is not bool:
+            raise ValueError(f"reposition={self.reposition!r}: must be True or False")
 
 
 class PointState(NamedTuple):

@@ -110,7 +110,9 @@ class AgentSide:
 
 def make_side(role: str, opponent: str, scale_observation: bool, options: PointGameOptions) -> Side:
     """The side `role`, host or agent, against the fixed player `opponent` of the other side. Raises `ValueError` for
-    names that are not known."""
+    names that are not known, and where `scale_observation` is no bool."""
+    if type(scale_observation) is not bool:
+        raise ValueError(f"scale_observation={scale_observation!r}: must be True or False")
     game = PointGame(options)
     if role == "host":
         return HostSide(game, _named(AGENTS, opponent), scale_observation)

@@ -23,7 +23,7 @@ def split_tasks(num_tasks: int, num_train: int, num_held_out: int, seed: int) ->
     if num_train + max(num_held_out, 1) > num_tasks:
         raise PipelineError(
             f"tasks.num_train={num_train} and tasks.num_held_out={num_held_out}: this environment has {num_tasks} "
-            f"tasks, so that tasks.num_train must be at most {num_tasks - max(num_held_out, 1)}"
+            "tasks, which must be enough for both, with at least one held out"
         )
     order = torch.randperm(num_tasks, generator=torch.Generator().manual_seed(seed)).tolist()
     return Split(order[:num_train], order[num_tasks - num_held_out if num_held_out else num_train :])

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from tqdm import tqdm
 
 from src.contracts import Json
 from src.envs.point_game import subsets
@@ -76,7 +77,7 @@ def measure(
     was broken off counts with what was played; `fraction_finished`; `finished_lengths` and `unfinished_lengths`: games
     of 1 .. `max_moves` moves, a count each; `host_actions` by number of the subset, `agent_actions` by coordinate."""
     results = {}
-    for name, players in pairs.items():
+    for name, players in tqdm(pairs.items(), desc="matches", unit="pair", leave=False):
         played = match(game, *players, num_games, max_moves, seed)
         results[name] = {
             "mean_length": played.lengths.double().mean().item(),

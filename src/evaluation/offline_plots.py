@@ -113,7 +113,7 @@ def write_weight_plot(config: Config) -> Path:
     critic, values = load_critic(config, device)
     stores = open_stores(config)
     check_stores(stores, about["histories"], folder)
-    if about["critic"] != values["sha256"]:
+    if about["critic"] != values["state_sha256"]:
         raise ConfigError(f"{folder} was extracted from another critic than that of run={config.run}")
     mixture = Workplace(config, folder, stores, device, Ranks(), None).windows(unweighted(config.objective))
     objective, size = AdvantageWeightedRegression(config.awr, critic.target), config.trainer.mini_batch_size

@@ -67,10 +67,10 @@ def open_player(config: Config, device: torch.device) -> Player:
     folder = config.run_folder / ("ilql" if name == "critic" else name)
     kind = config.evaluation.checkpoint
     state, about = open_finished(folder, kind, programs.get(name, "extract_policy"), device)
-    checksum, described = about["sha256"], about["description"]
+    checksum, described = about["state_sha256"], about["description"]
     if scale and name != "critic":
         _, advisor = open_finished(config.run_folder / "ilql", "last", PROGRAM, device)
         check_critic(config, advisor["description"], described)
-        checksum = f"{checksum}+{advisor['sha256']}"
+        checksum = f"{checksum}+{advisor['state_sha256']}"
     weights = state["model"] if name != "critic" else None
     return Player(folder, described, (*groups, *own), checksum, suffixes_of(config.policy), weights)

@@ -74,10 +74,12 @@ def _moves(game: PointGame, host: Host, agent: Agent, seed: int) -> Iterator[Mov
         here = state.points[0, :, 0] >= 0
         number += 1
         named = ", ".join(str(i) for i in coords[0].nonzero()[:, 0].tolist())
-        title = f"{number}: host {{{named}}}, agent {int(axis)}"
-        yield Move(state.points[0, here].double().numpy(), moved[0, here].double().numpy(), stays[here].numpy(), title)
+        before, after = state.points[0, here].double().numpy(), moved[0, here].double().numpy()
         state, ends = game.step(state, subset, axis)
-        going = not bool(ends.terminated | ends.truncated)
+        end = "over" if ends.terminated else "broken off" if ends.truncated else ""
+        title = f"{number}: host {{{named}}}, agent {int(axis)}" + (f": {end}" if end else "")
+        yield Move(before, after, stays[here].numpy(), title)
+        going = not end
 
 
 def strip_figure(moves: list[Move], title: str) -> Figure:

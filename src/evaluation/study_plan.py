@@ -4,12 +4,10 @@ Every variant is trained with every seed. Runs with the same world, tasks, sourc
 those that differ in who plays and how alone share all that is trained: model, critic and extracted policy.
 """
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +17,7 @@ from src.envs import make_env
 from src.envs.tasks import split_tasks
 from src.evaluation.players import suffixes_of
 from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
-from src.files import read_json
+from src.files import digest, read_json
 from src.runtime import recorded
 from src.schema import Config, PolicyConfig
 
@@ -269,4 +267,4 @@ def _number(text: str) -> float | None:
 
 
 def _hash(value: Any) -> str:
-    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+    return digest(value)[:8]

@@ -1,6 +1,7 @@
 """Checkpoints: a whole state or none, found again after any crash.
 
-`<kind>-<step>.pt` holds plain dicts of tensors and numbers, `<kind>-<step>.json` its checksum and description. The
+`<kind>-<step>.pt` holds plain dicts of tensors and numbers, `<kind>-<step>.json` its checksum and description, and a
+checksum of these. The
 sidecar is written last, so a state without one was never finished. Nothing is unpickled beyond `weights_only`.
 """
 
@@ -16,7 +17,7 @@ from tqdm import tqdm
 from src.contracts import Json, PipelineError
 from src.files import read_json, sha256, write_atomically, write_json
 
-_SIDECAR_KEYS = {"step", "sha256", "description"}
+_SIDECAR_KEYS = {"step", "state_sha256", "description"}
 
 
 class DamagedCheckpointError(PipelineError):
@@ -29,7 +30,7 @@ def save(folder: Path, kind: str, step: int, state: dict[str, Any], description:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     write_atomically(path, buffer.getvalue())
-    write_json(path.with_suffix(".json"), {"step": step, "sha256": sha256(path), "description": description})
+    write_json(path.with_suffix(".json"), {"step": step, "state_sha256": sha256(path), "description": description})
     stems = sorted({_stem(file) for file in folder.glob(f"{kind}-*")}, reverse=True)
     newest = stems.index(path.stem)  # a later one is damaged, or this run would have gone on from it
     prune(folder, kind, stems[newest : newest + keep])
@@ -48,8 +49,8 @@ def sidecars(folder: Path, kind: str) -> list[Path]:
 
 
 def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str, Any], Json] | None:
-    """State and sidecar (`step`, `sha256`, `description`) of the newest whole checkpoint of `kind`; None where there
-    is none.
+    """State and sidecar (`step`, `state_sha256`, `description`) of the newest whole checkpoint of `kind`, None where
+    there is none.
 
     Damaged ones are passed over for an older good one; where all are damaged, `DamagedCheckpointError`."""
     damage = None
@@ -72,7 +73,7 @@ def load(sidecar: Path, device: torch.device) -> tuple[dict[str, Any], Json]:
     path = sidecar.with_suffix(".pt")
     try:
         written = read_json(sidecar)
-        if set(written) == _SIDECAR_KEYS and path.exists() and sha256(path) == written["sha256"]:
+        if set(written) == _SIDECAR_KEYS and path.exists() and sha256(path) == written["state_sha256"]:
             return torch.load(path, map_location=device, weights_only=True), written
         reason = "is missing or not what was written"
     except Exception as error:  # whatever a foreign file makes the parsers raise

@@ -75,7 +75,7 @@ class Evaluations:
         self._folder, self._prefix, self._look, self._options = folder, prefix, look, options
         self._description, self._report, self._trained = description, report, trained
         self._truth = folder / "evaluations.json"
-        known = read_json(self._truth) if self._truth.exists() else []
+        known = read_json(self._truth)["evaluations"] if self._truth.exists() else []
         self.results = {
             entry["step"]: Evaluation(entry["metrics"], entry["score"]) for entry in known if entry["step"] <= done
         }
@@ -209,7 +209,8 @@ class Evaluations:
         self._report(f"evaluation at {step}:  {found}")
 
     def _write(self) -> None:
-        write_json(self._truth, [{"step": step} | found._asdict() for step, found in self.results.items()])
+        known = [{"step": step} | found._asdict() for step, found in self.results.items()]
+        write_json(self._truth, {"evaluations": known})
 
     def _settle(self, sidecar: Path) -> None:
         """Let go of a pending state whose result is written: it becomes `best` or nothing."""

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from src.config import check_same
 from src.contracts import Json, PipelineError
-from src.files import write_json
+from src.files import read_json, write_json
 from src.pace import interval_of, is_due
 from src.players_schema import PlayersConfig
 from src.runtime import recorded
@@ -99,7 +99,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
         recovery = stack.enter_context(
             Recovery(config.checkpoints.on_crash, lambda error: training.save("crash", 1, {"error": error}))
         )
-        board = Board(config, summaries, progress, watch)
+        board = Board(config, summaries, progress, watch, done)
         _run(training, board, evaluate, recovery, profiler, resumed=found is not None)
         board.write_times(folder)
     return player_of("host", config, learners), player_of("agent", config, learners)
@@ -139,12 +139,18 @@ def _run(
 
 
 class Board:
-    """Curves over updates, and log lines."""
+    """Curves over updates, log lines, and matches.json: what `evaluate` gave after how many updates."""
 
-    def __init__(self, config: PlayersConfig, summaries: Summaries, progress: Progress, watch: Stopwatch) -> None:
+    def __init__(
+        self, config: PlayersConfig, summaries: Summaries, progress: Progress, watch: Stopwatch, done: int
+    ) -> None:
+        """`done`: updates after which the run goes on."""
         self._options, self._summaries, self._progress, self._watch = config.summaries, summaries, progress, watch
         self._total = config.training.num_updates
         self._interval = interval_of(self._options.num_summaries, self._options.summary_interval, self._total)
+        self._matches = config.folder / "matches.json"
+        before = read_json(self._matches) if done and self._matches.exists() else {}
+        self._measured: Json = {update: found for update, found in before.items() if int(update) <= done}
 
     def show(self, metrics: dict[str, dict[str, Tensor]], learners: dict[str, Learner], clock: Clock) -> None:
         """The update that was made at `clock`."""
@@ -164,6 +170,8 @@ class Board:
 
     def show_matches(self, measured: Json, update: int) -> None:
         """The rho of each pair of players, and how its games went."""
+        self._measured[str(update)] = measured
+        write_json(self._matches, self._measured)
         for pair, found in measured.items():
             tag = f"matches/{pair}"
             rho = {"rho": found["rho"]["value"]} | {f"rho_{end}": found["rho"][end] for end in ("low", "high")}

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from src.config import check_same
-from src.contracts import EnvSpec, Json, Objective
+from src.contracts import ConfigError, EnvSpec, Json, Objective
 from src.data.history_store import Histories
 from src.data.mixture import Mixture, check_stores, described, open_stores
 from src.data.rewards import RewardPlugin
@@ -128,11 +128,13 @@ def run_program(
         with only_writer(folder) if ranks.is_writer else nullcontext():
             found = load_newest(folder, "last", torch.device("cpu"))
             before = found[1]["description"] if found else None
-            if before:
+            if before is not None:
                 check_same(config, before["config"], groups, str(folder))
                 check_stores(stores, before["histories"], folder)
                 check(before)
             if (folder / "finished.json").exists():
+                if before is None:
+                    raise ConfigError(f"{folder} is finished and its checkpoints are gone: remove it too")
                 updates = read_json(folder / "finished.json")["updates"]
                 announce(f"all {updates} updates of {config.name} are done: {folder}", ranks)
                 return folder

@@ -13,11 +13,9 @@ from torch import Tensor
 from src.contracts import EnvSpec, Rollout
 from src.data.history_store import column_dtypes
 from src.randomness import integers, uniform
-from src.rl.sum_tree import SumTree
-from src.schedules import Clock, make_schedule
+from src.schedules import Clock
+from src.training.priorities import Priorities
 from src.training_schema import ReplayConfig
-
-PRIORITIES = 1e-150, 1e150  # so that sums are finite and above 0, whatever alpha is
 
 
 class Drawn(NamedTuple):
@@ -32,9 +30,7 @@ class Replay:
     """A ring of C = `source.replay_buffer_length` steps of each stream. A window is made of steps that follow each
     other in one stream; it may cross the ends of episodes. What is drawn for a learner does not depend on the others.
 
-    With `source.priority_replay` a window is drawn in proportion to its priority (Schaul et al. 2016, "Prioritized
-    experience replay", arXiv 1511.05952), which its first step keeps: the largest there is of its learner, and at least
-    1, when it is new, and then p = (surprise + eps)^alpha."""
+    With `source.priority_replay` a window is drawn by its priority (`priorities.py`), which its first step keeps."""
 
     def __init__(
         self, source: ReplayConfig, spec: EnvSpec, num_learners: int, length: int, device: torch.device
@@ -46,11 +42,9 @@ class Replay:
         dtypes = (indexable(name) for name in column_dtypes(spec).values())
         self._columns = Rollout(*(torch.zeros(shape, dtype=dtype, device=device) for dtype in dtypes))
         self._count = 0  # steps of each stream that were ever added
-        self._tree = SumTree(num_learners, self._num_envs * self._capacity, device) if source.priority_replay else None
-        self._alpha, self._beta, self._eps = (
-            make_schedule(rate)
-            for rate in (source.priority_replay_alpha, source.priority_replay_beta, source.priority_replay_eps)
-        )
+        rates = source.priority_replay_alpha, source.priority_replay_beta, source.priority_replay_eps
+        places = self._num_envs * self._capacity
+        self._priorities = Priorities(num_learners, places, *rates, device) if source.priority_replay else None
 
     def add(self, rollout: Rollout) -> None:
         """Take in `[T, B]` transitions that follow those before, in place of the oldest."""
@@ -58,30 +52,27 @@ class Replay:
         steps = torch.arange(max(before, self._count - self._capacity), self._count, device=rollout.obs.device)
         for column, new in zip(self._columns, rollout, strict=True):
             column[steps % self._capacity] = new[len(new) - len(steps) :].to(column.dtype)
-        if self._tree:
-            self._give_priorities(self._tree, before)
+        if self._priorities:
+            self._give_priorities(self._priorities, before)
 
     def draw(self, num_windows: int, key: Tensor, clock: Clock) -> Drawn:
         """`num_windows` for each learner with the random numbers that `key` (one int64) names, uniformly over all
         windows there are or by priority; stratified: the i-th of k falls on the i-th k-th of them. There must be one.
 
-        `weight` is 1, or corrects for the priorities: p^(-beta), over the largest of those drawn for the learner."""
+        `weight` is 1, or corrects for the priorities."""
         shares = stratified(num_windows, key)  # [W]
-        if self._tree is None:
+        if self._priorities is None:
             number = (shares * self._num_starts * self._num_envs).long()
             where = self._leaf(number // self._num_starts, self._oldest + number % self._num_starts)
             where = where.expand(self._num_learners, -1)
             return Drawn(self._windows(where), torch.ones(where.shape, device=where.device), where)
-        where = self._tree.find(shares * self._tree.total[:, None])
-        priority = self._tree.priorities.gather(1, where)
-        weight = (priority.amin(1, keepdim=True) / priority) ** self._beta(clock)
+        where, weight = self._priorities.draw(shares, clock)
         return Drawn(self._windows(where), weight.float(), where)
 
     def set_priorities(self, where: Tensor, surprise: Tensor, clock: Clock) -> None:
         """Tell how surprising `[L, W]` the windows were that `draw` gave last."""
-        if self._tree:
-            priority = (surprise.double() + self._eps(clock)) ** self._alpha(clock)
-            self._tree.set(where, priority.clamp(*PRIORITIES))
+        if self._priorities:
+            self._priorities.set(where, surprise, clock)
 
     def sweep(self, batches: int, key: Tensor) -> Iterator[Rollout]:
         """All that is kept, once: cut into windows from the newest step backwards, what is left over dropped, and dealt
@@ -94,15 +85,15 @@ class Replay:
 
     def state_dict(self) -> dict[str, Any]:
         """All that is kept, which a continued run draws the same windows from."""
-        priorities = self._tree.priorities.clone() if self._tree else None
+        priorities = self._priorities.values.clone() if self._priorities else None
         return {"columns": self._columns._asdict(), "count": self._count, "priorities": priorities}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, column in self._columns._asdict().items():
             column.copy_(state["columns"][name])
         self._count = state["count"]
-        if self._tree:
-            self._tree.load(state["priorities"])
+        if self._priorities:
+            self._priorities.load(state["priorities"])
 
     @property
     def _oldest(self) -> int:
@@ -125,15 +116,14 @@ class Replay:
         index = (slot * self._num_learners * self._num_envs + env).flatten(1)
         return restored(Rollout(*(column.view(-1)[index] for column in self._columns)))
 
-    def _give_priorities(self, tree: SumTree, before: int) -> None:
-        """After `before` steps had become more: the largest priority for what windows can start with now, none for the
-        last steps, which too few follow."""
+    def _give_priorities(self, priorities: Priorities, before: int) -> None:
+        """After `before` steps had become more: windows can start with new ones now, but for the last steps, which too
+        few follow."""
         first = max(before - self._length + 1, self._oldest, 0)
-        steps = torch.arange(first, self._count, device=tree.total.device)
+        steps = torch.arange(first, self._count, device=priorities.values.device)
         envs = torch.arange(self._num_envs, device=steps.device)
         leaf = self._leaf(envs[:, None], steps).flatten().expand(self._num_learners, -1)
-        usable = (steps <= self._count - self._length).repeat(self._num_envs)
-        tree.set(leaf, usable * tree.priorities.amax(1, keepdim=True).clamp(min=1.0))
+        priorities.begin(leaf, (steps <= self._count - self._length).repeat(self._num_envs))
 
 
 def stratified(count: int, key: Tensor) -> Tensor:

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from src.contracts import PipelineError
 from src.players_schema import TransitionsConfig
-from src.rl.sum_tree import SumTree
-from src.schedules import Clock, make_schedule
-from src.training.replay import PRIORITIES, stratified
+from src.schedules import Clock
+from src.training.priorities import Priorities
+from src.training.replay import stratified
 
 
 class Transitions(NamedTuple):
@@ -33,9 +33,8 @@ class Drawn(NamedTuple):
 
 
 class TransitionReplay:
-    """A ring of C = `replay.size` transitions. With `kind: prioritised` one is drawn in proportion to its priority
-    (Schaul et al. 2016, "Prioritized experience replay", arXiv 1511.05952): the largest there is, and at least 1, when
-    it is new, and then p = (surprise + eps)^alpha."""
+    """A ring of C = `replay.size` transitions. With `kind: prioritised` one is drawn by its priority
+    (`priorities.py`)."""
 
     def __init__(self, config: TransitionsConfig, like: Transitions) -> None:
         """Columns are of the dtypes and on the device of `like`, any transitions. Raises `PipelineError` where memory
@@ -46,8 +45,8 @@ class TransitionReplay:
         except RuntimeError as error:  # all that the allocator raises
             raise PipelineError(f"replay.size={config.size}: there is no memory for so many transitions") from error
         self._count = 0  # transitions that were ever added
-        self._tree = SumTree(1, self._capacity, like.action.device) if config.kind == "prioritised" else None
-        self._alpha, self._beta, self._eps = (make_schedule(rate) for rate in (config.alpha, config.beta, config.eps))
+        rates, device = (config.alpha, config.beta, config.eps), like.action.device
+        self._priorities = Priorities(1, self._capacity, *rates, device) if config.kind == "prioritised" else None
 
     def __len__(self) -> int:
         return min(self._count, self._capacity)
@@ -59,44 +58,38 @@ class TransitionReplay:
         place %= self._capacity
         for column, values in zip(self._columns, new, strict=True):
             column[place] = values[len(values) - len(place) :]
-        if self._tree:
-            largest = self._tree.priorities.amax().clamp(min=1.0)
-            self._tree.set(place[None], largest.expand(1, len(place)))
+        if self._priorities:
+            self._priorities.begin(place[None], torch.ones_like(place))
 
     def draw(self, number: int, key: Tensor, clock: Clock) -> Drawn:
         """`number` of them with the random numbers that `key` (one int64) names, with replacement; stratified: the i-th
         of k falls on the i-th k-th of what is kept. There must be one.
 
-        `weight` is 1, or corrects for the priorities: p^(-beta), over the largest of those drawn."""
+        `weight` is 1, or corrects for the priorities."""
         shares = stratified(number, key)
-        if self._tree is None:
+        if self._priorities is None:
             where = (shares * len(self)).long()
             return Drawn(self._at(where), torch.ones_like(shares, dtype=self._columns.reward.dtype), where)
-        where = self._tree.find(shares[None] * self._tree.total)[0]
-        priority = self._tree.priorities[0, where]
-        weight = (priority.amin() / priority) ** self._beta(clock)
+        where, weight = (drawn[0] for drawn in self._priorities.draw(shares, clock))
         return Drawn(self._at(where), weight.to(self._columns.reward.dtype), where)
 
     def set_priorities(self, where: Tensor, surprise: Tensor, clock: Clock) -> None:
         """Tell how surprising `[W]` the transitions were that `draw` gave last."""
-        if self._tree:
-            priority = (surprise.double() + self._eps(clock)) ** self._alpha(clock)
-            self._tree.set(where[None], priority.clamp(*PRIORITIES)[None])
+        if self._priorities:
+            self._priorities.set(where[None], surprise[None], clock)
 
     def state_dict(self) -> dict[str, Any]:
         """All that is kept, which a continued run draws the same transitions from."""
         kept = {name: column[: len(self)].clone() for name, column in self._columns._asdict().items()}
-        priorities = self._tree.priorities[:, : len(self)].clone() if self._tree else None
+        priorities = self._priorities.values[:, : len(self)].clone() if self._priorities else None
         return {"columns": kept, "count": self._count, "priorities": priorities}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._count = state["count"]
         for name, column in self._columns._asdict().items():
             column[: len(self)] = state["columns"][name]
-        if self._tree:
-            priorities = torch.zeros_like(self._tree.priorities)
-            priorities[:, : len(self)] = state["priorities"]
-            self._tree.load(priorities)
+        if self._priorities:
+            self._priorities.load(state["priorities"])
 
     def _at(self, where: Tensor) -> Transitions:
         return Transitions(*(column[where] for column in self._columns))

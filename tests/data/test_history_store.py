@@ -24,6 +24,7 @@ from src.data.history_store import (
     open_histories,
     read_manifest,
 )
+from src.files import read_json, write_json
 
 SPEC = EnvSpec(num_obs=81, num_actions=5, reward_values=(-0.25, 0.0, 1.0), width=9, max_episode_steps=20)
 TASKS = {"all": [[3], [7], [9]], "seed": 0, "train": [2, 0], "held_out": [1]}
@@ -307,9 +308,9 @@ def test_pickled_objects_are_not_unpickled(copy: Path, tmp_path: Path) -> None:
 
 
 def rewrite(path: Path, change: Callable[[dict], object]) -> None:
-    manifest = json.loads(path.read_text())
+    manifest = read_json(path)
     change(manifest)
-    path.write_text(json.dumps(manifest))
+    write_json(path, manifest)
 
 
 @pytest.mark.parametrize(

@@ -234,9 +234,14 @@ def test_players_see_exact_positions_and_may_be_any_function() -> None:
         ("max_value", 0),
         ("max_value", 2**20 + 1),
         ("max_episode_steps", 0),
+        ("dimension", 2.5),
+        ("max_num_points", "3"),
+        ("max_value", True),
     ],
 )
-def test_options_out_of_range_are_refused(name: str, value: int) -> None:
+def test_options_out_of_range_are_refused(name: str, value: Any) -> None:
     good = asdict(game().options)
-    with pytest.raises(ValueError, match=f"{name}={value}: must be an int >= "):
+    with pytest.raises(ValueError, match=f"{name}={value!r}: must be an int >= "):
         PointGameOptions(**{**good, name: value})
+    with pytest.raises(ValueError, match="reposition='no': must be True or False"):
+        PointGameOptions(**{**good, "reposition": "no"})

@@ -46,8 +46,9 @@ def test_moves_replay_in_plain_python(dimension: int, reposition: bool) -> None:
         for number, move in enumerate(moves, start=1):
             before = [tuple(map(int, point)) for point in move.before]
             subset = scalar.zeillinger(before, Random(0))
-            axis = int(move.title.rsplit(" ", 1)[1])
-            assert move.title == f"{number}: host {{{', '.join(map(str, subset))}}}, agent {axis}"
+            axis = int(move.title.split("agent ")[1][0])
+            end = ": over" if number == len(moves) else ""
+            assert move.title == f"{number}: host {{{', '.join(map(str, subset))}}}, agent {axis}{end}"
             after = scalar.shift([*before], subset, axis)
             after = scalar.reposition(after) if reposition else after
             assert scalar.rows_of(move.after.tolist()) == after
@@ -60,7 +61,9 @@ def test_moves_replay_in_plain_python(dimension: int, reposition: bool) -> None:
 
 
 def test_a_game_that_is_not_won_ends_with_the_clock() -> None:
-    assert len(list(_moves(game(3, 4), HOSTS["all_coordinates"], AGENTS["first"], 2))) == 4
+    moves = list(_moves(game(3, 4), HOSTS["all_coordinates"], AGENTS["first"], 2))
+    ends = [move.title.partition(", agent 0")[2] for move in moves]
+    assert ends == ["", "", "", ": broken off"]
 
 
 def test_strip_by_panels() -> None:

@@ -28,7 +28,7 @@ from src.evaluation.protocol import (
 )
 from src.evaluation.saved_episodes import save_episodes
 from src.evaluation.statistics import bootstrap_means, interquartile_mean, percentile_interval
-from src.files import write_json
+from src.files import read_json, write_json
 
 OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
 
@@ -321,7 +321,7 @@ def test_runs_are_put_together(tmp_path: Path) -> None:
     both = np.stack([life(seed)["held_out"].returns for seed in (4, 2)])
     assert found["curves"]["model, held-out tasks"]["returns"]["mean"] == pytest.approx(both.mean((0, 1, 2)).tolist())
     alone = combined(folders[:1], OPTIONS, 4)
-    results = json.loads((folders[0] / "results.json").read_text())
+    results = read_json(folders[0] / "results.json")
     assert alone == {key: value for key, value in results.items() if key != "config"}
 
 
@@ -347,7 +347,7 @@ def test_unlike_runs_are_refused(
 
 def test_other_decodings_are_refused(tmp_path: Path) -> None:
     first, second = (written(tmp_path / str(seed), seed, life(seed)) for seed in (0, 1))
-    results = json.loads((second / "results.json").read_text())
+    results = read_json(second / "results.json")
     results["protocol"]["decoding"] = "0"
     write_json(second / "results.json", results)
     with pytest.raises(PipelineError, match="decodings differ"):

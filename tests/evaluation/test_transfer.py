@@ -13,6 +13,7 @@ from src.config import load_config
 from src.contracts import ConfigError, EnvSpec
 from src.envs import make_env
 from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
+from src.files import read_json
 from src.runtime import recorded
 from src.schema import Config
 
@@ -190,7 +191,7 @@ def test_a_larger_room_is_played_beside_the_first_one(root: Path) -> None:
     before = (logs / "evaluation/results.json").read_bytes()
     outcome = run("evaluate", root, "env.size=4", "tasks.num_held_out=3", "evaluation.videos=true")
     assert outcome.code == 0, outcome
-    results = json.loads((logs / "evaluation-size=4/results.json").read_text())
+    results = read_json(logs / "evaluation-size=4/results.json")
     probes, about = {"decodings", "ablations"}, {"config", "protocol", "references", "checkpoint"}
     assert set(results) == {"held_out_tasks", "curves", "final"} | probes | about
     assert list(results["curves"]) == ["model, held-out tasks", "searcher", "random", "optimum"]
@@ -208,7 +209,7 @@ def test_a_shorter_clock_leaves_out_what_was_trained_on(root: Path) -> None:
     outcome = run("evaluate", root, "env.max_episode_steps=3")
     assert outcome.code == 0, outcome
     first, second = (
-        json.loads((root / f"logs/tiny/{folder}/results.json").read_text())
+        read_json(root / f"logs/tiny/{folder}/results.json")
         for folder in ("evaluation", "evaluation-max_episode_steps=3")
     )
     assert sorted(second["held_out_tasks"]) == sorted(first["held_out_tasks"])
@@ -220,7 +221,7 @@ def test_random_starts_leave_out_what_was_trained_on(root: Path) -> None:
     outcome = run("evaluate", root, "env.random_start=true")
     assert outcome.code == 0, outcome
     first, second = (
-        json.loads((root / f"logs/tiny/{folder}/results.json").read_text())
+        read_json(root / f"logs/tiny/{folder}/results.json")
         for folder in ("evaluation", "evaluation-random_start=true")
     )
     assert sorted(second["held_out_tasks"]) == sorted([*first["held_out_tasks"], [4]])

@@ -1,7 +1,6 @@
 """What a user can get wrong, or a disk: one line that says what and where, exit code 2, and nothing lost."""
 
 import errno
-import hashlib
 import json
 import os
 import resource
@@ -21,6 +20,7 @@ from src import train_agents
 from src.envs import make_env
 from src.envs.base import TensorEnv
 from src.envs.dark_room import DarkRoom
+from src.files import read_json, sha256, write_json
 
 CHECKPOINTS = {"train_agents": "logs/tiny/source", "train_gpt": "logs/tiny/gpt"}
 
@@ -67,7 +67,7 @@ def flip(path: Path, position: int) -> None:
         ("summaries.code_snapshots=[no.py]", ["summaries.code_snapshots=no.py", "does not exist"]),
         ("evals.num_eval_environments=25", ["evals.num_eval_environments=25", "evals.num_eval_episodes=24"]),
         ("evaluation.num_episodes=6", ["evaluation.num_episodes=6", "source.history_steps=50"]),
-        ("tasks.num_train=8", ["tasks.num_train=8", "tasks.num_held_out=0", "at most 7"]),
+        ("tasks.num_train=8", ["tasks.num_train=8", "tasks.num_held_out=0", "has 8 tasks", "at least one held out"]),
     ],
 )
 def test_options(tmp_path: Path, option: str, parts: list[str]) -> None:
@@ -161,8 +161,7 @@ def test_stages_in_the_wrong_order(tmp_path: Path) -> None:
 
 
 def test_unfinished_stages(root: Path) -> None:
-    manifest = root / "histories/tiny/manifest.json"
-    manifest.write_text(manifest.read_text().replace('"complete": true', '"complete": false'))
+    edit_manifest(root / "histories/tiny", lambda manifest: manifest | {"complete": False})
     (root / "logs/tiny/gpt/finished.json").unlink()
     before = files_of(root)
     assert "not complete" in run("train_gpt", root, "name=new", "histories=tiny").refusal
@@ -180,13 +179,15 @@ def test_evaluation_without_histories(root: Path) -> None:
 
 def edit_manifest(folder: Path, change: Callable[[Any], Any]) -> None:
     path = folder / "manifest.json"
-    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    write_json(path, change(read_json(path)))
 
 
-def swap_first_tasks(manifest: Any) -> Any:
+def swap_first_tasks(path: Path) -> None:
+    """The checksum stays as it was."""
+    manifest = json.loads(path.read_text())
     train, held_out = manifest["tasks"]["train"], manifest["tasks"]["held_out"]
     train[0], held_out[0] = held_out[0], train[0]
-    return manifest
+    path.write_text(json.dumps(manifest))
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -200,14 +201,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an archive": (lambda f: np.savez((f / "obs.npy").open("wb"), obs=np.zeros(3)), "obs.npy cannot be read"),
     "garbage for a manifest": (lambda f: (f / "manifest.json").write_bytes(b"\xff\x00{"), "manifest.json"),
     "an empty manifest": (lambda f: (f / "manifest.json").write_text(""), "manifest.json"),
-    "a manifest of another form": (lambda f: edit_manifest(f, lambda _: [1, 2]), "schema version 2"),
+    "a manifest of another form": (lambda f: (f / "manifest.json").write_text("[1, 2]"), "manifest.json is damaged"),
     "a newer manifest": (lambda f: edit_manifest(f, lambda m: m | {"schema_version": 3}), "schema version 2"),
     "a manifest without columns": (lambda f: edit_manifest(f, lambda m: m | {"columns": {}}), "columns"),
     "columns that say nothing": (
         lambda f: edit_manifest(f, lambda m: m | {"columns": dict.fromkeys(m["columns"])}),
         "the manifest says None",
     ),
-    "another split of tasks": (lambda f: edit_manifest(f, swap_first_tasks), "manifest.json is damaged"),
+    "another split of tasks": (lambda f: swap_first_tasks(f / "manifest.json"), "manifest.json is damaged"),
 }
 
 
@@ -242,7 +243,14 @@ CHECKPOINT_DAMAGES: dict[str, Callable[[Path], object]] = {
     "no sidecar": lambda path: path.with_suffix(".json").unlink(),
     "a garbled sidecar": lambda path: path.with_suffix(".json").write_text("{"),
     "a foreign sidecar": lambda path: path.with_suffix(".json").write_text('{"sha256": "0"}'),
+    "a sidecar that says something else": lambda path: replace_in(path.with_suffix(".json"), '"seed": 0', '"seed": 1'),
 }
+
+
+def replace_in(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
 
 
 @pytest.mark.parametrize("damage", CHECKPOINT_DAMAGES)
@@ -269,6 +277,33 @@ def test_no_good_checkpoint(root: Path, stage: str) -> None:
     assert files_of(root) == before
 
 
+@pytest.mark.parametrize("stage", CHECKPOINTS)
+def test_what_is_finished_is_not_begun_anew_where_its_checkpoints_are_gone(root: Path, stage: str) -> None:
+    """Nor called done, for any settings; with `finished.json` gone too, histories would be overwritten."""
+    folder = root / CHECKPOINTS[stage]
+    for path in folder.glob("last-*"):
+        path.unlink()
+    if stage == "train_agents":
+        (folder / "finished.json").unlink()
+    before = files_of(root)
+    message = run(stage, root).refusal
+    assert str(folder) in message and "gone" in message and "remove" in message
+    assert files_of(root) == before
+
+
+@pytest.mark.parametrize(
+    ("stage", "file"),
+    [
+        *(("train_agents", "logs/tiny/source/finished.json"), ("train_gpt", "logs/tiny/gpt/finished.json")),
+        ("evaluate", "logs/tiny/evaluation/results.json"),
+    ],
+)
+def test_a_result_that_is_another_mapping_is_refused(root: Path, stage: str, file: str) -> None:
+    for content in ("{}", "[]", '{"updates": 6}'):
+        (root / file).write_text(content)
+        assert f"{file} is damaged: its checksum is not the one it holds" in run(stage, root).refusal
+
+
 def test_a_damaged_model_is_not_evaluated(root: Path) -> None:
     (best,) = (root / "logs/tiny/gpt").glob("best-*.pt")
     flip(best, 5000)
@@ -283,9 +318,8 @@ def test_checkpoints_are_not_unpickled(root: Path, tmp_path: Path) -> None:
     (folder / "finished.json").unlink()
     for state in folder.glob("*.pt"):
         torch.save({"model": Exploit(mark)}, state)
-        sidecar = json.loads(state.with_suffix(".json").read_text())
-        sidecar["sha256"] = hashlib.sha256(state.read_bytes()).hexdigest()
-        state.with_suffix(".json").write_text(json.dumps(sidecar))
+        sidecar = state.with_suffix(".json")
+        write_json(sidecar, read_json(sidecar) | {"state_sha256": sha256(state)})
     for stage in ("train_gpt", "evaluate"):
         outcome = run(stage, root, "name=tiny")
         assert "cannot be read" in outcome.refusal
@@ -388,6 +422,8 @@ def test_logs_that_cannot_be_written(finished: Path, root: Path, stage: str) -> 
     """A file stands where the folder should be, which stops root too."""
     name = {"train_agents": "logs/tiny/source", "train_gpt": "logs/new", "evaluate": "logs/new"}[stage]
     shutil.rmtree(root / name, ignore_errors=True)
+    if stage == "train_agents":
+        shutil.rmtree(root / "histories/tiny")
     (root / name).write_text("in the way")
     options = () if stage == "train_agents" else ("name=new", "histories=tiny", "run=tiny")
     assert name in run(stage, root, *options).refusal

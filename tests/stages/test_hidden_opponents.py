@@ -1,6 +1,5 @@
 """The point game through all three stages, small: what is recorded, what is shown, and what a killed run ends with."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from src import export_histories
 from src.config import load_config
 from src.contracts import Rollout
 from src.data.history_store import open_histories
+from src.files import read_json
 
 SMALL = (
     *("experiment=point_game", "name=small", "device=cpu", "num_threads=1"),
@@ -39,7 +39,7 @@ def done(stage: str, root: Path, *options: str) -> Outcome:
 
 
 def results_in(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "results.json").read_text())
+    return read_json(folder / "results.json")
 
 
 @pytest.fixture(scope="module")

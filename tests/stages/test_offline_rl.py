@@ -1,10 +1,10 @@
 """Offline RL as programs: critics from histories, policies from critics, and both in context."""
 
-import hashlib
 import json
 import shutil
 import signal
 import time
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from src.config import load_config
 from src.contracts import EnvSpec
 from src.envs import make_env
 from src.evaluation.in_context import play_episodes
-from src.files import read_json
+from src.files import read_json, sha256, write_json
 from src.nn.gpt_policy import GPTPolicy
 from src.nn.guided import Guided
 from src.training import checkpoint
@@ -332,21 +332,21 @@ def test_a_policy_is_of_one_critic(offline: Path) -> None:
 
 def test_critics_of_other_worlds_tasks_and_contexts_are_refused(offline: Path) -> None:
     (sidecar,) = (offline / "logs/tiny/ilql").glob("last-000000006.json")
-    before = sidecar.read_text()
+    before = read_json(sidecar)
     for group, key, value in (
         *(("env", "max_episode_steps", 5), ("tasks", "seed", 3), ("model", "context_len", 7)),
         *(("data", "keep_every", [2]), ("encoder", "num_heads", 1), ("critic", "expectile", 0.7)),
     ):
-        about = json.loads(before)
+        about = deepcopy(before)
         about["description"]["config"][group][key] = value
-        sidecar.write_text(json.dumps(about))
+        write_json(sidecar, about)
         (offline / "logs/tiny/awr/finished.json").unlink(missing_ok=True)
         for stage, option in (("extract_policy", "seed=0"), ("evaluate", "policy.advantage_scale=1")):
             message = run(stage, offline, *OFFLINE, option).refusal
             assert f"{group}.{key}={value}" in message, message
-    about = json.loads(before)
+    about = deepcopy(before)
     about["description"]["histories"][0]["sha256"] = "0"
-    sidecar.write_text(json.dumps(about))
+    write_json(sidecar, about)
     for stage, option in (("extract_policy", "seed=0"), ("evaluate", "policy.advantage_scale=1")):
         assert "different histories" in run(stage, offline, *OFFLINE, option).refusal
 
@@ -428,7 +428,7 @@ def test_of_a_critic_that_plays_the_checkpoint_counts_that_is_asked_for(offline:
         go("evaluate", offline, *critic, f"evaluation.checkpoint={kind}", f"name={kind}", "histories=tiny", "run=tiny")
         results = read_json(offline / f"logs/{kind}/evaluation-policy=critic-advantage=3.0/results.json")
         (sidecar,) = folder.glob("best-*.json" if kind == "best" else "last-000000006.json")
-        assert results["checkpoint"] == read_json(sidecar)["sha256"]
+        assert results["checkpoint"] == read_json(sidecar)["state_sha256"]
     told = [
         {key: value for key, value in read_json(path).items() if key == "curves"}
         for path in sorted(offline.glob("logs/*/evaluation-policy=critic-advantage=3.0/results.json"))
@@ -471,9 +471,8 @@ class Exploit:
 def spoil(path: Path, mark: Path) -> None:
     """With the right checksum beside it."""
     torch.save({"model": Exploit(mark)}, path)
-    sidecar = json.loads(path.with_suffix(".json").read_text())
-    sidecar["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    path.with_suffix(".json").write_text(json.dumps(sidecar))
+    sidecar = path.with_suffix(".json")
+    write_json(sidecar, read_json(sidecar) | {"state_sha256": sha256(path)})
 
 
 def test_no_checkpoint_is_unpickled(offline: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from src.envs import make_env
 from src.evaluation.in_context import play_episodes
 from src.evaluation.protocol import combined
 from src.evaluation.saved_episodes import load_episodes
+from src.files import read_json
 from src.nn.gpt import GPT
 from src.nn.gpt_policy import GPTCarry, GPTPolicy
 from src.training import program
@@ -88,7 +89,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Learned:
     for stage in ("train_agents", "train_gpt", "evaluate"):
         outcome = run(stage, root, preset=LEARNS)
         assert outcome.code == 0, outcome
-    results = json.loads((root / "logs/learns/evaluation/results.json").read_text())
+    results = read_json(root / "logs/learns/evaluation/results.json")
     return Learned(root, results, outcome.out)
 
 
@@ -180,7 +181,7 @@ def test_validation_tasks_are_in_no_window(root: Path, monkeypatch: pytest.Monke
     outcome = run("train_gpt", root, "name=new", "histories=tiny", *longer)
     assert outcome.code == 0, outcome
     assert len(drawn) == 30
-    sidecar = json.loads((root / "logs/new/gpt/last-000000030.json").read_text())
+    sidecar = read_json(root / "logs/new/gpt/last-000000030.json")
     tasks = sidecar["description"]["tasks"]
     assert tasks["validation"] == tasks["train"][-2:]
     env = make_env(load_config(TINY).env)
@@ -240,7 +241,7 @@ def test_results_have_the_documented_keys(learned: Learned) -> None:
     assert set(results["decodings"]) == {"1", "0"} and set(results["ablations"]) == set(ABLATIONS)
     assert results["decodings"]["1"]["final"] == results["final"]["held_out"]
     sidecars = (learned.root / "logs/learns/gpt").glob("best-*.json")
-    assert results["checkpoint"] in [json.loads(path.read_text())["sha256"] for path in sidecars]
+    assert results["checkpoint"] in [read_json(path)["state_sha256"] for path in sidecars]
     assert results["config"]["name"] == "learns"
 
 

@@ -21,6 +21,7 @@ from src.contracts import Batch
 from src.data.windows import Windows
 from src.envs import make_env
 from src.evaluation.periodic import LookAtAgents, LookInContext
+from src.files import read_json
 from src.nn.gpt import GPT
 from src.schema import PROJECT
 from src.sources.a2c import A2C
@@ -72,7 +73,7 @@ def left_by(stage: str, root: Path) -> dict[str, Any]:
 
 
 def evaluations_in(folder: Path) -> dict[int, dict[str, Any]]:
-    return {entry.pop("step"): entry for entry in json.loads((folder / "evaluations.json").read_text())}
+    return {entry.pop("step"): entry for entry in read_json(folder / "evaluations.json")["evaluations"]}
 
 
 @pytest.mark.parametrize(

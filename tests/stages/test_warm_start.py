@@ -10,6 +10,7 @@ import pytest
 from harness import TINY, curves_of, ended, files_of, results_of, run, start
 
 from src.data.history_store import open_histories
+from src.files import read_json
 
 LIFE = ("source.num_env_steps=600", "source.history_steps=600", "source.unroll_length=1", "source.evaluate=false")
 FIRST = ("source=q_learning", "name=first", *LIFE)
@@ -53,7 +54,7 @@ def test_nothing_is_played_before_the_online_part(warmed: Path) -> None:
 def test_what_was_learned_from_others_is_evaluated_and_shown(warmed: Path) -> None:
     """At env step 0, and over the updates of 150 iterations."""
     folder = warmed / "logs/second/source"
-    found = json.loads((folder / "evaluations.json").read_text())
+    found = read_json(folder / "evaluations.json")["evaluations"]
     assert [evaluation["step"] for evaluation in found] == [0, 200, 400, 600]
     assert found[0]["score"] > 0.7  # chance: 0.23
     curves = curves_of(folder / "pretraining")

@@ -1,6 +1,5 @@
 """Every world with every source that fits it, through all three stages."""
 
-import json
 import math
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from harness import run
 
 from src.data.history_store import open_histories
+from src.files import read_json
 
 WORLDS = {
     "dark_room": ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
@@ -75,7 +75,7 @@ def test_a_world_and_a_source_through_all_stages(tmp_path: Path, world: str, sou
     columns = open_histories(tmp_path / "histories" / "small").columns
     if source == "optimal":
         assert np.array_equal(columns["action"], columns["optimal_action"])
-    results = json.loads((tmp_path / "logs" / "small" / "evaluation" / "results.json").read_text())
+    results = read_json(tmp_path / "logs" / "small" / "evaluation" / "results.json")
     for name, curves in results["curves"].items():
         for measure, curve in curves.items():
             assert all(math.isfinite(value) for value in curve["mean"]), (name, measure)

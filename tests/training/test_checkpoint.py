@@ -1,6 +1,5 @@
 """Checkpoints: the newest whole one is found again whatever happened to the others."""
 
-import json
 import os
 import pickle
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 import torch
 
 from src.contracts import PipelineError
-from src.files import sha256
+from src.files import read_json, sha256, write_json
 from src.training.checkpoint import DamagedCheckpointError, load, load_newest, save
 
 CPU = torch.device("cpu")
@@ -45,7 +44,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert state["update"] == 7 and state["score"] == -0.5 and state["list"] == [7, "x"]
     assert torch.equal(state["weights"]["w"], torch.full((3,), 7.0))
     assert sidecar["step"] == 7 and sidecar["description"] == {"config": {"seed": 7}}
-    assert sidecar["sha256"] == sha256(tmp_path / "last-000000007.pt")
+    assert sidecar["state_sha256"] == sha256(tmp_path / "last-000000007.pt")
 
 
 def test_nothing_there(tmp_path: Path) -> None:
@@ -164,7 +163,7 @@ def test_a_pickle_exploit_is_refused(tmp_path: Path, form: str) -> None:
     else:
         path.write_bytes(pickle.dumps(Exploit(harm)))
     sidecar = path.with_suffix(".json")
-    sidecar.write_text(json.dumps(json.loads(sidecar.read_text()) | {"sha256": sha256(path)}))
+    write_json(sidecar, read_json(sidecar) | {"state_sha256": sha256(path)})
     with pytest.raises(DamagedCheckpointError, match=r"last-000000001\.pt"):
         load_newest(tmp_path, "last", CPU)
     assert not harm.exists()

@@ -1,7 +1,6 @@
 """Periodic evaluations: whatever dies, training goes on and ends with what an undisturbed run ends with."""
 
 import itertools
-import json
 import multiprocessing
 import os
 import signal
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from src.contracts import PipelineError
+from src.files import read_json, write_json
 from src.training import checkpoint, evaluations
 from src.training.evaluations import Evaluation, Evaluations
 
@@ -136,7 +136,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def steps_in(folder: Path) -> list[int]:
-    return [entry["step"] for entry in json.loads((folder / "evaluations.json").read_text())]
+    return [entry["step"] for entry in read_json(folder / "evaluations.json")["evaluations"]]
 
 
 def names(folder: Path, kind: str) -> list[str]:
@@ -171,7 +171,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_a_run_leaves(undisturbed: Path) -> None:
-    known = json.loads((undisturbed / "evaluations.json").read_text())
+    known = read_json(undisturbed / "evaluations.json")["evaluations"]
     assert [entry["step"] for entry in known] == [0, 1, 2, 3, 4, 5]
     assert [entry["metrics"] for entry in known] == [{"sum": 0.75 * step} for step in range(6)]
     assert repr([entry["score"] for entry in known]) == repr(SCORES)
@@ -273,7 +273,7 @@ def test_a_pending_one_is_finished(tmp_path: Path, *, known: bool) -> None:
         checkpoint.save(tmp_path, "pending", step, state_at(step), {"about": "toy"}, keep=9)
     if known:
         written = [{"step": step, "metrics": {}, "score": float(step)} for step in (1, 2)]
-        (tmp_path / "evaluations.json").write_text(json.dumps(written))
+        write_json(tmp_path / "evaluations.json", {"evaluations": written})
     with make(tmp_path, Options(async_eval=False), done=2) as service:
         assert [service.results[step].score for step in (1, 2)] == ([1.0, 2.0] if known else SCORES[1:3])
         assert service.results[1].metrics == ({} if known else {"sum": 0.75})
@@ -284,7 +284,8 @@ def test_a_pending_one_is_finished(tmp_path: Path, *, known: bool) -> None:
 def test_one_that_comes_late_takes_its_place(tmp_path: Path) -> None:
     """After a power failure that undid a deletion; a better one of a later step stays the best."""
     checkpoint.save(tmp_path, "pending", 1, state_at(1), {}, keep=9)
-    (tmp_path / "evaluations.json").write_text(json.dumps([{"step": 2, "metrics": {}, "score": 2.0}]))
+    written = [{"step": 2, "metrics": {}, "score": 2.0}]
+    write_json(tmp_path / "evaluations.json", {"evaluations": written})
     with make(tmp_path, Options(async_eval=False), done=2) as service:
         assert list(service.results) == steps_in(tmp_path) == [1, 2]
     assert not names(tmp_path, "best") and not names(tmp_path, "pending")

@@ -1,7 +1,6 @@
 """The gradient loop on a toy problem: it learns, it resumes to the bit, it keeps the best."""
 
 import itertools
-import json
 import os
 import signal
 import time
@@ -32,6 +31,7 @@ from toy import (
 )
 
 from src.contracts import Batch, PipelineError, Stopped
+from src.files import read_json
 from src.schema import Config
 from src.training import fit as module
 from src.training.checkpoint import load_newest
@@ -144,7 +144,7 @@ def test_results_of_evaluations_are_taken_in_while_training_goes_on(
 
     def batches(update: int) -> Batch:
         truth = tmp_path / "evaluations.json"
-        known.append([entry["step"] for entry in json.loads(truth.read_text())] if truth.exists() else [])
+        known.append([entry["step"] for entry in read_json(truth)["evaluations"]] if truth.exists() else [])
         return batch_at(update)
 
     run(tmp_path, config_of(evals={"async_eval": True}), batches=batches)
@@ -152,7 +152,7 @@ def test_results_of_evaluations_are_taken_in_while_training_goes_on(
 
 
 def test_the_best_checkpoint_is_that_of_the_best_score(undisturbed: Path) -> None:
-    known = json.loads((undisturbed / "evaluations.json").read_text())
+    known = read_json(undisturbed / "evaluations.json")["evaluations"]
     assert [entry["step"] for entry in known] == [0, 2, 4, 6, 8, 10, 11]
     best = max(known[1:], key=lambda entry: entry["score"])
     assert 0 < best["step"] < 6  # neither the first nor late, or neither this nor a resumed run would show a thing
@@ -267,7 +267,7 @@ def test_a_sigterm_does_not_wait_for_the_last_evaluation(
         with pytest.raises(Stopped, match="update 11 of 11 is saved"):
             run(tmp_path / "run", config, look=slow_look)
     assert waited[0] < 2
-    assert 11 not in [entry["step"] for entry in json.loads((tmp_path / "run" / "evaluations.json").read_text())]
+    assert 11 not in [entry["step"] for entry in read_json(tmp_path / "run/evaluations.json")["evaluations"]]
     go_on.touch()
     run(tmp_path / "run", config, model_of(99), dying(0), slow_look)
     assert left_in(tmp_path / "run") == left_in(undisturbed)

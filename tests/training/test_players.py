@@ -210,7 +210,7 @@ def test_weights_of_prioritised_replay_scale_the_loss_and_errors_come_back() -> 
     errors = surprises[0]
     huber = torch.where(errors <= 1, errors**2 / 2, errors - 0.5)
     torch.testing.assert_close(loss, (weights[0] * huber).mean())
-    assert not torch.equal(learner.replay._tree.priorities[0], torch.ones(200))
+    assert not torch.equal(learner.replay._priorities.values[0], torch.ones(200))
 
 
 def test_batch_normalisation_learns_from_the_prediction_alone() -> None:

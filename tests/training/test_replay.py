@@ -149,12 +149,12 @@ def test_priorities_against_a_table(life: tuple[int, int, int, int, list[int]], 
         for learner, table in enumerate(tables):
             for k in started[3 * learner : 3 * learner + 3]:
                 table[k] = min(max((surprise[k] + 0.01) ** alpha, 1e-150), 1e150)
-    assert replay._tree is not None
+    assert replay._priorities is not None
     for learner, table in enumerate(tables):
         expected = torch.zeros(num_envs, capacity, dtype=torch.float64)
         for k, priority in table.items():
             expected[k % 100 - learner * num_envs, k // 100 % capacity] = priority
-        ours = replay._tree.priorities[learner].view(num_envs, capacity)
+        ours = replay._priorities.values[learner].view(num_envs, capacity)
         torch.testing.assert_close(ours, expected, rtol=1e-6, atol=0)
 
 
