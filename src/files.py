@@ -43,7 +43,7 @@ def read_json(path: Path) -> Json:
     except (OSError, ValueError) as error:
         raise PipelineError(f"{path} is not readable as JSON: {error}") from error
     if not isinstance(content, dict) or content.pop(_SEAL, None) != digest(content):
-        raise PipelineError(f"{path} is damaged: its checksum is not the one it holds")
+        raise PipelineError(f"{path} is damaged, or of another version: its checksum is not the one it holds")
     return content
 
 
