@@ -99,9 +99,7 @@ def test_json_round_trip_and_damage(tmp_path: Path) -> None:
     assert written["sha256"] == digest({"b": {"c": "ä"}, "a": [1, 2.5, None, True]})
     for content in (value, written | {"a": [1]}, written | {"c": 1}, written | {"sha256": None}, {}, [], 3):
         path.write_text(json.dumps(content))
-        with pytest.raises(
-            PipelineError, match=r"file\.json is damaged, or of another version: its checksum is not the one it holds"
-        ):
+        with pytest.raises(PipelineError, match=r"file\.json is damaged, or of another version"):
             read_json(path)
     write_json(path, value)
     for content in (path.read_bytes()[:-3], b"", b"\xff\xfe"):
