@@ -5,6 +5,11 @@ from pathlib import Path
 
 import pytest
 from harness import STAGES, run
+from tensorboard.summary.writer import event_file_writer
+
+# Event files of one second are read in the order of their numbers as texts, and tests begin a run anew within a second
+# of one process: all numbers have the same length.
+event_file_writer._global_uid = event_file_writer.AtomicCounter(10**6)
 
 
 @pytest.fixture(scope="session")

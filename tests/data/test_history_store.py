@@ -307,10 +307,11 @@ def test_pickled_objects_are_not_unpickled(copy: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "harm").exists()
 
 
-def rewrite(path: Path, change: Callable[[dict], object]) -> None:
-    manifest = read_json(path)
+def rewrite(path: Path, change: Callable[[dict], object], *, sealed: bool = True) -> None:
+    """Change a manifest, and its checksum too if it is to be `sealed`."""
+    manifest = read_json(path) if sealed else json.loads(path.read_text())
     change(manifest)
-    write_json(path, manifest)
+    write_json(path, manifest) if sealed else path.write_text(json.dumps(manifest))
 
 
 @pytest.mark.parametrize(
@@ -332,7 +333,7 @@ def test_a_manifest_cut_anywhere_is_refused(copy: Path) -> None:
             open_histories(copy)
 
 
-CHANGES = {
+FORMS: dict[str, Callable[[dict], object]] = {
     "an older version": lambda m: m.update(schema_version=1),
     "a key more": lambda m: m.update(extra=1),
     "a key less": lambda m: m.pop("env"),
@@ -341,6 +342,8 @@ CHANGES = {
     "columns without details": lambda m: m.update(columns=list(m["columns"])),
     "columns of no kind": lambda m: m.update(columns=None),
     "a column's details of no kind": lambda m: m["columns"].update(obs=3),
+}
+CHANGES = FORMS | {
     "other tasks": lambda m: m["tasks"]["train"].reverse(),
     "other rows": lambda m: m["rows"].update(num_learners=3),
     "another room": lambda m: m["env"].update(num_obs=9),
@@ -351,7 +354,14 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_manifest_is_refused(copy: Path, change: str) -> None:
-    rewrite(copy / "manifest.json", CHANGES[change])
+    rewrite(copy / "manifest.json", CHANGES[change], sealed=False)
+    with pytest.raises(DamagedHistoriesError, match=r"manifest\.json is damaged"):
+        open_histories(copy)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_manifest_of_another_form_is_refused(copy: Path, form: str) -> None:
+    rewrite(copy / "manifest.json", FORMS[form])
     with pytest.raises(DamagedHistoriesError, match=str(copy)):
         open_histories(copy)
 
