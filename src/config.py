@@ -89,14 +89,13 @@ def _load(name: str, kind: type, overrides: Iterable[str], lists: Iterable[str] 
 
 
 def _check_keys(overrides: Iterable[str]) -> None:
-    """What Hydra would not mind: overrides without a key or for itself, and an experiment instead of another."""
-    keys = [override.partition("=")[0].lstrip("+~") for override in overrides]
-    for key, override in zip(keys, overrides, strict=True):
-        if not key or key.partition(".")[0] == "hydra":
+    """Refuse what Hydra would not mind: overrides without a key, for itself, and several experiments in one."""
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if not key.lstrip("+~") or key.lstrip("+~").partition(".")[0] == "hydra":
             raise ConfigError(f"{override}: There is no such option; --help lists all")
-    if keys.count("experiment") > 1:
-        given = ", ".join(override for key, override in zip(keys, overrides, strict=True) if key == "experiment")
-        raise ConfigError(f"{given}: an experiment is one preset of all; give one of them")
+        if key == "experiment" and value.startswith("["):
+            raise ConfigError(f"{override}: must be one name")
 
 
 def _whole(override: str) -> list[str]:
@@ -149,7 +148,9 @@ def check_same(config: Config | PlayersConfig, recorded: Json, sections: Iterabl
 def _in_one_line(error: Exception) -> str:
     """The first line of a Hydra or OmegaConf error with the key it is about."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if lines[0].startswith(("Could not override", "Could not delete")):  # what Hydra goes on to say does not help here
+    if lines[0].startswith("Could not delete"):  # what `_whole` asks for
+        return f"{lines[0].split(chr(39))[1]}: There is no such option; --help lists all"
+    if lines[0].startswith("Could not override"):  # what Hydra goes on to say does not help here
         return f"{lines[0]} There is no such option; --help lists all"
     key = next((line for line in lines[1:] if line.startswith("full_key:")), "")
     return f"{key.replace('full_key:', '').strip()}: {lines[0]}" if key else " ".join(lines)

@@ -62,29 +62,28 @@ def _of_run(config: PlayersConfig) -> Conflicts:
     ]
 
 
-def _player(opponent: str, config: PlayersConfig) -> str:
-    """Who plays where `opponent` is named: the other side may be a fixed player."""
-    role = config.roles.get(opponent)
-    return opponent if role is None or role.player == LEARNED else role.player
+def _named_twice(opponents: list[str], config: PlayersConfig) -> str:
+    """Who is, in words; the other side may be a fixed player that is named too."""
+    fixed = {name: role.player for name, role in config.roles.items() if role.player != LEARNED}
+    for player, times in Counter(fixed.get(one, one) for one in opponents).items():
+        if times > 1:
+            named = [f"{name}.player={player}" for name in opponents if fixed.get(name) == player]
+            return ", ".join([f"{player} is there {times} times", *named])
+    return ""
 
 
 def _of_role(name: str, role: RoleConfig, config: PlayersConfig) -> Conflicts:
     games, size = config.training.num_games, config.replay.size
     layers = read_net_arch(f"{name}.net_arch", role.net_arch)
     opponents, options = role.opponents, vars(role)
+    twice = _named_twice(opponents, config)
     lengths = {
         "initial_rollout_length": role.initial_rollout_length * len(opponents),
         "rollout_length": role.rollout_length,
     }
     return [
         (not opponents, f"{name}.opponents=[]: must have at least one name"),
-        *(
-            (
-                times > 1,
-                f"{name}.opponents={opponents}: must name each player once, and {player} is there {times} times",
-            )
-            for player, times in Counter(_player(one, config) for one in opponents).items()
-        ),
+        (bool(twice), f"{name}.opponents={opponents}: must name each player once, and {twice}"),
         *(
             (
                 games * length > size,

@@ -58,6 +58,8 @@ def _run(main: Callable[[Any], object], load: Callable[[list[str]], Any], explai
     try:
         if flags := [argument for argument in arguments if argument.startswith("-")]:
             raise ConfigError(f"{flags[0]}: options are written KEY=VALUE; --help lists them")
+        if len(presets := [argument for argument in arguments if argument.startswith("experiment=")]) > 1:
+            raise ConfigError(f"{' '.join(presets)}: the last would take the place of the others; give one")
         main(load(arguments))
     except (PipelineError, OSError) as error:  # an OSError says what and where by itself: disk full, no permission
         tqdm.write(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)  # not in the middle of a bar

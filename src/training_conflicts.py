@@ -70,7 +70,7 @@ def of_trainer(config: "Config") -> Conflicts:
 
 
 def of_device(device: DeviceConfig) -> Conflicts:
-    """In any program."""
+    """Of where is computed, which all programs have alike."""
     return [
         (
             re.fullmatch(r"auto|cpu|cuda(:\d+)?", device.type) is None,

@@ -109,9 +109,8 @@ def test_what_hydra_would_not_mind_is_refused(override: str) -> None:
     assert refusal(override) == f"{override}: There is no such option; --help lists all"
 
 
-def test_two_experiments_are_refused() -> None:
-    message = refusal("experiment=tiny", "seed=1", "experiment=searcher")
-    assert message.startswith("experiment=tiny, experiment=searcher: ")
+def test_several_experiments_in_one_are_refused() -> None:
+    assert refusal("experiment=[tiny,searcher]") == "experiment=[tiny,searcher]: must be one name"
 
 
 @pytest.mark.parametrize(

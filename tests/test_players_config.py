@@ -105,10 +105,13 @@ def test_a_wrong_type_is_refused_by_name(override: str) -> None:
         (["summaries.num_summaries=0", "summaries.timing=true"], ["summaries.timing=True", "num_summaries=0"]),
         (["device.amp_dtype=bfloat16"], ["device.amp_dtype=bfloat16", "none"]),
         (["device.type=gpu"], ["device.type=gpu: must be auto, cpu, cuda or cuda:N"]),
-        (["host.opponents=[first,agent,agent]"], ["host.opponents=['first', 'agent', 'agent']", "agent is there 2"]),
+        (
+            ["host.opponents=[first,agent,agent]"],
+            ["host.opponents=['first', 'agent', 'agent']", "agent is there 2 times"],
+        ),
         (
             ["host.player=zeillinger", "agent.opponents=[host,zeillinger]"],
-            ["agent.opponents=['host', 'zeillinger']", "zeillinger is there 2 times"],
+            ["agent.opponents=['host', 'zeillinger']", "zeillinger is there 2 times, host.player=zeillinger"],
         ),
     ],
 )

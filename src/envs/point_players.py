@@ -138,7 +138,7 @@ def _smallest_hitting(points: Tensor) -> Tensor:
     contains = torch.zeros(sets, len(points), dtype=torch.bool, device=points.device).scatter_(0, supports, True)
     contains[0] = False
     for coordinate in range(dimension):
-        without, with_it = contains.view(-1, 2, 2**coordinate, len(points)).unbind(1)
+        without, with_it = contains.view(sets >> coordinate + 1, 2, 2**coordinate, len(points)).unbind(1)
         with_it |= without
     hitting = ~contains[sets - 1 - codes_of(table)].T
     size = table.sum(1).where(hitting, dimension)

@@ -1,7 +1,6 @@
 """Checkpoints: a whole state or none, found again after any crash.
 
-`<kind>-<step>.pt` holds plain dicts of tensors and numbers, `<kind>-<step>.json` its checksum and description, and a
-checksum of these. The
+`<kind>-<step>.pt` holds plain dicts of tensors and numbers, `<kind>-<step>.json` its checksum and description. The
 sidecar is written last, so a state without one was never finished. Nothing is unpickled beyond `weights_only`.
 """
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from src.config import check_same
-from src.contracts import Json, PipelineError
+from src.contracts import ConfigError, Json, PipelineError
 from src.files import read_json, write_json
 from src.pace import interval_of, is_due
 from src.players_schema import PlayersConfig
@@ -77,6 +77,8 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
     found = checkpoint.load_newest(folder, "last", device)
     if found:
         check_continues(config, found[1]["description"]["config"])
+    elif (folder / "finished.json").exists():
+        raise ConfigError(f"{folder} is finished and its checkpoints are gone: remove it too")
     done, total = found[1]["step"] if found else 0, config.training.num_updates
     with ExitStack() as stack:
         progress = stack.enter_context(Progress("train_players", total, done, "update"))
@@ -149,8 +151,7 @@ class Board:
         self._total = config.training.num_updates
         self._interval = interval_of(self._options.num_summaries, self._options.summary_interval, self._total)
         self._matches = config.folder / "matches.json"
-        before = read_json(self._matches) if done and self._matches.exists() else {}
-        self._measured: Json = {update: found for update, found in before.items() if int(update) <= done}
+        self._measured: Json = read_json(self._matches) if done and self._matches.exists() else {}
 
     def show(self, metrics: dict[str, dict[str, Tensor]], learners: dict[str, Learner], clock: Clock) -> None:
         """The update that was made at `clock`."""

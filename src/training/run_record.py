@@ -127,12 +127,10 @@ def _sessions(path: Path) -> list[Json]:
     if not path.exists():
         return []
     with suppress(PipelineError):
-        record = read_json(path)
-        if isinstance(record, dict) and isinstance(record.get("sessions"), list):
-            return record["sessions"]
+        return read_json(path)["sessions"]
     damaged = path.with_name(f"{path.name}.damaged")
     path.replace(damaged)
-    tqdm.write(f"{path} is damaged; it is kept as {damaged.name} and a new one begins")
+    tqdm.write(f"{path} is damaged, or of another version; it is kept as {damaged.name} and a new one begins")
     return []
 
 

@@ -15,7 +15,8 @@ from worlds import WORLDS
 import src.envs  # noqa: F401  registers the environments
 from src.config import load_config
 from src.envs.base import State
-from src.envs.gymnasium_face import BatchedEnv, SingleEnv, make_batched, make_single, single_of, stream_seeds
+from src.envs.gymnasium_face import BatchedEnv, SingleEnv, make_batched, make_single, single_of
+from src.envs.gymnasium_streams import stream_seeds
 
 ROOMS = ["icrl/DarkRoom-v0", "icrl/DarkRoomClassic-v0", "icrl/DarkRoomHard-v0", "icrl/DarkRoomPermuted-v0"]
 BANDITS = ["icrl/Bandit-v0", "icrl/BanditGaussian-v0"]

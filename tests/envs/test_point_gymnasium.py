@@ -15,8 +15,8 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import src.envs
-from src.envs.gymnasium_face import stream_seeds
 from src.envs.gymnasium_points import BatchedPointGame, SinglePointGame, make_batched, make_single
+from src.envs.gymnasium_streams import stream_seeds
 from src.envs.point_game import canonical, rescale, subset_of
 from src.envs.point_players import AGENTS, HOSTS
 from src.envs.point_rollout import MAX_COORDINATE, PointGame, PointGameOptions, play

@@ -78,6 +78,12 @@ def test_options(tmp_path: Path, option: str, parts: list[str]) -> None:
     assert not (tmp_path / "root").exists()
 
 
+def test_no_experiment_takes_the_place_of_another(tmp_path: Path) -> None:
+    outcome = run("train_agents", tmp_path / "root", preset=("experiment=tiny", "seed=1", "experiment=searcher"))
+    assert outcome.refusal.startswith("experiment=tiny experiment=searcher: ") and "give one" in outcome.refusal
+    assert not (tmp_path / "root").exists()
+
+
 PLAIN = [option for option in TINY if not option.startswith("source.hidden_size")]  # not all sources have a network
 
 

@@ -69,6 +69,10 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
                "points: [[0, 1.0], [10, 0.0]]}") == folder  # fmt: skip
     assert "all 12 updates of tiny are done" in capsys.readouterr().out
     assert read_json(folder / "results.json") == results
+    for path in (folder / "results.json", *folder.glob("last-*")):
+        path.unlink()
+    with pytest.raises(ConfigError, match="finished and its checkpoints are gone"):
+        run(tmp_path)
 
 
 @pytest.mark.parametrize(("options", "drawn"), [([], 1), (["game.dimension=4"], 0), (["evaluation.pictures=false"], 0)])

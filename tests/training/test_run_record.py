@@ -223,7 +223,7 @@ def test_a_damaged_record_is_kept_aside(
     record(folder, project)
     assert len(written(folder)) == 1
     assert (folder / "run.json.damaged").read_bytes() == content
-    assert "run.json is damaged; it is kept as run.json.damaged" in capsys.readouterr().out
+    assert "run.json is damaged, or of another version; it is kept as run.json.damaged" in capsys.readouterr().out
 
 
 def test_a_folder_that_cannot_be_written_is_a_pipeline_error(project: Path, tmp_path: Path) -> None:
