@@ -148,8 +148,9 @@ def check_same(config: Config | PlayersConfig, recorded: Json, sections: Iterabl
 def _in_one_line(error: Exception) -> str:
     """The first line of a Hydra or OmegaConf error with the key it is about."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if lines[0].startswith("Could not delete"):  # what `_whole` asks for
-        return f"{lines[0].split(chr(39))[1]}: There is no such option; --help lists all"
+    if lines[0].startswith("Could not delete"):  # what `_whole` asks for; the key is in quotes
+        key = lines[0].split("'")[1]
+        return f"{key}: There is no such option; --help lists all"
     if lines[0].startswith("Could not override"):  # what Hydra goes on to say does not help here
         return f"{lines[0]} There is no such option; --help lists all"
     key = next((line for line in lines[1:] if line.startswith("full_key:")), "")

@@ -18,6 +18,7 @@ FIXED_AGENTS = ("random", "first", "last")
 
 @dataclass
 class GameConfig:
+    # A host's network has an output for each subset of the coordinates, of which there are 2**n.
     dimension: int = option("coordinates of a point", low=2, high=12)
     max_num_points: int = option("points that are drawn for a start", low=2, high=1024)
     max_value: int = option("coordinates of a start are uniform in 0 .. this", low=1, high=2**20)

@@ -41,7 +41,7 @@ def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> No
 
 def run_players(main: Callable[[PlayersConfig], object], module: str, meaning: str) -> None:
     """As `run_stage`, with the configuration of `train_players`."""
-    groups, note = ("players", "device"), "every one is in the preset"
+    groups, note = ("players", "device"), "of this program alone; other stages have their own"
     _run(main, load_players_config, lambda: help_text(module, meaning, load_players_config(), groups, note))
 
 
