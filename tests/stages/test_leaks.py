@@ -17,15 +17,15 @@ from src.evaluation import periodic
 from src.evaluation.in_context import Adaptation
 from src.training.checkpoint import load_newest
 
-ROOM = ("env.size=5", "tasks.num_train=14", "data.num_validation_tasks=3", "evals.eval_interval=1")
+ROOM = ("env.size=5", "tasks.num_train=14", "data.num_development_tasks=3", "evals.eval_interval=1")
 CPU = torch.device("cpu")
 
 
 def goals_of() -> tuple[set[int], set[int]]:
     """The goals of the training and of the held-out tasks."""
     config = load_config([*TINY, *ROOM])
-    goals = make_env(config.env).all_tasks()[:, 0]
-    split = split_tasks(len(goals), config.tasks.num_train, config.tasks.num_held_out, config.tasks.seed)
+    env = make_env(config.env)
+    goals, split = env.all_tasks()[:, 0], split_tasks(env, config)
     return set(goals[split.train].tolist()), set(goals[split.held_out].tolist())
 
 

@@ -41,7 +41,7 @@ LEARNS = (
     *("source.num_learners=4", "source.num_envs=5", "source.num_env_steps=5000", "source.history_steps=5000"),
     *("source.hidden_size=32", "source.videos_per_task=1"),
     *("objective=ad", "objective.weighting=improvement", "data.keep_every=12", "data.kept_steps=0"),
-    *("data.num_validation_tasks=2", "data.min_final_success=0"),
+    *("data.num_development_tasks=2", "data.min_final_success=0"),
     *("model.tokens=transition", "model.position=env_time", "model.obs_encoding=coordinates", "model.context_len=60"),
     *("model.embed_dim=32", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=64"),
     *("optimizer=adamw", "optimizer.learning_rate.initial=0.003", "optimizer.learning_rate.final=0.00002"),
@@ -193,7 +193,7 @@ def test_validation_tasks_are_in_no_window(root: Path, monkeypatch: pytest.Monke
 
 def test_processes_record_the_same_histories(tmp_path: Path) -> None:
     """Also when they go on from a checkpoint in the middle of a life."""
-    options = ("tasks.num_train=2", "data.num_validation_tasks=0", "source.num_envs=1", "source.num_env_steps=40")
+    options = ("tasks.num_train=2", "data.num_development_tasks=0", "source.num_envs=1", "source.num_env_steps=40")
     options = (*options, "source.history_steps=40")
 
     def record(way: str) -> dict[str, bytes]:
