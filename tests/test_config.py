@@ -180,7 +180,8 @@ def test_a_list_of_mappings_is_kept_as_it_is_written() -> None:
 
 @pytest.mark.parametrize(("key", "value"), [("env.size", 2), ("env.size", 64), ("data.min_final_success", 1.0)])
 def test_limits_themselves_are_allowed(key: str, value: float) -> None:
-    more = ["model.max_size=64", "search.goal_row=1", "search.goal_column=1", "data.num_development_tasks=0"]
+    more = ["model.max_size=64", "search.goal_row=1", "search.goal_column=1"]
+    more += ["data.num_development_tasks=0", "trainer.evaluate=false"]
     assert value_of(load_config([f"{key}={value}", *more]), key) == value
 
 

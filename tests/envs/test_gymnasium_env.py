@@ -421,9 +421,8 @@ SMALL = (
     *(
         "env.max_episode_steps=4",
         "tasks.num_train=2",
-        "data.num_development_tasks=0",
+        "data.num_development_tasks=1",
         "source.evaluate=false",
-        "trainer.evaluate=false",
     ),
     *("source.num_envs=1", "source.unroll_length=5", "source.num_env_steps=30", "source.history_steps=30"),
 )

@@ -54,8 +54,8 @@ def test_figure_draws_what_there_is() -> None:
     np.testing.assert_array_equal(success.lines[0].get_ydata(), values)
     assert [line.get_xdata() for line in reward.lines] == [[2, 2]]  # the best checkpoint alone
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert "held-out tasks" in names
-    assert "development tasks" not in names
+    assert "development tasks" in names
+    assert "development tasks, first episode" not in names
 
 
 def test_a_run_that_is_not_there_is_refused(tmp_path: Path) -> None:
