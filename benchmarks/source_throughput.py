@@ -31,7 +31,7 @@ def ours(overrides: list[str]) -> Callable[[], int]:
     config = load_config([*overrides, "source.num_env_steps=2500000"])  # more than is played
     env = make_env(config.env)
     tasks = env.all_tasks()
-    train = tasks[split_tasks(len(tasks), config.tasks.num_train, 0, config.tasks.seed).train]
+    train = tasks[split_tasks(env, config).train]
     learner, streams, noise = make_learners(config, env, train, CPU)
     experience = Experience(config, env.spec, train, CPU)
     loop = collect(learner, LocalPlayer(config.source, env, learner, streams, noise), experience)

@@ -42,7 +42,7 @@ def live(overrides: list[str]) -> Life:
     config = load_config(["source.num_learners=4", *overrides])
     source, env = config.source, make_env(config.env)
     tasks = env.all_tasks()
-    split = split_tasks(len(tasks), config.tasks.num_train, config.tasks.num_held_out, config.tasks.seed)
+    split = split_tasks(env, config)
     train = tasks[split.train]
     learner, streams, noise = make_learners(config, env, train, CPU)
     statistics_of = EpisodeStatistics(env.spec, learner.num_learners, source.num_envs)

@@ -26,6 +26,7 @@ def check_conflicts(config: "Config") -> None:
         *of_mini_batches(config),
         *of_replay(config),
         *_of_source(config),
+        *_of_tasks(config),
         *_of_data(config),
         *_of_model(config),
         *of_optimizer(config),
@@ -64,6 +65,43 @@ def _of_source(config: "Config") -> Conflicts:
     ]
 
 
+def _of_tasks(config: "Config") -> Conflicts:
+    tasks, number = config.tasks, config.data.num_development_tasks
+    listed = tasks.split == "list"
+    return [
+        (tasks.num_train == 1, "tasks.num_train=1: must be at least 2, or 0 for all tasks that are not held out"),
+        (
+            tasks.split == "random" and not tasks.num_train and not tasks.num_held_out,
+            "tasks.num_train=0 and tasks.num_held_out=0: tasks.split=random needs the number of one of them",
+        ),
+        (
+            listed and not tasks.held_out,
+            "tasks.split=list holds out the tasks numbered in tasks.held_out, which is []: must have at least one",
+        ),
+        (
+            bool(tasks.held_out) and not listed,
+            f"tasks.held_out={tasks.held_out} is for tasks.split=list, and this is tasks.split={tasks.split}",
+        ),
+        (
+            len(set(tasks.held_out)) < len(tasks.held_out),
+            f"tasks.held_out={tasks.held_out}: no task may be there twice",
+        ),
+        (
+            0 < tasks.num_train <= number,
+            f"data.num_development_tasks={number} must be below tasks.num_train={tasks.num_train}",
+        ),
+        (
+            config.trainer.evaluate and not number,
+            "trainer.evaluate=true plays development tasks amid training, and data.num_development_tasks=0 sets none "
+            "aside: set some aside, or give trainer.evaluate=false and evaluation.checkpoint=last",
+        ),
+        (
+            config.evaluation.tasks == "development" and not number,
+            "evaluation.tasks=development plays the tasks that data.num_development_tasks set aside, and it is 0",
+        ),
+    ]
+
+
 def _of_data(config: "Config") -> Conflicts:
     names, data, source = config.histories, config.data, config.source
     row_len = (data.history_len or source.history_steps) // source.num_envs
@@ -92,11 +130,6 @@ def _of_data(config: "Config") -> Conflicts:
         (
             0 < data.kept_steps < config.model.context_len,
             f"data.kept_steps={data.kept_steps} is less than model.context_len={config.model.context_len}",
-        ),
-        (
-            data.num_validation_tasks >= config.tasks.num_train,
-            f"data.num_validation_tasks={data.num_validation_tasks} must be below "
-            f"tasks.num_train={config.tasks.num_train}",
         ),
     ]
 

@@ -21,7 +21,6 @@ from src.data.history_store import Histories
 from src.data.mixture import check_stores, open_stores
 from src.envs import make_env
 from src.envs.base import TensorEnv
-from src.envs.tasks import Split
 from src.evaluation.comparison import write_comparisons
 from src.evaluation.figures import write_figures
 from src.evaluation.in_context import Adaptation, play_episodes, source_adaptation
@@ -51,12 +50,13 @@ def main(config: Config) -> Path:
     # A mixture's stores say what their sources were.
     compared = player.compared if len(config.histories) > 1 else (*player.compared, "source")
     check_same(config, trained["config"], compared if changes else (*_WORLD, *compared), str(player.folder))
-    suffix = suffix_of(changes | player.suffixes)
+    suffix = suffix_of(changes | player.suffixes, config.evaluation.tasks)
     folder = config.folder("logs") / f"evaluation{suffix}"
     with closing(make_env(config.env, device)) as env, ExitStack() as stack:
         model = player.make(config, readable_spec(config, env.spec, trained["env"]), device)
         tasks = trained["tasks"]
-        held_out = new_tasks(config, env, trained["config"], tasks) if changes else tasks["held_out"]
+        new = {"held_out": new_tasks(config, env, trained["config"], tasks)} if changes else {}
+        parts = new or parts_of(config, tasks)
         played = (folder / "results.json").exists()
         store = None if played else shown_store(config, trained, bool(changes))
         stack.enter_context(only_writer(folder))  # not before it is clear that there will be something to write
@@ -66,8 +66,7 @@ def main(config: Config) -> Path:
             if results["checkpoint"] != player.checksum:
                 raise ConfigError(f"{folder} holds results of another model: give another name=, or remove it")
         else:
-            split = Split(tasks["train"], held_out)
-            results = evaluate(config, env, model, split, store, suffix, device, bool(changes))
+            results = evaluate(config, env, model, parts, store, suffix, device)
             results["checkpoint"] = player.checksum
             write_json(folder / "results.json", results)
         announce(config, env, results, suffix)
@@ -78,30 +77,31 @@ def evaluate(
     config: Config,
     env: TensorEnv,
     model: GPT | Guided,
-    split: Split,
+    parts: dict[str, list[int]],
     store: Histories | None,
     suffix: str,
     device: torch.device,
-    elsewhere: bool,
 ) -> dict[str, Any]:
-    """Play the tasks of `split`, compare with the references, write episodes, plots and videos to folders that end with
-    `suffix`; returns what `results.json` holds. The source shown is that of `store`; None: the configured one.
-    `elsewhere`, in another world than the trained one, its training tasks and source's lives are no part of this."""
+    """Play the tasks of `parts`, compare with the references on the first part, write episodes, plots and videos to
+    folders that end with `suffix`; returns what `results.json` holds. The source shown is that of `store`; None: the
+    configured one."""
     options, seed, policy = config.evaluation, config.seed, policy_of(config, model)
     all_tasks = env.all_tasks().to(device)
-    held_out = all_tasks[split.held_out]
-    tasks = {"held_out": held_out}
+    tasks = {part: all_tasks[numbers] for part, numbers in parts.items()}
+    about, *further = parts
+    shown = tasks[about]
     episodes: dict[str, Adaptation] = {}
-    episodes["held_out"], played = play_episodes(policy, env, held_out, options.num_streams, options.num_episodes, seed)
-    if store and not elsewhere:
-        tasks["train"] = train = all_tasks[split.train][: options.num_train_tasks or None]
-        episodes["train"], _ = play_episodes(policy, env, train, options.num_train_streams, options.num_episodes, seed)
-        episodes |= source_lives(config, store, len(train))
+    episodes[about], played = play_episodes(policy, env, shown, options.num_streams, options.num_episodes, seed)
+    for part in further:
+        streams = options.num_train_streams
+        episodes[part], _ = play_episodes(policy, env, tasks[part], streams, options.num_episodes, seed)
+    if store and "train" in parts:
+        episodes |= source_lives(config, store, len(parts["train"]))
     learners = references_of(env, config)
-    others = [(learners, options.num_streams), (probes_for(config, model, env, held_out), options.num_probe_streams)]
+    others = [(learners, options.num_streams), (probes_for(config, model, env, shown), options.num_probe_streams)]
     for policies, num_streams in others:
         for name, other in policies.items():
-            episodes[name], _ = play_episodes(other, env, held_out, num_streams, options.num_episodes, seed)
+            episodes[name], _ = play_episodes(other, env, shown, num_streams, options.num_episodes, seed)
     folder = config.folder("logs") / f"evaluation{suffix}"
     save_episodes(folder, episodes)
     setting = Setting(
@@ -119,8 +119,17 @@ def evaluate(
     if options.videos:
         videos = config.folder("videos") / f"in_context{suffix}"
         source = source_of(store.manifest["config"]) if store else config.source
-        write_comparisons(replace(config, source=source), videos, env, held_out, played, device)
+        write_comparisons(replace(config, source=source), videos, env, shown, played, device)
     return results
+
+
+def parts_of(config: Config, tasks: Json) -> dict[str, list[int]]:
+    """The numbers of the tasks to play, by part, where the model was trained on the split `tasks`: those in question
+    first, last those that it learned from. With `evaluation.tasks=development` no held-out task is among them."""
+    learned = tasks["train"][: len(tasks["train"]) - len(tasks["development"])]
+    test = {"held_out": tasks["held_out"]} if config.evaluation.tasks == "test" else {}
+    development = {"development": tasks["development"]} if tasks["development"] else {}
+    return test | development | {"train": learned[: config.evaluation.num_train_tasks or None]}
 
 
 def shown_store(config: Config, trained: Json, elsewhere: bool) -> Histories | None:

@@ -57,7 +57,7 @@ def train(place: Workplace, critic: Critic, about: Json) -> int:
         model,
         AdvantageWeightedRegression(config.awr, critic.target.to(device)),
         mixture,
-        LookInContext(config, tasks["validation"], tasks["held_out"]),
+        LookInContext(config, tasks["development"]),
         updates,
         {"critic": about["state_sha256"]},
     )

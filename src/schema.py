@@ -22,8 +22,19 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 @dataclass
 class TasksConfig:
-    num_train: int = option("tasks with source agents", low=2)
-    num_held_out: int = option("tasks to be learned in context alone (0: all others)", low=0)
+    split: str = option(
+        "which tasks are held out. random: the last of a seeded permutation; where tasks have a place in a room, "
+        "quadrant: those strictly on one side of its middle row and of its middle column, the quadrant seed % 4; ring: "
+        "those at its walls; checkerboard: those on cells of one colour, seed % 2; list: tasks.held_out",
+        choices=("random", "quadrant", "ring", "checkerboard", "list"),
+    )
+    num_train: int = option("tasks with source agents, at least 2 (0: all that are not held out)", low=0)
+    num_held_out: int = option(
+        "tasks to be learned in context alone, for the test (0: all that have no source agents, or with another split "
+        "than random all that it holds out)",
+        low=0,
+    )
+    held_out: list[int] = option("numbers of the tasks to hold out, where tasks.split is list", low=0)
     seed: int = option("seed of the split into training and held-out tasks", low=0, high=10**9)
 
 
@@ -43,7 +54,9 @@ class DataConfig:
     min_final_success: float = option(
         "leave out learners whose success over the last tenth of their life is lower", low=0, high=1
     )
-    num_validation_tasks: int = option("training tasks set aside to choose the best checkpoint", low=0)
+    num_development_tasks: int = option(
+        "training tasks that the model does not learn from, on which recipes and checkpoints are chosen", low=0
+    )
 
 
 @dataclass
@@ -112,10 +125,19 @@ class PolicyConfig:
 @dataclass
 class EvaluationConfig:
     checkpoint: str = option("which checkpoint of stage two to roll out", choices=("best", "last"))
+    tasks: str = option(
+        "test: the held-out tasks, and development tasks beside them; development: these in their place, to choose a "
+        "recipe by",
+        choices=("test", "development"),
+    )
     num_episodes: int = option("episodes per stream", low=2)
-    num_streams: int = option("streams per held-out task", low=1)
-    num_train_tasks: int = option("training tasks that are played too, to compare (0: all)", low=0)
-    num_train_streams: int = option("streams of each of these", low=1)
+    num_streams: int = option("streams per held-out task, or development task in its place", low=1)
+    num_train_tasks: int = option(
+        "tasks that the model learned from and that are played too, to compare (0: all)", low=0
+    )
+    num_train_streams: int = option(
+        "streams of each of these, and of each development task beside held-out ones", low=1
+    )
     epsilon_greedy: float = option(
         "probability of drawing an action at policy.temperature, else the most probable one", low=0, high=1
     )

@@ -20,7 +20,7 @@ from src.envs import make_env
 from src.envs.base import State, TensorEnv
 from src.envs.process import ProcessEnv
 from src.envs.rollout import Streams
-from src.envs.tasks import Split, split_tasks
+from src.envs.tasks import Split, development_of, split_tasks
 from src.evaluation.periodic import LookAtAgents, check_streams
 from src.evaluation.report import solved
 from src.evaluation.source_board import SourceBoard, examine
@@ -48,7 +48,8 @@ def main(config: Config) -> Path:
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
     with closing(make_env(config.env, device)) as env:
         all_tasks = env.all_tasks()
-        split = split_tasks(len(all_tasks), config.tasks.num_train, config.tasks.num_held_out, config.tasks.seed)
+        split = split_tasks(env, config)
+        development_of(split.train, config.data.num_development_tasks)  # what stage two would refuse is refused now
         with only_writer(histories):
             if (histories / "manifest.json").exists():
                 check_same(config, read_manifest(histories)["config"], compared(config), str(histories))

@@ -34,7 +34,7 @@ def train(place: Workplace) -> int:
         model,
         OBJECTIVES[config.objective.name](config.objective, spec),
         place.windows(config.objective),
-        LookInContext(config, tasks["validation"], tasks["held_out"]),
+        LookInContext(config, tasks["development"]),
         config.trainer.num_iterations,
     )
 

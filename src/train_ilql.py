@@ -55,7 +55,7 @@ def train(place: Workplace, plugin: RewardPlugin) -> int:
         critic,
         ImplicitQLearning(critic, bound),
         mixture,
-        LookInContext(config, tasks["validation"], tasks["held_out"], lone_critic),
+        LookInContext(config, tasks["development"], lone_critic),
         config.trainer.num_iterations,
         {"reward_plugin": described(plugin)},
         critic.after_update,

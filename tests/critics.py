@@ -20,7 +20,7 @@ from src.training import checkpoint
 
 SPEC = EnvSpec(num_obs=9, num_actions=4, reward_values=(-1.0, 0.0, 2.0), width=3, max_episode_steps=5)
 LENGTH = 7
-SPLIT = {"all": [[0], [1], [2], [3], [4], [5]], "train": [0, 1, 2, 3], "held_out": [4, 5], "validation": [3]}
+SPLIT = {"all": [[0], [1], [2], [3], [4], [5]], "train": [0, 1, 2, 3], "held_out": [4, 5], "development": [3]}
 CONFIG = load_config(
     [
         *(f"model.context_len={LENGTH}", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2"),

@@ -32,7 +32,7 @@ TINY = (
     *("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
     *("source.num_learners=1", "source.num_envs=2", "source.unroll_length=5", "source.hidden_size=8"),
     *("source.num_env_steps=60", "source.history_steps=50", "source.videos_per_task=0"),
-    *("data.keep_every=1", "data.kept_steps=0", "data.num_validation_tasks=2", "data.min_final_success=0"),
+    *("data.keep_every=1", "data.kept_steps=0", "data.num_development_tasks=2", "data.min_final_success=0"),
     *("model.context_len=8", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
     *("model.residual_dropout=0.1", "model.attention_dropout=0.1"),
     *("trainer.num_iterations=6", "trainer.mini_batch_size=4", "summaries.num_summaries=0"),

@@ -180,7 +180,8 @@ def test_a_list_of_mappings_is_kept_as_it_is_written() -> None:
 
 @pytest.mark.parametrize(("key", "value"), [("env.size", 2), ("env.size", 64), ("data.min_final_success", 1.0)])
 def test_limits_themselves_are_allowed(key: str, value: float) -> None:
-    more = ["model.max_size=64", "search.goal_row=1", "search.goal_column=1", "data.num_validation_tasks=0"]
+    more = ["model.max_size=64", "search.goal_row=1", "search.goal_column=1"]
+    more += ["data.num_development_tasks=0", "trainer.evaluate=false"]
     assert value_of(load_config([f"{key}={value}", *more]), key) == value
 
 
@@ -318,8 +319,7 @@ def test_experiments_compose(path: Path) -> None:
             continue
         for key, one in value.items() if OmegaConf.is_dict(value) else [("", value)]:
             assert value_of(config, f"{section}.{key}" if key else section) == one
-    num_tasks = len(make_env(config.env).all_tasks())
-    assert split_tasks(num_tasks, config.tasks.num_train, config.tasks.num_held_out, 0).held_out
+    assert split_tasks(make_env(config.env), config).held_out
     assert load_config([f"experiment={path.stem}", "trainer.num_iterations=7"]).trainer.num_iterations == 7
 
 
@@ -339,8 +339,7 @@ def test_every_world_goes_with_every_source(env: str, source: str) -> None:
 @pytest.mark.parametrize("env", sorted(path.stem for path in (CONF / "env").glob("*.yaml")))
 def test_every_world_has_the_tasks_its_preset_asks_for(env: str) -> None:
     config = load_config([f"env={env}"])
-    num_tasks = len(make_env(config.env).all_tasks())
-    split = split_tasks(num_tasks, config.tasks.num_train, config.tasks.num_held_out, config.tasks.seed)
+    split = split_tasks(make_env(config.env), config)
     assert len(split.train) == config.tasks.num_train and len(split.held_out) >= 6
 
 
@@ -429,11 +428,9 @@ def test_reference_has_the_numbers_of_the_reference_pipeline() -> None:
         "optimizer.max_gradient_norm": 1.0,
         "trainer.num_iterations": 22_000,
         "trainer.mini_batch_size": 32,
-        "evals.eval_interval": 64,
-        "evals.num_eval_episodes": 13,
         "search.goal_row": 0,
         "search.goal_column": 0,
     }
     config = load_config(["experiment=reference"])
     assert {key: value_of(config, key) for key in expected} == expected
-    assert len(split_tasks(80, config.tasks.num_train, config.tasks.num_held_out, config.tasks.seed).held_out) == 23
+    assert len(split_tasks(make_env(config.env), config).held_out) == 23

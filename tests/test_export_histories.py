@@ -18,7 +18,7 @@ from src.files import read_json, write_json
 from src.schema import PROJECT, Config
 
 OPTIONS = (
-    *("experiment=tiny", "device=cpu", "num_threads=1", "tasks.num_train=3", "data.num_validation_tasks=1"),
+    *("experiment=tiny", "device=cpu", "num_threads=1", "tasks.num_train=3", "data.num_development_tasks=1"),
     *("source.num_learners=2", "source.num_env_steps=500", "source.history_steps=500", "source.videos_per_task=0"),
     "evaluation.num_episodes=2",
 )

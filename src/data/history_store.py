@@ -24,6 +24,7 @@ from src.files import digest, read_json, reserve, sha256, write_json
 SCHEMA_VERSION = 2
 OBSERVATIONS = ("obs", "next_obs")  # the columns that may have a third axis
 _MANIFEST = "manifest.json"
+_OLDER: Json = {"split": "random", "held_out": []}  # the rule of the split, where a configuration knew no other
 _KEYS = {"schema_version", "columns", "tasks", "rows", "env", "config", "versions", "committed", "complete"}
 
 
@@ -193,6 +194,8 @@ def read_manifest(folder: Path) -> Json:
         holds = {"dtype": str(found.dtype), "shape": list(found.shape)}
         if not isinstance(column, dict) or column != holds | {"sha256": column.get("sha256")}:
             raise DamagedHistoriesError(f"{folder / name}.npy holds {holds}, the manifest says {column}")
+    if "tasks" in manifest["config"]:
+        manifest["config"]["tasks"] = _OLDER | manifest["config"]["tasks"]
     return manifest
 
 

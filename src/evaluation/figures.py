@@ -18,7 +18,7 @@ from src.evaluation.plots import (
     figure_to_array,
     save_figure,
 )
-from src.evaluation.protocol import PARTS
+from src.evaluation.protocol import PARTS, shown_part
 from src.evaluation.report import Curves, all_curves, probes_of
 from src.evaluation.task_maps import success_figure
 from src.training.summaries import Summaries
@@ -36,7 +36,7 @@ def write_figures(folder: Path, name: str, env: TensorEnv, results: Json, learne
         "adaptation": _adaptation(env.spec, curves, references, f"In-context learning with frozen weights: {name}")
     }
     if probes:
-        compared = {name: curves[name] for name in (PARTS["held_out"], *references)} | probes
+        compared = {name: curves[name] for name in (PARTS[shown_part(results["final"])], *references)} | probes
         figures["probes"] = _adaptation(env.spec, compared, references, f"Other decodings and contexts: {name}")
     figures["goals"] = _goals(env, results)
     summaries = Summaries(folder)
@@ -60,13 +60,13 @@ def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequenc
 
 def _goals(env: TensorEnv, results: Json) -> Figure:
     no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
-    train, held_out = (
+    train, held_out, development = (
         (torch.tensor(results[f"{part}_tasks"]), results["final"][part]["success_per_task"])
         if part in results["final"]
         else (no_tasks, [])
-        for part in ("train", "held_out")
+        for part in ("train", "held_out", "development")
     )
-    return success_figure(env, train, held_out, title="Success on each task over the last episodes")
+    return success_figure(env, train, held_out, development, title="Success on each task over the last episodes")
 
 
 def _shown(spec: EnvSpec, curves: Mapping[str, Any]) -> list[tuple[str, str]]:

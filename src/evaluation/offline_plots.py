@@ -30,7 +30,7 @@ from src.evaluation.plots import (
     adaptation_figure,
     save_figure,
 )
-from src.evaluation.study_plots import held_out_curve, shared_references
+from src.evaluation.study_plots import shared_references, shown_curve
 from src.evaluation.training_curves import SMOOTHED_PART, Scalars, read_scalars, running_mean
 from src.files import read_json
 from src.objectives.awr import AdvantageWeightedRegression
@@ -180,7 +180,7 @@ def write_comparison(config: Config, folders: Mapping[str, Path], path: Path) ->
     panels = []
     for label, measure in (("success", "success"), second):
         curves = [
-            Curve(name, *(np.array(held_out_curve(result, measure)[key]) for key in ("mean", "low", "high")))
+            Curve(name, *(np.array(shown_curve(result, measure)[key]) for key in ("mean", "low", "high")))
             for name, result in zip(folders, results, strict=True)
         ]
         references = [Reference(name, np.array(mean)) for name, mean in shared_references(results, measure).items()]

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from src.contracts import ConfigError, Metrics
+from src.contracts import ConfigError
 from src.envs import make_env
 from src.evaluation.in_context import play_episodes, summary_of
 from src.evaluation.players import MakePlayer, plain_gpt
@@ -19,29 +19,25 @@ from src.training.evaluations import Evaluation
 
 @dataclass
 class LookInContext:
-    """Plays a checkpoint of stage two on the tasks that are numbered in `validation` and `held_out`: every stream from
-    an empty context. The validation tasks' reward in later episodes is the score."""
+    """Plays a checkpoint of stage two on the tasks that are numbered in `development`, every stream from an empty
+    context. The reward in later episodes is the score."""
 
     config: Config
-    validation: list[int]
-    held_out: list[int]
+    development: list[int]
     make_player: MakePlayer = plain_gpt
 
     def __call__(self, state: dict[str, Any]) -> Evaluation:
         config, device = self.config, device_of(self.config)
         streams, episodes = spread_of(config.evals)
-        metrics: Metrics = {}
         with closing(make_env(config.env, device)) as env:
             model = self.make_player(config, env.spec, state["model"], device)
             policy = GPTPolicy(
                 model, config.evals.epsilon_greedy, config.policy.temperature, config.policy.context_kept
             )
-            all_tasks = env.all_tasks().to(device)
-            for part, numbers in (("validation", self.validation), ("held_out", self.held_out)):
-                if numbers:
-                    played, _ = play_episodes(policy, env, all_tasks[numbers], streams, episodes, config.seed)
-                    metrics |= {f"{part}_{name}": value for name, value in summary_of(played).items()}
-        return Evaluation(metrics, metrics.get("validation_late_reward", 0.0))
+            tasks = env.all_tasks().to(device)[self.development]
+            played, _ = play_episodes(policy, env, tasks, streams, episodes, config.seed)
+        metrics = {f"development_{name}": value for name, value in summary_of(played).items()}
+        return Evaluation(metrics, metrics["development_late_reward"])
 
 
 @dataclass

@@ -77,14 +77,15 @@ def goal_map_figure(
     values: Mapping[int, float],
     *,
     held_out: Collection[int],
+    development: Collection[int] = (),
     start: int | None,
     title: str,
     vmin: float = 0.0,
     vmax: float = 1.0,
 ) -> Figure:
     """The room with a value, such as the final success, on each goal cell (row * size + column); cells without one
-    are grey. `held_out` cells are outlined; `start` is the cell all episodes start on, None where starts vary.
-    800 x 720 pixels."""
+    are grey. `held_out` cells are outlined, those for `development` with dashes; `start` is the cell all episodes start
+    on, None where starts vary. 800 x 720 pixels."""
     figure = new_figure(title, MAP_SIZE)
     axes = figure.add_subplot()
     cells = np.array([values.get(cell, np.nan) for cell in range(size * size)])
@@ -99,7 +100,7 @@ def goal_map_figure(
     )
     if labelled:
         _print_values(axes, size, cells, mesh.to_rgba(cells))
-    legend_below(figure, _mark_cells(axes, size, held_out, start))
+    legend_below(figure, _mark_cells(axes, size, held_out, development, start))
     axes.set(xlim=(0, size), ylim=(size, 0), aspect="equal", xlabel="column", ylabel="row")
     ticks = np.arange(0, size, 1 if labelled else 8)
     axes.set_xticks(ticks + 0.5, [str(tick) for tick in ticks])
@@ -179,18 +180,22 @@ def _print_values(axes: Axes, size: int, cells: Floats, colors: Floats) -> None:
         )
 
 
-def _mark_cells(axes: Axes, size: int, held_out: Collection[int], start: int | None) -> dict[str, Artist]:
-    """Outline the held-out cells and mark the start; returns what a legend is to explain."""
+def _mark_cells(
+    axes: Axes, size: int, held_out: Collection[int], development: Collection[int], start: int | None
+) -> dict[str, Artist]:
+    """Outline the held-out cells and those for development, and mark the start; returns what a legend is to explain."""
     handles: dict[str, Artist] = {}
     inset = 0.05
-    for cell in held_out:
-        handles["held-out tasks"] = axes.add_patch(
+    outlined = [("held-out tasks", "-", cell) for cell in held_out]
+    for name, style, cell in [*outlined, *(("development tasks", "--", cell) for cell in development)]:
+        handles[name] = axes.add_patch(
             Rectangle(
                 (cell % size + inset, cell // size + inset),
                 1 - 2 * inset,
                 1 - 2 * inset,
                 fill=False,
                 edgecolor=HELD_OUT_COLOR,
+                linestyle=style,
                 linewidth=max(1.2, min(3.0, 27 / size)),
             )
         )

@@ -4,7 +4,7 @@ R runs that differ in their seed, G tasks, S streams per task, E episodes, B res
 which each number is the mean over the first three axes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,11 @@ from src.schema import EvaluationConfig
 MEASURES = ("success", "returns", "steps_to_goal")
 SOLVED = 0.5  # a task counts as solved if at least this part of its last episodes are successes
 NEAR, SMOOTHED = 0.9, 3  # part of the optimum, and episodes that are averaged to tell when it is reached
-PARTS = {"held_out": "model, held-out tasks", "train": "model, training tasks"}
+PARTS = {
+    "held_out": "model, held-out tasks",
+    "development": "model, development tasks",
+    "train": "model, training tasks",
+}
 ABLATIONS = {
     "blank": "model, rewards blanked",
     "shuffled": "model, context shuffled",
@@ -50,8 +54,10 @@ DEFINITIONS = {
     "mean optimum (null: none); `share_reached`: of resamples in which there is one; `low`, `high`: over these",
     "regret_to_searcher": "the searcher's mean return on the task - return, summed over all episodes",
     "references": "exact expectations of one episode of random and of optimal play, by task",
-    "decodings": "held-out tasks at other temperatures, by temperature; 0: the most probable action",
-    "ablations": "held-out tasks with a context that was tampered with",
+    "train": "tasks that the model learned from; those that were set aside are `development`",
+    "decodings": "held-out tasks, or in their place development tasks, at other temperatures, "
+    "by temperature; 0: the most probable action",
+    "ablations": "the same tasks with a context that was tampered with",
     "blank": "all rewards the model reads are the one nearest to 0",
     "shuffled": "at the start of each episode the transitions in the context are put in a random order",
     "other_task": "at the start of each episode the context becomes what the model lived through on the next task",
@@ -104,20 +110,21 @@ def numbers_of(
         name: Adaptation(*map(np.stack, zip(*(run[name] for run in runs.values()), strict=True))) for name in names
     }
     found: dict[str, Any] = {}
+    shown = shown_part(names)
     for name, adaptation in played.items():
-        part = "train" if "training tasks" in label_of(name) else "held_out"
-        exact, searcher = setting.references[part], played.get("searcher") if part == "held_out" else None
+        part = "train" if "training tasks" in label_of(name) else name if name in PARTS else shown
+        exact, searcher = setting.references[part], played.get("searcher") if part == shown else None
         curves = _curve_cells(adaptation, exact, setting.regrets)
         final = _final_cells(curves, adaptation, exact, searcher)
         found[name] = {"label": label_of(name), **_summarized(curves, final, exact, config, seed)}
-    num_episodes = played["held_out"].returns.shape[-1]
-    decodings = {setting.decoding: "held_out"} | {
+    num_episodes = played[shown].returns.shape[-1]
+    decodings = {setting.decoding: shown} | {
         name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)
     }
-    probes = {*ABLATIONS, *decodings.values()} - {"held_out"}
+    probes = {*ABLATIONS, *decodings.values()} - {shown}
     curves = {found[name]["label"]: found[name]["curves"] for name in names if name not in probes}
-    for name in setting.references["held_out"]:
-        curves[name] = _constant_curves(setting.references["held_out"], name, num_episodes, setting.regrets)
+    for name in setting.references[shown]:
+        curves[name] = _constant_curves(setting.references[shown], name, num_episodes, setting.regrets)
     return {
         "protocol": {
             "seeds": list(runs),
@@ -151,8 +158,8 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
     if len(runs) < len(folders):
         raise PipelineError(f"{' and '.join(map(str, folders))} cannot be put together: some have the same seed")
     first, _ = found[0]
-    kept = {key: first[key] for key in ("held_out_tasks", "train_tasks", "references") if key in first}
-    regrets = "regret" in first["final"]["held_out"]
+    kept = {key: first[key] for key in (*(f"{part}_tasks" for part in PARTS), "references") if key in first}
+    regrets = "regret" in first["final"][shown_part(first["final"])]
     setting = Setting(first["references"], first["protocol"]["decoding"], regrets)
     return kept | numbers_of(runs, setting, config, seed)
 
@@ -174,12 +181,18 @@ def _read(folder: Path) -> tuple[Json, dict[str, Adaptation]]:
 def _shared(results: Json, episodes: Mapping[str, Adaptation]) -> dict[str, Any]:
     """What must be alike in runs that are put together."""
     return {
-        "held-out tasks": results["held_out_tasks"],
+        "held-out tasks": results.get("held_out_tasks"),
+        "development tasks": results.get("development_tasks"),
         "training tasks": results.get("train_tasks"),
         "worlds": results["config"]["env"],
         "decodings": results["protocol"]["decoding"],
         "policies, streams or episodes": {name: played.returns.shape for name, played in episodes.items()},
     }
+
+
+def shown_part(names: Collection[str]) -> str:
+    """The one of `PARTS` that an evaluation is about: the held-out tasks, or development tasks in their place."""
+    return "held_out" if "held_out" in names else "development"
 
 
 def label_of(name: str) -> str:

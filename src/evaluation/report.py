@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from src.contracts import EnvSpec, Json
-from src.evaluation.protocol import PARTS, tail_of
+from src.evaluation.protocol import PARTS, shown_part, tail_of
 
 Curves = Mapping[str, Mapping[str, list[float]]]
 
@@ -65,15 +65,17 @@ def table(policies: Mapping[str, Curves]) -> str:
 
 
 def summary(results: Json, spec: EnvSpec) -> str:
-    """What is to be known of the held-out tasks beside the table, a line each."""
-    final, confidence = results["final"]["held_out"], results["protocol"]["confidence"]
-    num_tasks = results["protocol"]["num_tasks"]["held_out"]
-    lines = [f"held-out tasks {solved(spec)}: {final['fraction_solved']['mean']:.0%} of {num_tasks}"]
+    """What is to be known beside the table of the tasks that the evaluation is about, a line each."""
+    part = shown_part(results["final"])
+    tasks = PARTS[part].removeprefix("model, ")
+    final, confidence = results["final"][part], results["protocol"]["confidence"]
+    num_tasks = results["protocol"]["num_tasks"][part]
+    lines = [f"{tasks} {solved(spec)}: {final['fraction_solved']['mean']:.0%} of {num_tasks}"]
     for name, meaning, digits in (
-        ("success", "success on held-out tasks over the last episodes", 3),
+        ("success", f"success on {tasks} over the last episodes", 3),
         ("fraction_of_optimum", "fraction of the optimum over the last episodes", 3),
         ("area", "area under the curve, from 0 for random to 1 for the optimum", 3),
-        ("regret", "regret on held-out tasks over all episodes", 2),
+        ("regret", f"regret on {tasks} over all episodes", 2),
         ("regret_to_searcher", "return that the searcher has more over all episodes", 2),
     ):
         if number := final.get(name):

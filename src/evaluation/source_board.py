@@ -133,6 +133,7 @@ def examine(
         env,
         (tasks, success.mean(1).tolist()),
         (env.all_tasks()[held_out], []),
+        (tasks[:0], []),
         title="Success of the trained agents on each task",
     )
     folder = config.folder("logs") / "source"

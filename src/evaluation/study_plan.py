@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from src.config import check_same, load_config
 from src.contracts import ConfigError, PipelineError
 from src.envs import make_env
-from src.envs.tasks import split_tasks
+from src.envs.tasks import development_of, split_tasks
 from src.evaluation.players import suffixes_of
 from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
 from src.files import digest, read_json
@@ -169,7 +169,7 @@ def _rows_of(study: Config, options: Sequence[str], variant: _Variant, jobs: _Jo
     for test, changes in variant.tests.items():
         there = load_config([*ours, *changes]) if changes else composed
         parts = trained_for(there.policy)
-        suffix = suffix_of(_changes(there, composed) | suffixes_of(there.policy))
+        suffix = suffix_of(_changes(there, composed) | suffixes_of(there.policy), there.evaluation.tasks)
         folders: list[Path] = []
         played: list[Config] = []
         for name, (model, _) in trained.items():
@@ -199,8 +199,8 @@ def _changes(there: Config, trained: Config) -> dict[str, Any]:
     """How the world of an evaluation differs from that of the training. Raises `PipelineError` where there are not the
     tasks that are asked for, or the model cannot be played in it."""
     with closing(make_env(trained.env)) as env:
-        spec, all_tasks, options = env.spec, env.all_tasks(), trained.tasks
-        split = split_tasks(len(all_tasks), options.num_train, options.num_held_out, options.seed)
+        spec, all_tasks, split = env.spec, env.all_tasks(), split_tasks(env, trained)
+    development_of(split.train, trained.data.num_development_tasks)
     changes = changes_of(there, recorded(trained))
     if changes:
         with closing(make_env(there.env)) as env:

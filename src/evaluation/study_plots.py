@@ -13,7 +13,7 @@ from matplotlib.transforms import offset_copy
 
 from src.evaluation.charts import legend_below, new_figure, tidy
 from src.evaluation.plots import PALETTE, REFERENCE_COLOR, REFERENCE_DASHES
-from src.evaluation.protocol import PARTS
+from src.evaluation.protocol import PARTS, shown_part
 from src.schema import StudyConfig
 
 SIZE = (14.0, 7.5)  # inches
@@ -35,7 +35,8 @@ def study_figure(results: Results, study: StudyConfig) -> Figure:
     pixels. Where variants are places on an axis, each line through them has a colour. Curves get darker along it, or,
     if places are names, those of each place have a panel of their own.
     """
-    figure = new_figure(study.question, SIZE)
+    shown = dict.fromkeys(shown_part(result["found"]["final"]).replace("_", "-") for result in results)
+    figure = new_figure(f"{study.question} ({' and '.join(shown)} tasks)", SIZE)
     panels = _panels(results)
     *left, right = figure.subplots(1, len(panels) + 1, width_ratios=(*[3 / len(panels)] * len(panels), 2))
     colors, label = _colors(results), LABELS[study.measure]
@@ -100,7 +101,7 @@ def _draw_curves(
 ) -> dict[str, Artist]:
     handles: dict[str, Artist] = {}
     for result in results:
-        name, curve = row_name(result), held_out_curve(result, measure)
+        name, curve = row_name(result), shown_curve(result, measure)
         episodes = np.arange(1, len(curve["mean"]) + 1)
         if intervals:
             axes.fill_between(episodes, curve["low"], curve["high"], color=colors[name], alpha=0.2, linewidth=0)
@@ -111,9 +112,9 @@ def _draw_curves(
     return handles
 
 
-def held_out_curve(result: Mapping[str, Any], measure: str) -> dict[str, list[float]]:
-    """The model's adaptation: `mean`, `low` and `high` of each episode."""
-    return result["found"]["curves"][PARTS["held_out"]][measure]
+def shown_curve(result: Mapping[str, Any], measure: str) -> dict[str, list[float]]:
+    """The model's adaptation on the tasks in question: `mean`, `low` and `high` of each episode."""
+    return result["found"]["curves"][PARTS[shown_part(result["found"]["final"])]][measure]
 
 
 def shared_references(results: Results, measure: str) -> dict[str, list[float]]:
@@ -175,7 +176,8 @@ def _draw_intervals(
     joined: bool = True,
 ) -> Artist:
     """Means with their intervals, in order; so many points `aside`."""
-    finals = [result["found"]["final"]["held_out"][measure] for result in line]
+    parts = [result["found"]["final"] for result in line]
+    finals = [found[shown_part(found)][measure] for found in parts]
     mean, low, high = (np.array([final[key] for final in finals]) for key in ("mean", "low", "high"))
     errors = np.stack([mean - low, high - mean]).clip(min=0)  # rounding may put the mean of equal values outside
     axes.margins(x=MARGIN)

@@ -15,9 +15,9 @@ import torch
 
 from src.contracts import Json
 from src.evaluation.plots import save_figure
-from src.evaluation.protocol import combined
+from src.evaluation.protocol import combined, shown_part
 from src.evaluation.study_plan import Row
-from src.evaluation.study_plots import LABELS, held_out_curve, study_figure
+from src.evaluation.study_plots import LABELS, shown_curve, study_figure
 from src.files import read_json, write_atomically, write_json
 from src.runtime import recorded
 from src.schema import PROJECT, Config
@@ -102,11 +102,13 @@ def study_table(results: Results, measure: str) -> str:
 def _cells(result: Mapping[str, Any], measure: str) -> dict[str, str]:
     """A line of the table, by column."""
     name, seconds = LABELS[measure], result["training_seconds"]
-    final, curve = result["found"]["final"]["held_out"], held_out_curve(result, measure)["mean"]
+    part = shown_part(result["found"]["final"])
+    final, curve = result["found"]["final"][part], shown_curve(result, measure)["mean"]
     familiar, near = result["found"]["final"].get("train"), final.get("episodes_to_90")
     return {
         "variant": _text(result["variant"]),
         "world": _text(result["test"]) or NOTHING,
+        "tasks": part.replace("_", "-"),
         f"{name}, last quarter": _interval(final[measure], 3),
         f"episode {EARLY}": f"{curve[EARLY - 1]:.3f}" if len(curve) >= EARLY else NOTHING,
         "training tasks": f"{familiar[measure]['mean']:.3f}" if familiar else NOTHING,

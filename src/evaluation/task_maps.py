@@ -12,18 +12,23 @@ from src.evaluation.plots import goal_map_figure, ordered_figure
 
 
 def success_figure(
-    env: TensorEnv, train: tuple[Tensor, Sequence[float]], held_out: tuple[Tensor, Sequence[float]], *, title: str
+    env: TensorEnv,
+    train: tuple[Tensor, Sequence[float]],
+    held_out: tuple[Tensor, Sequence[float]],
+    development: tuple[Tensor, Sequence[float]],
+    *,
+    title: str,
 ) -> Figure:
-    """The success on the training and the held-out tasks: tasks `[N, task_dim]` and their success, which may be empty
-    where only the tasks are known. On a map, a cell shows the mean over the tasks it stands for, and is marked where
-    they are all held out."""
-    parts = ((held_out, env.landmark(held_out[0])), (train, env.landmark(train[0])))
+    """The success on training, held-out and development tasks: tasks `[N, task_dim]` and their success, which may be
+    empty where only the tasks are known. On a map, a cell shows the mean over the tasks it stands for, and is marked
+    where they are all held out, or all for development."""
+    named = {"held-out tasks": held_out, "training tasks": train, "development tasks": development}
+    parts = [(tasks, env.landmark(tasks[0])) for tasks in named.values()]
     values: dict[int, list[float]] = {}
     places: list[set[int]] = []
     for (_, success), cells in parts:
         if cells is None:
-            by_part = {"held-out tasks": np.array(held_out[1]), "training tasks": np.array(train[1])}
-            return ordered_figure(by_part, title=title)
+            return ordered_figure({name: np.array(of) for name, (_, of) in named.items()}, title=title)
         places.append(set(cells.tolist()))
         for cell, value in zip(cells.tolist(), success, strict=False):
             values.setdefault(cell, []).append(value)
@@ -33,7 +38,8 @@ def success_figure(
     return goal_map_figure(
         env.spec.width,
         {cell: float(np.mean(of_tasks)) for cell, of_tasks in values.items()},
-        held_out=places[0] - places[1],
+        held_out=places[0] - places[1] - places[2],
+        development=places[2] - places[0] - places[1],
         start=None if only_start is None else int(only_start),
         title=title,
     )

@@ -22,7 +22,6 @@ Scalars = dict[str, tuple[Floats, Floats]]  # tag -> steps and values, in order 
 
 
 _FIT = (("train/nll", "negative log likelihood"), ("train/accuracy", "accuracy of the most likely action"))
-_PARTS = (("held_out", "held-out tasks", PALETTE[1]), ("validation", "validation tasks", PALETTE[2]))
 
 
 def write_training_curves(config: Config) -> Path:
@@ -65,16 +64,15 @@ def training_figure(curves: Scalars, *, num_actions: int, best_update: int, titl
         lines |= _draw_noisy(axes, *curves[tag])
         lines["uniform guess"] = axes.axhline(guess, color=REFERENCE_COLOR, linestyle=REFERENCE_DASHES[0])
         axes.set_title(label, fontsize=13)
-    for part, name, color in _PARTS:
-        for measure, axes, suffix, style in (
-            ("last_success", below[0], "", "-"),
-            ("first_success", below[0], ", first episode", ":"),
-            ("late_reward", below[1], "", "-"),
-        ):
-            if found := curves.get(f"in_context/{part}_{measure}"):
-                marker = "o" if len(found[0]) <= FEW_EPISODES and style == "-" else None
-                (line,) = axes.plot(*found, color=color, linestyle=style, linewidth=2.0, marker=marker, markersize=5)
-                lines.setdefault(name + suffix, line)
+    for measure, axes, suffix, style in (
+        ("last_success", below[0], "", "-"),
+        ("first_success", below[0], ", first episode", ":"),
+        ("late_reward", below[1], "", "-"),
+    ):
+        if found := curves.get(f"in_context/development_{measure}"):
+            marker = "o" if len(found[0]) <= FEW_EPISODES and style == "-" else None
+            (line,) = axes.plot(*found, color=PALETTE[2], linestyle=style, linewidth=2.0, marker=marker, markersize=5)
+            lines.setdefault(f"development tasks{suffix}", line)
     below[0].set_title("success in a stream's last episode, dotted: in its first", fontsize=13)
     below[1].set_title("reward per env step in the second half of a stream", fontsize=13)
     for axes in (*above, *below):

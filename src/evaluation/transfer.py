@@ -10,7 +10,7 @@ from src.contracts import ConfigError, EnvSpec, Json
 from src.env_schema import ENVS, EnvConfig
 from src.envs import make_env
 from src.envs.base import TensorEnv
-from src.envs.tasks import split_tasks
+from src.envs.tasks import permuted
 from src.options import walk
 from src.schema import Config
 
@@ -27,9 +27,12 @@ def changes_of(config: Config, trained: Json) -> dict[str, Any]:
     return {} if changes.keys() == {"variant"} else changes  # a label alone makes no other world
 
 
-def suffix_of(changes: dict[str, Any]) -> str:
-    """What folders with results of another world end with: its `changes`, such as `-size=13`."""
-    return "".join(f"-{key}={_short(value)}" for key, value in changes.items())
+def suffix_of(changes: dict[str, Any], tasks: str = "test") -> str:
+    """What folders with results of other `tasks` than those of the test, or of another world, end with: its `changes`,
+    such as `-size=13`."""
+    return ("" if tasks == "test" else f"-{tasks}") + "".join(
+        f"-{key}={_short(value)}" for key, value in changes.items()
+    )
 
 
 def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
@@ -68,11 +71,16 @@ def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> lis
     """Which tasks of `env`, a world that differs from that of the `trained` configuration, are played: the first
     `tasks.num_held_out` (0: all) of their seeded permutation, without those that are the same as one of the training
     tasks of `split`: a goal that was learned without a clock is not new with one. Raises `ConfigError` where there are
-    not so many, or none."""
+    not so many, or none, or where development tasks are asked for, which are those of the training."""
+    if config.evaluation.tasks == "development":
+        raise ConfigError(
+            "evaluation.tasks=development: the development tasks are those of the world of the training, and this is "
+            "another; evaluation.tasks=test plays what is new in it"
+        )
     with closing(make_env(world_of(trained))) as before:
         known = set(before.fingerprint(torch.tensor([split["all"][task] for task in split["train"]])))
     fingerprints = env.fingerprint(env.all_tasks())
-    order = split_tasks(len(fingerprints), 0, 0, config.tasks.seed).held_out
+    order = permuted(len(fingerprints), config.tasks.seed)
     new, asked = [task for task in order if fingerprints[task] not in known], config.tasks.num_held_out
     if not new:
         raise ConfigError(f"env: the model was trained on all {len(order)} tasks of this world, and none is new to it")

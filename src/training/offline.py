@@ -71,7 +71,7 @@ def _rows_of(histories: Histories, tasks: Tensor, where: str) -> np.ndarray:
     if missing:
         raise ConfigError(
             f"{where} has no histories of {len(missing)} of the {len(tasks)} tasks to learn, the first of them "
-            f"{missing[0]}: give tasks.num_train and tasks.seed as they were there"
+            f"{missing[0]}: give tasks.split, tasks.num_train and tasks.seed as they were there"
         )
     per_task = histories.manifest["rows"]["num_learners"] * histories.manifest["rows"]["num_envs"]
     first = np.array([place[tuple(task)] for task in tasks.tolist()]) * per_task

@@ -17,6 +17,7 @@ from src.data.mixture import Mixture, check_stores, described, open_stores
 from src.data.rewards import RewardPlugin
 from src.data.windows import Windows
 from src.envs import make_env
+from src.envs.tasks import development_of
 from src.files import only_writer, read_json, write_json
 from src.runtime import prepare, recorded
 from src.schema import PROJECT, Config, ObjectiveConfig
@@ -39,9 +40,9 @@ class Workplace(NamedTuple):
 
     @property
     def tasks(self) -> Json:
-        """The split, with the training tasks that are set aside as `validation`."""
+        """The split, with the training tasks that are set aside as `development`."""
         split = self.stores[0].manifest["tasks"]
-        return split | {"validation": split["train"][len(split["train"]) - self.config.data.num_validation_tasks :]}
+        return split | {"development": development_of(split["train"], self.config.data.num_development_tasks)}
 
     def spec(self) -> EnvSpec:
         return make_env(self.config.env, self.device).spec
@@ -50,7 +51,7 @@ class Workplace(NamedTuple):
         """The windows of all training tasks that are not set aside, with the weights of `objective` and the rewards of
         `plugin`."""
         config, tasks = self.config, self.tasks
-        learned = [task for task in tasks["train"] if task not in tasks["validation"]]
+        learned = [task for task in tasks["train"] if task not in tasks["development"]]
         length = config.trainer.mini_batch_length or config.model.context_len
         parts = [Windows(store, config.data, objective, learned, length, self.device, plugin) for store in self.stores]
         mixture = Mixture(parts, config.data.weights)

@@ -39,11 +39,11 @@ def read_model(
         found = described.get("program") if isinstance(described, dict) else None
         raise ConfigError(f"{option}={path}: is a model of {found}, and must be one of {' or '.join(programs)}")
     theirs = described["tasks"]
-    learned = set(theirs["train"]) - set(theirs["validation"]) if theirs["all"] == split["all"] else set[int]()
-    if unseen := learned & {*split["held_out"], *split["validation"]}:
+    learned = set(theirs["train"]) - set(theirs["development"]) if theirs["all"] == split["all"] else set[int]()
+    if unseen := learned & {*split["held_out"], *split["development"]}:
         raise ConfigError(
             f"{option}={path}: learned on {len(unseen)} tasks that are held out or set aside here; give tasks.seed, "
-            "tasks.num_train and data.num_validation_tasks as they were there"
+            "tasks.split, tasks.num_train and data.num_development_tasks as they were there"
         )
     return state, described
 

@@ -11,7 +11,7 @@ from src.contracts import Batch, Json, Rollout
 from src.data.history_store import Histories
 
 CONFIG = dataclasses.replace(
-    load_config().data, history_len=0, keep_every=[1], kept_steps=0, min_final_success=0.0, num_validation_tasks=0
+    load_config().data, history_len=0, keep_every=[1], kept_steps=0, min_final_success=0.0, num_development_tasks=0
 )
 ALIKE = dataclasses.replace(load_config().objective, weighting="none")
 CPU = torch.device("cpu")

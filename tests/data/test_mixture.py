@@ -116,7 +116,7 @@ TASKS: Json = {"all": [[3], [7], [9]], "seed": 0, "train": [2, 0], "held_out": [
 
 @cache
 def checked(*options: str) -> Config:
-    return load_config(["experiment=tiny", "data.num_validation_tasks=0", *options])
+    return load_config(["experiment=tiny", "data.num_development_tasks=0", "trainer.evaluate=false", *options])
 
 
 def config_of(root: Path, *options: str) -> Config:

@@ -418,7 +418,12 @@ SMALL = (
         "env=gymnasium",
         "env.tasks=[{map_name: 4x4}, {map_name: 4x4, is_slippery: false}, {map_name: 4x4, success_rate: 0.5}]",
     ),
-    *("env.max_episode_steps=4", "tasks.num_train=2", "data.num_validation_tasks=0", "source.evaluate=false"),
+    *(
+        "env.max_episode_steps=4",
+        "tasks.num_train=2",
+        "data.num_development_tasks=1",
+        "source.evaluate=false",
+    ),
     *("source.num_envs=1", "source.unroll_length=5", "source.num_env_steps=30", "source.history_steps=30"),
 )
 

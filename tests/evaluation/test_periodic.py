@@ -218,14 +218,17 @@ def model_of(config: Config) -> GPT:
 def test_the_first_episodes_of_each_stream_in_context_count(
     monkeypatch: pytest.MonkeyPatch, episodes: int, streams: int, last: float, late: float
 ) -> None:
-    """Of a validation task with the goal above the start and a held-out one with the goal below, which is never met."""
+    """Of a task with the goal above the start, and of one with the goal below, which is never met."""
     monkeypatch.setattr(periodic, "GPTPolicy", LateBloomer)
     model = model_of(CONFIG)
-    found = LookInContext(config_of(episodes, streams, 0.75), [ABOVE], [BELOW])({"model": model.state_dict()})
+    found, never = (
+        LookInContext(config_of(episodes, streams, 0.75), [task])({"model": model.state_dict()})
+        for task in (ABOVE, BELOW)
+    )
     none = dict.fromkeys(("first_success", "first_return", "last_success", "last_return", "late_reward"), 0.0)
-    validation = none | {"last_success": last, "last_return": last, "late_reward": late}
-    expected = {f"validation_{name}": value for name, value in validation.items()}
-    assert found == Evaluation(expected | {f"held_out_{name}": value for name, value in none.items()}, late)
+    metrics = none | {"last_success": last, "last_return": last, "late_reward": late}
+    assert found == Evaluation({f"development_{name}": value for name, value in metrics.items()}, late)
+    assert never == Evaluation({f"development_{name}": value for name, value in none.items()}, 0.0)
     policy = LateBloomer.made[-1]
     assert policy.options == (0.75, 0.5, 0.25) and policy.num_streams == streams
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in policy.model.state_dict().items())
@@ -235,14 +238,6 @@ def test_the_first_episodes_of_each_stream_in_context_count(
 def test_the_model_acts_at_epsilon(epsilon: float, up: float, down: float) -> None:
     """Episodes of one step, so that the reward in late ones is the probability of the step to the goal."""
     config = config_of(8000, 200, epsilon, ONE_STEP)
-    found = LookInContext(config, [ABOVE], [BELOW])({"model": model_of(config).state_dict()})
-    assert found.score == found.metrics["validation_late_reward"] == pytest.approx(up, abs=0.015)
-    assert found.metrics["held_out_late_reward"] == pytest.approx(down, abs=0.01)
-
-
-@pytest.mark.parametrize(("validation", "held_out"), [([], [BELOW]), ([ABOVE], []), ([], [])])
-def test_parts_without_tasks_are_left_out(validation: list[int], held_out: list[int]) -> None:
-    found = LookInContext(config_of(4, 2), validation, held_out)({"model": model_of(CONFIG).state_dict()})
-    parts = {name.removesuffix("_late_reward") for name in found.metrics if name.endswith("_late_reward")}
-    assert parts == {*["validation"] * bool(validation), *["held_out"] * bool(held_out)}
-    assert found.score == found.metrics.get("validation_late_reward", 0.0)
+    for task, probability in ((ABOVE, up), (BELOW, down)):
+        found = LookInContext(config, [task])({"model": model_of(config).state_dict()})
+        assert found.score == found.metrics["development_late_reward"] == pytest.approx(probability, abs=0.015)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from src.config import CONF, load_config
 from src.contracts import ConfigError
 from src.env_schema import DarkRoomConfig
+from src.envs import make_env
 from src.envs.tasks import split_tasks
 from src.evaluation.study_plan import Job, Plan, plan, trained_for
 from src.files import write_json
@@ -336,8 +337,7 @@ def test_the_models_of_a_study_of_decodings_are_trained_once() -> None:
 
 def test_the_study_of_tasks_tests_all_on_the_same() -> None:
     _, rows, _ = plan(["study=tasks", "root=/tmp/none"])
-    options = [row.config.tasks for row in rows]
-    splits = [split_tasks(80, one.num_train, one.num_held_out, one.seed) for one in options]
+    splits = [split_tasks(make_env(row.config.env), row.config) for row in rows]
     assert len({tuple(split.held_out) for split in splits}) == 1 and len(splits[0].held_out) == 10
     assert [len(split.train) for split in splits] == [row.x for row in rows]
 

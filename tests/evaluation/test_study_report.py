@@ -71,6 +71,7 @@ def test_the_table_has_every_number() -> None:
     assert len(header) == len(rule) == len(first) == len(second) and set(rule) == {"---"}
     assert dict(zip(header, first, strict=True)) == {
         "variant": "a\\|b",
+        "tasks": "held-out",
         "success, last quarter": "0.500 [0.400, 0.550]",
         "episode 10": "0.417",  # 0.5 * 10 / 12
         "training tasks": "0.800",

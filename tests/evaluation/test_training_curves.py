@@ -16,17 +16,17 @@ def _log(folder: Path, first: int, last: int, offset: float = 0.0) -> None:
     for update in range(first, last):
         summaries.scalars("train", {"nll": 1 / (update + 1) + offset}, update)
         if update % 2 == 0:
-            summaries.scalars("in_context", {"held_out_last_success": update / 10}, update)
+            summaries.scalars("in_context", {"development_last_success": update / 10}, update)
     summaries.close()
 
 
 def test_what_was_logged_is_read(tmp_path: Path) -> None:
     _log(tmp_path, 0, 5)
     curves = read_scalars(tmp_path)
-    assert curves.keys() == {"train/nll", "in_context/held_out_last_success"}
+    assert curves.keys() == {"train/nll", "in_context/development_last_success"}
     np.testing.assert_array_equal(curves["train/nll"][0], np.arange(5))
     np.testing.assert_allclose(curves["train/nll"][1], 1 / np.arange(1, 6))
-    np.testing.assert_array_equal(curves["in_context/held_out_last_success"][0], [0, 2, 4])
+    np.testing.assert_array_equal(curves["in_context/development_last_success"][0], [0, 2, 4])
 
 
 @pytest.mark.parametrize("resumed_at", [0, 3])
@@ -45,7 +45,7 @@ def test_running_mean() -> None:
 
 def test_figure_draws_what_there_is() -> None:
     steps, values = np.arange(3.0), np.array([0.1, 0.2, 0.3])
-    curves = {tag: (steps, values) for tag in ("train/nll", "train/accuracy", "in_context/held_out_last_success")}
+    curves = {tag: (steps, values) for tag in ("train/nll", "train/accuracy", "in_context/development_last_success")}
     figure = training_figure(curves, num_actions=5, best_update=2, title="run")
     likelihood, accuracy, success, reward = figure.axes
     uniform = {axes: [line.get_ydata()[0] for line in axes.lines] for axes in (likelihood, accuracy)}
@@ -54,8 +54,8 @@ def test_figure_draws_what_there_is() -> None:
     np.testing.assert_array_equal(success.lines[0].get_ydata(), values)
     assert [line.get_xdata() for line in reward.lines] == [[2, 2]]  # the best checkpoint alone
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert "held-out tasks" in names
-    assert "validation tasks" not in names
+    assert "development tasks" in names
+    assert "development tasks, first episode" not in names
 
 
 def test_a_run_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -452,7 +452,8 @@ def test_where_nothing_is_ever_paid_no_q_is_over_the_bound(discount_factor: floa
 
 WORLD = load_config(
     [
-        *("env=tiny_room", "env.size=3", "env.max_episode_steps=6", "tasks.num_train=3", "data.num_validation_tasks=0"),
+        *("env=tiny_room", "env.size=3", "env.max_episode_steps=6", "tasks.num_train=3"),
+        *("data.num_development_tasks=0", "trainer.evaluate=false"),
         *("model.context_len=6", "model.embed_dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=32"),
         *("model.position=env_time", "model.obs_encoding=cell", "data.kept_steps=0"),
         *("critic=ilql", "critic.conservative_scaling=0", "critic.return_lambda=0"),

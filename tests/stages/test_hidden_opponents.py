@@ -20,7 +20,7 @@ SMALL = (
     *("env.clouds=[{max_num_points: 5, max_value: 6}]", "tasks.num_train=6", "tasks.num_held_out=3"),
     *("source.num_envs=2", "source.num_env_steps=600", "source.history_steps=500", "source.num_learners=2"),
     *("source.hidden_size=8", "source.unroll_length=5", "data.min_final_success=0"),
-    *("data.keep_every=1", "data.kept_steps=0", "data.num_validation_tasks=1"),
+    *("data.keep_every=1", "data.kept_steps=0", "data.num_development_tasks=1"),
     *("model.context_len=12", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
     *("trainer.num_iterations=4", "trainer.mini_batch_size=4", "summaries.num_summaries=4"),
     *("checkpoints.num_checkpoints=0", "checkpoints.checkpoint_interval=2", "checkpoints.keep_last=9"),

@@ -15,17 +15,18 @@ from src.envs.dark_room import DarkRoom
 from src.envs.tasks import split_tasks
 from src.evaluation import periodic
 from src.evaluation.in_context import Adaptation
+from src.files import read_json
 from src.training.checkpoint import load_newest
 
-ROOM = ("env.size=5", "tasks.num_train=14", "data.num_validation_tasks=3", "evals.eval_interval=1")
+ROOM = ("env.size=5", "tasks.num_train=14", "data.num_development_tasks=3", "evals.eval_interval=1")
 CPU = torch.device("cpu")
 
 
 def goals_of() -> tuple[set[int], set[int]]:
     """The goals of the training and of the held-out tasks."""
     config = load_config([*TINY, *ROOM])
-    goals = make_env(config.env).all_tasks()[:, 0]
-    split = split_tasks(len(goals), config.tasks.num_train, config.tasks.num_held_out, config.tasks.seed)
+    env = make_env(config.env)
+    goals, split = env.all_tasks()[:, 0], split_tasks(env, config)
     return set(goals[split.train].tolist()), set(goals[split.held_out].tolist())
 
 
@@ -47,45 +48,65 @@ def checkpoints_of(root: Path, name: str) -> list[tuple[int, list[Tensor]]]:
     return found
 
 
-def test_no_source_agent_acts_on_a_held_out_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not in training, not in an evaluation amid it, and not after it."""
-    played: set[int] = set()
+def watched(played: set[int]) -> type[DarkRoom]:
+    """A room that notes the goals of all tasks that are played in it."""
 
     class Watched(DarkRoom):
         def outcomes(self, task: Tensor, place: Tensor, action: Tensor) -> Any:
             played.update(task[..., 0].unique().tolist())
             return super().outcomes(task, place, action)
 
-    monkeypatch.setattr("src.envs._ENVS", {"dark_room": Watched})
+    return Watched
+
+
+def test_no_source_agent_acts_on_a_held_out_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in training, not in an evaluation amid it, and not after it."""
+    played: set[int] = set()
+    monkeypatch.setattr("src.envs._ENVS", {"dark_room": watched(played)})
     assert run("train_agents", tmp_path, *ROOM).code == 0
     train, held_out = goals_of()
     assert held_out and played == train
 
 
-def test_what_happens_on_held_out_tasks_changes_no_checkpoint(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run whose evaluations see the contrary of it on held-out tasks ends with the same bits, and so does one with
-    none at all; what they see on validation tasks, which are training tasks, chooses."""
-    train, held_out = goals_of()
-    play, parts = periodic.play_episodes, []
+def test_all_that_training_and_a_choice_of_recipes_play_are_development_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what an evaluation on these plays beside them are tasks that the model learned from."""
+    more = (*ROOM, "tasks.split=list", "tasks.held_out=[0,3,7]")
+    assert run("train_agents", tmp_path, *more).code == 0
+    tasks = read_json(tmp_path / "histories/tiny/manifest.json")["tasks"]
+    train, held_out = ([tasks["all"][task][0] for task in tasks[side]] for side in ("train", "held_out"))
+    assert sorted(held_out) == [tasks["all"][task][0] for task in (0, 3, 7)]
+    played: set[int] = set()
+    monkeypatch.setattr("src.envs._ENVS", {"dark_room": watched(played)})
+    for program in ("train_gpt", "train_ilql", "extract_policy"):
+        assert run(program, tmp_path, *more).code == 0
+        assert played == set(train[-3:]), program
+    assert run("evaluate", tmp_path, *more, "evaluation.tasks=development").code == 0
+    assert not played & set(held_out)
+    results = read_json(tmp_path / "logs/tiny/evaluation-development/results.json")
+    assert "held_out_tasks" not in results and set(results["final"]) == {"development", "train"}
+    assert [goal for (goal,) in results["development_tasks"]] == train[-3:]
+    assert [goal for (goal,) in results["train_tasks"]] == train[:-3]
+    assert set(results["references"]) == {"development", "train"}
+    assert not (tmp_path / "logs/tiny/evaluation").exists()
 
-    def contrary(of: set[int]) -> Any:
-        def played(policy: Any, env: Any, tasks: Tensor, *others: int) -> tuple[Adaptation, Any]:
-            found, transitions = play(policy, env, tasks, *others)
-            goals = set(tasks[:, 0].tolist())
-            parts.append(goals)
-            return (found._replace(returns=-found.returns) if goals <= of else found), transitions
 
-        return played
+def test_what_happens_on_development_tasks_chooses_and_changes_nothing_else(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run whose evaluations see the contrary of it there ends with the same bits, and another best checkpoint."""
+    play = periodic.play_episodes
+
+    def contrary(policy: Any, env: Any, tasks: Tensor, *others: int) -> tuple[Adaptation, Any]:
+        found, transitions = play(policy, env, tasks, *others)
+        return found._replace(returns=-found.returns), transitions
 
     expected = checkpoints_of(trained, "tiny")
-    for name, of, changes in (("held_out", held_out, False), ("validation", train, True)):
-        monkeypatch.setattr(periodic, "play_episodes", contrary(of))
-        assert run("train_gpt", trained, *ROOM, f"name={name}", "histories=tiny").code == 0
-        found = checkpoints_of(trained, name)
-        assert _same(found[0], expected[0])
-        assert _same(found[1], expected[1]) is not changes, name
-    assert held_out in parts
-    assert all(goals == held_out or (goals < train and len(goals) == 3) for goals in parts)
+    monkeypatch.setattr(periodic, "play_episodes", contrary)
+    assert run("train_gpt", trained, *ROOM, "name=contrary", "histories=tiny").code == 0
+    found = checkpoints_of(trained, "contrary")
+    assert _same(found[0], expected[0]) and not _same(found[1], expected[1])
 
 
 def _same(one: tuple[int, Sequence[Tensor]], other: tuple[int, Sequence[Tensor]]) -> bool:

@@ -18,7 +18,7 @@ from src.data.history_store import open_histories
 from src.data.windows import Windows
 from src.envs import make_env
 from src.evaluation.in_context import play_episodes
-from src.evaluation.protocol import combined
+from src.evaluation.protocol import PARTS, combined
 from src.evaluation.saved_episodes import load_episodes
 from src.files import read_json
 from src.nn.gpt import GPT
@@ -41,7 +41,7 @@ LEARNS = (
     *("source.num_learners=4", "source.num_envs=5", "source.num_env_steps=5000", "source.history_steps=5000"),
     *("source.hidden_size=32", "source.videos_per_task=1"),
     *("objective=ad", "objective.weighting=improvement", "data.keep_every=12", "data.kept_steps=0"),
-    *("data.num_validation_tasks=2", "data.min_final_success=0"),
+    *("data.num_development_tasks=2", "data.min_final_success=0"),
     *("model.tokens=transition", "model.position=env_time", "model.obs_encoding=coordinates", "model.context_len=60"),
     *("model.embed_dim=32", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=64"),
     *("optimizer=adamw", "optimizer.learning_rate.initial=0.003", "optimizer.learning_rate.final=0.00002"),
@@ -56,6 +56,7 @@ LEARNS = (
 EPISODES = 24
 POLICIES = {
     "model, held-out tasks",
+    "model, development tasks",
     "model, training tasks",
     "A2C, training tasks, start of life",
     "A2C, training tasks, end of life",
@@ -168,7 +169,7 @@ def test_held_out_tasks_have_no_histories(learned: Learned) -> None:
     assert learned.results["train_tasks"] == [[goals[task]] for task in tasks["train"]]
 
 
-def test_validation_tasks_are_in_no_window(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_development_tasks_are_in_no_window(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Batch] = []
 
     class Recorded(Windows):
@@ -183,7 +184,7 @@ def test_validation_tasks_are_in_no_window(root: Path, monkeypatch: pytest.Monke
     assert len(drawn) == 30
     sidecar = read_json(root / "logs/new/gpt/last-000000030.json")
     tasks = sidecar["description"]["tasks"]
-    assert tasks["validation"] == tasks["train"][-2:]
+    assert tasks["development"] == tasks["train"][-2:]
     env = make_env(load_config(TINY).env)
     batch = Batch(*(torch.cat(column) for column in zip(*drawn, strict=True)))
     cells = env.outcomes(torch.zeros(*batch.obs.shape, 1, dtype=torch.long), batch.obs, batch.action).place[..., 0]
@@ -193,7 +194,7 @@ def test_validation_tasks_are_in_no_window(root: Path, monkeypatch: pytest.Monke
 
 def test_processes_record_the_same_histories(tmp_path: Path) -> None:
     """Also when they go on from a checkpoint in the middle of a life."""
-    options = ("tasks.num_train=2", "data.num_validation_tasks=0", "source.num_envs=1", "source.num_env_steps=40")
+    options = ("tasks.num_train=2", "data.num_development_tasks=1", "source.num_envs=1", "source.num_env_steps=40")
     options = (*options, "source.history_steps=40")
 
     def record(way: str) -> dict[str, bytes]:
@@ -215,7 +216,7 @@ def test_processes_record_the_same_histories(tmp_path: Path) -> None:
 def test_results_have_the_documented_keys(learned: Learned) -> None:
     results = learned.results
     sections = {"references", "protocol", "curves", "final", "decodings", "ablations"}
-    assert set(results) == {"config", "held_out_tasks", "train_tasks", "checkpoint", *sections}
+    assert set(results) == {"config", "held_out_tasks", "development_tasks", "train_tasks", "checkpoint", *sections}
     assert set(results["curves"]) == POLICIES
     probes = [*results["decodings"].values(), *results["ablations"].values()]
     for curves in (*results["curves"].values(), *(probe["curves"] for probe in probes)):
@@ -224,10 +225,10 @@ def test_results_have_the_documented_keys(learned: Learned) -> None:
             low, mean, high = (np.array(curve[name]) for name in ("low", "mean", "high"))
             assert len(low) == len(mean) == len(high) == len(curve["interquartile_mean"]) == EPISODES
             assert (low <= mean + 1e-9).all() and (mean <= high + 1e-9).all()
-    assert set(results["final"]) == {"held_out", "train"}
-    for part, tasks in (("held_out", 6), ("train", 18)):
+    assert set(results["final"]) == {"held_out", "development", "train"}
+    for part, tasks in (("held_out", 6), ("development", 2), ("train", 16)):
         final = results["final"][part]
-        curves = results["curves"][f"model, {'held-out' if part == 'held_out' else 'training'} tasks"]
+        curves = results["curves"][PARTS[part]]
         for measure in MEASURES:
             assert set(final[measure]) == {"mean", "low", "high", "interquartile_mean"}
             assert final[measure]["mean"] == pytest.approx(np.mean(curves[measure]["mean"][LAST]))
@@ -250,10 +251,10 @@ def test_episodes_are_kept(learned: Learned) -> None:
     folder = learned.root / "logs/learns/evaluation"
     episodes = load_episodes(folder)
     lives = {"A2C, training tasks, start of life", "A2C, training tasks, end of life"}
-    assert set(episodes) == {"held_out", "train", "searcher", "temperature 0", *ABLATIONS, *lives}
+    assert set(episodes) == {"held_out", "development", "train", "searcher", "temperature 0", *ABLATIONS, *lives}
     success = learned.results["curves"]["model, held-out tasks"]["success"]["mean"]
     np.testing.assert_allclose(episodes["held_out"].success.mean((0, 1)), success)
-    assert episodes["held_out"].returns.shape == (6, 10, EPISODES) and episodes["train"].returns.shape[0] == 18
+    assert episodes["held_out"].returns.shape == (6, 10, EPISODES) and episodes["train"].returns.shape[0] == 16
     again = json.loads(json.dumps(combined([folder], load_config(LEARNS).evaluation, SEED)))
     assert again == {key: learned.results[key] for key in again}
 

@@ -96,7 +96,7 @@ def test_what_evaluations_leave(finished: Path, stage: str, prefix: str, last: i
     tasks = json.loads((finished / "histories/tiny/manifest.json").read_text())["tasks"]
     look = LookAtAgents(config, tasks["train"])
     if stage == "train_gpt":
-        look = LookInContext(config, tasks["train"][-2:], tasks["held_out"])
+        look = LookInContext(config, tasks["train"][-2:])
     (state,) = (torch.load(path, weights_only=True) for path in folder.glob("best-*.pt"))
     assert look(state)._asdict() == known[best]
 

@@ -43,7 +43,7 @@ SOURCES = {
 }
 SMALL = (
     *("name=small", "device=cpu", "num_threads=1", "source.videos_per_task=1", "source.max_videos=2"),
-    *("data.keep_every=1", "data.kept_steps=0", "data.num_validation_tasks=1"),
+    *("data.keep_every=1", "data.kept_steps=0", "data.num_development_tasks=1"),
     *("model.context_len=12", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
     *("trainer.num_iterations=4", "trainer.mini_batch_size=4", "evals.num_evals=1", "evals.async_eval=false"),
     *("evals.num_eval_episodes=4", "evals.num_eval_environments=2", "checkpoints.num_checkpoints=1"),

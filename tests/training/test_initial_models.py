@@ -86,8 +86,8 @@ def test_another_form_is_refused_with_what_does_not_fit(tmp_path: Path) -> None:
 # ---- what they must not have learned from
 
 
-def here(train: list[int], validation: list[int], held_out: list[int]) -> Json:
-    return {"all": SPLIT["all"], "train": train, "validation": validation, "held_out": held_out}
+def here(train: list[int], development: list[int], held_out: list[int]) -> Json:
+    return {"all": SPLIT["all"], "train": train, "development": development, "held_out": held_out}
 
 
 @pytest.mark.parametrize(

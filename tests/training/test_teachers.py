@@ -17,7 +17,7 @@ from src.training.teachers import least_noise
 SMALL = ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5", "num_threads=1", "device=cpu")
 LIFE = ("source.num_envs=2", "source.videos_per_task=0", "summaries.num_summaries=2", "checkpoints.num_checkpoints=2")
 EXPERT = ("source=noisy_expert", "source.num_env_steps=400", "source.history_steps=400", "source.unroll_length=10")
-FITS = ("evaluation.num_episodes=3", "model.context_len=8", "data.num_validation_tasks=1")
+FITS = ("evaluation.num_episodes=3", "model.context_len=8", "data.num_development_tasks=1")
 
 
 @pytest.mark.parametrize("max_performance", [0.3, 0.7, 0.95])
