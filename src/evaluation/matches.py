@@ -112,7 +112,7 @@ def rho_over_runs(runs: Sequence[Json], confidence: float, num_bootstrap: int, s
 
 def _rho_interval(outcomes: NDArray[np.int64], confidence: float, num_bootstrap: int, seed: int) -> dict[str, float]:
     """Of `outcomes` `[R, M, 2]`: whether the game was finished, and its moves. Both are resampled together."""
-    finished, moves = np.moveaxis(outcomes[:, None], -1, 0)  # [R, 1, M] each
+    finished, moves = np.moveaxis(outcomes[:, None].astype(np.float64), -1, 0)  # [R, 1, M] each
     resampled = bootstrap_ratios(finished, moves, num_bootstrap, seed)
     low, high = percentile_interval(resampled.clip(0, 1), confidence)
     return {"value": float(finished.sum() / moves.sum()), "low": float(low), "high": float(high)}

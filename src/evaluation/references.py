@@ -20,6 +20,8 @@ from src.sources.fixed_players import fixed_players
 from src.sources.goal_memory import PersistentWalk, UniformWalk
 from src.sources.searching import best_in_context
 
+COVERING_PLAN = "covering plan"
+
 
 def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
     """The policies to play beside the model, by name. For rooms a searcher, and where one plan fits all goals the
@@ -42,7 +44,7 @@ def explorers_of(env: TensorEnv) -> dict[str, Policy[Any]]:
     if not isinstance(env, DarkRoom) or env.random_start or env.permute_actions:
         return {}
     return {
-        "covering plan": CoveringPlan(env),
+        COVERING_PLAN: CoveringPlan(env),
         "persistent walk with goal memory": PersistentWalk(env),
         "uniform walk with goal memory": UniformWalk(env),
     }

@@ -29,7 +29,7 @@ def bootstrap_means(values: Values, num_resamples: int, seed: int) -> Floats:
     return means + _between_runs(values.mean((1, 2), dtype=np.float64), num_resamples, seed)
 
 
-def bootstrap_ratios(above: Values, below: Values, num_resamples: int, seed: int) -> Floats:
+def bootstrap_ratios(above: Floats, below: Floats, num_resamples: int, seed: int) -> Floats:
     """The sum of `above` over the sum of `below`, `[R, N, S]` each, in resamples, `[B]`; fewer where in some of them
     nothing is `below`. A run with nothing `below` says nothing of the spread of runs."""
     sums = _redrawn(np.stack([above, below], axis=-1), num_resamples, seed)

@@ -83,7 +83,7 @@ def covering_plan(size: int, horizon: int, start: int) -> Ints:
 def cells_covered(plan: Ints, size: int, start: int) -> list[int]:
     """How many cells beside `start` a `plan` `[K, H]` has covered by the end of each episode."""
     after = next_cells(size).view(-1, NUM_ACTIONS).tolist()
-    covered, numbers = {start}, []
+    covered, numbers = {start}, list[int]()
     for path in plan.tolist():
         cell = start
         for action in path:
@@ -125,7 +125,7 @@ def _search(size: int, horizon: int, start: int, rng: np.random.Generator) -> In
     beam = _Beam(size, start, rng)
     away = _distances(np.array(start), size)
     zero = np.zeros(1, np.int64)
-    plans = _Plans(np.append((away > 0) & (away <= horizon), False)[None], zero, zero, np.zeros(1), zero)  # noqa: FBT003
+    plans = _Plans(np.append((away > 0) & (away <= horizon), False)[None], zero, zero, np.zeros(1), zero)
     steps: list[tuple[Ints, Ints]] = []  # for each plan that was kept, which plan it continues, and its move
     while plans.left[0].any():
         time = len(steps) % horizon
@@ -157,7 +157,9 @@ class _Beam:
         self._neighbours = np.concatenate([np.where(stays, num_cells, self._after), beyond])  # [S + 1, 4]
         self._width = int(np.clip(_WIDTH_TIMES_CELLS // num_cells, *_WIDTHS))
         self._alone = np.arange(4, -1, -1) ** int(rng.integers(1, 4))  # cost of a cell left, by neighbours left
-        self._near = rng.uniform(0, 6) / np.maximum(_distances(np.array(start), size), 1) ** 2  # cost of covering a cell
+        self._near = (
+            rng.uniform(0, 6) / np.maximum(_distances(np.array(start), size), 1) ** 2
+        )  # cost of covering a cell
         self._hash = rng.integers(1 << 62, size=num_cells)
         self._luck, self._rng = rng.uniform(0, 4), rng
 
@@ -182,8 +184,8 @@ class _Beam:
         return _Plans(after, cell[kept], covered[kept], cost[kept], name[kept]), origin[kept], move[kept] + UP
 
     def _steps_to_next(self, left: NDArray[np.bool_], cell: Ints) -> Ints:
-        """Steps that lead nowhere new on the way from `cell` `[C]` to the nearest other one `left` `[C, S + 1]`; 0 where
-        there is none."""
+        """Steps that lead nowhere new on the way from `cell` `[C]` to the nearest other one `left` `[C, S + 1]`; 0
+        where there is none."""
         row, column = self._row[cell, None], self._column[cell, None]
         distance = np.where(left[:, :-1], abs(self._row - row) + abs(self._column - column), _NEVER)
         distance[np.arange(len(cell)), cell] = _NEVER

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from src.contracts import Step
 from src.envs.dark_room import DarkRoom
-from src.envs.rooms import NUM_ACTIONS, STAY, UP, first_move
+from src.envs.rooms import NUM_ACTIONS, UP, first_move
 from src.randomness import draw_possible
 
 KEPT = 0.5  # probability that a persistent walk goes on in its direction

@@ -80,18 +80,18 @@ def test_several_runs_equal_a_plain_loop() -> None:
 def test_ratios_of_sums_by_hand() -> None:
     """Of one task with one stream every resample is the ratio; runs of ratios 1/2 and 1 have a standard error of 1/4,
     and the quantile of t with one degree of freedom at 0.9 is 3.078."""
-    above, below = np.array([1, 6])[:, None, None], np.array([2, 6])[:, None, None]
+    above, below = np.array([1.0, 6.0])[:, None, None], np.array([2.0, 6.0])[:, None, None]
     np.testing.assert_allclose(bootstrap_ratios(above[:1], below[:1], 100, seed=0), 0.5)
     low, high = percentile_interval(bootstrap_ratios(above, below, 40_000, seed=0), 0.8)
     assert (low, high) == pytest.approx((7 / 8 - 3.078 / 4, 7 / 8 + 3.078 / 4), rel=0.06)
-    none = np.zeros((1, 1, 1), int)
+    none = np.zeros((1, 1, 1))
     found = bootstrap_ratios(np.concatenate([above[:1], none]), np.concatenate([below[:1], none]), 100, seed=0)
     np.testing.assert_allclose(found, 0.5)  # the run that has nothing is left out
 
 
 def test_ratios_leave_out_resamples_that_have_nothing() -> None:
     """Of two tasks one has no episodes that count: a quarter of the resamples draws it twice."""
-    found = bootstrap_ratios(np.array([[[3], [0]]]), np.array([[[4], [0]]]), 4000, seed=0)
+    found = bootstrap_ratios(np.array([[[3.0], [0]]]), np.array([[[4.0], [0]]]), 4000, seed=0)
     np.testing.assert_allclose(found, 0.75)
     assert 0.72 < len(found) / 4000 < 0.78
 
