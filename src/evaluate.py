@@ -8,6 +8,7 @@ trained on are held out: logs/<name>/evaluation-size=13/, videos/<name>/in_conte
 guided by them.
 """
 
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,19 +17,21 @@ from typing import Any
 import torch
 
 from src.config import check_same
-from src.contracts import ConfigError, Json
+from src.contracts import ConfigError, Json, Policy
 from src.data.history_store import Histories
 from src.data.mixture import check_stores, open_stores
 from src.envs import make_env
 from src.envs.base import TensorEnv
+from src.envs.dark_room import DarkRoom
 from src.evaluation.comparison import write_comparisons
+from src.evaluation.coverage import coverage_of
 from src.evaluation.figures import write_figures
 from src.evaluation.in_context import Adaptation, play_episodes, source_adaptation
 from src.evaluation.players import open_player
-from src.evaluation.probes import policy_of, probes_for
-from src.evaluation.protocol import Setting, decoding_name, exact_numbers, numbers_of
-from src.evaluation.references import exact_references, references_of
-from src.evaluation.report import all_curves, source_label, summary, table
+from src.evaluation.probes import Wiped, policy_of, probes_for
+from src.evaluation.protocol import Setting, coverage_numbers, decoding_name, exact_numbers, label_of, numbers_of
+from src.evaluation.references import COVERING_PLAN, chance, exact_references, references_of
+from src.evaluation.report import all_curves, coverage_table, source_label, summary, table
 from src.evaluation.saved_episodes import save_episodes
 from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of, world_of
 from src.files import only_writer, read_json, write_json
@@ -102,8 +105,9 @@ def evaluate(
     for policies, num_streams in others:
         for name, other in policies.items():
             episodes[name], _ = play_episodes(other, env, shown, num_streams, options.num_episodes, seed)
+    covered = coverage_beside(config, model, env, learners, len(shown))
     folder = config.folder("logs") / f"evaluation{suffix}"
-    save_episodes(folder, episodes)
+    save_episodes(folder, episodes, covered)
     setting = Setting(
         {part: exact_numbers(exact_references(env, rows)) for part, rows in tasks.items()},
         decoding_name(policy.temperature, policy.epsilon),
@@ -114,6 +118,7 @@ def evaluate(
         **{f"{part}_tasks": rows.tolist() for part, rows in tasks.items()},
         "references": setting.references,
         **numbers_of({seed: episodes}, setting, options, seed),
+        **coverage_numbers([covered], options, seed),
     }
     write_figures(folder, config.name + suffix, env, results, learners)
     if options.videos:
@@ -130,6 +135,19 @@ def parts_of(config: Config, tasks: Json) -> dict[str, list[int]]:
     test = {"held_out": tasks["held_out"]} if config.evaluation.tasks == "test" else {}
     development = {"development": tasks["development"]} if tasks["development"] else {}
     return test | development | {"train": learned[: config.evaluation.num_train_tasks or None]}
+
+
+def coverage_beside(
+    config: Config, model: GPT | Guided, env: TensorEnv, learners: Mapping[str, Policy[Any]], num_tasks: int
+) -> dict[str, Any]:
+    """Coverage (see `coverage_of`) of the model, with its context kept and wiped, of `learners` and of chance, in as
+    many streams as a probe has on `num_tasks` tasks; nothing in worlds that no covering plan is for."""
+    if not isinstance(env, DarkRoom) or COVERING_PLAN not in learners:
+        return {}
+    policy = policy_of(config, model)
+    ours = {"model, context kept": policy, label_of("wiped"): Wiped(policy)}
+    policies = {**ours, **learners, "random": chance(env, config)}
+    return coverage_of(policies, env, config.evaluation.num_probe_streams * num_tasks, config.seed)
 
 
 def shown_store(config: Config, trained: Json, elsewhere: bool) -> Histories | None:
@@ -163,6 +181,8 @@ def source_lives(config: Config, store: Histories, num_tasks: int) -> dict[str, 
 def announce(config: Config, env: TensorEnv, results: Json, suffix: str) -> None:
     """Print the table and where everything is."""
     print(table(all_curves(results)))
+    if coverage := results.get("coverage"):
+        print(f"\n{coverage_table(coverage)}")
     print(f"\n{summary(results, env.spec)}")
     print(f"numbers and plots  {config.folder('logs') / f'evaluation{suffix}'}")
     if config.folder("videos").exists():

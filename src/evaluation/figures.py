@@ -25,9 +25,9 @@ from src.training.summaries import Summaries
 
 
 def write_figures(folder: Path, name: str, env: TensorEnv, results: Json, learners: Collection[str]) -> None:
-    """Write `adaptation.png`, `goals.png`, where there are other decodings or ablations `probes.png`, and TensorBoard
-    curves over episodes of the run `name` into `folder`. Random play, `learners` and the optimum are drawn as
-    references, what the others are to be compared with."""
+    """Write `adaptation.png`, `goals.png`, where there are other decodings or ablations `probes.png`, where there is
+    coverage `coverage.png`, and TensorBoard curves over episodes of the run `name` into `folder`. Random play,
+    `learners` and the optimum are drawn as references, what the others are to be compared with."""
     for stale in folder.rglob("events.*"):
         stale.unlink()  # left by an evaluation that was interrupted
     curves, probes = results["curves"], probes_of(results)
@@ -38,6 +38,8 @@ def write_figures(folder: Path, name: str, env: TensorEnv, results: Json, learne
     if probes:
         compared = {name: curves[name] for name in (PARTS[shown_part(results["final"])], *references)} | probes
         figures["probes"] = _adaptation(env.spec, compared, references, f"Other decodings and contexts: {name}")
+    if coverage := results.get("coverage"):
+        figures["coverage"] = _coverage(coverage, learners, f"Exploration without a goal: {name}")
     figures["goals"] = _goals(env, results)
     summaries = Summaries(folder)
     for picture, figure in figures.items():
@@ -56,6 +58,18 @@ def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequenc
     pulls = spec.success == "best_action" and spec.max_episode_steps == 1
     panels = [_panel(label, measure, curves, references) for label, measure in _shown(spec, curves)]
     return adaptation_figure(panels, title=title, xlabel="pull" if pulls else "episode")
+
+
+def _coverage(coverage: Mapping[str, Mapping[str, list[float]]], learners: Collection[str], title: str) -> Figure:
+    """Cells visited by the end of each episode: the model's curves beside the means of those it is compared with."""
+    references = [name for name in ("random", *learners) if name in coverage]
+    curves = [
+        Curve(name, *(np.array(curve[key]) for key in ("mean", "low", "high")))
+        for name, curve in coverage.items()
+        if name not in references
+    ]
+    compared = [Reference(name, np.array(coverage[name]["mean"])) for name in references]
+    return adaptation_figure([Panel("cells visited", curves, compared)], title=title)
 
 
 def _goals(env: TensorEnv, results: Json) -> Figure:

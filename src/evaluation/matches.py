@@ -23,7 +23,7 @@ from src.contracts import Json
 from src.envs.point_game import subsets
 from src.envs.point_players import Agent, Host
 from src.envs.point_rollout import PointGame, PointState
-from src.evaluation.statistics import bootstrap_means, percentile_interval
+from src.evaluation.statistics import bootstrap_ratios, percentile_interval
 from src.randomness import stream_seeds
 
 
@@ -99,8 +99,9 @@ def players_of(results: Json) -> tuple[list[str], list[str]]:
 
 def rho_over_runs(runs: Sequence[Json], confidence: float, num_bootstrap: int, seed: int) -> Json:
     """`value`, `low` and `high` of rho for each pair of players that `measure` gave for R runs: finished games of all
-    runs over moves of all runs. The interval is that of a bootstrap which draws runs with replacement, and then games
-    with replacement from each run drawn; with one run it covers the luck of the games alone.
+    runs over moves of all runs. The interval is that of a bootstrap which draws games of each run with replacement, and
+    adds the spread of the runs as Student's t has it (see `statistics`); with one run it covers the luck of the games
+    alone.
 
     Raises `ValueError` where runs differ in the number of games."""
     return {
@@ -111,10 +112,10 @@ def rho_over_runs(runs: Sequence[Json], confidence: float, num_bootstrap: int, s
 
 def _rho_interval(outcomes: NDArray[np.int64], confidence: float, num_bootstrap: int, seed: int) -> dict[str, float]:
     """Of `outcomes` `[R, M, 2]`: whether the game was finished, and its moves. Both are resampled together."""
-    finished, moves = outcomes.mean((0, 1))
-    resampled = bootstrap_means(outcomes[:, None], num_bootstrap, seed)  # [num_bootstrap, 2]
-    low, high = percentile_interval(resampled[:, 0] / resampled[:, 1], confidence)
-    return {"value": float(finished / moves), "low": float(low), "high": float(high)}
+    finished, moves = np.moveaxis(outcomes[:, None].astype(np.float64), -1, 0)  # [R, 1, M] each
+    resampled = bootstrap_ratios(finished, moves, num_bootstrap, seed)
+    low, high = percentile_interval(resampled.clip(0, 1), confidence)
+    return {"value": float(finished.sum() / moves.sum()), "low": float(low), "high": float(high)}
 
 
 def _outcomes(result: Json) -> NDArray[np.int64]:

@@ -27,8 +27,10 @@ Floats = NDArray[np.floating[Any]]
 
 MAP_SIZE = (8.0, 7.2)  # inches
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+COLORS = (*PALETTE, "#000000")  # for seven lines
 REFERENCE_DASHES = ((0, (6, 3)), (0, (2, 2)), (0, (6, 2, 1, 2)), (0, (1, 3)))
 REFERENCE_COLOR = "#555555"
+OTHER_REFERENCE_COLOR = "#A6A6A6"  # where dashes do not suffice
 HELD_OUT_COLOR = "#D55E00"
 NO_VALUE_COLOR = "#E4E4E4"
 COLORMAP = "cividis"
@@ -144,21 +146,26 @@ def save_figure(path: Path, figure: Figure) -> None:
     write_atomically(path, content.getvalue())
 
 
+def reference_style(index: int) -> dict[str, Any]:
+    """Dashes and colour of the line of reference number `index`; eight are different."""
+    again, kind = divmod(index, len(REFERENCE_DASHES))
+    return {"linestyle": REFERENCE_DASHES[kind], "color": (REFERENCE_COLOR, OTHER_REFERENCE_COLOR)[again % 2]}
+
+
 def _draw_panel(axes: Axes, panel: Panel, xlabel: str) -> dict[str, Artist]:
     """Draw curves and references; returns the lines by name."""
     lines: dict[str, Artist] = {}
     num_episodes = max(len(curve.mean) for curve in panel.curves)
     for index, curve in enumerate(panel.curves):
-        color = PALETTE[index % len(PALETTE)]
+        color = COLORS[index % len(COLORS)]
         episodes = np.arange(1, len(curve.mean) + 1)
         axes.fill_between(episodes, curve.low, curve.high, color=color, alpha=0.2, linewidth=0)
         marker = "o" if num_episodes <= FEW_EPISODES else None
         (lines[curve.name],) = axes.plot(episodes, curve.mean, color=color, linewidth=2.2, marker=marker, markersize=5)
     for index, reference in enumerate(panel.references):
         values = np.broadcast_to(reference.value, (num_episodes,))
-        dashes = REFERENCE_DASHES[index % len(REFERENCE_DASHES)]
         episodes = np.arange(1, num_episodes + 1)
-        (lines[reference.name],) = axes.plot(episodes, values, color=REFERENCE_COLOR, linestyle=dashes, linewidth=1.8)
+        (lines[reference.name],) = axes.plot(episodes, values, linewidth=1.8, **reference_style(index))
     tidy(axes, xlabel, panel.ylabel)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.set_xlim(0.5, num_episodes + 0.5)

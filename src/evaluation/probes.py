@@ -17,7 +17,7 @@ from src.contracts import Policy, Rollout, Step
 from src.envs.base import TensorEnv
 from src.evaluation.in_context import most_steps, play_steps
 from src.evaluation.protocol import TEMPERATURE, decoding_name
-from src.nn.gpt import GPT, REWARD, context_in, windows_of
+from src.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, context_in, windows_of
 from src.nn.gpt_policy import GPTCarry, GPTPolicy
 from src.nn.guided import Guided
 from src.randomness import mix
@@ -47,7 +47,7 @@ def probes_for(config: Config, model: GPT | Guided, env: TensorEnv, tasks: Tenso
             epsilon = float(temperature > 0)
             probes[TEMPERATURE + name] = GPTPolicy(model, epsilon, temperature or 1.0, config.policy.context_kept)
     if options.ablations:
-        probes |= {"blank": Blanked(plain), "shuffled": Rewritten(plain, shuffled)}
+        probes |= {"blank": Blanked(plain), "shuffled": Rewritten(plain, shuffled), "wiped": Wiped(plain)}
         if len(tasks) > 1:
             num_steps = most_steps(options.num_episodes, env.spec) + env.spec.max_episode_steps
             life = play_steps(plain, env, tasks, options.num_probe_streams, num_steps, config.seed)
@@ -103,6 +103,49 @@ class Rewritten:
         anew = model.new_cache(len(streams))
         model(context_in(model.spec, window[:, streams, :seen]), anew)
         cache.replace(streams, cast(Any, anew))  # of the same kind, as it is of the same model
+
+
+class WipedCarry(NamedTuple):
+    """The contexts of B streams, of the episode they are in alone. Tensors are written in place."""
+
+    window: Tensor  # [rows, B, T]
+    seen: Tensor  # [B] int64: steps filled
+
+
+class Wiped:
+    """Begins each episode on an empty context. What it does is, stream by stream, what the policy does that starts with
+    this episode.
+
+    Streams are at different steps of theirs: each is read anew at every step, from the left end of its window, and
+    what stands to the right of its newest step does not reach it."""
+
+    def __init__(self, policy: GPTPolicy) -> None:
+        self.policy = policy
+
+    def initial_carry(self, num_streams: int) -> WipedCarry:
+        window = self.policy.initial_carry(num_streams).window
+        return WipedCarry(window, torch.zeros(num_streams, dtype=torch.long, device=window.device))
+
+    def act(self, carry: WipedCarry, step: Step, noise: Tensor) -> tuple[Tensor, WipedCarry]:
+        logits, carry = self.logits(carry, step)
+        action = self.policy.choose(logits, step.obs, noise)
+        carry.window[ACTION, torch.arange(len(action), device=action.device), carry.seen - 1] = action
+        return action, carry
+
+    @torch.no_grad()
+    def logits(self, carry: WipedCarry, step: Step) -> tuple[Tensor, WipedCarry]:
+        """See `GPTPolicy.logits`."""
+        window, model, num_kept = carry.window, self.policy.model, self.policy.num_kept
+        streams = torch.arange(len(step.obs), device=window.device)
+        window[REWARD, streams, (carry.seen - 1).clamp(min=0)] = step.reward  # read only where a step was taken
+        seen = carry.seen.masked_fill(step.timestep == 0, 0)
+        full = (seen == model.config.context_len).nonzero()[:, 0]
+        window[:, full, :num_kept] = window[:, full, -num_kept:]
+        seen = seen.index_fill(0, full, num_kept)
+        window[OBS:, streams, seen] = step.obs if step.obs.ndim == 1 else step.obs.T
+        window[TIMESTEP, streams, seen] = step.timestep
+        read = model(context_in(model.spec, window[:, :, : int(seen.max()) + 1]))
+        return read[streams, seen], WipedCarry(window, seen + 1)
 
 
 def shuffled(window: Tensor, begun: Tensor, time: int, noise: Tensor) -> Tensor:

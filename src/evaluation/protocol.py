@@ -14,14 +14,31 @@ import numpy as np
 from src.contracts import Json, PipelineError
 from src.envs.exact import Expectation
 from src.evaluation.in_context import Adaptation
-from src.evaluation.saved_episodes import FILE, load_episodes
-from src.evaluation.statistics import Floats, Values, bootstrap_means, interquartile_mean, percentile_interval
+from src.evaluation.measures import (
+    MEASURES,
+    NEAR,
+    ROUNDING,
+    SHARES,
+    SMOOTHED,
+    SOLVED,
+    Exact,
+    after_first,
+    curve_cells,
+    final_cells,
+    running_mean,
+)
+from src.evaluation.saved_episodes import FILE, load_coverage, load_episodes
+from src.evaluation.statistics import (
+    Floats,
+    Values,
+    bootstrap_means,
+    bootstrap_ratios,
+    interquartile_mean,
+    percentile_interval,
+)
 from src.files import read_json
 from src.schema import EvaluationConfig
 
-MEASURES = ("success", "returns", "steps_to_goal")
-SOLVED = 0.5  # a task counts as solved if at least this part of its last episodes are successes
-NEAR, SMOOTHED = 0.9, 3  # part of the optimum, and episodes that are averaged to tell when it is reached
 PARTS = {
     "held_out": "model, held-out tasks",
     "development": "model, development tasks",
@@ -31,13 +48,16 @@ ABLATIONS = {
     "blank": "model, rewards blanked",
     "shuffled": "model, context shuffled",
     "other_task": "model, another task's context",
+    "wiped": "model, context wiped at reset",
 }
 TEMPERATURE = "temperature "  # what names of other decodings begin with
-_ROUNDING = 1e-9
 
 DEFINITIONS = {
     "mean": "over seeds, tasks and streams",
-    "low, high": "ends of a bootstrap interval of the mean: seeds, tasks and streams of each are drawn anew",
+    "low, high": "ends of an interval of the mean: tasks and streams of each are drawn anew (bootstrap); of several "
+    "seeds (training runs) each such mean is then moved by t * sqrt(variance of the seeds' means / number of seeds), t "
+    "drawn from Student's distribution with one degree of freedom less than there are seeds; of one seed the interval "
+    "says nothing of other training runs; shares are clipped to 0 and 1",
     "interquartile_mean": "mean of the middle half of all tasks of all seeds, of each the mean over streams",
     "success": "share of episodes that succeed",
     "returns": "undiscounted return of an episode",
@@ -46,13 +66,17 @@ DEFINITIONS = {
     "regret": "optimum - return, summed over the episodes so far; in final over all",
     "curves": "by policy and measure, a number for each episode",
     "final": "over the last quarter of the episodes, but for what is said to be over all",
-    "fraction_solved": f"tasks of which at least {SOLVED} of the last quarter of the episodes succeed, over all "
-    "streams; its interval is over seeds and tasks",
+    "fraction_solved, fraction_solved_90": "tasks of which at least "
+    f"{' or '.join(map(str, SOLVED.values()))} of the last quarter of the episodes succeed, over all streams; its "
+    "interval is over seeds and tasks",
+    "success_after_first": "of all episodes that come after the first success of their stream, the share that succeed; "
+    "streams without a success have none; missing where no stream has",
     "area": "(return - random) / (optimum - random), the mean over all episodes: 0 is chance, 1 the optimum from the "
     "start; tasks whose optimum is not above chance are left out",
     "episodes_to_90": f"`episode`: the first from which {SMOOTHED} episodes return on average at least {NEAR} of the "
     "mean optimum (null: none); `share_reached`: of resamples in which there is one; `low`, `high`: over these",
-    "regret_to_searcher": "the searcher's mean return on the task - return, summed over all episodes",
+    "regret_to_searcher, regret_to_covering_plan": "the mean return on the task of the policy so called - return, "
+    "summed over all episodes; below 0 where the model returns more",
     "references": "exact expectations of one episode of random and of optimal play, by task",
     "train": "tasks that the model learned from; those that were set aside are `development`",
     "decodings": "held-out tasks, or in their place development tasks, at other temperatures, "
@@ -61,9 +85,10 @@ DEFINITIONS = {
     "blank": "all rewards the model reads are the one nearest to 0",
     "shuffled": "at the start of each episode the transitions in the context are put in a random order",
     "other_task": "at the start of each episode the context becomes what the model lived through on the next task",
+    "wiped": "at the start of each episode the context is emptied",
+    "coverage": "in a room without a goal: the share of the cells that may be goals which a stream has visited by the "
+    "end of each episode, by policy",
 }
-
-Exact = Mapping[str, Mapping[str, Sequence[float]]]  # by policy, random or optimum, and measure: a number for each task
 
 
 class Setting(NamedTuple):
@@ -93,11 +118,6 @@ def exact_numbers(expectations: Mapping[str, Expectation]) -> Exact:
     }
 
 
-def tail_of(num_episodes: int) -> int:
-    """How many episodes at the end are averaged as the final result: the last quarter."""
-    return max(1, num_episodes // 4)
-
-
 def numbers_of(
     runs: Mapping[int, Mapping[str, Adaptation]], setting: Setting, config: EvaluationConfig, seed: int
 ) -> dict[str, Any]:
@@ -113,10 +133,11 @@ def numbers_of(
     shown = shown_part(names)
     for name, adaptation in played.items():
         part = "train" if "training tasks" in label_of(name) else name if name in PARTS else shown
-        exact, searcher = setting.references[part], played.get("searcher") if part == shown else None
-        curves = _curve_cells(adaptation, exact, setting.regrets)
-        final = _final_cells(curves, adaptation, exact, searcher)
+        exact, others = setting.references[part], played if part == shown else {}
+        curves = curve_cells(adaptation, exact, setting.regrets)
+        final = final_cells(curves, adaptation, exact, others)
         found[name] = {"label": label_of(name), **_summarized(curves, final, exact, config, seed)}
+        found[name]["final"] |= _ratio("success_after_first", after_first(adaptation.success), config, seed)
     num_episodes = played[shown].returns.shape[-1]
     decodings = {setting.decoding: shown} | {
         name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)
@@ -143,6 +164,18 @@ def numbers_of(
     }
 
 
+def coverage_numbers(
+    runs: Sequence[Mapping[str, Floats]], config: EvaluationConfig, seed: int
+) -> dict[str, dict[str, Any]]:
+    """The section `coverage` of `results.json`; none where nothing was measured. `runs`: of each, what streams covered
+    by the end of each episode, `[1, S, E]`, by policy."""
+    if not all(runs):
+        return {}
+    cells: dict[str, Values] = {name: np.stack([run[name] for run in runs]) for name in runs[0]}
+    means = _resampled(cells, config, seed)
+    return {"coverage": {name: _summary(cells[name], means[name].clip(0, 1), config.confidence) for name in cells}}
+
+
 def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Json:
     """What `results.json` says of one run, over the runs whose evaluations are in `folders`.
 
@@ -161,7 +194,8 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
     kept = {key: first[key] for key in (*(f"{part}_tasks" for part in PARTS), "references") if key in first}
     regrets = "regret" in first["final"][shown_part(first["final"])]
     setting = Setting(first["references"], first["protocol"]["decoding"], regrets)
-    return kept | numbers_of(runs, setting, config, seed)
+    coverage = coverage_numbers([load_coverage(folder) for folder in folders], config, seed)
+    return kept | numbers_of(runs, setting, config, seed) | coverage
 
 
 def _read(folder: Path) -> tuple[Json, dict[str, Adaptation]]:
@@ -202,37 +236,6 @@ def label_of(name: str) -> str:
     return (PARTS | ABLATIONS).get(name, name)
 
 
-def _curve_cells(adaptation: Adaptation, exact: Exact, regrets: bool) -> dict[str, Values]:
-    """What is measured in each episode, `[R, G, S, E]` each."""
-    cells: dict[str, Values] = {measure: getattr(adaptation, measure) for measure in MEASURES}
-    if exact:
-        optimum = np.array(exact["optimum"]["returns"])
-        if (paid := optimum > 0).any():
-            cells["fraction_of_optimum"] = adaptation.returns[:, paid] / optimum[paid, None, None]
-        if regrets:
-            cells["regret"] = adaptation.regret(optimum)
-    return cells
-
-
-def _final_cells(
-    curves: Mapping[str, Values], adaptation: Adaptation, exact: Exact, searcher: Adaptation | None
-) -> dict[str, Values]:
-    """What is measured once for each stream, `[R, G, S]` each; `fraction_solved` once for each task, `[R, G, 1]`."""
-    tail = tail_of(adaptation.returns.shape[-1])
-    cells: dict[str, Values] = {
-        name: values[..., -1] if name == "regret" else values[..., -tail:].mean(-1) for name, values in curves.items()
-    }
-    cells["fraction_solved"] = cells["success"].mean(-1, keepdims=True) >= SOLVED
-    if exact:
-        random, optimum = (np.array(exact[name]["returns"])[:, None, None] for name in ("random", "optimum"))
-        if (room := (optimum > random + _ROUNDING)[:, 0, 0]).any():
-            share = (adaptation.returns[:, room] - random[room]) / (optimum - random)[room]
-            cells["area"] = share.mean(-1)
-    if searcher:
-        cells["regret_to_searcher"] = (searcher.returns.mean(2, keepdims=True) - adaptation.returns).sum(-1)
-    return cells
-
-
 def _summarized(
     curves: Mapping[str, Values], final: Mapping[str, Values], exact: Exact, config: EvaluationConfig, seed: int
 ) -> dict[str, Any]:
@@ -241,18 +244,28 @@ def _summarized(
     cells |= {("final", name): values for name, values in final.items()}
     optimum = np.array(exact["optimum"]["returns"]) if exact else np.zeros(1)
     if near := optimum.mean() > 0:
-        cells["final", "episodes_to_90"] = _running_mean(curves["returns"] - NEAR * optimum[:, None, None])
+        cells["final", "episodes_to_90"] = running_mean(curves["returns"] - NEAR * optimum[:, None, None])
     means = _resampled(cells, config, seed)
     written: dict[str, Any] = {"curves": {}, "final": {}}
     for (section, name), values in cells.items():
         if name != "episodes_to_90":
-            written[section][name] = _summary(values, means[section, name], config.confidence)
+            here = means[section, name].clip(0, 1) if name in SHARES else means[section, name]
+            written[section][name] = _summary(values, here, config.confidence)
     for name in (*MEASURES, *({"regret"} & final.keys())):
         written["final"][f"{name}_per_task"] = final[name].mean((0, 2)).tolist()
     if near:
         margin = cells["final", "episodes_to_90"].mean((0, 1, 2))
         written["final"]["episodes_to_90"] = _first(margin, means["final", "episodes_to_90"], config.confidence)
     return written
+
+
+def _ratio(name: str, sums: tuple[Floats, Floats], config: EvaluationConfig, seed: int) -> dict[str, Any]:
+    """A share called `name`, given numerators and denominators `[R, G, S]` that are summed; none where all are 0."""
+    above, below = sums
+    if not below.any():
+        return {}
+    low, high = percentile_interval(bootstrap_ratios(*sums, config.num_bootstrap, seed).clip(0, 1), config.confidence)
+    return {name: {"mean": float(above.sum() / below.sum()), "low": float(low), "high": float(high)}}
 
 
 def _summary(values: Values, means: Values, confidence: float) -> dict[str, Any]:
@@ -276,15 +289,9 @@ def _resampled(cells: Mapping[Any, Values], config: EvaluationConfig, seed: int)
     return means
 
 
-def _running_mean(values: Values) -> Floats:
-    """Of each episode and those after it, `SMOOTHED` in all: `[..., E]` to `[..., E - SMOOTHED + 1]`."""
-    windows = np.lib.stride_tricks.sliding_window_view(values, min(SMOOTHED, values.shape[-1]), axis=-1)
-    return windows.mean(-1)
-
-
 def _first(margin: Floats, means: Floats, confidence: float) -> dict[str, Any]:
     """The number of the first episode whose `margin` `[E]` is not negative, and likewise of resamples `[B, E]`."""
-    reached = np.concatenate([margin[None], means]) >= -_ROUNDING  # [1 + B, E]
+    reached = np.concatenate([margin[None], means]) >= -ROUNDING  # [1 + B, E]
     first = np.where(reached.any(axis=1), 1.0 + reached.argmax(axis=1), np.nan)
     found = first[1:][~np.isnan(first[1:])]
     low, high = (float(end) for end in percentile_interval(found, confidence)) if len(found) else (None, None)
@@ -297,5 +304,5 @@ def _constant_curves(exact: Exact, name: str, num_episodes: int, regrets: bool) 
     success, returns, steps = (
         np.tile(np.array(exact[name][measure])[None, :, None, None], num_episodes) for measure in MEASURES
     )
-    cells = _curve_cells(Adaptation(returns, success, steps, steps), exact, regrets)
+    cells = curve_cells(Adaptation(returns, success, steps, steps), exact, regrets)
     return {measure: _summary(values, values.mean((0, 1, 2))[None], 0.5) for measure, values in cells.items()}

@@ -8,29 +8,46 @@ from torch import Tensor
 from src.contracts import Policy
 from src.env_schema import BanditConfig, PointGameConfig
 from src.envs.base import TensorEnv
+from src.envs.dark_room import DarkRoom
 from src.envs.exact import Expectation, optimal_exact, random_exact
 from src.envs.point_family import PointFamily
 from src.schedules import Clock
 from src.schema import Config
 from src.sources.bandit_policies import UCB1
+from src.sources.covering_plan import CoveringPlan
 from src.sources.experts import Random
 from src.sources.fixed_players import fixed_players
+from src.sources.goal_memory import PersistentWalk, UniformWalk
 from src.sources.searching import best_in_context
+
+COVERING_PLAN = "covering plan"
 
 
 def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
-    """The policies to play beside the model, by name. For rooms a searcher, for bandits Thompson sampling and UCB1,
-    which learn in context as well as one can; where there is no planner to tell what chance comes to, chance; in the
-    point game the best fixed players too."""
+    """The policies to play beside the model, by name. For rooms a searcher, and where one plan fits all goals the
+    covering plan and walkers that remember the goal; for bandits Thompson sampling and UCB1; where there is no planner
+    to tell what chance comes to, chance; in the point game the best fixed players too."""
     best = best_in_context(env, config.env)
     if best and isinstance(config.env, BanditConfig):
         deviation = config.env.deviation if config.env.distribution == "gaussian" else 0.5  # of rewards from [0, 1]
         return {"Thompson sampling": best, "UCB1": UCB1(env.spec, deviation)}
     if best:
-        return {"searcher": best}
+        return {"searcher": best, **explorers_of(env)}
     if isinstance(env, PointFamily) and isinstance(config.env, PointGameConfig):
         return {"random": chance(env, config), **fixed_players(env, config.env)}
     return {} if env.has_planner else {"random": chance(env, config)}
+
+
+def explorers_of(env: TensorEnv) -> dict[str, Policy[Any]]:
+    """Policies that know all but where the goal is and forget nothing of it, for DarkRoom with one start and actions
+    that are not permuted; from the one that looks for it best to the one that does so worst. None for other worlds."""
+    if not isinstance(env, DarkRoom) or env.random_start or env.permute_actions:
+        return {}
+    return {
+        COVERING_PLAN: CoveringPlan(env),
+        "persistent walk with goal memory": PersistentWalk(env),
+        "uniform walk with goal memory": UniformWalk(env),
+    }
 
 
 def exact_references(env: TensorEnv, tasks: Tensor) -> dict[str, Expectation]:

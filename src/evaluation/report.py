@@ -1,12 +1,13 @@
 """What an evaluation found, as text: the table and the lines below it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from src.contracts import EnvSpec, Json
-from src.evaluation.protocol import PARTS, shown_part, tail_of
+from src.evaluation.measures import tail_of
+from src.evaluation.protocol import PARTS, shown_part
 
 Curves = Mapping[str, Mapping[str, list[float]]]
 
@@ -53,7 +54,20 @@ def table(policies: Mapping[str, Curves]) -> str:
             rows[-1].append(f"{curves['regret']['mean'][-1]:.2f}")
     if len(rows[-1]) > len(header):
         header.append(f"regret 1-{num_episodes}")
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    return _aligned(rows)
+
+
+def coverage_table(coverage: Mapping[str, Mapping[str, list[float]]]) -> str:
+    """The share of the cells that was visited by the end of each episode without a goal, a row for each policy."""
+    num_episodes = len(next(iter(coverage.values()))["mean"])
+    rows = [["cells visited without a goal, by episode", *map(str, range(1, num_episodes + 1))]]
+    rows += [[name, *(f"{share:.3f}" for share in curve["mean"])] for name, curve in coverage.items()]
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their longest cell, and a line below the first row."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join(
             cell.ljust(width) if i == 0 else cell.rjust(width)
@@ -71,12 +85,16 @@ def summary(results: Json, spec: EnvSpec) -> str:
     final, confidence = results["final"][part], results["protocol"]["confidence"]
     num_tasks = results["protocol"]["num_tasks"][part]
     lines = [f"{tasks} {solved(spec)}: {final['fraction_solved']['mean']:.0%} of {num_tasks}"]
+    if strict := final.get("fraction_solved_90"):
+        lines[0] += f", {strict['mean']:.0%} in nine of ten of the last episodes"
     for name, meaning, digits in (
         ("success", f"success on {tasks} over the last episodes", 3),
+        ("success_after_first", f"success on {tasks} after the first success", 3),
         ("fraction_of_optimum", "fraction of the optimum over the last episodes", 3),
         ("area", "area under the curve, from 0 for random to 1 for the optimum", 3),
         ("regret", f"regret on {tasks} over all episodes", 2),
         ("regret_to_searcher", "return that the searcher has more over all episodes", 2),
+        ("regret_to_covering_plan", "return that the covering plan has more over all episodes", 2),
     ):
         if number := final.get(name):
             low, high = (f"{number[end]:.{digits}f}" for end in ("low", "high"))

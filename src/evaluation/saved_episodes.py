@@ -8,23 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from src.contracts import PipelineError
 from src.evaluation.in_context import Adaptation
 from src.files import write_atomically
 
 FILE = "episodes.npz"
+_COVERAGE = "coverage/"  # what names of arrays begin with that hold it
 _TYPES = tuple(map(np.dtype, ("u1", "i1", "u2", "i2", "f2", "f4", "f8")))  # the smallest that is exact is taken
 
 
-def save_episodes(folder: Path, episodes: Mapping[str, Adaptation]) -> None:
+def save_episodes(
+    folder: Path, episodes: Mapping[str, Adaptation], coverage: Mapping[str, NDArray[np.float64]] | None = None
+) -> None:
     """Write `episodes.npz` into `folder`: arrays `<name>/<field>` for each of `episodes`, by name, and each field of an
-    adaptation."""
+    adaptation, and `coverage/<name>` for each of `coverage`."""
     arrays: dict[str, Any] = {
         f"{name}/{field}": _smallest(values)
         for name, adaptation in episodes.items()
         for field, values in adaptation._asdict().items()
     }
+    arrays |= {_COVERAGE + name: values for name, values in (coverage or {}).items()}
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
     write_atomically(folder / FILE, content.getvalue())
@@ -35,11 +40,7 @@ def load_episodes(folder: Path) -> dict[str, Adaptation]:
 
     Raises `PipelineError` where it is missing, cut off, or holds anything but adaptations `[G, S, E]`."""
     path = folder / FILE
-    try:
-        with np.load(path, allow_pickle=False) as found:
-            arrays = {name: found[name] for name in found.files}
-    except (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise PipelineError(f"{path} is not readable: {error}") from error
+    arrays = {name: values for name, values in _arrays(path).items() if not name.startswith(_COVERAGE)}
     names = dict.fromkeys(name.rpartition("/")[0] for name in arrays)
     expected = {f"{name}/{field}" for name in names for field in Adaptation._fields}
     if not arrays or expected != arrays.keys():
@@ -50,6 +51,26 @@ def load_episodes(folder: Path) -> dict[str, Adaptation]:
         if len(shapes) > 1 or any(values.ndim != 3 or values.dtype not in _TYPES for values in adaptation):
             raise PipelineError(f"{path}: {name} must be numbers by task, stream and episode, not {sorted(shapes)}")
     return {name: Adaptation(*(values.astype(np.float64) for values in found)) for name, found in episodes.items()}
+
+
+def load_coverage(folder: Path) -> dict[str, NDArray[np.float64]]:
+    """The coverage that `save_episodes` wrote, by name; nothing where it wrote none.
+
+    Raises `PipelineError` where the file is missing or cut off, or holds anything but shares `[1, S, E]`."""
+    path = folder / FILE
+    found = {name: values for name, values in _arrays(path).items() if name.startswith(_COVERAGE)}
+    for name, values in found.items():
+        if values.ndim != 3 or values.dtype != np.float64 or values.shape != next(iter(found.values())).shape:
+            raise PipelineError(f"{path}: {name} must be numbers by stream and episode, not {values.shape}")
+    return {name.removeprefix(_COVERAGE): values for name, values in found.items()}
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            return {name: found[name] for name in found.files}
+    except (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise PipelineError(f"{path} is not readable: {error}") from error
 
 
 def _smallest(values: np.ndarray) -> np.ndarray:

@@ -1,6 +1,15 @@
 """What a set of streams says about the population they came from.
 
 R runs (seeds), N tasks, S streams a task, B resamples; further axes (`...`, such as episodes) are treated one by one.
+
+Resamples draw N tasks with replacement, one draw for all runs, as all runs play the same tasks, and then S streams of
+each of them in each run. So their spread covers new tasks and new luck. With one run that is all they cover. Of several
+runs none is drawn anew: to draw a few with replacement spreads less than they do. Instead each resample is moved by
+
+    t * sqrt(variance of the runs' own values / R)
+
+with the unbiased variance, and t drawn from Student's distribution with R - 1 degrees of freedom, once for a resample
+and all that is measured in it. For what varies between runs alone this is the t interval.
 """
 
 from typing import Any
@@ -15,28 +24,46 @@ _CHUNK_BYTES = 1 << 25  # of the counts that exist at a time
 
 
 def bootstrap_means(values: Values, num_resamples: int, seed: int) -> Floats:
-    """Means of resamples of `values` `[R, N, S, ...]`, `[B, ...]`.
+    """Means of resamples of `values` `[R, N, S, ...]`, `[B, ...]`."""
+    means = _redrawn(values, num_resamples, seed)
+    return means + _between_runs(values.mean((1, 2), dtype=np.float64), num_resamples, seed)
 
-    The bootstrap is stratified: it draws R runs with replacement and N tasks with replacement, one draw of tasks for
-    all runs, as all runs play the same tasks; then S streams of each pair drawn. So its spread covers new training
-    runs, new tasks and new luck. A resample is a table of how often each stream was drawn: a run drawn r times and a
-    task drawn c times give r * c * S draws among their streams. Means of resamples are then a matrix product.
-    """
+
+def bootstrap_ratios(above: Floats, below: Floats, num_resamples: int, seed: int) -> Floats:
+    """The sum of `above` over the sum of `below`, `[R, N, S]` each, in resamples, `[B]`; fewer where in some of them
+    nothing is `below`. A run with nothing `below` says nothing of the spread of runs."""
+    sums = _redrawn(np.stack([above, below], axis=-1), num_resamples, seed)
+    some = sums[:, 1] > 0
+    of_runs = np.stack([above.sum((1, 2)), below.sum((1, 2))], axis=-1)
+    of_runs = of_runs[of_runs[:, 1] > 0]
+    return (sums[some, 0] / sums[some, 1]) + _between_runs(of_runs[:, 0] / of_runs[:, 1], num_resamples, seed)[some]
+
+
+def _redrawn(values: Values, num_resamples: int, seed: int) -> Floats:
+    """Means of resamples of tasks and streams, `[B, ...]`. A resample is a table of how often each stream was drawn: a
+    task drawn c times gives c * S draws among its streams in each run. Means are then a matrix product."""
     num_runs, num_tasks, num_streams = values.shape[:3]
     rng = np.random.default_rng(seed)
-    run_draws, task_draws = (
-        rng.multinomial(number, np.full(number, 1 / number), size=num_resamples) for number in (num_runs, num_tasks)
-    )  # [B, R] and [B, N]
+    task_draws = rng.multinomial(num_tasks, np.full(num_tasks, 1 / num_tasks), size=num_resamples)  # [B, N]
     per_stream = np.full(num_streams, 1 / num_streams)
     flat = values.reshape(num_runs * num_tasks * num_streams, -1).astype(np.float64)
     means = np.empty((num_resamples, flat.shape[1]))
     chunk = max(1, _CHUNK_BYTES // (8 * len(flat)))
     for start in range(0, num_resamples, chunk):
-        here = slice(start, start + chunk)
-        draws = run_draws[here, :, None] * task_draws[here, None, :] * num_streams
+        draws = task_draws[start : start + chunk, None, :].repeat(num_runs, axis=1) * num_streams
         counts = rng.multinomial(draws, per_stream)  # [chunk, R, N, S]
-        means[here] = counts.reshape(-1, len(flat)).astype(np.float64) @ flat / len(flat)
+        means[start : start + chunk] = counts.reshape(-1, len(flat)).astype(np.float64) @ flat / len(flat)
     return means.reshape(num_resamples, *values.shape[3:])
+
+
+def _between_runs(of_runs: Floats, num_resamples: int, seed: int) -> Floats:
+    """How far each resample is moved, `[B, ...]`, given what each run came to by itself, `[R, ...]`."""
+    num_runs = len(of_runs)
+    if num_runs < 2:
+        return np.zeros((num_resamples, *of_runs.shape[1:]))
+    t = np.random.default_rng((seed, num_runs)).standard_t(num_runs - 1, size=num_resamples)
+    error = np.sqrt(of_runs.var(axis=0, ddof=1) / num_runs)
+    return t.reshape(-1, *[1] * error.ndim) * error
 
 
 def percentile_interval(resampled: Values, confidence: float) -> tuple[Floats, Floats]:

@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodF
 from matplotlib.transforms import offset_copy
 
 from src.evaluation.charts import legend_below, new_figure, tidy
-from src.evaluation.plots import PALETTE, REFERENCE_COLOR, REFERENCE_DASHES
+from src.evaluation.plots import COLORS, reference_style
 from src.evaluation.protocol import PARTS, shown_part
 from src.schema import StudyConfig
 
@@ -24,7 +24,6 @@ APART = 6.0  # points between intervals of different lines at the same place
 APART_AT_NAMES = 10.0  # likewise, where places have names and lie side by side
 MARGIN = 0.12  # beside the outermost places, for what is aside
 LIGHTEST = 0.35  # how much of its colour the first of several points on a line keeps
-COLORS = (*PALETTE, "#000000")  # for seven lines
 
 Results = Sequence[Mapping[str, Any]]
 Color = tuple[float, float, float]
@@ -106,9 +105,9 @@ def _draw_curves(
         if intervals:
             axes.fill_between(episodes, curve["low"], curve["high"], color=colors[name], alpha=0.2, linewidth=0)
         (handles[name],) = axes.plot(episodes, curve["mean"], color=colors[name], linewidth=2.0)
-    for dashes, (name, values) in zip(REFERENCE_DASHES, shared_references(results, measure).items(), strict=False):
+    for index, (name, values) in enumerate(shared_references(results, measure).items()):
         episodes = np.arange(1, len(values) + 1)
-        (handles[name],) = axes.plot(episodes, values, color=REFERENCE_COLOR, linestyle=dashes, linewidth=1.8)
+        (handles[name],) = axes.plot(episodes, values, linewidth=1.8, **reference_style(index))
     return handles
 
 
@@ -118,7 +117,7 @@ def shown_curve(result: Mapping[str, Any], measure: str) -> dict[str, list[float
 
 
 def shared_references(results: Results, measure: str) -> dict[str, list[float]]:
-    """The curves of random, searcher and optimum that all results have in common, because they share a world."""
+    """The curves of random, optimum and the policies between that all results have in common, as they share a world."""
     first, *others = [result["found"]["curves"] for result in results]
     shared = {name: first[name][measure]["mean"] for name in first if "tasks" not in name}
     return {

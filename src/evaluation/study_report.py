@@ -117,6 +117,8 @@ def _cells(result: Mapping[str, Any], measure: str) -> dict[str, str]:
         "normalised area": _interval(final.get("area"), 3),
         "episodes to 90 %": NOTHING if near is None else str(near["episode"] or "never"),
         "goals solved": _interval(final["fraction_solved"], 2),
+        "goals solved at .9": _interval(final.get("fraction_solved_90"), 2),
+        "after first success": _interval(final.get("success_after_first"), 3),
         "updates": str(result["updates"]),
         "training": NOTHING if seconds is None else f"{seconds:.0f} s",
     }

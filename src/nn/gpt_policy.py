@@ -46,13 +46,16 @@ class GPTPolicy:
 
     def act(self, carry: GPTCarry, step: Step, noise: Tensor) -> tuple[Tensor, GPTCarry]:
         logits, carry = self.logits(carry, step)
-        legal = self.model.spec.legal(step.obs)
-        if legal is not None:
-            logits = logits.masked_fill(~legal, -torch.inf)
-        probabilities = epsilon_greedy((logits / self.temperature).softmax(-1), self.epsilon)
-        action = draw_possible(probabilities, noise)
+        action = self.choose(logits, step.obs, noise)
         carry.window[ACTION, :, carry.seen - 1] = action
         return action, carry
+
+    def choose(self, logits: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
+        """Actions `[B]` by `logits` `[B, A]`, of those that are legal on `obs`."""
+        legal = self.model.spec.legal(obs)
+        if legal is not None:
+            logits = logits.masked_fill(~legal, -torch.inf)
+        return draw_possible(epsilon_greedy((logits / self.temperature).softmax(-1), self.epsilon), noise)
 
     @torch.no_grad()
     def logits(self, carry: GPTCarry, step: Step) -> tuple[Tensor, GPTCarry]:

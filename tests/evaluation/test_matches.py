@@ -148,21 +148,25 @@ def test_measure_says_what_the_matches_say() -> None:
 
 
 def test_intervals_over_runs_equal_a_plain_loop() -> None:
-    """Ratios of sums, finished and moves drawn together: runs, then games of each run drawn."""
-    runs = [result([30, 5, 0], [0, 0, 5]), result([10, 10, 10], [0, 0, 10]), result([0, 0, 5], [0, 1, 34])]
+    """Ratios of sums, finished and moves drawn together: games of each run are drawn, then how runs differ."""
+    runs = [result([30, 5, 0], [0, 0, 5]), result([20, 10, 5], [0, 0, 5]), result([25, 4, 5], [0, 1, 5])]
     games = [
         [(won, move) for won in (0, 1) for move in (1, 2, 3) for _ in range(counts[won][move - 1])]
         for counts in ((run["pair"]["unfinished_lengths"], run["pair"]["finished_lengths"]) for run in runs)
     ]
     random, ratios = Random(0), []
-    for _ in range(4000):
-        drawn = [game for run in random.choices(games, k=3) for game in random.choices(run, k=40)]
-        ratios.append(sum(won for won, _ in drawn) / sum(moves for _, moves in drawn))
+    of_runs = [35 / 55, 35 / 70, 34 / 65]
+    for t in np.random.default_rng(0).standard_t(2, size=4000):
+        drawn = [game for run in games for game in random.choices(run, k=40)]
+        ratio = sum(won for won, _ in drawn) / sum(moves for _, moves in drawn)
+        ratios.append(ratio + t * np.std(of_runs, ddof=1) / 3**0.5)
     found = rho_over_runs(runs, confidence=0.8, num_bootstrap=4000, seed=0)["pair"]
-    assert found["value"] == pytest.approx((35 + 30 + 5) / (30 + 10 + 15 + 10 + 20 + 30 + 30 + 15 + 2 + 34 * 3))
+    assert found["value"] == pytest.approx((35 + 35 + 34) / (55 + 70 + 65))
     assert (found["low"], found["high"]) == pytest.approx(np.quantile(ratios, [0.1, 0.9]), rel=0.03)
     alone = rho_over_runs(runs[1:2], confidence=0.8, num_bootstrap=1000, seed=0)["pair"]
-    assert alone["high"] - alone["low"] < (found["high"] - found["low"]) / 2
+    assert alone["high"] - alone["low"] < (found["high"] - found["low"]) * 0.9
+    apart = rho_over_runs([result([0, 0], [0, 40]), result([40, 0], [0, 0])], 0.9, 200, 0)["pair"]
+    assert (apart["low"], apart["high"]) == (0, 1)
 
 
 def test_covers_the_truth_as_often_as_promised() -> None:

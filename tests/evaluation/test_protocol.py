@@ -16,6 +16,7 @@ from src.config import load_config
 from src.contracts import PipelineError
 from src.envs.exact import Expectation
 from src.evaluation.in_context import Adaptation
+from src.evaluation.measures import tail_of
 from src.evaluation.protocol import (
     DEFINITIONS,
     Setting,
@@ -24,7 +25,6 @@ from src.evaluation.protocol import (
     exact_numbers,
     label_of,
     numbers_of,
-    tail_of,
 )
 from src.evaluation.saved_episodes import save_episodes
 from src.evaluation.statistics import bootstrap_means, interquartile_mean, percentile_interval

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from src.evaluation import statistics
-from src.evaluation.statistics import bootstrap_means, interquartile_mean, percentile_interval
+from src.evaluation.statistics import bootstrap_means, bootstrap_ratios, interquartile_mean, percentile_interval
 
 
 def interval(values: np.ndarray, num_resamples: int, confidence: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -22,30 +22,78 @@ def test_covers_the_truth_as_often_as_promised() -> None:
     assert 0.86 < covered < 0.96  # the standard error of 0.9 is 0.015
 
 
-def test_covers_the_truth_over_runs_and_tasks() -> None:
-    """Runs, tasks and streams all differ; with so few runs the percentile interval is a little too short."""
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=(12, 1, 1, 300)) + rng.normal(size=(1, 12, 1, 300)) + rng.normal(size=(12, 12, 3, 300))
-    low, high = interval(values, 300, 0.9, seed=1)
-    assert 0.8 < ((low < 0) & (high > 0)).mean() < 0.95
+@pytest.mark.parametrize("num_runs", [2, 3, 5])
+def test_few_runs_cover_the_truth_as_often_as_promised(num_runs: int) -> None:
+    """Runs, tasks and streams all differ, runs the most; drawing few runs with replacement covers far less."""
+    rng, shape = np.random.default_rng(0), (num_runs, 8, 2, 300)
+    values = rng.normal(size=(num_runs, 1, 1, 300)) + 0.3 * rng.normal(size=(1, 8, 1, 300)) + rng.normal(size=shape)
+    low, high = interval(values, 400, 0.95, seed=1)
+    assert ((low < 0) & (high > 0)).mean() >= 0.93
+    drawn = values.mean((1, 2))[rng.integers(num_runs, size=(400, num_runs))].mean(1)
+    low, high = percentile_interval(drawn, 0.95)
+    assert ((low < 0) & (high > 0)).mean() < 0.9
 
 
-@pytest.mark.parametrize("num_runs", [1, 3])
-def test_equals_a_plain_loop(num_runs: int) -> None:
-    """One draw of tasks for all runs that are drawn, streams anew for each pair of them."""
+def test_runs_that_differ_alone_have_a_t_interval() -> None:
+    """Of 1, 2 and 6 the mean is 3 and its standard error sqrt(7 / 3); the quantile of t with 2 degrees of freedom at
+    0.975 is 4.303, that at 0.9 1.886."""
+    values = np.array([1.0, 2.0, 6.0])[:, None, None].repeat(4, axis=1).repeat(5, axis=2)
+    for confidence, t in ((0.95, 4.303), (0.8, 1.886)):
+        low, high = interval(values, 40_000, confidence, seed=0)
+        assert (3 - low, high - 3) == pytest.approx([t * (7 / 3) ** 0.5] * 2, rel=0.06)
+    twice = np.stack([values, 10 - 2 * values], axis=-1)  # one draw of t moves all that is measured
+    moved = bootstrap_means(twice, 300, seed=0)
+    np.testing.assert_allclose(np.abs(moved[:, 1] - 4), 2 * np.abs(moved[:, 0] - 3))
+
+
+def test_one_run_equals_a_plain_loop() -> None:
+    """Tasks are drawn, and streams anew for each of them."""
     rng = np.random.default_rng(3)
-    values = 2 * rng.normal(size=(num_runs, 1, 1)) + rng.normal(size=(1, 6, 1)) + rng.normal(size=(num_runs, 6, 4))
-    means = []
-    for _ in range(4000):
-        runs, tasks = rng.integers(num_runs, size=num_runs), rng.integers(6, size=6)
-        means.append(np.mean([values[run, task, rng.integers(4, size=4)] for run in runs for task in tasks]))
+    values = rng.normal(size=(1, 6, 1)) + rng.normal(size=(1, 6, 4))
+    means = [
+        np.mean([values[0, task, rng.integers(4, size=4)] for task in rng.integers(6, size=6)]) for _ in range(4000)
+    ]
     found = bootstrap_means(values, 4000, seed=0)
     assert found.mean() == pytest.approx(values.mean(), abs=0.1)
     assert found.std() == pytest.approx(np.std(means), rel=0.05)
     for share in (0.05, 0.2, 0.8, 0.95):
-        assert np.quantile(found, share) == pytest.approx(np.quantile(means, share), abs=0.06 * num_runs)
+        assert np.quantile(found, share) == pytest.approx(np.quantile(means, share), abs=0.06)
     low, high = percentile_interval(found, 0.8)
     assert (low, high) == pytest.approx((np.quantile(found, 0.1), np.quantile(found, 0.9)))
+
+
+def test_several_runs_equal_a_plain_loop() -> None:
+    """One draw of tasks for all runs, streams anew for each of both, and then a draw of t."""
+    rng = np.random.default_rng(3)
+    values = 2 * rng.normal(size=(3, 1, 1)) + rng.normal(size=(1, 6, 1)) + rng.normal(size=(3, 6, 4))
+    error = np.sqrt(values.mean((1, 2)).var(ddof=1) / 3)
+    means = []
+    for _ in range(3000):
+        tasks = rng.integers(6, size=6)
+        redrawn = np.mean([values[run, task, rng.integers(4, size=4)] for run in range(3) for task in tasks])
+        means.append(redrawn + rng.standard_t(2) * error)
+    found = bootstrap_means(values, 8000, seed=0)
+    for share in (0.05, 0.2, 0.5, 0.8, 0.95):
+        assert np.quantile(found, share) == pytest.approx(np.quantile(means, share), abs=0.15 * error)
+
+
+def test_ratios_of_sums_by_hand() -> None:
+    """Of one task with one stream every resample is the ratio; runs of ratios 1/2 and 1 have a standard error of 1/4,
+    and the quantile of t with one degree of freedom at 0.9 is 3.078."""
+    above, below = np.array([1.0, 6.0])[:, None, None], np.array([2.0, 6.0])[:, None, None]
+    np.testing.assert_allclose(bootstrap_ratios(above[:1], below[:1], 100, seed=0), 0.5)
+    low, high = percentile_interval(bootstrap_ratios(above, below, 40_000, seed=0), 0.8)
+    assert (low, high) == pytest.approx((7 / 8 - 3.078 / 4, 7 / 8 + 3.078 / 4), rel=0.06)
+    none = np.zeros((1, 1, 1))
+    found = bootstrap_ratios(np.concatenate([above[:1], none]), np.concatenate([below[:1], none]), 100, seed=0)
+    np.testing.assert_allclose(found, 0.5)  # the run that has nothing is left out
+
+
+def test_ratios_leave_out_resamples_that_have_nothing() -> None:
+    """Of two tasks one has no episodes that count: a quarter of the resamples draws it twice."""
+    found = bootstrap_ratios(np.array([[[3.0], [0]]]), np.array([[[4.0], [0]]]), 4000, seed=0)
+    np.testing.assert_allclose(found, 0.75)
+    assert 0.72 < len(found) / 4000 < 0.78
 
 
 def test_intervals_of_one_run_do_not_change() -> None:
