@@ -13,7 +13,7 @@ from src.evaluation import figures
 from src.evaluation.figures import write_figures
 from src.evaluation.in_context import play_episodes
 from src.evaluation.plots import Panel, adaptation_figure
-from src.evaluation.protocol import Setting, exact_numbers, numbers_of
+from src.evaluation.protocol import Setting, coverage_numbers, exact_numbers, numbers_of
 from src.evaluation.references import chance, exact_references
 
 WORLDS = {
@@ -42,6 +42,10 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
         "held_out_tasks": tasks.tolist(),
         **numbers_of({0: played}, setting, config.evaluation, 0),
     }
+    if covered := name == "dark_room" and not transfer:
+        shares = np.linspace(0, 1, 2 * 6).reshape(1, 2, 6)
+        by_policy = dict.fromkeys(("model, context kept", "searcher", "random"), shares)
+        results |= coverage_numbers([by_policy], config.evaluation, 0)
     drawn: list[tuple[list[Panel], dict[str, str]]] = []
 
     def draw(panels: list[Panel], **texts: str) -> Any:
@@ -53,6 +57,12 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     curves = [["model, held-out tasks"]]
     if not transfer:
         curves = [[*curves[0], "model, training tasks"], [*curves[0], "model, greedy", "model, rewards blanked"]]
+    if covered:
+        panels, texts = drawn.pop()
+        assert texts["title"] == "Exploration without a goal: run"
+        assert [curve.name for curve in panels[0].curves] == ["model, context kept"]
+        assert [reference.name for reference in panels[0].references] == ["random", "searcher"]
+        np.testing.assert_allclose(panels[0].curves[0].mean, shares.mean((0, 1)))
     assert [[curve.name for curve in panels[0].curves] for panels, _ in drawn] == curves
     measures = [{"best arm": "success", "success": "success"}.get(labels[0])]
     measures += [{"steps to goal": "steps_to_goal", "return": "returns", "regret so far": "regret"}[labels[1]]]
@@ -63,7 +73,12 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
             for key in ("mean", "low", "high"):
                 expected = results["curves"]["model, held-out tasks"][str(measure)][key]
                 np.testing.assert_array_equal(getattr(panel.curves[-1], key), expected)
-    pictures = {"adaptation.png", "goals.png", *([] if transfer else ["probes.png"])}
+    pictures = {
+        "adaptation.png",
+        "goals.png",
+        *([] if transfer else ["probes.png"]),
+        *(["coverage.png"] if covered else []),
+    }
     assert {path.name for path in tmp_path.glob("*.png")} == pictures
     folders = {"model-held-out_tasks", "searcher", "random", "optimum"}
     folders |= set() if transfer else {"model-training_tasks", "model-greedy", "model-rewards_blanked"}

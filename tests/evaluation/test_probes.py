@@ -18,9 +18,11 @@ from src.contracts import Policy, Rollout, Step
 from src.envs import make_env
 from src.envs.rollout import rollout, start_streams
 from src.evaluation.in_context import play_steps
-from src.evaluation.probes import Blanked, OtherLife, Rewritten, policy_of, probes_for, shuffled
-from src.nn.gpt import GPT, OBS, context_of
+from src.evaluation.probes import Blanked, OtherLife, Rewritten, Wiped, WipedCarry, policy_of, probes_for, shuffled
+from src.nn.critic import ValueNetwork, trunk_config
+from src.nn.gpt import ACTION, GPT, OBS, context_of
 from src.nn.gpt_policy import GPTCarry, GPTPolicy
+from src.nn.guided import Guided
 from src.randomness import Noise, mix, stream_seeds
 from src.schema import Config
 
@@ -100,6 +102,53 @@ def test_a_past_that_stays_as_it_is_changes_nothing(form: str) -> None:
     for one, other in zip(plain.noted, probe.noted, strict=True):
         assert torch.allclose(one, other, atol=1e-5)
     check_logits(probe, theirs, unchanged)
+
+
+class SpiedWiped(Wiped):
+    """Notes the logits of every step."""
+
+    def __init__(self, policy: GPTPolicy) -> None:
+        super().__init__(policy)
+        self.noted: list[Tensor] = []
+
+    def logits(self, carry: WipedCarry, step: Step) -> tuple[Tensor, WipedCarry]:
+        logits, carry = super().logits(carry, step)
+        self.noted.append(logits)
+        return logits, carry
+
+
+def model_of(form: str, context_len: int) -> GPT | Guided:
+    config = config_of(
+        f"model.context_len={context_len}", *(["model.tokens=interleaved"] if form == "guided" else [form])
+    )
+    model = outspoken(GPT(config.model, ENV.spec))
+    if form != "guided":
+        return model
+    critic = ValueNetwork(trunk_config(config.model, config.encoder), config.decoder, config.critic, ENV.spec)
+    return Guided(model, outspoken(critic), 1.3)
+
+
+@pytest.mark.parametrize("context_len", [10, 4])
+@pytest.mark.parametrize("form", [*FORMS, "model.position=learned", "model.position=sinusoidal", "guided"])
+def test_a_wiped_context_is_that_of_a_fresh_policy(form: str, context_len: int) -> None:
+    """Which starts with each episode of each stream; also where an episode is longer than the context."""
+    policy = GPTPolicy(model_of(form, context_len), 1.0, 1.0, 0.5)
+    probe = SpiedWiped(policy)
+    played = play(probe, 14)
+    ends = played.terminated | played.truncated
+    assert (ends.any(dim=1) & ~ends.all(dim=1)).any()
+    if context_len == 4:
+        assert played.timestep.max() == 5
+    for stream in range(NUM_STREAMS):
+        for t in range(14):
+            if int(played.timestep[t, stream]) == 0:
+                carry, reward = policy.initial_carry(1), torch.zeros(1, dtype=torch.long)
+            obs, timestep = played.obs[t, stream, None], played.timestep[t, stream, None]
+            no = torch.zeros(1, dtype=torch.bool)
+            expected, carry = policy.logits(carry, Step(obs, reward, no, no, obs, timestep, obs))
+            assert torch.allclose(probe.noted[t][stream], expected[0], atol=1e-5), (stream, t)
+            carry.window[ACTION, :, carry.seen - 1] = played.action[t, stream]
+            reward = played.reward[t, stream, None]
 
 
 def order_of(noise: float, length: int) -> list[int]:
@@ -208,7 +257,7 @@ def test_temperatures_but_that_of_the_model_itself() -> None:
 def test_ablations_act_as_the_model_does() -> None:
     options = ("evaluation.temperatures=[]", "policy.temperature=0.7", "evaluation.epsilon_greedy=0.5")
     found = probes(*options)
-    assert list(found) == ["blank", "shuffled", "other_task"]
+    assert list(found) == ["blank", "shuffled", "wiped", "other_task"]
     for probe in found.values():
         plain = vars(probe)["policy"]
         assert (plain.temperature, plain.epsilon, plain.num_kept) == (0.7, 0.5, 5)
@@ -216,7 +265,7 @@ def test_ablations_act_as_the_model_does() -> None:
     lived = play_steps(policy_of(config, gpt(config)), ENV, ENV.all_tasks()[:3], 2, 64 + 6, config.seed)
     other = vars(found["other_task"])["rewrite"]
     assert torch.equal(other.columns[OBS], lived.obs.T[[2, 3, 4, 5, 0, 1]])
-    assert list(probes("evaluation.temperatures=[]", num_tasks=1)) == ["blank", "shuffled"]
+    assert list(probes("evaluation.temperatures=[]", num_tasks=1)) == ["blank", "shuffled", "wiped"]
 
 
 def test_a_life_is_long_enough() -> None:

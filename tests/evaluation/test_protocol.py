@@ -16,11 +16,12 @@ from src.config import load_config
 from src.contracts import PipelineError
 from src.envs.exact import Expectation
 from src.evaluation.in_context import Adaptation
-from src.evaluation.measures import tail_of
+from src.evaluation.measures import after_first, tail_of
 from src.evaluation.protocol import (
     DEFINITIONS,
     Setting,
     combined,
+    coverage_numbers,
     decoding_name,
     exact_numbers,
     label_of,
@@ -102,6 +103,60 @@ def test_a_task_counts_as_solved_if_half_of_its_last_episodes_succeed() -> None:
     assert found["mean"] == 0.5
     assert (found["low"], found["high"]) == (0, 1)
     assert final(paying([[[1, 1, 1, 1, 1, 1, 0, 0]]]), references=exact([0], [1]))["fraction_solved"]["mean"] == 0
+
+
+def test_solved_nine_times_of_ten() -> None:
+    """Of four tasks one is solved in all ten of its last episodes, one in nine, one in eight, one in none."""
+    last = np.array([[1] * 10, [1] * 9 + [0], [1] * 8 + [0] * 2, [0] * 10])
+    whole = np.concatenate([np.zeros((4, 30)), last], axis=1)[:, None]
+    found = final(paying(whole), references=exact([0] * 4, [1] * 4))
+    assert found["fraction_solved_90"]["mean"] == 0.5 and found["fraction_solved"]["mean"] == 0.75
+    assert 0 <= found["fraction_solved_90"]["low"] < 0.5 < found["fraction_solved_90"]["high"] <= 1
+
+
+def test_success_after_the_first_success_by_hand() -> None:
+    """2 of 4 and 0 of 1 episodes; a stream without a success and one whose first comes last have none."""
+    streams = [[0, 1, 1, 0, 1, 0], [0, 0, 0, 0, 1, 0], [0] * 6, [0, 0, 0, 0, 0, 1]]
+    played = paying([[row] for row in streams])
+    references = exact([0] * 4, [1] * 4)
+    assert final(played, references=references)["success_after_first"]["mean"] == 2 / 5
+    both = final(played, paying(np.ones((4, 1, 6))), references=references)["success_after_first"]
+    assert both["mean"] == (2 + 20) / (5 + 20) and 0 <= both["low"] < both["mean"] < both["high"] == 1
+    assert "success_after_first" not in final(paying(np.zeros((4, 1, 6))), references=references)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 3), st.integers(1, 6))
+def test_success_after_the_first_success_by_loops(seed: int, num_tasks: int, num_streams: int, num: int) -> None:
+    success = np.random.default_rng(seed).random((1, num_tasks, num_streams, num)) < 0.4
+    above, below = after_first(success.astype(float))
+    for task in range(num_tasks):
+        for stream in range(num_streams):
+            row = success[0, task, stream].tolist()
+            rest = row[row.index(True) + 1 :] if True in row else []
+            assert (above[0, task, stream], below[0, task, stream]) == (sum(rest), len(rest))
+
+
+def test_shares_stay_between_0_and_1() -> None:
+    """Of two runs that differ much: where a plain t interval would leave the scale."""
+    runs = [paying(np.ones((2, 3, 8))), paying(np.zeros((2, 3, 8)))]
+    found = report(*runs)
+    for number in (found["final"]["held_out"]["success"], found["final"]["held_out"]["fraction_solved"]):
+        assert (number["mean"], number["low"], number["high"]) == (0.5, 0, 1)
+    assert found["curves"]["model, held-out tasks"]["success"]["high"] == [1] * 8
+    assert found["final"]["held_out"]["returns"]["high"] > 1.5
+
+
+def test_coverage_of_several_runs() -> None:
+    one = {"plan": np.full((1, 4, 2), 0.5), "model": np.array([[[0.1, 0.2]] * 2 + [[0.3, 0.4]] * 2])}
+    two = {"plan": np.full((1, 4, 2), 0.5), "model": np.full((1, 4, 2), 0.9)}
+    assert coverage_numbers([one, {}], OPTIONS, 0) == coverage_numbers([{}], OPTIONS, 0) == {}
+    alone = coverage_numbers([one], OPTIONS, 0)["coverage"]
+    assert alone["model"]["mean"] == pytest.approx([0.2, 0.3])
+    assert 0.1 <= alone["model"]["low"][0] < 0.2 < alone["model"]["high"][0] <= 0.3
+    both = coverage_numbers([one, two], OPTIONS, 0)["coverage"]
+    assert both["model"]["mean"] == pytest.approx([0.55, 0.6])
+    assert (both["model"]["low"], both["model"]["high"]) == ([0, 0], [1, 1])  # 12.7 standard errors
+    assert both["plan"]["low"] == both["plan"]["high"] == [0.5, 0.5]
 
 
 def test_what_is_measured_is_averaged_over_runs() -> None:
@@ -194,7 +249,7 @@ def test_regret_is_what_was_missed_so_far() -> None:
     assert "regret" not in final(adaptation()) and "regret" not in report(adaptation())["curves"]["random"]
 
 
-def test_what_the_searcher_has_more() -> None:
+def test_what_searcher_and_covering_plan_have_more() -> None:
     """On each task what its streams return on average; it may be that it has fewer or more streams than the model."""
     searcher = paying([[[1, 4], [3, 4]], [[1, 0], [1, 0]]])
     ours = paying([[[1, 2]] * 3, [[0, 1]] * 3])
@@ -203,6 +258,9 @@ def test_what_the_searcher_has_more() -> None:
     assert found["decodings"]["0"]["final"]["regret_to_searcher"]["mean"] == 1.5
     assert "regret_to_searcher" not in found["final"]["train"]  # other tasks
     assert "regret_to_searcher" not in final(ours)
+    found = report(ours, others={"covering plan": searcher})
+    assert found["final"]["held_out"]["regret_to_covering_plan"]["mean"] == 1.5
+    assert "regret_to_searcher" not in found["final"]["held_out"]
 
 
 def test_exact_references_are_the_same_in_each_episode() -> None:
@@ -296,9 +354,10 @@ def written(folder: Path, seed: int, found: Mapping[str, Adaptation], **changes:
         "train_tasks": [[1], [2]],
         "references": setting.references,
         **numbers_of({seed: found}, setting, OPTIONS, seed),
+        **coverage_numbers([covered(seed)], OPTIONS, seed),
     }
     write_json(folder / "results.json", results | changes)
-    save_episodes(folder, found)
+    save_episodes(folder, found, covered(seed))
     return folder
 
 
@@ -307,9 +366,15 @@ def life(seed: int, num_streams: int = 3) -> dict[str, Adaptation]:
     return {name: paying(rng.integers(3, size=(2, num_streams, 8))) for name in ("held_out", "train", "searcher")}
 
 
+def covered(seed: int) -> dict[str, Any]:
+    shares = np.random.default_rng(seed).random((1, 5, 3)).cumsum(axis=2) / 3
+    return {"model, context kept": shares, "random": shares / 2}
+
+
 def test_runs_are_put_together(tmp_path: Path) -> None:
     folders = [written(tmp_path / str(seed), seed, life(seed)) for seed in (4, 2)]
     found = combined(folders, OPTIONS, 5)
+    assert found.pop("coverage") == coverage_numbers([covered(4), covered(2)], OPTIONS, 5)["coverage"]
     setting = Setting({"held_out": EXACT, "train": EXACT}, "1", regrets=True)
     assert found == {
         **numbers_of({4: life(4), 2: life(2)}, setting, OPTIONS, 5),
@@ -320,6 +385,8 @@ def test_runs_are_put_together(tmp_path: Path) -> None:
     assert found["protocol"]["seeds"] == [4, 2] and "regret" in found["final"]["held_out"]
     both = np.stack([life(seed)["held_out"].returns for seed in (4, 2)])
     assert found["curves"]["model, held-out tasks"]["returns"]["mean"] == pytest.approx(both.mean((0, 1, 2)).tolist())
+    save_episodes(folders[1], life(2))  # as a version did that did not measure it
+    assert "coverage" not in combined(folders, OPTIONS, 5)
     alone = combined(folders[:1], OPTIONS, 4)
     results = read_json(folders[0] / "results.json")
     assert alone == {key: value for key, value in results.items() if key != "config"}

@@ -8,10 +8,19 @@ from src.envs.base import TensorEnv
 from src.evaluation.in_context import play_episodes
 from src.evaluation.references import chance, exact_references, references_of
 from src.sources.bandit_policies import UCB1, ThompsonSampling
+from src.sources.covering_plan import CoveringPlan
+from src.sources.goal_memory import PersistentWalk, UniformWalk
 from src.sources.searchers import PermutedSearcher, Searcher
 
+EXPLORERS = {
+    "searcher": Searcher,
+    "covering plan": CoveringPlan,
+    "persistent walk with goal memory": PersistentWalk,
+    "uniform walk with goal memory": UniformWalk,
+}
 POLICIES = {
-    "dark_room": {"searcher": Searcher},
+    "dark_room": EXPLORERS,
+    "dark_room_classic": EXPLORERS,
     "dark_room_permuted": {"searcher": PermutedSearcher},
     "dark_key_to_door": {"searcher": Searcher},
     "bandit": {"Thompson sampling": ThompsonSampling, "UCB1": UCB1},
@@ -30,6 +39,11 @@ def test_each_world_has_its_own(name: str) -> None:
     config = load_config([f"env={name}"])
     found = references_of(make_env(config.env), config)
     assert {name: type(policy) for name, policy in found.items()} == POLICIES[name]
+
+
+def test_where_starts_vary_there_is_no_plan() -> None:
+    config = load_config(["env=dark_room", "env.random_start=true"])
+    assert list(references_of(make_env(config.env), config)) == ["searcher"]
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -9,7 +9,7 @@ from src.config import load_config
 from src.contracts import EnvSpec
 from src.evaluation.in_context import Adaptation
 from src.evaluation.protocol import Setting, numbers_of
-from src.evaluation.report import all_curves, probes_of, solved, source_label, summary, table
+from src.evaluation.report import all_curves, coverage_table, probes_of, solved, source_label, summary, table
 
 OPTIONS = load_config(["evaluation.num_bootstrap=200", "evaluation.confidence=0.9"]).evaluation
 SPEC = EnvSpec(1, 2, (0.0, 1.0), 0, 1)
@@ -73,18 +73,21 @@ def test_probes_stand_beside_the_model() -> None:
 
 
 def test_the_lines_below_the_table() -> None:
-    found = results("searcher")
+    found = results("searcher", "covering plan")
     final = found["final"]["held_out"]
     lines = summary(found, SPEC).splitlines()
-    assert lines[0] == "held-out tasks solved: 50% of 2"
+    assert lines[0] == "held-out tasks solved: 50% of 2, 50% in nine of ten of the last episodes"
     low, high = final["success"]["low"], final["success"]["high"]
     assert lines[1] == (
         f"success on held-out tasks over the last episodes: 0.500, 90% interval {low:.3f} to {high:.3f}"
     )
+    after = "success on held-out tasks after the first success: 1.000, 90% interval 1.000 to 1.000"
+    assert lines.pop(2) == after
     assert lines[2].startswith("fraction of the optimum over the last episodes: 0.417, 90% interval")
     area = ((5 * 5 / 8 - 0.1) / 5.9 + -0.3 / 0.7) / 2
     assert lines[3].startswith(f"area under the curve, from 0 for random to 1 for the optimum: {area:.3f}, 90%")
     assert lines[4] == "return that the searcher has more over all episodes: 0.00, 90% interval 0.00 to 0.00"
+    assert lines.pop(5) == lines[4].replace("searcher", "covering plan")
     assert lines[5:] == ["episodes to 90% of the optimum: never"]
     pulls = summary(results(regrets=True), SPEC._replace(success="best_action"))
     assert "held-out tasks whose best arm was found: 50% of 2" in pulls
@@ -102,4 +105,21 @@ def test_when_the_optimum_is_reached() -> None:
 
 
 def test_without_a_planner_the_lines_say_less() -> None:
-    assert len(summary(results(planner=False), SPEC).splitlines()) == 2
+    assert len(summary(results(planner=False), SPEC).splitlines()) == 3
+
+
+def test_what_an_earlier_version_found_is_shown_without_what_it_did_not_measure() -> None:
+    found = results()
+    for name in ("fraction_solved_90", "success_after_first"):
+        del found["final"]["held_out"][name]
+    lines = summary(found, SPEC).splitlines()
+    assert lines[0] == "held-out tasks solved: 50% of 2"
+    assert not any("first success" in line for line in lines)
+
+
+def test_a_row_of_coverage_for_each_policy() -> None:
+    header, rule, *rows = coverage_table(
+        {"plan": {"mean": [0.25, 1.0]}, "model": {"mean": [0.2, 0.34567]}}
+    ).splitlines()
+    assert header.split()[-2:] == ["1", "2"] and len(rule) == len(header) == len(rows[0])
+    assert [row.split() for row in rows] == [["plan", "0.250", "1.000"], ["model", "0.200", "0.346"]]

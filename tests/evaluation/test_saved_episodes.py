@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from src.contracts import PipelineError
 from src.evaluation.in_context import Adaptation
-from src.evaluation.saved_episodes import load_episodes, save_episodes
+from src.evaluation.saved_episodes import load_coverage, load_episodes, save_episodes
 
 RETURNS = {
     "whole": (0.0, 255.0, "u1"),
@@ -49,6 +49,21 @@ def test_whatever_is_saved_comes_back(tmp_path_factory: pytest.TempPathFactory, 
     for name, expected in episodes.items():
         np.testing.assert_array_equal(np.stack(found[name]), np.stack(expected).astype(np.float64))
     assert [path.name for path in folder.iterdir()] == ["episodes.npz"]
+
+
+def test_coverage_stands_beside_the_episodes(tmp_path: Path) -> None:
+    coverage = {"model, context kept": np.array([[[0.1, 0.7]]]), "random": np.array([[[0.0, 1.0]]])}
+    save_episodes(tmp_path, {"held_out": adaptation(1.0)}, coverage)
+    assert list(load_episodes(tmp_path)) == ["held_out"]
+    found = load_coverage(tmp_path)
+    assert list(found) == list(coverage)
+    for name, shares in coverage.items():
+        np.testing.assert_array_equal(found[name], shares)
+    save_episodes(tmp_path, {"held_out": adaptation(1.0)})
+    assert load_coverage(tmp_path) == {}
+    save_episodes(tmp_path, {"held_out": adaptation(1.0)}, coverage | {"random": np.ones((1, 2))})
+    with pytest.raises(PipelineError, match="episodes.npz: coverage/random must be"):
+        load_coverage(tmp_path)
 
 
 def test_the_same_episodes_make_the_same_file(tmp_path: Path) -> None:

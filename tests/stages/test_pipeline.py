@@ -54,6 +54,7 @@ LEARNS = (
     *("evaluation.temperatures=[0]", "evaluation.ablations=true", "evaluation.num_probe_streams=10"),
 )
 EPISODES = 24
+EXPLORERS = ("covering plan", "persistent walk with goal memory", "uniform walk with goal memory")
 POLICIES = {
     "model, held-out tasks",
     "model, development tasks",
@@ -61,6 +62,7 @@ POLICIES = {
     "A2C, training tasks, start of life",
     "A2C, training tasks, end of life",
     "searcher",
+    *EXPLORERS,
     "random",
     "optimum",
 }
@@ -68,6 +70,7 @@ ABLATIONS = {
     "blank": "model, rewards blanked",
     "shuffled": "model, context shuffled",
     "other_task": "model, another task's context",
+    "wiped": "model, context wiped at reset",
 }
 MEASURES = {"success", "returns", "steps_to_goal", "fraction_of_optimum"}
 
@@ -118,6 +121,8 @@ def test_the_model_learns_unseen_goals_in_its_context(learned: Learned) -> None:
     assert last > random + 0.3
     assert last > first + 0.2
     assert random < searcher <= optimum == 1.0
+    assert learned.success("covering plan", LAST) == 1.0
+    assert random < learned.success("uniform walk with goal memory", LAST) < 1
     assert last <= optimum
     returns = learned.results["curves"]["model, held-out tasks"]["returns"]["mean"]
     assert max(returns) < learned.results["curves"]["optimum"]["returns"]["mean"][0]
@@ -215,7 +220,7 @@ def test_processes_record_the_same_histories(tmp_path: Path) -> None:
 
 def test_results_have_the_documented_keys(learned: Learned) -> None:
     results = learned.results
-    sections = {"references", "protocol", "curves", "final", "decodings", "ablations"}
+    sections = {"references", "protocol", "curves", "final", "decodings", "ablations", "coverage"}
     assert set(results) == {"config", "held_out_tasks", "development_tasks", "train_tasks", "checkpoint", *sections}
     assert set(results["curves"]) == POLICIES
     probes = [*results["decodings"].values(), *results["ablations"].values()]
@@ -251,7 +256,8 @@ def test_episodes_are_kept(learned: Learned) -> None:
     folder = learned.root / "logs/learns/evaluation"
     episodes = load_episodes(folder)
     lives = {"A2C, training tasks, start of life", "A2C, training tasks, end of life"}
-    assert set(episodes) == {"held_out", "development", "train", "searcher", "temperature 0", *ABLATIONS, *lives}
+    model = {"held_out", "development", "train"}
+    assert set(episodes) == {*model, "searcher", *EXPLORERS, "temperature 0", *ABLATIONS, *lives}
     success = learned.results["curves"]["model, held-out tasks"]["success"]["mean"]
     np.testing.assert_allclose(episodes["held_out"].success.mean((0, 1)), success)
     assert episodes["held_out"].returns.shape == (6, 10, EPISODES) and episodes["train"].returns.shape[0] == 16
@@ -269,13 +275,32 @@ def test_the_table_names_all_policies(learned: Learned) -> None:
     assert "model, greedy  " in learned.table
     for line in ("fraction of the optimum", "area under the curve", "episodes to 90% of the optimum"):
         assert line in learned.table
-    assert "held-out tasks solved" in learned.table
+    assert "held-out tasks solved" in learned.table and "after the first success" in learned.table
+
+
+def test_coverage_is_shown_and_kept(learned: Learned) -> None:
+    """In the room of 5 x 5 with 10 steps an episode a plan sees 10, 20 and all 24 cells."""
+    coverage = learned.results["coverage"]
+    ours = ["model, context kept", "model, context wiped at reset"]
+    assert list(coverage) == [*ours, "searcher", *EXPLORERS, "random"]
+    assert coverage["covering plan"]["mean"][:3] == pytest.approx([10 / 24, 20 / 24, 1])
+    for name, curve in coverage.items():
+        low, mean, high = (np.array(curve[key]) for key in ("low", "mean", "high"))
+        assert (np.diff(mean) >= 0).all() and (low <= mean + 1e-9).all() and (mean <= high + 1e-9).all()
+        assert (mean <= coverage["covering plan"]["mean"]).all()
+        assert f"{name}  " in learned.table and f"{mean[-1]:.3f}" in learned.table
+    assert "cells visited without a goal" in learned.table
 
 
 def test_pictures(learned: Learned) -> None:
     logs = learned.root / "logs/learns"
     maps = [("source/goals", (800, 720)), ("evaluation/goals", (800, 720))]
-    for name, size in (*maps, ("evaluation/adaptation", None), ("evaluation/probes", None)):
+    for name, size in (
+        *maps,
+        ("evaluation/adaptation", None),
+        ("evaluation/probes", None),
+        ("evaluation/coverage", None),
+    ):
         with Image.open(logs / f"{name}.png") as picture:
             picture.load()
             assert size in (None, picture.size)
