@@ -215,9 +215,7 @@ def _read(folder: Path) -> tuple[Json, dict[str, Adaptation]]:
 def _shared(results: Json, episodes: Mapping[str, Adaptation]) -> dict[str, Any]:
     """What must be alike in runs that are put together."""
     return {
-        "held-out tasks": results.get("held_out_tasks"),
-        "development tasks": results.get("development_tasks"),
-        "training tasks": results.get("train_tasks"),
+        **{label.removeprefix("model, "): results.get(f"{part}_tasks") for part, label in PARTS.items()},
         "worlds": results["config"]["env"],
         "decodings": results["protocol"]["decoding"],
         "policies, streams or episodes": {name: played.returns.shape for name, played in episodes.items()},

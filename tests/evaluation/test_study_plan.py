@@ -321,6 +321,10 @@ def test_every_preset_can_be_run(preset: str) -> None:
     evaluations = [command for job in jobs for command in job.commands if command[0] == "src.evaluate"]
     assert load_config(evaluations[0][1:]) == rows[0].config
     assert not config.trainer.evaluate and not config.evaluation.videos and not config.source.videos_per_task
+    chooses = preset in {"decoding", "objective", "offline", "pace", "position", "tokens"}
+    shown = {"development"} if chooses else {"test"}  # a recipe is chosen without a look at the test
+    assert {row.config.evaluation.tasks for row in rows} == shown
+    assert {folder.name.startswith("evaluation-development") for row in rows for folder in row.folders} == {chooses}
 
 
 def test_a_study_takes_options_of_its_runs() -> None:

@@ -83,7 +83,7 @@ def test_the_table_has_every_number() -> None:
         "updates": "300",
         "training": "61 s",
     }
-    assert second[0] == "c" and second[1].startswith("0.250")
+    assert second[0] == "c" and second[2].startswith("0.250")
 
 
 def test_the_table_of_returns_shows_returns() -> None:

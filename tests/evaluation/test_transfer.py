@@ -236,6 +236,7 @@ def test_random_starts_leave_out_what_was_trained_on(root: Path) -> None:
         (["env.size=4", "model.embed_dim=16"], ["model.embed_dim=8", "16"]),
         (["env=dark_key_to_door"], ["env.name=dark_key_to_door", "env.name=dark_room"]),
         (["tasks.num_train=4"], ["tasks.num_train=5"]),
+        (["env.size=4", "evaluation.tasks=development"], ["evaluation.tasks=development", "evaluation.tasks=test"]),
     ],
 )
 def test_refusals_leave_nothing_behind(root: Path, options: list[str], words: list[str]) -> None:
