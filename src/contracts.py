@@ -4,6 +4,7 @@ Legend for shapes: T steps, B streams. A stream is one environment that is playe
 episode; a policy that learns in context keeps its context over the episodes of its stream.
 """
 
+import math
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
@@ -75,6 +76,11 @@ class EnvSpec(NamedTuple):
     def legal(self, obs: Tensor) -> Tensor | None:
         """Which actions may be done on observations `[..., K]`, `[..., A]` bool; None where there is no need to ask."""
         return obs[..., -self.num_actions :] > 0 if self.points[0] else None
+
+    def legal_of(self, values: Tensor, obs: Tensor, otherwise: float = -math.inf) -> Tensor:
+        """`values` `[..., A]` of actions on observations `[..., K]`, with `otherwise` in place of illegal ones."""
+        legal = self.legal(obs)
+        return values if legal is None else values.masked_fill(~legal, otherwise)
 
 
 class Env(Protocol[State]):

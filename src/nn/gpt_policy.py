@@ -46,9 +46,7 @@ class GPTPolicy:
 
     def act(self, carry: GPTCarry, step: Step, noise: Tensor) -> tuple[Tensor, GPTCarry]:
         logits, carry = self.logits(carry, step)
-        legal = self.model.spec.legal(step.obs)
-        if legal is not None:
-            logits = logits.masked_fill(~legal, -torch.inf)
+        logits = self.model.spec.legal_of(logits, step.obs)
         probabilities = epsilon_greedy((logits / self.temperature).softmax(-1), self.epsilon)
         action = draw_possible(probabilities, noise)
         carry.window[ACTION, :, carry.seen - 1] = action
