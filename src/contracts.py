@@ -30,7 +30,8 @@ class Step(NamedTuple):
     unless said otherwise.
 
     `obs` and `timestep` belong to the state the next action is chosen in, so after a reset they are those of the
-    new episode; `final_obs` is the observation before the reset (equal to `obs` where no episode ended).
+    new episode; `final_obs` is the observation before the reset (equal to `obs` where no episode ended). Worlds of
+    one's own make theirs by `steps.step_of`, which checks it.
     """
 
     obs: Tensor  # int64, [B] or, where it is many numbers, [B, K]

@@ -106,8 +106,8 @@ class Fitting:
             torch.manual_seed(torch.initial_seed() + ranks.rank)
 
     def evaluate(self, evaluations: Evaluations | None) -> None:
-        """Start an evaluation of the model as it is; all ranks call it, the first with `evaluations`. Dropout goes on as
-        if there were none."""
+        """Start an evaluation of the model as it is; all ranks call it, the first with `evaluations`. Dropout goes on
+        as if there were none."""
         self.check()
         if evaluations is None:
             return
