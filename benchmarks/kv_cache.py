@@ -10,9 +10,10 @@ from torch import Tensor
 
 from benchmarks.measure import show, side_by_side
 from src.config import load_config
-from src.contracts import EnvSpec, Step
+from src.contracts import EnvSpec
 from src.nn.gpt import GPT, context_of
 from src.nn.gpt_policy import GPTPolicy
+from src.steps import step_of
 
 CONTEXT, NUM_STREAMS, UNCACHED_STEPS = 256, 64, 4
 
@@ -22,8 +23,8 @@ def cached(model: GPT, window: Tensor) -> int:
     policy = GPTPolicy(model, 0.0, 1.0, 0.75)
     carry = policy.initial_carry(NUM_STREAMS)
     for obs, _, reward, timestep in window.permute(2, 0, 1):
-        none = torch.zeros_like(obs, dtype=torch.bool)
-        _, carry = policy.act(carry, Step(obs, reward, none, none, obs, timestep, obs), obs.float())
+        step = step_of(model.spec, obs=obs, reward=reward, timestep=timestep)
+        _, carry = policy.act(carry, step, obs.float())
     return CONTEXT
 
 

@@ -4,6 +4,7 @@ Legend for shapes: T steps, B streams. A stream is one environment that is playe
 episode; a policy that learns in context keeps its context over the episodes of its stream.
 """
 
+import math
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
@@ -29,7 +30,8 @@ class Step(NamedTuple):
     unless said otherwise.
 
     `obs` and `timestep` belong to the state the next action is chosen in, so after a reset they are those of the
-    new episode; `final_obs` is the observation before the reset (equal to `obs` where no episode ended).
+    new episode; `final_obs` is the observation before the reset (equal to `obs` where no episode ended). Worlds of
+    one's own make theirs by `steps.step_of`, which checks it.
     """
 
     obs: Tensor  # int64, [B] or, where it is many numbers, [B, K]
@@ -75,6 +77,11 @@ class EnvSpec(NamedTuple):
     def legal(self, obs: Tensor) -> Tensor | None:
         """Which actions may be done on observations `[..., K]`, `[..., A]` bool; None where there is no need to ask."""
         return obs[..., -self.num_actions :] > 0 if self.points[0] else None
+
+    def legal_of(self, values: Tensor, obs: Tensor, otherwise: float = -math.inf) -> Tensor:
+        """`values` `[..., A]` of actions on observations `[..., K]`, with `otherwise` in place of illegal ones."""
+        legal = self.legal(obs)
+        return values if legal is None else values.masked_fill(~legal, otherwise)
 
 
 class Env(Protocol[State]):

@@ -32,6 +32,7 @@ from src.runtime import prepare, recorded, run_stage
 from src.schema import Config
 from src.source_conflicts import of_mini_batches, of_pace
 from src.training.collect import LocalPlayer, collect, make_learners
+from src.training.divergence import DivergedError
 from src.training.experience import Experience
 
 _COMPARED = ("seed", "env", "source", "search")
@@ -71,7 +72,7 @@ def main(config: Config) -> Path:
                 # Seeded anew for each trial, so that a search that was interrupted tries what an undisturbed one would.
                 study.sampler = TPESampler(seed=config.seed + number)
                 trial = study.ask(SPACE)
-                study.tell(trial, score(_with(config, trial.params), device))
+                study.tell(trial, _score_or_0(_with(config, trial.params), device))
                 _keep(folder, study)
                 bar.update()
                 bar.set_postfix(best=f"{study.best_value:.3f}")
@@ -116,6 +117,15 @@ def searched_task(config: Config, env: TensorEnv) -> Tensor:
             f"search.goal_row={search.goal_row} and search.goal_column={search.goal_column}: no task has its goal there"
         )
     return found[:1]
+
+
+def _score_or_0(config: Config, device: torch.device) -> float:
+    """`score`, and 0 where the learners diverge."""
+    try:
+        return score(config, device)
+    except DivergedError as error:
+        tqdm.write(f"a trial counts 0: {error}")
+        return 0.0
 
 
 def score(config: Config, device: torch.device) -> float:

@@ -30,7 +30,7 @@ from src.runtime import prepare, recorded, run_stage
 from src.schema import PROJECT, Config
 from src.training import checkpoint
 from src.training.async_unroll import make_player
-from src.training.collect import Learner, Player, collect, make_learners
+from src.training.collect import Learner, Player, check_parameters, collect, make_learners
 from src.training.evaluations import Evaluations
 from src.training.experience import Experience
 from src.training.profiling import Profiler
@@ -200,6 +200,7 @@ class Lives:
         online = self.iteration - self._online_from
         if online == 0 or self.iteration == self.total or (online > 0 and is_due(online, self._per_evaluation)):
             source = self.config.source
+            self._check()
             steps = unrolled(source, self.iteration) * source.num_envs
             self.evaluations.start(steps, {"learner": self.learner.state_dict()})
         self.evaluations.poll()
@@ -213,11 +214,15 @@ class Lives:
         checkpoint."""
         asked = recovery.save_now
         if asked or self.iteration == self.total or is_due(self.iteration, self._per_checkpoint):
+            self._check()
             self.writer.commit(unrolled(self.config.source, self._written))
             self._written = self.iteration
             self._save("last", recorded(self.config), self.config.checkpoints.keep_last)
         if asked:
             recovery.saved(self.where, recovery.stop_now)
+
+    def _check(self) -> None:
+        check_parameters(self.learner, self.config.source, self.streams, f"after {self.where}")
 
     def save_crash(self, error: str) -> None:
         """Put the state of a failed run aside, for a look at it; no run goes on from it."""

@@ -28,6 +28,7 @@ LAYERS = [
         *(
             "schedules",
             "schema",
+            "steps",
             "source_conflicts",
             "offline_conflicts",
             "offline_schema",

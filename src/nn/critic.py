@@ -109,8 +109,7 @@ class ValueNetwork(nn.Module):
 
     def _best(self, q: Tensor, obs: Tensor) -> Tensor:
         """The largest Q of `[B, T, A]` that can be had, `[B, T]`."""
-        legal = self.spec.legal(obs)
-        return (q if legal is None else q.masked_fill(~legal, -torch.inf)).amax(-1)
+        return self.spec.legal_of(q, obs).amax(-1)
 
     @property
     def device(self) -> torch.device:

@@ -16,6 +16,7 @@ from src.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, Context, context_in
 from src.nn.guided import Guided, GuidedCache
 from src.nn.kv_cache import ContextCache
 from src.randomness import draw_possible, epsilon_greedy
+from src.steps import check_form, check_ranges
 
 
 class GPTCarry(NamedTuple):
@@ -45,6 +46,13 @@ class GPTPolicy:
         return GPTCarry(window, self.model.new_cache(num_streams), 0)
 
     def act(self, carry: GPTCarry, step: Step, noise: Tensor) -> tuple[Tensor, GPTCarry]:
+        """See `Policy`. `steps.step_of` makes a `step` of a world of one's own. Raises `ValueError` for wrong shapes or
+        dtypes and, where that is known without waiting for a device, for values out of range."""
+        check_form(self.model.spec, step, carry.window.shape[1])
+        if noise.shape != step.reward.shape:
+            raise ValueError(f"noise is {tuple(noise.shape)}: must be {tuple(step.reward.shape)}, one for each stream")
+        if step.obs.is_cpu:
+            check_ranges(self.model.spec, step)
         logits, carry = self.logits(carry, step)
         action = self.choose(logits, step.obs, noise)
         carry.window[ACTION, :, carry.seen - 1] = action
@@ -52,9 +60,7 @@ class GPTPolicy:
 
     def choose(self, logits: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
         """Actions `[B]` by `logits` `[B, A]`, of those that are legal on `obs`."""
-        legal = self.model.spec.legal(obs)
-        if legal is not None:
-            logits = logits.masked_fill(~legal, -torch.inf)
+        logits = self.model.spec.legal_of(logits, obs)
         return draw_possible(epsilon_greedy((logits / self.temperature).softmax(-1), self.epsilon), noise)
 
     @torch.no_grad()

@@ -3,9 +3,10 @@
     loss = - mean over b, t of w_bt log pi(a_t | everything before it in the window, o_t)
 
 with the weights w of the batch (`data/weights.py`), and the target smoothed to 1 - label_smoothing on a_t and the rest
-spread over all actions.
+spread over all actions. Where it is known which actions are legal, pi is over these alone, and so is the rest.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -24,7 +25,7 @@ class AlgorithmDistillation:
         (`nll`) and how often the most likely action is the target (`accuracy`)."""
         logits = self.logits(model, batch).flatten(0, 1)  # [B * T, A]
         target = self.target(batch).flatten()
-        losses = F.cross_entropy(logits, target, label_smoothing=self.label_smoothing, reduction="none")
+        losses = self._losses(logits, target, batch.obs.flatten(0, 1))
         metrics = {
             "nll": F.cross_entropy(logits.detach(), target),
             "accuracy": (logits.argmax(-1) == target).float().mean(),
@@ -36,5 +37,15 @@ class AlgorithmDistillation:
         return batch.action
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Action logits at every step of windows `[B, T]`, `[B, T, A]`."""
-        return model(context_of(self.spec, batch.obs, batch.action, batch.reward, batch.timestep))
+        """Action logits at every step of windows `[B, T]`, `[B, T, A]`: -inf where an action is illegal."""
+        logits = model(context_of(self.spec, batch.obs, batch.action, batch.reward, batch.timestep))
+        return self.spec.legal_of(logits, batch.obs)
+
+    def _losses(self, logits: Tensor, target: Tensor, obs: Tensor) -> Tensor:
+        """Cross-entropies `[N]` with the smoothed target, of logits `[N, A]` on observations `[N]` or `[N, K]`."""
+        legal = self.spec.legal(obs)
+        if legal is None:
+            return F.cross_entropy(logits, target, label_smoothing=self.label_smoothing, reduction="none")
+        losses = -logits.log_softmax(-1)
+        spread = losses.masked_fill(~legal, 0.0).sum(-1) / legal.sum(-1)
+        return torch.lerp(losses.gather(-1, target[:, None])[:, 0], spread, self.label_smoothing)

@@ -3,9 +3,9 @@
     loss = - mean over b, t of w_bt log pi(a_t | everything before it in the window, o_t)
     log w = min(b A, log advantage_threshold),  A = min(Q1, Q2)(o_t, a_t) - V(o_t)
 
-with the inverse temperature b (0: plain imitation). `normalize=mean` divides the weights by their mean over the batch,
-`softmax` subtracts its logarithm from b A before the minimum is taken. Everything is in log space and float32, so no
-value is too large; no gradient reaches Q or V.
+with pi over the actions that are legal and the inverse temperature b (0: plain imitation). `normalize=mean` divides the
+weights by their mean over the batch, `softmax` subtracts its logarithm from b A before the minimum is taken. Everything
+is in log space and float32, so no value is too large; no gradient reaches Q or V.
 """
 
 import math
@@ -62,8 +62,9 @@ class AdvantageWeightedRegression:
         return (log_weight - _log_mean(log_weight) if self.config.normalize == "mean" else log_weight), free
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Action logits at every step of windows `[B, T]`, `[B, T, A]`."""
-        return model(context_of(self.spec, batch.obs, batch.action, batch.reward, batch.timestep))
+        """Action logits at every step of windows `[B, T]`, `[B, T, A]`: -inf where an action is illegal."""
+        logits = model(context_of(self.spec, batch.obs, batch.action, batch.reward, batch.timestep))
+        return self.spec.legal_of(logits, batch.obs)
 
 
 def inverse_temperature(config: AwrConfig) -> float:

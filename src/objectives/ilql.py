@@ -12,6 +12,8 @@ given what the window shows before it:
     conservative = mean over both of logsumexp over a of Q(o_t, a) - Q(o_t, a_t)
     imitation = - mean log pi(a_t | o_t)
 
+The sums over actions, and pi, are over those that are legal on o_t.
+
 v_{t+1} belongs to the next observation of the same stream. Across episodes that is what the window shows next, be
 it the first of another episode. Within an episode, nothing follows what terminated; where it was truncated, the final
 observation is read in place of the first one of the next episode. This takes one more forward, which can show one
@@ -76,10 +78,11 @@ class ImplicitQLearning:
         if "value" in self.weights:
             terms["value"] = expectile_loss(above, self.config.expectile).mean()
         if "conservative" in self.weights:
-            terms["conservative"] = (self._possible(values.q, batch, -math.inf).logsumexp(-1) - taken).mean()
+            terms["conservative"] = (self.spec.legal_of(values.q, batch.obs).logsumexp(-1) - taken).mean()
         if values.logits is not None:
-            terms["imitation"] = F.cross_entropy(values.logits.flatten(0, 1), batch.action.flatten())
-        largest = self._possible(values.q, batch, 0.0).abs().max()
+            logits = self.spec.legal_of(values.logits, batch.obs)
+            terms["imitation"] = F.cross_entropy(logits.flatten(0, 1), batch.action.flatten())
+        largest = self.spec.legal_of(values.q, batch.obs, 0.0).abs().max()
         metrics = {
             "q": taken.mean(),
             "v": values.value.mean(),
@@ -89,11 +92,6 @@ class ImplicitQLearning:
             "td_error": (errors.abs() * targets.counts).sum() / (2 * usable),
         }
         return terms, {name: metric.detach() for name, metric in metrics.items()}
-
-    def _possible(self, q: Tensor, batch: Batch, otherwise: float) -> Tensor:
-        """`q` `[..., B, T, A]` with `otherwise` in place of what illegal actions would be worth."""
-        legal = self.spec.legal(batch.obs)
-        return q if legal is None else q.masked_fill(~legal, otherwise)
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Targets:
@@ -124,9 +122,9 @@ class ImplicitQLearning:
         return Targets(q, reward + discount * following, counts)
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        """What the critic would do: the lower Q of every action, `[B, T, A]`."""
+        """What the critic would do: the lower Q of every action, `[B, T, A]`, -inf where it is illegal."""
         context = context_of(self.spec, batch.obs, batch.action, batch.reward, batch.timestep)
-        return model(context).least_q
+        return self.spec.legal_of(model(context).least_q, batch.obs)
 
     def _with_final(self, context: Context, batch: Batch, shown: Tensor) -> Context:
         """The context with the final observation after each of the steps `shown` `[B, T]`."""

@@ -128,9 +128,7 @@ class PointHeads:
     def _log_policy_and_value(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Of observations `[T, B, K]`: `[T, B, A]` and `[T, B]`."""
         outputs = self.network(obs)
-        logits, legal = outputs[..., :-1], self._spec.legal(obs)
-        if legal is not None:
-            logits = logits.masked_fill(~legal, _IMPOSSIBLE)
+        logits = self._spec.legal_of(outputs[..., :-1], obs, _IMPOSSIBLE)
         return logits.log_softmax(-1), outputs[..., -1]
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from src.contracts import Batch, ConfigError, Metrics, Objective
 from src.pace import interval_of, is_due
@@ -35,6 +36,7 @@ class Board:
             )
         part = size // ranks.size // config.trainer.gradient_accumulation_steps
         self._noise_scale = NoiseScale(kind, part) if kind != "none" else None
+        self._warned = False  # of values over their bound
 
     def is_due(self, update: int) -> bool:
         early = self._options.summarize_first_interval and update < self._interval
@@ -52,6 +54,13 @@ class Board:
         values = dict(zip(metrics, means.tolist(), strict=True)) | others
         if self._summaries is None:
             return
+        if values.get("q_over_bound", 0.0) > 1 and not self._warned:
+            self._warned = True
+            tqdm.write(
+                f"update {update}: the largest |Q| is {values['q_over_bound']:.3g} times what a return can be "
+                "(train/q_over_bound). If it stays above 1 the critic diverges: under another name=, a lower "
+                "optimizer.learning_rate or critic.target_update_rate may help"
+            )
         self._summaries.scalars("train", values, update)
         inspect(
             self._summaries,

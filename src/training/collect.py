@@ -20,6 +20,7 @@ from src.sources.experts import NoisyExpert, Optimal, Random
 from src.sources.ppo import PPO
 from src.sources.q_learning import QLearning
 from src.sources.searching import Searching
+from src.training.divergence import DivergedError, Watch, bad_rows, diverged
 from src.training.experience import Experience
 from src.training.teachers import equip, searcher_of
 from src.training_schema import SourceConfig
@@ -179,8 +180,10 @@ def collect(
 ) -> Iterator[tuple[Rollout, dict[str, Tensor], Streams[State, Carry]]]:
     """From iteration `first` to the end of the run: take an unroll, learn from what `experience` makes of it, yield the
     transitions `[T, B]` (of no steps in the pretraining), the metrics of the last update (empty where there was none)
-    and where the streams stand."""
-    source = experience.source
+    and where the streams stand.
+
+    Raises `DivergedError`, before anything is yielded, where a metric of an update is not finite."""
+    source, watch = experience.source, Watch()
     learner.set_clock(clock_of(source, first))
     for iteration in range(first + 1, num_iterations(source) + 1):
         transitions, streams = player.play()
@@ -190,6 +193,30 @@ def collect(
             learned = learner.update(sample)
             experience.learned(clock, learned)
             metrics = learned.metrics
+            watch.note(clock.updates + 1, metrics)
+        if found := watch.first_bad():
+            update, bad = found
+            raise _diverged(source, f"in update {update}", bad, torch.stack([*bad.values()]).any(0), streams)
         learner.set_clock(clock_of(source, iteration))
         player.learned()
         yield transitions, metrics, streams
+
+
+def check_parameters(learner: Learner[Carry], source: SourceConfig, streams: Streams[State, Carry], where: str) -> None:
+    """Raise `DivergedError` where parameters are not finite."""
+    bad = bad_rows(learner.parameters())
+    if bad is not None and bad.any():
+        raise _diverged(source, where, ["parameters"], bad, streams)
+
+
+def _diverged(
+    source: SourceConfig, where: str, names: Iterable[str], bad: Tensor, streams: Streams[State, Carry]
+) -> DivergedError:
+    """Name the first of the learners for which `bad` `[L]` is true."""
+    tasks = streams.state.task
+    number, num_bad = int(bad.int().argmax()), int(bad.sum())
+    task = tasks[number * (len(tasks) // len(bad))].tolist()
+    which = f"learner {number % source.num_learners} of task {task}"
+    if num_bad > 1:
+        which += f" (and {num_bad - 1} others of {len(bad)})"
+    return diverged(f"source.name={source.name}, {where}, {which}", names, "a lower source.learning_rate")

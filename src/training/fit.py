@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from src.contracts import Batch, Json, Objective, PipelineError
+from src.contracts import Batch, Json, Objective
 from src.pace import interval_of, is_due
 from src.runtime import recorded
 from src.schedules import Clock
@@ -18,6 +18,7 @@ from src.schema import PROJECT, Config
 from src.training import checkpoint
 from src.training.board import Board
 from src.training.distributed import Ranks
+from src.training.divergence import Watch, are_finite, diverged
 from src.training.evaluations import Evaluations, Look
 from src.training.profiling import Profiler
 from src.training.recovery import Recovery
@@ -25,6 +26,7 @@ from src.training.run_record import check_snapshots, parameters_table, texts, wr
 from src.training.summaries import Progress, Summaries
 from src.training.updates import Updater
 
+_LOWERED = {"train_ilql": "critic.reward_scale, ", "extract_policy": "awr.advantage_threshold, "}  # by program
 _RESTORE = {"cpu": torch.set_rng_state, "cuda": torch.cuda.set_rng_state}
 
 
@@ -50,7 +52,8 @@ def fit(
     called after each step of the optimizer, and may change the model. Keeps the newest checkpoints (`last`), the one
     with the best evaluation (`best`) and for good one every so many samples (`snapshot`) in `folder`, with
     `description` beside them, and TensorBoard curves over updates. A continued run ends with the bits of an undisturbed
-    one. Raises `Stopped` when a signal asked the run to end."""
+    one. Raises `Stopped` when a signal asked the run to end, and `DivergedError`, on all ranks, when a loss, a gradient
+    or a parameter is not finite: at the latest before the next state is saved or evaluated."""
     total, options = config.trainer.num_iterations, config.summaries
     model.train()
     updater = Updater(model, objective, config, device, ranks, after_step)
@@ -71,7 +74,7 @@ def fit(
                     Evaluations(folder, "in_context", look, config.evals, done, description, tqdm.write)
                 )
         board = Board(config, objective, ranks, summaries, progress)
-        fitting = Fitting(model, updater, board, ranks, device, folder, description, max(done, 0))
+        fitting = Fitting(model, updater, board, ranks, device, folder, description, max(done, 0), program)
         if saved:
             fitting.load_state_dict(saved)
         profiler = stack.enter_context(Profiler(folder, options.profiled_iterations * ranks.is_writer, tqdm.write))
@@ -93,29 +96,48 @@ class Fitting:
         folder: Path,
         description: Json,
         done: int,
+        program: str,
     ) -> None:
         self.model, self.updater, self.board, self.ranks = model, updater, board, ranks
+        self.program, self.watch = program, Watch()
         self.device, self.folder, self.description = device, folder, description
         self.done = done  # updates
         if ranks.rank:  # dropout of their own for all but the first, which goes on as a run of one process would
             torch.manual_seed(torch.initial_seed() + ranks.rank)
 
-    def evaluate(self, evaluations: Evaluations) -> None:
-        """Start an evaluation of the model as it is. Dropout goes on as if there were none."""
+    def evaluate(self, evaluations: Evaluations | None) -> None:
+        """Start an evaluation of the model as it is; all ranks call it, the first with `evaluations`. Dropout goes on
+        as if there were none."""
+        self.check()
+        if evaluations is None:
+            return
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             evaluations.start(self.done, {"update": self.done, "model": self.model.state_dict()})
 
     def save(self, keep: int, kind: str = "last") -> None:
-        """Write a checkpoint of this `kind`; all ranks call it, and the first writes. Raises `PipelineError`, on all of
-        them, where parameters are no numbers any more: the older checkpoints stay what a run goes on from."""
-        if self.ranks.any(not all(bool(parameter.isfinite().all()) for parameter in self.model.parameters())):
-            raise PipelineError(
-                f"after update {self.done} parameters are not finite: no more is saved. Under another name=, a lower "
-                "optimizer.learning_rate or optimizer.max_gradient_norm may help"
-            )
+        """Write a checkpoint of this `kind`; all ranks call it, and the first writes."""
+        self.check()
         generators = {device: self.ranks.gather(state) for device, state in self._generators().items()}
         if self.ranks.is_writer:
             checkpoint.save(self.folder, kind, self.done, self._state(generators), self.description, keep)
+
+    def check(self) -> None:
+        """Raise `DivergedError`, on all ranks that call it, where losses, gradients or parameters are not finite."""
+        self.check_updates()
+        if self.ranks.any(not are_finite(self.model.parameters())):
+            raise diverged(f"{self.program}, after update {self.done}", ["parameters"], self._cure)
+
+    def check_updates(self) -> None:
+        """As `check`, of losses and gradients alone."""
+        if found := self.watch.first_bad(self.ranks):
+            update, bad = found
+            raise diverged(f"{self.program}, in update {update}", bad, self._cure)
+
+    @property
+    def _cure(self) -> str:
+        precise = "device.amp_dtype=bfloat16 or " if self.updater.scaler.is_enabled() else ""
+        lowered = f"{_LOWERED.get(self.program, '')}optimizer.learning_rate or optimizer.max_gradient_norm"
+        return f"{precise}a lower {lowered}"
 
     def save_crash(self, error: str) -> None:
         """Put the state of a failed run aside, for a look at it; no run goes on from it."""
@@ -166,9 +188,9 @@ def _run(
     per_snapshot = -(-checkpoints.snapshot_interval // config.trainer.mini_batch_size)  # updates
     for update in range(fitting.done, total + 1):
         fitting.done, last = update, update == total
+        if config.trainer.evaluate and (update == 0 or last or is_due(update, per_evaluation)):
+            fitting.evaluate(evaluations)
         if evaluations:
-            if update == 0 or last or is_due(update, per_evaluation):
-                fitting.evaluate(evaluations)
             evaluations.poll()
         if not resumed and update and is_due(update, per_snapshot):
             fitting.save(total, "snapshot")  # all of them
@@ -194,5 +216,8 @@ def _one_update(fitting: Fitting, batch: Batch, update: int, total: int) -> None
     due = board.is_due(update + 1)
     others = board.noise_scale(update + 1, model, updater.loss, batch) if due else {}
     metrics = updater.update(batch, Clock(update / total, update, 0, update))
+    fitting.watch.note(update + 1, updater.watched(metrics))
+    if due or fitting.watch.is_full:
+        fitting.check_updates()
     if due:
         board.show(update + 1, metrics, others | updater.rates(), model, batch)

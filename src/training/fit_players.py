@@ -1,9 +1,9 @@
 """The loop around the players that learn: evaluations, checkpoints, signals, curves."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from src.config import check_same
-from src.contracts import ConfigError, Json, PipelineError
+from src.contracts import ConfigError, Json
 from src.files import read_json, write_json
 from src.pace import interval_of, is_due
 from src.players_schema import PlayersConfig
@@ -20,6 +20,7 @@ from src.runtime import recorded
 from src.schedules import Clock
 from src.schema import PROJECT
 from src.training import checkpoint
+from src.training.divergence import DivergedError, Watch, are_finite, diverged
 from src.training.players import Learner, Player, make_learners, player_of
 from src.training.profiling import Profiler
 from src.training.recovery import Recovery
@@ -42,23 +43,43 @@ class Training:
     learners: dict[str, Learner]
     summaries: Summaries
     updates: int = 0  # of each learner
+    watch: Watch = field(default_factory=Watch)
 
     @property
     def clock(self) -> Clock:
         return Clock(self.updates / self.config.training.num_updates, self.updates, 0, self.updates)
 
     def save(self, kind: str, keep: int, about: Json | None = None) -> None:
-        """Raises `PipelineError` where parameters are no numbers any more: the checkpoint before stays the newest."""
-        for name, learner in self.learners.items():
-            if kind == "last" and not all(bool(value.isfinite().all()) for value in learner.network.parameters()):
-                raise PipelineError(
-                    f"after update {self.updates} parameters of the {name} are not finite: no more is saved. Under "
-                    f"another name=, a lower {name}.learning_rate or training.max_gradient_norm may help"
-                )
+        if kind == "last":
+            self.check()
         self.summaries.flush()
         state = {name: learner.state_dict() for name, learner in self.learners.items()}
         description = {"config": recorded(self.config)} | (about or {})
         checkpoint.save(self.config.folder, kind, self.updates, {"learners": state}, description, keep)
+
+    def learn(self) -> dict[str, dict[str, Tensor]]:
+        """One update of each learner; returns metrics."""
+        metrics = {name: learner.learn(self.clock) for name, learner in self.learners.items()}
+        self.updates += 1
+        watched = ("loss", "gradient_norm")
+        self.watch.note(self.updates, {f"{name} {key}": metrics[name][key] for name in metrics for key in watched})
+        return metrics
+
+    def check(self) -> None:
+        """Raise `DivergedError` where losses, gradients or parameters are not finite."""
+        self.check_updates()
+        bad = [name for name, learner in self.learners.items() if not are_finite(learner.network.parameters())]
+        if bad:
+            raise self._diverged("after", self.updates, [f"{name} parameters" for name in bad])
+
+    def check_updates(self) -> None:
+        """As `check`, of losses and gradients alone."""
+        if found := self.watch.first_bad():
+            raise self._diverged("in", *found)
+
+    def _diverged(self, when: str, update: int, names: Iterable[str]) -> DivergedError:
+        cure = f"a lower {next(iter(names)).split()[0]}.learning_rate or training.max_gradient_norm"
+        return diverged(f"train_players, {when} update {update}", names, cure)
 
     def load(self, state: dict[str, Any], updates: int) -> None:
         self.updates = updates
@@ -70,7 +91,8 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
     """Train who learns for `training.num_updates`, from the newest checkpoint if there is one; returns host and agent.
 
     `evaluate` is called amid training, with who plays then. A continued run ends with the bits of an undisturbed one.
-    Raises `Stopped` when a signal asked the run to end."""
+    Raises `Stopped` when a signal asked the run to end, and `DivergedError` when a loss, a gradient or a parameter is
+    not finite: at the latest before the next state is saved or evaluated."""
     folder, options = config.folder, config.summaries
     watch = Stopwatch(options.timing, device)
     learners = make_learners(config, watch, device)
@@ -126,6 +148,7 @@ def _run(
         asked, last = recovery.save_now, updates == total
         if not resumed:
             if last or (updates and is_due(updates, per_evaluation)):
+                training.check()
                 board.show_matches(evaluate(*players), updates)
             if last or asked or (updates and is_due(updates, per_checkpoint)):
                 training.save("last", checkpoints.keep_last)
@@ -134,9 +157,10 @@ def _run(
         if last:
             return
         resumed = False
-        metrics = {name: learner.learn(training.clock) for name, learner in learners.items()}
-        board.show(metrics, learners, training.clock)
-        training.updates += 1
+        clock = training.clock
+        board.show(training.learn(), learners, clock)
+        if training.watch.is_full:
+            training.check_updates()
         profiler.step()
 
 

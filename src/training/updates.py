@@ -74,6 +74,18 @@ class Updater:
         terms, metrics = self._terms(model, batch)
         return self._sum(terms), metrics
 
+    def watched(self, metrics: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Of what `update` gave that which must be finite: the loss, its terms where there are several, the norm of the
+        gradient. With float16 an infinite gradient only asks for a smaller loss scale, and 0 stands for its norm, until
+        the scale is so small that a loss of 1 is no normal number in half precision any more."""
+        terms = (name for name in self.objective.weights if name in metrics)
+        found = {name: metrics[name] for name in ("loss", *terms, "gradient_norm")}
+        if self.scaler.is_enabled():
+            scale = self.scaler.scale(torch.ones((), device=self._device))
+            usable = scale >= torch.finfo(torch.float16).smallest_normal
+            found["gradient_norm"] = found["gradient_norm"].masked_fill(usable, 0.0)
+        return found
+
     def rates(self) -> Metrics:
         """The learning rate of the last update and, with float16, the loss scale after it; waits for the device."""
         rates = {"learning_rate": self.optimizer.param_groups[0]["lr"]}

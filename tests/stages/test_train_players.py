@@ -1,6 +1,7 @@
 """The command that trains host and agent: what it leaves behind, how it goes on, and that it learns."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -162,7 +163,14 @@ def test_a_damaged_checkpoint_is_passed_over_or_refused(tmp_path: Path) -> None:
         run(tmp_path)
 
 
-def test_numbers_that_are_none_are_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("interval", "message", "saved"),
+    [(5, "in update 6: agent loss, agent gradient_norm", [4]), (0, "after update 12: agent parameters", [4, 8])],
+)
+def test_numbers_that_are_none_are_never_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: int, message: str, saved: list[int]
+) -> None:
+    """Whether losses tell, or it happens after the last."""
     made: list[dict[str, fit_players.Learner]] = []
     real = fit_players.make_learners
     monkeypatch.setattr(fit_players, "make_learners", lambda *a: made.append(real(*a)) or made[0])
@@ -171,10 +179,28 @@ def test_numbers_that_are_none_are_never_saved(tmp_path: Path, monkeypatch: pyte
         made[0]["agent"].network.layers[-1].bias.data.fill_(torch.nan)
         return {}
 
-    config = load_players_config([*COMMON, f"root={tmp_path}", "checkpoints.on_crash=skip"])
-    with pytest.raises(PipelineError, match="after update 8 parameters of the agent are not finite"):
+    options = ("checkpoints.on_crash=skip", "checkpoints.keep_last=9", f"evaluation.eval_interval={interval}")
+    config = load_players_config([*COMMON, f"root={tmp_path}", *options])
+    with pytest.raises(PipelineError, match=f"train_players, {message} not finite.* agent.learning_rate"):
         fit_players.fit_players(config, evaluate, torch.device("cpu"))
-    assert [path.name for path in config.folder.glob("last-*.pt")] == ["last-000000004.pt"]
+    assert sorted(path.name for path in config.folder.glob("last-*.pt")) == [f"last-{n:09d}.pt" for n in saved]
+
+
+@pytest.mark.parametrize("replay", ["uniform", "prioritised"])
+def test_losses_that_are_not_finite_end_it_again_and_again(tmp_path: Path, replay: str) -> None:
+    """Between two checkpoints and evaluations, and with the numbers in the replay's priorities."""
+    options = (f"replay.kind={replay}", "host.learning_rate=1e30", "training.num_updates=200",
+               "checkpoints.checkpoint_interval=200", "evaluation.eval_interval=200")  # fmt: skip
+    messages = []
+    for _ in range(2):
+        with pytest.raises(PipelineError) as caught:
+            run(tmp_path, *options)
+        messages.append(str(caught.value))
+    folder = tmp_path / "logs/tiny/players"
+    assert messages[0] == messages[1]
+    assert re.search(r"in update \d: host loss, host gradient_norm not finite.* host\.learning_rate", messages[0])
+    assert not (folder / "finished.json").exists() and not [*folder.glob("last-*")]
+    assert max(step for step, _ in curves(folder)["host/loss"]) <= 40
 
 
 def test_layers_with_one_element_or_without_gradient_are_shown(tmp_path: Path) -> None:

@@ -123,6 +123,18 @@ def broken_down(folder: Path, ranks: Ranks) -> str:
     return fitted(folder, ranks, model, batches, trainer=options, checkpoints={"on_crash": "skip"})
 
 
+def broken_down_in_half(folder: Path, ranks: Ranks) -> str:
+    """With float16 the loss of the second process alone is infinite, once."""
+    model = model_of(0)
+
+    def batches(update: int) -> Batch:
+        if update == 4 and ranks.rank:
+            spoil = model.register_forward_hook(lambda module, inputs, output: spoil.remove() or output * torch.inf)
+        return share(ranks, update)
+
+    return fitted(folder, ranks, model, batches, trainer={"evaluate": False}, device={"amp_dtype": "float16"})
+
+
 def critic(folder: Path, ranks: Ranks) -> str:
     """Q, V on a trunk of its own, and a policy."""
     form = {"separate_value": True, "imitation_scaling": 0.5, "horizon": "across_episodes"}
@@ -190,7 +202,7 @@ CASES = {
     case.__name__: case
     for case in (
         *(equal_to_one_process, with_accumulation, with_dropout, resumed, grown, differing),
-        *(not_a_number, broken_down, critic, critic_on_fixed_trunk, indivisible, of_all, pace),
+        *(not_a_number, broken_down, broken_down_in_half, critic, critic_on_fixed_trunk, indivisible, of_all, pace),
     )
 }
 

@@ -117,11 +117,16 @@ def test_what_is_no_number_on_one_process_alone_is_found_out(found: list[dict[st
     ] * 2
 
 
-def test_where_parameters_of_one_are_no_numbers_none_are_saved(parallel: Path, found: list[dict[str, Any]]) -> None:
-    assert all(
-        one["broken_down"].startswith("PipelineError: after update 6 parameters are not finite") for one in found
-    )
-    assert steps_of(parallel / "broken_down") == [3]
+def test_where_the_loss_of_one_is_no_number_all_stop_and_say_the_same(
+    parallel: Path, found: list[dict[str, Any]]
+) -> None:
+    """Also with float16, where the first process sees nothing of it but a gradient that is skipped."""
+    for case, expected in (
+        ("broken_down", "train_gpt, in update 6: loss, gradient_norm not finite"),
+        ("broken_down_in_half", "train_gpt, in update 5: loss not finite"),
+    ):
+        assert all(one[case].startswith(f"DivergedError: {expected}") for one in found), found
+        assert steps_of(parallel / case) == [3]
 
 
 def test_two_processes_learn_the_values_that_one_learns(

@@ -30,11 +30,12 @@ from toy import (
     weights_of,
 )
 
-from src.contracts import Batch, PipelineError, Stopped
+from src.contracts import Batch, Stopped
 from src.files import read_json
 from src.schema import Config
 from src.training import fit as module
 from src.training.checkpoint import load_newest
+from src.training.divergence import DivergedError
 from src.training.evaluations import Evaluation
 from src.training.evaluations import Evaluations as RealEvaluations
 
@@ -226,7 +227,7 @@ def test_what_is_no_number_is_not_saved(tmp_path: Path, undisturbed: Path, snaps
     def break_down() -> None:
         model[4].weight.data[0, 0] = torch.nan
 
-    with pytest.raises(PipelineError, match=r"after update 6 parameters are not finite.*optimizer\.learning_rate"):
+    with pytest.raises(DivergedError, match=r"in update 6: loss, gradient_norm not finite.*optimizer\.learning_rate"):
         run(tmp_path, config, model, doing(break_down, 5))
     assert steps_of(tmp_path) == [3]
     assert steps_of(tmp_path, "snapshot") == ([2, 4] if snapshot_interval else [])
