@@ -1,4 +1,4 @@
-"""Coverage: how much of a room policies see that never find anything in it, by the end of each episode.
+"""Coverage: how much of a room policies have seen by the end of each episode, where there is nothing to find.
 
 S streams, E episodes.
 """

@@ -2,7 +2,8 @@
 
 An ablation is the same model on a context that was tampered with. Streams end episodes at different times: where the
 context of some is replaced, those alone are read anew, which is exact. It costs one forward over the context for each
-episode of a stream, so that a step costs some context / episode length times what it costs otherwise.
+episode of a stream, so that a step costs some context / episode length times what it costs otherwise; where the context
+is wiped, some steps of an episode times, as it is read anew at each of them.
 
 B streams, n of them that begin an episode, T steps in context or of a life.
 """

@@ -1,4 +1,4 @@
-"""What to compare a policy with: exact expectations where there is a planner, and policies that learn as well."""
+"""What to compare a policy with: exact expectations where there is a planner, and policies that learn in context."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from src.sources.covering_plan import CoveringPlan
 from src.sources.experts import Random
 from src.sources.fixed_players import fixed_players
 from src.sources.goal_memory import PersistentWalk, UniformWalk
-from src.sources.searching import best_in_context
+from src.sources.searching import in_context_learner
 
 COVERING_PLAN = "covering plan"
 
@@ -27,12 +27,12 @@ def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
     """The policies to play beside the model, by name. For rooms a searcher, and where one plan fits all goals the
     covering plan and walkers that remember the goal; for bandits Thompson sampling and UCB1; where there is no planner
     to tell what chance comes to, chance; in the point game the best fixed players too."""
-    best = best_in_context(env, config.env)
-    if best and isinstance(config.env, BanditConfig):
+    learner = in_context_learner(env, config.env)
+    if learner and isinstance(config.env, BanditConfig):
         deviation = config.env.deviation if config.env.distribution == "gaussian" else 0.5  # of rewards from [0, 1]
-        return {"Thompson sampling": best, "UCB1": UCB1(env.spec, deviation)}
-    if best:
-        return {"searcher": best, **explorers_of(env)}
+        return {"Thompson sampling": learner, "UCB1": UCB1(env.spec, deviation)}
+    if learner:
+        return {"searcher": learner, **explorers_of(env)}
     if isinstance(env, PointFamily) and isinstance(config.env, PointGameConfig):
         return {"random": chance(env, config), **fixed_players(env, config.env)}
     return {} if env.has_planner else {"random": chance(env, config)}

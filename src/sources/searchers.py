@@ -1,8 +1,9 @@
-"""Searchers: what a perfect memory can do in rooms with something hidden, in context.
+"""Searchers: the nearest cell first, with a perfect memory, in rooms with something hidden, in context.
 
 A searcher knows the rules and the room; of its task it knows what its stream has shown it, over all episodes. It goes
 to the nearest cell where what it seeks may be, until a reward shows where it is, and takes a shortest path there ever
-after.
+after. That forgets nothing but plans no further than one cell: it leaves cells behind that cost it a detour later, and
+is not the best that can be done with such a memory (see `covering_plan`).
 
 B streams, S cells, G things to find one after the other in each episode, A actions, P permutations of the actions.
 """

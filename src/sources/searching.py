@@ -1,4 +1,4 @@
-"""Whoever learns in context as well as memory allows, as a source: its life is what an in-context learner should do.
+"""Policies with a memory that forgets nothing, as sources: their lives show how one learns in context.
 
 In rooms that is the searcher, in bandits Thompson sampling. With probability noise(t) an action is uniformly random
 instead: a student meets its own mistakes in these lives, and sees what to do after them.
@@ -33,8 +33,8 @@ class InContextLearner(Policy[Any], Protocol):
         ...
 
 
-def best_in_context(env: TensorEnv, config: EnvConfig) -> InContextLearner | None:
-    """Who learns in the world `env` of these options as well as memory allows; None where nobody is known."""
+def in_context_learner(env: TensorEnv, config: EnvConfig) -> InContextLearner | None:
+    """The policy that learns in its context in the world `env` of these options; None where there is none."""
     if isinstance(env, DarkRoom):
         return PermutedSearcher(env) if env.permute_actions else Searcher(env)
     if isinstance(env, DarkKeyToDoor):

@@ -15,7 +15,7 @@ from src.envs import make_env
 from src.envs.exact import noisy_exact
 from src.schema import PROJECT, Config
 from src.sources.experts import NoisyExpert, Optimal
-from src.sources.searching import InContextLearner, best_in_context
+from src.sources.searching import InContextLearner, in_context_learner
 from src.training import checkpoint
 from src.training_schema import NoisyExpertConfig, SearcherConfig, SourceConfig, source_of
 
@@ -44,12 +44,12 @@ def equip(expert: NoisyExpert, config: Config, tasks: Tensor, make: Make, device
 
 
 def searcher_of(config: EnvConfig) -> InContextLearner:
-    """Who learns in this world as well as memory allows. Raises `ConfigError` where nobody is known."""
+    """The policy that learns in its context in this world. Raises `ConfigError` where there is none."""
     with closing(make_env(config)) as env:
-        best = best_in_context(env, config)
-    if best is None:
+        learner = in_context_learner(env, config)
+    if learner is None:
         raise ConfigError(f"source.name=searcher: there is no searcher with env.name={config.name}")
-    return best
+    return learner
 
 
 def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> Tensor:

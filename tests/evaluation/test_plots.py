@@ -65,6 +65,15 @@ def test_adaptation_lines() -> None:
     assert (left.get_ylabel(), right.get_ylabel()) == ("success", "steps to goal")
 
 
+def test_seven_curves_and_eight_references_all_look_different() -> None:
+    curves = [Curve(str(index), MEAN, MEAN, MEAN) for index in range(7)]
+    references = [Reference(f"reference {index}", 0.1 * index) for index in range(8)]
+    lines = adaptation_figure([Panel("success", curves, references)], title="title").axes[0].lines
+    looks = {(line.get_color(), str(vars(line)["_unscaled_dash_pattern"])) for line in lines}
+    assert len(looks) == len(lines) == 15
+    assert all(line.is_dashed() for line in lines[7:])
+
+
 def test_goal_map_file(tmp_path: Path) -> None:
     path = tmp_path / "map.png"
     save_figure(path, goal_map_figure(3, VALUES, held_out=[0], start=4, title="success"))

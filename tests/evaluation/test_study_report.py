@@ -108,6 +108,17 @@ def test_what_is_not_known_is_left_out() -> None:
     assert first[header.index("episodes to 90 %")] == "-"
 
 
+def test_columns_of_what_later_versions_measure() -> None:
+    """Solved at .9, and success after the first success; runs of an earlier version have neither."""
+    earlier, later = result("a", 0.5), result("b", 0.5)
+    later["found"]["final"]["held_out"] |= {"fraction_solved_90": interval(0.5), "success_after_first": interval(0.875)}
+    header, _, first, second = cells(study_table([earlier, later], "success"))
+    at_nine, after = header.index("goals solved at .9"), header.index("after first success")
+    assert (first[at_nine], first[after]) == ("-", "-")
+    assert (second[at_nine], second[after]) == ("0.50 [0.40, 0.55]", "0.875 [0.775, 0.925]")
+    assert "after first success" not in study_table([earlier], "success")
+
+
 def axes_of(results: list[dict[str, Any]], measure: str = "success") -> tuple[Axes, Axes, list[str]]:
     study = StudyConfig(**vars(STUDY) | {"measure": measure})
     figure = study_figure(results, study)

@@ -14,7 +14,7 @@ from src.envs.rollout import rollout, start_streams
 from src.randomness import Noise, stream_seeds
 from src.sources.bandit_policies import ThompsonSampling
 from src.sources.searchers import PermutedSearcher, Searcher
-from src.sources.searching import Searching, best_in_context
+from src.sources.searching import Searching, in_context_learner
 from src.training.teachers import searcher_of
 
 CONFIG = load_config(["source=searcher", "env.size=5", "env.max_episode_steps=10"])
@@ -118,7 +118,7 @@ def test_a_learner_alone_and_among_others(index: int):
 )
 def test_every_world_has_its_own(world: str, kind: type):
     config = load_config([f"env={world}"]).env
-    assert type(best_in_context(make_env(config), config)) is kind
+    assert type(in_context_learner(make_env(config), config)) is kind
 
 
 def test_where_there_is_none_is_an_error():
