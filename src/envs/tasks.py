@@ -32,8 +32,8 @@ def split_tasks(env: TensorEnv, config: Config) -> Split:
 
     Raises `ConfigError` where a rule has no meaning in this world, or there are not so many tasks."""
     options, num_tasks = config.tasks, len(env.all_tasks())
-    order, asked = permuted(num_tasks, options.seed), f"tasks.num_train={options.num_train} and tasks.num_held_out="
-    asked += f"{options.num_held_out}"
+    order = permuted(num_tasks, options.seed)
+    asked = f"tasks.num_train={options.num_train} and tasks.num_held_out={options.num_held_out}"
     if options.split == "random":
         num_train = options.num_train or num_tasks - options.num_held_out
         if num_train < 2 or num_train + max(options.num_held_out, 1) > num_tasks:

@@ -171,7 +171,8 @@ def test_held_out_tasks_have_no_histories(learned: Learned) -> None:
     goals = [goal for (goal,) in tasks["all"]]
     assert rewarded_cells(histories.columns, histories.row_tasks) == {(task, goals[task]) for task in tasks["train"]}
     assert learned.results["held_out_tasks"] == [[goals[task]] for task in tasks["held_out"]]
-    assert learned.results["train_tasks"] == [[goals[task]] for task in tasks["train"]]
+    assert learned.results["train_tasks"] == [[goals[task]] for task in tasks["train"][:-2]]
+    assert learned.results["development_tasks"] == [[goals[task]] for task in tasks["train"][-2:]]
 
 
 def test_development_tasks_are_in_no_window(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +314,8 @@ def test_videos(learned: Learned) -> None:
     frames = {
         str(path.relative_to(videos)): imageio_ffmpeg.count_frames_and_secs(path)[0] for path in videos.rglob("*.mp4")
     }
-    cells = [divmod(goal, 5) for (goal,) in learned.results["train_tasks"]]
+    with_agents = [*learned.results["train_tasks"], *learned.results["development_tasks"]]
+    cells = [divmod(goal, 5) for (goal,) in with_agents]
     alone = {f"source/goal_{row}_{column}_agent_0.mp4" for row, column in cells}
     assert {name: count for name, count in frames.items() if name.startswith("source")} == dict.fromkeys(
         alone | {"source/all_agents.mp4"}, 3 * (10 + 1 + 4)
