@@ -131,7 +131,11 @@ class Processes:
         except (EOFError, ConnectionError, TimeoutError) as error:
             wait([process.sentinel for process in self.processes], timeout=1.0)  # one is gone before its exit code
             died = [f"{i} (exit code {p.exitcode})" for i, p in enumerate(self.processes) if p.exitcode is not None]
-            fate = f"environment process {', '.join(died)} died" if died else str(error)
+            fate = str(error)
+            if died:
+                fate = (
+                    f"environment process {', '.join(died)} died: fewer, with source.num_workers, may be granted more"
+                )
             raise PipelineError(f"{fate}; source.vectorization=tensor needs no processes") from error
 
 

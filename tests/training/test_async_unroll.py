@@ -136,6 +136,7 @@ def threaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     context = SimpleNamespace(Pipe=multiprocessing.Pipe, Process=ThreadProcess)
     monkeypatch.setattr(async_unroll, "get_context", lambda _: context)
     monkeypatch.setattr(async_unroll, "active_children", list)
+    monkeypatch.setattr(async_unroll, "end_with_parent", lambda _: None)
     yield
     torch.set_num_threads(before)
 
@@ -328,22 +329,23 @@ def test_a_process_that_dies_is_an_error_at_once() -> None:
 
 
 def test_nothing_is_left_when_the_trainer_is_killed() -> None:
+    """Even where an environment is stuck."""
     program = """
 import sys, time
-sys.path.insert(0, "tests/training")
+sys.path[:0] = ["tests/training", "tests/envs"]
 from test_async_unroll import *
+from test_gymnasium_env import toy
 if __name__ == "__main__":
-    config = config_of(vectorization="process", num_workers=2, unroll_step_interval=60.0)
+    config = config_of(vectorization="process", num_workers=2)
+    config = dataclasses.replace(config, env=toy(fault="hang", slip=0, size=30))
     env = make_env(config.env)
-    learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
-    player = make_player(config, env, learner, streams, noise, 0)
-    player.play()
-    print("playing", flush=True)
+    learner, streams, noise = make_learners(config, env, env.all_tasks(), CPU)
+    make_player(config, env, learner, streams, noise, 0).play()
     time.sleep(100)
 """
     with subprocess.Popen([sys.executable, "-c", program], cwd=PROJECT, stdout=subprocess.PIPE, text=True) as trainer:
         assert trainer.stdout is not None
-        assert trainer.stdout.readline() == "playing\n"
+        assert trainer.stdout.readline() == "stuck\n"
         started = family(trainer.pid)
         trainer.kill()
     assert len(started) >= 1 + 1 + 2
