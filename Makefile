@@ -28,6 +28,7 @@ bench: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.source_throughput
 	$(BIN)/python -m benchmarks.sources
 	$(BIN)/python -m benchmarks.kv_cache
+	$(BIN)/python -m benchmarks.processes
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.point_game
 	$(BIN)/python -m benchmarks.point_players

@@ -6,6 +6,7 @@ A signal often goes to a whole group of processes. The training process answers 
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing import parent_process, resource_tracker
@@ -13,6 +14,7 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
+_GLANCE = 0.5  # seconds between two looks at who the parent is
 
 
 @contextmanager
@@ -45,6 +47,19 @@ def end_with_parent(code: int) -> None:
 
     def wait() -> None:
         parent.join()
+        os._exit(code)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def end_with_launcher(code: int) -> None:
+    """This process ends with `code` soon after the one that started it does, however that ends; for those that were
+    not started by multiprocessing. Whether that one is gone already cannot be told."""
+    launcher = os.getppid()
+
+    def wait() -> None:
+        while os.getppid() == launcher:  # another one takes orphans in
+            time.sleep(_GLANCE)
         os._exit(code)
 
     threading.Thread(target=wait, daemon=True).start()

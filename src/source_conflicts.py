@@ -72,6 +72,10 @@ def of_pace(config: "Config") -> Conflicts:
             f"source.unroll_step_interval={source.unroll_step_interval} needs source.async_unroll=true",
         ),
         (
+            source.num_workers > 0 and source.vectorization == "tensor",
+            f"source.num_workers={source.num_workers} needs source.vectorization=process: tensors have no workers",
+        ),
+        (
             source.initial_collect_steps >= made,
             f"source.initial_collect_steps={source.initial_collect_steps} leaves nothing to learn from: "
             f"source.num_env_steps is {made}",

@@ -77,7 +77,7 @@ def playing(config: Config, env: TensorEnv, device: torch.device) -> Iterator[En
     if config.source.vectorization == "tensor" or config.source.async_unroll:
         yield env
         return
-    with closing(ProcessEnv(config.env, device)) as processes:
+    with closing(ProcessEnv(config.env, config.source.num_workers, device)) as processes:
         yield processes
 
 

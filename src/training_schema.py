@@ -25,9 +25,10 @@ class SourceConfig:
     )
     history_steps: int = option("env steps per learner that are recorded, counted from the start", low=1)
     vectorization: str = option(
-        "tensor: all environments step as tensors in this process; process: each lives in a process of its own",
+        "tensor: all environments step as tensors in this process; process: each by itself, in worker processes",
         choices=("tensor", "process"),
     )
+    num_workers: int = option("worker processes (0: one for each core it may use)", low=0, may_change=True)
     unroll_length: float = option(
         "env steps per environment and iteration (n of n-step returns); a fraction is carried over to the next", low=1
     )

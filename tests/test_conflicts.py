@@ -131,6 +131,7 @@ CONFLICTS = {  # what is set -> the fields the message must name
         )
     },
     f"{Q} source.unroll_step_interval=0.1": ["source.unroll_step_interval=0.1", "source.async_unroll"],
+    "source.num_workers=2": ["source.num_workers=2", "source.vectorization=process"],
     "source.initial_collect_steps=30000": ["source.initial_collect_steps=30000", "source.num_env_steps is 30000"],
     "source.mini_batch_length=3": ["source.mini_batch_length=3", "source.unroll_length=10"],
     f"{Q} source.unroll_length=2.5 source.mini_batch_length=2": ["source.mini_batch_length=2", "source.unroll_length"],
@@ -259,6 +260,7 @@ NEIGHBOURS = [  # as near as can be, and fine
     "source.num_iterations=300 source.num_env_steps=0",
     f"{Q} source.unroll_length=2.5",
     f"{Q} source.async_unroll=true source.unroll_step_interval=0.1",
+    "source.vectorization=process source.num_workers=2",
     "source.initial_collect_steps=29999",
     "source.name=ppo",
     f"{Q} source.initial_collect_steps=29999",

@@ -19,15 +19,14 @@ import gymnasium.error
 import numpy as np
 import torch
 from gymnasium.spaces import Discrete
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
 from src.contracts import ConfigError, EnvSpec, Step
 from src.env_schema import GymnasiumConfig
 from src.envs.base import Outcomes, Scene, State, TensorEnv
-from src.envs.gymnasium_stream import SeededStream, in_one_line, make_task
+from src.envs.gymnasium_stream import in_one_line, make_task, seeded_streams
 from src.envs.planning import best_actions
-from src.envs.vectorized import VectorizedEnv, reward_indices
+from src.envs.vectorized import SerialEnvs, VectorizedEnv, reward_indices
 
 
 class PlayedState(NamedTuple):
@@ -53,7 +52,7 @@ class _Kind(NamedTuple):
 
 class GymnasiumEnv(TensorEnv):
     """A task is its index in `env.tasks`, `[B, 1]`. The environments are in this process, one after the other; with
-    `begin`, `follow` and `make_stream` they can be elsewhere."""
+    `begin`, `follow` and `make_streams` they can be elsewhere."""
 
     task_columns = ("task",)
 
@@ -71,7 +70,7 @@ class GymnasiumEnv(TensorEnv):
         starts = kinds[0].starts
         values = tuple(config.reward_values)
         self.spec = EnvSpec(num_obs, num_actions, values, config.width, limit, config.success)
-        self.make_stream = partial(SeededStream, config.id, tasks, num_obs, num_actions)
+        self.make_streams = partial(seeded_streams, config.id, tasks, num_obs, num_actions)
         self._num_tasks = len(tasks)
         self._fingerprints = [json.dumps([config.id, task], sort_keys=True) for task in config.tasks]
         self._streams = VectorizedEnv(self, self.begin, self.follow, self._start)
@@ -140,8 +139,8 @@ class GymnasiumEnv(TensorEnv):
         timestep = (state.timestep + 1).masked_fill(ended, 0)
         return PlayedState(state.task, state.seed, state.episode + ended, obs, timestep, actions)
 
-    def _start(self, num_streams: int) -> SyncVectorEnv[Any, Any]:
-        return SyncVectorEnv([self.make_stream] * num_streams, autoreset_mode=AutoresetMode.SAME_STEP)
+    def _start(self, num_streams: int) -> SerialEnvs:
+        return SerialEnvs(self.make_streams(num_streams))
 
 
 def _check(config: GymnasiumConfig) -> None:

@@ -210,9 +210,10 @@ def make_batched(
     return BatchedEnv(core, num_envs, tasks_of(core, tasks, num_envs), render_mode)
 
 
-def single_of(config: EnvConfig) -> SingleEnv:
-    """The tensor world `config` describes, with its clock."""
-    return SingleEnv(make_env(config))
+def singles_of(config: EnvConfig, number: int) -> list[SingleEnv]:
+    """Environments of the tensor world that `config` describes, with its clock."""
+    core = make_env(config)
+    return [SingleEnv(core) for _ in range(number)]
 
 
 def _draw_tasks(core: TensorEnv, seeds: Tensor) -> Tensor:

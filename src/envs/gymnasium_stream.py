@@ -92,5 +92,11 @@ class SeededStream(gymnasium.Env[np.int64, np.int64]):
         return f"env.id={self._id}, env.tasks[{self.task[0]}]: {in_one_line(error)}"
 
 
+def seeded_streams(
+    env_id: str, tasks: Sequence[dict[str, Any]], num_obs: int, num_actions: int, number: int
+) -> list[SeededStream]:
+    return [SeededStream(env_id, tasks, num_obs, num_actions) for _ in range(number)]
+
+
 def in_one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -2,17 +2,16 @@
 
 An environment is a `gymnasium.Env` whose attribute `task` is the row of `all_tasks` that a seeded reset starts on, and
 whose attribute `stream` is set to go to any state: all that the fields of the state hold of that stream, in one list. A
-reset without a seed starts the next episode of the stream. What it cannot do it says as `info["error"]`, for an
-exception may not survive the way from another process.
+reset without a seed starts the next episode of the stream. What it cannot do it says as `info["error"]`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium import Env
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -21,8 +20,71 @@ from src.envs.base import TensorEnv
 
 Begin = Callable[[Tensor, Tensor, Tensor], Any]  # (tasks [B, task_dim], seeds [B], obs [B]) -> state
 Follow = Callable[[Any, Tensor, Tensor, Tensor], Any]  # (state, action, obs, ended, [B] each) -> next state
-Envs = SyncVectorEnv[Any, Any] | AsyncVectorEnv[Any, Any]
-Start = Callable[[int], Envs]  # so many environments, with auto-reset in the same step
+Start = Callable[[int], "Envs"]  # so many environments
+
+
+class Shown(NamedTuple):
+    """What a step of all environments shows, `[B]` each: `obs` is of the next episode where one ended."""
+
+    obs: NDArray[np.int64]
+    reward: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    final_obs: NDArray[np.int64]
+
+
+class Envs(Protocol):
+    """B environments, each of which is reset in the step that ends its episode."""
+
+    num_envs: int
+
+    def reset(self, tasks: NDArray[np.int64], seeds: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Start every stream anew, on tasks `[B, task_dim]`; returns what they show, `[B]`."""
+        ...
+
+    def step(self, actions: NDArray[np.int64], streams: NDArray[np.int64] | None) -> Shown:
+        """Act, `[B]`, after going to the states `streams` `[B, ...]`, if there are any."""
+        ...
+
+    def close(self, terminate: bool = False) -> None:
+        """End them; with `terminate`, without asking what may not answer any more."""
+        ...
+
+
+class SerialEnvs:
+    """`Envs` in this process, one after the other. Raises `PipelineError` for what one of them cannot do."""
+
+    def __init__(self, envs: Sequence[Any], before_each: Callable[[], object] = lambda: None) -> None:
+        """`before_each` is called before each environment's turn."""
+        self.num_envs, self._envs, self._before_each = len(envs), envs, before_each
+
+    def reset(self, tasks: NDArray[np.int64], seeds: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `Envs`."""
+        shown = []
+        for env, task, seed in zip(self._envs, tasks.tolist(), seeds.tolist(), strict=True):
+            self._before_each()
+            env.task = task
+            shown.append(_reset(env, seed % 2**64))  # Gymnasium takes none below 0
+        return np.array(shown, np.int64)
+
+    def step(self, actions: NDArray[np.int64], streams: NDArray[np.int64] | None) -> Shown:
+        """See `Envs`."""
+        rows = []
+        for number, (env, action) in enumerate(zip(self._envs, actions, strict=True)):
+            self._before_each()
+            if streams is not None:
+                env.stream = streams[number].tolist()
+            final_obs, reward, terminated, truncated, info = env.step(action)
+            _check(info)
+            obs = _reset(env) if terminated or truncated else final_obs
+            rows.append((obs, reward, terminated, truncated, final_obs))
+        obs, reward, terminated, truncated, final_obs = map(np.array, zip(*rows, strict=True))
+        return Shown(obs, reward.astype(np.float64), terminated, truncated, final_obs)
+
+    def close(self, terminate: bool = False) -> None:
+        """See `Envs`."""
+        for env in self._envs:
+            env.close()
 
 
 class VectorizedEnv:
@@ -44,9 +106,7 @@ class VectorizedEnv:
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
         """See `contracts.Env`."""
         with self._envs_for(len(seeds)) as envs:
-            envs.set_attr("task", tasks.tolist())
-            shown, infos = envs.reset(seed=[seed % 2**64 for seed in seeds.tolist()])
-            _check(infos)
+            shown = envs.reset(tasks.cpu().numpy(), seeds.cpu().numpy())
         obs, zero = torch.from_numpy(shown).to(seeds.device), torch.zeros_like(seeds)
         state = self._stands = self._begin(tasks, seeds, obs)
         return state, Step(obs, zero, zero.bool(), zero.bool(), obs, zero, self.optimal_action(state))
@@ -54,17 +114,13 @@ class VectorizedEnv:
     def step(self, state: Any, action: Tensor) -> tuple[Any, Step]:
         """See `contracts.Env`. Any `state` will do: where the environments are not there, they go there first."""
         with self._envs_for(len(action)) as envs:
+            streams = None
             if state is not self._stands:
-                columns = [field.reshape(len(action), -1) for field in state]
-                envs.set_attr("stream", torch.cat(columns, dim=1).tolist())
-            shown, values, *ends, infos = envs.step(action.cpu().numpy())
-            _check(infos)
-            rewards = reward_indices(values, self.spec)
-        last_shown = shown.copy()
-        if "final_obs" in infos:
-            last_shown[infos["_final_obs"]] = infos["final_obs"][infos["_final_obs"]]
-        obs, final_obs, reward, terminated, truncated = (
-            torch.from_numpy(array).to(action.device) for array in (shown, last_shown, rewards, *ends)
+                streams = torch.cat([field.reshape(len(action), -1) for field in state], dim=1).cpu().numpy()
+            shown = envs.step(action.cpu().numpy(), streams)
+            rewards = reward_indices(shown.reward, self.spec)
+        obs, reward, terminated, truncated, final_obs = (
+            torch.from_numpy(array).to(action.device) for array in (shown.obs, rewards, *shown[2:])
         )
         state = self._stands = self._follow(state, action, obs, terminated | truncated)
         best = self.optimal_action(state)
@@ -101,6 +157,12 @@ def reward_indices(values: NDArray[np.float64], spec: EnvSpec) -> NDArray[np.int
     return index
 
 
-def _check(infos: dict[str, Any]) -> None:
-    if "error" in infos:
-        raise PipelineError(next(error for error in infos["error"] if error))
+def _reset(env: Env[Any, Any], seed: int | None = None) -> Any:
+    obs, info = env.reset(seed=seed)
+    _check(info)
+    return obs
+
+
+def _check(info: dict[str, Any]) -> None:
+    if "error" in info:
+        raise PipelineError(info["error"])

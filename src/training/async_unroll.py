@@ -32,7 +32,7 @@ from src.envs.base import State
 from src.envs.process import ProcessEnv
 from src.envs.rollout import Streams
 from src.pace import clock_of, num_iterations
-from src.processes import start_quietly
+from src.processes import end_with_parent, start_quietly
 from src.randomness import Noise
 from src.schema import Config
 from src.training.collect import Learner, LocalPlayer, Player, make_learners
@@ -211,6 +211,7 @@ class _Mail:
 
 def _serve(connection: Connection, config: Config, tasks: list[NDArray[Any]], stand: Arrays, first: int) -> None:
     """What the process does, until nobody wants it any more."""
+    end_with_parent(1)  # in the middle of an environment's step too
     torch.set_num_threads(1)
     mail = _Mail(connection)
     try:
@@ -231,7 +232,7 @@ def _play(config: Config, tasks: Tensor, stand: Arrays, first: int, mail: _Mail)
     with ExitStack() as stack:
         env: Env[State] = make_env(config.env)
         if source.vectorization == "process":
-            env = stack.enter_context(closing(ProcessEnv(config.env)))
+            env = stack.enter_context(closing(ProcessEnv(config.env, source.num_workers)))
         learner, fresh, noise = make_learners(config, env, tasks, _CPU)
         state, step = (_tensors(fields, _CPU) for fields in stand)
         streams = Streams(type(fresh.state)(*state), Step(*step), fresh.carry)

@@ -5,6 +5,7 @@ Without `torchrun` there is one rank, and nothing here talks to anybody.
 
 import importlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,7 +15,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from src.contracts import ConfigError, PipelineError, Stopped
+from src.processes import end_with_launcher
 
+_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+_GREETING = timedelta(seconds=60)  # torchrun listens before it starts a process, or is gone
 _PATIENCE = timedelta(days=1)  # others wait while the first rank evaluates; torchrun ends them when one has died
 _TOLERANCE = 1e-6  # between the statistics of a parameter on two ranks
 
@@ -77,24 +81,71 @@ class Ranks:
 @contextmanager
 def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
     """This process among those that `torchrun` started, and its own device; alone where `torchrun` was not used."""
-    if "RANK" not in os.environ:
+    if not os.environ.get("RANK"):
         yield Ranks(), device
         return
+    local_rank = _checked_environment()
     if device.index is not None:
         raise ConfigError(
             f"device.type={device}: each process that torchrun started takes a GPU of its own; give device.type=cuda"
         )
     if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        if local_rank >= (num_gpus := torch.cuda.device_count()):
+            raise ConfigError(
+                f"LOCAL_RANK={local_rank}: each process takes a GPU of its own, and here are {num_gpus}; start no more "
+                f"with torchrun --nproc-per-node={num_gpus}, or give device.type=cpu"
+            )
+        device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
+    if dist.is_torchelastic_launched():  # others may leave their processes to themselves
+        end_with_launcher(1)
     # Defaults in this module hold the group that exists when it is imported, which torch's optimizers do: later, and
     # the group's threads would outlive `destroy_process_group`, and could abort the interpreter at its exit.
     importlib.import_module("torch.distributed.nn.functional")
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=_PATIENCE)
+    _join("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
         yield Ranks(dist.get_rank(), dist.get_world_size(), device), device
     except Stopped:  # all ranks stop together
         dist.destroy_process_group()
         raise
     dist.destroy_process_group()  # not after another exception: the others may be waiting, and would for ever
+
+
+def _checked_environment() -> int:
+    """The value of LOCAL_RANK. Raises `ConfigError` where a variable that torchrun sets is not there, or is not what it
+    should be."""
+    if missing := [name for name in _VARIABLES if not os.environ.get(name)]:
+        raise ConfigError(
+            f"RANK={os.environ['RANK']} is set in the environment, but not {', '.join(missing)}: torchrun sets all of "
+            "them; start with it, or unset RANK to train in one process"
+        )
+    size = _number("WORLD_SIZE", 1, 10**6)
+    _number("MASTER_PORT", 0, 2**16 - 1)
+    _number("RANK", 0, size - 1, "WORLD_SIZE - 1 = ")
+    return _number("LOCAL_RANK", 0, size - 1, "WORLD_SIZE - 1 = ")
+
+
+def _number(name: str, low: int, high: int, because: str = "") -> int:
+    """The value of an environment variable."""
+    value = os.environ[name]
+    if not re.fullmatch("[0-9]{1,9}", value) or not low <= int(value) <= high:
+        raise ConfigError(
+            f"{name}={value} in the environment: must be an int from {low} to {because}{high}; start with torchrun, "
+            "which sets it, or unset RANK to train in one process"
+        )
+    return int(value)
+
+
+def _join(backend: str) -> None:
+    """Make the group of all processes. Raises `PipelineError` where what brings them together does not answer."""
+    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    try:
+        store, rank, size = next(dist.rendezvous("env://", timeout=_GREETING if hosted else _PATIENCE))
+    except dist.DistError as error:
+        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise PipelineError(
+            f"nothing answers at MASTER_ADDR:MASTER_PORT={address}, where torchrun or the process of RANK=0 should "
+            "listen: start all processes again"
+        ) from error
+    store.set_timeout(_PATIENCE)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)

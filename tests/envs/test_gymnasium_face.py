@@ -15,7 +15,7 @@ from worlds import WORLDS
 import src.envs  # noqa: F401  registers the environments
 from src.config import load_config
 from src.envs.base import State
-from src.envs.gymnasium_face import BatchedEnv, SingleEnv, make_batched, make_single, single_of
+from src.envs.gymnasium_face import BatchedEnv, SingleEnv, make_batched, make_single, singles_of
 from src.envs.gymnasium_streams import stream_seeds
 
 ROOMS = ["icrl/DarkRoom-v0", "icrl/DarkRoomClassic-v0", "icrl/DarkRoomHard-v0", "icrl/DarkRoomPermuted-v0"]
@@ -276,9 +276,9 @@ def test_stream_can_be_set_to_where_another_stands(name: str) -> None:
 
 def test_a_world_from_its_options_keeps_its_clock() -> None:
     """And its ends: a bandit's only pull is the end of the task, not just of the time."""
-    env = single_of(load_config(["env=bandit"]).env)
+    env = singles_of(load_config(["env=bandit"]).env, 1)[0]
     env.reset(seed=0)
     assert env.step(np.int64(0))[2:4] == (True, True)
-    env = single_of(load_config(["env.max_episode_steps=2"]).env)
+    env = singles_of(load_config(["env.max_episode_steps=2"]).env, 1)[0]
     env.reset(seed=0)
     assert [env.step(np.int64(0))[3] for _ in range(2)] == [False, True]

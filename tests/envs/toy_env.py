@@ -1,6 +1,7 @@
 """A Gymnasium environment without a table, which does what it should or one thing that it should not."""
 
 import os
+import time
 from typing import Any, ClassVar
 
 import gymnasium
@@ -49,6 +50,9 @@ class Toy(gymnasium.Env):
                 self.cell = self.last + 7
             case "die":
                 os._exit(3)
+            case "hang":
+                os.write(1, b"stuck\n")
+                time.sleep(1000)
             case "memory":
                 self.cell = Toy.steps_of_all % self.last
 

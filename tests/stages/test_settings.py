@@ -249,7 +249,7 @@ def test_environments_live_where_they_are_told_to(
     calls: list[str] = []
 
     class Processes:
-        def __init__(self, config: Any, device: torch.device) -> None:
+        def __init__(self, config: Any, num_workers: int, device: torch.device) -> None:
             calls.append("made")
             self._env = make_env(config, device)
 

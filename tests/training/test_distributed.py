@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +15,27 @@ from parallel import critic
 from torch import Tensor
 from toy import CPU, config_of, curves, left_in, model_of, run, steps_of, values_of, weights_of
 
-from src.contracts import ConfigError
+from src.contracts import ConfigError, PipelineError
 from src.schema import PROJECT
+from src.training import distributed
 from src.training.checkpoint import load_newest
 from src.training.distributed import Ranks, joined
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+ENVIRONMENT = os.environ | {
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join(str(path) for path in (PROJECT, PROJECT / "tests")),
+}
 
 
 @pytest.fixture(scope="module")
 def parallel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes left: a folder for each case, and what each process found in 0.json and 1.json."""
     folder = tmp_path_factory.mktemp("parallel")
-    paths = os.pathsep.join(str(path) for path in (PROJECT, PROJECT / "tests"))
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*torchrun, str(Path(__file__).with_name("parallel.py")), str(folder)],
+        [*TORCHRUN, str(Path(__file__).with_name("parallel.py")), str(folder)],
         cwd=PROJECT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=120,
@@ -190,11 +197,89 @@ def test_one_process_talks_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
             ranks.check_divides(6, 4)
 
 
-def test_a_process_of_torchrun_is_not_sent_to_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them would be sent to the same one."""
-    monkeypatch.setenv("RANK", "0")
-    with pytest.raises(ConfigError, match=r"device\.type=cuda:1: .* device\.type=cuda"), joined(torch.device("cuda:1")):
+WAITING = """
+import os, time, torch
+from src.training.distributed import joined
+with joined(torch.device("cpu")) as (ranks, _):
+    os.write(1, b"%d\\n" % os.getpid())
+    if ranks.is_writer:
+        ranks.any(True)  # the other one never says
+    time.sleep(1000)
+"""
+
+
+def test_processes_end_when_torchrun_is_killed(tmp_path: Path) -> None:
+    """One waits for an answer of the other, which sleeps."""
+    (program := tmp_path / "waiting.py").write_text(WAITING)
+    command = [*TORCHRUN, str(program)]
+    with subprocess.Popen(command, cwd=PROJECT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as torchrun:
+        assert torchrun.stdout
+        pids = [int(torchrun.stdout.readline()) for _ in range(2)]
+        torchrun.kill()
+    deadline = time.monotonic() + 10
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+AS_TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+
+
+@pytest.fixture
+def rank(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The environment of a process of torchrun, to change."""
+    for name, value in AS_TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def refusal(device: torch.device = CPU) -> str:
+    with pytest.raises(PipelineError) as refused, joined(device):
         pytest.fail("it joined")
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_a_process_of_torchrun_is_not_sent_to_a_gpu(rank: pytest.MonkeyPatch) -> None:
+    """All of them would be sent to the same one, or to one that is not there."""
+    message = refusal(torch.device("cuda:1"))
+    assert message.startswith("device.type=cuda:1: ") and message.endswith(" device.type=cuda")
+    rank.setenv("LOCAL_RANK", "1")
+    rank.setattr(torch.cuda, "device_count", lambda: 1)
+    assert "LOCAL_RANK=1" in (message := refusal(torch.device("cuda"))) and "--nproc-per-node=1" in message
+
+
+@pytest.mark.parametrize("missing", [["MASTER_PORT"], ["WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"]])
+def test_a_rank_without_the_rest_is_refused(rank: pytest.MonkeyPatch, missing: list[str]) -> None:
+    for name in missing:
+        rank.delenv(name)
+    message = refusal()
+    assert f"RANK=0 is set in the environment, but not {', '.join(missing)}:" in message
+    assert "torchrun" in message and "unset RANK" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("RANK", "first", "from 0 to WORLD_SIZE - 1 = 1"),
+        ("RANK", "-1", "from 0 to WORLD_SIZE - 1 = 1"),
+        ("RANK", "2", "from 0 to WORLD_SIZE - 1 = 1"),
+        ("LOCAL_RANK", "2", "from 0 to WORLD_SIZE - 1 = 1"),
+        ("WORLD_SIZE", "0", "from 1 to 1000000"),
+        ("WORLD_SIZE", "2.0", "from 1 to 1000000"),
+        ("WORLD_SIZE", "9" * 5000, "from 1 to 1000000"),
+        ("MASTER_PORT", "65536", "from 0 to 65535"),
+    ],
+)
+def test_a_rank_that_cannot_be_is_refused(rank: pytest.MonkeyPatch, name: str, value: str, allowed: str) -> None:
+    rank.setenv(name, value)
+    assert refusal().startswith(f"{name}={value} in the environment: must be an int {allowed};")
+
+
+def test_a_torchrun_that_is_gone_before_its_process_began_is_found_out(rank: pytest.MonkeyPatch) -> None:
+    rank.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    rank.setattr(distributed, "_GREETING", timedelta(seconds=1))
+    assert "MASTER_ADDR:MASTER_PORT=127.0.0.1:1" in refusal()
 
 
 def test_ranks_above_the_first_do_not_write() -> None:

@@ -1,0 +1,48 @@
+"""DarkRoom stepped by worker processes, by one process an environment, and as tensors, side by side.
+
+python -m benchmarks.processes
+"""
+
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import Any
+
+import torch
+
+from benchmarks.measure import show, side_by_side
+from src.config import load_config
+from src.contracts import Env
+from src.envs import make_env
+from src.envs.process import ProcessEnv
+from src.randomness import stream_seeds
+
+NUM_STEPS, SIZES, LARGEST = 5, (20, 200, 5700), 20  # 5 700 environments are stage one's default
+
+
+def played(env: Env[Any], num_envs: int) -> int:
+    """From a reset on; returns the number of env steps."""
+    tasks = env.all_tasks()[torch.arange(num_envs) % len(env.all_tasks())]
+    state, _ = env.reset(tasks, stream_seeds(0, num_envs))
+    for _ in range(NUM_STEPS):
+        state, _ = env.step(state, torch.zeros(num_envs, dtype=torch.long))
+    return NUM_STEPS * num_envs
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    config = load_config([]).env
+    for num_envs in SIZES:
+        print(f"{num_envs} environments")
+        with ExitStack() as stack:
+            ways = {
+                "tensors": make_env(config),
+                "a worker for each core": stack.enter_context(closing(ProcessEnv(config))),
+            }
+            if num_envs <= LARGEST:
+                ways["a process for each environment"] = stack.enter_context(closing(ProcessEnv(config, num_envs)))
+            calls = {name: partial(played, env, num_envs) for name, env in ways.items()}
+            show(side_by_side(calls, rounds=3), "env step", "tensors")
+
+
+if __name__ == "__main__":
+    main()
