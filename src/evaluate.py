@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from src.config import check_same
-from src.contracts import ConfigError, Json
+from src.contracts import ConfigError, EnvSpec, Json
 from src.data.history_store import Histories
 from src.data.mixture import check_stores, open_stores
 from src.envs import make_env
@@ -33,10 +33,12 @@ from src.evaluation.report import all_curves, source_label, summary, table
 from src.evaluation.saved_episodes import save_episodes
 from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of, world_of
 from src.files import only_writer, read_json, write_json
+from src.memory import check_memory
 from src.nn.gpt import GPT
 from src.nn.guided import Guided
 from src.runtime import prepare, recorded, run_stage
 from src.schema import Config, TasksConfig
+from src.training.needs import bootstrap, playing
 from src.training_schema import source_of
 
 _WORLD = ("env", "tasks")
@@ -59,6 +61,8 @@ def main(config: Config) -> Path:
         held_out = new_tasks(config, env, trained["config"], tasks) if changes else tasks["held_out"]
         played = (folder / "results.json").exists()
         store = None if played else shown_store(config, trained, bool(changes))
+        if not played:
+            check_room(config, model, env.spec, Split(tasks["train"], held_out))
         stack.enter_context(only_writer(folder))  # not before it is clear that there will be something to write
         if (folder / "results.json").exists():
             results = read_json(folder / "results.json")
@@ -121,6 +125,22 @@ def evaluate(
         source = source_of(store.manifest["config"]) if store else config.source
         write_comparisons(replace(config, source=source), videos, env, held_out, played, device)
     return results
+
+
+def check_room(config: Config, model: GPT | Guided, spec: EnvSpec, split: Split) -> None:
+    """Raise `ConfigError` where the device of `model` has less memory than it takes to play the tasks of `split`."""
+    options = config.evaluation
+    numbers = {
+        "num_streams": len(split.held_out),
+        "num_train_streams": len(split.train[: options.num_train_tasks or None]),
+    }
+    if options.ablations or options.temperatures:
+        numbers["num_probe_streams"] = len(split.held_out)
+    for name, num_tasks in numbers.items():
+        num_streams, deciding = num_tasks * getattr(options, name), (f"evaluation.{name}", "evaluation.num_episodes")
+        needs = playing(config, model.config, spec, num_streams, options.num_episodes, model.device, deciding)
+        check_memory(config, needs, model.device)
+    check_memory(config, [bootstrap(config, len(split.held_out))], torch.device("cpu"))
 
 
 def shown_store(config: Config, trained: Json, elsewhere: bool) -> Histories | None:

@@ -8,6 +8,8 @@ from functools import lru_cache
 from src.schedules import Clock
 from src.training_schema import ReplayConfig, SourceConfig
 
+BLOCK = 64  # env steps that an evaluation plays between two looks at whether all streams have played enough
+
 
 def replays(source: SourceConfig) -> bool:
     """Whether it learns from all that is kept of its experience, not from the newest unroll alone."""
