@@ -70,7 +70,7 @@ def check_fits(config: Any, needs: Sequence[Need], free: int | None, where: str)
         return
     largest = max(needs, key=lambda need: need.size)
     given = " x ".join(f"{key}={reduce(getattr, key.split('.'), config)}" for key in largest.options)
-    others = f", of {_readable(total)} in all" if len(needs) > 1 else ""
+    others = f" (and {_readable(total - largest.size)} for others)" if total > 1.01 * largest.size else ""
     raise ConfigError(
         f"{given} needs about {_readable(largest.size)} of {where} for {largest.what}{others}; {_readable(free)} are "
         "free: lower one of these options"

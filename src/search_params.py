@@ -60,7 +60,7 @@ def main(config: Config) -> Path:
             raise ConfigError(f"search.num_env_steps={config.search.num_env_steps} is that of a trial: {message}")
     with closing(make_env(config.env, device)) as env:
         searched_task(config, env)
-        check_memory(tried, stage_one(tried, env.spec, 1, device, "search", recorded=False), device)
+        check_memory(tried, stage_one(tried, env.spec, 1, "search", recorded=False), device)
     folder = config.folder("logs") / "search"
     optuna.logging.set_verbosity(logging.WARNING)
     with only_writer(folder):

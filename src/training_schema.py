@@ -36,9 +36,7 @@ class SourceConfig:
     initial_collect_steps: int = option(
         "env steps per learner, all its environments together, before its first update", low=0
     )
-    num_updates_per_train_iter: int = option(
-        "sweeps of updates over the transitions of an iteration", low=1, high=10**6
-    )
+    num_updates_per_train_iter: int = option("sweeps of updates over an iteration's transitions", low=1, high=10**6)
     mini_batch_length: int = option(
         "env steps in a window that is learned from (0: the unroll, or 1 of what replay keeps)", low=0
     )
@@ -237,9 +235,7 @@ class EvalsConfig:
         "probability of drawing an action from the policy, else its most probable one", low=0, high=1
     )
     async_eval: bool = option("evaluate in a process of its own while training goes on", may_change=True)
-    timeout: float = option(
-        "seconds without an answer after which that process is restarted", above=0, high=10**6, may_change=True
-    )
+    timeout: float = option("seconds without an answer after which that process is restarted", above=0, may_change=True)
 
 
 @dataclass
@@ -278,14 +274,10 @@ class CurvesConfig:
         "TensorBoard points per curve (0: summaries.summary_interval says)", low=0, may_change=True
     )
     summary_interval: int = option("iterations between points (both 0: none)", low=0, may_change=True)
-    flush_secs: int = option(
-        "seconds after which points reach the disk at the latest", low=1, high=10**6, may_change=True
-    )
+    flush_secs: int = option("seconds until points are on disk at the latest", low=1, high=10**6, may_change=True)
     max_queue: int = option("points that may wait before they reach the disk", low=1, may_change=True)
     code_snapshots: list[str] = option("files, relative to the project, to keep as texts of the run", may_change=True)
-    profiled_iterations: int = option(
-        "iterations to trace with torch.profiler (0: none)", low=0, high=1000, may_change=True
-    )
+    profiled_iterations: int = option("iterations to trace with torch.profiler (0: none)", low=0, may_change=True)
 
 
 @dataclass

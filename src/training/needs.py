@@ -27,7 +27,7 @@ _FLOAT = 4
 def check_stage_one(config: Config, spec: EnvSpec, num_tasks: int, device: torch.device) -> None:
     """Raise `ConfigError` where stage one, for `num_tasks` training tasks, needs more memory than `device` has, or its
     histories, if they are still to be made, more than the disk."""
-    check_memory(config, stage_one(config, spec, num_tasks, device), device)
+    check_memory(config, stage_one(config, spec, num_tasks), device)
     folder = config.folder("histories")
     if not (folder / "manifest.json").exists():
         check_fits(config, [histories(config, spec, num_tasks)], free_disk(folder), f"disk for {folder}")
@@ -41,7 +41,7 @@ def histories(config: Config, spec: EnvSpec, num_tasks: int) -> Need:
 
 
 def stage_one(
-    config: Config, spec: EnvSpec, num_tasks: int, device: torch.device, group: str = "source", *, recorded: bool = True
+    config: Config, spec: EnvSpec, num_tasks: int, group: str = "source", *, recorded: bool = True
 ) -> list[Need]:
     """Learners, their streams, an unroll, what is kept to learn from and, if it is `recorded`, what waits to be
     written; `group` has the option `num_learners`."""
@@ -64,9 +64,7 @@ def stage_one(
         size = learners * learner_parameters(spec, outputs, source.hidden_size) * copies * _FLOAT
         needs.append(Need("networks and Adam's state", size, (per_learner, "source.hidden_size")))
     if isinstance(source, ReplayConfig) and replays(source):
-        total = unrolled(source, num_iterations(source))  # on a CPU memory is taken when it is written to
-        kept = source.replay_buffer_length if device.type == "cuda" else min(source.replay_buffer_length, total)
-        size = streams * kept * _recorded_bytes(spec)
+        size = streams * source.replay_buffer_length * _recorded_bytes(spec)
         needs.append(Need("what is kept to learn from", size, (*per_stream, "source.replay_buffer_length")))
         if draws(source):
             size = learners * source.mini_batch_size * window_length(source, 1) * _step_bytes(spec)
@@ -189,18 +187,20 @@ def players(config: PlayersConfig) -> list[Need]:
         number = net_parameters(position + game.max_num_points + others, actions, layers)
         states = (2 if role.optimizer == "adam" else int(role.momentum > 0)) + 3  # gradients, and a target network
         seen, width = position + others, sum(layer.width for layer in layers)
-        rollouts = config.training.num_updates // role.steps_before_rollout * role.rollout_length
-        moves = config.training.num_games * (role.initial_rollout_length * len(role.opponents) + rollouts)
-        kept, games = min(config.replay.size, moves), config.training.num_games
-        longest = max(role.initial_rollout_length, role.rollout_length if rollouts else 0)
+        games = config.training.num_games
         needs += [
             Need("networks and the optimizer's state", number * states * element, (f"{name}.net_arch",)),
             Need("a batch", role.batch_size * (2 * seen + width) * element, (f"{name}.batch_size", f"{name}.net_arch")),
-            Need("transitions", kept * 2 * seen * element, ("replay.size", "game.max_num_points")),
-            Need("a rollout", games * longest * 2 * position * _INT, ("training.num_games", "game.max_num_points")),
+            Need("transitions", config.replay.size * 2 * seen * element, ("replay.size", "game.max_num_points")),
+            Need(
+                "a rollout",
+                games * role.initial_rollout_length * 2 * position * _INT,
+                ("training.num_games", "game.max_num_points"),
+            ),
         ]
     matched = max(config.evaluation.num_games, config.evaluation.num_final_games)
-    options = ("evaluation.num_games", "evaluation.num_final_games", "game.max_num_points")
+    most = "num_games" if matched == config.evaluation.num_games else "num_final_games"
+    options = (f"evaluation.{most}", "game.max_num_points")
     return [*needs, Need("the positions of a match", matched * position * _INT, options)]
 
 
