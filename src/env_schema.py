@@ -43,7 +43,9 @@ class BanditConfig(EnvConfig):
         choices=("bernoulli", "gaussian"),
     )
     deviation: float = option("deviation of a gaussian arm's rewards around its mean", above=0, high=10)
-    num_tasks: int = option("bandits in all; arms are drawn uniformly from [0, 1], or from N(0, 1) if gaussian", low=3)
+    num_tasks: int = option(
+        "bandits in all; arms are drawn uniformly from [0, 1], or from N(0, 1) if gaussian", low=3, high=10**6
+    )
     tasks_seed: int = option("seed of the arms", low=0, high=10**9)
 
 
@@ -56,7 +58,9 @@ class GymnasiumConfig(EnvConfig):
         "what makes an episode a success: reward: a positive reward; goal: an end with a positive reward; end: an end",
         choices=("reward", "goal", "end"),
     )
-    width: int = option("observations number the cells of a square of this side, row by row (0: of nothing)", low=0)
+    width: int = option(
+        "observations number the cells of a square of this side, row by row (0: of nothing)", low=0, high=1000
+    )
 
 
 @dataclass

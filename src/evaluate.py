@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from src.config import check_same
-from src.contracts import ConfigError, Json, Policy
+from src.contracts import ConfigError, EnvSpec, Json, Policy
 from src.data.history_store import Histories
 from src.data.mixture import check_stores, open_stores
 from src.envs import make_env
@@ -35,10 +35,12 @@ from src.evaluation.report import all_curves, coverage_table, source_label, summ
 from src.evaluation.saved_episodes import save_episodes
 from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of, world_of
 from src.files import only_writer, read_json, write_json
+from src.memory import check_memory
 from src.nn.gpt import GPT
 from src.nn.guided import Guided
 from src.runtime import prepare, recorded, run_stage
 from src.schema import Config, TasksConfig
+from src.training.needs import bootstrap, playing
 from src.training_schema import source_of
 
 _WORLD = ("env", "tasks")
@@ -62,6 +64,8 @@ def main(config: Config) -> Path:
         parts = new or parts_of(config, tasks)
         played = (folder / "results.json").exists()
         store = None if played else shown_store(config, trained, bool(changes))
+        if not played:
+            check_room(config, model, env.spec, parts)
         stack.enter_context(only_writer(folder))  # not before it is clear that there will be something to write
         if (folder / "results.json").exists():
             results = read_json(folder / "results.json")
@@ -148,6 +152,20 @@ def coverage_beside(
     ours = {"model, context kept": policy, label_of("wiped"): Wiped(policy)}
     policies = {**ours, **learners, "random": chance(env, config)}
     return coverage_of(policies, env, config.evaluation.num_probe_streams * num_tasks, config.seed)
+
+
+def check_room(config: Config, model: GPT | Guided, spec: EnvSpec, parts: dict[str, list[int]]) -> None:
+    """Raise `ConfigError` where the device of `model` has less memory than it takes to play the tasks of `parts`."""
+    options = config.evaluation
+    num_shown, *further = map(len, parts.values())
+    numbers = {"num_streams": num_shown, "num_train_streams": max(further, default=0)}
+    if options.ablations or options.temperatures:
+        numbers["num_probe_streams"] = num_shown
+    for name, num_tasks in numbers.items():
+        num_streams, deciding = num_tasks * getattr(options, name), (f"evaluation.{name}", "evaluation.num_episodes")
+        needs = playing(config, model.config, spec, num_streams, options.num_episodes, model.device, deciding)
+        check_memory(config, needs, model.device)
+    check_memory(config, [bootstrap(config, num_shown)], torch.device("cpu"))
 
 
 def shown_store(config: Config, trained: Json, elsewhere: bool) -> Histories | None:

@@ -19,6 +19,7 @@ from src.runtime import dtype_of, recorded, run_stage
 from src.schema import Config
 from src.training import checkpoint
 from src.training.critics import check_critic, load_critic
+from src.training.needs import fitting_gpt
 from src.training.program import Workplace, compared, run_program, unweighted
 from src.training.warm_start import load_trunk
 
@@ -45,6 +46,8 @@ def train(place: Workplace, critic: Critic, about: Json) -> int:
         raise ConfigError(
             f"awr.normalize={config.awr.normalize} is over a whole batch; {place.ranks.size} processes share it"
         )
+    num_frozen = sum(parameter.numel() for parameter in critic.target.parameters())
+    place.check_memory(fitting_gpt(config, spec, place.ranks.size, num_frozen), config.model)
     mixture = place.windows(unweighted(config.objective))
     model = GPT(config.model, spec, config.trainer.activation_checkpointing).to(device, dtype_of(config))
     if (path := config.awr.initial_encoder) != "none":

@@ -13,12 +13,12 @@ class EncoderConfig:
         "position code: env time step embedding, learned absolute, sinusoidal, rotary, or none",
         choices=("env_time", "learned", "sinusoidal", "rope", "none"),
     )
-    dimension: int = option("width of the residual stream", low=1)
-    num_heads: int = option("attention heads; must divide encoder.dimension", low=1)
-    dim_feedforward: int = option("width of the feed-forward layer", low=1)
+    dimension: int = option("width of the residual stream", low=1, high=2**16)
+    num_heads: int = option("attention heads; must divide encoder.dimension", low=1, high=2**16)
+    dim_feedforward: int = option("width of the feed-forward layer", low=1, high=2**20)
     activation_function: str = option("of the feed-forward layer", choices=("relu", "gelu"))
     dropout: float = option("dropout on embeddings, attention weights and what a block adds", low=0, high=0.99)
-    num_layers: int = option("transformer blocks", low=1)
+    num_layers: int = option("transformer blocks", low=1, high=1000)
     load_from: str = option("a checkpoint (.pt) whose trunk a new critic starts from (none: at random)")
 
 
@@ -26,8 +26,8 @@ class EncoderConfig:
 class DecoderConfig:
     """The heads of a critic: each of Q1, Q2 and V."""
 
-    num_layers: int = option("linear layers of a head", low=1)
-    dim_feedforward: int = option("width between them (0: a single layer has none)", low=0)
+    num_layers: int = option("linear layers of a head", low=1, high=1000)
+    dim_feedforward: int = option("width between them (0: a single layer has none)", low=0, high=2**20)
     activation_function: str = option("between them", choices=("relu", "gelu"))
     dropout: float = option("dropout between them", low=0, high=0.99)
     load_from: str = option("a checkpoint (.pt) of a critic whose heads a new one starts from (none: at random)")
@@ -96,7 +96,7 @@ class AwrConfig:
         choices=("none", "mean", "softmax"),
     )
     num_epochs: int = option(
-        "as many updates as draw each window once, so many times (0: trainer.num_iterations says)", low=0
+        "as many updates as draw each window once, so many times (0: trainer.num_iterations says)", low=0, high=10**6
     )
     initial_encoder: str = option("a checkpoint (.pt) whose trunk a new policy starts from (none: at random)")
     resume: bool = option("go on where an earlier run ended; else a folder that has one is an error", may_change=True)

@@ -27,6 +27,7 @@ _TEXTS = {  # by option; others are names
 }
 _KINDS: dict[Any, str] = {list[float]: "a list of floats", list[int]: "a list of ints", float | None: "null or float"}
 _BOUNDS = {"above": (">", operator.gt), "low": (">=", operator.ge), "high": ("<=", operator.le)}
+LARGEST = 10**9  # of an int whose declaration gives no `high`: products of two of them fit 64 bits
 
 
 def option(
@@ -39,9 +40,9 @@ def option(
     may_change: bool = False,
     stages: str = "",
 ) -> Any:
-    """Declare an option: `low <= value <= high`, `value > above`, or one of `choices`. `may_change` marks what a
-    continued run may set anew, because it does not touch what the run computes. `stages` says where it acts, where that
-    is not the same as for the rest of its group."""
+    """Declare an option: `low <= value <= high`, `value > above`, or one of `choices`. An int without `high` is at most
+    `LARGEST`. `may_change` marks what a continued run may set anew, because it does not touch what the run computes.
+    `stages` says where it acts, where that is not the same as for the rest of its group."""
     limits = {"low": low, "high": high, "above": above, "choices": tuple(choices)}
     return dataclasses.field(
         metadata={"meaning": meaning, "may_change": may_change, "stages": stages, "rate": False, **limits}
@@ -79,9 +80,17 @@ def stages_of(config: Any, key: str) -> str:
     return own or fields[head].metadata["stages"]
 
 
+def limits_of(field: dataclasses.Field[Any]) -> dict[str, Any]:
+    """The limits of a declaration; those of an int have a `high`."""
+    limits = dict(field.metadata)
+    if limits["high"] is None and field.type in (int, list[int]):
+        limits["high"] = LARGEST
+    return limits
+
+
 def allowed(field: dataclasses.Field[Any]) -> str:
     """What a declaration allows, in words: its type and range."""
-    limits = field.metadata
+    limits = limits_of(field)
     if limits["choices"]:
         return f"{'names among' if field.type == list[str] else 'one of'} {', '.join(limits['choices'])}"
     if field.type is str:
@@ -98,7 +107,7 @@ def allowed(field: dataclasses.Field[Any]) -> str:
 
 def check_range(key: str, value: Any, field: dataclasses.Field[Any]) -> None:
     """Raise `ConfigError` unless `value` is what the declaration of `key` allows."""
-    limits = field.metadata
+    limits = limits_of(field)
     if limits["choices"]:
         good = all(one in limits["choices"] for one in (value if isinstance(value, list) else [value]))
     elif limits["rate"]:
@@ -118,7 +127,7 @@ def _fits(value: Any, field: dataclasses.Field[Any]) -> bool:
     if field.type == list[Any]:
         return isinstance(value, dict) and all(isinstance(name, str) for name in value)
     if isinstance(value, (int, float)):
-        return _bounded(value, field.metadata)
+        return _bounded(value, limits_of(field))
     if value is None:  # OmegaConf has seen to it that this may be
         return True
     if field.type not in (str, list[str]):

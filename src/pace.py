@@ -1,12 +1,14 @@
 """How much work there is and how it is spaced: pure functions of the options and the iteration."""
 
 import math
+from array import array
 from fractions import Fraction
 from functools import lru_cache
-from itertools import accumulate
 
 from src.schedules import Clock
 from src.training_schema import ReplayConfig, SourceConfig
+
+BLOCK = 64  # env steps that an evaluation plays between two looks at whether all streams have played enough
 
 
 def replays(source: SourceConfig) -> bool:
@@ -99,18 +101,24 @@ class _ByValue:
 
 
 @lru_cache(maxsize=8)
-def _updates_until(key: _ByValue) -> list[int]:
-    """Updates before the end of each iteration, from 0 to the last."""
-    source = key.source
-    iterations = range(1, num_iterations(source) + 1)
-    per_sweep = (batches_of_a_sweep(source, iteration) for iteration in iterations)
-    return list(accumulate((batches * source.num_updates_per_train_iter for batches in per_sweep), initial=0))
+def _updates_until(key: _ByValue) -> "array[int]":
+    """Updates before the end of each iteration, from 0 on: as far as `_updates` has counted."""
+    return array("q", [0])
+
+
+def _updates(source: SourceConfig, iteration: int) -> int:
+    """Updates before the end of `iteration`. Counted iteration by iteration, and no further than asked: of a billion
+    iterations most may never come."""
+    until = _updates_until(_ByValue(source))
+    for following in range(len(until), iteration + 1):
+        until.append(until[-1] + batches_of_a_sweep(source, following) * source.num_updates_per_train_iter)
+    return until[iteration]
 
 
 def clock_of(source: SourceConfig, iteration: int) -> Clock:
     """Progress when `iteration` iterations of stage one are done."""
     steps = unrolled(source, iteration) * source.num_envs
-    return Clock(iteration / num_iterations(source), iteration, steps, _updates_until(_ByValue(source))[iteration])
+    return Clock(iteration / num_iterations(source), iteration, steps, _updates(source, iteration))
 
 
 def interval_of(number: int, interval: int, iterations: int) -> int:

@@ -110,7 +110,7 @@ class MatchesConfig:
         low=1,
         high=10_000,
     )
-    num_bootstrap: int = option("bootstrap resamples of the intervals", low=100)
+    num_bootstrap: int = option("bootstrap resamples of the intervals", low=100, high=10**5)
     confidence: float = option("coverage of the intervals", low=0.5, high=0.999)
     pictures: bool = option("draw the matches at the end, and in 2 or 3 dimensions a game, as a strip and as a video")
 

@@ -6,18 +6,31 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from tqdm import tqdm
 
 from src.config import CONF, load_config, load_players_config
 from src.contracts import ConfigError, Json, PipelineError, Stopped
+from src.memory import ran_out
 from src.options import allowed, stages_of, walk
+from src.outputs import close_outputs, open_outputs
 from src.players_schema import PlayersConfig
 from src.schema import Config
 
 _BAD_INPUT = 2
+LARGE = {  # by program: the options that most of its memory depends on
+    "src.train_agents": "source.num_learners, source.num_envs, source.unroll_length",
+    "src.train_gpt": "trainer.mini_batch_size, model.context_len, model.embed_dim",
+    "src.train_ilql": "trainer.mini_batch_size, model.context_len, encoder.dimension",
+    "src.extract_policy": "trainer.mini_batch_size, model.context_len, model.embed_dim",
+    "src.evaluate": "evaluation.num_streams, evaluation.num_train_streams, evaluation.num_bootstrap",
+    "src.search_params": "search.num_learners, source.num_envs",
+    "src.export_histories": "the number of histories",
+    "src.study": "study.num_workers",
+    "src.train_players": "training.num_games, replay.size, the batch_size of host and agent",
+}
 GROUPS = (
     "env",
     "source",
@@ -36,34 +49,42 @@ GROUPS = (
 
 def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> None:
     """Run `main` with the configuration the command line asks for, see `_run`."""
-    _run(main, load_config, lambda: help_text(module, meaning))
+    _run(main, load_config, lambda: help_text(module, meaning), module)
 
 
 def run_players(main: Callable[[PlayersConfig], object], module: str, meaning: str) -> None:
     """As `run_stage`, with the configuration of `train_players`."""
     groups, note = ("players", "device"), "of this program alone; other stages have their own"
-    _run(main, load_players_config, lambda: help_text(module, meaning, load_players_config(), groups, note))
+    _run(main, load_players_config, lambda: help_text(module, meaning, load_players_config(), groups, note), module)
 
 
-def _run(main: Callable[[Any], object], load: Callable[[list[str]], Any], explain: Callable[[], str]) -> None:
-    """Run `main` with the configuration the command line asks for. Exits with code 2 and one line on a
-    `PipelineError` or what the system refuses, with 130 on an interrupt, with 143 after a stop that was asked for;
-    `--help` explains every option."""
+def _run(
+    main: Callable[[Any], object], load: Callable[[list[str]], Any], explain: Callable[[], str], module: str
+) -> None:
+    """Run `main` of `module` with the configuration the command line asks for. Exits with code 2 and one line on a
+    `PipelineError`, where memory runs out, or on what the system refuses, with 130 on an interrupt, with 143 after a
+    stop that was asked for, with 141 where nobody reads an output any more; `--help` explains every option."""
+    open_outputs()
     arguments = sys.argv[1:]
-    if {"--help", "-h"} & set(arguments):
-        print(explain())
-        return
     report, threading.excepthook = threading.excepthook, _report_of_thread
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # asks a loop to save; where there is none it must not end the run
     try:
-        if flags := [argument for argument in arguments if argument.startswith("-")]:
-            raise ConfigError(f"{flags[0]}: options are written KEY=VALUE; --help lists them")
-        if len(presets := [argument for argument in arguments if argument.startswith("experiment=")]) > 1:
-            raise ConfigError(f"{' '.join(presets)}: the last would take the place of the others; give one")
-        main(load(arguments))
+        if {"--help", "-h"} & set(arguments):
+            print(explain())
+        else:
+            _check_form(arguments)
+            main(load(arguments))
+        sys.stdout.flush()  # what cannot be written is to be met here
     except (PipelineError, OSError) as error:  # an OSError says what and where by itself: disk full, no permission
-        tqdm.write(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)  # not in the middle of a bar
-        sys.exit(_BAD_INPUT)
+        if isinstance(error, BrokenPipeError) and close_outputs():
+            sys.exit(141)  # as a shell says of SIGPIPE
+        _refuse(str(error))
+    except (MemoryError, RuntimeError, OverflowError, ValueError) as error:
+        if not ran_out(error):
+            raise
+        _refuse(
+            f"{module} needs more memory than there is: lower {LARGE[module]}, or others that make it large. {error}"
+        )
     except Stopped as end:
         tqdm.write(str(end), file=sys.stderr)
         sys.exit(143)  # as a shell says of SIGTERM, so that a chain of stages stops here
@@ -71,7 +92,20 @@ def _run(main: Callable[[Any], object], load: Callable[[list[str]], Any], explai
         tqdm.write("interrupted: the same command continues", file=sys.stderr)
         sys.exit(130)
     finally:
+        close_outputs()
         threading.excepthook = report
+
+
+def _check_form(arguments: Sequence[str]) -> None:
+    if flags := [argument for argument in arguments if argument.startswith("-")]:
+        raise ConfigError(f"{flags[0]}: options are written KEY=VALUE; --help lists them")
+    if len(presets := [argument for argument in arguments if argument.startswith("experiment=")]) > 1:
+        raise ConfigError(f"{' '.join(presets)}: the last would take the place of the others; give one")
+
+
+def _refuse(message: str) -> NoReturn:
+    tqdm.write(f"error: {' '.join(message.splitlines())}", file=sys.stderr)  # not in the middle of a bar
+    sys.exit(_BAD_INPUT)
 
 
 def _report_of_thread(failure: threading.ExceptHookArgs) -> None:

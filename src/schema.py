@@ -46,7 +46,9 @@ class DataConfig:
     )
     history_len: int = option("use the first so many env steps per learner (0: all recorded)", low=0)
     keep_every: list[int] = option(
-        "keep every k-th episode of a history, so that progress shows inside a window; for each k of a list", low=1
+        "keep every k-th episode of a history, so that progress shows inside a window; for each k of a list",
+        low=1,
+        high=1000,
     )
     kept_steps: int = option(
         "use the first so many steps of what each k leaves, so that each has as many windows (0: all)", low=0
@@ -82,11 +84,11 @@ class ModelConfig:
     induction: bool = option(
         "a first layer that looks up what came of earlier visits to the observation that is seen now"
     )
-    context_len: int = option("env steps in the context, across episodes", low=2)
-    embed_dim: int = option("width of the residual stream", low=1)
-    num_layers: int = option("transformer blocks", low=1)
-    num_heads: int = option("attention heads; must divide model.embed_dim", low=1)
-    ff_dim: int = option("width of the feed-forward layer", low=1)
+    context_len: int = option("env steps in the context, across episodes", low=2, high=10**6)
+    embed_dim: int = option("width of the residual stream", low=1, high=2**16)
+    num_layers: int = option("transformer blocks", low=1, high=1000)
+    num_heads: int = option("attention heads; must divide model.embed_dim", low=1, high=2**16)
+    ff_dim: int = option("width of the feed-forward layer", low=1, high=2**20)
     activation: str = option("of the feed-forward layer", choices=("relu", "gelu"))
     attention_dropout: float = option("dropout on attention weights", low=0, high=0.99)
     residual_dropout: float = option("dropout on what a block adds", low=0, high=0.99)
@@ -130,13 +132,13 @@ class EvaluationConfig:
         "recipe by",
         choices=("test", "development"),
     )
-    num_episodes: int = option("episodes per stream", low=2)
-    num_streams: int = option("streams per held-out task, or development task in its place", low=1)
+    num_episodes: int = option("episodes per stream", low=2, high=10**6)
+    num_streams: int = option("streams per held-out task, or development task in its place", low=1, high=10**6)
     num_train_tasks: int = option(
         "tasks that the model learned from and that are played too, to compare (0: all)", low=0
     )
     num_train_streams: int = option(
-        "streams of each of these, and of each development task beside held-out ones", low=1
+        "streams of each of these, and of each development task beside held-out ones", low=1, high=10**6
     )
     epsilon_greedy: float = option(
         "probability of drawing an action at policy.temperature, else the most probable one", low=0, high=1
@@ -144,20 +146,26 @@ class EvaluationConfig:
     temperatures: list[float] = option(
         "temperatures that the held-out tasks are played at too, to compare (0: the most probable action)", low=0
     )
-    ablations: bool = option("play the held-out tasks with a context that was blanked, shuffled, wiped, or another task's too")
-    num_probe_streams: int = option("streams per held-out task for each of these temperatures and contexts", low=1)
-    num_bootstrap: int = option("bootstrap resamples of the intervals", low=100)
+    ablations: bool = option(
+        "play the held-out tasks with a context that was blanked, shuffled, wiped, or another task's too"
+    )
+    num_probe_streams: int = option(
+        "streams per held-out task for each of these temperatures and contexts", low=1, high=10**6
+    )
+    num_bootstrap: int = option("bootstrap resamples of the intervals", low=100, high=10**5)
     confidence: float = option("coverage of the intervals", low=0.5, high=0.999)
     videos: bool = option("write the videos of the model beside the source agent", may_change=True)
 
 
 @dataclass
 class SearchConfig:
-    num_trials: int = option("trials in all; a repeated call adds only what is missing", low=1, may_change=True)
-    goal_row: int = option("row of the goal that is searched on", low=0)
-    goal_column: int = option("column of the goal that is searched on", low=0)
-    num_learners: int = option("learners per trial, averaged", low=1)
-    num_env_steps: int = option("env steps per learner", low=1)
+    num_trials: int = option(
+        "trials in all; a repeated call adds only what is missing", low=1, high=10**4, may_change=True
+    )
+    goal_row: int = option("row of the goal that is searched on", low=0, high=63)
+    goal_column: int = option("column of the goal that is searched on", low=0, high=63)
+    num_learners: int = option("learners per trial, averaged", low=1, high=10**5)
+    num_env_steps: int = option("env steps per learner", low=1, high=10**8)
 
 
 @dataclass
@@ -172,7 +180,9 @@ class StudyConfig:
         "for each a label and a list of KEY=VALUE ([]: there is nothing to compare)"
     )
     xlabel: str = option("what the axis is called that variants stand on")
-    scale: float = option("trainer.num_iterations is multiplied by this: larger takes longer and says more", above=0)
+    scale: float = option(
+        "trainer.num_iterations is multiplied by this: larger takes longer and says more", above=0, high=10**6
+    )
     num_workers: int = option("runs at a time, each on one thread", low=1, high=1024, may_change=True)
 
 

@@ -28,12 +28,14 @@ from src.envs.base import TensorEnv
 from src.envs.episodes import OpenEpisodes, finished_episodes
 from src.evaluation.search_plots import write_search_plots
 from src.files import only_writer, read_json, write_json
+from src.memory import check_memory
 from src.runtime import prepare, recorded, run_stage
 from src.schema import Config
 from src.source_conflicts import of_mini_batches, of_pace
 from src.training.collect import LocalPlayer, collect, make_learners
 from src.training.divergence import DivergedError
 from src.training.experience import Experience
+from src.training.needs import stage_one
 
 _COMPARED = ("seed", "env", "source", "search")
 
@@ -59,6 +61,7 @@ def main(config: Config) -> Path:
             raise ConfigError(f"search.num_env_steps={config.search.num_env_steps} is that of a trial: {message}")
     with closing(make_env(config.env, device)) as env:
         searched_task(config, env)
+        check_memory(tried, stage_one(tried, env.spec, 1, "search", recorded=False), device)
     folder = config.folder("logs") / "search"
     optuna.logging.set_verbosity(logging.WARNING)
     with only_writer(folder):

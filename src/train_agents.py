@@ -33,6 +33,7 @@ from src.training.async_unroll import make_player
 from src.training.collect import Learner, Player, check_parameters, collect, make_learners
 from src.training.evaluations import Evaluations
 from src.training.experience import Experience
+from src.training.needs import check_stage_one
 from src.training.profiling import Profiler
 from src.training.recovery import Recovery
 from src.training.run_record import check_snapshots, texts, write_run_record
@@ -56,6 +57,7 @@ def main(config: Config) -> Path:
             elif (folder / "finished.json").exists():
                 raise ConfigError(f"{folder} belongs to histories that are gone from {histories}: remove it too")
             if not (folder / "finished.json").exists():
+                check_stage_one(config, env.spec, len(split.train), device)
                 with playing(config, env, device) as world:
                     learner = train(config, world, all_tasks, split, snapshots, device)
                 found = examine(config, env, learner, all_tasks[split.train].to(device), split.held_out)

@@ -15,6 +15,7 @@ from src.objectives.ad import AlgorithmDistillation
 from src.objectives.dpt import DecisionPretraining
 from src.runtime import dtype_of, run_stage
 from src.schema import Config
+from src.training.needs import fitting_gpt
 from src.training.program import Workplace, compared, run_program
 
 OBJECTIVES = {"ad": AlgorithmDistillation, "dpt": DecisionPretraining}
@@ -28,6 +29,7 @@ def main(config: Config) -> Path:
 def train(place: Workplace) -> int:
     """Fit the model to windows of all stores; returns the number of updates."""
     config, spec, tasks = place.config, place.spec(), place.tasks
+    place.check_memory(fitting_gpt(config, spec, place.ranks.size), config.model)
     model = GPT(config.model, spec, config.trainer.activation_checkpointing).to(place.device, dtype_of(config))
     return place.fit(
         "train_gpt",

@@ -12,10 +12,12 @@ from pathlib import Path
 from src.data.rewards import RewardPlugin, check_plugin, described, load_plugin
 from src.evaluation.periodic import LookInContext
 from src.evaluation.players import lone_critic
+from src.nn.critic import trunk_config
 from src.objectives.ilql import ImplicitQLearning, value_bound
 from src.runtime import dtype_of, recorded, run_stage
 from src.schema import Config
 from src.training.critics import PROGRAM, make_critic
+from src.training.needs import fitting_critic
 from src.training.program import Workplace, announce, compared, run_program, unweighted
 from src.training.warm_start import initialize, snapshot_state
 
@@ -37,8 +39,9 @@ def main(config: Config) -> Path:
 def train(place: Workplace, plugin: RewardPlugin) -> int:
     """Fit the critic to windows of all stores; returns the number of updates."""
     config, tasks, device = place.config, place.tasks, place.device
+    spec, trunk = place.spec(), trunk_config(config.model, config.encoder)
+    place.check_memory(fitting_critic(config, trunk, spec, place.ranks.size), trunk)
     mixture = place.windows(unweighted(config.objective), plugin)
-    spec = place.spec()
     critic = make_critic({"config": recorded(config), "env": spec._asdict()}, config.trainer.activation_checkpointing)
     critic = critic.to(device, dtype_of(config))
     bound = value_bound(config.critic, mixture.largest_payoff, spec.max_episode_steps)

@@ -11,10 +11,12 @@ from src.evaluation.matches import measure, players_of
 from src.evaluation.point_pictures import write_pictures
 from src.evaluation.point_plots import write_match_plot
 from src.files import only_writer, read_json, write_json
+from src.memory import check_memory
 from src.players_schema import PlayersConfig
 from src.runtime import prepare, recorded, run_players
 from src.schema import PROJECT
 from src.training.fit_players import check_continues, fit_players
+from src.training.needs import players
 from src.training.player_parts import make_game
 from src.training.players import Player
 from src.training.run_record import check_snapshots
@@ -33,6 +35,7 @@ def main(config: PlayersConfig) -> Path:
         if (folder / "finished.json").exists() and (folder / "results.json").exists():
             check_continues(config, read_json(folder / "finished.json")["config"])
         else:
+            check_memory(config, players(config), device)
             host, agent = fit_players(config, lambda *players: evaluate(config, *players), device)
             results = evaluate(config, host, agent, final=True)
             write_json(folder / "results.json", results)

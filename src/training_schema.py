@@ -17,8 +17,8 @@ class SourceConfig:
         "source algorithm; the preset `source=` sets all of this group",
         choices=("a2c", "ppo", "q_learning", "dqn", "noisy_expert", "searcher", "optimal", "random"),
     )
-    num_learners: int = option("independent learners per training task", low=1)
-    num_envs: int = option("environments per learner; each is one history row", low=1)
+    num_learners: int = option("independent learners per training task", low=1, high=10**5)
+    num_envs: int = option("environments per learner; each is one history row", low=1, high=10**6)
     num_iterations: int = option("iterations of unroll and updates (0: what source.num_env_steps needs)", low=0)
     num_env_steps: int = option(
         "env steps per learner, all its environments together (0: what source.num_iterations make)", low=0
@@ -30,22 +30,24 @@ class SourceConfig:
     )
     num_workers: int = option("worker processes (0: one for each core it may use)", low=0, may_change=True)
     unroll_length: float = option(
-        "env steps per environment and iteration (n of n-step returns); a fraction is carried over to the next", low=1
+        "env steps per environment and iteration (n of n-step returns); a fraction is carried over to the next",
+        low=1,
+        high=10**6,
     )
     initial_collect_steps: int = option(
         "env steps per learner, all its environments together, before its first update", low=0
     )
-    num_updates_per_train_iter: int = option("sweeps of updates over the transitions of an iteration", low=1)
+    num_updates_per_train_iter: int = option("sweeps of updates over an iteration's transitions", low=1, high=10**6)
     mini_batch_length: int = option(
         "env steps in a window that is learned from (0: the unroll, or 1 of what replay keeps)", low=0
     )
     mini_batch_size: int = option("windows per learner and update (0: all there are)", low=0)
     async_unroll: bool = option("a process of its own plays, while this one learns from what it played before")
     unroll_queue_size: int = option(
-        "unrolls that it may be ahead; unroll i acts on what had been learned by iteration i - this", low=1
+        "unrolls that it may be ahead; unroll i acts on what had been learned by iteration i - this", low=1, high=10**4
     )
     unroll_parameter_update_period: int = option("iterations between two transfers of what was learned", low=1)
-    unroll_step_interval: float = option("least seconds between two env steps there", low=0, may_change=True)
+    unroll_step_interval: float = option("least seconds between two env steps there", low=0, high=3600, may_change=True)
     discount: float = option("discount factor of the returns", low=0, high=1)
     evaluate: bool = option("also play evaluation episodes amid training (evals.*), and keep the best agents")
     per_agent_curves: bool = option("also write one TensorBoard curve per agent", may_change=True)
@@ -57,7 +59,7 @@ class SourceConfig:
 class NetworkConfig(SourceConfig):
     """Sources with a network, trained by Adam."""
 
-    hidden_size: int = option("width of the embedding of observations", low=1)
+    hidden_size: int = option("width of the embedding of observations", low=1, high=2**16)
     learning_rate: Any = rate("Adam's learning rate", low=0)
     adam_beta1: float = option("Adam's decay of the mean of gradients", low=0, high=0.9999)
     adam_beta2: float = option("Adam's decay of the mean of squares", low=0, high=0.99999)
@@ -226,9 +228,9 @@ class TrainerConfig:
 class EvalsConfig:
     num_evals: int = option("evaluations amid training, evenly spread (0: evals.eval_interval says)", low=0)
     eval_interval: int = option("iterations between evaluations (0: evals.num_evals says)", low=0)
-    num_eval_episodes: int = option("episodes per task (stage one: per learner)", low=1)
+    num_eval_episodes: int = option("episodes per task (stage one: per learner)", low=1, high=10**6)
     num_eval_environments: int = option(
-        "streams these are spread over; the first ceil(episodes / streams) of each count", low=1
+        "streams these are spread over; the first ceil(episodes / streams) of each count", low=1, high=10**6
     )
     epsilon_greedy: float = option(
         "probability of drawing an action from the policy, else its most probable one", low=0, high=1
@@ -273,7 +275,7 @@ class CurvesConfig:
         "TensorBoard points per curve (0: summaries.summary_interval says)", low=0, may_change=True
     )
     summary_interval: int = option("iterations between points (both 0: none)", low=0, may_change=True)
-    flush_secs: int = option("seconds after which points reach the disk at the latest", low=1, may_change=True)
+    flush_secs: int = option("seconds until points are on disk at the latest", low=1, high=10**6, may_change=True)
     max_queue: int = option("points that may wait before they reach the disk", low=1, may_change=True)
     code_snapshots: list[str] = option("files, relative to the project, to keep as texts of the run", may_change=True)
     profiled_iterations: int = option("iterations to trace with torch.profiler (0: none)", low=0, may_change=True)

@@ -14,9 +14,8 @@ from src.data.history_store import Histories
 from src.envs.episodes import OpenEpisodes, finished_episodes, numbered
 from src.envs.rollout import Streams, rollout, start_streams
 from src.envs.tasks import streams_of
+from src.pace import BLOCK
 from src.randomness import Noise, stream_seeds
-
-_BLOCK = 64  # env steps between two looks at whether all streams have played enough
 
 
 class Adaptation(NamedTuple):
@@ -42,7 +41,7 @@ def play_episodes(
     played: list[Rollout] = []
     finished = torch.zeros(len(noise.seeds), dtype=torch.long, device=tasks.device)
     while int(finished.min()) < num_episodes:
-        transitions, streams = rollout(policy, env, streams, _BLOCK, noise)
+        transitions, streams = rollout(policy, env, streams, BLOCK, noise)
         played.append(transitions)
         finished += (transitions.terminated | transitions.truncated).sum(dim=0)
     whole = Rollout(*(torch.cat(column) for column in zip(*played, strict=True)))
@@ -59,7 +58,7 @@ def play_steps(
 
 def most_steps(num_episodes: int, spec: EnvSpec) -> int:
     """How many steps of a stream `play_episodes` plays at most."""
-    return -(-num_episodes * spec.max_episode_steps // _BLOCK) * _BLOCK
+    return -(-num_episodes * spec.max_episode_steps // BLOCK) * BLOCK
 
 
 def _fresh(

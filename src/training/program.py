@@ -19,12 +19,14 @@ from src.data.windows import Windows
 from src.envs import make_env
 from src.envs.tasks import development_of
 from src.files import only_writer, read_json, write_json
+from src.memory import Need, check_memory
 from src.runtime import prepare, recorded
-from src.schema import PROJECT, Config, ObjectiveConfig
+from src.schema import PROJECT, Config, ModelConfig, ObjectiveConfig
 from src.training.checkpoint import load_newest
 from src.training.distributed import Ranks, joined
 from src.training.evaluations import Look
 from src.training.fit import fit
+from src.training.needs import evaluation_amid
 from src.training.run_record import check_snapshots
 
 
@@ -46,6 +48,16 @@ class Workplace(NamedTuple):
 
     def spec(self) -> EnvSpec:
         return make_env(self.config.env, self.device).spec
+
+    def check_memory(self, needs: Sequence[Need], model: ModelConfig) -> None:
+        """Raise `ConfigError` where the device has less memory than training `needs`, or than evaluations amid it do of
+        a `model` of this form."""
+        check_memory(self.config, needs, self.device)
+        if self.config.trainer.evaluate and self.ranks.is_writer:
+            played = len(self.tasks["validation"]) + len(self.tasks["held_out"])
+            check_memory(
+                self.config, evaluation_amid(self.config, model, self.spec(), played, self.device), self.device
+            )
 
     def windows(self, objective: ObjectiveConfig, plugin: RewardPlugin | None = None) -> Mixture:
         """The windows of all training tasks that are not set aside, with the weights of `objective` and the rewards of
