@@ -54,10 +54,9 @@ class Workplace(NamedTuple):
         a `model` of this form."""
         check_memory(self.config, needs, self.device)
         if self.config.trainer.evaluate and self.ranks.is_writer:
-            played = len(self.tasks["validation"]) + len(self.tasks["held_out"])
-            check_memory(
-                self.config, evaluation_amid(self.config, model, self.spec(), played, self.device), self.device
-            )
+            played = len(self.tasks["development"])
+            needs = evaluation_amid(self.config, model, self.spec(), played, self.device)
+            check_memory(self.config, needs, self.device)
 
     def windows(self, objective: ObjectiveConfig, plugin: RewardPlugin | None = None) -> Mixture:
         """The windows of all training tasks that are not set aside, with the weights of `objective` and the rewards of
