@@ -122,7 +122,9 @@ class EvaluationConfig:
     temperatures: list[float] = option(
         "temperatures that the held-out tasks are played at too, to compare (0: the most probable action)", low=0
     )
-    ablations: bool = option("play the held-out tasks with a context that was blanked, shuffled, wiped, or another task's too")
+    ablations: bool = option(
+        "play the held-out tasks with a context that was blanked, shuffled, wiped, or another task's too"
+    )
     num_probe_streams: int = option("streams per held-out task for each of these temperatures and contexts", low=1)
     num_bootstrap: int = option("bootstrap resamples of the intervals", low=100)
     confidence: float = option("coverage of the intervals", low=0.5, high=0.999)
