@@ -101,7 +101,7 @@ def train(
         first, streams = _restore(saved[0], learner, streams)
         experience.load_state_dict(saved[0]["experience"])
     writer = recording(config, env.spec, all_tasks, split)  # only now: what was refused before must leave nothing
-    check_belong_together(config, writer, folder, first if saved else None)
+    go_on_together(config, writer, folder, first if saved else None)
     with ExitStack() as stack:
         board = stack.enter_context(SourceBoard(config, env.spec, num_tasks, first))
         if saved:
@@ -129,9 +129,9 @@ def train(
     return learner
 
 
-def check_belong_together(config: Config, writer: HistoryWriter, folder: Path, first: int | None) -> None:
-    """Raise `ConfigError` where one of two is gone: the histories of `writer` and the checkpoints in `folder`, the
-    newest of iteration `first`."""
+def go_on_together(config: Config, writer: HistoryWriter, folder: Path, first: int | None) -> None:
+    """Let `writer` go on where the newest checkpoint in `folder`, of iteration `first`, does. Raises `ConfigError`
+    where one of the two is gone."""
     if first is None and writer.manifest["complete"]:
         raise ConfigError(
             f"the histories in {writer.folder} are complete, and the agents that made them are gone from {folder}: "
@@ -140,6 +140,7 @@ def check_belong_together(config: Config, writer: HistoryWriter, folder: Path, f
     steps = min(unrolled(config.source, first or 0), writer.num_steps)
     if first is not None and writer.manifest["committed"] < steps:
         raise ConfigError(f"{folder} belongs to histories that are gone from {writer.folder}: remove it too")
+    writer.keep(steps)
 
 
 def recording(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split) -> HistoryWriter:

@@ -230,8 +230,8 @@ def test_the_histories_are_untouched(root: Path) -> None:
 
 def test_incomplete_histories_are_refused(root: Path) -> None:
     path = config_of(root).histories_folders[0] / "manifest.json"
-    write_json(path, read_json(path) | {"complete": False, "committed": 40})
-    with pytest.raises(ConfigError, match=r"not complete \(40 of 100 steps\).*train_agents.*continues"):
+    write_json(path, read_json(path) | {"complete": False, "committed": 0})
+    with pytest.raises(ConfigError, match=r"not complete \(0 of 100 steps\).*train_agents.*continues"):
         main(config_of(root))
     assert not (path.parent / "export").exists()
 

@@ -3,10 +3,11 @@ numbers), and `manifest.json`.
 
 A row is one stream of one learner for its whole life; rows are ordered task by task, learner by learner, environment by
 environment. Space is reserved before anything is written; a block of time is written and synced before the manifest
-says so (`committed`); checksums of the columns are added when all is there. Opening checks everything and unpickles
-nothing.
+says so (`committed`) and has the block's checksum, which is checked before a run goes on and when all is there; then
+checksums of the columns take the place of those of the blocks. Opening checks everything and unpickles nothing.
 """
 
+import hashlib
 import importlib.metadata
 import io
 import platform
@@ -17,14 +18,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from src.contracts import ConfigError, EnvSpec, Json, PipelineError, Rollout
+from src.contracts import SPEC_FORM, ConfigError, EnvSpec, Json, PipelineError, Rollout
 from src.envs.episodes import OpenEpisodes, finished_episodes
-from src.files import digest, read_json, reserve, sha256, write_json
+from src.files import digest, fits, read_json, reserve, sha256, write_json
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 OBSERVATIONS = ("obs", "next_obs")  # the columns that may have a third axis
 _MANIFEST = "manifest.json"
-_KEYS = {"schema_version", "columns", "tasks", "rows", "env", "config", "versions", "committed", "complete"}
+_FORM = {
+    "schema_version": int,
+    "columns": {name: {"dtype": str, "shape": [int], "sha256": (str, type(None))} for name in Rollout._fields},
+    "tasks": {"all": [[int]], "train": [int], "held_out": [int]},
+    "rows": {"num_learners": int, "num_envs": int},
+    "env": SPEC_FORM,
+    "config": dict,
+    "versions": {str: str},
+    "committed": int,
+    "complete": bool,
+    "blocks": [{"start": int, "end": int, "sha256": {name: str for name in Rollout._fields}}],
+}
 
 
 class DamagedHistoriesError(PipelineError):
@@ -71,24 +83,62 @@ class HistoryWriter:
     def commit(self, start: int) -> None:
         """Write what was added since the last commit as the steps from `start` on, and make it durable."""
         if self._pending and start < self.num_steps:
+            if start < self.manifest["committed"]:
+                self.keep(start)
+            checksums: dict[str, str] = {}
+            end = min(start + sum(len(rollout.obs) for rollout in self._pending), self.num_steps)
             for name, column in self._columns.items():
                 block = torch.cat([getattr(rollout, name) for rollout in self._pending]).transpose(0, 1).cpu().numpy()
-                end = min(start + block.shape[1], self.num_steps)
                 column[:, start:end] = block[:, : end - start]
+                checksums[name] = _checksum(block[:, : end - start])
                 try:
                     column.flush()
                 except OSError as error:
                     raise PipelineError(f"cannot write {self.folder / name}.npy: {error.strerror}") from error
-                self.manifest["committed"] = end
+            self.manifest["blocks"].append({"start": start, "end": end, "sha256": checksums})
+            self.manifest["committed"] = end
             write_json(self.folder / _MANIFEST, self.manifest)
         self._pending = []
 
+    def keep(self, steps: int) -> None:
+        """Go on after the first `steps`, what was committed later is to be written again. Raises
+        `DamagedHistoriesError` where they are not what was committed."""
+        self._check(steps)
+        if steps >= self.manifest["committed"]:
+            return
+        blocks = [block for block in self.manifest["blocks"] if block["end"] <= steps]
+        start = blocks[-1]["end"] if blocks else 0
+        if start < steps:  # amid a block, or histories that were complete
+            columns = self._columns.items()
+            checksums = {name: _checksum(column[:, start:steps]) for name, column in columns}
+            blocks.append({"start": start, "end": steps, "sha256": checksums})
+        self.manifest |= {"blocks": blocks, "committed": steps, "complete": False}
+        for column in self.manifest["columns"].values():
+            column["sha256"] = None
+
     def finish(self) -> None:
-        """Add the checksums: from now on the histories can be read."""
+        """Put checksums of the columns in the place of those of the blocks: from now on the histories can be read.
+        Raises `DamagedHistoriesError` where the columns are not what was committed."""
+        whole = {name: sha256(self.folder / f"{name}.npy") for name in self._columns}
+        self._check(self.num_steps)  # after these were made: so they are of what was committed
         for name, column in self.manifest["columns"].items():
-            column["sha256"] = sha256(self.folder / f"{name}.npy")
-        self.manifest["complete"] = True
+            column["sha256"] = whole[name]
+        self.manifest |= {"blocks": [], "complete": True}
         write_json(self.folder / _MANIFEST, self.manifest)
+
+    def _check(self, steps: int) -> None:
+        """Raise `DamagedHistoriesError` unless the blocks that begin before `steps` are what was committed."""
+        if self.manifest["complete"]:
+            _check_columns(self.folder, self.manifest)
+        for block in self.manifest["blocks"]:
+            start, end = block["start"], block["end"]
+            for name, column in self._columns.items():
+                if start < steps and _checksum(column[:, start:end]) != block["sha256"][name]:
+                    raise DamagedHistoriesError(
+                        f"{self.folder / name}.npy is damaged in the block of steps {start} to {end - 1}: its checksum "
+                        "is not the one in the manifest; put it back as it was, or remove the histories and the logs "
+                        "of this run to record it anew"
+                    )
 
     def _small(self, name: str, column: Tensor) -> Tensor:
         dtype = getattr(torch, self.manifest["columns"][name]["dtype"])
@@ -120,6 +170,7 @@ class HistoryWriter:
             | {name: importlib.metadata.version(name) for name in packages},
             "committed": 0,
             "complete": False,
+            "blocks": list[Json](),
         }
         write_json(self.folder / _MANIFEST, manifest)
 
@@ -181,19 +232,55 @@ def read_manifest(folder: Path) -> Json:
         manifest = read_json(path)
     except PipelineError as error:
         raise DamagedHistoriesError(str(error)) from error
-    if set(manifest) != _KEYS or manifest["schema_version"] != SCHEMA_VERSION:
+    _upgrade(manifest, path)
+    if manifest["schema_version"] != SCHEMA_VERSION or manifest.keys() != _FORM.keys() or not fits(manifest, _FORM):
         raise DamagedHistoriesError(f"{path} is not a manifest of schema version {SCHEMA_VERSION}")
-    if not isinstance(manifest["columns"], dict) or set(manifest["columns"]) != set(Rollout._fields):
-        raise DamagedHistoriesError(f"{path} does not list the columns {list(Rollout._fields)}")
     for name, column in manifest["columns"].items():
         try:
             found = np.lib.format.open_memmap(folder / f"{name}.npy", mode="r")  # nothing but arrays, no pickles
         except Exception as error:  # NumPy's parser of headers raises whatever it meets
             raise DamagedHistoriesError(f"{folder / name}.npy cannot be read: {error}") from error
         holds = {"dtype": str(found.dtype), "shape": list(found.shape)}
-        if not isinstance(column, dict) or column != holds | {"sha256": column.get("sha256")}:
+        if column != holds | {"sha256": column["sha256"]}:
             raise DamagedHistoriesError(f"{folder / name}.npy holds {holds}, the manifest says {column}")
+    _check_counts(manifest, path)
     return manifest
+
+
+def _check_counts(manifest: Json, path: Path) -> None:
+    """Raise `DamagedHistoriesError` unless there are as many rows as learners and environments have, and the blocks
+    follow each other up to the last committed step."""
+    tasks, rows, blocks = manifest["tasks"], manifest["rows"], manifest["blocks"]
+    num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
+    if any(column["shape"][0] != num_rows for column in manifest["columns"].values()):
+        raise DamagedHistoriesError(f"{path} says {num_rows} rows of its tasks, learners and environments")
+    last = 0 if manifest["complete"] else manifest["committed"]
+    if [0, *(block["end"] for block in blocks)] != [*(block["start"] for block in blocks), last]:
+        raise DamagedHistoriesError(f"{path} does not say of each committed step which block it is in")
+
+
+def _upgrade(manifest: Json, path: Path) -> None:
+    """Bring a manifest of an older version to this one: versions 0.6 and 0.7 had no checksums of blocks."""
+    if manifest.get("schema_version") != 2:
+        return
+    if not manifest.get("complete"):
+        raise DamagedHistoriesError(
+            f"{path} was begun by version 0.7 or an older one, and is not complete: this version cannot check what is "
+            "there. Remove the histories and the logs of this run to record it anew"
+        )
+    manifest |= {"schema_version": SCHEMA_VERSION, "blocks": []}
+
+
+def _check_columns(folder: Path, manifest: Json) -> None:
+    """Raise `DamagedHistoriesError` unless the columns are those that were finished."""
+    for name, column in manifest["columns"].items():
+        if sha256(folder / f"{name}.npy") != column["sha256"]:
+            raise DamagedHistoriesError(f"{folder / name}.npy is damaged: its checksum is not the one in the manifest")
+
+
+def _checksum(block: np.ndarray) -> str:
+    """The SHA-256 of a part of a column."""
+    return hashlib.sha256(np.ascontiguousarray(block).data).hexdigest()
 
 
 def open_histories(folder: Path) -> Histories:
@@ -205,8 +292,6 @@ def open_histories(folder: Path) -> Histories:
             f"the histories in {folder} are not complete ({manifest['committed']} of {total} steps): "
             "run `python -m src.train_agents` with the same options again, it continues"
         )
-    for name, column in manifest["columns"].items():
-        if sha256(folder / f"{name}.npy") != column["sha256"]:
-            raise DamagedHistoriesError(f"{folder / name}.npy is damaged: its checksum is not the one in the manifest")
+    _check_columns(folder, manifest)
     columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in Rollout._fields}
     return Histories(folder, manifest, columns)
