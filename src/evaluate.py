@@ -31,8 +31,10 @@ from src.evaluation.protocol import Setting, decoding_name, exact_numbers, numbe
 from src.evaluation.references import exact_references, references_of
 from src.evaluation.report import all_curves, source_label, summary, table
 from src.evaluation.saved_episodes import save_episodes
+from src.evaluation.saved_results import read_results
 from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of, world_of
-from src.files import only_writer, read_json, write_json
+from src.files import only_writer
+from src.identity import Identity, check_owner, identity_of, write_owned
 from src.nn.gpt import GPT
 from src.nn.guided import Guided
 from src.runtime import prepare, recorded, run_stage
@@ -53,6 +55,8 @@ def main(config: Config) -> Path:
     check_same(config, trained["config"], compared if changes else (*_WORLD, *compared), str(player.folder))
     suffix = suffix_of(changes | player.suffixes)
     folder = config.folder("logs") / f"evaluation{suffix}"
+    identifying = (*_WORLD, *compared, "seed", "policy", "evaluation")
+    owner = identity_of("evaluate", config, identifying, {"model": player.checksum})
     with closing(make_env(config.env, device)) as env, ExitStack() as stack:
         model = player.make(config, readable_spec(config, env.spec, trained["env"]), device)
         tasks = trained["tasks"]
@@ -61,15 +65,16 @@ def main(config: Config) -> Path:
         store = None if played else shown_store(config, trained, bool(changes))
         stack.enter_context(only_writer(folder))  # not before it is clear that there will be something to write
         if (folder / "results.json").exists():
-            results = read_json(folder / "results.json")
-            check_same(config, results["config"], (*_WORLD, *compared, "seed", "policy", "evaluation"), str(folder))
+            results, whose = read_results(folder)
+            check_same(config, results["config"], identifying, str(folder))
             if results["checkpoint"] != player.checksum:
                 raise ConfigError(f"{folder} holds results of another model: give another name=, or remove it")
+            check_owner(folder / "results.json", whose, owner)
         else:
             split = Split(tasks["train"], held_out)
-            results = evaluate(config, env, model, split, store, suffix, device, bool(changes))
+            results = evaluate(config, env, model, split, store, suffix, device, bool(changes), owner)
             results["checkpoint"] = player.checksum
-            write_json(folder / "results.json", results)
+            write_owned(folder / "results.json", owner, player.step, results)
         announce(config, env, results, suffix)
     return folder
 
@@ -83,10 +88,12 @@ def evaluate(
     suffix: str,
     device: torch.device,
     elsewhere: bool,
+    owner: Identity,
 ) -> dict[str, Any]:
     """Play the tasks of `split`, compare with the references, write episodes, plots and videos to folders that end with
     `suffix`; returns what `results.json` holds. The source shown is that of `store`; None: the configured one.
-    `elsewhere`, in another world than the trained one, its training tasks and source's lives are no part of this."""
+    `elsewhere`, in another world than the trained one, its training tasks and source's lives are no part of this.
+    `owner` is the run that evaluates."""
     options, seed, policy = config.evaluation, config.seed, policy_of(config, model)
     all_tasks = env.all_tasks().to(device)
     held_out = all_tasks[split.held_out]
@@ -103,7 +110,7 @@ def evaluate(
         for name, other in policies.items():
             episodes[name], _ = play_episodes(other, env, held_out, num_streams, options.num_episodes, seed)
     folder = config.folder("logs") / f"evaluation{suffix}"
-    save_episodes(folder, episodes)
+    checksum = save_episodes(folder, episodes, owner)
     setting = Setting(
         {part: exact_numbers(exact_references(env, rows)) for part, rows in tasks.items()},
         decoding_name(policy.temperature, policy.epsilon),
@@ -111,6 +118,7 @@ def evaluate(
     )
     results = {
         "config": recorded(config),
+        "episodes": checksum,
         **{f"{part}_tasks": rows.tolist() for part, rows in tasks.items()},
         "references": setting.references,
         **numbers_of({seed: episodes}, setting, options, seed),

@@ -18,29 +18,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from src.contracts import SPEC_FORM, ConfigError, EnvSpec, Json, PipelineError, Rollout
+from src.contracts import ConfigError, EnvSpec, Json, PipelineError, Rollout
+from src.data.manifests import (
+    MANIFEST,
+    SCHEMA_VERSION,
+    DamagedHistoriesError,
+    check_form,
+    check_recorded,
+    checksum_of,
+    upgrade,
+)
 from src.envs.episodes import OpenEpisodes, finished_episodes
-from src.files import digest, fits, read_json, reserve, sha256, write_json
+from src.files import read_json, reserve, sha256, write_json
+from src.identity import Identity
 
-SCHEMA_VERSION = 3
 OBSERVATIONS = ("obs", "next_obs")  # the columns that may have a third axis
-_MANIFEST = "manifest.json"
-_FORM = {
-    "schema_version": int,
-    "columns": {name: {"dtype": str, "shape": [int], "sha256": (str, type(None))} for name in Rollout._fields},
-    "tasks": {"all": [[int]], "train": [int], "held_out": [int]},
-    "rows": {"num_learners": int, "num_envs": int},
-    "env": SPEC_FORM,
-    "config": dict,
-    "versions": {str: str},
-    "committed": int,
-    "complete": bool,
-    "blocks": [{"start": int, "end": int, "sha256": {name: str for name in Rollout._fields}}],
-}
-
-
-class DamagedHistoriesError(PipelineError):
-    """Histories that are not whole: missing, cut, changed or foreign files."""
 
 
 def column_dtypes(spec: EnvSpec) -> dict[str, str]:
@@ -61,14 +53,26 @@ def column_dtypes(spec: EnvSpec) -> dict[str, str]:
 class HistoryWriter:
     """Writes one folder of histories, from its start or from where an interrupted run left off."""
 
-    def __init__(self, folder: Path, spec: EnvSpec, num_steps: int, tasks: Json, rows: Json, config: Json) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        spec: EnvSpec,
+        num_steps: int,
+        tasks: Json,
+        rows: Json,
+        config: Json,
+        owner: Identity | None = None,
+    ) -> None:
         """Open `folder` or create it with room for `[rows, num_steps]`. `tasks` is the task table, `rows` how many
-        learners and environments each training task has, `config` the configuration as nested dicts."""
+        learners and environments each training task has, `config` the configuration as nested dicts, `owner` the run
+        that records. Raises `PipelineError` where the histories there are of another."""
         self.folder = folder
         num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
-        if not (folder / _MANIFEST).exists():
-            self._create(spec, (num_rows, num_steps), tasks, rows, config)
+        if not (folder / MANIFEST).exists():
+            self._create(spec, (num_rows, num_steps), tasks, rows, config, owner)
         self.manifest = read_manifest(folder)
+        if owner:
+            check_recorded(folder, self.manifest, owner)
         self._columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r+") for name in Rollout._fields}
         self._pending: list[Rollout] = []
 
@@ -97,7 +101,7 @@ class HistoryWriter:
                     raise PipelineError(f"cannot write {self.folder / name}.npy: {error.strerror}") from error
             self.manifest["blocks"].append({"start": start, "end": end, "sha256": checksums})
             self.manifest["committed"] = end
-            write_json(self.folder / _MANIFEST, self.manifest)
+            write_json(self.folder / MANIFEST, self.manifest)
         self._pending = []
 
     def keep(self, steps: int) -> None:
@@ -124,7 +128,7 @@ class HistoryWriter:
         for name, column in self.manifest["columns"].items():
             column["sha256"] = whole[name]
         self.manifest |= {"blocks": [], "complete": True}
-        write_json(self.folder / _MANIFEST, self.manifest)
+        write_json(self.folder / MANIFEST, self.manifest)
 
     def _check(self, steps: int) -> None:
         """Raise `DamagedHistoriesError` unless the blocks that begin before `steps` are what was committed."""
@@ -144,7 +148,9 @@ class HistoryWriter:
         dtype = getattr(torch, self.manifest["columns"][name]["dtype"])
         return column.to(dtype)
 
-    def _create(self, spec: EnvSpec, shape: tuple[int, int], tasks: Json, rows: Json, config: Json) -> None:
+    def _create(
+        self, spec: EnvSpec, shape: tuple[int, int], tasks: Json, rows: Json, config: Json, owner: Identity | None
+    ) -> None:
         columns = {}
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, dtype in column_dtypes(spec).items():
@@ -171,8 +177,9 @@ class HistoryWriter:
             "committed": 0,
             "complete": False,
             "blocks": list[Json](),
+            "owner": owner and owner._asdict(),
         }
-        write_json(self.folder / _MANIFEST, manifest)
+        write_json(self.folder / MANIFEST, manifest)
 
 
 @dataclass(frozen=True)
@@ -195,9 +202,8 @@ class Histories:
 
     @property
     def checksum(self) -> str:
-        """Checksum of whose lives these are and of every step in them, wherever and with whatever versions they were
-        recorded."""
-        return digest({key: self.manifest[key] for key in ("columns", "tasks", "rows")})
+        """See `checksum_of`."""
+        return checksum_of(self.manifest)
 
     def final_success(self) -> np.ndarray:
         """Fraction of successes among the episodes that end in the last tenth of each learner's life,
@@ -225,16 +231,15 @@ def read_manifest(folder: Path) -> Json:
     """The manifest of `folder`, with its form checked and every column's file of the size it says.
 
     Raises `ConfigError` where there are no histories, `DamagedHistoriesError` where they are not whole."""
-    path = folder / _MANIFEST
+    path = folder / MANIFEST
     if not path.exists():
         raise ConfigError(f"no histories in {folder}: run `python -m src.train_agents` with the same options first")
     try:
         manifest = read_json(path)
     except PipelineError as error:
         raise DamagedHistoriesError(str(error)) from error
-    _upgrade(manifest, path)
-    if manifest["schema_version"] != SCHEMA_VERSION or manifest.keys() != _FORM.keys() or not fits(manifest, _FORM):
-        raise DamagedHistoriesError(f"{path} is not a manifest of schema version {SCHEMA_VERSION}")
+    upgrade(manifest, path)
+    check_form(manifest, path)
     for name, column in manifest["columns"].items():
         try:
             found = np.lib.format.open_memmap(folder / f"{name}.npy", mode="r")  # nothing but arrays, no pickles
@@ -243,32 +248,7 @@ def read_manifest(folder: Path) -> Json:
         holds = {"dtype": str(found.dtype), "shape": list(found.shape)}
         if column != holds | {"sha256": column["sha256"]}:
             raise DamagedHistoriesError(f"{folder / name}.npy holds {holds}, the manifest says {column}")
-    _check_counts(manifest, path)
     return manifest
-
-
-def _check_counts(manifest: Json, path: Path) -> None:
-    """Raise `DamagedHistoriesError` unless there are as many rows as learners and environments have, and the blocks
-    follow each other up to the last committed step."""
-    tasks, rows, blocks = manifest["tasks"], manifest["rows"], manifest["blocks"]
-    num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
-    if any(column["shape"][0] != num_rows for column in manifest["columns"].values()):
-        raise DamagedHistoriesError(f"{path} says {num_rows} rows of its tasks, learners and environments")
-    last = 0 if manifest["complete"] else manifest["committed"]
-    if [0, *(block["end"] for block in blocks)] != [*(block["start"] for block in blocks), last]:
-        raise DamagedHistoriesError(f"{path} does not say of each committed step which block it is in")
-
-
-def _upgrade(manifest: Json, path: Path) -> None:
-    """Bring a manifest of an older version to this one: versions 0.6 and 0.7 had no checksums of blocks."""
-    if manifest.get("schema_version") != 2:
-        return
-    if not manifest.get("complete"):
-        raise DamagedHistoriesError(
-            f"{path} was begun by version 0.7 or an older one, and is not complete: this version cannot check what is "
-            "there. Remove the histories and the logs of this run to record it anew"
-        )
-    manifest |= {"schema_version": SCHEMA_VERSION, "blocks": []}
 
 
 def _check_columns(folder: Path, manifest: Json) -> None:

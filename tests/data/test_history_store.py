@@ -199,7 +199,7 @@ def test_an_interrupted_writer_goes_on(tmp_path: Path, resumed_from: int) -> Non
     assert_holds(open_histories(tmp_path), lived)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     edges=st.sets(st.integers(1, NUM_STEPS - 1), max_size=4),
     resumed_from=st.integers(0, NUM_STEPS),
