@@ -27,7 +27,7 @@ def main(overrides: list[str]) -> None:
     minutes: list[float] = []
     for config in configs:
         start = time.perf_counter()
-        runs.append(read_json(train_players(config) / "results.json"))
+        runs.append(read_json(train_players(config) / "results.json")["matches"])
         minutes.append((time.perf_counter() - start) / 60)
     options = configs[0].evaluation
     rhos = rho_over_runs(runs, options.confidence, options.num_bootstrap, SEEDS[0])

@@ -84,6 +84,17 @@ class EnvSpec(NamedTuple):
         return values if legal is None else values.masked_fill(~legal, otherwise)
 
 
+SPEC_FORM = {  # of an `EnvSpec` in JSON, as `files.fits` takes it
+    "num_obs": int,
+    "num_actions": int,
+    "reward_values": [float],
+    "width": int,
+    "max_episode_steps": int,
+    "success": str,
+    "points": [int],
+}
+
+
 class Env(Protocol[State]):
     """An environment as pure functions over tensors; a task is a row of a tensor `[B, task_dim]`."""
 

@@ -33,8 +33,10 @@ from src.evaluation.protocol import Setting, coverage_numbers, decoding_name, ex
 from src.evaluation.references import COVERING_PLAN, chance, exact_references, references_of
 from src.evaluation.report import all_curves, coverage_table, source_label, summary, table
 from src.evaluation.saved_episodes import save_episodes
+from src.evaluation.saved_results import read_results
 from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of, world_of
-from src.files import only_writer, read_json, write_json
+from src.files import only_writer
+from src.identity import Identity, check_owner, identity_of, write_owned
 from src.memory import check_memory
 from src.nn.gpt import GPT
 from src.nn.guided import Guided
@@ -57,6 +59,8 @@ def main(config: Config) -> Path:
     check_same(config, trained["config"], compared if changes else (*_WORLD, *compared), str(player.folder))
     suffix = suffix_of(changes | player.suffixes, config.evaluation.tasks)
     folder = config.folder("logs") / f"evaluation{suffix}"
+    identifying = (*_WORLD, *compared, "seed", "policy", "evaluation")
+    owner = identity_of("evaluate", config, identifying, {"model": player.checksum})
     with closing(make_env(config.env, device)) as env, ExitStack() as stack:
         model = player.make(config, readable_spec(config, env.spec, trained["env"]), device)
         tasks = trained["tasks"]
@@ -68,14 +72,15 @@ def main(config: Config) -> Path:
             check_room(config, model, env.spec, parts)
         stack.enter_context(only_writer(folder))  # not before it is clear that there will be something to write
         if (folder / "results.json").exists():
-            results = read_json(folder / "results.json")
-            check_same(config, results["config"], (*_WORLD, *compared, "seed", "policy", "evaluation"), str(folder))
+            results, whose = read_results(folder)
+            check_same(config, results["config"], identifying, str(folder))
             if results["checkpoint"] != player.checksum:
                 raise ConfigError(f"{folder} holds results of another model: give another name=, or remove it")
+            check_owner(folder / "results.json", whose, owner)
         else:
-            results = evaluate(config, env, model, parts, store, suffix, device)
+            results = evaluate(config, env, model, parts, store, suffix, device, owner)
             results["checkpoint"] = player.checksum
-            write_json(folder / "results.json", results)
+            write_owned(folder / "results.json", owner, player.step, results)
         announce(config, env, results, suffix)
     return folder
 
@@ -88,10 +93,11 @@ def evaluate(
     store: Histories | None,
     suffix: str,
     device: torch.device,
+    owner: Identity,
 ) -> dict[str, Any]:
     """Play the tasks of `parts`, compare with the references on the first part, write episodes, plots and videos to
     folders that end with `suffix`; returns what `results.json` holds. The source shown is that of `store`; None: the
-    configured one."""
+    configured one. `owner` is the run that evaluates."""
     options, seed, policy = config.evaluation, config.seed, policy_of(config, model)
     all_tasks = env.all_tasks().to(device)
     tasks = {part: all_tasks[numbers] for part, numbers in parts.items()}
@@ -111,7 +117,7 @@ def evaluate(
             episodes[name], _ = play_episodes(other, env, shown, num_streams, options.num_episodes, seed)
     covered = coverage_beside(config, model, env, learners, len(shown))
     folder = config.folder("logs") / f"evaluation{suffix}"
-    save_episodes(folder, episodes, covered)
+    checksum = save_episodes(folder, episodes, owner, covered)
     setting = Setting(
         {part: exact_numbers(exact_references(env, rows)) for part, rows in tasks.items()},
         decoding_name(policy.temperature, policy.epsilon),
@@ -119,6 +125,7 @@ def evaluate(
     )
     results = {
         "config": recorded(config),
+        "episodes": checksum,
         **{f"{part}_tasks": rows.tolist() for part, rows in tasks.items()},
         "references": setting.references,
         **numbers_of({seed: episodes}, setting, options, seed),

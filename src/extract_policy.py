@@ -21,7 +21,9 @@ from src.training import checkpoint
 from src.training.critics import check_critic, load_critic
 from src.training.needs import fitting_gpt
 from src.training.program import Workplace, compared, run_program, unweighted
-from src.training.warm_start import load_trunk
+from src.training.warm_start import checksums, load_trunk
+
+PROGRAM = "extract_policy"
 
 
 def main(config: Config) -> Path:
@@ -32,10 +34,16 @@ def main(config: Config) -> Path:
     critic, about = load_critic(config, torch.device("cpu"))
 
     def check(before: Json) -> None:
-        if before["critic"] != about["state_sha256"]:
+        if before["inputs"].get("critic") != about["state_sha256"]:
             raise ConfigError(f"{folder} was extracted from another critic: give another awr.experiment_name= or name=")
 
-    return run_program(config, folder, compared(config, "awr"), lambda place: train(place, critic, about), check)
+    def inputs(before: Json | None) -> Json:
+        start = before["inputs"].get("warm_start") if before else checksums(config, ["awr.initial_encoder"])
+        return {"critic": about["state_sha256"], "warm_start": start}
+
+    return run_program(
+        config, PROGRAM, folder, compared(config, "awr"), lambda place: train(place, critic, about), check, inputs
+    )
 
 
 def train(place: Workplace, critic: Critic, about: Json) -> int:
@@ -56,13 +64,11 @@ def train(place: Workplace, critic: Critic, about: Json) -> int:
     if config.awr.num_epochs:
         updates = -(-config.awr.num_epochs * mixture.num_windows // config.trainer.mini_batch_size)
     return place.fit(
-        "extract_policy",
         model,
         AdvantageWeightedRegression(config.awr, critic.target.to(device)),
         mixture,
         LookInContext(config, tasks["development"]),
         updates,
-        {"critic": about["state_sha256"]},
     )
 
 

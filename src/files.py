@@ -7,8 +7,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from src.contracts import Json, PipelineError
+
+Form = Any  # see `fits`
 
 _SEAL = "sha256"
 
@@ -36,15 +39,34 @@ def write_json(path: Path, value: Json) -> None:
     write_atomically(path, (json.dumps(content | {_SEAL: digest(content)}, indent=1) + "\n").encode())
 
 
-def read_json(path: Path) -> Json:
-    """What `write_json` wrote. Raises `PipelineError` with the name of a file that is missing, or is not that."""
+def read_json(path: Path, form: Form = dict) -> Json:
+    """What `write_json` wrote, of the `form` that `fits` knows. Raises `PipelineError` with the name of a file that is
+    missing, or is not that."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise PipelineError(f"{path} is not readable as JSON: {error}") from error
     if not isinstance(content, dict) or content.pop(_SEAL, None) != digest(content):
         raise PipelineError(f"{path} is damaged, or of another version: its checksum is not the one it holds")
+    if not fits(content, form):
+        raise PipelineError(f"{path} does not hold what belongs there: another version or program wrote it")
     return content
+
+
+def fits(content: Json, form: Form) -> bool:
+    """Whether `content` is of a `form`: a type (`float` takes whole numbers too), several in a tuple, `[form]` for a
+    list of such, `{name: form, ...}` for a mapping with at least these, `{str: form}` for one with any names."""
+    if isinstance(form, tuple):
+        return any(fits(content, one) for one in form)
+    if isinstance(form, list):
+        return isinstance(content, list) and all(fits(item, form[0]) for item in content)
+    if isinstance(form, dict):
+        if not isinstance(content, dict):
+            return False
+        if str in form:
+            return all(fits(value, form[str]) for value in content.values())
+        return all(name in content and fits(content[name], part) for name, part in form.items())
+    return type(content) is form or (form is float and type(content) is int)
 
 
 def digest(content: Json) -> str:

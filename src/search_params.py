@@ -22,12 +22,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from src.config import check_same
-from src.contracts import ConfigError
+from src.contracts import ConfigError, Json
 from src.envs import make_env
 from src.envs.base import TensorEnv
 from src.envs.episodes import OpenEpisodes, finished_episodes
 from src.evaluation.search_plots import write_search_plots
-from src.files import only_writer, read_json, write_json
+from src.files import only_writer
+from src.identity import Identity, check_owner, identity_of, read_owned, write_owned
 from src.memory import check_memory
 from src.runtime import prepare, recorded, run_stage
 from src.schema import Config
@@ -62,13 +63,15 @@ def main(config: Config) -> Path:
     with closing(make_env(config.env, device)) as env:
         searched_task(config, env)
         check_memory(tried, stage_one(tried, env.spec, 1, "search", recorded=False), device)
-    folder = config.folder("logs") / "search"
+    folder, owner = config.folder("logs") / "search", identity_of("search_params", config, _COMPARED)
     optuna.logging.set_verbosity(logging.WARNING)
     with only_writer(folder):
         if (folder / "config.json").exists():
-            check_same(config, read_json(folder / "config.json"), _COMPARED, str(folder))
-        write_json(folder / "config.json", recorded(config))
-        study = _restore(folder)
+            before, whose, _ = read_owned(folder / "config.json", {})
+            check_same(config, before, _COMPARED, str(folder))
+            check_owner(folder / "config.json", whose, owner)
+        write_owned(folder / "config.json", owner, 0, recorded(config))
+        study = _restore(folder, owner)
         done, num_trials = len(study.trials), config.search.num_trials
         with tqdm(total=num_trials, initial=done, desc="search", unit="trial") as bar:
             for number in range(done, num_trials):
@@ -76,29 +79,36 @@ def main(config: Config) -> Path:
                 study.sampler = TPESampler(seed=config.seed + number)
                 trial = study.ask(SPACE)
                 study.tell(trial, _score_or_0(_with(config, trial.params), device))
-                _keep(folder, study)
+                _keep(folder, study, owner)
                 bar.update()
                 bar.set_postfix(best=f"{study.best_value:.3f}")
-        write_search_plots(folder, read_json(folder / "results.json")["trials"])
+        write_search_plots(folder, _trials(folder, owner))
     best = " ".join(f"source.{name}={value:.4g}" for name, value in study.best_params.items())
     print(f"best of {len(study.trials)} trials, mean success {study.best_value:.3f}: {best}")
     print(f"trials and picture: {folder}")
     return folder
 
 
-def _restore(folder: Path) -> optuna.Study:
+def _restore(folder: Path, owner: Identity) -> optuna.Study:
     """A study with the trials that `folder` holds, if any."""
     study = optuna.create_study(direction="maximize")
     if (folder / "results.json").exists():
-        for params in read_json(folder / "results.json")["trials"]:
+        for params in _trials(folder, owner):
             value = params.pop("value")
             study.add_trial(create_trial(params=params, distributions=SPACE, value=value))
     return study
 
 
-def _keep(folder: Path, study: optuna.Study) -> None:
+def _trials(folder: Path, owner: Identity) -> list[Json]:
+    found, whose, _ = read_owned(folder / "results.json", {"trials": [dict.fromkeys((*SPACE, "value"), float)]})
+    check_owner(folder / "results.json", whose, owner)
+    return found["trials"]
+
+
+def _keep(folder: Path, study: optuna.Study, owner: Identity) -> None:
     trials = [{"value": trial.value, **trial.params} for trial in study.trials]
-    write_json(folder / "results.json", {"best": study.best_params, "value": study.best_value, "trials": trials})
+    found = {"best": study.best_params, "value": study.best_value, "trials": trials}
+    write_owned(folder / "results.json", owner, len(trials), found)
 
 
 def _with(config: Config, tried: dict[str, Any]) -> Config:

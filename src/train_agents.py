@@ -14,7 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from src.config import check_same
-from src.contracts import ConfigError, Env, EnvSpec, Json, Rollout
+from src.contracts import ConfigError, Env, EnvSpec, Json, PipelineError, Rollout
 from src.data.history_store import HistoryWriter, read_manifest
 from src.envs import make_env
 from src.envs.base import State, TensorEnv
@@ -24,7 +24,8 @@ from src.envs.tasks import Split, development_of, split_tasks
 from src.evaluation.periodic import LookAtAgents, check_streams
 from src.evaluation.report import solved
 from src.evaluation.source_board import SourceBoard, examine
-from src.files import only_writer, read_json, write_json
+from src.files import only_writer
+from src.identity import Identity, check_owner, identity_of, read_owned, write_owned
 from src.pace import clock_of, interval_of, is_due, num_iterations, pretraining, unrolled
 from src.runtime import prepare, recorded, run_stage
 from src.schema import PROJECT, Config
@@ -37,9 +38,11 @@ from src.training.needs import check_stage_one
 from src.training.profiling import Profiler
 from src.training.recovery import Recovery
 from src.training.run_record import check_snapshots, texts, write_run_record
+from src.training.source_run import check_continues, compared, go_on_together, inputs_of
 from src.training.summaries import Summaries
 
 _NAMED = 10  # tasks that are named at most
+_FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]}]}
 
 
 def main(config: Config) -> Path:
@@ -47,6 +50,7 @@ def main(config: Config) -> Path:
     snapshots = check_snapshots(config.summaries.code_snapshots, PROJECT)
     device = prepare(config)
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
+    finished = folder / checkpoint.FINISHED
     with closing(make_env(config.env, device)) as env:
         all_tasks = env.all_tasks()
         split = split_tasks(env, config)
@@ -54,22 +58,22 @@ def main(config: Config) -> Path:
         with only_writer(histories):
             if (histories / "manifest.json").exists():
                 check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
-            elif (folder / "finished.json").exists():
+            elif finished.exists():
                 raise ConfigError(f"{folder} belongs to histories that are gone from {histories}: remove it too")
-            if not (folder / "finished.json").exists():
+            if not finished.exists():
                 check_stage_one(config, env.spec, len(split.train), device)
                 with playing(config, env, device) as world:
-                    learner = train(config, world, all_tasks, split, snapshots, device)
+                    learner, owner = train(config, world, all_tasks, split, snapshots, device)
                 found = examine(config, env, learner, all_tasks[split.train].to(device), split.held_out)
-                write_json(folder / "finished.json", found)
-        announce(config, env.spec, read_json(folder / "finished.json"))
+                write_owned(finished, owner, num_iterations(config.source), found)
+            found, whose, _ = read_owned(finished, _FOUND)
+            manifest = read_manifest(histories)
+            if manifest["owner"]:  # not of histories that an older version recorded
+                check_owner(finished, whose, Identity(**manifest["owner"]))
+            if not manifest["complete"]:
+                raise PipelineError(f"{finished} is there, and {histories} is not complete: remove {finished.name}")
+        announce(config, env.spec, found)
     return histories
-
-
-def compared(config: Config) -> tuple[str, ...]:
-    """Groups of options that a continued run must have as the run before it."""
-    groups = ("seed", "env", "tasks", "source")
-    return (*groups, "evals") if config.source.evaluate else groups
 
 
 @contextmanager
@@ -90,21 +94,26 @@ def train(
     split: Split,
     snapshots: list[Path],
     device: torch.device,
-) -> Learner[tuple[()]]:
+) -> tuple[Learner[tuple[()]], Identity]:
     """Run the learners of the training tasks among `all_tasks` `[num_tasks, task_dim]` to the end of their lives, from
-    the newest checkpoint if there is one, and record them; returns them."""
+    the newest checkpoint if there is one, and record them; returns them, and which run this is."""
     folder, num_tasks = config.folder("logs") / "source", len(split.train)
     learner, streams, noise = make_learners(config, env, all_tasks[split.train].to(device), device)
     experience = Experience(config, env.spec, all_tasks[split.train], device)
     if config.source.evaluate:
         check_streams(config, learner, num_tasks)
+    inputs = inputs_of(config, device)
+    owner = identity_of("train_agents", config, compared(config), inputs)
+    described = owner._asdict() | {"config": recorded(config), "inputs": inputs}
     first, saved = 0, checkpoint.load_newest(folder, "last", device)
     if saved:
-        check_same(config, saved[1]["description"], compared(config), str(folder))
+        check_continues(config, folder, saved[1], owner, inputs)
         first, streams = _restore(saved[0], learner, streams)
         experience.load_state_dict(saved[0]["experience"])
-    writer = recording(config, env.spec, all_tasks, split)  # only now: what was refused before must leave nothing
-    check_belong_together(config, writer, folder, first if saved else None)
+    writer = recording(
+        config, env.spec, all_tasks, split, owner
+    )  # only now: what was refused before must leave nothing
+    go_on_together(config, writer, folder, first if saved else None)
     with ExitStack() as stack:
         board = stack.enter_context(SourceBoard(config, env.spec, num_tasks, first))
         if saved:
@@ -112,12 +121,13 @@ def train(
         player = stack.enter_context(closing(make_player(config, env, learner, streams, noise, first)))
         if saved:
             player.load_state_dict(saved[0]["player"])
-        board.texts(texts(write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots)))
-        lives = Lives(config, learner, player, experience, streams, writer, board, first)
+        record = write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots, owner, first)
+        board.texts(texts(record))
+        lives = Lives(config, learner, player, experience, streams, writer, board, first, described)
         if first < pretraining(config.source):
             lives.pretraining = stack.enter_context(board_of_pretraining(config, first))
         if config.source.evaluate:
-            lives.evaluations = stack.enter_context(evaluating(config, split.train, first))
+            lives.evaluations = stack.enter_context(evaluating(config, split.train, first, described))
         profiler = stack.enter_context(Profiler(folder, config.summaries.profiled_iterations, tqdm.write))
         recovery = stack.enter_context(Recovery(config.checkpoints.on_crash, lives.save_crash))
         lives.evaluate()
@@ -129,29 +139,16 @@ def train(
         if lives.evaluations:
             recovery.finish(lives.evaluations.wait, lives.where)
     writer.finish()
-    return learner
+    return learner, owner
 
 
-def check_belong_together(config: Config, writer: HistoryWriter, folder: Path, first: int | None) -> None:
-    """Raise `ConfigError` where one of two is gone: the histories of `writer` and the checkpoints in `folder`, the
-    newest of iteration `first`."""
-    if first is None and writer.manifest["complete"]:
-        raise ConfigError(
-            f"the histories in {writer.folder} are complete, and the agents that made them are gone from {folder}: "
-            "give another name=, or remove the histories too"
-        )
-    steps = min(unrolled(config.source, first or 0), writer.num_steps)
-    if first is not None and writer.manifest["committed"] < steps:
-        raise ConfigError(f"{folder} belongs to histories that are gone from {writer.folder}: remove it too")
-
-
-def recording(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split) -> HistoryWriter:
-    """The histories to write, with disk space for all of them."""
+def recording(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split, owner: Identity) -> HistoryWriter:
+    """The histories to write, of the run `owner`, with disk space for all of them."""
     source = config.source
     tasks = {"all": all_tasks.tolist(), "seed": config.tasks.seed} | split._asdict()
     rows = {"num_learners": source.num_learners, "num_envs": source.num_envs}
     num_steps = source.history_steps // source.num_envs
-    return HistoryWriter(config.folder("histories"), spec, num_steps, tasks, rows, recorded(config))
+    return HistoryWriter(config.folder("histories"), spec, num_steps, tasks, rows, recorded(config), owner)
 
 
 class Lives:
@@ -167,9 +164,11 @@ class Lives:
         writer: HistoryWriter,
         board: SourceBoard,
         first: int,
+        described: Json,
     ) -> None:
+        """`described` goes beside checkpoints."""
         self.config, self.learner, self.player, self.experience = config, learner, player, experience
-        self.streams, self.writer, self.board = streams, writer, board
+        self.streams, self.writer, self.board, self.described = streams, writer, board, described
         self.evaluations: Evaluations | None = None
         self.pretraining: Summaries | None = None
         self.iteration = self._written = first
@@ -219,7 +218,7 @@ class Lives:
             self._check()
             self.writer.commit(unrolled(self.config.source, self._written))
             self._written = self.iteration
-            self._save("last", recorded(self.config), self.config.checkpoints.keep_last)
+            self._save("last", self.described, self.config.checkpoints.keep_last)
         if asked:
             recovery.saved(self.where, recovery.stop_now)
 
@@ -228,7 +227,7 @@ class Lives:
 
     def save_crash(self, error: str) -> None:
         """Put the state of a failed run aside, for a look at it; no run goes on from it."""
-        self._save("crash", recorded(self.config) | {"error": error}, 1)
+        self._save("crash", self.described | {"error": error}, 1)
 
     def _save(self, kind: str, description: Json, keep: int) -> None:
         if self.pretraining:
@@ -246,13 +245,13 @@ class Lives:
         checkpoint.save(self.config.folder("logs") / "source", kind, self.iteration, state, description, keep)
 
 
-def evaluating(config: Config, train_tasks: list[int], first: int) -> Evaluations:
+def evaluating(config: Config, train_tasks: list[int], first: int, described: Json) -> Evaluations:
     """Evaluations of the agents of `train_tasks`, which go on from iteration `first`; steps are env steps a learner.
     Those that were pretrained may be best at step 0."""
     look, pretrained = LookAtAgents(config, train_tasks), pretraining(config.source)
     done = unrolled(config.source, first) * config.source.num_envs if first >= max(pretrained, 1) else -1
     folder, trained = config.folder("logs") / "source", 0 if pretrained else 1
-    return Evaluations(folder, "evaluation", look, config.evals, done, recorded(config), tqdm.write, trained)
+    return Evaluations(folder, "evaluation", look, config.evals, done, described, tqdm.write, trained)
 
 
 def board_of_pretraining(config: Config, first: int) -> Summaries:

@@ -18,12 +18,13 @@ from src.schema import Config
 from src.training.needs import fitting_gpt
 from src.training.program import Workplace, compared, run_program
 
+PROGRAM = "train_gpt"
 OBJECTIVES = {"ad": AlgorithmDistillation, "dpt": DecisionPretraining}
 
 
 def main(config: Config) -> Path:
     """Train, or continue training; returns the folder with the checkpoints."""
-    return run_program(config, config.folder("logs") / "gpt", compared(config, "objective"), train)
+    return run_program(config, PROGRAM, config.folder("logs") / "gpt", compared(config, "objective"), train)
 
 
 def train(place: Workplace) -> int:
@@ -32,7 +33,6 @@ def train(place: Workplace) -> int:
     place.check_memory(fitting_gpt(config, spec, place.ranks.size), config.model)
     model = GPT(config.model, spec, config.trainer.activation_checkpointing).to(place.device, dtype_of(config))
     return place.fit(
-        "train_gpt",
         model,
         OBJECTIVES[config.objective.name](config.objective, spec),
         place.windows(config.objective),

@@ -9,6 +9,7 @@ critic=ilql|iql|cql chooses what values are. `python -m src.extract_policy` make
 import math
 from pathlib import Path
 
+from src.contracts import Json
 from src.data.rewards import RewardPlugin, check_plugin, described, load_plugin
 from src.evaluation.periodic import LookInContext
 from src.evaluation.players import lone_critic
@@ -19,7 +20,9 @@ from src.schema import Config
 from src.training.critics import PROGRAM, make_critic
 from src.training.needs import fitting_critic
 from src.training.program import Workplace, announce, compared, run_program, unweighted
-from src.training.warm_start import initialize, snapshot_state
+from src.training.warm_start import checksums, initialize, snapshot_state
+
+_STARTS = ("encoder.load_from", "decoder.load_from", "critic.initial_model", "critic.initial_model_prefix")
 
 
 def main(config: Config) -> Path:
@@ -27,12 +30,19 @@ def main(config: Config) -> Path:
     folder = config.folder("logs") / "ilql"
     groups = compared(config, "encoder", "decoder", "critic", *(["awr"] if config.trainer.evaluate else []))
     plugin = load_plugin(config.critic.reward_plugin)
+
+    def inputs(before: Json | None) -> Json:
+        start = before["inputs"].get("warm_start") if before else checksums(config, _STARTS)
+        return {"reward_plugin": plugin.sha256, "warm_start": start}
+
     return run_program(
         config,
+        PROGRAM,
         folder,
         groups,
         lambda place: train(place, plugin),
-        lambda before: check_plugin(plugin, before["reward_plugin"], folder),
+        lambda before: check_plugin(plugin, before.get("reward_plugin"), folder),
+        inputs,
     )
 
 
@@ -54,7 +64,6 @@ def train(place: Workplace, plugin: RewardPlugin) -> int:
         initialize(config, critic, tasks, device)
         start = snapshot_state(config, critic, tasks, device)
     return place.fit(
-        PROGRAM,
         critic,
         ImplicitQLearning(critic, bound),
         mixture,

@@ -10,12 +10,14 @@ from src.envs.point_players import AGENTS, HOSTS
 from src.evaluation.matches import measure, players_of
 from src.evaluation.point_pictures import write_pictures
 from src.evaluation.point_plots import write_match_plot
-from src.files import only_writer, read_json, write_json
+from src.files import only_writer
+from src.identity import check_owner, read_owned, write_owned
 from src.memory import check_memory
 from src.players_schema import PlayersConfig
 from src.runtime import prepare, recorded, run_players
 from src.schema import PROJECT
-from src.training.fit_players import check_continues, fit_players
+from src.training.checkpoint import FINISHED
+from src.training.fit_players import FORM, check_continues, fit_players, owner_of
 from src.training.needs import players
 from src.training.player_parts import make_game
 from src.training.players import Player
@@ -30,23 +32,28 @@ _AMID = (  # training, who is watched: as far as they can be told apart
 def main(config: PlayersConfig) -> Path:
     """Train, or continue, or say what was found; returns the folder with the results."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
-    device, folder = prepare(config), config.folder
+    device, folder, owner, updates = prepare(config), config.folder, owner_of(config), config.training.num_updates
+    finished, found = folder / FINISHED, folder / "results.json"
     with only_writer(folder):
-        if (folder / "finished.json").exists() and (folder / "results.json").exists():
-            check_continues(config, read_json(folder / "finished.json")["config"])
+        if finished.exists() and found.exists():
+            before, of_end, _ = read_owned(finished, {"config": dict})
+            check_continues(config, before["config"])
+            check_owner(finished, of_end, owner)
         else:
             check_memory(config, players(config), device)
             host, agent = fit_players(config, lambda *players: evaluate(config, *players), device)
             results = evaluate(config, host, agent, final=True)
-            write_json(folder / "results.json", results)
+            write_owned(found, owner, updates, {"matches": results})
             if config.evaluation.pictures:
                 shown = {name: results[name] for name in (f"{one}_vs_{other}" for one, other in _AMID)}
                 write_match_plot(folder / "matches.png", shown, f"Matches of the trained players: {config.name}")
                 if config.game.dimension <= 3:
                     write_pictures(folder, make_game(config), host, agent, config.seed, "host_vs_agent")
-            write_json(folder / "finished.json", {"updates": config.training.num_updates, "config": recorded(config)})
-    announce(read_json(folder / "results.json"))
-    print(f"all {config.training.num_updates} updates of {config.name} are done: {folder}")
+            write_owned(finished, owner, updates, {"updates": updates, "config": recorded(config)})
+        results, of_results, _ = read_owned(found, FORM)
+        check_owner(found, of_results, owner)
+    announce(results["matches"])
+    print(f"all {updates} updates of {config.name} are done: {folder}")
     return folder
 
 

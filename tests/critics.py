@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from src.config import load_config
 from src.contracts import Batch, EnvSpec, Json
+from src.identity import Identity, write_owned
 from src.nn.critic import Critic, ValueNetwork, trunk_config
 from src.nn.gpt import Context, context_of
 from src.runtime import recorded
@@ -53,6 +54,9 @@ def critic_of(**changes: dict[str, Any]) -> Critic:
     critic = outspoken(fresh_critic(config_of(**changes)))
     critic.updates.zero_()
     return critic.train()
+
+
+RUN = "f00d"  # of all that is saved here
 
 
 def batch_of(
@@ -112,7 +116,8 @@ def value_at_the_end(network: ValueNetwork, batch: Batch, row: int, step: int) -
 def described(config: Config = CONFIG, program: str = "train_ilql", tasks: Json = SPLIT) -> Json:
     """As the file of a model says it."""
     about = {"program": program, "config": recorded(config), "env": SPEC._asdict(), "tasks": tasks}
-    return json.loads(json.dumps(about | {"histories": [{"folder": "histories/mine", "sha256": "abc"}]}))
+    made_of = {"histories": [{"name": "mine", "sha256": "abc"}], "inputs": {"histories": ["abc"]}}
+    return json.loads(json.dumps(about | {"run": RUN} | made_of))
 
 
 def saved(folder: Path, model: nn.Module, update: int = 3, **about: Any) -> str:
@@ -120,6 +125,11 @@ def saved(folder: Path, model: nn.Module, update: int = 3, **about: Any) -> str:
     state = {"update": update, "model": model.state_dict(), "updater": {"optimizer": "of then"}}
     checkpoint.save(folder, "last", update, state, described(**about), 1)
     return str(folder / f"last-{update:09d}.pt")
+
+
+def finish(folder: Path, update: int, program: str = "train_ilql", run: str = RUN) -> None:
+    """Say that a run of `program` ended in `folder` at this update."""
+    write_owned(folder / "finished.json", Identity(program, run), update, {"updates": update})
 
 
 def same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:

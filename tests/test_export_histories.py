@@ -14,7 +14,7 @@ from src.config import load_config
 from src.contracts import ConfigError, Rollout
 from src.data.history_store import DamagedHistoriesError, Histories, open_histories
 from src.export_histories import main
-from src.files import read_json, write_json
+from src.files import read_json, sha256, write_json
 from src.schema import PROJECT, Config
 
 OPTIONS = (
@@ -23,6 +23,17 @@ OPTIONS = (
     "evaluation.num_episodes=2",
 )
 NUM_LEARNERS, NUM_ENVS, NUM_STEPS = 2, 5, 100
+SHORT = (
+    *("source=random", "tasks.num_train=4", "tasks.num_held_out=2", "data.num_validation_tasks=1", "device=cpu"),
+    *("source.num_learners=1", "source.num_envs=1", "source.num_env_steps=30", "source.history_steps=30"),
+    *(
+        "source.videos_per_task=0",
+        "evaluation.num_episodes=2",
+        "data.kept_steps=0",
+        "num_threads=1",
+        "model.context_len=8",
+    ),
+)
 COLUMNS = Rollout._fields
 
 
@@ -49,7 +60,21 @@ def root(trained: Path, tmp_path: Path) -> Path:
 
 
 def histories_of(root: Path) -> Histories:
-    return open_histories(config_of(root).histories_folders[0])
+    return histories_in(config_of(root))
+
+
+def histories_in(config: Config) -> Histories:
+    return open_histories(config.histories_folders[0])
+
+
+def exported(histories: Histories, name: str) -> np.ndarray:
+    """A column as an export has it."""
+    column = histories.columns[name]
+    return np.array(histories.spec.reward_values)[column] if name == "reward" else column
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -69,10 +94,11 @@ def test_text_equals_the_columns(root: Path) -> None:
     for row, name in enumerate(names):
         lines = (folder / name).read_text().splitlines()
         assert tuple(lines[0].split()) == COLUMNS
-        table = np.array([[int(cell) for cell in line.split()] for line in lines[1:]])
-        assert table.shape == (NUM_STEPS, len(COLUMNS))
-        for column, values in zip(COLUMNS, table.T, strict=True):
-            np.testing.assert_array_equal(values, histories.columns[column][row], err_msg=f"{name} {column}")
+        cells = np.array([line.split() for line in lines[1:]])
+        assert cells.shape == (NUM_STEPS, len(COLUMNS))
+        for column, values in zip(COLUMNS, cells.T, strict=True):
+            whole, kind = exported(histories, column)[row], float if column == "reward" else int
+            np.testing.assert_array_equal([kind(cell) for cell in values], whole, err_msg=f"{name} {column}")
 
 
 def test_a_rewarded_step_of_a_text_file_stands_on_its_task(root: Path) -> None:
@@ -80,7 +106,7 @@ def test_a_rewarded_step_of_a_text_file_stands_on_its_task(root: Path) -> None:
     goals = histories_of(root).manifest["tasks"]["all"]
     num_rewarded = 0
     for path in folder.glob("*.txt"):
-        steps = np.loadtxt(path, skiprows=1, dtype=int)
+        steps = np.loadtxt(path, skiprows=1)
         reached = steps[steps[:, COLUMNS.index("reward")] > 0, COLUMNS.index("next_obs")]
         assert (reached == goals[int(path.name.split("_")[1])][0]).all()
         num_rewarded += len(reached)
@@ -90,13 +116,33 @@ def test_a_rewarded_step_of_a_text_file_stands_on_its_task(root: Path) -> None:
 def test_npz_equals_the_columns(root: Path) -> None:
     (folder,) = main(config_of(root, "format=npz"))
     histories = histories_of(root)
-    with np.load(folder / "histories.npz", allow_pickle=False) as exported:
-        assert set(exported.files) == {"task", *COLUMNS}
+    with np.load(folder / "histories.npz", allow_pickle=False) as found:
+        assert set(found.files) == {"task", *COLUMNS}
         for name in COLUMNS:
-            assert exported[name].dtype == histories.columns[name].dtype
-            np.testing.assert_array_equal(exported[name], histories.columns[name])
+            assert found[name].dtype == exported(histories, name).dtype
+            np.testing.assert_array_equal(found[name], exported(histories, name))
         train = histories.manifest["tasks"]["train"]
-        np.testing.assert_array_equal(exported["task"], np.repeat(train, NUM_LEARNERS * NUM_ENVS))
+        np.testing.assert_array_equal(found["task"], np.repeat(train, NUM_LEARNERS * NUM_ENVS))
+
+
+@pytest.mark.parametrize("form", ["txt", "npz"])
+@pytest.mark.parametrize("world", [["env=bandit_gaussian", "env.num_tasks=6"], ["env=tiny_room"]], ids=str)
+def test_rewards_are_values(tmp_path: Path, world: list[str], form: str) -> None:
+    """Those that the world paid, not their numbers in its table; in text the very same after reading."""
+    config = load_config([*world, *SHORT, f"root={tmp_path}", f"format={form}"])
+    train_agents.main(config)
+    (folder,) = main(config)
+    histories = histories_in(config)
+    if form == "npz":
+        with np.load(folder / "histories.npz", allow_pickle=False) as found:
+            rewards = found["reward"]
+    else:
+        tables = [np.loadtxt(path, skiprows=1, ndmin=2) for path in sorted(folder.glob("*.txt"))]
+        rewards = np.array([table[:, COLUMNS.index("reward")] for table in tables])
+        rewards = rewards[np.argsort(np.argsort(histories.row_tasks, kind="stable"))]  # files are in order of tasks
+    values = histories.spec.reward_values
+    assert rewards.tolist() == [[values[index] for index in row] for row in histories.columns["reward"]]
+    assert rewards.dtype == np.float64 and (len(values) == 2 or (rewards % 1).any())
 
 
 def test_each_store_of_a_mixture_is_exported_beside_its_columns(root: Path) -> None:
@@ -105,6 +151,52 @@ def test_each_store_of_a_mixture_is_exported_beside_its_columns(root: Path) -> N
     assert folders == [root / f"histories/{name}/export" for name in ("other", "tiny")]
     first, second = ((folder / "histories.npz").read_bytes() for folder in folders)
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("form", "damage"),
+    [
+        *(("txt", "older"), ("txt", "older, of an older version"), ("txt", "swapped"), ("txt", "about is damaged")),
+        *(("npz", "older"), ("npz", "flipped")),
+    ],
+)
+def test_nothing_old_or_damaged_is_kept(root: Path, capsys: pytest.CaptureFixture[str], form: str, damage: str) -> None:
+    (folder,) = main(config_of(root, f"format={form}"))
+    expected = contents_of(folder)
+    store = config_of(root).histories_folders[0]
+    if damage.startswith("older"):  # the histories were recorded anew since
+        action = np.load(store / "action.npy")
+        np.save(store / "action.npy", (action + 1) % 5)
+        manifest = read_json(store / "manifest.json")
+        manifest["columns"]["action"]["sha256"] = sha256(store / "action.npy")
+        write_json(store / "manifest.json", manifest)
+        shutil.copytree(store, root / "fresh/histories/tiny", ignore=shutil.ignore_patterns("export"))
+        expected = contents_of(*main(config_of(root / "fresh", f"format={form}")))
+        if damage != "older":
+            (folder / "export.json").unlink()
+    else:
+        path = min(path for path in folder.iterdir() if path.suffix in (".txt", ".npz"))
+        if damage == "swapped":
+            shutil.copy(max(folder.glob("*.txt")), path)
+        elif damage == "about is damaged":
+            (folder / "export.json").write_text("[]")
+        else:
+            path.write_bytes(path.read_bytes()[:-3] + b"9" + path.read_bytes()[-2:])
+    capsys.readouterr()
+    main(config_of(root, f"format={form}"))
+    assert contents_of(folder) == expected
+    said = f"not known to be of {store}" in "".join(capsys.readouterr())
+    assert said == (damage not in ("swapped", "flipped"))
+
+
+def test_a_change_of_form_keeps_both(root: Path) -> None:
+    (folder,) = main(config_of(root))
+    before = contents_of(folder)
+    main(config_of(root, "format=npz"))
+    after = contents_of(folder)
+    assert after.keys() - before.keys() == {"histories.npz"}
+    assert all(after[name] == before[name] for name in before if name != "export.json")
+    assert read_json(folder / "export.json")["histories"] == histories_of(root).checksum
 
 
 @pytest.mark.parametrize("form", ["txt", "npz"])
@@ -138,8 +230,8 @@ def test_the_histories_are_untouched(root: Path) -> None:
 
 def test_incomplete_histories_are_refused(root: Path) -> None:
     path = config_of(root).histories_folders[0] / "manifest.json"
-    write_json(path, read_json(path) | {"complete": False, "committed": 40})
-    with pytest.raises(ConfigError, match=r"not complete \(40 of 100 steps\).*train_agents.*continues"):
+    write_json(path, read_json(path) | {"complete": False, "committed": 0})
+    with pytest.raises(ConfigError, match=r"not complete \(0 of 100 steps\).*train_agents.*continues"):
         main(config_of(root))
     assert not (path.parent / "export").exists()
 

@@ -16,6 +16,7 @@ LAYERS = [
             "contracts",
             "env_schema",
             "files",
+            "identity",
             "memory",
             "options",
             "outputs",

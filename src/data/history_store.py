@@ -3,10 +3,11 @@ numbers), and `manifest.json`.
 
 A row is one stream of one learner for its whole life; rows are ordered task by task, learner by learner, environment by
 environment. Space is reserved before anything is written; a block of time is written and synced before the manifest
-says so (`committed`); checksums of the columns are added when all is there. Opening checks everything and unpickles
-nothing.
+says so (`committed`) and has the block's checksum, which is checked before a run goes on and when all is there; then
+checksums of the columns take the place of those of the blocks. Opening checks everything and unpickles nothing.
 """
 
+import hashlib
 import importlib.metadata
 import io
 import platform
@@ -18,18 +19,20 @@ import torch
 from torch import Tensor
 
 from src.contracts import ConfigError, EnvSpec, Json, PipelineError, Rollout
+from src.data.manifests import (
+    MANIFEST,
+    SCHEMA_VERSION,
+    DamagedHistoriesError,
+    check_form,
+    check_recorded,
+    checksum_of,
+    upgrade,
+)
 from src.envs.episodes import OpenEpisodes, finished_episodes
-from src.files import digest, read_json, reserve, sha256, write_json
+from src.files import read_json, reserve, sha256, write_json
+from src.identity import Identity
 
-SCHEMA_VERSION = 2
 OBSERVATIONS = ("obs", "next_obs")  # the columns that may have a third axis
-_MANIFEST = "manifest.json"
-_OLDER: Json = {"split": "random", "held_out": []}  # the rule of the split, where a configuration knew no other
-_KEYS = {"schema_version", "columns", "tasks", "rows", "env", "config", "versions", "committed", "complete"}
-
-
-class DamagedHistoriesError(PipelineError):
-    """Histories that are not whole: missing, cut, changed or foreign files."""
 
 
 def column_dtypes(spec: EnvSpec) -> dict[str, str]:
@@ -50,14 +53,26 @@ def column_dtypes(spec: EnvSpec) -> dict[str, str]:
 class HistoryWriter:
     """Writes one folder of histories, from its start or from where an interrupted run left off."""
 
-    def __init__(self, folder: Path, spec: EnvSpec, num_steps: int, tasks: Json, rows: Json, config: Json) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        spec: EnvSpec,
+        num_steps: int,
+        tasks: Json,
+        rows: Json,
+        config: Json,
+        owner: Identity | None = None,
+    ) -> None:
         """Open `folder` or create it with room for `[rows, num_steps]`. `tasks` is the task table, `rows` how many
-        learners and environments each training task has, `config` the configuration as nested dicts."""
+        learners and environments each training task has, `config` the configuration as nested dicts, `owner` the run
+        that records. Raises `PipelineError` where the histories there are of another."""
         self.folder = folder
         num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
-        if not (folder / _MANIFEST).exists():
-            self._create(spec, (num_rows, num_steps), tasks, rows, config)
+        if not (folder / MANIFEST).exists():
+            self._create(spec, (num_rows, num_steps), tasks, rows, config, owner)
         self.manifest = read_manifest(folder)
+        if owner:
+            check_recorded(folder, self.manifest, owner)
         self._columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r+") for name in Rollout._fields}
         self._pending: list[Rollout] = []
 
@@ -72,30 +87,70 @@ class HistoryWriter:
     def commit(self, start: int) -> None:
         """Write what was added since the last commit as the steps from `start` on, and make it durable."""
         if self._pending and start < self.num_steps:
+            if start < self.manifest["committed"]:
+                self.keep(start)
+            checksums: dict[str, str] = {}
+            end = min(start + sum(len(rollout.obs) for rollout in self._pending), self.num_steps)
             for name, column in self._columns.items():
                 block = torch.cat([getattr(rollout, name) for rollout in self._pending]).transpose(0, 1).cpu().numpy()
-                end = min(start + block.shape[1], self.num_steps)
                 column[:, start:end] = block[:, : end - start]
+                checksums[name] = _checksum(block[:, : end - start])
                 try:
                     column.flush()
                 except OSError as error:
                     raise PipelineError(f"cannot write {self.folder / name}.npy: {error.strerror}") from error
-                self.manifest["committed"] = end
-            write_json(self.folder / _MANIFEST, self.manifest)
+            self.manifest["blocks"].append({"start": start, "end": end, "sha256": checksums})
+            self.manifest["committed"] = end
+            write_json(self.folder / MANIFEST, self.manifest)
         self._pending = []
 
+    def keep(self, steps: int) -> None:
+        """Go on after the first `steps`, what was committed later is to be written again. Raises
+        `DamagedHistoriesError` where they are not what was committed."""
+        self._check(steps)
+        if steps >= self.manifest["committed"]:
+            return
+        blocks = [block for block in self.manifest["blocks"] if block["end"] <= steps]
+        start = blocks[-1]["end"] if blocks else 0
+        if start < steps:  # amid a block, or histories that were complete
+            columns = self._columns.items()
+            checksums = {name: _checksum(column[:, start:steps]) for name, column in columns}
+            blocks.append({"start": start, "end": steps, "sha256": checksums})
+        self.manifest |= {"blocks": blocks, "committed": steps, "complete": False}
+        for column in self.manifest["columns"].values():
+            column["sha256"] = None
+
     def finish(self) -> None:
-        """Add the checksums: from now on the histories can be read."""
+        """Put checksums of the columns in the place of those of the blocks: from now on the histories can be read.
+        Raises `DamagedHistoriesError` where the columns are not what was committed."""
+        whole = {name: sha256(self.folder / f"{name}.npy") for name in self._columns}
+        self._check(self.num_steps)  # after these were made: so they are of what was committed
         for name, column in self.manifest["columns"].items():
-            column["sha256"] = sha256(self.folder / f"{name}.npy")
-        self.manifest["complete"] = True
-        write_json(self.folder / _MANIFEST, self.manifest)
+            column["sha256"] = whole[name]
+        self.manifest |= {"blocks": [], "complete": True}
+        write_json(self.folder / MANIFEST, self.manifest)
+
+    def _check(self, steps: int) -> None:
+        """Raise `DamagedHistoriesError` unless the blocks that begin before `steps` are what was committed."""
+        if self.manifest["complete"]:
+            _check_columns(self.folder, self.manifest)
+        for block in self.manifest["blocks"]:
+            start, end = block["start"], block["end"]
+            for name, column in self._columns.items():
+                if start < steps and _checksum(column[:, start:end]) != block["sha256"][name]:
+                    raise DamagedHistoriesError(
+                        f"{self.folder / name}.npy is damaged in the block of steps {start} to {end - 1}: its checksum "
+                        "is not the one in the manifest; put it back as it was, or remove the histories and the logs "
+                        "of this run to record it anew"
+                    )
 
     def _small(self, name: str, column: Tensor) -> Tensor:
         dtype = getattr(torch, self.manifest["columns"][name]["dtype"])
         return column.to(dtype)
 
-    def _create(self, spec: EnvSpec, shape: tuple[int, int], tasks: Json, rows: Json, config: Json) -> None:
+    def _create(
+        self, spec: EnvSpec, shape: tuple[int, int], tasks: Json, rows: Json, config: Json, owner: Identity | None
+    ) -> None:
         columns = {}
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, dtype in column_dtypes(spec).items():
@@ -121,8 +176,10 @@ class HistoryWriter:
             | {name: importlib.metadata.version(name) for name in packages},
             "committed": 0,
             "complete": False,
+            "blocks": list[Json](),
+            "owner": owner and owner._asdict(),
         }
-        write_json(self.folder / _MANIFEST, manifest)
+        write_json(self.folder / MANIFEST, manifest)
 
 
 @dataclass(frozen=True)
@@ -145,9 +202,8 @@ class Histories:
 
     @property
     def checksum(self) -> str:
-        """Checksum of whose lives these are and of every step in them, wherever and with whatever versions they were
-        recorded."""
-        return digest({key: self.manifest[key] for key in ("columns", "tasks", "rows")})
+        """See `checksum_of`."""
+        return checksum_of(self.manifest)
 
     def final_success(self) -> np.ndarray:
         """Fraction of successes among the episodes that end in the last tenth of each learner's life,
@@ -175,28 +231,36 @@ def read_manifest(folder: Path) -> Json:
     """The manifest of `folder`, with its form checked and every column's file of the size it says.
 
     Raises `ConfigError` where there are no histories, `DamagedHistoriesError` where they are not whole."""
-    path = folder / _MANIFEST
+    path = folder / MANIFEST
     if not path.exists():
         raise ConfigError(f"no histories in {folder}: run `python -m src.train_agents` with the same options first")
     try:
         manifest = read_json(path)
     except PipelineError as error:
         raise DamagedHistoriesError(str(error)) from error
-    if set(manifest) != _KEYS or manifest["schema_version"] != SCHEMA_VERSION:
-        raise DamagedHistoriesError(f"{path} is not a manifest of schema version {SCHEMA_VERSION}")
-    if not isinstance(manifest["columns"], dict) or set(manifest["columns"]) != set(Rollout._fields):
-        raise DamagedHistoriesError(f"{path} does not list the columns {list(Rollout._fields)}")
+    upgrade(manifest, path)
+    check_form(manifest, path)
     for name, column in manifest["columns"].items():
         try:
             found = np.lib.format.open_memmap(folder / f"{name}.npy", mode="r")  # nothing but arrays, no pickles
         except Exception as error:  # NumPy's parser of headers raises whatever it meets
             raise DamagedHistoriesError(f"{folder / name}.npy cannot be read: {error}") from error
         holds = {"dtype": str(found.dtype), "shape": list(found.shape)}
-        if not isinstance(column, dict) or column != holds | {"sha256": column.get("sha256")}:
+        if column != holds | {"sha256": column["sha256"]}:
             raise DamagedHistoriesError(f"{folder / name}.npy holds {holds}, the manifest says {column}")
-    if "tasks" in manifest["config"]:
-        manifest["config"]["tasks"] = _OLDER | manifest["config"]["tasks"]
     return manifest
+
+
+def _check_columns(folder: Path, manifest: Json) -> None:
+    """Raise `DamagedHistoriesError` unless the columns are those that were finished."""
+    for name, column in manifest["columns"].items():
+        if sha256(folder / f"{name}.npy") != column["sha256"]:
+            raise DamagedHistoriesError(f"{folder / name}.npy is damaged: its checksum is not the one in the manifest")
+
+
+def _checksum(block: np.ndarray) -> str:
+    """The SHA-256 of a part of a column."""
+    return hashlib.sha256(np.ascontiguousarray(block).data).hexdigest()
 
 
 def open_histories(folder: Path) -> Histories:
@@ -208,8 +272,6 @@ def open_histories(folder: Path) -> Histories:
             f"the histories in {folder} are not complete ({manifest['committed']} of {total} steps): "
             "run `python -m src.train_agents` with the same options again, it continues"
         )
-    for name, column in manifest["columns"].items():
-        if sha256(folder / f"{name}.npy") != column["sha256"]:
-            raise DamagedHistoriesError(f"{folder / name}.npy is damaged: its checksum is not the one in the manifest")
+    _check_columns(folder, manifest)
     columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in Rollout._fields}
     return Histories(folder, manifest, columns)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from src.contracts import ConfigError, EnvSpec, Json, PipelineError
 from src.data.history_store import Histories
 from src.data.weights import Floats
+from src.files import fits
 
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
@@ -158,6 +159,8 @@ def described(plugin: RewardPlugin) -> Json:
 def check_plugin(plugin: RewardPlugin, before: Json, where: Path) -> None:
     """Raise `ConfigError` unless the run in `where`, which noted as `described` what it learned `before` from, learned
     from the same text, wherever that lies now, or from the same built-in function."""
+    if not fits(before, {"name": str, "sha256": str, "text": str}):
+        raise PipelineError(f"the newest checkpoint in {where} does not say which critic.reward_plugin it learned from")
     now = described(plugin)
     if (now["text"] or now["name"]) != (before["text"] or before["name"]):
         raise ConfigError(

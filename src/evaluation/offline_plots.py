@@ -30,9 +30,10 @@ from src.evaluation.plots import (
     adaptation_figure,
     save_figure,
 )
+from src.evaluation.saved_results import read_results
 from src.evaluation.study_plots import shared_references, shown_curve
 from src.evaluation.training_curves import SMOOTHED_PART, Scalars, read_scalars, running_mean
-from src.files import read_json
+from src.identity import Identity
 from src.objectives.awr import AdvantageWeightedRegression
 from src.runtime import device_of
 from src.schema import Config
@@ -113,9 +114,10 @@ def write_weight_plot(config: Config) -> Path:
     critic, values = load_critic(config, device)
     stores = open_stores(config)
     check_stores(stores, about["histories"], folder)
-    if about["critic"] != values["state_sha256"]:
+    if about["inputs"].get("critic") != values["state_sha256"]:
         raise ConfigError(f"{folder} was extracted from another critic than that of run={config.run}")
-    mixture = Workplace(config, folder, stores, device, Ranks(), None).windows(unweighted(config.objective))
+    place = Workplace(config, folder, stores, device, Ranks(), Identity.of(about), about["inputs"], about)
+    mixture = place.windows(unweighted(config.objective))
     objective, size = AdvantageWeightedRegression(config.awr, critic.target), config.trainer.mini_batch_size
     weights = weights_of(objective, [mixture.batch(config.seed, update, size) for update in range(NUM_BATCHES)])
     figure = weights_figure(weights, config.awr.advantage_threshold, f"What is imitated: {config.name}")
@@ -176,7 +178,7 @@ def write_comparison(config: Config, folders: Mapping[str, Path], path: Path) ->
     references they share."""
     with closing(make_env(config.env)) as env:
         second = ("steps to goal", "steps_to_goal") if env.spec.success == "goal" else ("return", "returns")
-    results = [{"found": read_json(folder / "results.json")} for folder in folders.values()]
+    results = [{"found": read_results(folder)[0]} for folder in folders.values()]
     panels = []
     for label, measure in (("success", "success"), second):
         curves = [

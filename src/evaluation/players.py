@@ -38,6 +38,7 @@ class Player(NamedTuple):
     described: Json  # by its checkpoint
     compared: tuple[str, ...]  # groups of options that must be as it was trained with
     checksum: str
+    step: int  # of the checkpoint
     suffixes: dict[str, Any]  # that tell its results from those of others
     weights: dict[str, Any] | None  # of the model; None: the critic plays alone
 
@@ -73,4 +74,4 @@ def open_player(config: Config, device: torch.device) -> Player:
         check_critic(config, advisor["description"], described)
         checksum = f"{checksum}+{advisor['state_sha256']}"
     weights = state["model"] if name != "critic" else None
-    return Player(folder, described, (*groups, *own), checksum, suffixes_of(config.policy), weights)
+    return Player(folder, described, (*groups, *own), checksum, about["step"], suffixes_of(config.policy), weights)

@@ -28,6 +28,7 @@ from src.evaluation.measures import (
     running_mean,
 )
 from src.evaluation.saved_episodes import FILE, load_coverage, load_episodes
+from src.evaluation.saved_results import read_results
 from src.evaluation.statistics import (
     Floats,
     Values,
@@ -36,7 +37,7 @@ from src.evaluation.statistics import (
     interquartile_mean,
     percentile_interval,
 )
-from src.files import read_json
+from src.files import sha256
 from src.schema import EvaluationConfig
 
 PARTS = {
@@ -200,14 +201,9 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
 
 def _read(folder: Path) -> tuple[Json, dict[str, Adaptation]]:
     """The results in `folder`, and the episodes they are about."""
-    results, episodes = read_json(folder / "results.json"), load_episodes(folder)
-    if "protocol" not in results:
-        raise PipelineError(f"{folder / 'results.json'} has no section `protocol`: another version wrote it")
-    about = results["protocol"]
-    shapes = {
-        name: (number, about["num_streams"][name], about["num_episodes"]) for name, number in about["num_tasks"].items()
-    }
-    if shapes != {name: played.returns.shape for name, played in episodes.items()}:
+    results, owner = read_results(folder)
+    episodes = load_episodes(folder, owner)
+    if sha256(folder / FILE) != results["episodes"]:
         raise PipelineError(f"{folder / FILE} does not hold the episodes that results.json beside it is about")
     return results, episodes
 

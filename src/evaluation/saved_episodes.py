@@ -12,35 +12,46 @@ from numpy.typing import NDArray
 
 from src.contracts import PipelineError
 from src.evaluation.in_context import Adaptation
-from src.files import write_atomically
+from src.files import sha256, write_atomically
+from src.identity import Identity, check_owner
 
 FILE = "episodes.npz"
-_COVERAGE = "coverage/"  # what names of arrays begin with that hold it
+_OWNER, _COVERAGE = "owner", "coverage/"  # names of arrays: program and run; what those of coverage begin with
 _TYPES = tuple(map(np.dtype, ("u1", "i1", "u2", "i2", "f2", "f4", "f8")))  # the smallest that is exact is taken
 
 
 def save_episodes(
-    folder: Path, episodes: Mapping[str, Adaptation], coverage: Mapping[str, NDArray[np.float64]] | None = None
-) -> None:
+    folder: Path,
+    episodes: Mapping[str, Adaptation],
+    owner: Identity,
+    coverage: Mapping[str, NDArray[np.float64]] | None = None,
+) -> str:
     """Write `episodes.npz` into `folder`: arrays `<name>/<field>` for each of `episodes`, by name, and each field of an
-    adaptation, and `coverage/<name>` for each of `coverage`."""
+    adaptation, `coverage/<name>` for each of `coverage`, and `owner`, program and run. Returns its checksum."""
     arrays: dict[str, Any] = {
         f"{name}/{field}": _smallest(values)
         for name, adaptation in episodes.items()
         for field, values in adaptation._asdict().items()
     }
     arrays |= {_COVERAGE + name: values for name, values in (coverage or {}).items()}
+    arrays[_OWNER] = np.array(owner)
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
     write_atomically(folder / FILE, content.getvalue())
+    return sha256(folder / FILE)
 
 
-def load_episodes(folder: Path) -> dict[str, Adaptation]:
-    """What `save_episodes` wrote, in float64.
+def load_episodes(folder: Path, owner: Identity) -> dict[str, Adaptation]:
+    """What `save_episodes` wrote for the run `owner`, in float64.
 
-    Raises `PipelineError` where it is missing, cut off, or holds anything but adaptations `[G, S, E]`."""
+    Raises `PipelineError` where it is missing, cut off, of another run, or holds anything but adaptations `[G, S, E]`.
+    """
     path = folder / FILE
     arrays = {name: values for name, values in _arrays(path).items() if not name.startswith(_COVERAGE)}
+    whose = arrays.pop(_OWNER, np.array(["nobody", ""]))
+    if whose.shape != (2,) or whose.dtype.kind != "U":
+        raise PipelineError(f"{path} does not say whose it is")
+    check_owner(path, Identity(*whose.tolist()), owner)
     names = dict.fromkeys(name.rpartition("/")[0] for name in arrays)
     expected = {f"{name}/{field}" for name in names for field in Adaptation._fields}
     if not arrays or expected != arrays.keys():

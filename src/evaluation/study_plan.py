@@ -16,8 +16,9 @@ from src.contracts import ConfigError, PipelineError
 from src.envs import make_env
 from src.envs.tasks import development_of, split_tasks
 from src.evaluation.players import suffixes_of
+from src.evaluation.saved_results import read_results
 from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
-from src.files import digest, read_json
+from src.files import digest
 from src.runtime import recorded
 from src.schema import Config, PolicyConfig
 
@@ -132,7 +133,7 @@ class _Jobs:
         job.commands.append(["src.evaluate", *run.options])
         if (folder / "results.json").exists():
             compared = [group for program in trained_for(run.config.policy).values() for group in _OF_PROGRAM[program]]
-            check_same(run.config, read_json(folder / "results.json")["config"], (*_OF_ALL, *compared), str(folder))
+            check_same(run.config, read_results(folder)[0]["config"], (*_OF_ALL, *compared), str(folder))
         else:
             self._not_done |= {job.name, job.needs}
 

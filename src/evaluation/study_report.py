@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from src.contracts import Json
+from src.contracts import Json, PipelineError
 from src.evaluation.plots import save_figure
 from src.evaluation.protocol import combined, shown_part
+from src.evaluation.saved_results import read_results
 from src.evaluation.study_plan import Row
 from src.evaluation.study_plots import LABELS, shown_curve, study_figure
-from src.files import read_json, write_atomically, write_json
+from src.files import read_json, write_atomically
+from src.identity import Identity, identity_of, read_owned, write_owned
 from src.runtime import recorded
 from src.schema import PROJECT, Config
-from src.training.run_record import git_state
+from src.training.run_record import git_state, read_sessions
 
 EARLY = 10  # the episode that shows how quick adaptation is
 NOTHING = "-"
@@ -40,16 +42,24 @@ def write_report(folder: Path, config: Config, rows: Sequence[Row]) -> str:
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
     }
     table = study_table(results, config.study.measure)
-    write_json(folder / "results.json", about | {"rows": results})
+    write_owned(folder / "results.json", _owner_of(config, rows), len(rows), about | {"rows": results})
     write_atomically(folder / "table.md", f"{table}\n".encode())
     save_figure(folder / "study.png", study_figure(results, config.study))
     return table
 
 
+def _owner_of(config: Config, rows: Sequence[Row]) -> Identity:
+    """The study: its options, and the evaluations that it is about."""
+    evaluations = [read_results(folder)[1].run for row in rows for folder in row.folders]
+    return identity_of("study", config, recorded(config).keys() - {"name", "root"}, {"evaluations": evaluations})
+
+
 def result_of(row: Row) -> Json:
     """The numbers of a row over all its seeds."""
+    for folder, parts in zip(row.folders, row.models, strict=True):
+        check_played(folder, parts)
     seconds = [took for parts in row.models if (took := training_seconds(parts)) is not None]
-    updates = [sum(read_json(part / "finished.json")["updates"] for part in parts) for parts in row.models]
+    updates = [sum(_finished(part)[1] for part in parts) for parts in row.models]
     return {
         "variant": row.variant,
         "test": row.test,
@@ -63,10 +73,32 @@ def result_of(row: Row) -> Json:
     }
 
 
+def check_played(folder: Path, parts: Sequence[Path]) -> None:
+    """Raise `PipelineError` unless the results in `folder` are of models in the folders `parts`."""
+    trained = {
+        read_json(sidecar, {"state_sha256": str})["state_sha256"] for part in parts for sidecar in part.glob("*-*.json")
+    }
+    if not trained.issuperset(read_results(folder)[0]["checkpoint"].split("+")):
+        raise PipelineError(
+            f"{folder / 'results.json'} is of another model than those in {', '.join(map(str, parts))}: remove it, and "
+            "the same command evaluates anew"
+        )
+
+
+def _finished(folder: Path) -> tuple[Identity, int]:
+    """The run that ended in `folder`, and after how many updates."""
+    _, owner, updates = read_owned(folder / "finished.json", {})
+    return owner, updates
+
+
+def _sessions(folder: Path) -> list[Json]:
+    return read_sessions(folder / "run.json", _finished(folder)[0])
+
+
 def revisions(folder: Path) -> list[str]:
     """The commits at which the model in `folder` was trained, as far as they are known, with a `+` where there were
     changes beside."""
-    states = [session["git"] for session in read_json(folder / "run.json")["sessions"]]
+    states = [session["git"] for session in _sessions(folder)]
     return [f"{state['revision']}{'+' if state['dirty'] else ''}" for state in states if state["revision"]]
 
 
@@ -75,7 +107,7 @@ def training_seconds(parts: Sequence[Path]) -> float | None:
     interrupted, and nobody knows how much was done twice."""
     seconds = 0.0
     for folder in parts:
-        sessions = read_json(folder / "run.json")["sessions"]
+        sessions = _sessions(folder)
         if len(sessions) > 1:
             return None
         end = (folder / "finished.json").stat().st_mtime

@@ -13,8 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import SCALARS, Even
 from src.contracts import ConfigError
 from src.evaluation.charts import legend_below, new_figure, tidy
 from src.evaluation.plots import FEW_EPISODES, PALETTE, REFERENCE_COLOR, REFERENCE_DASHES, Floats, save_figure
-from src.files import read_json
 from src.schema import Config
+from src.training.checkpoint import check, sidecars
 
 SMOOTHED_PART = 0.05  # of a run, that the line over noisy points averages over
 
@@ -27,10 +27,10 @@ _FIT = (("train/nll", "negative log likelihood"), ("train/accuracy", "accuracy o
 def write_training_curves(config: Config) -> Path:
     """Draw the run's training as `training.png` beside its event files; returns the picture's path."""
     folder = config.folder("logs") / "gpt"
-    checkpoints = sorted(folder.glob("best-*.json"))
+    checkpoints = sidecars(folder, "best")
     if not checkpoints:
         raise ConfigError(f"no training in {folder}: run `python -m src.train_gpt` with the same options first")
-    best = read_json(checkpoints[-1])
+    best = check(checkpoints[0])
     figure = training_figure(
         read_scalars(folder),
         num_actions=best["description"]["env"]["num_actions"],

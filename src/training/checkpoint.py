@@ -1,10 +1,12 @@
 """Checkpoints: a whole state or none, found again after any crash.
 
-`<kind>-<step>.pt` holds plain dicts of tensors and numbers, `<kind>-<step>.json` its checksum and description. The
-sidecar is written last, so a state without one was never finished. Nothing is unpickled beyond `weights_only`.
+`<kind>-<step>.pt` holds plain dicts of tensors and numbers, `<kind>-<step>.json` its kind, step, checksum and
+description, of which `program` and `run` say whose it is. The sidecar is written last, so a state without one was never
+finished. Nothing is unpickled beyond `weights_only`.
 """
 
 import io
+import re
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -15,8 +17,10 @@ from tqdm import tqdm
 
 from src.contracts import Json, PipelineError
 from src.files import read_json, sha256, write_atomically, write_json
+from src.identity import Identity, check_owner, read_owned
 
-_SIDECAR_KEYS = {"step", "state_sha256", "description"}
+FINISHED = "finished.json"
+_SIDECAR = {"kind": str, "step": int, "state_sha256": str, "description": dict}
 
 
 class DamagedCheckpointError(PipelineError):
@@ -29,7 +33,8 @@ def save(folder: Path, kind: str, step: int, state: dict[str, Any], description:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     write_atomically(path, buffer.getvalue())
-    write_json(path.with_suffix(".json"), {"step": step, "state_sha256": sha256(path), "description": description})
+    about = {"kind": kind, "step": step, "state_sha256": sha256(path), "description": description}
+    write_json(path.with_suffix(".json"), about)
     stems = sorted({_stem(file) for file in folder.glob(f"{kind}-*")}, reverse=True)
     newest = stems.index(path.stem)  # a later one is damaged, or this run would have gone on from it
     prune(folder, kind, stems[newest : newest + keep])
@@ -44,12 +49,18 @@ def prune(folder: Path, kind: str, kept: Collection[str]) -> None:
 
 def sidecars(folder: Path, kind: str) -> list[Path]:
     """JSON sidecars of the checkpoints of `kind`, the newest first."""
-    return sorted(folder.glob(f"{kind}-*.json"), reverse=True)
+    found = [file for file in folder.glob(f"{kind}-*.json") if re.fullmatch(r"\d{9,}", _number(file))]
+    return sorted(found, key=step_of, reverse=True)
+
+
+def step_of(sidecar: Path) -> int:
+    """The step in the name of a sidecar."""
+    return int(_number(sidecar))
 
 
 def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str, Any], Json] | None:
-    """State and sidecar (`step`, `state_sha256`, `description`) of the newest whole checkpoint of `kind`, None where
-    there is none.
+    """State and sidecar (`kind`, `step`, `state_sha256`, `description`) of the newest whole checkpoint of `kind`, None
+    where there is none.
 
     Damaged ones are passed over for an older good one; where all are damaged, `DamagedCheckpointError`."""
     damage = None
@@ -69,15 +80,63 @@ def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str
 
 def load(sidecar: Path, device: torch.device) -> tuple[dict[str, Any], Json]:
     """State of one checkpoint, by its JSON sidecar, and what that says."""
+    about, path = check(sidecar), sidecar.with_suffix(".pt")
+    try:
+        return torch.load(path, map_location=device, weights_only=True), about
+    except Exception as error:  # whatever a foreign file makes the parser raise
+        raise DamagedCheckpointError(
+            f"{path} cannot be read ({type(error).__name__}); delete it and its .json to go on"
+        ) from error
+
+
+def check(sidecar: Path) -> Json:
+    """What a sidecar says of its checkpoint. Raises `DamagedCheckpointError` unless the state beside it is the one that
+    it is of, under the name that it was written with."""
     path = sidecar.with_suffix(".pt")
     try:
-        written = read_json(sidecar)
-        if set(written) == _SIDECAR_KEYS and path.exists() and sha256(path) == written["state_sha256"]:
-            return torch.load(path, map_location=device, weights_only=True), written
-        reason = "is missing or not what was written"
-    except Exception as error:  # whatever a foreign file makes the parsers raise
-        reason = f"cannot be read ({type(error).__name__})"
-    raise DamagedCheckpointError(f"{path} {reason}; delete it and its .json to go on")
+        about = read_json(sidecar, _SIDECAR)
+        whole = path.exists() and sha256(path) == about["state_sha256"]
+    except (PipelineError, OSError) as error:
+        raise DamagedCheckpointError(f"{path} cannot be read: {error}; delete it and its .json to go on") from error
+    if not whole:
+        raise DamagedCheckpointError(f"{path} is missing or not what was written; delete it and its .json to go on")
+    if sidecar.stem != (name := f"{about['kind']}-{about['step']:09d}"):
+        raise DamagedCheckpointError(
+            f"{path} was written as {name}.pt; give it and its .json that name back, or delete both"
+        )
+    return about
+
+
+def open_finished(folder: Path, kind: str, program: str, device: torch.device) -> tuple[dict[str, Any], Json] | None:
+    """State and sidecar of the newest checkpoint of `kind` of a finished run of `program` in `folder`; None where there
+    is none. Raises `PipelineError` where one of the two is of another run, or the last checkpoint not of the end."""
+    found, finished = load_newest(folder, kind, device), folder / FINISHED
+    if found is None or not finished.exists():
+        return None
+    _, owner, step = read_owned(finished, {})
+    check_run(folder, found[1], Identity(program, owner.run))
+    check_owner(finished, owner, Identity(program, owner.run))
+    if kind == "last":
+        check_end(finished, step, found[1]["step"])
+    return found
+
+
+def check_run(folder: Path, about: Json, expected: Identity) -> None:
+    """Raise `PipelineError` unless the checkpoint in `folder` whose sidecar says `about` is of the `expected` run."""
+    check_owner(folder / f"{about['kind']}-{about['step']:09d}.json", Identity.of(about["description"]), expected)
+
+
+def check_end(finished: Path, step: int, newest: int) -> None:
+    """Raise `PipelineError` unless the `newest` checkpoint is of the `step` that `finished` says the run ended at."""
+    if step != newest:
+        raise PipelineError(
+            f"{finished} says that the run ended at step {step}, and the newest whole checkpoint beside it is of step "
+            f"{newest}: put the missing one back, or remove {finished.name}, and the same command goes on from there"
+        )
+
+
+def _number(file: Path) -> str:
+    return file.stem.rpartition("-")[2]
 
 
 def _stem(file: Path) -> str:

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from src.config import check_same
-from src.contracts import ConfigError, EnvSpec, Json
+from src.contracts import SPEC_FORM, ConfigError, EnvSpec, Json, PipelineError
+from src.files import fits
 from src.nn.critic import Critic, trunk_config
 from src.offline_schema import CriticConfig, DecoderConfig, EncoderConfig
 from src.runtime import dtype_of
@@ -15,6 +16,13 @@ from src.schema import Config, ModelConfig
 from src.training import checkpoint
 
 PROGRAM = "train_ilql"
+_DESCRIBED = {
+    "config": {str: (dict, list, str, int, float, bool, type(None))},
+    "env": SPEC_FORM,
+    "tasks": {"all": list, "train": [int], "held_out": [int], "validation": [int]},
+    "histories": [{"name": str, "sha256": str}],
+    "inputs": dict,
+}
 
 
 def make_critic(described: Json, recompute: bool = False) -> Critic:
@@ -26,12 +34,18 @@ def make_critic(described: Json, recompute: bool = False) -> Critic:
 
 
 def open_finished(folder: Path, kind: str, program: str, device: torch.device) -> tuple[dict[str, Any], Json]:
-    """State and sidecar of the newest checkpoint of `kind` of a finished run of `program` in `folder`. Raises
-    `ConfigError` where there is none."""
-    found = checkpoint.load_newest(folder, kind, device)
-    if found is None or not (folder / "finished.json").exists():
+    """As `checkpoint.open_finished`. Raises `ConfigError` where there is none."""
+    found = checkpoint.open_finished(folder, kind, program, device)
+    if found is None:
         raise ConfigError(f"no finished training in {folder}: run `python -m src.{program}` with the same options")
+    check_described(found[1]["description"], folder)
     return found
+
+
+def check_described(described: Json, folder: Path) -> None:
+    """Raise `PipelineError` unless a checkpoint in `folder` says what a model was made with."""
+    if not fits(described, _DESCRIBED):
+        raise PipelineError(f"a checkpoint in {folder} does not say what it was made with: another version wrote it")
 
 
 def load_critic(

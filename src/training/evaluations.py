@@ -21,15 +21,17 @@ from typing import Any, NamedTuple, Protocol, Self
 import torch
 
 from src.contracts import Json, Metrics
-from src.files import read_json, write_json
+from src.identity import Identity, check_owner, read_owned, write_owned
 from src.processes import end_with_parent, start_quietly
 from src.training import checkpoint
+from src.training.checkpoint import step_of
 from src.training.summaries import Summaries
 
 _CONTEXT = "spawn"  # torch's threads may hold locks when a process is forked
 _MAX_DEATHS = 3  # of the process over one evaluation, before that is given up
 _GLANCE = 1.0  # seconds between two looks at the process while there is nothing to do but wait
 _CPU = torch.device("cpu")
+_FORM = {"evaluations": [{"step": int, "metrics": {str: float}, "score": float}]}
 
 
 class Evaluation(NamedTuple):
@@ -71,21 +73,22 @@ class Evaluations:
         """Go on in `folder` at step `done`, -1 where training begins anew: what is known of later steps is dropped,
         what was started up to `done` and has no result is evaluated again. Curves are `prefix`/metric; `description`
         goes beside the checkpoints; `report` takes a line for whoever watches; what has not come to step `trained` is
-        never the best."""
+        never the best. Raises `PipelineError` where files are of another run than `description` names."""
         self._folder, self._prefix, self._look, self._options = folder, prefix, look, options
         self._description, self._report, self._trained = description, report, trained
         self._truth = folder / "evaluations.json"
-        known = read_json(self._truth)["evaluations"] if self._truth.exists() else []
-        self.results = {
-            entry["step"]: Evaluation(entry["metrics"], entry["score"]) for entry in known if entry["step"] <= done
-        }
+        self._owner = Identity.of(description)
+        known = self._known(done)
+        self.results = {step: found for step, found in known.items() if step <= done}
         self._worker: _Worker | None = None
         self._current: Path | None = None  # sidecar of what the worker was given
         self._deadline = 0.0
         self._deaths = 0  # over the current evaluation
         if len(self.results) < len(known):
             self._write()
-        checkpoint.prune(folder, "pending", [file.stem for file in self._pending() if _step(file) <= done])
+        checkpoint.prune(folder, "pending", [file.stem for file in self._pending() if step_of(file) <= done])
+        for sidecar in self._pending():
+            check_owner(sidecar, Identity.of(checkpoint.check(sidecar)["description"]), self._owner)
         self._summaries = self._redraw()
         self._catch_up()
 
@@ -95,7 +98,7 @@ class Evaluations:
 
         Call it before the checkpoint that training would go on from at `step` is written. When it returns the state is
         safe on disk (asynchronous) or its result is (synchronous), and training may change the weights."""
-        if step in self.results or step in map(_step, self._pending()):
+        if step in self.results or step in map(step_of, self._pending()):
             return
         if self._options.async_eval:
             checkpoint.save(self._folder, "pending", step, state, self._description, keep=sys.maxsize)
@@ -147,7 +150,7 @@ class Evaluations:
     def _catch_up(self) -> None:
         """Finish what the run before this one left pending, or hand it to the worker."""
         for sidecar in self._pending():
-            step = _step(sidecar)
+            step = step_of(sidecar)
             if step not in self.results and not self._options.async_eval:
                 self._record(step, self._look(checkpoint.load(sidecar, _CPU)[0]))
             if step in self.results:
@@ -173,7 +176,7 @@ class Evaluations:
         except (EOFError, OSError):
             self._retry(f"died (exit code {self._worker.end(_GLANCE)})")
             return
-        step = _step(self._current)
+        step = step_of(self._current)
         if isinstance(answer, Evaluation):
             self._record(step, answer)
             self._settle(self._current)
@@ -190,7 +193,7 @@ class Evaluations:
         """Go on with a new worker; without this evaluation, if too many have died over it."""
         assert self._current
         self._deaths += 1
-        line = f"the process of the evaluation at step {_step(self._current)} {fate}"
+        line = f"the process of the evaluation at step {step_of(self._current)} {fate}"
         if self._deaths < _MAX_DEATHS:
             self._report(f"{line}; it is started again")
         else:
@@ -208,14 +211,23 @@ class Evaluations:
         found = "  ".join(f"{name} {value:.3g}" for name, value in evaluation.metrics.items())
         self._report(f"evaluation at {step}:  {found}")
 
+    def _known(self, done: int) -> dict[int, Evaluation]:
+        """What is written of results, by step."""
+        if not self._truth.exists():
+            return {}
+        known, owner, _ = read_owned(self._truth, _FORM)
+        if done >= 0:  # what was there before a run that begins anew is dropped, whose ever it is
+            check_owner(self._truth, owner, self._owner)
+        return {entry["step"]: Evaluation(entry["metrics"], entry["score"]) for entry in known["evaluations"]}
+
     def _write(self) -> None:
         known = [{"step": step} | found._asdict() for step, found in self.results.items()]
-        write_json(self._truth, {"evaluations": known})
+        write_owned(self._truth, self._owner, max(self.results, default=-1), {"evaluations": known})
 
     def _settle(self, sidecar: Path) -> None:
         """Let go of a pending state whose result is written: it becomes `best` or nothing."""
-        if _step(sidecar) == self._best_step():
-            self._save_best(_step(sidecar), checkpoint.load(sidecar, _CPU)[0])
+        if step_of(sidecar) == self._best_step():
+            self._save_best(step_of(sidecar), checkpoint.load(sidecar, _CPU)[0])
         self._remove(sidecar)
 
     def _remove(self, sidecar: Path) -> None:
@@ -282,7 +294,3 @@ def _serve(connection: Connection, look: Look) -> None:
             except Exception:
                 answer = traceback.format_exc()
             connection.send(answer)
-
-
-def _step(sidecar: Path) -> int:
-    return int(sidecar.stem.rpartition("-")[2])

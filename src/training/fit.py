@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from src.contracts import Batch, Json, Objective
+from src.identity import Identity
 from src.pace import interval_of, is_due
 from src.runtime import recorded
 from src.schedules import Clock
@@ -41,7 +42,6 @@ def fit(
     device: torch.device,
     ranks: Ranks,
     *,
-    program: str = "train_gpt",
     after_step: Callable[[], None] | None = None,
     start: dict[str, Any] | None = None,
 ) -> None:
@@ -51,10 +51,11 @@ def fit(
     `batch_at(update)` is this rank's share of a batch. `look` evaluates a state `{"update", "model"}`. `after_step` is
     called after each step of the optimizer, and may change the model. Keeps the newest checkpoints (`last`), the one
     with the best evaluation (`best`) and for good one every so many samples (`snapshot`) in `folder`, with
-    `description` beside them, and TensorBoard curves over updates. A continued run ends with the bits of an undisturbed
-    one. Raises `Stopped` when a signal asked the run to end, and `DivergedError`, on all ranks, when a loss, a gradient
-    or a parameter is not finite: at the latest before the next state is saved or evaluated."""
-    total, options = config.trainer.num_iterations, config.summaries
+    `description` beside them, whose `program` and `run` say whose they are, and TensorBoard curves over updates. A
+    continued run ends with the bits of an undisturbed one. Raises `Stopped` when a signal asked the run to end, and
+    `DivergedError`, on all ranks, when a loss, a gradient or a parameter is not finite: at the latest before the next
+    state is saved or evaluated."""
+    total, options, owner = config.trainer.num_iterations, config.summaries, Identity.of(description)
     model.train()
     updater = Updater(model, objective, config, device, ranks, after_step)
     found = checkpoint.load_newest(folder, "last", device)
@@ -62,19 +63,19 @@ def fit(
     done = saved["update"] if saved else -1
     snapshots = check_snapshots(options.code_snapshots, PROJECT)
     with ExitStack() as stack:
-        progress = stack.enter_context(Progress(program, total, max(done, 0), "update", ranks.is_writer))
+        progress = stack.enter_context(Progress(owner.program, total, max(done, 0), "update", ranks.is_writer))
         evaluations = summaries = None
         if ranks.is_writer:
             pace = {"flush_secs": options.flush_secs, "max_queue": options.max_queue}
             summaries = stack.enter_context(Summaries(folder, max(done, 0), **pace))
-            session = write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots)
+            session = write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots, owner, max(done, 0))
             summaries.texts(texts(session) | {"parameters": parameters_table(model, updater.optimizer)})
             if config.trainer.evaluate:
                 evaluations = stack.enter_context(
                     Evaluations(folder, "in_context", look, config.evals, done, description, tqdm.write)
                 )
         board = Board(config, objective, ranks, summaries, progress)
-        fitting = Fitting(model, updater, board, ranks, device, folder, description, max(done, 0), program)
+        fitting = Fitting(model, updater, board, ranks, device, folder, description, max(done, 0), owner.program)
         if saved:
             fitting.load_state_dict(saved)
         profiler = stack.enter_context(Profiler(folder, options.profiled_iterations * ranks.is_writer, tqdm.write))

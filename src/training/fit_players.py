@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from tqdm import tqdm
 
 from src.config import check_same
 from src.contracts import ConfigError, Json
-from src.files import read_json, write_json
+from src.identity import Identity, check_owner, identity_of, read_owned, write_owned
 from src.pace import interval_of, is_due
 from src.players_schema import PlayersConfig
 from src.runtime import recorded
@@ -31,6 +30,8 @@ from src.training.summaries import Progress, Summaries
 _LINES = 10  # log lines in a whole run; TensorBoard has all points
 _COUNTS = ("host_actions", "agent_actions", "finished_lengths", "unfinished_lengths")  # of a match, by number
 _MAY_DIFFER = ("name", "root", "num_threads", "checkpoints", "summaries")  # of a continued run
+
+FORM = {"matches": {str: {"rho": {"value": float, "low": float, "high": float}}}}  # of a file with matches, by pair
 
 Evaluate = Callable[[Player, Player], Json]  # host and agent -> rho and the rest of each pair, by its name
 
@@ -54,7 +55,7 @@ class Training:
             self.check()
         self.summaries.flush()
         state = {name: learner.state_dict() for name, learner in self.learners.items()}
-        description = {"config": recorded(self.config)} | (about or {})
+        description = owner_of(self.config)._asdict() | {"config": recorded(self.config)} | (about or {})
         checkpoint.save(self.config.folder, kind, self.updates, {"learners": state}, description, keep)
 
     def learn(self) -> dict[str, dict[str, Tensor]]:
@@ -98,15 +99,17 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
     learners = make_learners(config, watch, device)
     found = checkpoint.load_newest(folder, "last", device)
     if found:
-        check_continues(config, found[1]["description"]["config"])
-    elif (folder / "finished.json").exists():
+        check_continues(config, found[1]["description"].get("config"))
+        checkpoint.check_run(folder, found[1], owner_of(config))
+    elif (folder / checkpoint.FINISHED).exists():
         raise ConfigError(f"{folder} is finished and its checkpoints are gone: remove it too")
     done, total = found[1]["step"] if found else 0, config.training.num_updates
     with ExitStack() as stack:
         progress = stack.enter_context(Progress("train_players", total, done, "update"))
         summaries = stack.enter_context(Summaries(folder, done, options.flush_secs, options.max_queue))
         session = write_run_record(
-            folder, PROJECT, recorded(config), sys.argv, check_snapshots(options.code_snapshots, PROJECT)
+            *(folder, PROJECT, recorded(config), sys.argv, check_snapshots(options.code_snapshots, PROJECT)),
+            *(owner_of(config), done),
         )
         tables = {
             f"parameters/{name}": parameters_table(learner.network, learner.optimizer)
@@ -125,14 +128,24 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
         )
         board = Board(config, summaries, progress, watch, done)
         _run(training, board, evaluate, recovery, profiler, resumed=found is not None)
-        board.write_times(folder)
+        board.write_times()
     return player_of("host", config, learners), player_of("agent", config, learners)
 
 
+def owner_of(config: PlayersConfig) -> Identity:
+    """The run that `config` asks for."""
+    return identity_of("train_players", config, _compared(config))
+
+
 def check_continues(config: PlayersConfig, before: Json) -> None:
-    """Raise `ConfigError` unless `config` may go on with what was recorded `before` in its folder."""
-    compared = [field.name for field in fields(config) if field.name not in _MAY_DIFFER]
-    check_same(config, before, compared, str(config.folder))
+    """Raise `ConfigError` unless `config` may go on with what was recorded `before` in its folder. What is no
+    configuration of this program is left to the check of whose it is."""
+    if isinstance(before, dict) and before.keys() == recorded(config).keys():
+        check_same(config, before, _compared(config), str(config.folder))
+
+
+def _compared(config: PlayersConfig) -> list[str]:
+    return [field.name for field in fields(config) if field.name not in _MAY_DIFFER]
 
 
 def _run(
@@ -174,8 +187,13 @@ class Board:
         self._options, self._summaries, self._progress, self._watch = config.summaries, summaries, progress, watch
         self._total = config.training.num_updates
         self._interval = interval_of(self._options.num_summaries, self._options.summary_interval, self._total)
+        self._folder, self._owner = config.folder, owner_of(config)
         self._matches = config.folder / "matches.json"
-        self._measured: Json = read_json(self._matches) if done and self._matches.exists() else {}
+        self._measured: dict[str, Json] = {}
+        if done and self._matches.exists():
+            written, owner, _ = read_owned(self._matches, {"matches": {str: FORM["matches"]}})
+            check_owner(self._matches, owner, self._owner)
+            self._measured = written["matches"]
 
     def show(self, metrics: dict[str, dict[str, Tensor]], learners: dict[str, Learner], clock: Clock) -> None:
         """The update that was made at `clock`."""
@@ -196,7 +214,7 @@ class Board:
     def show_matches(self, measured: Json, update: int) -> None:
         """The rho of each pair of players, and how its games went."""
         self._measured[str(update)] = measured
-        write_json(self._matches, self._measured)
+        write_owned(self._matches, self._owner, update, {"matches": self._measured})
         for pair, found in measured.items():
             tag = f"matches/{pair}"
             rho = {"rho": found["rho"]["value"]} | {f"rho_{end}": found["rho"][end] for end in ("low", "high")}
@@ -206,10 +224,11 @@ class Board:
             drawn = {f"{tag}/{key}": torch.arange(len(n)).repeat_interleave(n) for key, n in counted.items()}
             self._summaries.histograms(drawn, update)
 
-    def write_times(self, folder: Path) -> None:
+    def write_times(self) -> None:
         """Where the time of this session went, where that was asked for."""
         if self._watch.milliseconds:
-            write_json(folder / "milliseconds.json", self._watch.milliseconds)
+            times = {"milliseconds": self._watch.milliseconds}
+            write_owned(self._folder / "milliseconds.json", self._owner, self._total, times)
 
 
 def layers_of(network: nn.Module) -> dict[str, float]:

@@ -18,11 +18,13 @@ from src.data.rewards import RewardPlugin
 from src.data.windows import Windows
 from src.envs import make_env
 from src.envs.tasks import development_of
-from src.files import only_writer, read_json, write_json
+from src.files import only_writer
+from src.identity import Identity, check_owner, identity_of, read_owned, write_owned
 from src.memory import Need, check_memory
 from src.runtime import prepare, recorded
 from src.schema import PROJECT, Config, ModelConfig, ObjectiveConfig
-from src.training.checkpoint import load_newest
+from src.training.checkpoint import FINISHED, check_end, check_run, load_newest
+from src.training.critics import check_described
 from src.training.distributed import Ranks, joined
 from src.training.evaluations import Look
 from src.training.fit import fit
@@ -38,6 +40,8 @@ class Workplace(NamedTuple):
     stores: list[Histories]
     device: torch.device
     ranks: Ranks
+    owner: Identity  # the run
+    inputs: Json  # checksums of what it is made of
     before: Json | None  # what the newest checkpoint says of itself, where a run is continued
 
     @property
@@ -73,7 +77,6 @@ class Workplace(NamedTuple):
 
     def fit(
         self,
-        program: str,
         model: nn.Module,
         objective: Objective,
         mixture: Mixture,
@@ -86,8 +89,8 @@ class Workplace(NamedTuple):
         """Fit `model` to batches of `mixture`, see `fit.fit`; returns `num_updates`. Checkpoints say of themselves what
         is needed to build the model anew, and what is `about` it."""
         config, ranks, size = self.config, self.ranks, self.config.trainer.mini_batch_size
-        description = {
-            "program": program,
+        description = self.owner._asdict() | {
+            "inputs": self.inputs,
             "config": recorded(config),
             "env": self.spec()._asdict(),
             "tasks": self.tasks,
@@ -103,7 +106,6 @@ class Workplace(NamedTuple):
             description | (about or {}),
             self.device,
             ranks,
-            program=program,
             after_step=after_step,
             start=start,
         )
@@ -124,35 +126,47 @@ def compared(config: Config, *own: str) -> tuple[str, ...]:
 
 def run_program(
     config: Config,
+    program: str,
     folder: Path,
     groups: Sequence[str],
     train: Callable[[Workplace], int],
     check: Callable[[Json], None] = lambda _: None,
+    inputs: Callable[[Json | None], Json] = lambda _: {},
 ) -> Path:
-    """Let `train` make a model in `folder`, or continue to; returns the folder. `train` says how many updates it made.
+    """Let `train` make a model of `program` in `folder`, or continue to; returns the folder. `train` says how many
+    updates it made, `inputs` by what the newest checkpoint says of itself what the model is made of beside histories.
 
     Raises `ConfigError` where the folder has a model of other histories, of a configuration that differs in `groups`,
-    or that `check` refuses by what its checkpoint says of itself."""
+    or that `check` refuses by what its checkpoint says of itself; `PipelineError` where it has files of another run."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     with joined(prepare(config)) as (ranks, device):
         ranks.check_divides(config.trainer.mini_batch_size, config.trainer.gradient_accumulation_steps)
         stores = open_stores(config)
         with only_writer(folder) if ranks.is_writer else nullcontext():
-            found = load_newest(folder, "last", torch.device("cpu"))
+            found, finished = load_newest(folder, "last", torch.device("cpu")), folder / FINISHED
             before = found[1]["description"] if found else None
-            if before is not None:
+            if before and Identity.of(before).program != program:
+                before = None
+            if before:
+                check_described(before, folder)
                 check_same(config, before["config"], groups, str(folder))
                 check_stores(stores, before["histories"], folder)
                 check(before)
-            if (folder / "finished.json").exists():
-                if before is None:
+            made_of = inputs(before) | {"histories": [store.checksum for store in stores]}
+            owner = identity_of(program, config, groups, made_of)
+            if found:
+                check_run(folder, found[1], owner)
+            if finished.exists():
+                if found is None:
                     raise ConfigError(f"{folder} is finished and its checkpoints are gone: remove it too")
-                updates = read_json(folder / "finished.json")["updates"]
+                _, whose, updates = read_owned(finished, {})
+                check_owner(finished, whose, owner)
+                check_end(finished, updates, found[1]["step"])
                 announce(f"all {updates} updates of {config.name} are done: {folder}", ranks)
                 return folder
-            updates = train(Workplace(config, folder, stores, device, ranks, before))
+            updates = train(Workplace(config, folder, stores, device, ranks, owner, made_of, before))
             if ranks.is_writer:
-                write_json(folder / "finished.json", {"updates": updates})
+                write_owned(finished, owner, updates, {"updates": updates})
     announce(f"checkpoints and TensorBoard curves: {folder}", ranks)
     return folder
 

@@ -20,11 +20,14 @@ from torch import nn
 from tqdm import tqdm
 
 from src.contracts import ConfigError, Json, PipelineError
-from src.files import read_json, write_atomically, write_json
+from src.files import write_atomically
+from src.identity import Identity, check_owner, read_owned, write_owned
 from src.training.summaries import flatten
 
 _MAX_DIFF = 100_000  # characters
 _GIT_SECONDS = 30
+_GIT = {"revision": (str, type(None)), "dirty": (bool, type(None))}
+_FORM = {"sessions": [{"started": str, "git": _GIT}]}
 
 
 def git_state(project: Path) -> Json:
@@ -81,11 +84,14 @@ def check_snapshots(paths: list[str], project: Path) -> list[Path]:
     return files
 
 
-def write_run_record(folder: Path, project: Path, config: Json, command: list[str], snapshots: list[Path]) -> Json:
-    """Add a session to `folder`/run.json and return it, as `texts` takes it: with the diff and the `snapshots` (from
-    `check_snapshots`), of which run.json has the file's name and the checksums.
+def write_run_record(
+    folder: Path, project: Path, config: Json, command: list[str], snapshots: list[Path], owner: Identity, step: int
+) -> Json:
+    """Add a session of the run `owner`, which begins at `step`, to `folder`/run.json and return it, as `texts` takes
+    it: with the diff and the `snapshots` (from `check_snapshots`), of which run.json has the file's name and the
+    checksums.
 
-    A damaged run.json is kept aside as run.json.damaged: training never stops for it."""
+    A damaged run.json, or one of another run, is kept aside as run.json.damaged: training never stops for it."""
     session = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command,
@@ -109,7 +115,7 @@ def write_run_record(folder: Path, project: Path, config: Json, command: list[st
         },
     }
     path = folder / "run.json"
-    sessions = _sessions(path)
+    sessions = _sessions(path, owner)
     name = f"code-{len(sessions) + 1}.diff" if sessions else "code.diff"
     dirty, diff = session["git"]["dirty"], session["git"]["diff"]
     if dirty:
@@ -118,19 +124,26 @@ def write_run_record(folder: Path, project: Path, config: Json, command: list[st
         "git": session["git"] | {"diff": name if dirty else None},
         "code_snapshots": {file: sha256(text.encode()).hexdigest() for file, text in session["code_snapshots"].items()},
     }
-    write_json(path, {"sessions": [*sessions, session | brief]})
+    write_owned(path, owner, step, {"sessions": [*sessions, session | brief]})
     return session
 
 
-def _sessions(path: Path) -> list[Json]:
+def read_sessions(path: Path, owner: Identity) -> list[Json]:
+    """The sessions of the run `owner`, from its run.json. Raises `PipelineError` where it is of another."""
+    written, found, _ = read_owned(path, _FORM)
+    check_owner(path, found, owner)
+    return written["sessions"]
+
+
+def _sessions(path: Path, owner: Identity) -> list[Json]:
     """What earlier sessions wrote; a file that is something else is moved away."""
     if not path.exists():
         return []
     with suppress(PipelineError):
-        return read_json(path)["sessions"]
+        return read_sessions(path, owner)
     damaged = path.with_name(f"{path.name}.damaged")
     path.replace(damaged)
-    tqdm.write(f"{path} is damaged, or of another version; it is kept as {damaged.name} and a new one begins")
+    tqdm.write(f"{path} is damaged, or of another run or version; it is kept as {damaged.name} and a new one begins")
     return []
 
 

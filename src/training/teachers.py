@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from src.config import check_same
-from src.contracts import ConfigError
+from src.contracts import ConfigError, Json
 from src.env_schema import EnvConfig
 from src.envs import make_env
 from src.envs.exact import noisy_exact
@@ -52,6 +52,15 @@ def searcher_of(config: EnvConfig) -> InContextLearner:
     return learner
 
 
+def open_teacher(config: Config, teacher: str, device: torch.device) -> tuple[dict[str, Any], Json]:
+    """State and sidecar that the run `teacher` ended with. Raises `ConfigError` where there is no such end."""
+    folder = PROJECT / config.root / "logs" / teacher / "source"
+    found = checkpoint.open_finished(folder, "last", "train_agents", device)
+    if found is None:
+        raise ConfigError(f"source.teacher={teacher}: no finished run of stage one in {folder}")
+    return found
+
+
 def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> Tensor:
     """For each of `tasks` `[G, task_dim]` the probability of a random action at which the planner comes
     `max_performance` of the way from the return of chance to that of the optimum, `[G]`; exact to 2^-12."""
@@ -72,13 +81,9 @@ def _for_learners(config: EnvConfig, source: NoisyExpertConfig, tasks: Tensor) -
 
 def _learned(config: Config, teacher: str, make: Make, device: torch.device) -> Any:
     """The learners that the run `teacher` ended with."""
-    folder = PROJECT / config.root / "logs" / teacher / "source"
-    found = checkpoint.load_newest(folder, "last", device)
-    if found is None or not (folder / "finished.json").exists():
-        raise ConfigError(f"source.teacher={teacher}: no finished run of stage one in {folder}")
-    state, about = found
-    recorded = about["description"]
-    check_same(config, recorded, ("env", "tasks"), str(folder))
+    state, about = open_teacher(config, teacher, device)
+    recorded = about["description"]["config"]
+    check_same(config, recorded, ("env", "tasks"), f"source.teacher={teacher}")
     source = source_of(recorded)
     if isinstance(source, SearcherConfig):
         raise ConfigError(f"source.teacher={teacher}: a searcher acts on its own past alone, and can teach nobody")

@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
-from src.contracts import ConfigError, EnvSpec, Json
+from src.contracts import SPEC_FORM, ConfigError, EnvSpec, Json
+from src.files import fits
 from src.nn.critic import Critic
 from src.nn.gpt import Trunk
+from src.options import walk
 from src.runtime import recorded
 from src.schema import Config
 from src.training import checkpoint
@@ -17,6 +19,8 @@ from src.training.critics import PROGRAM, load_weights
 from src.training.optimizers import make_optimizer
 
 PROGRAMS = ("train_gpt", PROGRAM, "extract_policy")
+_SPLIT = {"all": list, "train": [int], "validation": [int]}
+_FORM = {"config": dict, "env": SPEC_FORM, "tasks": _SPLIT}
 _KEPT = {
     "optimizer": ("name", "beta1", "beta2", "beta3", "epsilon", "momentum"),
     "device": ("dtype", "amp_dtype"),
@@ -30,13 +34,10 @@ def read_model(
 
     Raises `ConfigError` where there is none, it is of none of `programs`, or it learned on tasks that are held out or
     set aside in `split`; `DamagedCheckpointError` where it is not what was written."""
-    file = Path(path)
-    if file.suffix != ".pt" or not file.is_file():
-        raise ConfigError(f"{option}={path}: must be a checkpoint that is there, a .pt with its .json beside it")
-    state, about = checkpoint.load(file.with_suffix(".json"), device)
+    state, about = checkpoint.load(_sidecar(option, path), device)
     described = about["description"]
-    if not isinstance(described, dict) or described.get("program") not in programs:
-        found = described.get("program") if isinstance(described, dict) else None
+    if described.get("program") not in programs or not fits(described, _FORM):
+        found = described.get("program")
         raise ConfigError(f"{option}={path}: is a model of {found}, and must be one of {' or '.join(programs)}")
     theirs = described["tasks"]
     learned = set(theirs["train"]) - set(theirs["development"]) if theirs["all"] == split["all"] else set[int]()
@@ -46,6 +47,24 @@ def read_model(
             "tasks.split, tasks.num_train and data.num_development_tasks as they were there"
         )
     return state, described
+
+
+def _sidecar(option: str, path: str) -> Path:
+    file = Path(path)
+    if file.suffix != ".pt" or not file.is_file():
+        raise ConfigError(f"{option}={path}: must be a checkpoint that is there, a .pt with its .json beside it")
+    return file.with_suffix(".json")
+
+
+def checksums(config: Config, options: Collection[str]) -> Json:
+    """Of the models that `options` name, for a new run to say what it starts from: by option, without those that name
+    none. Raises `ConfigError` where one is not there."""
+    named = {key: value for key, value, _ in walk(config) if key in options and value != "none"}
+    prefix = "critic.initial_model_prefix"
+    return {
+        key: checkpoint.check(_snapshot(config) if key == prefix else _sidecar(key, path))["state_sha256"]
+        for key, path in named.items()
+    }
 
 
 def load_critic_weights(option: str, path: str, critic: Critic, split: Json, device: torch.device) -> None:
@@ -94,21 +113,27 @@ def initialize(config: Config, critic: Critic, split: Json, device: torch.device
 def snapshot_state(config: Config, critic: Critic, split: Json, device: torch.device) -> dict[str, Any] | None:
     """The whole state of the snapshot that `critic.initial_model_prefix` and `initial_model_index` name, for `critic`
     to go on from; None where they name none."""
-    prefix, index = config.critic.initial_model_prefix, config.critic.initial_model_index
+    prefix = config.critic.initial_model_prefix
     if prefix == "none":
         return None
     option = "critic.initial_model_prefix"
+    state, described = read_model(option, str(_snapshot(config).with_suffix(".pt")), split, device, [PROGRAM])
+    _make_fit(config, state, described, critic, f"{option}={prefix}")
+    return state
+
+
+def _snapshot(config: Config) -> Path:
+    """The sidecar of the snapshot that `critic.initial_model_prefix` and `initial_model_index` name."""
+    prefix, index = config.critic.initial_model_prefix, config.critic.initial_model_index
+    option = "critic.initial_model_prefix"
     found = checkpoint.sidecars(Path(prefix), "last") + checkpoint.sidecars(Path(prefix), "snapshot")
-    by_update = {int(sidecar.stem.rpartition("-")[2]): sidecar for sidecar in found}
+    by_update = {checkpoint.step_of(sidecar): sidecar for sidecar in found}
     if not by_update:
         raise ConfigError(f"{option}={prefix}: has no snapshots")
     if index >= 0 and index not in by_update:
         there = ", ".join(str(update) for update in sorted(by_update))
         raise ConfigError(f"critic.initial_model_index={index}: {option}={prefix} has snapshots {there}")
-    sidecar = by_update[max(by_update) if index < 0 else index]
-    state, described = read_model(option, str(sidecar.with_suffix(".pt")), split, device, [PROGRAM])
-    _make_fit(config, state, described, critic, f"{option}={prefix}")
-    return state
+    return by_update[max(by_update) if index < 0 else index]
 
 
 def _make_fit(config: Config, state: dict[str, Any], described: Json, critic: Critic, where: str) -> None:

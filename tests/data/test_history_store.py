@@ -207,6 +207,93 @@ def test_an_interrupted_writer_goes_on(tmp_path: Path, resumed_from: int) -> Non
     assert_holds(open_histories(tmp_path), lived)
 
 
+@settings(deadline=None, max_examples=25)
+@given(
+    edges=st.sets(st.integers(1, NUM_STEPS - 1), max_size=4),
+    resumed_from=st.integers(0, NUM_STEPS),
+    name=st.sampled_from(COLUMNS),
+    row=st.integers(0, NUM_ROWS - 1),
+    step=st.integers(0, NUM_STEPS - 1),
+    complete=st.booleans(),
+)
+def test_a_changed_step_is_noticed_before_a_run_goes_on(
+    tmp_path_factory: pytest.TempPathFactory,
+    edges: set[int],
+    resumed_from: int,
+    name: str,
+    row: int,
+    step: int,
+    complete: bool,
+) -> None:
+    """A change in a block that a run goes on from is refused; what is written again anyway is healed."""
+    folder, lived = tmp_path_factory.mktemp("histories"), life()
+    writer, stops = writer_of(folder), [*sorted(edges), NUM_STEPS]
+    for start, stop in itertools.pairwise([0, *stops]):
+        writer.add(steps(lived, start, stop))
+        writer.commit(start)
+    if complete:
+        writer.finish()
+    column = np.load(folder / f"{name}.npy", mmap_mode="r+")
+    column[row, step] ^= 1
+    column.flush()
+    again = writer_of(folder)
+    start = max(edge for edge in [0, *stops] if edge <= step)  # of the block that was changed
+    if complete or start < resumed_from:
+        where = "" if complete else f" in the block of steps {start} to {min(e for e in stops if e > step) - 1}"
+        with pytest.raises(DamagedHistoriesError, match=rf"{folder}/{name}\.npy is damaged{where}: "):
+            again.keep(resumed_from)
+        return
+    again.keep(resumed_from)
+    again.add(steps(lived, resumed_from, NUM_STEPS))
+    again.commit(resumed_from)
+    again.finish()
+    assert_holds(open_histories(folder), lived)
+
+
+@pytest.mark.parametrize("when", ["between commits", "after the last"])
+def test_a_change_while_the_run_goes_on_is_noticed_at_its_end(tmp_path: Path, when: str) -> None:
+    lived, writer = life(), writer_of(tmp_path)
+    writer.add(steps(lived, 0, 12))
+    writer.commit(0)
+    if when == "after the last":
+        writer.add(steps(lived, 12, NUM_STEPS))
+        writer.commit(12)
+    with (tmp_path / "reward.npy").open("r+b") as file:
+        file.seek(-NUM_STEPS, os.SEEK_END)  # the first step of the last row
+        file.write(b"\xff")
+    if when != "after the last":
+        writer.add(steps(lived, 12, NUM_STEPS))
+        writer.commit(12)
+    with pytest.raises(DamagedHistoriesError, match=r"reward\.npy is damaged in the block of steps 0 to "):
+        writer.finish()
+    with pytest.raises(PipelineError, match="not complete"):
+        open_histories(tmp_path)
+
+
+@pytest.mark.parametrize("cuts", [[30], [12, 30], [1, 2, 3, 30]])
+def test_how_often_was_committed_leaves_no_trace(whole: Path, tmp_path: Path, cuts: list[int]) -> None:
+    writer = writer_of(tmp_path)
+    for start, stop in itertools.pairwise([0, *cuts]):
+        writer.add(steps(life(), start, stop))
+        writer.commit(start)
+    writer.finish()
+    assert read_json(tmp_path / "manifest.json") == read_json(whole / "manifest.json")
+
+
+def test_histories_of_the_version_before_are_read_where_they_are_complete(copy: Path) -> None:
+    def older(manifest: dict) -> None:
+        del manifest["blocks"]
+        manifest["schema_version"] = 2
+
+    before = open_histories(copy).checksum
+    rewrite(copy / "manifest.json", older)
+    assert_holds(open_histories(copy), life())
+    assert open_histories(copy).checksum == before
+    rewrite(copy / "manifest.json", lambda manifest: manifest.update(complete=False))
+    with pytest.raises(DamagedHistoriesError, match=r"begun by version 0\.7 .* Remove the histories and the logs"):
+        writer_of(copy)
+
+
 def test_a_crash_before_the_manifest_starts_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def dying(*_: object) -> None:
         raise KeyboardInterrupt
@@ -350,6 +437,10 @@ FORMS: dict[str, Callable[[dict], object]] = {
     "columns without details": lambda m: m.update(columns=list(m["columns"])),
     "columns of no kind": lambda m: m.update(columns=None),
     "a column's details of no kind": lambda m: m["columns"].update(obs=3),
+    "tasks of no kind": lambda m: m.update(tasks=[]),
+    "a number of rows that is a text": lambda m: m["rows"].update(num_envs="3"),
+    "other rows than there are": lambda m: m["rows"].update(num_learners=3),
+    "incomplete without blocks": lambda m: m.update(complete=False),
 }
 CHANGES = FORMS | {
     "other tasks": lambda m: m["tasks"]["train"].reverse(),

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import critics
 import numpy as np
 import pytest
+import results
 import torch
 from critics import CONFIG, batch_of, config_of, critic_of, shown
 from harness import TINY
@@ -27,7 +29,6 @@ from src.evaluation.offline_plots import (
     write_value_curves,
     write_weight_plot,
 )
-from src.files import write_json
 from src.objectives.awr import AdvantageWeightedRegression
 from src.schema import Config
 from src.training import checkpoint
@@ -89,8 +90,8 @@ def test_a_critic_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_critic_whose_training_was_not_logged_is_refused(tmp_path: Path) -> None:
     config = load_config(["experiment=tiny", f"root={tmp_path}"])
     folder = config.folder("logs") / "ilql"
-    checkpoint.save(folder, "last", 1, {}, {}, 1)
-    write_json(folder / "finished.json", {"updates": 1})
+    checkpoint.save(folder, "last", 1, {}, critics.described(), 1)
+    critics.finish(folder, 1)
     with pytest.raises(ConfigError, match=r"summaries\.num_summaries=0"):
         write_value_curves(config)
 
@@ -212,7 +213,7 @@ def write_results(folder: Path, height: float, searcher: float = 0.9) -> Path:
         }
 
     policies = {"model, held-out tasks": height, "model, training tasks": 0.7, "random": 0.1, "searcher": searcher}
-    write_json(folder / "results.json", {"curves": {name: curve(value) for name, value in policies.items()}})
+    results.write_results(folder, curves={name: curve(value) for name, value in policies.items()})
     return folder
 
 

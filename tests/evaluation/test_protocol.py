@@ -28,8 +28,10 @@ from src.evaluation.protocol import (
     numbers_of,
 )
 from src.evaluation.saved_episodes import save_episodes
+from src.evaluation.saved_results import read_results
 from src.evaluation.statistics import bootstrap_means, interquartile_mean, percentile_interval
-from src.files import read_json, write_json
+from src.files import write_json
+from src.identity import Identity, write_owned
 
 OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
 
@@ -345,6 +347,9 @@ def test_decodings_are_called_by_their_temperature(temperature: float, epsilon: 
 # ---- several runs
 
 
+OWNER = Identity("evaluate", "f00d")
+
+
 def written(folder: Path, seed: int, found: Mapping[str, Adaptation], **changes: Any) -> Path:
     """An evaluation on disk, as stage three leaves it; `changes` to what its results say."""
     setting = Setting(dict.fromkeys(found, EXACT), "1", regrets=True)
@@ -356,8 +361,8 @@ def written(folder: Path, seed: int, found: Mapping[str, Adaptation], **changes:
         **numbers_of({seed: found}, setting, OPTIONS, seed),
         **coverage_numbers([covered(seed)], OPTIONS, seed),
     }
-    write_json(folder / "results.json", results | changes)
-    save_episodes(folder, found, covered(seed))
+    results |= {"checkpoint": "abc", "episodes": save_episodes(folder, found, OWNER, covered(seed))}
+    write_owned(folder / "results.json", OWNER, 6, results | changes)
     return folder
 
 
@@ -388,8 +393,8 @@ def test_runs_are_put_together(tmp_path: Path) -> None:
     save_episodes(folders[1], life(2))  # as a version did that did not measure it
     assert "coverage" not in combined(folders, OPTIONS, 5)
     alone = combined(folders[:1], OPTIONS, 4)
-    results = read_json(folders[0] / "results.json")
-    assert alone == {key: value for key, value in results.items() if key != "config"}
+    results, _ = read_results(folders[0])
+    assert results | alone == results and results.keys() - alone.keys() == {"config", "checkpoint", "episodes"}
 
 
 @pytest.mark.parametrize(
@@ -414,9 +419,9 @@ def test_unlike_runs_are_refused(
 
 def test_other_decodings_are_refused(tmp_path: Path) -> None:
     first, second = (written(tmp_path / str(seed), seed, life(seed)) for seed in (0, 1))
-    results = read_json(second / "results.json")
+    results, _ = read_results(second)
     results["protocol"]["decoding"] = "0"
-    write_json(second / "results.json", results)
+    write_owned(second / "results.json", OWNER, 6, results)
     with pytest.raises(PipelineError, match="decodings differ"):
         combined([first, second], OPTIONS, 0)
 
@@ -425,15 +430,19 @@ def test_folders_that_are_not_whole_are_refused(tmp_path: Path) -> None:
     folder = written(tmp_path, 0, life(0))
     fewer = {name: Adaptation(*(values[..., 1:] for values in found)) for name, found in life(0).items()}
     for others in (life(0, num_streams=2), fewer, {"held_out": life(0)["held_out"]}):
-        save_episodes(folder, others)
+        save_episodes(folder, others, OWNER)
         with pytest.raises(PipelineError, match="episodes.npz does not hold"):
             combined([folder], OPTIONS, 0)
     (folder / "episodes.npz").unlink()
     with pytest.raises(PipelineError, match="episodes.npz"):
         combined([folder], OPTIONS, 0)
-    save_episodes(folder, life(0))
+    save_episodes(folder, life(0), Identity("evaluate", "beef"))
+    with pytest.raises(PipelineError, match=r"episodes\.npz is of evaluate \(run beef\), .* of evaluate \(run f00d\)"):
+        combined([folder], OPTIONS, 0)
+    save_episodes(folder, life(0), OWNER)
+    combined([folder], OPTIONS, 0)
     write_json(folder / "results.json", {"config": dataclasses.asdict(OPTIONS)})
-    with pytest.raises(PipelineError, match="no section `protocol`"):
+    with pytest.raises(PipelineError, match=r"results\.json does not hold what belongs there"):
         combined([folder], OPTIONS, 0)
     (folder / "results.json").unlink()
     with pytest.raises(PipelineError, match="results.json"):

@@ -1,6 +1,5 @@
 """What a study will run: composed and checked before any work, each thing once."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from results import write_results
 
 from src.config import CONF, load_config
 from src.contracts import ConfigError
@@ -16,7 +16,6 @@ from src.env_schema import DarkRoomConfig
 from src.envs import make_env
 from src.envs.tasks import split_tasks
 from src.evaluation.study_plan import Job, Plan, plan, trained_for
-from src.files import write_json
 from src.runtime import recorded
 from src.schema import Config, PolicyConfig
 
@@ -262,8 +261,7 @@ def test_what_is_done_is_not_done_again_and_must_be_the_same(tmp_path: Path) -> 
     assert len(jobs) == 6
 
     def finish(folder: Path, seed: int, config: Any) -> None:
-        settings = json.loads(json.dumps(recorded(replace(config, seed=seed))))
-        write_json(folder / "results.json", {"config": settings})
+        write_results(folder, recorded(replace(config, seed=seed)))
 
     for row in rows:
         finish(row.folders[0], 0, row.config)
@@ -282,8 +280,7 @@ def test_what_is_done_is_not_done_again_and_must_be_the_same(tmp_path: Path) -> 
 def test_results_count_as_long_as_what_they_came_of_is_the_same(tmp_path: Path) -> None:
     players = {"plain": variant("plain"), "guided": GUIDED, "extracted": EXTRACTED, "critic": CRITIC}
     for row in study(*players.values(), options=QUIET, root=tmp_path).rows:
-        settings = json.loads(json.dumps(recorded(row.config)))
-        write_json(row.folders[0] / "results.json", {"config": settings})
+        write_results(row.folders[0], recorded(row.config))
     imitation, inverse = "objective.label_smoothing=0.1", "awr.inverse_temperature=3.0"
     values = ("critic.expectile=0.6", "encoder.num_layers=1", "decoder.num_layers=3")
     for name, unlike in {

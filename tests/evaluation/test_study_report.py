@@ -5,18 +5,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import critics
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from PIL import Image
+from results import write_results
 
 from src.config import load_config
+from src.contracts import PipelineError
 from src.evaluation import study_report
 from src.evaluation.plots import PALETTE
 from src.evaluation.study_plan import Row
 from src.evaluation.study_plots import row_name, shared_references, study_figure
 from src.evaluation.study_report import cpu_model, result_of, study_table, training_seconds, write_report
 from src.files import read_json, write_json
+from src.identity import Identity, write_owned
 from src.schema import Config, StudyConfig
 
 NUM_EPISODES = 12
@@ -241,11 +245,13 @@ def test_rows_are_called_by_variant_and_world() -> None:
 def model_folder(folder: Path, *started: float) -> Path:
     """A model whose training was started at these times, in seconds before its end."""
     folder.mkdir(parents=True)
-    write_json(folder / "finished.json", {"updates": 100})
+    critics.finish(folder, 100)
+    write_json(folder / "last-000000100.json", {"state_sha256": f"{folder.parent.name} {folder.name}"})
     end = (folder / "finished.json").stat().st_mtime
     times = [datetime.fromtimestamp(end - seconds, UTC).isoformat() for seconds in started]
     git = {"revision": f"{len(started)}ab", "dirty": len(started) > 1}
-    write_json(folder / "run.json", {"sessions": [{"started": time, "git": git} for time in times]})
+    sessions = [{"started": time, "git": git} for time in times]
+    write_owned(folder / "run.json", Identity("train_ilql", critics.RUN), 0, {"sessions": sessions})
     return folder
 
 
@@ -263,11 +269,32 @@ def rows_in(root: Path, config: Config) -> list[Row]:
     models.append(model_folder(root / "continued" / "gpt", 500, 10))
     critics = [model_folder(model.parent / "ilql", 5) for model in models]
     folders = [model.parent / "evaluation" for model in models]
+    for folder in folders:
+        write_results(folder, checkpoint=f"{folder.parent.name} gpt")
     guided = [[model, critic] for model, critic in zip(models, critics, strict=True)]
     return [
         Row("a", "", None, "", config, folders, [[model] for model in models]),
         Row("b", "", None, "", config, folders, guided),
     ]
+
+
+def test_a_report_is_of_the_models_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_report, "combined", lambda *_: found(0.5))
+    plain, guided = rows_in(tmp_path, load_config([f"root={tmp_path}"]))
+    folder, (model, critic) = guided.folders[0], guided.models[0]
+    for row, played in ((plain, "whole gpt"), (guided, "whole gpt+whole ilql")):
+        write_results(folder, checkpoint=played)
+        assert result_of(row)["updates"]
+        write_results(folder, checkpoint="trained before")
+        with pytest.raises(PipelineError, match=rf"{folder}/results\.json is of another model than those in {model}"):
+            result_of(row)
+    write_results(folder, checkpoint="whole gpt")
+    for name in ("finished.json", "run.json"):
+        content = (critic / name).read_bytes()
+        write_owned(critic / name, Identity("train_ilql", "beef"), 0, read_json(critic / name))
+        with pytest.raises(PipelineError, match=r"run\.json is of train_ilql \(run (f00d|beef)\), and here belongs"):
+            result_of(guided)
+        (critic / name).write_bytes(content)
 
 
 def test_a_report_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

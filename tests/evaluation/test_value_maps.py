@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import critics
 import numpy as np
 import pytest
 import torch
@@ -18,13 +19,11 @@ from src.envs.rooms import next_cells
 from src.evaluation import value_maps
 from src.evaluation.in_context import Adaptation
 from src.evaluation.value_maps import CellValues, ages_at, cell_values, maps_figure, write_value_maps
-from src.files import write_json
 from src.nn.critic import ValueNetwork
 from src.nn.gpt import REWARD, context_of, windows_of
-from src.runtime import recorded
 from src.schema import Config
 from src.training import checkpoint
-from src.training.critics import PROGRAM, make_critic
+from src.training.critics import make_critic
 
 CRITIC = critic_of().target
 
@@ -96,11 +95,11 @@ def config(tmp_path: Path) -> Config:
     """That of a critic that is finished, as it was at its start."""
     config = load_config(["experiment=tiny", "device=cpu", f"root={tmp_path}"])
     env = make_env(config.env)
-    about = {"config": recorded(config), "env": env.spec._asdict(), "histories": [{"sha256": "abc"}]}
-    tasks = {"train": list(range(20)), "held_out": [20, 21, 23]}
+    about = critics.described(config) | {"env": env.spec._asdict()}
+    tasks = {"all": [], "train": list(range(20)), "held_out": [20, 21, 23], "validation": []}
     folder, state = tmp_path / "logs" / "tiny" / "ilql", {"model": make_critic(about).state_dict()}
-    checkpoint.save(folder, "last", 1, state, about | {"program": PROGRAM, "tasks": tasks}, keep=1)
-    write_json(folder / "finished.json", {"updates": 1})
+    checkpoint.save(folder, "last", 1, state, about | {"tasks": tasks}, keep=1)
+    critics.finish(folder, 1)
     return config
 
 

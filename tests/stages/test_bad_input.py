@@ -167,7 +167,7 @@ def test_stages_in_the_wrong_order(tmp_path: Path) -> None:
 
 
 def test_unfinished_stages(root: Path) -> None:
-    edit_manifest(root / "histories/tiny", lambda manifest: manifest | {"complete": False})
+    edit_manifest(root / "histories/tiny", lambda manifest: manifest | {"complete": False, "committed": 0})
     (root / "logs/tiny/gpt/finished.json").unlink()
     before = files_of(root)
     assert "not complete" in run("train_gpt", root, "name=new", "histories=tiny").refusal
@@ -208,11 +208,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "garbage for a manifest": (lambda f: (f / "manifest.json").write_bytes(b"\xff\x00{"), "manifest.json"),
     "an empty manifest": (lambda f: (f / "manifest.json").write_text(""), "manifest.json"),
     "a manifest of another form": (lambda f: (f / "manifest.json").write_text("[1, 2]"), "manifest.json is damaged"),
-    "a newer manifest": (lambda f: edit_manifest(f, lambda m: m | {"schema_version": 3}), "schema version 2"),
-    "a manifest without columns": (lambda f: edit_manifest(f, lambda m: m | {"columns": {}}), "columns"),
+    "a newer manifest": (lambda f: edit_manifest(f, lambda m: m | {"schema_version": 4}), "schema version 3"),
+    "a manifest without columns": (lambda f: edit_manifest(f, lambda m: m | {"columns": {}}), "schema version 3"),
     "columns that say nothing": (
         lambda f: edit_manifest(f, lambda m: m | {"columns": dict.fromkeys(m["columns"])}),
-        "the manifest says None",
+        "not a manifest of schema version 3",
     ),
     "another split of tasks": (lambda f: swap_first_tasks(f / "manifest.json"), "manifest.json is damaged"),
 }

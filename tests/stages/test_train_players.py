@@ -46,7 +46,7 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
     folder = run(tmp_path, "summaries.layerwise=true", "summaries.timing=true", "host.epsilon={kind: linear, "
                  "progress: updates, points: [[0, 1.0], [10, 0.0]]}")  # fmt: skip
     assert folder == tmp_path / "logs/tiny/players"
-    results = read_json(folder / "results.json")
+    results = read_json(folder / "results.json")["matches"]
     assert len(results) == 8 * 4 and {"host_vs_agent", "host_vs_first", "all_coordinates_vs_agent"} <= set(results)
     for found in results.values():
         assert 0 <= found["rho"]["low"] <= found["rho"]["value"] <= found["rho"]["high"] <= 1
@@ -56,11 +56,11 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
         for name in ("loss", "mean_q", "gradient_norm", "epsilon", "learning_rate", "replay_fill", "moves"):
             assert [step for step, _ in shown[f"{role}/{name}"]] == [2, 4, 6, 8, 10, 12]
     assert [value for _, value in shown["host/epsilon"]] == pytest.approx([0.9, 0.7, 0.5, 0.3, 0.1, 0.0], abs=1e-6)
-    amid = read_json(folder / "matches.json")
+    amid = read_json(folder / "matches.json")["matches"]
     rho = {int(update): found["host_vs_agent"]["rho"]["value"] for update, found in amid.items()}
     assert shown["matches/host_vs_agent/rho"] == [(step, pytest.approx(rho[step])) for step in (5, 10, 12)]
     assert "host_layers/value_mean/layers.0.weight" in shown
-    times = read_json(folder / "milliseconds.json")
+    times = read_json(folder / "milliseconds.json")["milliseconds"]
     assert set(times) == {"train", "env", "inference", "store"} and all(value > 0 for value in times.values())
     assert len(shown["milliseconds/train"]) == 6
     assert [path.name for path in sorted(folder.glob("last-*.pt"))] == ["last-000000008.pt", "last-000000012.pt"]
@@ -69,7 +69,7 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
     assert run(tmp_path, "summaries.layerwise=true", "host.epsilon={kind: linear, progress: updates, "
                "points: [[0, 1.0], [10, 0.0]]}") == folder  # fmt: skip
     assert "all 12 updates of tiny are done" in capsys.readouterr().out
-    assert read_json(folder / "results.json") == results
+    assert read_json(folder / "results.json")["matches"] == results
     for path in (folder / "results.json", *folder.glob("last-*")):
         path.unlink()
     with pytest.raises(ConfigError, match="finished and its checkpoints are gone"):
@@ -224,7 +224,7 @@ def test_one_role_learns_alone(tmp_path: Path, fixed: str) -> None:
     )
     state = torch.load(folder / "last-000000012.pt", weights_only=True)
     assert list(state["learners"]) == [{"host": "agent", "agent": "host"}[role]]
-    results = read_json(folder / "results.json")
+    results = read_json(folder / "results.json")["matches"]
     same = {"host": ("host_vs_first", "zeillinger_vs_first"), "agent": ("host_vs_agent", "host_vs_first")}[role]
     assert results[same[0]] == results[same[1]]
 
@@ -242,7 +242,7 @@ def test_a_short_run_learns(tmp_path: Path) -> None:
         ),
         *("host.initial_rollout_length=20", "agent.initial_rollout_length=20"),
     )
-    results = read_json(run(tmp_path, *options) / "results.json")
+    results = read_json(run(tmp_path, *options) / "results.json")["matches"]
 
     def rho(pair: str, end: str) -> float:
         return results[pair]["rho"][end]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from critics import CONFIG, SPEC, batch_of, config_of, described, fresh_critic, same_weights, saved, shown
+from critics import CONFIG, SPEC, batch_of, config_of, described, finish, fresh_critic, same_weights, saved, shown
 from models import outspoken
 
 from src.contracts import ConfigError
@@ -47,7 +47,7 @@ def test_a_finished_critic_is_loaded_to_be_asked(tmp_path: Path) -> None:
     saved(folder, other)
     with pytest.raises(ConfigError, match="no finished training"):
         open_finished(folder, "last", "train_ilql", CPU)
-    (folder / "finished.json").write_text("{}")
+    finish(folder, 3)
     critic, about = load_critic(config, CPU)
     assert same_weights(critic.state_dict(), other.state_dict()) and about["step"] == 3
     assert not any(module.training for module in critic.modules())
@@ -62,7 +62,7 @@ def finished(tmp_path: Path) -> Config:
     for kind, update, size in (("best", 3, 0.5), ("last", 5, 1.0)):
         state = {"update": update, "model": outspoken(fresh_critic(), size).state_dict()}
         checkpoint.save(folder, kind, update, state, described(), 1)
-    (folder / "finished.json").write_text("{}")
+    finish(folder, 5)
     return config_for(tmp_path)
 
 

@@ -130,7 +130,7 @@ def test_a_model_that_learned_on_unseen_tasks_is_refused(tmp_path: Path, then: J
 def test_models_of_other_programs_are_refused(tmp_path: Path, program: str | None) -> None:
     path = saved(tmp_path / "a", GPT(CONFIG.model, SPEC), program=program)
     foreign = tmp_path / "b"
-    checkpoint.save(foreign, "last", 3, {"agents": torch.zeros(1)}, "of agents", 1)  # says nothing of a program
+    checkpoint.save(foreign, "last", 3, {"agents": torch.zeros(1)}, {"of": "agents"}, 1)  # says nothing of a program
     for one, found in ((path, program), (str(foreign / "last-000000003.pt"), None)):
         with pytest.raises(ConfigError, match=re.escape(f"option={one}: is a model of {found}, and must be one of ")):
             load_trunk("option", one, [GPT(CONFIG.model, SPEC)], SPLIT, CPU)

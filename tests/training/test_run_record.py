@@ -18,8 +18,17 @@ from tensorboard.plugin_util import markdown_to_safe_html
 from torch import nn
 
 from src.contracts import ConfigError, PipelineError
-from src.training.run_record import check_snapshots, git_state, parameters_table, texts, write_run_record
+from src.identity import Identity
+from src.training.run_record import (
+    check_snapshots,
+    git_state,
+    parameters_table,
+    read_sessions,
+    texts,
+    write_run_record,
+)
 
+OWNER = Identity("train_gpt", "f00d")
 CONFIG = {"seed": 7, "trainer": {"num_iterations": 20, "evaluate": False}}
 COMMAND = ["python", "-m", "src.train_gpt", "name=two words"]
 
@@ -47,8 +56,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return project
 
 
-def record(folder: Path, project: Path, snapshots: tuple[str, ...] = ()) -> dict:
-    return write_run_record(folder, project, CONFIG, COMMAND, check_snapshots([*snapshots], project))
+def record(folder: Path, project: Path, snapshots: tuple[str, ...] = (), owner: Identity = OWNER) -> dict:
+    return write_run_record(folder, project, CONFIG, COMMAND, check_snapshots([*snapshots], project), owner, 0)
 
 
 def written(folder: Path) -> list[dict]:
@@ -223,7 +232,22 @@ def test_a_damaged_record_is_kept_aside(
     record(folder, project)
     assert len(written(folder)) == 1
     assert (folder / "run.json.damaged").read_bytes() == content
-    assert "run.json is damaged, or of another version; it is kept as run.json.damaged" in capsys.readouterr().out
+    assert (
+        "run.json is damaged, or of another run or version; it is kept as run.json.damaged" in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize("other", [Identity("train_gpt", "beef"), Identity("train_ilql", "f00d")])
+def test_the_record_of_another_run_is_kept_aside(project: Path, tmp_path: Path, other: Identity) -> None:
+    record(tmp_path, project, owner=other)
+    content = (tmp_path / "run.json").read_bytes()
+    for sessions in (1, 2):
+        record(tmp_path, project)
+        assert len(written(tmp_path)) == sessions
+    assert (tmp_path / "run.json.damaged").read_bytes() == content
+    assert len(read_sessions(tmp_path / "run.json", OWNER)) == 2
+    with pytest.raises(PipelineError, match=r"run\.json is of train_gpt \(run f00d\), and here belongs what is of"):
+        read_sessions(tmp_path / "run.json", other)
 
 
 def test_a_folder_that_cannot_be_written_is_a_pipeline_error(project: Path, tmp_path: Path) -> None:
