@@ -19,7 +19,7 @@ PROGRAM = "train_ilql"
 _DESCRIBED = {
     "config": {str: (dict, list, str, int, float, bool, type(None))},
     "env": SPEC_FORM,
-    "tasks": {"all": list, "train": [int], "held_out": [int], "validation": [int]},
+    "tasks": {"all": list, "train": [int], "held_out": [int], "development": [int]},
     "histories": [{"name": str, "sha256": str}],
     "inputs": dict,
 }
