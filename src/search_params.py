@@ -29,6 +29,7 @@ from src.envs.episodes import OpenEpisodes, finished_episodes
 from src.evaluation.search_plots import write_search_plots
 from src.files import only_writer, read_json, write_json
 from src.memory import check_memory
+from src.pace import num_iterations
 from src.runtime import prepare, recorded, run_stage
 from src.schema import Config
 from src.source_conflicts import of_mini_batches, of_pace
@@ -131,7 +132,8 @@ def score(config: Config, device: torch.device) -> float:
         learner, streams, noise = make_learners(config, env, goal, device)
         experience = Experience(config, env.spec, goal, device)
         player = LocalPlayer(source, env, learner, streams, noise)
-        for transitions, _, _ in collect(learner, player, experience):
+        lives = collect(learner, player, experience)
+        for transitions, _, _ in tqdm(lives, "trial", num_iterations(source), unit="iteration", leave=False):
             episodes, still_open = finished_episodes(transitions, still_open, env.spec)
             won.append(episodes.success)
     all_won = np.concatenate(won)
