@@ -10,8 +10,8 @@ from src.training_schema import CurvesConfig, DeviceConfig, SavingConfig
 
 LEARNED = "dqn"  # the player that is trained
 FIXED_HOSTS = (
-    *("random_pair", "random_subset", "all_coordinates", "zeillinger", "zeillinger_lexicographic"),
-    *("spivakovsky", "spivakovsky_first"),
+    *("random_pair", "random_subset", "all_coordinates", "zeillinger", "zeillinger_lexicographic", "spivakovsky"),
+    *("weak_spivakovsky", "weak_spivakovsky_first"),
 )
 FIXED_AGENTS = ("random", "first", "last")
 

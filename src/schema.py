@@ -133,12 +133,12 @@ class EvaluationConfig:
         choices=("test", "development"),
     )
     num_episodes: int = option("episodes per stream", low=2, high=10**6)
-    num_streams: int = option("streams per held-out task, or development task in its place", low=1, high=10**6)
+    num_streams: int = option("streams per held-out task, or development task in its place", low=1, high=10**5)
     num_train_tasks: int = option(
         "tasks that the model learned from and that are played too, to compare (0: all)", low=0
     )
     num_train_streams: int = option(
-        "streams of each of these, and of each development task beside held-out ones", low=1, high=10**6
+        "streams of each of these, and of each development task beside held-out ones", low=1, high=10**5
     )
     epsilon_greedy: float = option(
         "probability of drawing an action at policy.temperature, else the most probable one", low=0, high=1
@@ -150,7 +150,7 @@ class EvaluationConfig:
         "play the held-out tasks with a context that was blanked, shuffled, wiped, or another task's too"
     )
     num_probe_streams: int = option(
-        "streams per held-out task for each of these temperatures and contexts", low=1, high=10**6
+        "streams per held-out task for each of these temperatures and contexts", low=1, high=10**5
     )
     num_bootstrap: int = option("bootstrap resamples of the intervals", low=100, high=10**5)
     confidence: float = option("coverage of the intervals", low=0.5, high=0.999)

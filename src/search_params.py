@@ -30,6 +30,7 @@ from src.evaluation.search_plots import write_search_plots
 from src.files import only_writer
 from src.identity import Identity, check_owner, identity_of, read_owned, write_owned
 from src.memory import check_memory
+from src.pace import num_iterations
 from src.runtime import prepare, recorded, run_stage
 from src.schema import Config
 from src.source_conflicts import of_mini_batches, of_pace
@@ -151,7 +152,8 @@ def score(config: Config, device: torch.device) -> float:
         learner, streams, noise = make_learners(config, env, goal, device)
         experience = Experience(config, env.spec, goal, device)
         player = LocalPlayer(source, env, learner, streams, noise)
-        for transitions, _, _ in collect(learner, player, experience):
+        lives = collect(learner, player, experience)
+        for transitions, _, _ in tqdm(lives, "trial", num_iterations(source), unit="iteration", leave=False):
             episodes, still_open = finished_episodes(transitions, still_open, env.spec)
             won.append(episodes.success)
     all_won = np.concatenate(won)

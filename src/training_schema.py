@@ -230,7 +230,7 @@ class EvalsConfig:
     eval_interval: int = option("iterations between evaluations (0: evals.num_evals says)", low=0)
     num_eval_episodes: int = option("episodes per task (stage one: per learner)", low=1, high=10**6)
     num_eval_environments: int = option(
-        "streams these are spread over; the first ceil(episodes / streams) of each count", low=1, high=10**6
+        "streams these are spread over; the first ceil(episodes / streams) of each count", low=1, high=10**5
     )
     epsilon_greedy: float = option(
         "probability of drawing an action from the policy, else its most probable one", low=0, high=1

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from src.envs.point_game import action_of, codes_of, reposition, subsets, trim
+from src.envs.point_spivakovsky import spivakovsky
 
 Host = Callable[[Tensor, Tensor], Tensor]
 Agent = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -59,13 +60,16 @@ def zeillinger_lexicographic(points: Tensor, noise: Tensor) -> Tensor:
     return _action(smallest // dimension, smallest % dimension, dimension)
 
 
-def spivakovsky(points: Tensor, noise: Tensor) -> Tensor:
+def weak_spivakovsky(points: Tensor, noise: Tensor) -> Tensor:
     """A smallest hitting set, all equally likely: after `reposition`, every point has a positive coordinate in it. (No
-    coordinate is positive in all points then, so that a set of one never hits them all.)"""
+    coordinate is positive in all points then, so that a set of one never hits them all.)
+
+    A weak form of `spivakovsky`, after the reference game: it looks at which coordinates are positive and not at how
+    large they are, and it does not win against every agent."""
     return choose(_smallest_hitting(points), noise)
 
 
-def spivakovsky_first(points: Tensor, noise: Tensor) -> Tensor:
+def weak_spivakovsky_first(points: Tensor, noise: Tensor) -> Tensor:
     """The smallest hitting set of lowest number."""
     return _smallest_hitting(points).byte().argmax(1)
 
@@ -92,7 +96,8 @@ HOSTS: dict[str, Host] = {
     "zeillinger": zeillinger,
     "zeillinger_lexicographic": zeillinger_lexicographic,
     "spivakovsky": spivakovsky,
-    "spivakovsky_first": spivakovsky_first,
+    "weak_spivakovsky": weak_spivakovsky,
+    "weak_spivakovsky_first": weak_spivakovsky_first,
 }
 AGENTS: dict[str, Agent] = {"random": random_agent, "first": first_agent, "last": last_agent}
 

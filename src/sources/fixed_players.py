@@ -7,7 +7,7 @@ from src.env_schema import PointGameConfig
 from src.envs.point_family import PointFamily
 from src.envs.point_players import AGENTS, HOSTS
 
-_SHOWN = {"host": ("zeillinger", "spivakovsky"), "agent": ("first", "last")}
+_SHOWN = {"host": ("zeillinger", "weak_spivakovsky"), "agent": ("first", "last")}
 
 
 class FixedPlayer:
@@ -31,4 +31,4 @@ def fixed_players(env: PointFamily, config: PointGameConfig) -> dict[str, FixedP
     """The best known ones by name; none where tasks differ in dimension, which hosts would have to be told."""
     if len(config.dimensions) > 1:
         return {}
-    return {name.capitalize(): FixedPlayer(env, config.role, name) for name in _SHOWN[config.role]}
+    return {name.replace("_", " ").title(): FixedPlayer(env, config.role, name) for name in _SHOWN[config.role]}

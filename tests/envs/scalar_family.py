@@ -147,9 +147,11 @@ class Stream:
         pairs = [subset for subset in every if len(subset) == 2]
         if self.name == "random_pair":
             return one_of(pairs, noise)
-        if self.name.startswith("spivakovsky"):
-            hitting = scalar.smallest_hitting_sets(points) if len(points) > 1 else pairs
-            return hitting[0] if self.name.endswith("first") else one_of(hitting, noise)
+        if "spivakovsky" in self.name:
+            choice = scalar.smallest_hitting_sets(points) if len(points) > 1 else pairs
+            if self.name == "spivakovsky" and len(points) > 1:
+                choice = [scalar.spivakovsky(points)]
+            return one_of(choice if self.name == "weak_spivakovsky" else choice[:1], noise)
         keys = scalar.zeillinger_keys(points)
         if not keys:
             return (0, 1)

@@ -79,6 +79,35 @@ def smallest_hitting_sets(points: list[Point]) -> list[Subset]:
     return [each for each in hitting if len(each) == min(map(len, hitting))]
 
 
+def spivakovsky(points: list[Point]) -> Subset:
+    """In exact fractions, on the coordinates that are left alone."""
+    coordinates, named = [*range(len(points[0]))], set[int]()
+    rows, first = points, True
+    while rows:
+        least = [min(column) for column in zip(*rows, strict=True)]
+        shifted = left(reposition([*rows]))
+        level = Fraction(min(map(sum, shifted)))
+        if not level:
+            total = Fraction(0)
+            for place in sorted(range(len(least)), key=lambda place: -least[place]):
+                named |= {coordinates[place]} if total < 1 else set()
+                total += least[place]
+            break
+        lowest = [point for point in shifted if sum(point) == level]
+        away = {place for point in lowest for place, x in enumerate(point) if x > 0}
+        families = [(shifted, level)] + ([] if first else [(rows, Fraction(1))])  # and the sum they are projected from
+        kept = [place for place in range(len(coordinates)) if place not in away]
+        rows = [
+            tuple(point[place] / (sum_from - inside) for place in kept)
+            for family, sum_from in families
+            for point in family
+            if kept and (inside := sum(point[place] for place in away)) < sum_from
+        ]
+        named |= {coordinates[place] for place in away}
+        coordinates, first = [coordinates[place] for place in kept], False
+    return tuple(sorted(named))
+
+
 def random_pair(points: list[Point], random: Random) -> Subset:
     return tuple(random.sample(range(len(points[0])), 2))
 

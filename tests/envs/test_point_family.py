@@ -20,7 +20,10 @@ from src.randomness import mix, stream_seeds
 CLOUDS = [{"max_num_points": 5, "max_value": 4}, {"max_num_points": 8, "max_value": 9}]
 WORLDS: dict[str, dict[str, Any]] = {
     "host": {"opponents": ["random", "first", "last@0.5", "order_2013", "tables_3", "table_8@0.25", "order_3210@1"]},
-    "agent": {"role": "agent", "opponents": [*HOSTS, "zeillinger@0.3", "spivakovsky@0.6", "all_coordinates@1"]},
+    "agent": {
+        "role": "agent",
+        "opponents": [*HOSTS, "zeillinger@0.3", "spivakovsky@0.6", "weak_spivakovsky@0.4", "all_coordinates@1"],
+    },
 }
 MANY: dict[str, Any] = {"dimensions": [4, 2, 3], "clouds": CLOUDS}
 

@@ -101,9 +101,9 @@ def test_agent_side_plays_the_recorded_games(*, scale_observation: bool) -> None
     """Against the same host and with the same answers the learner sees what the fused rollout recorded."""
     options = {"dimension": 3, "max_num_points": 5, "max_value": 4, "reposition": True}
     rules, seeds = PointGame(PointGameOptions(max_episode_steps=4, **options)), range(11, 17)
-    turn = rules.ask(HOSTS["spivakovsky"], rules.reset(stream_seeds(seeds)))
-    record, _ = play(rules, HOSTS["spivakovsky"], AGENTS["random"], turn, 25)
-    side = {"opponent": "spivakovsky", "scale_observation": scale_observation, **options}
+    turn = rules.ask(HOSTS["weak_spivakovsky"], rules.reset(stream_seeds(seeds)))
+    record, _ = play(rules, HOSTS["weak_spivakovsky"], AGENTS["random"], turn, 25)
+    side = {"opponent": "weak_spivakovsky", "scale_observation": scale_observation, **options}
     agent = make_batched(6, role="agent", max_episode_steps=4, **side)
     obs, infos = agent.reset(seed=11)
 

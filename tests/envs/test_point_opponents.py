@@ -81,7 +81,7 @@ def test_an_agent_plays_at_random_as_often_as_it_says(name: str, chance: float) 
 
 
 @pytest.mark.parametrize(
-    ("name", "chance"), [("all_coordinates@0.5", 0.5), ("spivakovsky@0.3", 0.3), ("random_pair@0.2", 0.2)]
+    ("name", "chance"), [("all_coordinates@0.5", 0.5), ("weak_spivakovsky@0.3", 0.3), ("random_pair@0.2", 0.2)]
 )
 def test_a_host_plays_at_random_as_often_as_it_says(name: str, chance: float) -> None:
     """Any subset then, otherwise one that it might have named without noise, each as likely as there."""

@@ -38,7 +38,9 @@ def rho(played: Match) -> float:
     return rho_over_runs([result(*counts)], 0.95, 100, 0)["pair"]["value"]
 
 
-@pytest.mark.parametrize(("host", "agent"), [("zeillinger", "first"), ("zeillinger", "last"), ("spivakovsky", "last")])
+@pytest.mark.parametrize(
+    ("host", "agent"), [("zeillinger", "first"), ("zeillinger", "last"), ("weak_spivakovsky", "last")]
+)
 @pytest.mark.parametrize("max_moves", [1, 12])
 def test_equals_single_games_in_plain_python(host: str, agent: str, max_moves: int) -> None:
     """Lengths, ends and every action of 60 games, whatever the game's own clock says."""

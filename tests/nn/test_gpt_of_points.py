@@ -21,7 +21,7 @@ CONFIG = load_config(["experiment=point_game", "evaluation.num_episodes=4"])
 CONTEXT_LEN, NUM_STREAMS, NUM_STEPS = 10, 5, 24
 WORLDS = {
     "host": point_game(opponents=["table_3", "random", "last", "first@0.5", "order_120"], dimensions=[3, 2]),
-    "agent": point_game(role="agent", opponents=["zeillinger", "random_pair", "spivakovsky", "random_subset"]),
+    "agent": point_game(role="agent", opponents=["zeillinger", "random_pair", "weak_spivakovsky", "random_subset"]),
 }
 FORMS = list(itertools.product(("transition", "interleaved", "cross"), ("env_time", "learned", "rope", "none")))
 every_form = pytest.mark.parametrize(("tokens", "position"), FORMS)

@@ -30,7 +30,7 @@ from src.training.collect import EpsilonGreedy
 KINDS: dict[str, Any] = {"a2c": A2C, "ppo": PPO}
 WORLDS = {
     "host": point_game(opponents=["table_3", "random", "last", "first@0.5"], dimensions=[3, 2]),
-    "agent": point_game(role="agent", opponents=["zeillinger", "random_pair", "spivakovsky", "random_subset"]),
+    "agent": point_game(role="agent", opponents=["zeillinger", "random_pair", "weak_spivakovsky", "random_subset"]),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_role = pytest.mark.parametrize("role", WORLDS)

@@ -28,7 +28,7 @@ SMALL = (
     *("evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.num_probe_streams=1"),
     *("evaluation.num_train_streams=1", "evaluation.num_bootstrap=100"),
 )
-AGENT = ("env.role=agent", "env.opponents=[zeillinger,random_pair,spivakovsky,all_coordinates,'random_pair@0.5']")
+AGENT = ("env.role=agent", "env.opponents=[zeillinger,random_pair,weak_spivakovsky,all_coordinates,'random_pair@0.5']")
 STAGES = ("train_agents", "train_gpt", "evaluate")
 
 
@@ -59,7 +59,7 @@ def root(whole: Path, tmp_path: Path) -> Path:
 def test_the_model_stands_beside_chance_and_the_best_known_players(whole: Path) -> None:
     results = results_in(whole / "logs/small/evaluation")
     curves = results["curves"]
-    assert {"model, held-out tasks", "model, training tasks", "random", "Zeillinger", "Spivakovsky"} <= set(curves)
+    assert {"model, held-out tasks", "model, training tasks", "random", "Zeillinger", "Weak Spivakovsky"} <= set(curves)
     assert {"A2C, training tasks, start of life", "A2C, training tasks, end of life"} <= set(curves)
     for name, measures in curves.items():
         for measure, curve in measures.items():
@@ -125,7 +125,7 @@ def test_other_opponents_have_a_folder_of_their_own(root: Path) -> None:
     done("evaluate", root, *orders)
     (folder,) = [path for path in (root / "logs/small").iterdir() if path.name.startswith("evaluation-opponents=")]
     results = results_in(folder)
-    assert {"model, held-out tasks", "random", "Zeillinger", "Spivakovsky"} <= set(results["curves"])
+    assert {"model, held-out tasks", "random", "Zeillinger", "Weak Spivakovsky"} <= set(results["curves"])
     assert results["held_out_tasks"] == [[1, 3, 0], [0, 3, 0]] or sorted(results["held_out_tasks"]) == [
         [0, 3, 0],
         [1, 3, 0],
