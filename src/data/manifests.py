@@ -8,6 +8,10 @@ from src.identity import Identity, check_owner
 
 SCHEMA_VERSION = 3
 MANIFEST = "manifest.json"
+_ADDED: Json = {  # options that came later, with the values that say what was done before
+    "tasks": {"split": "random", "held_out": []},
+    "source": {"num_workers": 0},
+}
 _FORM = {
     "schema_version": int,
     "columns": {name: {"dtype": str, "shape": [int], "sha256": (str, type(None))} for name in Rollout._fields},
@@ -29,7 +33,7 @@ class DamagedHistoriesError(PipelineError):
 
 def upgrade(manifest: Json, path: Path) -> None:
     """Bring a manifest of an older version to this one: 0.6 and 0.7 had no checksums of blocks, named no
-    run, and knew one rule of splits."""
+    run, and had fewer options."""
     if manifest.get("schema_version") != 2:
         return
     if not manifest.get("complete"):
@@ -38,8 +42,10 @@ def upgrade(manifest: Json, path: Path) -> None:
             "there. Remove the histories and the logs of this run to record it anew"
         )
     manifest |= {"schema_version": SCHEMA_VERSION, "blocks": [], "owner": None}
-    if isinstance(config := manifest.get("config"), dict) and isinstance(tasks := config.get("tasks"), dict):
-        config["tasks"] = {"split": "random", "held_out": list[int]()} | tasks
+    if isinstance(config := manifest.get("config"), dict):
+        for group, added in _ADDED.items():
+            if isinstance(options := config.get(group), dict):
+                config[group] = added | options
 
 
 def check_form(manifest: Json, path: Path) -> None:
