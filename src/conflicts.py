@@ -8,7 +8,7 @@ from src.offline_conflicts import of_critic, of_decoder, of_encoder, of_extracti
 from src.pace import env_steps
 from src.source_conflicts import Conflicts, of_memory, of_mini_batches, of_pace, of_replay
 from src.training_conflicts import of_device, of_optimizer, of_trainer
-from src.world_conflicts import of_point_game
+from src.world_conflicts import of_bandit, of_point_game
 
 if TYPE_CHECKING:
     from src.schema import Config
@@ -20,6 +20,7 @@ LEAST_TEMPERATURE = 0.001  # what is colder overflows, and is greedy
 def check_conflicts(config: "Config") -> None:
     """Raise `ConfigError` at the first conflict there is."""
     for broken, message in (
+        *of_bandit(config),
         *of_point_game(config),
         *of_pace(config),
         *of_memory(config),

@@ -44,7 +44,7 @@ def free_memory(device: torch.device) -> int | None:
     except (OSError, KeyError, ValueError):  # another system than Linux
         return None
     limits = [path.read_text(encoding="ascii").strip() for path in _CGROUPS if path.exists()]
-    return min(found, *(int(limit) for limit in limits if limit.isdecimal()))
+    return min([found, *(int(limit) for limit in limits if limit.isdecimal())])
 
 
 def ran_out(error: Exception) -> bool:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from src.env_schema import PointGameConfig
+from src.env_schema import BanditConfig, PointGameConfig
 
 if TYPE_CHECKING:
     from src.schema import Config
@@ -13,6 +13,20 @@ LARGEST = 2**31 - 2  # of a coordinate, so that an observation fits 32 bits
 READS_POINTS = ("a2c", "ppo", "random")  # sources that can read observations of many numbers
 _CLOUD = {"max_num_points": 2, "max_value": 1}  # and the least of each
 _MOST = 1000  # of both
+_MOST_ARMS = 10**6  # of all bandits: with 65 rewards each, half a gigabyte
+
+
+def of_bandit(config: "Config") -> Conflicts:
+    """Of the table of what each arm pays, which the world holds from its start."""
+    env = config.env
+    if not isinstance(env, BanditConfig):
+        return []
+    return [
+        (
+            env.num_tasks * env.num_arms > _MOST_ARMS,
+            f"env.num_tasks={env.num_tasks} x env.num_arms={env.num_arms} must be at most {_MOST_ARMS} arms",
+        )
+    ]
 
 
 def of_point_game(config: "Config") -> Conflicts:

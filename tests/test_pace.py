@@ -96,6 +96,13 @@ def test_updates_by_hand() -> None:
         assert [later - earlier for earlier, later in pairwise(updates)] == expected
 
 
+def test_a_billion_iterations_are_not_counted_in_advance() -> None:
+    source = dataclasses.replace(source_config(100, 2), num_env_steps=0, num_iterations=10**9)
+    assert clock_of(source, 0).updates == 0
+    later = clock_of(source, 7)
+    assert later == (7 / 10**9, 7, 14, clock_of(dataclasses.replace(source, num_iterations=7), 7).updates)
+
+
 @given(st.integers(1, 50), st.integers(1, 500))
 def test_what_happens_so_often_is_spread_over_the_run(number: int, iterations: int) -> None:
     """At most so often, the last of them at most an interval before the end; as often where that comes out even."""

@@ -7,11 +7,11 @@ import signal
 import pytest
 import torch
 
-from src.config import CONF, load_config
+from src.config import CONF, load_config, load_players_config
 from src.contracts import ConfigError
 from src.options import walk
-from src.runtime import GROUPS, device_of, dtype_of, help_text, prepare, run_stage
-from src.schema import Config
+from src.runtime import GROUPS, LARGE, device_of, dtype_of, help_text, prepare, run_stage
+from src.schema import PROJECT, Config
 from src.training_schema import DeviceConfig
 
 
@@ -90,6 +90,49 @@ def test_sigusr2_does_not_end_a_stage_that_has_no_loop(monkeypatch: pytest.Monke
         run_stage(lambda _: os.kill(os.getpid(), signal.SIGUSR2), "src.stage", "What it is for.")
     finally:
         signal.signal(signal.SIGUSR2, before)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 14.9 GiB for an array"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 80 bytes"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nSee the documentation"),
+        OverflowError("Python int too large to convert to C long"),
+    ],
+)
+def test_where_memory_runs_out_one_line_names_the_program_and_what_to_lower(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main(_: Config) -> None:
+        raise error
+
+    monkeypatch.setattr("sys.argv", ["stage"])
+    with pytest.raises(SystemExit) as stopped:
+        run_stage(main, "src.evaluate", "")
+    assert stopped.value.code == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("error: src.evaluate needs more memory than there is: lower evaluation.num_streams")
+    assert str(error).splitlines()[0] in line
+
+
+def test_every_program_says_what_to_lower() -> None:
+    programs = (path for path in (PROJECT / "src").glob("*.py") if "run_stage(" in path.read_text())
+    named = {f"src.{path.stem}" for path in programs if path.stem != "runtime"} | {"src.train_players"}
+    assert named == set(LARGE)
+    known = {key for key, _, _ in (*walk(load_config()), *walk(load_players_config()))}
+    for keys in LARGE.values():
+        assert {key for key in keys.split(", ") if "." in key} <= known
+
+
+@pytest.mark.parametrize("error", [RuntimeError("shapes do not fit"), ValueError("no"), OverflowError("math range")])
+def test_other_errors_stay_what_they_are(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def main(_: Config) -> None:
+        raise error
+
+    monkeypatch.setattr("sys.argv", ["stage"])
+    with pytest.raises(type(error), match=str(error)):
+        run_stage(main, "src.train_gpt", "")
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,12 @@ REFUSED = {  # what is set -> what the message must name
 }
 
 
+def test_bandits_have_so_many_arms_in_all() -> None:
+    with pytest.raises(ConfigError, match=r"env\.num_tasks=10001 x env\.num_arms=100 must be at most 1000000 arms"):
+        load_config(["env=bandit", "env.num_arms=100", "env.num_tasks=10001"])
+    assert load_config(["env=bandit", "env.num_arms=100", "env.num_tasks=10000"]).env.name == "bandit"
+
+
 @pytest.mark.parametrize("overrides", REFUSED)
 def test_a_conflict_names_all_fields_it_is_between(overrides: str) -> None:
     with pytest.raises(ConfigError) as refused:
