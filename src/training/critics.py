@@ -17,7 +17,7 @@ from src.training import checkpoint
 
 PROGRAM = "train_ilql"
 _DESCRIBED = {
-    "config": {str: (dict, list, str, int, float, bool, type(None))},
+    "config": {"env": {"name": str}, "tasks": dict, "data": dict, "model": dict, "optimizer": dict, "device": dict},
     "env": SPEC_FORM,
     "tasks": {"all": list, "train": [int], "held_out": [int], "development": [int]},
     "histories": [{"name": str, "sha256": str}],

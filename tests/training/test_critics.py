@@ -100,6 +100,7 @@ def test_a_critic_with_other_options_than_asked_for_is_refused(
 
 def test_a_critic_of_other_weights_than_its_options_say_is_refused(finished: Config) -> None:
     saved(finished.run_folder / "ilql", fresh_critic(config_of(decoder={"num_layers": 3})), update=6)
+    finish(finished.run_folder / "ilql", 6)
     with pytest.raises(ConfigError, match="the critic of run=mine: does not fit the options"):
         load_critic(finished, CPU)
 

@@ -3,6 +3,7 @@
 import itertools
 import multiprocessing
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,8 @@ from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from src.contracts import PipelineError
-from src.files import read_json, write_json
+from src.files import read_json
+from src.identity import Identity, write_owned
 from src.training import checkpoint, evaluations
 from src.training.evaluations import Evaluation, Evaluations
 
@@ -100,6 +102,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """No process at all."""
     monkeypatch.setattr(evaluations, "_Worker", Worker)
+
+
+OWNER = Identity.of({})  # of what says nothing of itself
 
 
 def make(
@@ -273,7 +278,7 @@ def test_a_pending_one_is_finished(tmp_path: Path, *, known: bool) -> None:
         checkpoint.save(tmp_path, "pending", step, state_at(step), {"about": "toy"}, keep=9)
     if known:
         written = [{"step": step, "metrics": {}, "score": float(step)} for step in (1, 2)]
-        write_json(tmp_path / "evaluations.json", {"evaluations": written})
+        write_owned(tmp_path / "evaluations.json", OWNER, 2, {"evaluations": written})
     with make(tmp_path, Options(async_eval=False), done=2) as service:
         assert [service.results[step].score for step in (1, 2)] == ([1.0, 2.0] if known else SCORES[1:3])
         assert service.results[1].metrics == ({} if known else {"sum": 0.75})
@@ -285,7 +290,7 @@ def test_one_that_comes_late_takes_its_place(tmp_path: Path) -> None:
     """After a power failure that undid a deletion; a better one of a later step stays the best."""
     checkpoint.save(tmp_path, "pending", 1, state_at(1), {}, keep=9)
     written = [{"step": 2, "metrics": {}, "score": 2.0}]
-    write_json(tmp_path / "evaluations.json", {"evaluations": written})
+    write_owned(tmp_path / "evaluations.json", OWNER, 2, {"evaluations": written})
     with make(tmp_path, Options(async_eval=False), done=2) as service:
         assert list(service.results) == steps_in(tmp_path) == [1, 2]
     assert not names(tmp_path, "best") and not names(tmp_path, "pending")
@@ -307,6 +312,32 @@ def test_nor_is_one_that_is_under_way(tmp_path: Path) -> None:
         service.start(1, state_at(1, act="raise"))
         service.wait()
     assert steps_in(tmp_path) == [1]
+
+
+@pytest.mark.parametrize("other", [{"program": "train_gpt", "run": "beef"}, {"program": "train_ilql", "run": "f00d"}])
+def test_what_is_of_another_run_is_refused(tmp_path: Path, other: dict[str, str]) -> None:
+    """Results as well as what is pending; but not where the run begins anew, and drops all that was there."""
+    ours, named = {"program": "train_gpt", "run": "f00d"}, re.escape(str(Identity.of(other)))
+
+    def go_on(folder: Path, done: int) -> None:
+        with Evaluations(folder, "eval", look, Options(async_eval=False), done, ours, print) as service:
+            assert not service.results
+
+    write_owned(tmp_path / "truth/evaluations.json", Identity.of(other), 1, {"evaluations": []})
+    checkpoint.save(tmp_path / "pending", "pending", 1, state_at(1), other, keep=9)
+    for name in ("truth", "pending"):
+        with pytest.raises(PipelineError, match=rf" is of {named}, and here belongs what is of train_gpt \(run f00d\)"):
+            go_on(tmp_path / name, 1)
+        go_on(tmp_path / name, -1)
+
+
+@pytest.mark.parametrize("async_eval", [True, False])
+def test_a_pending_one_that_is_damaged_or_renamed_is_refused(tmp_path: Path, *, async_eval: bool) -> None:
+    checkpoint.save(tmp_path, "pending", 1, state_at(1), {}, keep=9)
+    for path in tmp_path.glob("pending-*"):
+        path.rename(path.with_stem("pending-000000002"))
+    with pytest.raises(checkpoint.DamagedCheckpointError, match="was written as pending-000000001"):
+        make(tmp_path, Options(async_eval), done=2)
 
 
 def test_a_damaged_truth_is_an_error_with_its_name(tmp_path: Path) -> None:
