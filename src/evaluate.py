@@ -27,9 +27,10 @@ from src.evaluation.comparison import write_comparisons
 from src.evaluation.coverage import coverage_of
 from src.evaluation.figures import write_figures
 from src.evaluation.in_context import Adaptation, play_episodes, source_adaptation
+from src.evaluation.measures import exact_numbers
 from src.evaluation.players import open_player
 from src.evaluation.probes import Wiped, policy_of, probes_for
-from src.evaluation.protocol import Setting, coverage_numbers, decoding_name, exact_numbers, label_of, numbers_of
+from src.evaluation.protocol import Setting, coverage_numbers, decoding_name, label_of, numbers_of
 from src.evaluation.references import COVERING_PLAN, chance, exact_references, references_of
 from src.evaluation.report import all_curves, coverage_table, source_label, summary, table
 from src.evaluation.saved_episodes import save_episodes

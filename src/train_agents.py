@@ -262,9 +262,8 @@ def board_of_pretraining(config: Config, first: int) -> Summaries:
 
 def announce(config: Config, spec: EnvSpec, found: Json) -> None:
     """Print who solved what, and where everything is."""
-    unsolved = found["unsolved"]
-    num_solved, num_tasks = found["num_tasks"] - len(unsolved), found["num_tasks"]
-    print(f"{num_solved} of {num_tasks} training tasks {solved(spec)} by all their agents")
+    unsolved, num_tasks = found["unsolved"], found["num_tasks"]
+    print(f"{num_tasks - len(unsolved)} of {num_tasks} training tasks {solved(spec)} by all their agents")
     for task in unsolved[:_NAMED]:
         print(f"  not solved: {task['task']}, success of its agents {task['success']}")
     if len(unsolved) > _NAMED:

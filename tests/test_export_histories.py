@@ -24,7 +24,7 @@ OPTIONS = (
 )
 NUM_LEARNERS, NUM_ENVS, NUM_STEPS = 2, 5, 100
 SHORT = (
-    *("source=random", "tasks.num_train=4", "tasks.num_held_out=2", "data.num_validation_tasks=1", "device=cpu"),
+    *("source=random", "tasks.num_train=4", "tasks.num_held_out=2", "data.num_development_tasks=1", "device=cpu"),
     *("source.num_learners=1", "source.num_envs=1", "source.num_env_steps=30", "source.history_steps=30"),
     *(
         "source.videos_per_task=0",

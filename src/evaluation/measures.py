@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from src.envs.exact import Expectation
 from src.evaluation.in_context import Adaptation
 from src.evaluation.statistics import Floats, Values
 
@@ -18,6 +19,18 @@ NEAR, SMOOTHED = 0.9, 3  # part of the optimum, and episodes that are averaged t
 ROUNDING = 1e-9
 
 Exact = Mapping[str, Mapping[str, Sequence[float]]]  # by policy, random or optimum, and measure: a number for each task
+
+
+def exact_numbers(expectations: Mapping[str, Expectation]) -> Exact:
+    """Exact references as `references` holds them."""
+    return {
+        name: {
+            "success": found.success.tolist(),
+            "returns": found.episode_return.tolist(),
+            "steps_to_goal": found.steps_to_goal.tolist(),
+        }
+        for name, found in expectations.items()
+    }
 
 
 def tail_of(num_episodes: int) -> int:

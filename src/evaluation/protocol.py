@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from src.contracts import Json, PipelineError
-from src.envs.exact import Expectation
 from src.evaluation.in_context import Adaptation
 from src.evaluation.measures import (
     MEASURES,
@@ -105,18 +104,6 @@ def decoding_name(temperature: float, epsilon: float) -> str:
     if epsilon in (0, 1):
         return f"{temperature * epsilon:g}"
     return f"{temperature:g}, with probability {epsilon:g}"
-
-
-def exact_numbers(expectations: Mapping[str, Expectation]) -> Exact:
-    """Exact references as `references` holds them."""
-    return {
-        name: {
-            "success": found.success.tolist(),
-            "returns": found.episode_return.tolist(),
-            "steps_to_goal": found.steps_to_goal.tolist(),
-        }
-        for name, found in expectations.items()
-    }
 
 
 def numbers_of(

@@ -122,14 +122,6 @@ def test_the_checksum_is_of_the_lives_and_not_of_where_they_are(whole: Path, tmp
     assert len({same, *others}) == 5
 
 
-def test_histories_that_know_no_rule_of_the_split_were_split_at_random(copy: Path) -> None:
-    rewrite(copy / "manifest.json", lambda m: m["config"].update(tasks={"num_train": 2, "seed": 3}))
-    tasks = open_histories(copy).manifest["config"]["tasks"]
-    assert tasks == {"num_train": 2, "seed": 3, "split": "random", "held_out": []}
-    rewrite(copy / "manifest.json", lambda m: m["config"].update(tasks={"split": "list", "held_out": [1]}))
-    assert open_histories(copy).manifest["config"]["tasks"] == {"split": "list", "held_out": [1]}
-
-
 def test_columns_are_read_only(whole: Path) -> None:
     with pytest.raises(ValueError, match="read-only"):
         open_histories(whole).columns["obs"][0, 0] = 1

@@ -12,8 +12,9 @@ from src.envs import make_env
 from src.evaluation import figures
 from src.evaluation.figures import write_figures
 from src.evaluation.in_context import play_episodes
+from src.evaluation.measures import exact_numbers
 from src.evaluation.plots import Panel, adaptation_figure
-from src.evaluation.protocol import Setting, coverage_numbers, exact_numbers, numbers_of
+from src.evaluation.protocol import Setting, coverage_numbers, numbers_of
 from src.evaluation.references import chance, exact_references
 
 WORLDS = {

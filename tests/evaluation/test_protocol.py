@@ -390,8 +390,6 @@ def test_runs_are_put_together(tmp_path: Path) -> None:
     assert found["protocol"]["seeds"] == [4, 2] and "regret" in found["final"]["held_out"]
     both = np.stack([life(seed)["held_out"].returns for seed in (4, 2)])
     assert found["curves"]["model, held-out tasks"]["returns"]["mean"] == pytest.approx(both.mean((0, 1, 2)).tolist())
-    save_episodes(folders[1], life(2))  # as a version did that did not measure it
-    assert "coverage" not in combined(folders, OPTIONS, 5)
     alone = combined(folders[:1], OPTIONS, 4)
     results, _ = read_results(folders[0])
     assert results | alone == results and results.keys() - alone.keys() == {"config", "checkpoint", "episodes"}
@@ -439,7 +437,7 @@ def test_folders_that_are_not_whole_are_refused(tmp_path: Path) -> None:
     save_episodes(folder, life(0), Identity("evaluate", "beef"))
     with pytest.raises(PipelineError, match=r"episodes\.npz is of evaluate \(run beef\), .* of evaluate \(run f00d\)"):
         combined([folder], OPTIONS, 0)
-    save_episodes(folder, life(0), OWNER)
+    save_episodes(folder, life(0), OWNER, covered(0))
     combined([folder], OPTIONS, 0)
     write_json(folder / "results.json", {"config": dataclasses.asdict(OPTIONS)})
     with pytest.raises(PipelineError, match=r"results\.json does not hold what belongs there"):

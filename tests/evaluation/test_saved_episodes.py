@@ -55,15 +55,15 @@ def test_whatever_is_saved_comes_back(tmp_path_factory: pytest.TempPathFactory, 
 
 def test_coverage_stands_beside_the_episodes(tmp_path: Path) -> None:
     coverage = {"model, context kept": np.array([[[0.1, 0.7]]]), "random": np.array([[[0.0, 1.0]]])}
-    save_episodes(tmp_path, {"held_out": adaptation(1.0)}, coverage)
-    assert list(load_episodes(tmp_path)) == ["held_out"]
+    save_episodes(tmp_path, {"held_out": adaptation(1.0)}, OWNER, coverage)
+    assert list(load_episodes(tmp_path, OWNER)) == ["held_out"]
     found = load_coverage(tmp_path)
     assert list(found) == list(coverage)
     for name, shares in coverage.items():
         np.testing.assert_array_equal(found[name], shares)
-    save_episodes(tmp_path, {"held_out": adaptation(1.0)})
+    save_episodes(tmp_path, {"held_out": adaptation(1.0)}, OWNER)
     assert load_coverage(tmp_path) == {}
-    save_episodes(tmp_path, {"held_out": adaptation(1.0)}, coverage | {"random": np.ones((1, 2))})
+    save_episodes(tmp_path, {"held_out": adaptation(1.0)}, OWNER, coverage | {"random": np.ones((1, 2))})
     with pytest.raises(PipelineError, match="episodes.npz: coverage/random must be"):
         load_coverage(tmp_path)
 

@@ -192,7 +192,7 @@ def test_a_larger_room_is_played_beside_the_first_one(root: Path) -> None:
     outcome = run("evaluate", root, "env.size=4", "tasks.num_held_out=3", "evaluation.videos=true")
     assert outcome.code == 0, outcome
     results = read_json(logs / "evaluation-size=4/results.json")
-    probes, about = {"decodings", "ablations"}, {"config", "protocol", "references", "checkpoint"}
+    probes, about = {"decodings", "ablations"}, {"config", "protocol", "references", "checkpoint", "episodes", "owner"}
     assert set(results) == {"held_out_tasks", "curves", "final", "coverage"} | probes | about
     explorers = ["covering plan", "persistent walk with goal memory", "uniform walk with goal memory"]
     assert list(results["curves"]) == ["model, held-out tasks", "searcher", *explorers, "random", "optimum"]

@@ -21,6 +21,7 @@ from src.evaluation.in_context import play_episodes
 from src.evaluation.protocol import PARTS, combined
 from src.evaluation.saved_episodes import load_episodes
 from src.files import read_json
+from src.identity import Identity
 from src.nn.gpt import GPT
 from src.nn.gpt_policy import GPTCarry, GPTPolicy
 from src.training import program
@@ -222,7 +223,8 @@ def test_processes_record_the_same_histories(tmp_path: Path) -> None:
 def test_results_have_the_documented_keys(learned: Learned) -> None:
     results = learned.results
     sections = {"references", "protocol", "curves", "final", "decodings", "ablations", "coverage"}
-    assert set(results) == {"config", "held_out_tasks", "development_tasks", "train_tasks", "checkpoint", *sections}
+    tasks = {"held_out_tasks", "development_tasks", "train_tasks"}
+    assert set(results) == {"config", "checkpoint", "episodes", "owner", *tasks, *sections}
     assert set(results["curves"]) == POLICIES
     probes = [*results["decodings"].values(), *results["ablations"].values()]
     for curves in (*results["curves"].values(), *(probe["curves"] for probe in probes)):
@@ -255,7 +257,7 @@ def test_results_have_the_documented_keys(learned: Learned) -> None:
 def test_episodes_are_kept(learned: Learned) -> None:
     """What was played is beside the results, and says the same again."""
     folder = learned.root / "logs/learns/evaluation"
-    episodes = load_episodes(folder)
+    episodes = load_episodes(folder, Identity(**{key: learned.results["owner"][key] for key in Identity._fields}))
     lives = {"A2C, training tasks, start of life", "A2C, training tasks, end of life"}
     model = {"held_out", "development", "train"}
     assert set(episodes) == {*model, "searcher", *EXPLORERS, "temperature 0", *ABLATIONS, *lives}

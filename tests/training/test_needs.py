@@ -26,7 +26,7 @@ from src.training.stopwatch import Stopwatch
 CPU = torch.device("cpu")
 TASKS = 3
 SMALL = (
-    *("model.context_len=10", "data.kept_steps=0", "data.num_validation_tasks=1", "evaluation.num_episodes=2"),
+    *("model.context_len=10", "data.kept_steps=0", "data.num_development_tasks=1", "evaluation.num_episodes=2"),
     *("source.num_learners=2", "source.num_envs=4", "source.num_env_steps=400", "source.history_steps=200"),
 )
 ROOM = ("env.size=3", "tasks.num_train=3", "env.max_episode_steps=6", *SMALL)
