@@ -15,7 +15,7 @@ _FORM = {
     "held_out_tasks": [[int]],
     "references": {str: {str: {str: [float]}}},
     "protocol": {"num_tasks": {"held_out": int}, "decoding": str, "confidence": float},
-    "curves": {str: _CURVES},
+    "curves": {str: _CURVES, "model, held-out tasks": _CURVES},
     "final": {"held_out": {"fraction_solved": {"mean": float}}},
     "decodings": _PROBES,
     "ablations": _PROBES,
