@@ -55,17 +55,18 @@ def read_json(path: Path, form: Form = dict) -> Json:
 
 def fits(content: Json, form: Form) -> bool:
     """Whether `content` is of a `form`: a type (`float` takes whole numbers too), several in a tuple, `[form]` for a
-    list of such, `{name: form, ...}` for a mapping with at least these, `{str: form}` for one with any names."""
+    list of such, `{name: form, ...}` for a mapping with at least these; with `str: form` all values are of that one."""
     if isinstance(form, tuple):
         return any(fits(content, one) for one in form)
     if isinstance(form, list):
         return isinstance(content, list) and all(fits(item, form[0]) for item in content)
     if isinstance(form, dict):
-        if not isinstance(content, dict):
-            return False
-        if str in form:
-            return all(fits(value, form[str]) for value in content.values())
-        return all(name in content and fits(content[name], part) for name, part in form.items())
+        named = {name: part for name, part in form.items() if name is not str}
+        return (
+            isinstance(content, dict)
+            and all(name in content and fits(content[name], part) for name, part in named.items())
+            and (str not in form or all(fits(value, form[str]) for value in content.values()))
+        )
     return type(content) is form or (form is float and type(content) is int)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from src.contracts import PipelineError
-from src.files import digest, only_writer, read_json, reserve, sha256, write_atomically, write_json
+from src.files import digest, fits, only_writer, read_json, reserve, sha256, write_atomically, write_json
 
 
 def full_disk(*_: object) -> None:
@@ -200,3 +200,39 @@ def test_a_folder_that_cannot_be_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(PipelineError, match="cannot write in"), only_writer(tmp_path / "file"):
         pytest.fail("a file is no folder")
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "fitting"),
+    [
+        (3, int, True),
+        (True, int, False),
+        (3, float, True),
+        (3.0, int, False),
+        (None, (str, type(None)), True),
+        (3, (str, type(None)), False),
+        ([1, 2], [int], True),
+        ([], [int], True),
+        ([1, "2"], [int], False),
+        ({"a": 1, "b": []}, {"a": int}, True),
+        ({"b": []}, {"a": int}, False),
+        ([], {"a": int}, False),
+        ({"x": 1, "y": 2}, {str: int}, True),
+        ({"x": 1, "y": "2"}, {str: int}, False),
+        ({"x": {"a": [[1.5]]}}, {str: {"a": [[float]]}, "x": dict}, True),
+        ({"x": 1}, {str: int, "a": int}, False),
+    ],
+)
+def test_what_fits_a_form(content: object, form: object, *, fitting: bool) -> None:
+    assert fits(content, form) is fitting
+
+
+def test_json_of_another_form_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    write_json(path, {"a": 1})
+    assert read_json(path, {"a": int}) == {"a": 1}
+    with pytest.raises(PipelineError, match=r"file\.json does not hold what belongs there"):
+        read_json(path, {"a": str})
+    path.write_text("[" * 100_000)
+    with pytest.raises(PipelineError, match=r"file\.json is not readable"):
+        read_json(path)

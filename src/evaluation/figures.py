@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from src.contracts import EnvSpec, Json
 from src.envs.base import TensorEnv
+from src.evaluation.measures import PARTS, shown_part
 from src.evaluation.plots import (
     Curve,
     Panel,
@@ -18,7 +19,6 @@ from src.evaluation.plots import (
     figure_to_array,
     save_figure,
 )
-from src.evaluation.protocol import PARTS, shown_part
 from src.evaluation.report import Curves, all_curves, probes_of
 from src.evaluation.task_maps import success_figure
 from src.training.summaries import Summaries

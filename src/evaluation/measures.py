@@ -3,7 +3,7 @@
 R runs, G tasks, S streams per task, E episodes. Arrays are `[R, G, S, ...]`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -11,6 +11,11 @@ from src.envs.exact import Expectation
 from src.evaluation.in_context import Adaptation
 from src.evaluation.statistics import Floats, Values
 
+PARTS = {
+    "held_out": "model, held-out tasks",
+    "development": "model, development tasks",
+    "train": "model, training tasks",
+}
 MEASURES = ("success", "returns", "steps_to_goal")
 SOLVED = {"fraction_solved": 0.5, "fraction_solved_90": 0.9}  # part of a task's last episodes that are to be successes
 REGRETS = {"regret_to_searcher": "searcher", "regret_to_covering_plan": "covering plan"}
@@ -31,6 +36,11 @@ def exact_numbers(expectations: Mapping[str, Expectation]) -> Exact:
         }
         for name, found in expectations.items()
     }
+
+
+def shown_part(names: Collection[str]) -> str:
+    """The one of `PARTS` that an evaluation is about: the held-out tasks, or development tasks in their place."""
+    return "held_out" if "held_out" in names else "development"
 
 
 def tail_of(num_episodes: int) -> int:

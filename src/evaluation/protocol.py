@@ -4,7 +4,7 @@ R runs that differ in their seed, G tasks, S streams per task, E episodes, B res
 which each number is the mean over the first three axes.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from src.evaluation.in_context import Adaptation
 from src.evaluation.measures import (
     MEASURES,
     NEAR,
+    PARTS,
     ROUNDING,
     SHARES,
     SMOOTHED,
@@ -25,6 +26,7 @@ from src.evaluation.measures import (
     curve_cells,
     final_cells,
     running_mean,
+    shown_part,
 )
 from src.evaluation.saved_episodes import FILE, load_coverage, load_episodes
 from src.evaluation.saved_results import read_results
@@ -39,11 +41,6 @@ from src.evaluation.statistics import (
 from src.files import sha256
 from src.schema import EvaluationConfig
 
-PARTS = {
-    "held_out": "model, held-out tasks",
-    "development": "model, development tasks",
-    "train": "model, training tasks",
-}
 ABLATIONS = {
     "blank": "model, rewards blanked",
     "shuffled": "model, context shuffled",
@@ -203,11 +200,6 @@ def _shared(results: Json, episodes: Mapping[str, Adaptation]) -> dict[str, Any]
         "decodings": results["protocol"]["decoding"],
         "policies, streams or episodes": {name: played.returns.shape for name, played in episodes.items()},
     }
-
-
-def shown_part(names: Collection[str]) -> str:
-    """The one of `PARTS` that an evaluation is about: the held-out tasks, or development tasks in their place."""
-    return "held_out" if "held_out" in names else "development"
 
 
 def label_of(name: str) -> str:

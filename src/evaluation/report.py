@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from src.contracts import EnvSpec, Json
-from src.evaluation.measures import tail_of
-from src.evaluation.protocol import PARTS, shown_part
+from src.evaluation.measures import PARTS, shown_part, tail_of
 
 Curves = Mapping[str, Mapping[str, list[float]]]
 

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from src.contracts import Json
+from src.contracts import Json, PipelineError
+from src.evaluation.measures import PARTS, shown_part
 from src.identity import Identity, read_owned
 
 FILE = "results.json"
@@ -23,5 +24,13 @@ _FORM = {
 
 def read_results(folder: Path) -> tuple[Json, Identity]:
     """The results in `folder`, and of which run they are. Raises `PipelineError` where there are none."""
-    results, owner, _ = read_owned(folder / FILE, _FORM)
+    path = folder / FILE
+    results, owner, _ = read_owned(path, _FORM)
+    part = shown_part(results["final"])
+    if (
+        part not in results["final"]
+        or part not in results["protocol"]["num_tasks"]
+        or PARTS[part] not in results["curves"]
+    ):
+        raise PipelineError(f"{path} does not hold what belongs there: another version or program wrote it")
     return results, owner

@@ -12,8 +12,8 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodF
 from matplotlib.transforms import offset_copy
 
 from src.evaluation.charts import legend_below, new_figure, tidy
+from src.evaluation.measures import PARTS, shown_part
 from src.evaluation.plots import COLORS, reference_style
-from src.evaluation.protocol import PARTS, shown_part
 from src.schema import StudyConfig
 
 SIZE = (14.0, 7.5)  # inches

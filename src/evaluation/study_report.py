@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from src.contracts import Json, PipelineError
+from src.evaluation.measures import shown_part
 from src.evaluation.plots import save_figure
-from src.evaluation.protocol import combined, shown_part
+from src.evaluation.protocol import combined
 from src.evaluation.saved_results import read_results
 from src.evaluation.study_plan import Row
 from src.evaluation.study_plots import LABELS, shown_curve, study_figure

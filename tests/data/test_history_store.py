@@ -276,11 +276,16 @@ def test_histories_of_the_version_before_are_read_where_they_are_complete(copy: 
     def older(manifest: dict) -> None:
         del manifest["blocks"]
         manifest["schema_version"] = 2
+        manifest["config"] = {"tasks": {"num_train": 2}, "source": {"name": "a2c"}}
 
     before = open_histories(copy).checksum
     rewrite(copy / "manifest.json", older)
     assert_holds(open_histories(copy), life())
     assert open_histories(copy).checksum == before
+    assert open_histories(copy).manifest["config"] == {
+        "tasks": {"split": "random", "held_out": [], "num_train": 2},
+        "source": {"num_workers": 0, "name": "a2c"},
+    }
     rewrite(copy / "manifest.json", lambda manifest: manifest.update(complete=False))
     with pytest.raises(DamagedHistoriesError, match=r"begun by version 0\.7 .* Remove the histories and the logs"):
         writer_of(copy)

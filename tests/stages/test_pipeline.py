@@ -18,7 +18,8 @@ from src.data.history_store import open_histories
 from src.data.windows import Windows
 from src.envs import make_env
 from src.evaluation.in_context import play_episodes
-from src.evaluation.protocol import PARTS, combined
+from src.evaluation.measures import PARTS
+from src.evaluation.protocol import combined
 from src.evaluation.saved_episodes import load_episodes
 from src.files import read_json
 from src.identity import Identity
