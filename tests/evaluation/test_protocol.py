@@ -16,14 +16,13 @@ from src.config import load_config
 from src.contracts import PipelineError
 from src.envs.exact import Expectation
 from src.evaluation.in_context import Adaptation
-from src.evaluation.measures import after_first, tail_of
+from src.evaluation.measures import after_first, exact_numbers, tail_of
 from src.evaluation.protocol import (
     DEFINITIONS,
     Setting,
     combined,
     coverage_numbers,
     decoding_name,
-    exact_numbers,
     label_of,
     numbers_of,
 )
