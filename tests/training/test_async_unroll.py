@@ -332,7 +332,7 @@ def test_nothing_is_left_when_the_trainer_is_killed() -> None:
     """Even where an environment is stuck."""
     program = """
 import sys, time
-sys.path[:0] = ["tests/training", "tests/envs"]
+sys.path[:0] = ["tests", "tests/training", "tests/envs"]
 from test_async_unroll import *
 from test_gymnasium_env import toy
 if __name__ == "__main__":
@@ -340,7 +340,8 @@ if __name__ == "__main__":
     config = dataclasses.replace(config, env=toy(fault="hang", slip=0, size=30))
     env = make_env(config.env)
     learner, streams, noise = make_learners(config, env, env.all_tasks(), CPU)
-    make_player(config, env, learner, streams, noise, 0).play()
+    player = make_player(config, env, learner, streams, noise, 0)
+    player.play()
     time.sleep(100)
 """
     with subprocess.Popen([sys.executable, "-c", program], cwd=PROJECT, stdout=subprocess.PIPE, text=True) as trainer:
