@@ -62,7 +62,7 @@ def main(config: Config) -> Path:
         played = (folder / "results.json").exists()
         store = None if played else shown_store(config, trained, bool(changes))
         if not played:
-            check_room(config, model, env.spec, Split(tasks["train"], held_out))
+            check_room(config, model, env.spec, Split([] if changes else tasks["train"], held_out))
         stack.enter_context(only_writer(folder))  # not before it is clear that there will be something to write
         if (folder / "results.json").exists():
             results = read_json(folder / "results.json")

@@ -53,10 +53,8 @@ class Workplace(NamedTuple):
         a `model` of this form."""
         check_memory(self.config, needs, self.device)
         if self.config.trainer.evaluate and self.ranks.is_writer:
-            played = len(self.tasks["validation"]) + len(self.tasks["held_out"])
-            check_memory(
-                self.config, evaluation_amid(self.config, model, self.spec(), played, self.device), self.device
-            )
+            most = max(len(self.tasks["validation"]), len(self.tasks["held_out"]))  # one after the other
+            check_memory(self.config, evaluation_amid(self.config, model, self.spec(), most, self.device), self.device)
 
     def windows(self, objective: ObjectiveConfig, plugin: RewardPlugin | None = None) -> Mixture:
         """The windows of all training tasks that are not set aside, with the weights of `objective` and the rewards of
