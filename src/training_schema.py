@@ -236,7 +236,9 @@ class EvalsConfig:
         "probability of drawing an action from the policy, else its most probable one", low=0, high=1
     )
     async_eval: bool = option("evaluate in a process of its own while training goes on", may_change=True)
-    timeout: float = option("seconds without an answer after which that process is restarted", above=0, may_change=True)
+    timeout: float = option(
+        "seconds without an answer, then that process is restarted", above=0, high=10**6, may_change=True
+    )
 
 
 @dataclass
