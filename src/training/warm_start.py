@@ -7,20 +7,17 @@ from typing import Any
 
 import torch
 
-from src.contracts import SPEC_FORM, ConfigError, EnvSpec, Json
-from src.files import fits
+from src.contracts import ConfigError, EnvSpec, Json
 from src.nn.critic import Critic
 from src.nn.gpt import Trunk
 from src.options import walk
 from src.runtime import recorded
 from src.schema import Config
 from src.training import checkpoint
-from src.training.critics import PROGRAM, load_weights
+from src.training.critics import PROGRAM, check_described, load_weights
 from src.training.optimizers import make_optimizer
 
 PROGRAMS = ("train_gpt", PROGRAM, "extract_policy")
-_SPLIT = {"all": list, "train": [int], "validation": [int]}
-_FORM = {"config": dict, "env": SPEC_FORM, "tasks": _SPLIT}
 _KEPT = {
     "optimizer": ("name", "beta1", "beta2", "beta3", "epsilon", "momentum"),
     "device": ("dtype", "amp_dtype"),
@@ -36,9 +33,9 @@ def read_model(
     set aside in `split`; `DamagedCheckpointError` where it is not what was written."""
     state, about = checkpoint.load(_sidecar(option, path), device)
     described = about["description"]
-    if described.get("program") not in programs or not fits(described, _FORM):
-        found = described.get("program")
+    if (found := described.get("program")) not in programs:
         raise ConfigError(f"{option}={path}: is a model of {found}, and must be one of {' or '.join(programs)}")
+    check_described(described, Path(path).parent)
     theirs = described["tasks"]
     learned = set(theirs["train"]) - set(theirs["development"]) if theirs["all"] == split["all"] else set[int]()
     if unseen := learned & {*split["held_out"], *split["development"]}:

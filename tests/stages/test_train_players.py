@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -161,6 +162,47 @@ def test_a_damaged_checkpoint_is_passed_over_or_refused(tmp_path: Path) -> None:
         path.write_bytes(b"nothing")
     with pytest.raises(checkpoint.DamagedCheckpointError, match="delete it"):
         run(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Roots of two that differ in their seed."""
+    roots = [tmp_path_factory.mktemp("run") for _ in range(2)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
+        for seed, root in enumerate(roots):
+            run(root, f"seed={seed}")
+    return roots
+
+
+@pytest.mark.parametrize(
+    ("ended", "name", "refused"),
+    [
+        *((True, "finished.json", "made with seed=1"), (True, "results.json", "here belongs")),
+        *((True, "matches.json", None), (True, "last-000000012.*", None)),
+        *((False, "finished.json", "made with seed=1"), (False, "last-000000012.*", "made with seed=1")),
+        *((False, "last-000000008.*", "made with seed=1"), (False, "matches.json", "here belongs")),
+        *((False, "results.json", None), (False, "run.json", None)),
+    ],
+)
+def test_files_of_another_run(
+    tmp_path: Path, two_runs: list[Path], *, ended: bool, name: str, refused: str | None
+) -> None:
+    """In a run that has ended, and in one that goes on from its first checkpoint."""
+    root = Path(shutil.copytree(two_runs[0], tmp_path / "root"))
+    folder, other = (root / "logs/tiny/players" for root in (root, two_runs[1]))
+    if not ended:
+        for path in (folder / "finished.json", *folder.glob("last-000000012.*")):
+            path.unlink()
+    for path in other.glob(name):
+        shutil.copy(path, folder / path.name)
+    if refused:
+        with pytest.raises(PipelineError, match=refused):
+            run(root)
+    else:
+        run(root)
+        results = read_json(two_runs[0] / "logs/tiny/players/results.json")
+        assert read_json(folder / "results.json") == results
 
 
 @pytest.mark.parametrize(

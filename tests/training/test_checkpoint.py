@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 
 from src.contracts import PipelineError
 from src.files import read_json, sha256, write_json
-from src.training.checkpoint import DamagedCheckpointError, load, load_newest, save
+from src.identity import Identity, write_owned
+from src.training.checkpoint import DamagedCheckpointError, load, load_newest, open_finished, save, sidecars
 
 CPU = torch.device("cpu")
 HARMS = ["flip", "cut", "empty", "missing"]
@@ -89,6 +91,54 @@ def test_a_foreign_sidecar_is_damage(tmp_path: Path, sidecar: str) -> None:
     (tmp_path / "last-000000001.json").write_text(sidecar)
     with pytest.raises(DamagedCheckpointError, match="last-000000001"):
         load(tmp_path / "last-000000001.json", CPU)
+
+
+@pytest.mark.parametrize(("kind", "step"), [("last", 3), ("best", 2), ("best", 3)])
+def test_a_renamed_one_is_passed_over(tmp_path: Path, kind: str, step: int) -> None:
+    for number in (1, 2):
+        write(tmp_path, number)
+    for path in tmp_path.glob("last-000000002.*"):
+        path.rename(path.with_stem(f"{kind}-{step:09d}"))
+    with pytest.raises(DamagedCheckpointError, match=rf"{kind}-00000000{step}\.pt was written as last-000000002\.pt"):
+        load(tmp_path / f"{kind}-{step:09d}.json", CPU)
+    assert newest(tmp_path) == 1
+
+
+def test_names_that_nobody_wrote_are_not_looked_at(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    for name in ("last-x", "last-5", "last-000000002 (copy)", "last-00000000²"):
+        for suffix in (".pt", ".json"):
+            shutil.copy(tmp_path / f"last-000000001{suffix}", tmp_path / f"{name}{suffix}")
+    assert [path.stem for path in sidecars(tmp_path, "last")] == ["last-000000001"]
+    assert newest(tmp_path) == 1
+
+
+def finished(folder: Path, step: int, program: str = "train_gpt", run: str = "f00d") -> None:
+    write_owned(folder / "finished.json", Identity(program, run), step, {})
+
+
+def test_what_is_finished_is_of_one_run_and_at_its_end(tmp_path: Path) -> None:
+    about = {"program": "train_gpt", "run": "f00d"}
+    for kind, step in (("last", 4), ("last", 6), ("best", 2)):
+        save(tmp_path, kind, step, {"update": step}, about, 2)
+    assert open_finished(tmp_path, "last", "train_gpt", CPU) is None
+    finished(tmp_path, 6)
+    for kind, step in (("last", 6), ("best", 2)):
+        state, sidecar = open_finished(tmp_path, kind, "train_gpt", CPU) or ({}, {})
+        assert state["update"] == sidecar["step"] == step
+        for program, run, asked in (
+            *(("train_gpt", "beef", "train_gpt"), ("extract_policy", "f00d", "train_gpt")),
+            ("train_gpt", "f00d", "extract_policy"),
+        ):
+            finished(tmp_path, 6, program, run)
+            with pytest.raises(
+                PipelineError, match=r" is of \w+ \(run \w+\), and here belongs what is of \w+ \(run \w+\)"
+            ):
+                open_finished(tmp_path, kind, asked, CPU)
+        finished(tmp_path, 6)
+    spoil(tmp_path / "last-000000006.pt", "cut")
+    with pytest.raises(PipelineError, match=r"ended at step 6, and the newest whole checkpoint beside it is of step 4"):
+        open_finished(tmp_path, "last", "train_gpt", CPU)
 
 
 def test_a_half_written_one_without_sidecar_is_ignored(tmp_path: Path) -> None:
