@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from src.config import load_config
@@ -127,6 +127,7 @@ def test_success_after_the_first_success_by_hand() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 3), st.integers(1, 6))
+@settings(deadline=None)
 def test_success_after_the_first_success_by_loops(seed: int, num_tasks: int, num_streams: int, num: int) -> None:
     success = np.random.default_rng(seed).random((1, num_tasks, num_streams, num)) < 0.4
     above, below = after_first(success.astype(float))
@@ -200,6 +201,7 @@ def test_tasks_that_pay_nothing_have_no_fraction() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 2), st.integers(1, 3), st.integers(1, 3), st.integers(2, 9))
+@settings(deadline=None)
 def test_area_and_episodes_to_90_by_loops(seed: int, num_runs: int, num_tasks: int, num_streams: int, num: int) -> None:
     rng = np.random.default_rng(seed)
     random, optimum = rng.random(num_tasks), 1 + rng.random(num_tasks)

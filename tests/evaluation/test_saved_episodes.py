@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from src.contracts import PipelineError
@@ -42,6 +42,7 @@ def test_the_smallest_type_that_is_exact(tmp_path: Path, name: str) -> None:
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4))
+@settings(deadline=None)
 def test_whatever_is_saved_comes_back(tmp_path_factory: pytest.TempPathFactory, values: list[float]) -> None:
     folder = tmp_path_factory.mktemp("episodes")
     episodes = {"held_out": adaptation(*values), "model, greedy/0.5": adaptation(1.0)}
