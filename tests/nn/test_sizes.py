@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 from critics import config_of, fresh_critic
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from point_worlds import point_game
 from torch import nn
@@ -43,6 +43,7 @@ def test_a_model_has_as_many_as_counted(tokens: str, world: str) -> None:
         assert gpt_parameters(model, SPECS[world]) == numbers_in(GPT(model, SPECS[world]))
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 6), st.integers(1, 9), st.sampled_from(["expectile", "max"]), st.booleans(), st.sampled_from([0, 1])
 )
@@ -68,6 +69,7 @@ LAYERS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9), st.lists(LAYERS, max_size=4))
 def test_a_network_as_listed_has_as_many_as_counted(inputs: int, outputs: int, layers: list[Layer]) -> None:
     assert net_parameters(inputs, outputs, layers) == numbers_in(make_network(inputs, outputs, layers))
