@@ -4,10 +4,13 @@ from pathlib import Path
 
 from src.contracts import Json, PipelineError
 from src.evaluation.measures import PARTS, shown_part
+from src.files import fits
 from src.identity import Identity, read_owned
 
 FILE = "results.json"
-_CURVES = {key: {"mean": [float], "low": [float], "high": [float]} for key in ("success", "returns", "steps_to_goal")}
+_CURVE = {"mean": [float], "low": [float], "high": [float]}
+_CURVES = dict.fromkeys(("success", "returns", "steps_to_goal"), _CURVE)
+_ONE = {"": {key: [0.0] for key in _CURVE}}  # in place of a section that some worlds do not have
 _PROBES = {str: {"label": str, "curves": _CURVES}}
 _FORM = {
     "config": {"seed": int, "env": dict},
@@ -26,11 +29,8 @@ def read_results(folder: Path) -> tuple[Json, Identity]:
     """The results in `folder`, and of which run they are. Raises `PipelineError` where there are none."""
     path = folder / FILE
     results, owner, _ = read_owned(path, _FORM)
-    part = shown_part(results["final"])
-    if (
-        part not in results["final"]
-        or part not in results["protocol"]["num_tasks"]
-        or PARTS[part] not in results["curves"]
-    ):
+    part, coverage = shown_part(results["final"]), results.get("coverage", _ONE)
+    named = (results["final"], part), (results["protocol"]["num_tasks"], part), (results["curves"], PARTS[part])
+    if not (all(name in section for section, name in named) and coverage and fits(coverage, {str: _CURVE})):
         raise PipelineError(f"{path} does not hold what belongs there: another version or program wrote it")
     return results, owner

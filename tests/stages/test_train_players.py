@@ -48,7 +48,7 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
                  "progress: updates, points: [[0, 1.0], [10, 0.0]]}")  # fmt: skip
     assert folder == tmp_path / "logs/tiny/players"
     results = read_json(folder / "results.json")["matches"]
-    assert len(results) == 8 * 4 and {"host_vs_agent", "host_vs_first", "all_coordinates_vs_agent"} <= set(results)
+    assert len(results) == 9 * 4 and {"host_vs_agent", "host_vs_first", "all_coordinates_vs_agent"} <= set(results)
     for found in results.values():
         assert 0 <= found["rho"]["low"] <= found["rho"]["value"] <= found["rho"]["high"] <= 1
         assert sum(found["finished_lengths"]) + sum(found["unfinished_lengths"]) == 40

@@ -161,7 +161,7 @@ def critic_fitted(folder: Path, ranks: Ranks, form: dict[str, Any]) -> str:
     def batches(update: int) -> Batch:
         return part_of(critics.batch_of(4, seed=update, truncated=truncated), ranks)
 
-    about = {"about": "critic"}
+    about = {"program": "train_ilql", "run": "f00d"}
     try:
         fit(
             *(model, ImplicitQLearning(model), batches, look, config, folder, about, CPU, ranks),

@@ -175,8 +175,7 @@ def fit_critic(folder: Path, bound: float = math.inf, program: str = "train_ilql
     objective = ImplicitQLearning(model, bound)
     batches = lambda update: critics.batch_of(4, seed=update)  # noqa: E731
     fit(
-        *(model, objective, batches, look, config, folder, {"about": "critic"}, CPU, Ranks()),
-        program=program,
+        *(model, objective, batches, look, config, folder, {"program": program, "run": "f00d"}, CPU, Ranks()),
         after_step=model.after_update,
     )
 

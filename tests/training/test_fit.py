@@ -159,7 +159,7 @@ def test_the_best_checkpoint_is_that_of_the_best_score(undisturbed: Path) -> Non
     assert 0 < best["step"] < 6  # neither the first nor late, or neither this nor a resumed run would show a thing
     state, sidecar = load_newest(undisturbed, "best", CPU)
     assert sidecar["step"] == state["update"] == best["step"]
-    assert sidecar["description"] == {"about": "toy"}
+    assert sidecar["description"]["about"] == "toy"
     assert look(state).score == best["score"]
     assert steps_of(undisturbed, "best") == [best["step"]] and not steps_of(undisturbed, "pending")
 
@@ -178,7 +178,7 @@ def test_the_best_checkpoint_is_that_of_the_best_score(undisturbed: Path) -> Non
 def test_checkpoints_are_written_and_kept_as_told(tmp_path: Path, options: dict[str, int], expected: list[int]) -> None:
     run(tmp_path, config_of(trainer={"evaluate": False}, checkpoints=options))
     assert steps_of(tmp_path) == expected
-    assert load_newest(tmp_path, "last", CPU)[1]["description"] == {"about": "toy"}
+    assert load_newest(tmp_path, "last", CPU)[1]["description"]["about"] == "toy"
 
 
 def test_a_damaged_checkpoint_costs_only_the_updates_since_the_one_before(tmp_path: Path, undisturbed: Path) -> None:

@@ -98,7 +98,8 @@ def run(
     ranks: Ranks | None = None,
 ) -> nn.Module:
     model = model or model_of(SEED)
-    fit(model, Naming(), batches, look, config, folder, {"about": "toy"}, CPU, ranks or Ranks())
+    about = {"program": "train_gpt", "run": "f00d", "about": "toy"}
+    fit(model, Naming(), batches, look, config, folder, about, CPU, ranks or Ranks())
     return model
 
 
