@@ -26,6 +26,7 @@ from src.contracts import ConfigError, Json
 from src.envs import make_env
 from src.envs.base import TensorEnv
 from src.envs.episodes import OpenEpisodes, finished_episodes
+from src.envs.tasks import split_tasks
 from src.evaluation.search_plots import write_search_plots
 from src.files import only_writer
 from src.identity import Identity, check_owner, identity_of, read_owned, write_owned
@@ -120,17 +121,20 @@ def _with(config: Config, tried: dict[str, Any]) -> Config:
 
 
 def searched_task(config: Config, env: TensorEnv) -> Tensor:
-    """The first task `[1, task_dim]` that the cell of `search` stands for. Raises `ConfigError` where there is none."""
+    """The first training task `[1, task_dim]` that the cell of `search` stands for. Raises `ConfigError` where there is
+    none: no goal, or one that is held out, which a search would choose options by."""
     search, tasks = config.search, env.all_tasks()
     cells = env.landmark(tasks)
     if cells is None:
         raise ConfigError(f"env.name={config.env.name}: the search is on a goal in a room, and this world has no cells")
-    found = tasks[cells == search.goal_row * env.spec.width + search.goal_column]
-    if not len(found):
-        raise ConfigError(
-            f"search.goal_row={search.goal_row} and search.goal_column={search.goal_column}: no task has its goal there"
-        )
-    return found[:1]
+    found = (cells == search.goal_row * env.spec.width + search.goal_column).nonzero().flatten().tolist()
+    where = f"search.goal_row={search.goal_row} and search.goal_column={search.goal_column}"
+    if not found:
+        raise ConfigError(f"{where}: no task has its goal there")
+    held_out = split_tasks(env, config).held_out
+    if not (allowed := [task for task in found if task not in held_out]):
+        raise ConfigError(f"{where}: held out by tasks.split={config.tasks.split}, must be the goal of another task")
+    return tasks[allowed[:1]]
 
 
 def _score_or_0(config: Config, device: torch.device) -> float:

@@ -135,7 +135,7 @@ def test_what_is_printed_can_be_used_as_options(tmp_path: Path, capsys: pytest.C
 
 def test_score_tells_learning_from_not_learning(tmp_path: Path) -> None:
     life = ("source.num_learners=4", "source.num_env_steps=3000", "source.history_steps=3000")
-    config = tiny(tmp_path, *life, "search.goal_row=1", "search.goal_column=1")
+    config = tiny(tmp_path, *life, "search.goal_row=1", "search.goal_column=2")
     good, hopeless = (
         score(replace(config, source=replace(config.source, learning_rate=rate)), torch.device("cpu"))
         for rate in (0.01, 1e-8)
@@ -189,8 +189,8 @@ def _wait(condition: Any, process: subprocess.Popen[bytes]) -> None:
 
 
 def test_the_searched_task_is_the_first_with_its_goal_in_the_cell() -> None:
-    goal = ("env.size=4", "search.goal_row=1", "search.goal_column=2")
-    for env, expected in (("dark_room", [6]), ("dark_room_permuted", [6, 0]), ("dark_key_to_door", [0, 6])):
+    goal = ("env.size=4", "search.goal_row=1", "search.goal_column=1", "tasks.num_train=8")
+    for env, expected in (("dark_room", [5]), ("dark_room_permuted", [5, 0]), ("dark_key_to_door", [0, 5])):
         config = load_config([f"env={env}", *goal])
         assert searched_task(config, make_env(config.env)).tolist() == [expected]
 
@@ -200,6 +200,7 @@ def test_the_searched_task_is_the_first_with_its_goal_in_the_cell() -> None:
     [
         (("env=bandit",), "env.name=bandit: the search is on a goal in a room"),
         (("search.goal_row=4", "search.goal_column=4"), "search.goal_row=4 and search.goal_column=4: no task"),
+        (("tasks.split=quadrant",), "search.goal_row=0 and search.goal_column=0: held out by tasks.split=quadrant"),
     ],
 )
 def test_a_search_needs_a_goal_in_a_room(options: tuple[str, ...], message: str) -> None:

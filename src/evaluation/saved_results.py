@@ -10,7 +10,6 @@ from src.identity import Identity, read_owned
 FILE = "results.json"
 _CURVE = {"mean": [float], "low": [float], "high": [float]}
 _CURVES = dict.fromkeys(("success", "returns", "steps_to_goal"), _CURVE)
-_ONE = {"": {key: [0.0] for key in _CURVE}}  # in place of a section that some worlds do not have
 _PROBES = {str: {"label": str, "curves": _CURVES}}
 _FORM = {
     "config": {"seed": int, "env": dict},
@@ -29,8 +28,9 @@ def read_results(folder: Path) -> tuple[Json, Identity]:
     """The results in `folder`, and of which run they are. Raises `PipelineError` where there are none."""
     path = folder / FILE
     results, owner, _ = read_owned(path, _FORM)
-    part, coverage = shown_part(results["final"]), results.get("coverage", _ONE)
+    part = shown_part(results["final"])
     named = (results["final"], part), (results["protocol"]["num_tasks"], part), (results["curves"], PARTS[part])
-    if not (all(name in section for section, name in named) and coverage and fits(coverage, {str: _CURVE})):
+    sound = "coverage" not in results or (results["coverage"] and fits(results["coverage"], {str: _CURVE}))
+    if not (sound and all(name in section for section, name in named)):
         raise PipelineError(f"{path} does not hold what belongs there: another version or program wrote it")
     return results, owner
