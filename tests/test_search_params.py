@@ -135,7 +135,7 @@ def test_what_is_printed_can_be_used_as_options(tmp_path: Path, capsys: pytest.C
 
 def test_score_tells_learning_from_not_learning(tmp_path: Path) -> None:
     life = ("source.num_learners=4", "source.num_env_steps=3000", "source.history_steps=3000")
-    config = tiny(tmp_path, *life, "search.goal_row=1", "search.goal_column=2")
+    config = tiny(tmp_path, *life, "search.goal_row=1", "search.goal_column=3")
     good, hopeless = (
         score(replace(config, source=replace(config.source, learning_rate=rate)), torch.device("cpu"))
         for rate in (0.01, 1e-8)
@@ -189,7 +189,13 @@ def _wait(condition: Any, process: subprocess.Popen[bytes]) -> None:
 
 
 def test_the_searched_task_is_the_first_with_its_goal_in_the_cell() -> None:
-    goal = ("env.size=4", "search.goal_row=1", "search.goal_column=1", "tasks.num_train=8")
+    goal = (
+        "env.size=4",
+        "search.goal_row=1",
+        "search.goal_column=1",
+        "tasks.num_train=8",
+        "data.num_development_tasks=2",
+    )
     for env, expected in (("dark_room", [5]), ("dark_room_permuted", [5, 0]), ("dark_key_to_door", [0, 5])):
         config = load_config([f"env={env}", *goal])
         assert searched_task(config, make_env(config.env)).tolist() == [expected]
