@@ -1,8 +1,8 @@
 """Streams in worker processes, many in each, behind the tensor environments' contract.
 
 For environments that are slow, and to check the tensors against: the same tasks and seeds give the same steps, bit for
-bit, whatever the number of workers. Every environment steps by itself, so tensor worlds are one to four orders of
-magnitude slower here, the more environments the more so (`python -m benchmarks.processes`).
+bit, whatever the number of workers. Every environment steps by itself: a tensor world is slower so by orders of
+magnitude, the more the more environments there are (`python -m benchmarks.processes`).
 """
 
 import multiprocessing

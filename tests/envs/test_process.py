@@ -18,6 +18,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from kin import all_gone
 
 from src.config import load_config
 from src.contracts import PipelineError, Step
@@ -226,7 +227,7 @@ def test_nothing_is_left_when_the_training_process_is_killed() -> None:
     """Even where an environment is stuck."""
     program = """
 import sys
-sys.path.insert(0, "tests/envs")
+sys.path[:0] = ["tests", "tests/envs"]
 from test_process import *
 if __name__ == "__main__":
     envs = Processes(stuck_ones, 2, 4)
@@ -235,13 +236,10 @@ if __name__ == "__main__":
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as trainer:
         assert trainer.stdout is not None
-        pids = trainer.stdout.readline().split()
+        pids = [int(pid) for pid in trainer.stdout.readline().split()]
         assert [trainer.stdout.readline() for _ in pids] == ["stuck\n"] * 2
         trainer.kill()
-    deadline = time.monotonic() + 10
-    while any(os.path.exists(f"/proc/{pid}") for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+    assert all_gone(pids)
 
 
 class Stuck(gymnasium.Env[int, int]):

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from multiprocessing.connection import Connection
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +21,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from kin import all_gone, family
 from toy import assert_same
 
 from src.config import load_config
@@ -263,27 +263,6 @@ def test_without_it_the_learner_itself_plays() -> None:
     player = make_player(config, env, learner, streams, noise, 0)
     assert isinstance(player, LocalPlayer)
     assert player.state_dict() == {}
-
-
-def family(pid: int) -> list[int]:
-    """All processes that `pid` started, and they in their turn."""
-    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return [each for child in children for each in (child, *family(child))]
-
-
-def all_gone(pids: list[int]) -> bool:
-    """Within some seconds."""
-    deadline = time.monotonic() + 10
-    while any(is_alive(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not any(is_alive(pid) for pid in pids)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_process_with_environments_in_processes() -> None:

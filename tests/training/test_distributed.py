@@ -4,13 +4,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from kin import all_gone
 from parallel import critic
 from torch import Tensor
 from toy import CPU, config_of, curves, left_in, model_of, run, steps_of, values_of, weights_of
@@ -216,10 +216,7 @@ def test_processes_end_when_torchrun_is_killed(tmp_path: Path) -> None:
         assert torchrun.stdout
         pids = [int(torchrun.stdout.readline()) for _ in range(2)]
         torchrun.kill()
-    deadline = time.monotonic() + 10
-    while any(os.path.exists(f"/proc/{pid}") for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+    assert all_gone(pids)
 
 
 AS_TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
