@@ -261,7 +261,7 @@ def test_models_that_do_not_fit(offline: Path, tmp_path: Path) -> None:
         ("awr.initial_encoder", "extract_policy"),
     ):
         refused = message(f"{option}={agents}", stage=stage)
-        assert refused.startswith(f"{option}={agents}: is a model of None, and must be one of "), refused
+        assert refused.startswith(f"{option}={agents}: is a model of train_agents, and must be one of "), refused
 
 
 def test_models_that_know_held_out_tasks(offline: Path) -> None:
@@ -299,7 +299,7 @@ def test_epochs_are_counted_in_windows(offline: Path) -> None:
     expected = -(-windows // 4)
     assert expected > 6
     assert newest(offline, "tiny/other")["update"] == expected
-    assert read_json(offline / "logs/tiny/other/finished.json") == {"updates": expected}
+    assert read_json(offline / "logs/tiny/other/finished.json")["updates"] == expected
 
 
 def test_a_run_that_is_there_is_gone_on_with_only_if_asked(offline: Path) -> None:
