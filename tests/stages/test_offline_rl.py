@@ -261,7 +261,7 @@ def test_models_that_do_not_fit(offline: Path, tmp_path: Path) -> None:
         ("awr.initial_encoder", "extract_policy"),
     ):
         refused = message(f"{option}={agents}", stage=stage)
-        assert refused.startswith(f"{option}={agents}: is a model of None, and must be one of "), refused
+        assert refused.startswith(f"{option}={agents}: is a model of train_agents, and must be one of "), refused
 
 
 def test_models_that_know_held_out_tasks(offline: Path) -> None:
