@@ -1,5 +1,5 @@
-"""Host of the polyhedra game after Spivakovsky ("A solution to Hironaka's polyhedra game", 1983), adapted to the game in
-which the agent's coordinate becomes a plain sum.
+"""Host of the polyhedra game after Spivakovsky ("A solution to Hironaka's polyhedra game", 1983), adapted to the game
+in which the agent's coordinate becomes a plain sum.
 
 The subset is named in rounds, the first on the position, each later one on points V in the coordinates that are not
 named yet. With x the points less the minimum of each coordinate, and |x_S| the sum of the coordinates S of x:

@@ -1,6 +1,8 @@
 """The command that trains host and agent: what it leaves behind, how it goes on, and that it learns."""
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +18,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from src import train_players
 from src.config import load_players_config
 from src.contracts import ConfigError, PipelineError, Stopped
-from src.envs.point_players import AGENTS, HOSTS
 from src.files import read_json
 from src.schema import PROJECT
 from src.training import checkpoint, fit_players, run_record
@@ -46,9 +47,8 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
     folder = run(tmp_path, "summaries.layerwise=true", "summaries.timing=true", "host.epsilon={kind: linear, "
                  "progress: updates, points: [[0, 1.0], [10, 0.0]]}")  # fmt: skip
     assert folder == tmp_path / "logs/tiny/players"
-    results = read_json(folder / "results.json")
-    assert len(results) == (len(HOSTS) + 1) * (len(AGENTS) + 1)
-    assert {"host_vs_agent", "host_vs_first", "all_coordinates_vs_agent"} <= set(results)
+    results = read_json(folder / "results.json")["matches"]
+    assert len(results) == 9 * 4 and {"host_vs_agent", "host_vs_first", "all_coordinates_vs_agent"} <= set(results)
     for found in results.values():
         assert 0 <= found["rho"]["low"] <= found["rho"]["value"] <= found["rho"]["high"] <= 1
         assert sum(found["finished_lengths"]) + sum(found["unfinished_lengths"]) == 40
@@ -57,11 +57,11 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
         for name in ("loss", "mean_q", "gradient_norm", "epsilon", "learning_rate", "replay_fill", "moves"):
             assert [step for step, _ in shown[f"{role}/{name}"]] == [2, 4, 6, 8, 10, 12]
     assert [value for _, value in shown["host/epsilon"]] == pytest.approx([0.9, 0.7, 0.5, 0.3, 0.1, 0.0], abs=1e-6)
-    amid = read_json(folder / "matches.json")
+    amid = read_json(folder / "matches.json")["matches"]
     rho = {int(update): found["host_vs_agent"]["rho"]["value"] for update, found in amid.items()}
     assert shown["matches/host_vs_agent/rho"] == [(step, pytest.approx(rho[step])) for step in (5, 10, 12)]
     assert "host_layers/value_mean/layers.0.weight" in shown
-    times = read_json(folder / "milliseconds.json")
+    times = read_json(folder / "milliseconds.json")["milliseconds"]
     assert set(times) == {"train", "env", "inference", "store"} and all(value > 0 for value in times.values())
     assert len(shown["milliseconds/train"]) == 6
     assert [path.name for path in sorted(folder.glob("last-*.pt"))] == ["last-000000008.pt", "last-000000012.pt"]
@@ -70,7 +70,7 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
     assert run(tmp_path, "summaries.layerwise=true", "host.epsilon={kind: linear, progress: updates, "
                "points: [[0, 1.0], [10, 0.0]]}") == folder  # fmt: skip
     assert "all 12 updates of tiny are done" in capsys.readouterr().out
-    assert read_json(folder / "results.json") == results
+    assert read_json(folder / "results.json")["matches"] == results
     for path in (folder / "results.json", *folder.glob("last-*")):
         path.unlink()
     with pytest.raises(ConfigError, match="finished and its checkpoints are gone"):
@@ -164,7 +164,55 @@ def test_a_damaged_checkpoint_is_passed_over_or_refused(tmp_path: Path) -> None:
         run(tmp_path)
 
 
-def test_numbers_that_are_none_are_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Roots of two that differ in their seed."""
+    roots = [tmp_path_factory.mktemp("run") for _ in range(2)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
+        for seed, root in enumerate(roots):
+            run(root, f"seed={seed}")
+    return roots
+
+
+@pytest.mark.parametrize(
+    ("ended", "name", "refused"),
+    [
+        *((True, "finished.json", "made with seed=1"), (True, "results.json", "here belongs")),
+        *((True, "matches.json", None), (True, "last-000000012.*", None)),
+        *((False, "finished.json", "made with seed=1"), (False, "last-000000012.*", "made with seed=1")),
+        *((False, "last-000000008.*", "made with seed=1"), (False, "matches.json", "here belongs")),
+        *((False, "results.json", None), (False, "run.json", None)),
+    ],
+)
+def test_files_of_another_run(
+    tmp_path: Path, two_runs: list[Path], *, ended: bool, name: str, refused: str | None
+) -> None:
+    """In a run that has ended, and in one that goes on from its first checkpoint."""
+    root = Path(shutil.copytree(two_runs[0], tmp_path / "root"))
+    folder, other = (root / "logs/tiny/players" for root in (root, two_runs[1]))
+    if not ended:
+        for path in (folder / "finished.json", *folder.glob("last-000000012.*")):
+            path.unlink()
+    for path in other.glob(name):
+        shutil.copy(path, folder / path.name)
+    if refused:
+        with pytest.raises(PipelineError, match=refused):
+            run(root)
+    else:
+        run(root)
+        results = read_json(two_runs[0] / "logs/tiny/players/results.json")
+        assert read_json(folder / "results.json") == results
+
+
+@pytest.mark.parametrize(
+    ("interval", "message", "saved"),
+    [(5, "in update 6: agent loss, agent gradient_norm", [4]), (0, "after update 12: agent parameters", [4, 8])],
+)
+def test_numbers_that_are_none_are_never_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: int, message: str, saved: list[int]
+) -> None:
+    """Whether losses tell, or it happens after the last."""
     made: list[dict[str, fit_players.Learner]] = []
     real = fit_players.make_learners
     monkeypatch.setattr(fit_players, "make_learners", lambda *a: made.append(real(*a)) or made[0])
@@ -173,10 +221,28 @@ def test_numbers_that_are_none_are_never_saved(tmp_path: Path, monkeypatch: pyte
         made[0]["agent"].network.layers[-1].bias.data.fill_(torch.nan)
         return {}
 
-    config = load_players_config([*COMMON, f"root={tmp_path}", "checkpoints.on_crash=skip"])
-    with pytest.raises(PipelineError, match="after update 8 parameters of the agent are not finite"):
+    options = ("checkpoints.on_crash=skip", "checkpoints.keep_last=9", f"evaluation.eval_interval={interval}")
+    config = load_players_config([*COMMON, f"root={tmp_path}", *options])
+    with pytest.raises(PipelineError, match=f"train_players, {message} not finite.* agent.learning_rate"):
         fit_players.fit_players(config, evaluate, torch.device("cpu"))
-    assert [path.name for path in config.folder.glob("last-*.pt")] == ["last-000000004.pt"]
+    assert sorted(path.name for path in config.folder.glob("last-*.pt")) == [f"last-{n:09d}.pt" for n in saved]
+
+
+@pytest.mark.parametrize("replay", ["uniform", "prioritised"])
+def test_losses_that_are_not_finite_end_it_again_and_again(tmp_path: Path, replay: str) -> None:
+    """Between two checkpoints and evaluations, and with the numbers in the replay's priorities."""
+    options = (f"replay.kind={replay}", "host.learning_rate=1e30", "training.num_updates=200",
+               "checkpoints.checkpoint_interval=200", "evaluation.eval_interval=200")  # fmt: skip
+    messages = []
+    for _ in range(2):
+        with pytest.raises(PipelineError) as caught:
+            run(tmp_path, *options)
+        messages.append(str(caught.value))
+    folder = tmp_path / "logs/tiny/players"
+    assert messages[0] == messages[1]
+    assert re.search(r"in update \d: host loss, host gradient_norm not finite.* host\.learning_rate", messages[0])
+    assert not (folder / "finished.json").exists() and not [*folder.glob("last-*")]
+    assert max(step for step, _ in curves(folder)["host/loss"]) <= 40
 
 
 def test_layers_with_one_element_or_without_gradient_are_shown(tmp_path: Path) -> None:
@@ -200,7 +266,7 @@ def test_one_role_learns_alone(tmp_path: Path, fixed: str) -> None:
     )
     state = torch.load(folder / "last-000000012.pt", weights_only=True)
     assert list(state["learners"]) == [{"host": "agent", "agent": "host"}[role]]
-    results = read_json(folder / "results.json")
+    results = read_json(folder / "results.json")["matches"]
     same = {"host": ("host_vs_first", "zeillinger_vs_first"), "agent": ("host_vs_agent", "host_vs_first")}[role]
     assert results[same[0]] == results[same[1]]
 
@@ -218,7 +284,7 @@ def test_a_short_run_learns(tmp_path: Path) -> None:
         ),
         *("host.initial_rollout_length=20", "agent.initial_rollout_length=20"),
     )
-    results = read_json(run(tmp_path, *options) / "results.json")
+    results = read_json(run(tmp_path, *options) / "results.json")["matches"]
 
     def rho(pair: str, end: str) -> float:
         return results[pair]["rho"][end]
