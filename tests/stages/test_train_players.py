@@ -18,6 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from src import train_players
 from src.config import load_players_config
 from src.contracts import ConfigError, PipelineError, Stopped
+from src.envs.point_players import AGENTS, HOSTS
 from src.files import read_json
 from src.schema import PROJECT
 from src.training import checkpoint, fit_players, run_record
@@ -48,7 +49,8 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
                  "progress: updates, points: [[0, 1.0], [10, 0.0]]}")  # fmt: skip
     assert folder == tmp_path / "logs/tiny/players"
     results = read_json(folder / "results.json")["matches"]
-    assert len(results) == 9 * 4 and {"host_vs_agent", "host_vs_first", "all_coordinates_vs_agent"} <= set(results)
+    assert len(results) == (len(HOSTS) + 1) * (len(AGENTS) + 1)
+    assert {"host_vs_agent", "host_vs_first", "all_coordinates_vs_agent"} <= set(results)
     for found in results.values():
         assert 0 <= found["rho"]["low"] <= found["rho"]["value"] <= found["rho"]["high"] <= 1
         assert sum(found["finished_lengths"]) + sum(found["unfinished_lengths"]) == 40
