@@ -34,7 +34,7 @@ bench: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.point_players
 
 docs: .venv/dev.stamp
-	$(BIN)/python -m src.settings_table > docs/settings.md
+	$(BIN)/python -m icrl.config.options_page > docs/settings.md
 
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .

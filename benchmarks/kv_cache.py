@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.measure import show, side_by_side
-from src.config import load_config
-from src.contracts import EnvSpec
-from src.nn.gpt import GPT, context_of
-from src.nn.gpt_policy import GPTPolicy
-from src.steps import step_of
+from icrl.config.compose import load_config
+from icrl.contracts import EnvSpec
+from icrl.envs.steps import step_of
+from icrl.nn.gpt import GPT, context_of
+from icrl.nn.gpt_policy import GPTPolicy
 
 CONTEXT, NUM_STREAMS, UNCACHED_STEPS = 256, 64, 4
 

@@ -12,11 +12,11 @@ from random import Random
 import gymnasium
 import torch
 
-import src.envs  # noqa: F401  registers the environments
+import icrl.envs  # noqa: F401  registers the environments
 from benchmarks.measure import show, side_by_side
-from src.envs.point_players import AGENTS, HOSTS
-from src.envs.point_rollout import PointGame, PointGameOptions, play
-from src.randomness import stream_seeds
+from icrl.point_game.fixed_players import AGENTS, HOSTS
+from icrl.point_game.rollout import PointGame, PointGameOptions, play
+from icrl.randomness import stream_seeds
 from tests.envs import scalar_points
 
 SIZES = {"max_num_points": 20, "dimension": 3, "max_value": 20}

@@ -9,11 +9,11 @@ logs/point_players-<seed>/; what is there already is continued or read. 95 % int
 import sys
 import time
 
-from src.config import load_players_config
-from src.contracts import Json
-from src.evaluation.matches import players_of, rho_over_runs
-from src.files import read_json
-from src.train_players import main as train_players
+from icrl.config.compose import load_players_config
+from icrl.contracts import Json
+from icrl.point_game.matches import players_of, rho_over_runs
+from icrl.programs.train_players import main as train_players
+from icrl.runs.files import read_json
 
 SEEDS = (0, 1, 2)
 

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from benchmarks.measure import show, side_by_side
-from src.config import load_config
-from src.contracts import Env
-from src.envs import make_env
-from src.envs.process import ProcessEnv
-from src.randomness import stream_seeds
+from icrl.config.compose import load_config
+from icrl.contracts import Env
+from icrl.envs import make_env
+from icrl.envs.gym.process import ProcessEnv
+from icrl.randomness import stream_seeds
 
 NUM_STEPS, SIZES, LARGEST = 5, (20, 200, 5700), 20  # 5 700 environments are stage one's default
 

@@ -13,13 +13,13 @@ import stable_baselines3
 import torch
 from stable_baselines3.common.env_util import make_vec_env
 
-import src.envs  # noqa: F401  registers the environments
+import icrl.envs  # noqa: F401  registers the environments
 from benchmarks.measure import show, side_by_side
-from src.config import load_config
-from src.envs import make_env
-from src.envs.tasks import split_tasks
-from src.training.collect import LocalPlayer, collect, make_learners
-from src.training.experience import Experience
+from icrl.collection.collect import LocalPlayer, collect, make_learners
+from icrl.collection.experience import Experience
+from icrl.config.compose import load_config
+from icrl.envs import make_env
+from icrl.envs.tasks import split_tasks
 
 CPU = torch.device("cpu")
 UPDATES, PEER_STEPS = 50, 5000

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from src.config import load_config
-from src.envs import make_env
-from src.envs.tasks import split_tasks
-from src.evaluation.source_board import SOLVED
-from src.training.collect import LocalPlayer, collect, make_learners
-from src.training.episode_statistics import EpisodeStatistics
-from src.training.experience import Experience
+from icrl.collection.collect import LocalPlayer, collect, make_learners
+from icrl.collection.episode_statistics import EpisodeStatistics
+from icrl.collection.experience import Experience
+from icrl.config.compose import load_config
+from icrl.envs import make_env
+from icrl.envs.tasks import split_tasks
+from icrl.plots.source_board import SOLVED
 
 SOURCES = ("a2c", "ppo", "q_learning", "dqn", "noisy_expert", "optimal", "random")
 SEEDS = (0, 1, 2)

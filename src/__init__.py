@@ -1,8 +1,6 @@
-"""In-context reinforcement learning, from source agents to a frozen model that learns from its context."""
+"""The programs as one runs them from a clone: `python -m src.train_agents`. The library is `icrl`, in this folder."""
 
-import os
+import sys
+from pathlib import Path
 
-# By default OpenMP's threads spin while they wait for each other. Where another program holds a core, that makes two
-# threads 10 to 20 times slower than one; spinning for a short while only costs 5 % where none does. Read when PyTorch
-# loads, so it is set before anything imports that.
-os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # so that a clone works without being installed

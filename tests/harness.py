@@ -15,11 +15,11 @@ import torch
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import SessionLog
 
-from src import evaluate, extract_policy, train_agents, train_gpt, train_ilql
-from src.files import sha256
-from src.runtime import run_stage
-from src.schema import PROJECT
-from src.training import run_record
+from icrl.config.command_line import run_stage
+from icrl.config.root import PROJECT
+from icrl.programs import evaluate, extract_policy, train_agents, train_gpt, train_ilql
+from icrl.runs import record as run_record
+from icrl.runs.files import sha256
 
 STAGES = {"train_agents": train_agents.main, "train_gpt": train_gpt.main, "evaluate": evaluate.main}
 PROGRAMS = STAGES | {"train_ilql": train_ilql.main, "extract_policy": extract_policy.main}

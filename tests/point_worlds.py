@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from src.contracts import Step
-from src.env_schema import PointGameConfig
-from src.envs.point_family import GamesState, PointFamily
-from src.randomness import draw_possible, uniform
+from icrl.config.env_schema import PointGameConfig
+from icrl.contracts import Step
+from icrl.point_game.world import GamesState, PointFamily
+from icrl.randomness import draw_possible, uniform
 
 _DEFAULTS: dict[str, Any] = {
     "name": "point_game",

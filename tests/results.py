@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from src.contracts import Json
-from src.identity import Identity, write_owned
+from icrl.contracts import Json
+from icrl.runs.identity import Identity, write_owned
 
 OWNER = Identity("evaluate", "f00d")
 CURVE = {"mean": [0.5], "low": [0.25], "high": [0.75]}

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.randomness import cumulative, draw, draw_possible, stream_seeds, uniform
+from icrl.randomness import cumulative, draw, draw_possible, stream_seeds, uniform
 
 HIGHEST = 1 - 2**-24
 NOISE = torch.tensor([0.0, 2**-24, 0.25, 0.5, 0.75, 1 - 2**-12, 1 - 2**-23, HIGHEST])

@@ -79,7 +79,7 @@ def may_import(here: str, there: str) -> bool:
 
 
 def test_imports_are_found_in_every_form() -> None:
-    source = "import src.nn.gpt as g, torch\nfrom src import config\ndef f():\n    from src.rl.returns import x, y\n"
+    source = "import icrl.nn.gpt as g, torch\nfrom src import config\ndef f():\n    from icrl.rl.returns import x, y\n"
     assert sorted(imported_parts(source)) == ["config", "nn", "rl", "rl"]
 
 

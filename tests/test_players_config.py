@@ -6,14 +6,14 @@ import json
 import pytest
 from omegaconf import OmegaConf
 
-from src.config import CONF, check_same, load_players_config
-from src.contracts import ConfigError
-from src.envs.point_players import AGENTS, HOSTS
-from src.options import stages_of, walk
-from src.players_schema import FIXED_AGENTS, FIXED_HOSTS, PlayersConfig
-from src.runtime import help_text, recorded
-from src.settings_table import table
-from src.train_players import main
+from icrl.config.command_line import help_text, recorded
+from icrl.config.compose import CONF, check_same, load_players_config
+from icrl.config.options import stages_of, walk
+from icrl.config.options_page import table
+from icrl.config.players_schema import FIXED_AGENTS, FIXED_HOSTS, PlayersConfig
+from icrl.contracts import ConfigError
+from icrl.point_game.fixed_players import AGENTS, HOSTS
+from icrl.programs.train_players import main
 
 DEFAULT = load_players_config()
 PRESETS = sorted(path.stem for path in (CONF / "players").glob("*.yaml"))

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.randomness import Noise, cumulative, draw, integers, mix, stream_seeds, uniform
+from icrl.randomness import Noise, cumulative, draw, integers, mix, stream_seeds, uniform
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 

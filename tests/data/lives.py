@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from src.config import load_config
-from src.contracts import Batch, Json, Rollout
-from src.data.history_store import Histories
+from icrl.config.compose import load_config
+from icrl.contracts import Batch, Json, Rollout
+from icrl.data.history_store import Histories
 
 CONFIG = dataclasses.replace(
     load_config().data, history_len=0, keep_every=[1], kept_steps=0, min_final_success=0.0, num_development_tasks=0

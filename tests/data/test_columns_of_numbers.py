@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import ALIKE, CONFIG, CPU
 
-from src.contracts import EnvSpec, Rollout
-from src.data.history_store import Histories, HistoryWriter, column_dtypes, open_histories, read_manifest
-from src.data.windows import Windows
+from icrl.contracts import EnvSpec, Rollout
+from icrl.data.history_store import Histories, HistoryWriter, column_dtypes, open_histories, read_manifest
+from icrl.data.windows import Windows
 
 SPEC = EnvSpec(2**31, 4, (0.0, 1.0), 0, 20, "end", points=(5, 3))
 TASKS = {"all": [[3], [7], [9]], "seed": 0, "train": [2, 0], "held_out": [1]}

@@ -14,9 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import src.files
-from src.contracts import EnvSpec, PipelineError, Rollout
-from src.data.history_store import (
+import icrl.runs.files
+from icrl.contracts import EnvSpec, PipelineError, Rollout
+from icrl.data.history_store import (
     DamagedHistoriesError,
     Histories,
     HistoryWriter,
@@ -24,7 +24,7 @@ from src.data.history_store import (
     open_histories,
     read_manifest,
 )
-from src.files import read_json, write_json
+from icrl.runs.files import read_json, write_json
 
 SPEC = EnvSpec(num_obs=81, num_actions=5, reward_values=(-0.25, 0.0, 1.0), width=9, max_episode_steps=20)
 TASKS = {"all": [[3], [7], [9]], "seed": 0, "train": [2, 0], "held_out": [1]}
@@ -296,7 +296,7 @@ def test_a_crash_before_the_manifest_starts_anew(tmp_path: Path, monkeypatch: py
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("src.data.history_store.write_json", dying)
+        patch.setattr("icrl.data.history_store.write_json", dying)
         with pytest.raises(KeyboardInterrupt):
             writer_of(tmp_path)
     write(tmp_path, life())
@@ -307,7 +307,7 @@ def test_a_full_disk_is_an_error_before_the_work(tmp_path: Path, monkeypatch: py
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(src.files.os, "posix_fallocate", full)
+    monkeypatch.setattr(icrl.runs.files.os, "posix_fallocate", full)
     with pytest.raises(PipelineError, match=r"cannot reserve .* No space left on device"):
         writer_of(tmp_path)
 

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import ALIKE, CONFIG, CPU, NUM_ROWS, TRAIN, Code, codes_of, histories_of, random_done
 
-from src.config import load_config
-from src.contracts import ConfigError, EnvSpec, Json, Rollout
-from src.data.history_store import DamagedHistoriesError, HistoryWriter
-from src.data.mixture import Mixture, check_stores, described, open_stores
-from src.data.windows import Windows
-from src.randomness import integers, mix
-from src.runtime import recorded
-from src.schema import Config
+from icrl.config.command_line import recorded
+from icrl.config.compose import load_config
+from icrl.config.root import Config
+from icrl.contracts import ConfigError, EnvSpec, Json, Rollout
+from icrl.data.history_store import DamagedHistoriesError, HistoryWriter
+from icrl.data.mixture import Mixture, check_stores, described, open_stores
+from icrl.data.windows import Windows
+from icrl.randomness import integers, mix
 
 LENGTHS = [20, 35, 11]  # steps of a row, for each of three stores
 NUM_CODES = [NUM_ROWS * (length - 4) for length in LENGTHS]  # windows of 5 steps

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import NUM_ROWS, PER_TASK, TRAIN, histories_of, random_done
 
-from src.config import load_config
-from src.contracts import ConfigError, EnvSpec
-from src.data.history_store import Histories
-from src.data.rewards import BUILT_IN, History, check_plugin, described, load_plugin, payoffs
-from src.envs import make_env
+from icrl.config.compose import load_config
+from icrl.contracts import ConfigError, EnvSpec
+from icrl.data.history_store import Histories
+from icrl.data.rewards import BUILT_IN, History, check_plugin, described, load_plugin, payoffs
+from icrl.envs import make_env
 
 SPEC = EnvSpec(num_obs=12, num_actions=5, reward_values=(-0.5, 0.0, 1.0), width=3, max_episode_steps=4)
 GOALS = [[10 * task] for task in range(9)]  # of the rows of tests/data/lives.py: any numbers

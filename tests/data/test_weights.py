@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from src.config import load_config
-from src.contracts import EnvSpec
-from src.data.weights import step_weights
-from src.schema import ObjectiveConfig
+from icrl.config.compose import load_config
+from icrl.config.root import ObjectiveConfig
+from icrl.contracts import EnvSpec
+from icrl.data.weights import step_weights
 
 SPEC = EnvSpec(num_obs=4, num_actions=2, reward_values=(-0.5, 0.0, 1.0), width=0, max_episode_steps=4)
 SHAPE = (3, 10)

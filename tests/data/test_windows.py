@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import ALIKE, CONFIG, CPU, NUM_ENVS, NUM_ROWS, PER_TASK, TRAIN, Code, codes_of, histories_of, random_done
 
-from src.contracts import Batch, ConfigError
-from src.data.history_store import Histories
-from src.data.rewards import History, RewardPlugin
-from src.data.windows import Windows
-from src.schema import DataConfig
+from icrl.config.root import DataConfig
+from icrl.contracts import Batch, ConfigError
+from icrl.data.history_store import Histories
+from icrl.data.rewards import History, RewardPlugin
+from icrl.data.windows import Windows
 
 
 def all_codes(windows: Windows) -> list[Code]:

@@ -1,6 +1,6 @@
 """One stream of the point game as a task, in plain Python: a hidden opponent plays the other side, game after game.
 
-Chance is that of `src.randomness`: whole numbers of any size here, cut to 64 bits.
+Chance is that of `icrl.randomness`: whole numbers of any size here, cut to 64 bits.
 """
 
 from typing import NamedTuple, TypeVar

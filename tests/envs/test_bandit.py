@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from worlds import bandit
 
-from src.contracts import Step
-from src.envs.bandit import Bandit
-from src.envs.tasks import streams_of
-from src.randomness import stream_seeds
+from icrl.contracts import Step
+from icrl.envs.bandit import Bandit
+from icrl.envs.tasks import streams_of
+from icrl.randomness import stream_seeds
 
 KINDS = ["bernoulli", "gaussian"]
 

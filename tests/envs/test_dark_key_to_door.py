@@ -6,9 +6,9 @@ import torch
 from toymeta.dark_key_door import DarkKeyToDoor as ToymetaKeyToDoor
 from worlds import key_to_door, scalar_move
 
-from src.envs.base import State
-from src.envs.rooms import NUM_ACTIONS
-from src.randomness import stream_seeds
+from icrl.envs.core import State
+from icrl.envs.rooms import NUM_ACTIONS
+from icrl.randomness import stream_seeds
 
 
 def test_every_transition_equals_toymeta() -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from toymeta.dark_room import DarkRoom as ToymetaRoom
 from worlds import room, scalar_move
 
-from src.contracts import Step
-from src.envs.base import State
-from src.envs.rooms import DOWN, NUM_ACTIONS, STAY, UP
-from src.randomness import stream_seeds
+from icrl.contracts import Step
+from icrl.envs.core import State
+from icrl.envs.rooms import DOWN, NUM_ACTIONS, STAY, UP
+from icrl.randomness import stream_seeds
 
 
 def at(cells: torch.Tensor, goals: torch.Tensor) -> State:

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.contracts import EnvSpec, Rollout
-from src.envs.episodes import Episodes, OpenEpisodes, finished_episodes, numbered
+from icrl.contracts import EnvSpec, Rollout
+from icrl.envs.episodes import Episodes, OpenEpisodes, finished_episodes, numbered
 
 LIMIT = 5
 VALUES = (-0.5, 0.0, 2.0)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from worlds import WORLDS, bandit, key_to_door, room, scalar_move
 
-from src.contracts import EnvSpec, Step
-from src.envs import exact
-from src.envs.base import Outcomes, State, TensorEnv
-from src.envs.episodes import OpenEpisodes, finished_episodes
-from src.envs.exact import Expectation, expectation, noisy_exact, optimal_exact, random_exact
-from src.envs.rollout import rollout, start_streams
-from src.randomness import Noise, stream_seeds
+from icrl.contracts import EnvSpec, Step
+from icrl.envs import exact
+from icrl.envs.core import Outcomes, State, TensorEnv
+from icrl.envs.episodes import OpenEpisodes, finished_episodes
+from icrl.envs.exact import Expectation, expectation, noisy_exact, optimal_exact, random_exact
+from icrl.envs.rollout import rollout, start_streams
+from icrl.randomness import Noise, stream_seeds
 
 SUCCESSES = ["reward", "goal", "end", "best_action"]
 

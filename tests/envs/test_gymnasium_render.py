@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from worlds import bandit
 
-import src.envs  # noqa: F401  registers the environments
-from src.envs.base import Scene
-from src.envs.render import render_cells
+import icrl.envs  # noqa: F401  registers the environments
+from icrl.envs.core import Scene
+from icrl.envs.render import render_cells
 
 SMALL = {"size": 3, "render_mode": "rgb_array"}
 

@@ -7,7 +7,7 @@ import numpy as np
 from stable_baselines3 import A2C
 from stable_baselines3.common.env_util import make_vec_env
 
-import src.envs  # noqa: F401  registers the environments
+import icrl.envs  # noqa: F401  registers the environments
 
 OPTIONS = {"size": 3, "goal": (0, 0), "max_episode_steps": 4}
 NUM_EPISODES = 200

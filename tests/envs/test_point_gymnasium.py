@@ -14,12 +14,12 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-import src.envs
-from src.envs.gymnasium_points import BatchedPointGame, SinglePointGame, make_batched, make_single
-from src.envs.gymnasium_streams import stream_seeds
-from src.envs.point_game import canonical, rescale, subset_of
-from src.envs.point_players import AGENTS, HOSTS
-from src.envs.point_rollout import MAX_COORDINATE, PointGame, PointGameOptions, play
+import icrl.envs
+from icrl.envs.gym.spaces import stream_seeds
+from icrl.point_game.fixed_players import AGENTS, HOSTS
+from icrl.point_game.gymnasium import BatchedPointGame, SinglePointGame, make_batched, make_single
+from icrl.point_game.rollout import MAX_COORDINATE, PointGame, PointGameOptions, play
+from icrl.point_game.rules import canonical, rescale, subset_of
 
 HOST, AGENT = "icrl/PointGameHost-v0", "icrl/PointGameAgent-v0"
 SAME_STEP = {"autoreset_mode": AutoresetMode.SAME_STEP}
@@ -32,12 +32,12 @@ SIDES = [(HOST, name) for name in AGENTS] + [(AGENT, name) for name in HOSTS]
 def test_check_env_has_no_complaint(env_id: str, opponent: str, *, scale_observation: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        env = gymnasium.make(f"src.envs:{env_id}", opponent=opponent, scale_observation=scale_observation)
+        env = gymnasium.make(f"icrl.envs:{env_id}", opponent=opponent, scale_observation=scale_observation)
         check_env(env.unwrapped)
 
 
 def test_examples_of_the_documentation_run() -> None:
-    page = Path(src.envs.__file__).parents[2] / "docs" / "point_game.md"
+    page = Path(icrl.envs.__file__).parents[2] / "docs" / "point_game.md"
     examples = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     assert len(examples) == 2
     for example in examples:
@@ -47,8 +47,8 @@ def test_examples_of_the_documentation_run() -> None:
 def test_what_is_registered() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        host, agent = gymnasium.make(f"src.envs:{HOST}"), gymnasium.make(f"src.envs:{AGENT}")
-        batched = gymnasium.make_vec(f"src.envs:{HOST}", num_envs=2)
+        host, agent = gymnasium.make(f"icrl.envs:{HOST}"), gymnasium.make(f"icrl.envs:{AGENT}")
+        batched = gymnasium.make_vec(f"icrl.envs:{HOST}", num_envs=2)
     assert isinstance(host.unwrapped, SinglePointGame) and isinstance(batched, BatchedPointGame)
     assert host.spec is not None and host.spec.max_episode_steps == 100
     points = Box(-1.0, 1.0, (20, 3), np.float32)

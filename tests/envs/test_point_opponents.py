@@ -9,10 +9,10 @@ import scalar_points as scalar
 import torch
 from point_worlds import point_config, point_game
 
-from src.contracts import ConfigError
-from src.envs.point_family import opponents_of
-from src.envs.point_players import HOSTS
-from src.randomness import stream_seeds
+from icrl.contracts import ConfigError
+from icrl.point_game.fixed_players import HOSTS
+from icrl.point_game.world import opponents_of
+from icrl.randomness import stream_seeds
 
 CLOUDS = [{"max_num_points": 5, "max_value": 4}, {"max_num_points": 8, "max_value": 9}]
 HOST = ["random", "first", "last@0.5", "order_2013", "tables_3", "table_8@0.25", "order_3210@1"]

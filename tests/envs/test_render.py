@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from src.envs.base import Scene
-from src.envs.render import AGENT, CAPTION, FLOOR, GOALS, REWARDED, TRAIL, WALL, Frames, caption, render_cells
+from icrl.envs.core import Scene
+from icrl.envs.render import AGENT, CAPTION, FLOOR, GOALS, REWARDED, TRAIL, WALL, Frames, caption, render_cells
 
 
 def _cell(frame: Frames, cell: int, scene: Scene, pixels: int) -> Frames:

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 from worlds import MOVES, room
 
-from src.contracts import Rollout, Step
-from src.envs.rollout import Streams, rollout, start_streams
-from src.randomness import Noise, stream_seeds
+from icrl.contracts import Rollout, Step
+from icrl.envs.rollout import Streams, rollout, start_streams
+from icrl.randomness import Noise, stream_seeds
 
 SIZE, LIMIT, NUM_STREAMS = 4, 5, 6
 ENV = room(size=SIZE, max_episode_steps=LIMIT, random_start=True)

@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.config import load_config
-from src.contracts import ConfigError
-from src.envs import make_env
-from src.envs.tasks import Split, development_of, split_tasks, streams_of
-from src.schema import Config
+from icrl.config.compose import load_config
+from icrl.config.root import Config
+from icrl.contracts import ConfigError
+from icrl.envs import make_env
+from icrl.envs.tasks import Split, development_of, split_tasks, streams_of
 
 REGIONS = ("quadrant", "ring", "checkerboard")
 ROOM, ARMS, PERMUTED = (load_config([f"env={name}"]) for name in ("dark_room", "bandit", "dark_room_permuted"))

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from src.env_schema import BanditConfig, DarkRoomConfig, KeyToDoorConfig
-from src.envs.bandit import Bandit
-from src.envs.base import TensorEnv
-from src.envs.dark_key_to_door import DarkKeyToDoor
-from src.envs.dark_room import DarkRoom
+from icrl.config.env_schema import BanditConfig, DarkRoomConfig, KeyToDoorConfig
+from icrl.envs.bandit import Bandit
+from icrl.envs.core import TensorEnv
+from icrl.envs.dark_key_to_door import DarkKeyToDoor
+from icrl.envs.dark_room import DarkRoom
 
 MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))
 

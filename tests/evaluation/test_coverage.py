@@ -5,14 +5,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import Step
-from src.env_schema import DarkRoomConfig
-from src.envs.dark_room import DarkRoom
-from src.evaluation.coverage import NUM_EPISODES, coverage_of
-from src.evaluation.probes import Wiped, policy_of
-from src.nn.gpt import GPT
-from src.sources.goal_memory import UniformWalk
+from icrl.config.compose import load_config
+from icrl.config.env_schema import DarkRoomConfig
+from icrl.contracts import Step
+from icrl.envs.dark_room import DarkRoom
+from icrl.evaluation.coverage import NUM_EPISODES, coverage_of
+from icrl.evaluation.probes import Wiped, policy_of
+from icrl.nn.gpt import GPT
+from icrl.sources.goal_memory import UniformWalk
 
 
 class Written:

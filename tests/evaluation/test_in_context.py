@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import EnvSpec, Rollout, Step
-from src.data.history_store import Histories
-from src.envs import make_env
-from src.evaluation.in_context import (
+from icrl.config.compose import load_config
+from icrl.contracts import EnvSpec, Rollout, Step
+from icrl.data.history_store import Histories
+from icrl.envs import make_env
+from icrl.evaluation.in_context import (
     Adaptation,
     adaptation_of,
     most_steps,
@@ -18,8 +18,8 @@ from src.evaluation.in_context import (
     source_adaptation,
     summary_of,
 )
-from src.evaluation.references import chance
-from src.sources.searchers import Searcher
+from icrl.evaluation.references import chance
+from icrl.sources.searchers import Searcher
 
 CONFIG = load_config(["env.size=3", "env.max_episode_steps=6"])
 RANDOM = chance(make_env(CONFIG.env), CONFIG)  # of five actions

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from models import outspoken
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import Policy, Rollout, Step
-from src.envs import make_env
-from src.envs.rollout import rollout, start_streams
-from src.evaluation.in_context import play_steps
-from src.evaluation.probes import Blanked, OtherLife, Rewritten, Wiped, WipedCarry, policy_of, probes_for, shuffled
-from src.nn.critic import ValueNetwork, trunk_config
-from src.nn.gpt import ACTION, GPT, OBS, context_of
-from src.nn.gpt_policy import GPTCarry, GPTPolicy
-from src.nn.guided import Guided
-from src.randomness import Noise, mix, stream_seeds
-from src.schema import Config
+from icrl.config.compose import load_config
+from icrl.config.root import Config
+from icrl.contracts import Policy, Rollout, Step
+from icrl.envs import make_env
+from icrl.envs.rollout import rollout, start_streams
+from icrl.evaluation.in_context import play_steps
+from icrl.evaluation.probes import Blanked, OtherLife, Rewritten, Wiped, WipedCarry, policy_of, probes_for, shuffled
+from icrl.nn.critic import ValueNetwork, trunk_config
+from icrl.nn.gpt import ACTION, GPT, OBS, context_of
+from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
+from icrl.nn.guided import Guided
+from icrl.randomness import Noise, mix, stream_seeds
 
 SMALL = ("model.context_len=10", "model.embed_dim=16", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=32")
 WORLD = ("env.size=4", "env.max_episode_steps=6", "env.random_start=true", "policy.context_kept=0.5")

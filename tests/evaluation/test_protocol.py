@@ -12,12 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.config import load_config
-from src.contracts import PipelineError
-from src.envs.exact import Expectation
-from src.evaluation.in_context import Adaptation
-from src.evaluation.measures import after_first, exact_numbers, tail_of
-from src.evaluation.protocol import (
+from icrl.config.compose import load_config
+from icrl.contracts import PipelineError
+from icrl.envs.exact import Expectation
+from icrl.evaluation.in_context import Adaptation
+from icrl.evaluation.measures import after_first, exact_numbers, tail_of
+from icrl.evaluation.protocol import (
     DEFINITIONS,
     Setting,
     combined,
@@ -26,11 +26,11 @@ from src.evaluation.protocol import (
     label_of,
     numbers_of,
 )
-from src.evaluation.saved_episodes import save_episodes
-from src.evaluation.saved_results import read_results
-from src.evaluation.statistics import bootstrap_means, interquartile_mean, percentile_interval
-from src.files import write_json
-from src.identity import Identity, write_owned
+from icrl.evaluation.saved_episodes import save_episodes
+from icrl.evaluation.saved_results import read_results
+from icrl.evaluation.statistics import bootstrap_means, interquartile_mean, percentile_interval
+from icrl.runs.files import write_json
+from icrl.runs.identity import Identity, write_owned
 
 OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from src.config import load_config
-from src.envs import make_env
-from src.envs.base import TensorEnv
-from src.evaluation.in_context import play_episodes
-from src.evaluation.references import chance, exact_references, references_of
-from src.sources.bandit_policies import UCB1, ThompsonSampling
-from src.sources.covering_plan import CoveringPlan
-from src.sources.goal_memory import PersistentWalk, UniformWalk
-from src.sources.searchers import PermutedSearcher, Searcher
+from icrl.config.compose import load_config
+from icrl.envs import make_env
+from icrl.envs.core import TensorEnv
+from icrl.evaluation.in_context import play_episodes
+from icrl.evaluation.references import chance, exact_references, references_of
+from icrl.sources.bandit_policies import UCB1, ThompsonSampling
+from icrl.sources.covering_plan import CoveringPlan
+from icrl.sources.goal_memory import PersistentWalk, UniformWalk
+from icrl.sources.searchers import PermutedSearcher, Searcher
 
 EXPLORERS = {
     "searcher": Searcher,

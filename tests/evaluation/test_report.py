@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from src.config import load_config
-from src.contracts import EnvSpec
-from src.evaluation.in_context import Adaptation
-from src.evaluation.protocol import Setting, numbers_of
-from src.evaluation.report import all_curves, coverage_table, probes_of, solved, source_label, summary, table
+from icrl.config.compose import load_config
+from icrl.contracts import EnvSpec
+from icrl.evaluation.in_context import Adaptation
+from icrl.evaluation.protocol import Setting, numbers_of
+from icrl.evaluation.report import all_curves, coverage_table, probes_of, solved, source_label, summary, table
 
 OPTIONS = load_config(["evaluation.num_bootstrap=200", "evaluation.confidence=0.9"]).evaluation
 SPEC = EnvSpec(1, 2, (0.0, 1.0), 0, 1)

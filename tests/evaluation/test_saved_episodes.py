@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.contracts import PipelineError
-from src.evaluation.in_context import Adaptation
-from src.evaluation.saved_episodes import load_coverage, load_episodes, save_episodes
-from src.identity import Identity
+from icrl.contracts import PipelineError
+from icrl.evaluation.in_context import Adaptation
+from icrl.evaluation.saved_episodes import load_coverage, load_episodes, save_episodes
+from icrl.runs.identity import Identity
 
 OWNER = Identity("evaluate", "f00d")
 RETURNS = {

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from harness import run
 
-from src.config import load_config
-from src.contracts import ConfigError, EnvSpec
-from src.envs import make_env
-from src.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
-from src.files import read_json
-from src.runtime import recorded
-from src.schema import Config
+from icrl.config.command_line import recorded
+from icrl.config.compose import load_config
+from icrl.config.root import Config
+from icrl.contracts import ConfigError, EnvSpec
+from icrl.envs import make_env
+from icrl.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
+from icrl.runs.files import read_json
 
 CONFIG = load_config(["env.size=5"])
 SPEC = EnvSpec(25, 5, (0.0, 1.0), 5, 20, "goal")

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from src.nn.critic import Head, ValueNetwork, Values, trunk_config
-from src.nn.gpt import Context
-from src.schema import ModelConfig
+from icrl.config.root import ModelConfig
+from icrl.nn.critic import Head, ValueNetwork, Values, trunk_config
+from icrl.nn.gpt import Context
 
 FORMS: dict[str, dict[str, Any]] = {
     "one trunk": {},

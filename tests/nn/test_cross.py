@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from models import outspoken
 from torch import Tensor, nn
 
-from src.config import load_config
-from src.nn.cross import CrossTransformer, StreamLinear
-from src.nn.kv_cache import KVCache
-from src.nn.transformer import rotate
+from icrl.config.compose import load_config
+from icrl.nn.cross import CrossTransformer, StreamLinear
+from icrl.nn.kv_cache import KVCache
+from icrl.nn.transformer import rotate
 
 CONFIG = dataclasses.replace(load_config().model, embed_dim=8, num_heads=2, num_layers=2, ff_dim=16, tokens="cross")
 HEAD_DIM, STREAMS = 4, 3

@@ -12,10 +12,10 @@ import torch
 from models import outspoken
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import EnvSpec
-from src.nn.gpt import GPT, Context, Sinusoids, context_of
-from src.nn.transformer import Block
+from icrl.config.compose import load_config
+from icrl.contracts import EnvSpec
+from icrl.nn.gpt import GPT, Context, Sinusoids, context_of
+from icrl.nn.transformer import Block
 
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
 CONFIG = dataclasses.replace(

@@ -9,13 +9,13 @@ from models import outspoken
 from point_worlds import legal_in, point_game
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import Rollout, Step
-from src.envs.rollout import rollout, start_streams
-from src.nn.critic import ValueNetwork
-from src.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, context_in, context_of, windows_of
-from src.nn.gpt_policy import GPTCarry, GPTPolicy
-from src.randomness import Noise, stream_seeds
+from icrl.config.compose import load_config
+from icrl.contracts import Rollout, Step
+from icrl.envs.rollout import rollout, start_streams
+from icrl.nn.critic import ValueNetwork
+from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, context_in, context_of, windows_of
+from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
+from icrl.randomness import Noise, stream_seeds
 
 CONFIG = load_config(["experiment=point_game", "evaluation.num_episodes=4"])
 CONTEXT_LEN, NUM_STREAMS, NUM_STEPS = 10, 5, 24

@@ -11,13 +11,13 @@ import torch
 from models import outspoken
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import Rollout, Step
-from src.envs import make_env
-from src.envs.rollout import rollout, start_streams
-from src.nn.gpt import GPT, context_of
-from src.nn.gpt_policy import GPTCarry, GPTPolicy
-from src.randomness import Noise, stream_seeds
+from icrl.config.compose import load_config
+from icrl.contracts import Rollout, Step
+from icrl.envs import make_env
+from icrl.envs.rollout import rollout, start_streams
+from icrl.nn.gpt import GPT, context_of
+from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
+from icrl.randomness import Noise, stream_seeds
 
 CONFIG = load_config()
 ENV = make_env(dataclasses.replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))

@@ -9,15 +9,15 @@ from critics import CONFIG, LENGTH, batch_of, config_of, shown
 from models import outspoken
 from torch import Tensor
 
-from src.contracts import Rollout, Step
-from src.envs import make_env
-from src.envs.rollout import rollout, start_streams
-from src.evaluation.probes import Rewritten, shuffled
-from src.nn.critic import ValueNetwork, trunk_config
-from src.nn.gpt import GPT, OBS, context_in, context_of
-from src.nn.gpt_policy import GPTCarry, GPTPolicy
-from src.nn.guided import Guided
-from src.randomness import Noise, stream_seeds
+from icrl.contracts import Rollout, Step
+from icrl.envs import make_env
+from icrl.envs.rollout import rollout, start_streams
+from icrl.evaluation.probes import Rewritten, shuffled
+from icrl.nn.critic import ValueNetwork, trunk_config
+from icrl.nn.gpt import GPT, OBS, context_in, context_of
+from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
+from icrl.nn.guided import Guided
+from icrl.randomness import Noise, stream_seeds
 
 ENV = make_env(dataclasses.replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
 NUM_STREAMS, NUM_STEPS = 5, 3 * LENGTH

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from models import outspoken
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import EnvSpec
-from src.nn.gpt import GPT, context_of
-from src.nn.induction import NO_VISIT, Induction
-from src.nn.kv_cache import VisitCache
+from icrl.config.compose import load_config
+from icrl.contracts import EnvSpec
+from icrl.nn.gpt import GPT, context_of
+from icrl.nn.induction import NO_VISIT, Induction
+from icrl.nn.kv_cache import VisitCache
 
 CONFIG = dataclasses.replace(load_config().model, embed_dim=8, num_heads=2, ff_dim=16, num_layers=1, context_len=12)
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from src.net_layers import Layer
-from src.nn.net_arch import PointValues, Residual, make_network
+from icrl.nn.layers import Layer
+from icrl.nn.net_arch import PointValues, Residual, make_network
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import EnvSpec
-from src.nn.gpt import ObsEmbedding
+from icrl.config.compose import load_config
+from icrl.contracts import EnvSpec
+from icrl.nn.gpt import ObsEmbedding
 
 CONFIG = dataclasses.replace(load_config().model, embed_dim=16, max_size=8)
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)

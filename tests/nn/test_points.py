@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from models import outspoken
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import EnvSpec
-from src.nn.gpt import PointEmbedding
-from src.nn.points import point_features, point_flags, pool
-from src.nn.stacked import StackedPointNetwork
+from icrl.config.compose import load_config
+from icrl.contracts import EnvSpec
+from icrl.nn.gpt import PointEmbedding
+from icrl.nn.points import point_features, point_flags, pool
+from icrl.nn.stacked import StackedPointNetwork
 
 SPEC = EnvSpec(2**20, 4, (0.0, 1.0), 0, 6, "end", points=(5, 3))
 MORE = SPEC._replace(points=(9, 3))  # the same world with room for more points

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from point_worlds import point_game
 from torch import nn
 
-from src.contracts import EnvSpec
-from src.net_layers import Layer
-from src.nn.critic import trunk_config
-from src.nn.gpt import GPT
-from src.nn.net_arch import make_network
-from src.nn.sizes import gpt_parameters, learner_parameters, net_parameters, values_parameters
-from src.nn.stacked import StackedNetwork, StackedPointNetwork
+from icrl.contracts import EnvSpec
+from icrl.nn.critic import trunk_config
+from icrl.nn.gpt import GPT
+from icrl.nn.layers import Layer
+from icrl.nn.net_arch import make_network
+from icrl.nn.sizes import gpt_parameters, learner_parameters, net_parameters, values_parameters
+from icrl.nn.stacked import StackedNetwork, StackedPointNetwork
 
 MODEL = config_of().model
 ROOM = EnvSpec(num_obs=9, num_actions=4, reward_values=(-1.0, 0.0, 2.0), width=3, max_episode_steps=5)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from src.config import load_config
-from src.nn.stacked import StackedAdam, StackedNetwork, look_up
+from icrl.config.compose import load_config
+from icrl.nn.stacked import StackedAdam, StackedNetwork, look_up
 
 SEEDS = torch.tensor([3, 1, 4])
 SIZES = (5, 2, 7)  # observations, outputs, hidden

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from models import outspoken
 from torch import Tensor, nn
 
-from src.config import load_config
-from src.nn.kv_cache import KVCache
-from src.nn.transformer import Attention, Block, Transformer, rotate
-from src.schema import ModelConfig
+from icrl.config.compose import load_config
+from icrl.config.root import ModelConfig
+from icrl.nn.kv_cache import KVCache
+from icrl.nn.transformer import Attention, Block, Transformer, rotate
 
 CONFIG = dataclasses.replace(load_config().model, embed_dim=8, num_heads=2, num_layers=3, ff_dim=16)
 HEAD_DIM = 4

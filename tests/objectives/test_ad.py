@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import Batch, EnvSpec
-from src.nn.gpt import Context, context_of
-from src.objectives.ad import AlgorithmDistillation
-from src.objectives.dpt import DecisionPretraining
+from icrl.config.compose import load_config
+from icrl.contracts import Batch, EnvSpec
+from icrl.nn.gpt import Context, context_of
+from icrl.objectives.ad import AlgorithmDistillation
+from icrl.objectives.dpt import DecisionPretraining
 
 CONFIG = load_config()
 SPEC = EnvSpec(num_obs=9, num_actions=5, reward_values=(0.0, 1.0), width=3, max_episode_steps=6)

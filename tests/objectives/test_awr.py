@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from models import outspoken
 from torch import Tensor
 
-from src.contracts import Batch
-from src.nn.gpt import GPT
-from src.objectives.ad import AlgorithmDistillation
-from src.objectives.awr import AdvantageWeightedRegression, inverse_temperature
+from icrl.contracts import Batch
+from icrl.nn.gpt import GPT
+from icrl.objectives.ad import AlgorithmDistillation
+from icrl.objectives.awr import AdvantageWeightedRegression, inverse_temperature
 
 NORMALIZE = ("none", "mean", "softmax")
 

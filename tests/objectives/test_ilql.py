@@ -12,20 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import Batch, EnvSpec, Step
-from src.envs import make_env
-from src.envs.base import TensorEnv
-from src.envs.rollout import rollout, start_streams
-from src.envs.rooms import next_cells
-from src.nn.critic import Critic, Values
-from src.nn.gpt import context_of
-from src.objectives.ilql import ImplicitQLearning, expectile_loss, value_bound
-from src.randomness import Noise, stream_seeds
-from src.schedules import Clock
-from src.schema import Config
-from src.training.distributed import Ranks
-from src.training.updates import Updater
+from icrl.config.compose import load_config
+from icrl.config.root import Config
+from icrl.config.schedules import Clock
+from icrl.contracts import Batch, EnvSpec, Step
+from icrl.envs import make_env
+from icrl.envs.core import TensorEnv
+from icrl.envs.rollout import rollout, start_streams
+from icrl.envs.rooms import next_cells
+from icrl.nn.critic import Critic, Values
+from icrl.nn.gpt import context_of
+from icrl.objectives.ilql import ImplicitQLearning, expectile_loss, value_bound
+from icrl.randomness import Noise, stream_seeds
+from icrl.runs.distributed import Ranks
+from icrl.training.updates import Updater
 
 CPU = torch.device("cpu")
 WINDOWS = 2

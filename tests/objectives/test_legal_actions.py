@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from models import outspoken
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import Batch, EnvSpec
-from src.nn.critic import Critic
-from src.nn.gpt import Context, context_of
-from src.objectives.ad import AlgorithmDistillation
-from src.objectives.awr import AdvantageWeightedRegression
-from src.objectives.ilql import ImplicitQLearning
+from icrl.config.compose import load_config
+from icrl.contracts import Batch, EnvSpec
+from icrl.nn.critic import Critic
+from icrl.nn.gpt import Context, context_of
+from icrl.objectives.ad import AlgorithmDistillation
+from icrl.objectives.awr import AdvantageWeightedRegression
+from icrl.objectives.ilql import ImplicitQLearning
 
 CONFIG = load_config()
 SPEC = EnvSpec(4, 3, (0.0, 1.0), 0, max_episode_steps=5, points=(1, 1))

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.rl.returns import gae, n_step_returns
+from icrl.rl.returns import gae, n_step_returns
 
 
 def by_definition(

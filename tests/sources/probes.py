@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from src.config import load_config
-from src.contracts import EnvSpec, Learned, Rollout, Sample, Step
-from src.envs import make_env
-from src.envs.base import Outcomes, State, TensorEnv, certain
-from src.envs.rollout import rollout, start_streams
-from src.randomness import Noise, stream_seeds
-from src.schedules import Clock
+from icrl.config.compose import load_config
+from icrl.config.schedules import Clock
+from icrl.contracts import EnvSpec, Learned, Rollout, Sample, Step
+from icrl.envs import make_env
+from icrl.envs.core import Outcomes, State, TensorEnv, certain
+from icrl.envs.rollout import rollout, start_streams
+from icrl.randomness import Noise, stream_seeds
 
 CPU = torch.device("cpu")
 START = Clock(percent=0.0, iterations=0, env_steps=0, updates=0)

@@ -19,11 +19,11 @@ from probes import (
     step_of,
 )
 
-from src.config import load_config
-from src.contracts import EnvSpec, Rollout
-from src.randomness import stream_seeds
-from src.sources.a2c import A2C
-from src.training_schema import A2CConfig
+from icrl.config.compose import load_config
+from icrl.config.training_schema import A2CConfig
+from icrl.contracts import EnvSpec, Rollout
+from icrl.randomness import stream_seeds
+from icrl.sources.a2c import A2C
 
 CONFIG = load_config()
 

@@ -8,24 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from envs import scalar_points as scalar
 from envs.scalar_points import Points
 from models import outspoken
 from point_worlds import legal_in, lived, point_game
 from probes import CPU, START, learn_from
 from torch import Tensor
 
-from envs import scalar_points as scalar
-from src.config import load_config
-from src.contracts import Rollout, Step
-from src.envs.episodes import OpenEpisodes, finished_episodes
-from src.envs.point_family import PointFamily
-from src.envs.rollout import rollout, start_streams
-from src.randomness import Noise, stream_seeds, uniform
-from src.sources.a2c import A2C
-from src.sources.actor_critic import PointHeads, TableHeads, make_heads
-from src.sources.experts import Random
-from src.sources.ppo import PPO
-from src.training.collect import EpsilonGreedy
+from icrl.collection.collect import EpsilonGreedy
+from icrl.config.compose import load_config
+from icrl.contracts import Rollout, Step
+from icrl.envs.episodes import OpenEpisodes, finished_episodes
+from icrl.envs.rollout import rollout, start_streams
+from icrl.point_game.world import PointFamily
+from icrl.randomness import Noise, stream_seeds, uniform
+from icrl.sources.a2c import A2C
+from icrl.sources.actor_critic import PointHeads, TableHeads, make_heads
+from icrl.sources.experts import Random
+from icrl.sources.ppo import PPO
 
 KINDS: dict[str, Any] = {"a2c": A2C, "ppo": PPO}
 WORLDS = {

@@ -4,9 +4,9 @@ import pytest
 from probes import ENDLESS, MATCH_IT, ONE_STEP, TWO_STEPS, Probe, learn_world
 from torch import Tensor
 
-from src.config import load_config
-from src.sources.a2c import A2C
-from src.sources.ppo import PPO
+from icrl.config.compose import load_config
+from icrl.sources.a2c import A2C
+from icrl.sources.ppo import PPO
 
 OPTIONS = ("source.hidden_size=8", "source.learning_rate=0.02", "source.discount=0.5")
 KINDS = {"a2c": (A2C, 0.5), "ppo": (PPO, 5.0)}  # and the gradient norm that is clipped to

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.config import load_config
-from src.contracts import EnvSpec, Step
-from src.envs import make_env
-from src.evaluation.in_context import play_episodes
-from src.randomness import Noise, stream_seeds
-from src.sources.bandit_policies import UCB1, Pulls, ThompsonSampling, gamma, normal
+from icrl.config.compose import load_config
+from icrl.contracts import EnvSpec, Step
+from icrl.envs import make_env
+from icrl.evaluation.in_context import play_episodes
+from icrl.randomness import Noise, stream_seeds
+from icrl.sources.bandit_policies import UCB1, Pulls, ThompsonSampling, gamma, normal
 
 VALUES = (-1.0, 0.0, 0.5, 2.0)
 SPEC = EnvSpec(1, 3, VALUES, 0, 4, success="best_action")

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.env_schema import DarkRoomConfig
-from src.envs.dark_room import DarkRoom
-from src.evaluation.coverage import NUM_EPISODES, coverage_of
-from src.evaluation.in_context import play_episodes
-from src.sources.covering_plan import CoveringPlan, cells_covered, coverage_bound, covering_plan
-from src.sources.searchers import Searcher
+from icrl.config.env_schema import DarkRoomConfig
+from icrl.envs.dark_room import DarkRoom
+from icrl.evaluation.coverage import NUM_EPISODES, coverage_of
+from icrl.evaluation.in_context import play_episodes
+from icrl.sources.covering_plan import CoveringPlan, cells_covered, coverage_bound, covering_plan
+from icrl.sources.searchers import Searcher
 
 MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))
 

@@ -28,11 +28,11 @@ from probes import (
 )
 from torch import Tensor, nn
 
-from src.config import load_config
-from src.contracts import EnvSpec, Rollout
-from src.randomness import stream_seeds
-from src.sources.dqn import DQN
-from src.training_schema import DQNConfig
+from icrl.config.compose import load_config
+from icrl.config.training_schema import DQNConfig
+from icrl.contracts import EnvSpec, Rollout
+from icrl.randomness import stream_seeds
+from icrl.sources.dqn import DQN
 
 CONFIG = load_config(["source=dqn"])
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from probes import START, alone_and_among_others
 
-from src.config import load_config
-from src.contracts import Rollout, Step
-from src.envs import make_env
-from src.envs.exact import noisy_exact, optimal_exact, random_exact
-from src.envs.rollout import rollout, start_streams
-from src.randomness import Noise, stream_seeds
-from src.schedules import Clock
-from src.sources.experts import NoisyExpert, Optimal, Random
+from icrl.config.compose import load_config
+from icrl.config.schedules import Clock
+from icrl.contracts import Rollout, Step
+from icrl.envs import make_env
+from icrl.envs.exact import noisy_exact, optimal_exact, random_exact
+from icrl.envs.rollout import rollout, start_streams
+from icrl.randomness import Noise, stream_seeds
+from icrl.sources.experts import NoisyExpert, Optimal, Random
 
 CONFIG = load_config(["source=noisy_expert", "env.size=4", "env.max_episode_steps=8"])
 ENV = make_env(CONFIG.env)

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from src.contracts import Policy
-from src.env_schema import DarkRoomConfig
-from src.envs.dark_room import DarkRoom
-from src.envs.rooms import next_cells
-from src.evaluation.in_context import play_episodes
-from src.sources.goal_memory import Found, PersistentWalk, UniformWalk
+from icrl.config.env_schema import DarkRoomConfig
+from icrl.contracts import Policy
+from icrl.envs.dark_room import DarkRoom
+from icrl.envs.rooms import next_cells
+from icrl.evaluation.in_context import play_episodes
+from icrl.sources.goal_memory import Found, PersistentWalk, UniformWalk
 
 
 def room(size: int, num_steps: int, terminate: bool) -> DarkRoom:

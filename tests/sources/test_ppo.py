@@ -22,11 +22,11 @@ from probes import (
 )
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import Rollout
-from src.randomness import stream_seeds
-from src.sources.ppo import PPO
-from src.training_schema import PPOConfig
+from icrl.config.compose import load_config
+from icrl.config.training_schema import PPOConfig
+from icrl.contracts import Rollout
+from icrl.randomness import stream_seeds
+from icrl.sources.ppo import PPO
 
 CONFIG = load_config(["source=ppo"])
 

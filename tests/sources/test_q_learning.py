@@ -32,15 +32,15 @@ from probes import (
 )
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import EnvSpec, Rollout
-from src.envs import make_env
-from src.randomness import stream_seeds
-from src.sources.q_learning import QLearning
-from src.training.collect import LocalPlayer, collect, make_learners
-from src.training.episode_statistics import EpisodeStatistics
-from src.training.experience import Experience
-from src.training_schema import QLearningConfig
+from icrl.collection.collect import LocalPlayer, collect, make_learners
+from icrl.collection.episode_statistics import EpisodeStatistics
+from icrl.collection.experience import Experience
+from icrl.config.compose import load_config
+from icrl.config.training_schema import QLearningConfig
+from icrl.contracts import EnvSpec, Rollout
+from icrl.envs import make_env
+from icrl.randomness import stream_seeds
+from icrl.sources.q_learning import QLearning
 
 CONFIG = load_config(["source=q_learning"])
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from src.sources.rows import LearnerRows
+from icrl.sources.rows import LearnerRows
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.integers(1, 3))

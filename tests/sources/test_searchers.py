@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import Policy
-from src.env_schema import DarkRoomConfig, KeyToDoorConfig
-from src.envs import make_env
-from src.envs.dark_key_to_door import DarkKeyToDoor
-from src.envs.dark_room import DarkRoom
-from src.envs.exact import optimal_exact
-from src.envs.rollout import rollout, start_streams
-from src.envs.tasks import streams_of
-from src.evaluation.in_context import play_episodes
-from src.randomness import Noise, stream_seeds
-from src.sources.searchers import PermutedSearcher, Searcher, chosen
+from icrl.config.compose import load_config
+from icrl.config.env_schema import DarkRoomConfig, KeyToDoorConfig
+from icrl.contracts import Policy
+from icrl.envs import make_env
+from icrl.envs.dark_key_to_door import DarkKeyToDoor
+from icrl.envs.dark_room import DarkRoom
+from icrl.envs.exact import optimal_exact
+from icrl.envs.rollout import rollout, start_streams
+from icrl.envs.tasks import streams_of
+from icrl.evaluation.in_context import play_episodes
+from icrl.randomness import Noise, stream_seeds
+from icrl.sources.searchers import PermutedSearcher, Searcher, chosen
 
 MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))
 NUM_STEPS = 60

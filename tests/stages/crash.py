@@ -26,9 +26,9 @@ from harness import TINY, Outcome, results_of, run
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
-from src import runtime
-from src.config import load_config
-from src.evaluation import figures, source_board
+from icrl.config import command_line as runtime
+from icrl.config.compose import load_config
+from icrl.plots import figures, source_board
 
 # How a stage ends: by itself with a code, or (negative) by the signal where it is not in its loop, or cannot help it.
 ENDS = {signal.SIGINT: {130}, signal.SIGTERM: {143, -signal.SIGTERM}, signal.SIGKILL: {-signal.SIGKILL}}

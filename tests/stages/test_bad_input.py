@@ -16,11 +16,11 @@ import pytest
 import torch
 from harness import STAGES, TINY, ended, files_of, results_of, run, start
 
-from src import train_agents
-from src.envs import make_env
-from src.envs.base import TensorEnv
-from src.envs.dark_room import DarkRoom
-from src.files import read_json, sha256, write_json
+from icrl.envs import make_env
+from icrl.envs.core import TensorEnv
+from icrl.envs.dark_room import DarkRoom
+from icrl.programs import train_agents
+from icrl.runs.files import read_json, sha256, write_json
 
 CHECKPOINTS = {"train_agents": "logs/tiny/source", "train_gpt": "logs/tiny/gpt"}
 

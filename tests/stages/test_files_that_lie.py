@@ -14,14 +14,14 @@ import pytest
 from harness import TINY, results_of
 from matplotlib.figure import Figure
 
-from src import evaluate, extract_policy, train_agents, train_gpt, train_ilql
-from src.config import load_config
-from src.contracts import PipelineError
-from src.data.history_store import HistoryWriter
-from src.evaluation import figures, source_board
-from src.files import read_json, sha256, write_json
-from src.schema import Config
-from src.training import run_record
+from icrl.config.compose import load_config
+from icrl.config.root import Config
+from icrl.contracts import PipelineError
+from icrl.data.history_store import HistoryWriter
+from icrl.plots import figures, source_board
+from icrl.programs import evaluate, extract_policy, train_agents, train_gpt, train_ilql
+from icrl.runs import record as run_record
+from icrl.runs.files import read_json, sha256, write_json
 
 SOURCE, GPT, EVALUATION, HISTORIES = "logs/tiny/source", "logs/tiny/gpt", "logs/tiny/evaluation", "histories/tiny"
 MAINS = (train_agents.main, train_gpt.main, evaluate.main)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from harness import Outcome, results_of, run
 
-from src import export_histories
-from src.config import load_config
-from src.contracts import Rollout
-from src.data.history_store import open_histories
-from src.files import read_json
+from icrl.config.compose import load_config
+from icrl.contracts import Rollout
+from icrl.data.history_store import open_histories
+from icrl.programs import export_histories
+from icrl.runs.files import read_json
 
 SMALL = (
     *("experiment=point_game", "name=small", "device=cpu", "num_threads=1"),

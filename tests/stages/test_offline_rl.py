@@ -12,15 +12,15 @@ import pytest
 import torch
 from harness import TINY, ended, files_of, results_of, run, start
 
-from src.config import load_config
-from src.contracts import EnvSpec
-from src.envs import make_env
-from src.evaluation.in_context import play_episodes
-from src.files import read_json, sha256, write_json
-from src.nn.gpt_policy import GPTPolicy
-from src.nn.guided import Guided
-from src.training import checkpoint
-from src.training.critics import make_critic
+from icrl.config.compose import load_config
+from icrl.contracts import EnvSpec
+from icrl.envs import make_env
+from icrl.evaluation.in_context import play_episodes
+from icrl.nn.gpt_policy import GPTPolicy
+from icrl.nn.guided import Guided
+from icrl.runs import checkpoint
+from icrl.runs.files import read_json, sha256, write_json
+from icrl.training.critics import make_critic
 
 CPU = torch.device("cpu")
 # Truncations are drawn, dropout is on (of the tiny run), targets move between updates.

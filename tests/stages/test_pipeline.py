@@ -12,20 +12,20 @@ from harness import TINY, curves_of, run
 from PIL import Image
 from torch import Tensor
 
-from src.config import load_config
-from src.contracts import Batch, Step
-from src.data.history_store import open_histories
-from src.data.windows import Windows
-from src.envs import make_env
-from src.evaluation.in_context import play_episodes
-from src.evaluation.measures import PARTS
-from src.evaluation.protocol import combined
-from src.evaluation.saved_episodes import load_episodes
-from src.files import read_json
-from src.identity import Identity
-from src.nn.gpt import GPT
-from src.nn.gpt_policy import GPTCarry, GPTPolicy
-from src.training import program
+from icrl.config.compose import load_config
+from icrl.contracts import Batch, Step
+from icrl.data.history_store import open_histories
+from icrl.data.windows import Windows
+from icrl.envs import make_env
+from icrl.evaluation.in_context import play_episodes
+from icrl.evaluation.measures import PARTS
+from icrl.evaluation.protocol import combined
+from icrl.evaluation.saved_episodes import load_episodes
+from icrl.nn.gpt import GPT
+from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
+from icrl.runs.files import read_json
+from icrl.runs.identity import Identity
+from icrl.training import program
 
 # A room in which a model has to tell goals apart, and some 15 s on one core. Success on the 6 held-out goals, in the
 # first and over the last quarter of 24 episodes, for seeds 0, 1 and 2 (and the lowest or highest of seeds 0 to 5):

@@ -7,8 +7,8 @@ import pytest
 import torch
 from harness import run
 
-from src.nn.gpt import GPT
-from src.training import checkpoint
+from icrl.nn.gpt import GPT
+from icrl.runs import checkpoint
 
 DOUBLE = ("device.dtype=float64", "device.amp_dtype=none")
 

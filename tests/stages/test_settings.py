@@ -15,18 +15,18 @@ from harness import TINY, curves_of, results_of, run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 
-from src import train_agents, train_gpt
-from src.config import load_config
-from src.contracts import Batch
-from src.data.windows import Windows
-from src.envs import make_env
-from src.evaluation.periodic import LookAtAgents, LookInContext
-from src.files import read_json
-from src.nn.gpt import GPT
-from src.schema import PROJECT
-from src.sources.a2c import A2C
-from src.training import program
-from src.training.updates import Updater
+from icrl.config.compose import load_config
+from icrl.config.root import PROJECT
+from icrl.contracts import Batch
+from icrl.data.windows import Windows
+from icrl.envs import make_env
+from icrl.evaluation.evaluators import LookAtAgents, LookInContext
+from icrl.nn.gpt import GPT
+from icrl.programs import train_agents, train_gpt
+from icrl.runs.files import read_json
+from icrl.sources.a2c import A2C
+from icrl.training import program
+from icrl.training.updates import Updater
 
 SOURCE = "logs/tiny/source"
 FOLDERS = {"train_agents": (SOURCE, "histories/"), "train_gpt": ("logs/tiny/gpt",)}

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from harness import files_of, run
 
-from src import memory, search_params, train_players
-from src.config import load_config, load_players_config
-from src.contracts import ConfigError
+from icrl.config.compose import load_config, load_players_config
+from icrl.contracts import ConfigError
+from icrl.programs import search_params, train_players
+from icrl.runs import memory
 
 FREE = 10**8  # bytes; what the finished run has taken is less
 GPT = ("name=x", "histories=tiny")
@@ -50,7 +51,7 @@ TOO_LARGE = [  # program, options, and how the refusal begins
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_memory", lambda _: FREE)
-    monkeypatch.setattr("src.training.needs.free_disk", lambda _: FREE)
+    monkeypatch.setattr("icrl.training.needs.free_disk", lambda _: FREE)
 
 
 @pytest.mark.parametrize(("program", "options", "start"), TOO_LARGE, ids=lambda part: str(part)[:60])

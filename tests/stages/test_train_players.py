@@ -15,15 +15,17 @@ import torch
 from harness import results_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from src import train_players
-from src.config import load_players_config
-from src.contracts import ConfigError, PipelineError, Stopped
-from src.envs.point_players import AGENTS, HOSTS
-from src.files import read_json
-from src.schema import PROJECT
-from src.training import checkpoint, fit_players, run_record
-from src.training.fit_players import layers_of
-from src.training.profiling import Profiler
+from icrl.config.compose import load_players_config
+from icrl.config.root import PROJECT
+from icrl.contracts import ConfigError, PipelineError, Stopped
+from icrl.point_game import fit as fit_players
+from icrl.point_game.fit import layers_of
+from icrl.point_game.fixed_players import AGENTS, HOSTS
+from icrl.programs import train_players
+from icrl.runs import checkpoint
+from icrl.runs import record as run_record
+from icrl.runs.files import read_json
+from icrl.runs.profiling import Profiler
 
 COMMON = ("players=tiny", "device=cpu", "evaluation.pictures=false")
 

@@ -12,18 +12,18 @@ import pytest
 from harness import TINY, Outcome, files_of, results_of, run
 from torch import Tensor
 
-from src import evaluate
-from src.contracts import Batch
-from src.data.history_store import open_histories
-from src.data.mixture import Mixture
-from src.data.windows import Windows
-from src.envs.base import Scene
-from src.evaluation import comparison
-from src.evaluation.video import Frames
-from src.evaluation.walks import Walk
-from src.schema import Config
-from src.training import program
-from src.training.collect import make_learners
+from icrl.collection.collect import make_learners
+from icrl.config.root import Config
+from icrl.contracts import Batch
+from icrl.data.history_store import open_histories
+from icrl.data.mixture import Mixture
+from icrl.data.windows import Windows
+from icrl.envs.core import Scene
+from icrl.plots import comparison
+from icrl.plots.video import Frames
+from icrl.plots.walks import Walk
+from icrl.programs import evaluate
+from icrl.training import program
 
 SOURCE = tuple(option for option in TINY if option != "source.hidden_size=8")  # of a table without a network
 MIXED = ("name=mixed", "histories=[one,two]", "data.weights=[3,1]")

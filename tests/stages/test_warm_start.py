@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from harness import TINY, curves_of, ended, files_of, results_of, run, start
 
-from src.data.history_store import open_histories
-from src.files import read_json
+from icrl.data.history_store import open_histories
+from icrl.runs.files import read_json
 
 LIFE = ("source.num_env_steps=600", "source.history_steps=600", "source.unroll_length=1", "source.evaluate=false")
 FIRST = ("source=q_learning", "name=first", *LIFE)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from harness import run
 
-from src.data.history_store import open_histories
-from src.files import read_json
+from icrl.data.history_store import open_histories
+from icrl.runs.files import read_json
 
 WORLDS = {
     "dark_room": ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),

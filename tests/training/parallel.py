@@ -16,10 +16,10 @@ import torch.distributed as dist
 from torch import nn
 from toy import CPU, batch_at, config_of, dying, look, model_of, run
 
-from src.contracts import Batch, ConfigError, PipelineError, Stopped
-from src.objectives.ilql import ImplicitQLearning
-from src.training.distributed import Ranks, joined
-from src.training.fit import fit
+from icrl.contracts import Batch, ConfigError, PipelineError, Stopped
+from icrl.objectives.ilql import ImplicitQLearning
+from icrl.runs.distributed import Ranks, joined
+from icrl.training.fit import fit
 
 
 def share(ranks: Ranks, update: int) -> Batch:

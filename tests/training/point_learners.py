@@ -2,10 +2,10 @@
 
 import torch
 
-from src.config import load_players_config
-from src.schedules import Clock
-from src.training.players import Learner, make_learners
-from src.training.stopwatch import Stopwatch
+from icrl.config.compose import load_players_config
+from icrl.config.schedules import Clock
+from icrl.point_game.learners import Learner, make_learners
+from icrl.point_game.stopwatch import Stopwatch
 
 CPU = torch.device("cpu")
 START = Clock(0, 0, 0, 0)

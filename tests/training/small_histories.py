@@ -5,11 +5,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from src.contracts import Rollout
-from src.data.history_store import HistoryWriter
-from src.envs import make_env
-from src.runtime import recorded
-from src.schema import Config
+from icrl.config.command_line import recorded
+from icrl.config.root import Config
+from icrl.contracts import Rollout
+from icrl.data.history_store import HistoryWriter
+from icrl.envs import make_env
 
 MARK = 200  # the timestep of all of these, which no real one has
 

@@ -13,13 +13,13 @@ from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
 from torch.utils import tensorboard
 from toy import CPU, SEED, Naming, batch_at, config_of, curves, dying, model_of, run, values_of, weights_of
 
-from src.contracts import Batch, ConfigError
-from src.schema import PROJECT
-from src.training import checkpoint, summaries
-from src.training.board import Board
-from src.training.distributed import Ranks
-from src.training.noise_scale import NoiseScale
-from src.training.summaries import Progress
+from icrl.config.root import PROJECT
+from icrl.contracts import Batch, ConfigError
+from icrl.runs import checkpoint, summaries
+from icrl.runs.distributed import Ranks
+from icrl.runs.summaries import Progress
+from icrl.training.board import Board
+from icrl.training.noise_scale import NoiseScale
 
 NAMES = ("0.weight", "1.weight", "1.bias", "4.weight", "4.bias")
 BASE = {"train/loss", "train/accuracy", "train/gradient_norm", "train/learning_rate"}

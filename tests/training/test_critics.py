@@ -10,10 +10,10 @@ import torch
 from critics import CONFIG, SPEC, batch_of, config_of, described, finish, fresh_critic, same_weights, saved, shown
 from models import outspoken
 
-from src.contracts import ConfigError
-from src.schema import Config
-from src.training import checkpoint
-from src.training.critics import check_critic, load_critic, make_critic, open_finished
+from icrl.config.root import Config
+from icrl.contracts import ConfigError
+from icrl.runs import checkpoint
+from icrl.training.critics import check_critic, load_critic, make_critic, open_finished
 
 CPU = torch.device("cpu")
 

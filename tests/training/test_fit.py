@@ -30,14 +30,14 @@ from toy import (
     weights_of,
 )
 
-from src.contracts import Batch, Stopped
-from src.files import read_json
-from src.schema import Config
-from src.training import fit as module
-from src.training.checkpoint import load_newest
-from src.training.divergence import DivergedError
-from src.training.evaluations import Evaluation
-from src.training.evaluations import Evaluations as RealEvaluations
+from icrl.config.root import Config
+from icrl.contracts import Batch, Stopped
+from icrl.runs.checkpoint import load_newest
+from icrl.runs.divergence import DivergedError
+from icrl.runs.evaluations import Evaluation
+from icrl.runs.evaluations import Evaluations as RealEvaluations
+from icrl.runs.files import read_json
+from icrl.training import fit as module
 
 
 def terminate() -> None:

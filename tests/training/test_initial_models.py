@@ -9,16 +9,16 @@ import torch
 from critics import CONFIG, SPEC, SPLIT, batch_of, config_of, fresh_critic, same_weights, saved
 from models import outspoken
 
-from src.contracts import ConfigError, EnvSpec, Json
-from src.nn.critic import Critic
-from src.nn.gpt import GPT
-from src.objectives.ilql import ImplicitQLearning
-from src.schedules import Clock
-from src.schema import Config
-from src.training import checkpoint
-from src.training.distributed import Ranks
-from src.training.updates import Updater
-from src.training.warm_start import (
+from icrl.config.root import Config
+from icrl.config.schedules import Clock
+from icrl.contracts import ConfigError, EnvSpec, Json
+from icrl.nn.critic import Critic
+from icrl.nn.gpt import GPT
+from icrl.objectives.ilql import ImplicitQLearning
+from icrl.runs import checkpoint
+from icrl.runs.distributed import Ranks
+from icrl.training.updates import Updater
+from icrl.training.warm_start import (
     initialize,
     load_critic_weights,
     load_heads,

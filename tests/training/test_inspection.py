@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from src.training.inspection import action_distribution, parameters_and_gradients
+from icrl.training.inspection import action_distribution, parameters_and_gradients
 
 
 def test_norms_and_values() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from toy import assert_same
 
-from src.training.lamb import Lamb
+from icrl.training.lamb import Lamb
 
 SETTINGS = {"lr": 0.1, "betas": (0.7, 0.9), "eps": 0.01}
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from toy import assert_same
 
-from src.training.mtadam import MTAdam
+from icrl.training.mtadam import MTAdam
 
 RATE, BETAS, EPS = 0.1, (0.7, 0.9, 0.6), 0.01
 Found = list[Tensor | None]

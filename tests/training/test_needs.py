@@ -10,18 +10,18 @@ import torch
 from critics import SPEC, config_of, fresh_critic
 from torch import Tensor, nn
 
-from src.config import load_config, load_players_config
-from src.envs import make_env
-from src.memory import Need
-from src.nn.critic import trunk_config
-from src.nn.gpt import GPT, context_of, windows_of
-from src.schema import Config
-from src.training import needs
-from src.training.collect import LocalPlayer, make_learners
-from src.training.experience import Experience
-from src.training.optimizers import make_optimizer
-from src.training.players import make_learners as make_players
-from src.training.stopwatch import Stopwatch
+from icrl.collection.collect import LocalPlayer, make_learners
+from icrl.collection.experience import Experience
+from icrl.config.compose import load_config, load_players_config
+from icrl.config.root import Config
+from icrl.envs import make_env
+from icrl.nn.critic import trunk_config
+from icrl.nn.gpt import GPT, context_of, windows_of
+from icrl.point_game.learners import make_learners as make_players
+from icrl.point_game.stopwatch import Stopwatch
+from icrl.runs.memory import Need
+from icrl.training import needs
+from icrl.training.optimizers import make_optimizer
 
 CPU = torch.device("cpu")
 TASKS = 3

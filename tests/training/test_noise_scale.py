@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from src.contracts import Batch
-from src.training.noise_scale import NoiseScale
+from icrl.contracts import Batch
+from icrl.training.noise_scale import NoiseScale
 
 KINDS = ("alternative", "paper")
 FIRST = np.array([[3.0, 1.0], [1.0, 2.0]])

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from toy import CONFIG as WHOLE
 from toy import CPU, Naming, batch_at, dying, left_in, model_of, run
 
-from src.config import load_config
-from src.schedules import Clock
-from src.training.distributed import Ranks
-from src.training.mtadam import MTAdam
-from src.training.optimizers import make_optimizer, set_rates
-from src.training.updates import Updater
-from src.training_schema import IDLE, OPTIMIZERS, OptimizerConfig
+from icrl.config.compose import load_config
+from icrl.config.schedules import Clock
+from icrl.config.training_schema import IDLE, OPTIMIZERS, OptimizerConfig
+from icrl.runs.distributed import Ranks
+from icrl.training.mtadam import MTAdam
+from icrl.training.optimizers import make_optimizer, set_rates
+from icrl.training.updates import Updater
 
 CONFIG = load_config().optimizer
 PRESETS = {name: load_config([f"optimizer={name}"]).optimizer for name in OPTIMIZERS}

@@ -6,8 +6,8 @@ import torch
 from point_learners import at, learners_of
 from torch import Tensor
 
-from src.envs.point_game import canonical, is_over, reduce, reposition, shift, subset_of, subsets
-from src.training.players import Learner
+from icrl.point_game.learners import Learner
+from icrl.point_game.rules import canonical, is_over, reduce, reposition, shift, subset_of, subsets
 
 Position = tuple[tuple[int, ...], ...]
 

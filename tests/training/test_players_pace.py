@@ -6,10 +6,10 @@ import pytest
 import torch
 from point_learners import CPU, START, at, begun, learners_of
 
-from src.config import load_players_config
-from src.envs.point_players import HOSTS
-from src.training.players import make_learners, player_of
-from src.training.stopwatch import Stopwatch
+from icrl.config.compose import load_players_config
+from icrl.point_game.fixed_players import HOSTS
+from icrl.point_game.learners import make_learners, player_of
+from icrl.point_game.stopwatch import Stopwatch
 
 ROLES = ("host", "agent")
 

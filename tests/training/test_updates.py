@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from toy import CONFIG, CPU, Naming, batch_at, config_of, dying, model_of, run, values_of
 
-from src.contracts import EnvSpec
-from src.nn.gpt import GPT, context_of
-from src.objectives.ad import AlgorithmDistillation
-from src.schedules import Clock
-from src.training import updates
-from src.training.distributed import Ranks
-from src.training.updates import Updater
+from icrl.config.schedules import Clock
+from icrl.contracts import EnvSpec
+from icrl.nn.gpt import GPT, context_of
+from icrl.objectives.ad import AlgorithmDistillation
+from icrl.runs.distributed import Ranks
+from icrl.training import updates
+from icrl.training.updates import Updater
 
 START = Clock(0, 0, 0, 0)
 FLOAT16 = {"amp_dtype": "float16"}

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from toy import CPU, batch_at, config_of
 
-from src.config import load_config
-from src.contracts import Batch, ConfigError
-from src.schedules import Clock
-from src.training.distributed import Ranks
-from src.training.mtadam import MTAdam
-from src.training.updates import Updater
+from icrl.config.compose import load_config
+from icrl.config.schedules import Clock
+from icrl.contracts import Batch, ConfigError
+from icrl.runs.distributed import Ranks
+from icrl.training.mtadam import MTAdam
+from icrl.training.updates import Updater
 
 START = Clock(0, 0, 0, 0)
 MTADAM = load_config(["optimizer=mtadam"]).optimizer

@@ -12,14 +12,14 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.compat.proto.event_pb2 import SessionLog
 from torch import Tensor, nn
 
-from src.config import load_config
-from src.contracts import Batch
-from src.files import read_json
-from src.schema import Config
-from src.training import checkpoint, evaluations
-from src.training.distributed import Ranks
-from src.training.evaluations import Evaluation, Look
-from src.training.fit import fit
+from icrl.config.compose import load_config
+from icrl.config.root import Config
+from icrl.contracts import Batch
+from icrl.runs import checkpoint, evaluations
+from icrl.runs.distributed import Ranks
+from icrl.runs.evaluations import Evaluation, Look
+from icrl.runs.files import read_json
+from icrl.training.fit import fit
 
 CPU = torch.device("cpu")
 SEED = 8  # of a run whose best evaluation is an early one

@@ -1,0 +1,159 @@
+"""What learners learn from, update by update: the newest unroll, what is kept of earlier ones, histories of others.
+
+T steps, L learners, N environments of each, W windows per learner.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import repeat
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from icrl.collection.offline import OfflineWindows
+from icrl.collection.pace import batches_of_a_sweep, clock_of, draws, has_offline, own_windows, replays, window_length
+from icrl.collection.replay import Drawn, Replay, shuffled
+from icrl.config.root import Config
+from icrl.config.schedules import Clock, make_schedule
+from icrl.config.training_schema import NoisyExpertConfig, ReplayConfig, SourceConfig
+from icrl.contracts import EnvSpec, Learned, Rollout, Sample
+from icrl.randomness import mix
+
+Targets = Callable[[Rollout], dict[str, Tensor]]
+
+
+class Experience:
+    """Gives the samples of each iteration. Which windows meet in one is decided by (seed, iteration, update)."""
+
+    def __init__(self, config: Config, spec: EnvSpec, tasks: Tensor, device: torch.device) -> None:
+        """For `source.num_learners` learners of each of `tasks` `[G, task_dim]`."""
+        self.source = source = config.source
+        self._seed, self._device = config.seed, device
+        self._num_learners = len(tasks) * source.num_learners
+        self._replay: Replay | None = None
+        self._offline: OfflineWindows | None = None
+        self._drawn: Drawn | None = None
+        if isinstance(source, ReplayConfig):
+            length = window_length(source, 1)
+            self._offline_weight = make_schedule(source.offline_loss_weight)
+            if replays(source):
+                self._replay = Replay(source, spec, self._num_learners, length, device)
+            if has_offline(source):
+                self._offline = OfflineWindows(config, source, tasks, length, device)
+
+    def samples(self, iteration: int, transitions: Rollout, targets: Targets) -> Iterator[tuple[Clock, Sample]]:
+        """What is to be learned from in `iteration` (from 1), which played `transitions` `[T, L * N]`, one update after
+        the other and each with its clock. After each update `learned` is to be called. `targets` is asked once, where
+        the whole unroll is learned from."""
+        source, steps = self.source, len(transitions.obs)
+        if self._replay and steps:
+            self._replay.add(transitions)
+        now = clock_of(source, iteration - 1)
+        alone = batches_of_a_sweep(source, iteration) * source.num_updates_per_train_iter  # updates by others
+        parts: Iterable[Sample | None] = repeat(None, alone)
+        if own_windows(source, iteration):
+            parts = self._own(iteration, transitions, targets, now)
+        for update, own in enumerate(parts):
+            clock = now._replace(updates=now.updates + update)
+            yield clock, self._with_others(own, mix(self._key(iteration, update), 1), clock)
+
+    def learned(self, clock: Clock, learned: Learned) -> None:
+        """What the update on the last sample told."""
+        if self._replay and self._drawn and learned.surprise is not None:
+            surprise = learned.surprise.unflatten(0, (self._num_learners, -1))  # [L, W], own windows before others
+            self._replay.set_priorities(self._drawn.where, surprise[:, : self._drawn.where.shape[1]], clock)
+            self._drawn = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"replay": self._replay.state_dict()} if self._replay else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self._replay:
+            self._replay.load_state_dict(state["replay"])
+
+    def _key(self, iteration: int, update: int) -> Tensor:
+        return mix(mix(torch.tensor(self._seed, device=self._device), iteration), update)
+
+    def _own(self, iteration: int, transitions: Rollout, targets: Targets, now: Clock) -> Iterator[Sample]:
+        """The learners' own part of each sample."""
+        source, replay = self.source, self._replay
+        if replay is None:
+            cut = targets(transitions)
+            yield from mini_batches(source, transitions, cut, self._num_learners, iteration, self._seed)
+            return
+        for sweep in range(source.num_updates_per_train_iter):
+            key = self._key(iteration, sweep)
+            if draws(source):
+                self._drawn = replay.draw(source.mini_batch_size, key, now._replace(updates=now.updates + sweep))
+                yield Sample(self._drawn.rollout, self._drawn.weight.flatten(), {})
+            else:
+                for part in replay.sweep(batches_of_a_sweep(source, iteration), key):
+                    yield evenly_weighted(part, {})
+
+    def _with_others(self, own: Sample | None, key: Tensor, clock: Clock) -> Sample:
+        """`own` and as many windows of others as `source.mini_batch_size` says, weighted so that the mean over a
+        learner's windows is the mean loss of its own plus `source.offline_loss_weight` times that of the others."""
+        if self._offline is None:
+            return cast(Sample, own)  # there is no update without either
+        others = self._offline.draw(self.source.mini_batch_size, key)
+        weight = torch.full((others.obs.shape[1],), self._offline_weight(clock), device=others.obs.device)
+        if own is None:
+            return Sample(others, weight, {})
+        joined = Rollout(*(self._joined(*pair) for pair in zip(own.rollout, others, strict=True)))
+        num_windows = joined.obs.shape[1]
+        own_weight = own.weight * (num_windows / len(own.weight))
+        return Sample(joined, self._joined(own_weight, weight * (num_windows / len(weight))), {})
+
+    def _joined(self, own: Tensor, others: Tensor) -> Tensor:
+        """`[..., L * W]` and `[..., L * V]` to `[..., L * (W + V)]`, learner by learner."""
+        parts = [part.unflatten(-1, (self._num_learners, -1)) for part in (own, others)]
+        return torch.cat(parts, dim=-1).flatten(-2)
+
+
+def without_others(config: Config) -> Config:
+    """The same for learners of tasks that nobody else has played: they learn from their own experience alone, and the
+    planner teaches where no teacher was trained."""
+    if isinstance(config.source, NoisyExpertConfig):
+        return replace(config, source=replace(config.source, teacher="none"))
+    if not isinstance(config.source, ReplayConfig):
+        return config
+    alone = {"offline_buffer_dir": "none", "rl_train_after_update_steps": 0, "rl_train_every_update_steps": 1}
+    return replace(config, source=replace(config.source, **alone))
+
+
+def mini_batches(
+    source: SourceConfig,
+    transitions: Rollout,
+    targets: dict[str, Tensor],
+    num_learners: int,
+    iteration: int,
+    seed: int,
+) -> Iterator[Sample]:
+    """What is learned from, one update after the other: in each of `source.num_updates_per_train_iter` sweeps the
+    unroll `[T, L * N]` and the `targets` of it are cut into windows of `source.mini_batch_length` steps, and these are
+    drawn without replacement in batches of `source.mini_batch_size` for each learner. All learners draw the same
+    numbers of their own windows, so that learner k does not depend on the others."""
+    for sweep in range(source.num_updates_per_train_iter):
+        if not source.mini_batch_length and not source.mini_batch_size:
+            yield evenly_weighted(transitions, targets)
+            continue
+        length = source.mini_batch_length or len(transitions.obs)
+        windows = [_windows(column, length, num_learners) for column in (*transitions, *targets.values())]
+        num_windows, device = windows[0].shape[2], transitions.obs.device
+        order = shuffled(num_windows, mix(mix(torch.tensor(seed, device=device), iteration), sweep))
+        for chosen in order.split(source.mini_batch_size or num_windows):
+            columns = [column[:, :, chosen].flatten(1) for column in windows]
+            rollout, cut = columns[: len(transitions)], columns[len(transitions) :]
+            yield evenly_weighted(Rollout(*rollout), dict(zip(targets, cut, strict=True)))
+
+
+def evenly_weighted(rollout: Rollout, targets: dict[str, Tensor]) -> Sample:
+    """A sample of `[T, L * W]` transitions whose windows weigh 1."""
+    return Sample(rollout, torch.ones(rollout.obs.shape[1], device=rollout.obs.device), targets)
+
+
+def _windows(column: Tensor, length: int, num_learners: int) -> Tensor:
+    """`[T, L * N] -> [length, L, W]` with the W = T / length * N windows of each learner."""
+    cut = column.unflatten(0, (-1, length)).unflatten(2, (num_learners, -1))  # [T / length, length, L, N]
+    return cut.permute(1, 2, 0, 3).flatten(2)

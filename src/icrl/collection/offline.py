@@ -1,0 +1,94 @@
+"""Transitions that others made: histories of the same tasks, to learn from before or beside one's own experience.
+
+T steps in a window, G tasks, L = G * K learners (task by task), W windows per learner.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icrl.collection.replay import indexable, restored, stratified
+from icrl.config.compose import check_same
+from icrl.config.root import Config
+from icrl.config.training_schema import ReplayConfig
+from icrl.contracts import ConfigError, Rollout
+from icrl.data.history_store import Histories, open_histories
+
+
+class OfflineWindows:
+    """All windows of T steps in the histories named `source.offline_buffer_dir`, in memory in small dtypes: of each
+    task those of all its rows, for each of our learners of it.
+
+    Of each row the first or last `offline_buffer_length` steps are used, and of these every
+    `offline_buffer_every`-th episode, end to end. A window may cross the ends of episodes."""
+
+    def __init__(self, config: Config, source: ReplayConfig, tasks: Tensor, length: int, device: torch.device) -> None:
+        """For learners of `tasks` `[G, task_dim]`, in windows of `length` steps. Raises `ConfigError` where the
+        histories are of another world, lack one of the tasks or are too short, and what `open_histories` does."""
+        self._num_learners = source.num_learners
+        histories = open_histories(config.folder("histories").parent / source.offline_buffer_dir)
+        where = f"source.offline_buffer_dir={source.offline_buffer_dir}: {histories.folder}"
+        check_same(config, histories.manifest["config"], ("env",), where)
+        rows = _rows_of(histories, tasks, where)  # [G * R]
+        kept = _kept_steps(histories, rows, source, where)  # [G * R, steps]
+        columns = (histories.columns[name] for name in Rollout._fields)
+        self._columns = [
+            torch.from_numpy(column[rows][kept]).to(device, indexable(str(column.dtype))) for column in columns
+        ]
+        steps = kept.sum(axis=1)
+        starts = np.maximum(steps - length + 1, 0)  # [G * R]: windows of each row
+        per_task = starts.reshape(len(tasks), -1).sum(axis=1)
+        if not per_task.all():
+            raise ConfigError(
+                f"source.mini_batch_length={length} is longer than what is left of a task's histories: {where}, "
+                f"source.offline_buffer_length={source.offline_buffer_length}, "
+                f"source.offline_buffer_every={source.offline_buffer_every}"
+            )
+        ends = starts.cumsum()
+        self._num_windows, self._first = (
+            torch.from_numpy(np.repeat(numbers, source.num_learners)).to(device)
+            for numbers in (per_task, per_task.cumsum() - per_task)
+        )  # [L]
+        self._row_end = torch.from_numpy(ends).to(device)
+        self._row_shift = torch.from_numpy((steps.cumsum() - steps) - (ends - starts)).to(device)
+        self._offset = torch.arange(length, device=device)[:, None, None]
+
+    def draw(self, num_windows: int, key: Tensor) -> Rollout:
+        """`num_windows` for each learner, uniformly over those of its task, `[T, L * W]`; with the same random numbers,
+        which `key` (one int64) names, for all learners."""
+        within = (stratified(num_windows, key) * self._num_windows[:, None]).long()
+        number = self._first[:, None] + within  # [L, W]
+        start = number + self._row_shift[torch.searchsorted(self._row_end, number, right=True)]
+        index = (start + self._offset).flatten(1)
+        return restored(Rollout(*(column[index] for column in self._columns)))
+
+
+def _rows_of(histories: Histories, tasks: Tensor, where: str) -> np.ndarray:
+    """The rows of each of `tasks` `[G, task_dim]`, task by task."""
+    table = histories.manifest["tasks"]
+    place = {tuple(table["all"][number]): place for place, number in enumerate(table["train"])}
+    missing = [task for task in tasks.tolist() if tuple(task) not in place]
+    if missing:
+        raise ConfigError(
+            f"{where} has no histories of {len(missing)} of the {len(tasks)} tasks to learn, the first of them "
+            f"{missing[0]}: give tasks.split, tasks.num_train and tasks.seed as they were there"
+        )
+    per_task = histories.manifest["rows"]["num_learners"] * histories.manifest["rows"]["num_envs"]
+    first = np.array([place[tuple(task)] for task in tasks.tolist()]) * per_task
+    return (first[:, None] + np.arange(per_task)).flatten()
+
+
+def _kept_steps(histories: Histories, rows: np.ndarray, source: ReplayConfig, where: str) -> np.ndarray:
+    """Which steps of the `rows` to use, `[rows, steps]` bool."""
+    done = (histories.columns["terminated"][rows] | histories.columns["truncated"][rows]) > 0
+    row_len = done.shape[1]
+    length = source.offline_buffer_length or row_len
+    if length > row_len:
+        raise ConfigError(
+            f"source.offline_buffer_length={length} is more than the {row_len} steps that a row has: {where}"
+        )
+    step = np.arange(row_len)
+    within = step < length if source.offline_buffer_range == "first" else step >= row_len - length
+    first = within.argmax()
+    episode = np.cumsum(done, axis=1) - done
+    return within & ((episode - episode[:, first : first + 1]) % source.offline_buffer_every == 0)

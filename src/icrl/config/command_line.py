@@ -1,0 +1,171 @@
+"""How an entry point runs: options from the command line, help, device and threads, errors without a traceback."""
+
+import dataclasses
+import signal
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+from tqdm import tqdm
+
+from icrl.config.compose import CONF, load_config, load_players_config
+from icrl.config.options import allowed, stages_of, walk
+from icrl.config.players_schema import PlayersConfig
+from icrl.config.root import Config
+from icrl.contracts import ConfigError, Json, PipelineError, Stopped
+from icrl.runs.console import close_outputs, open_outputs
+from icrl.runs.memory import ran_out
+
+_BAD_INPUT = 2
+LARGE = {  # by program: the options that most of its memory depends on
+    "src.train_agents": "source.num_learners, source.num_envs, source.unroll_length",
+    "src.train_gpt": "trainer.mini_batch_size, model.context_len, model.embed_dim",
+    "src.train_ilql": "trainer.mini_batch_size, model.context_len, encoder.dimension",
+    "src.extract_policy": "trainer.mini_batch_size, model.context_len, model.embed_dim",
+    "src.evaluate": "evaluation.num_streams, evaluation.num_train_streams, evaluation.num_bootstrap",
+    "src.search_params": "search.num_learners, source.num_envs",
+    "src.export_histories": "the number of histories",
+    "src.study": "study.num_workers",
+    "src.train_players": "training.num_games, replay.size, the batch_size of host and agent",
+}
+GROUPS = (
+    "env",
+    "source",
+    "model",
+    "objective",
+    "optimizer",
+    "device",
+    "encoder",
+    "decoder",
+    "critic",
+    "awr",
+    "experiment",
+    "study",
+)
+
+
+def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> None:
+    """Run `main` with the configuration the command line asks for, see `_run`."""
+    _run(main, load_config, lambda: help_text(module, meaning), module)
+
+
+def run_players(main: Callable[[PlayersConfig], object], module: str, meaning: str) -> None:
+    """As `run_stage`, with the configuration of `train_players`."""
+    groups, note = ("players", "device"), "of this program alone; other stages have their own"
+    _run(main, load_players_config, lambda: help_text(module, meaning, load_players_config(), groups, note), module)
+
+
+def _run(
+    main: Callable[[Any], object], load: Callable[[list[str]], Any], explain: Callable[[], str], module: str
+) -> None:
+    """Run `main` of `module` with the configuration the command line asks for. Exits with code 2 and one line on a
+    `PipelineError`, where memory runs out, or on what the system refuses, with 130 on an interrupt, with 143 after a
+    stop that was asked for, with 141 where nobody reads an output any more; `--help` explains every option."""
+    open_outputs()
+    arguments = sys.argv[1:]
+    report, threading.excepthook = threading.excepthook, _report_of_thread
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # asks a loop to save; where there is none it must not end the run
+    try:
+        if {"--help", "-h"} & set(arguments):
+            print(explain())
+        else:
+            _check_form(arguments)
+            main(load(arguments))
+        sys.stdout.flush()  # what cannot be written is to be met here
+    except (PipelineError, OSError) as error:  # an OSError says what and where by itself: disk full, no permission
+        if isinstance(error, BrokenPipeError) and close_outputs():
+            sys.exit(141)  # as a shell says of SIGPIPE
+        _refuse(str(error))
+    except (MemoryError, RuntimeError, OverflowError, ValueError) as error:
+        if not ran_out(error):
+            raise
+        _refuse(
+            f"{module} needs more memory than there is: lower {LARGE[module]}, or others that make it large. {error}"
+        )
+    except Stopped as end:
+        tqdm.write(str(end), file=sys.stderr)
+        sys.exit(143)  # as a shell says of SIGTERM, so that a chain of stages stops here
+    except KeyboardInterrupt:
+        tqdm.write("interrupted: the same command continues", file=sys.stderr)
+        sys.exit(130)
+    finally:
+        close_outputs()
+        threading.excepthook = report
+
+
+def _check_form(arguments: Sequence[str]) -> None:
+    if flags := [argument for argument in arguments if argument.startswith("-")]:
+        raise ConfigError(f"{flags[0]}: options are written KEY=VALUE; --help lists them")
+    if len(presets := [argument for argument in arguments if argument.startswith("experiment=")]) > 1:
+        raise ConfigError(f"{' '.join(presets)}: the last would take the place of the others; give one")
+
+
+def _refuse(message: str) -> NoReturn:
+    tqdm.write(f"error: {' '.join(message.splitlines())}", file=sys.stderr)  # not in the middle of a bar
+    sys.exit(_BAD_INPUT)
+
+
+def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
+    """Say nothing of what TensorBoard's writing thread is refused: the main thread meets it at its next point."""
+    if not isinstance(failure.exc_value, OSError):
+        threading.__excepthook__(failure)
+
+
+def help_text(
+    module: str,
+    meaning: str,
+    config: Config | PlayersConfig | None = None,
+    groups: Sequence[str] = GROUPS,
+    note: str = "one configuration describes all stages; give each the same",
+) -> str:
+    """Usage, presets and every option with meaning, type, range and default."""
+    lines = [f"usage: python -m {module} [KEY=VALUE ...]", "", meaning, "", "Presets (each sets a group of options):"]
+    for group in groups:
+        names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+        lines.append(f"  {group}={'|'.join(names)}")
+    lines += ["", f"Options, with their defaults ({note}):"]
+    section = ""
+    config = config or load_config()
+    for key, value, field in walk(config):
+        if (head := key.rpartition(".")[0]) != section:
+            section = head
+            lines.append("")
+        lines.append(f"  {key}={value}")
+        explained = f"{field.metadata['meaning']} ({allowed(field)}; stage {stages_of(config, key)})"
+        lines += textwrap.wrap(explained, 100, initial_indent="      ", subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+def prepare(config: Config | PlayersConfig) -> torch.device:
+    """Set the number of threads and the global seed; returns the device to work on."""
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
+    torch.manual_seed(config.seed)
+    if config.checkpoints.on_crash == "ask" and not (sys.stdin and sys.stdin.isatty()):
+        raise ConfigError("checkpoints.on_crash=ask needs a terminal, and stdin is none; must be save or skip here")
+    return device_of(config)
+
+
+def device_of(config: Config | PlayersConfig) -> torch.device:
+    """Where tensors live. Raises `ConfigError` where a GPU is asked for that is not there."""
+    asked = config.device.type
+    kind, _, number = asked.partition(":")
+    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if kind == "cuda" and not num_gpus:
+        raise ConfigError(f"device.type={asked}: no GPU is available here; use device=cpu or device=auto")
+    if number and int(number) >= num_gpus:
+        raise ConfigError(f"device.type={asked}: the GPUs here are cuda:0 to cuda:{num_gpus - 1}")
+    return torch.device(("cuda" if num_gpus else "cpu") if asked == "auto" else asked)
+
+
+def dtype_of(config: Config | PlayersConfig) -> torch.dtype:
+    """The precision of parameters."""
+    return getattr(torch, config.device.dtype)
+
+
+def recorded(config: Config | PlayersConfig) -> Json:
+    """The configuration as plain values, as manifests and checkpoints keep it."""
+    return dataclasses.asdict(config)

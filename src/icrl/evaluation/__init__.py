@@ -1,0 +1,1 @@
+"""Evaluation in context: the protocol, references, ablations and statistics."""

@@ -1,0 +1,87 @@
+"""What is looked at amid training: the model in context, and source agents on fresh episodes."""
+
+import math
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from icrl.collection.collect import EpsilonGreedy, make_learners
+from icrl.config.command_line import device_of
+from icrl.config.root import Config, EvalsConfig
+from icrl.contracts import ConfigError
+from icrl.envs import make_env
+from icrl.evaluation.in_context import play_episodes, summary_of
+from icrl.evaluation.policies import MakePlayer, plain_gpt
+from icrl.nn.gpt_policy import GPTPolicy
+from icrl.runs.evaluations import Evaluation
+from icrl.sources.experts import NoisyExpert
+
+
+@dataclass
+class LookInContext:
+    """Plays a checkpoint of stage two on the tasks that are numbered in `development`, every stream from an empty
+    context. The reward in later episodes is the score."""
+
+    config: Config
+    development: list[int]
+    make_player: MakePlayer = plain_gpt
+
+    def __call__(self, state: dict[str, Any]) -> Evaluation:
+        config, device = self.config, device_of(self.config)
+        streams, episodes = spread_of(config.evals)
+        with closing(make_env(config.env, device)) as env:
+            model = self.make_player(config, env.spec, state["model"], device)
+            policy = GPTPolicy(
+                model, config.evals.epsilon_greedy, config.policy.temperature, config.policy.context_kept
+            )
+            tasks = env.all_tasks().to(device)[self.development]
+            played, _ = play_episodes(policy, env, tasks, streams, episodes, config.seed)
+        metrics = {f"development_{name}": value for name, value in summary_of(played).items()}
+        return Evaluation(metrics, metrics["development_late_reward"])
+
+
+@dataclass
+class LookAtAgents:
+    """Plays all source agents of the tasks that are numbered in `train`, on fresh episodes; the mean return is the
+    score."""
+
+    config: Config
+    train: list[int]
+
+    def __call__(self, state: dict[str, Any]) -> Evaluation:
+        config, device = self.config, device_of(self.config)
+        streams, episodes = spread_of(config.evals)
+        with closing(make_env(config.env, device)) as env:
+            tasks = env.all_tasks()[self.train].to(device)
+            learner, _, _ = make_learners(config, env, tasks, device)
+            learner.load_state_dict(state["learner"])
+            policy = EpsilonGreedy(learner, config.evals.epsilon_greedy)
+            num_streams = config.source.num_learners * streams
+            played, _ = play_episodes(policy, env, tasks, num_streams, episodes, config.seed)
+        metrics = {
+            "return": float(played.returns.mean()),
+            "success": float(played.success.mean()),
+            "episode_length": float(played.lengths.mean()),
+        }
+        return Evaluation(metrics, metrics["return"])
+
+
+def check_streams(config: Config, learner: Any, num_tasks: int) -> None:
+    """Raise `ConfigError` where the streams that `learner` is evaluated in cannot be dealt out evenly to the learners
+    of its teacher, or of the teacher's own."""
+    source, evals = config.source, config.evals
+    while isinstance(learner, NoisyExpert):
+        learner = learner.expert
+        per_task = getattr(learner, "num_learners", num_tasks) // num_tasks  # a planner is as many as are asked
+        if source.num_learners * evals.num_eval_environments % per_task:
+            raise ConfigError(
+                f"source.num_learners={source.num_learners} x evals.num_eval_environments="
+                f"{evals.num_eval_environments} must be a multiple of the {per_task} learners per task of "
+                f"source.teacher={getattr(source, 'teacher', 'none')}, with source.evaluate=true"
+            )
+
+
+def spread_of(options: EvalsConfig) -> tuple[int, int]:
+    """Streams of a task, and the episodes of each that count: the first ceil(episodes / streams). Counting the first so
+    many to end over all streams would favour short episodes."""
+    return options.num_eval_environments, math.ceil(options.num_eval_episodes / options.num_eval_environments)

@@ -1,0 +1,81 @@
+"""The frozen model as a policy that learns from its context alone.
+
+When the context is full it is *rebuilt*: the newest part of it is read anew from an empty cache, as a window that
+starts there, and goes on from this. (A rolled cache would not do: deeper layers' keys would still carry what
+was dropped.) At every step the logits equal one uncached forward over the steps since the last rebuild's start.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from icrl.contracts import Step
+from icrl.envs.steps import check_form, check_ranges
+from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, Context, context_in
+from icrl.nn.guided import Guided, GuidedCache
+from icrl.nn.kv_cache import ContextCache
+from icrl.randomness import draw_possible, epsilon_greedy
+
+
+class GPTCarry(NamedTuple):
+    """The context of B streams: its transitions (see `gpt.windows_of`) and their cache.
+
+    `seen` steps of it are filled, the last of them without its reward. Tensors are written in place: a carry belongs to
+    one rollout."""
+
+    window: Tensor
+    cache: ContextCache | GuidedCache
+    seen: int
+
+
+class GPTPolicy:
+    def __init__(self, model: GPT | Guided, epsilon: float, temperature: float, context_kept: float) -> None:
+        """With probability `epsilon` an action is drawn at `temperature`, else it is the most probable one;
+        `context_kept`: the part of a full context that is rebuilt."""
+        self.model = model.eval()
+        self.epsilon = epsilon
+        self.temperature = temperature
+        self.num_kept = max(1, min(int(context_kept * model.config.context_len), model.config.context_len - 1))
+
+    def initial_carry(self, num_streams: int) -> GPTCarry:
+        device = self.model.device
+        rows = OBS + math.prod(self.model.spec.obs_shape)
+        window = torch.zeros(rows, num_streams, self.model.config.context_len, dtype=torch.long, device=device)
+        return GPTCarry(window, self.model.new_cache(num_streams), 0)
+
+    def act(self, carry: GPTCarry, step: Step, noise: Tensor) -> tuple[Tensor, GPTCarry]:
+        """See `Policy`. `steps.step_of` makes a `step` of a world of one's own. Raises `ValueError` for wrong shapes or
+        dtypes and, where that is known without waiting for a device, for values out of range."""
+        check_form(self.model.spec, step, carry.window.shape[1])
+        if noise.shape != step.reward.shape:
+            raise ValueError(f"noise is {tuple(noise.shape)}: must be {tuple(step.reward.shape)}, one for each stream")
+        if step.obs.is_cpu:
+            check_ranges(self.model.spec, step)
+        logits, carry = self.logits(carry, step)
+        action = self.choose(logits, step.obs, noise)
+        carry.window[ACTION, :, carry.seen - 1] = action
+        return action, carry
+
+    def choose(self, logits: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
+        """Actions `[B]` by `logits` `[B, A]`, of those that are legal on `obs`."""
+        logits = self.model.spec.legal_of(logits, obs)
+        return draw_possible(epsilon_greedy((logits / self.temperature).softmax(-1), self.epsilon), noise)
+
+    @torch.no_grad()
+    def logits(self, carry: GPTCarry, step: Step) -> tuple[Tensor, GPTCarry]:
+        """Action logits `[B, A]` for `step`, and the carry with `step` in its context."""
+        window, cache, seen = carry
+        if seen:
+            window[REWARD, :, seen - 1] = step.reward
+        if seen == self.model.config.context_len:
+            window[:, :, : self.num_kept] = window[:, :, -self.num_kept :].clone()
+            cache.clear()
+            seen = self.num_kept
+            self.model(context_in(self.model.spec, window[:, :, :seen]), cache)
+        window[OBS:, :, seen] = step.obs if step.obs.ndim == 1 else step.obs.T
+        window[TIMESTEP, :, seen] = step.timestep
+        last_two = context_in(self.model.spec, window[:, :, max(seen - 1, 0) : seen + 1])
+        newest = Context(*(column[:, -1:] for column in last_two))
+        return self.model(newest, cache)[:, -1], GPTCarry(window, cache, seen + 1)

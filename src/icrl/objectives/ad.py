@@ -1,0 +1,51 @@
+"""Algorithm distillation (Laskin et al., 2022): predict what the learning agent did next, at every step of its history.
+
+    loss = - mean over b, t of w_bt log pi(a_t | everything before it in the window, o_t)
+
+with the weights w of the batch (`data/weights.py`), and the target smoothed to 1 - label_smoothing on a_t and the rest
+spread over all actions. Where it is known which actions are legal, pi is over these alone, and so is the rest.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from icrl.config.root import ObjectiveConfig
+from icrl.contracts import Batch, EnvSpec
+from icrl.nn.gpt import context_of
+
+
+class AlgorithmDistillation:
+    def __init__(self, config: ObjectiveConfig, spec: EnvSpec) -> None:
+        self.label_smoothing, self.spec = config.label_smoothing, spec
+        self.weights = {"imitation": 1.0}
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The loss over windows `[B, T]`, and as metrics the negative log likelihood without smoothing and weights
+        (`nll`) and how often the most likely action is the target (`accuracy`)."""
+        logits = self.logits(model, batch).flatten(0, 1)  # [B * T, A]
+        target = self.target(batch).flatten()
+        losses = self._losses(logits, target, batch.obs.flatten(0, 1))
+        metrics = {
+            "nll": F.cross_entropy(logits.detach(), target),
+            "accuracy": (logits.argmax(-1) == target).float().mean(),
+        }
+        return {"imitation": (losses * batch.weight.flatten()).mean()}, metrics
+
+    def target(self, batch: Batch) -> Tensor:
+        """What is predicted at every step, `[B, T]`."""
+        return batch.action
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Action logits at every step of windows `[B, T]`, `[B, T, A]`: -inf where an action is illegal."""
+        logits = model(context_of(self.spec, batch.obs, batch.action, batch.reward, batch.timestep))
+        return self.spec.legal_of(logits, batch.obs)
+
+    def _losses(self, logits: Tensor, target: Tensor, obs: Tensor) -> Tensor:
+        """Cross-entropies `[N]` with the smoothed target, of logits `[N, A]` on observations `[N]` or `[N, K]`."""
+        legal = self.spec.legal(obs)
+        if legal is None:
+            return F.cross_entropy(logits, target, label_smoothing=self.label_smoothing, reduction="none")
+        losses = -logits.log_softmax(-1)
+        spread = losses.masked_fill(~legal, 0.0).sum(-1) / legal.sum(-1)
+        return torch.lerp(losses.gather(-1, target[:, None])[:, 0], spread, self.label_smoothing)

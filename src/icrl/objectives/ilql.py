@@ -1,0 +1,169 @@
+"""Offline reinforcement learning of values in context: ILQL (Snell et al., 2022, arXiv 2206.11871), IQL (Kostrikov et
+al., 2021) and conservative Q-learning (Kumar et al., 2020) on windows of histories.
+
+B windows, T steps, A actions. Networks Q1, Q2, V and, with a bar, their slow copies; at step t of a window, everything
+given what the window shows before it:
+
+    q_t = min(Q1bar(o_t, a_t), Q2bar(o_t, a_t))
+    v_t = Vbar(o_t)  (backup=expectile)   or   max over a of min(Q1bar, Q2bar)(o_t, a)  (backup=max)
+    y_t = scale * r_t + gamma_t ((1 - lambda) v_{t+1} + lambda y_{t+1})
+    q1 = mean (y_t - Q1(o_t, a_t))^2,  q2 likewise
+    value = mean |tau - 1[q_t < V(o_t)]| (q_t - V(o_t))^2
+    conservative = mean over both of logsumexp over a of Q(o_t, a) - Q(o_t, a_t)
+    imitation = - mean log pi(a_t | o_t)
+
+The sums over actions, and pi, are over those that are legal on o_t.
+
+v_{t+1} belongs to the next observation of the same stream. Across episodes that is what the window shows next, be
+it the first of another episode. Within an episode, nothing follows what terminated; where it was truncated, the final
+observation is read in place of the first one of the next episode. This takes one more forward, which can show one
+truncation of a window: one of them, drawn at random, counts for all that the window has, and the others are left out.
+(The final observation's time step is one that no action is chosen at: it is read as the last that there is.) The last
+step of a window, which has no next observation, does not count: to learn from it only where nothing follows would be to
+choose by the outcome. gamma_t is the discount factor, or 1
+within an episode where it counts episodes; lambda is 0 in one-step TD, and where
+y_{t+1} is unknown, or that of another return.
+
+Losses are in float32, and the bootstrap carries no gradient.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from icrl.config.offline_schema import CriticConfig
+from icrl.contracts import Batch
+from icrl.nn.critic import NUM_CRITICS, Critic, Values
+from icrl.nn.gpt import Context, context_of
+
+
+class Targets(NamedTuple):
+    """What Q and V are to become, `[B, T]` each."""
+
+    q: Tensor  # for V
+    backup: Tensor  # for Q
+    counts: Tensor  # how often a step counts in the loss of Q: 0 where its backup is unknown
+
+
+class ImplicitQLearning:
+    def __init__(self, critic: Critic, bound: float = math.inf) -> None:
+        """`critic` is the model that is trained: its slow copy is where targets come from. `bound`: how large a value
+        can be at most, as far as that is known."""
+        config = critic.config
+        self.config, self.spec, self.slow = config, critic.online.spec, critic.target
+        self.bound = bound or math.inf  # nothing is ever paid
+        self.weights = {"q1": config.q_loss_scaling, "q2": config.q_loss_scaling}
+        if config.backup == "expectile":
+            self.weights["value"] = config.v_loss_scaling
+        if config.conservative_scaling:
+            self.weights["conservative"] = config.conservative_scaling
+        if config.imitation_scaling:
+            self.weights["imitation"] = config.imitation_scaling
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The terms of `weights`; as metrics the mean of what is learned, how often the target of V is above it
+        (`above_value`), the largest |Q|, also over the bound (`q_over_bound`: above 1 it diverges), and the mean
+        absolute temporal difference (`td_error`)."""
+        values: Values = model(context_of(self.spec, batch.obs, batch.action, batch.reward, batch.timestep))
+        targets = self.targets(batch)
+        taken = values.q.gather(-1, batch.action.expand(NUM_CRITICS, -1, -1)[..., None])[..., 0]  # [2, B, T]
+        errors = targets.backup - taken
+        usable = targets.counts.sum().clamp(min=1)
+        q1, q2 = (errors.square() * targets.counts).sum((1, 2)) / usable
+        terms = {"q1": q1, "q2": q2}
+        above = targets.q - values.value
+        if "value" in self.weights:
+            terms["value"] = expectile_loss(above, self.config.expectile).mean()
+        if "conservative" in self.weights:
+            terms["conservative"] = (self.spec.legal_of(values.q, batch.obs).logsumexp(-1) - taken).mean()
+        if values.logits is not None:
+            logits = self.spec.legal_of(values.logits, batch.obs)
+            terms["imitation"] = F.cross_entropy(logits.flatten(0, 1), batch.action.flatten())
+        largest = self.spec.legal_of(values.q, batch.obs, 0.0).abs().max()
+        metrics = {
+            "q": taken.mean(),
+            "v": values.value.mean(),
+            "above_value": (above > 0).float().mean(),
+            "largest_q": largest,
+            "q_over_bound": largest / self.bound,
+            "td_error": (errors.abs() * targets.counts).sum() / (2 * usable),
+        }
+        return terms, {name: metric.detach() for name, metric in metrics.items()}
+
+    @torch.no_grad()
+    def targets(self, batch: Batch) -> Targets:
+        """From the slow copy, which is in eval mode."""
+        context = context_of(self.spec, batch.obs, batch.action, batch.reward, batch.timestep)
+        seen: Values = self.slow(context)
+        q = seen.least_q.gather(-1, batch.action[..., None])[..., 0]
+        following = F.pad(seen.value[:, 1:], (0, 1))  # [B, T]
+        counts = torch.ones_like(following)
+        counts[:, -1] = 0
+        terminated, truncated = batch.terminated.bool(), (batch.truncated & ~batch.terminated).bool()
+        discount = torch.full_like(following, self.config.discount_factor)
+        if self.config.discount_per == "episode":
+            discount[~(terminated | truncated)] = 1
+        if self.config.horizon == "episode":
+            discount[terminated] = 0
+            truncated[:, -1] = False
+            shown = _one_of(truncated)
+            counts = torch.where(truncated, shown * truncated.sum(1, keepdim=True), counts)
+            at_end = self.slow(self._with_final(context, batch, shown)).value
+            following = torch.where(shown, F.pad(at_end[:, 1:], (0, 1)), following)
+        else:
+            truncated.zero_()  # the next episode is what follows
+        reward = self.config.reward_scale * batch.payoff
+        traced = self.config.return_lambda * (counts[:, 1:] > 0) * ~truncated[:, :-1]
+        if self.config.return_lambda:
+            return Targets(q, lambda_returns(reward, discount, following, traced), counts)
+        return Targets(q, reward + discount * following, counts)
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        """What the critic would do: the lower Q of every action, `[B, T, A]`, -inf where it is illegal."""
+        context = context_of(self.spec, batch.obs, batch.action, batch.reward, batch.timestep)
+        return self.spec.legal_of(model(context).least_q, batch.obs)
+
+    def _with_final(self, context: Context, batch: Batch, shown: Tensor) -> Context:
+        """The context with the final observation after each of the steps `shown` `[B, T]`."""
+        after = F.pad(shown[:, :-1], (1, 0))
+        last = self.spec.max_episode_steps - 1
+        obs, timestep = (column.roll(1, dims=1) for column in (batch.next_obs, batch.timestep))
+        return context._replace(
+            obs=torch.where(after.view(*after.shape, *[1] * (obs.ndim - 2)), obs, context.obs),
+            timestep=torch.where(after, (timestep + 1).clamp(max=last), context.timestep),
+        )
+
+
+def lambda_returns(reward: Tensor, discount: Tensor, following: Tensor, traced: Tensor) -> Tensor:
+    """y_t = r_t + gamma_t ((1 - l_t) v_{t+1} + l_t y_{t+1}) for `[B, T]` rewards, discounts and values that follow,
+    and l `[B, T - 1]`."""
+    returns = reward + discount * following
+    for t in reversed(range(traced.shape[1])):
+        returns[:, t] += discount[:, t] * traced[:, t] * (returns[:, t + 1] - following[:, t])
+    return returns
+
+
+def expectile_loss(above: Tensor, expectile: float) -> Tensor:
+    """|expectile - 1[above < 0]| above^2, elementwise, where `above` is what the target has more than the estimate."""
+    return (expectile - (above < 0).float()).abs() * above.square()
+
+
+def _one_of(mask: Tensor) -> Tensor:
+    """One of the places of each row of `mask` `[B, T]` that are true, if there is any; drawn with torch's global
+    generator."""
+    luck = torch.rand(mask.shape, device=mask.device).masked_fill(~mask, -1)
+    return mask & F.one_hot(luck.argmax(1), mask.shape[1]).bool()
+
+
+def value_bound(config: CriticConfig, largest_reward: float, max_episode_steps: int) -> float:
+    """How large a return can be in absolute value, if no reward is larger: r / (1 - gamma), where gamma counts episodes
+    times the steps of one. What is truncated goes on, so that the end of an episode is no bound. Infinite with gamma =
+    1, if anything is paid."""
+    if not largest_reward:
+        return 0.0
+    reward, gamma = config.reward_scale * largest_reward, config.discount_factor
+    forever = reward / (1 - gamma) if gamma < 1 else math.inf
+    return max_episode_steps * forever if config.discount_per == "episode" else forever

@@ -1,0 +1,192 @@
+"""Pictures of one polyhedra game in 2 or 3 dimensions: a strip with a panel for each move, and a video of the same.
+
+The region above the points, where any further point would be removed, is a staircase; the points stand in its corners.
+In the plane the region is shaded. In space its surface is drawn, seen from the direction (1, 1, 1), from which no part
+of it hides another. Coordinates grow with the game, so that each axis is scaled to the points.
+
+K points, n coordinates.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from icrl.plots.charts import new_figure
+from icrl.plots.plots import PALETTE, figure_to_array, save_figure
+from icrl.plots.video import Frame, write_video
+from icrl.point_game.fixed_players import Agent, Host
+from icrl.point_game.rollout import PointGame
+from icrl.point_game.rules import reduce, reposition, shift, subset_of
+from icrl.randomness import stream_seeds
+
+Points = NDArray[np.float64]
+
+NUM_COLUMNS, MAX_PANELS = 5, 20
+FRAMES_PER_SECOND, GLIDE, HOLD = 12, 7, 9  # frames in which points move, and in which they rest
+MARGIN = 1.15  # of the axes beyond the largest coordinate
+POINT_COLOR, REMOVED_COLOR = PALETTE[:2]
+REGION_COLOR, EDGE_COLOR = "#DCE9F3", "#7F93A3"
+SURFACE_COLORS, CUT_COLORS = ("#A9C8DF", "#C6DBEA", "#E1ECF5"), ("#E6E6E6", "#EEEEEE", "#F6F6F6")  # by axis
+ISOMETRIC = np.array([[-np.sqrt(0.75), -0.5], [np.sqrt(0.75), -0.5], [0.0, 1.0]])  # [3, 2]: where the axes point
+
+
+class Move(NamedTuple):
+    """What a move does to the K points that were left, in the order of rows."""
+
+    before: Points  # [K, n]
+    after: Points  # [K, n]
+    stays: NDArray[np.bool_]  # [K]: not removed
+    title: str
+
+
+def write_pictures(folder: Path, game: PointGame, host: Host, agent: Agent, seed: int, name: str) -> list[Path]:
+    """Play one game and write `<name>.png` and `<name>.mp4` into `folder`; returns their paths. A game of more than
+    `MAX_PANELS` - 1 moves is shown up to there and with its last position. Raises `ValueError` for more than three
+    dimensions."""
+    if game.options.dimension > 3:
+        raise ValueError(f"dimension={game.options.dimension}: must be 2 or 3 to be drawn")
+    moves = list(_moves(game, host, agent, seed))
+    picture, video = folder / f"{name}.png", folder / f"{name}.mp4"
+    save_figure(picture, strip_figure(moves, name))
+    write_video(video, _frames(moves, name), FRAMES_PER_SECOND)
+    return [picture, video]
+
+
+@torch.no_grad()
+def _moves(game: PointGame, host: Host, agent: Agent, seed: int) -> Iterator[Move]:
+    """One game, until it is over or truncated."""
+    state, going, number = game.reset(stream_seeds(seed, 1)), True, 0
+    while going:
+        subset = game.ask(host, state).subset
+        axis = game.answer(agent, state, subset)
+        coords = subset_of(subset, game.options.dimension)
+        moved = shift(state.points, coords, axis)
+        stays = reduce(moved)[0, :, 0] >= 0
+        moved = reposition(moved) if game.options.reposition else moved
+        here = state.points[0, :, 0] >= 0
+        number += 1
+        named = ", ".join(str(i) for i in coords[0].nonzero()[:, 0].tolist())
+        before, after = state.points[0, here].double().numpy(), moved[0, here].double().numpy()
+        state, ends = game.step(state, subset, axis)
+        end = "over" if ends.terminated else "broken off" if ends.truncated else ""
+        title = f"{number}: host {{{named}}}, agent {int(axis)}" + (f": {end}" if end else "")
+        yield Move(before, after, stays[here].numpy(), title)
+        going = not end
+
+
+def strip_figure(moves: list[Move], title: str) -> Figure:
+    """The start and the position after each move, removed points crossed out."""
+    shown = moves if len(moves) < MAX_PANELS else [*moves[: MAX_PANELS - 2], moves[-1]]
+    num_columns = min(NUM_COLUMNS, len(shown) + 1)
+    num_rows = -(-(len(shown) + 1) // num_columns)
+    figure = new_figure(title, (2.9 * num_columns, 3.1 * num_rows + 0.5))
+    start = moves[0].before
+    _draw(figure.add_subplot(num_rows, num_columns, 1), start, start[:0], _limits(start), "start")
+    for index, move in enumerate(shown, start=2):
+        axes = figure.add_subplot(num_rows, num_columns, index)
+        _draw(axes, move.after[move.stays], move.after[~move.stays], _limits(move.after), move.title)
+    return figure
+
+
+def _frames(moves: list[Move], title: str) -> Iterator[Frame]:
+    """Points glide to where they go, then those that are removed are crossed out, then they are gone."""
+    figure = new_figure(title, (6.4, 6.4))
+    axes, nothing, limits = figure.add_subplot(), moves[0].before[:0], _limits(moves[0].before)
+
+    def frame(points: Points, removed: Points, limits: Points, label: str) -> Frame:
+        axes.clear()
+        _draw(axes, points, removed, limits, label)
+        return figure_to_array(figure)
+
+    yield from [frame(moves[0].before, nothing, limits, "start")] * HOLD
+    figure.set_layout_engine("none")  # so that the axes stay where they are
+    for move in moves:
+        before, limits = limits, _limits(move.after)
+        for share in np.linspace(0, 1, GLIDE):
+            points = (1 - share) * move.before + share * move.after
+            yield frame(points, nothing, (1 - share) * before + share * limits, move.title)
+        yield from [frame(move.after[move.stays], move.after[~move.stays], limits, move.title)] * HOLD
+    yield from [frame(moves[-1].after[moves[-1].stays], nothing, limits, moves[-1].title)] * HOLD
+
+
+def _limits(points: Points) -> Points:
+    """Where the axes end, `[n]`."""
+    return MARGIN * np.maximum(points.max(0), 1.0)
+
+
+def _draw(axes: Axes, points: Points, removed: Points, limits: Points, title: str) -> None:
+    axes.set_title(title, fontsize=11)
+    if points.shape[1] == 3:
+        _draw_space(axes, points, limits)
+        points, removed = (rows / limits @ ISOMETRIC for rows in (points, removed))
+    else:
+        _draw_plane(axes, points, limits)
+    marks: dict[str, Any] = {"linestyle": "none", "markersize": 7, "clip_on": False, "in_layout": False}
+    axes.plot(*points.T, marker="o", color=POINT_COLOR, markeredgecolor="white", zorder=10, **marks)
+    axes.plot(*removed.T, marker="x", color=REMOVED_COLOR, markeredgewidth=2, zorder=11, **marks)
+
+
+def _draw_plane(axes: Axes, points: Points, limits: Points) -> None:
+    """The region is bounded below by the least second coordinate of all points up to each first coordinate."""
+    order = points[np.lexsort(points.T[::-1])]
+    least = np.minimum.accumulate(order[:, 1])
+    steps = np.append(order[:, 0], limits[0]), np.append(least, least[-1])
+    axes.fill_between(*steps, limits[1], step="post", color=REGION_COLOR, linewidth=0)
+    axes.step(*steps, where="post", color=POINT_COLOR, linewidth=1.2)
+    axes.vlines(order[0, 0], order[0, 1], limits[1], color=POINT_COLOR, linewidth=1.2)
+    axes.set(xlim=(0, limits[0]), ylim=(0, limits[1]), xlabel="$x_0$", ylabel="$x_1$")
+    axes.set_box_aspect(1)
+    axes.locator_params(nbins=4, integer=True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_space(axes: Axes, points: Points, limits: Points) -> None:
+    """Planes through the points cut the box into cells. A side that parts a cell below the staircase from one above it
+    is of the surface; where the box ends in a cell below, it is of the cut."""
+    planes = [np.unique([0.0, *points[:, axis], limits[axis]]) for axis in range(3)]
+    corners = np.stack(np.meshgrid(*(plane[:-1] for plane in planes), indexing="ij"), axis=-1)  # [X, Y, Z, 3]
+    below = ~(corners[..., None, :] >= points).all(-1).any(-1)
+    for axis in range(3):
+        behind = np.insert(below, 0, True, axis)  # beyond the plane through 0 all is below
+        before = np.insert(below, below.shape[axis], False, axis)
+        cut: list[Points] = []
+        surface: list[Points] = []
+        for cell in np.argwhere(behind & ~before):
+            sides = cut if cell[axis] == below.shape[axis] else surface
+            sides.append(_side(planes, cell, axis) / limits @ ISOMETRIC)
+        axes.add_collection(PolyCollection(cut, facecolors=CUT_COLORS[axis], edgecolors="face", linewidths=0.6))
+        colors = {"facecolors": SURFACE_COLORS[axis], "edgecolors": EDGE_COLOR}
+        axes.add_collection(PolyCollection(surface, linewidths=0.7, zorder=2, **colors))
+        _label_axis(axes, axis, limits[axis])
+    axes.set(xlim=(-1.2, 1.2), ylim=(-1.25, 1.05), aspect="equal")
+    axes.set_axis_off()
+
+
+def _side(planes: list[Points], cell: NDArray[np.int64], axis: int) -> Points:
+    """The corners `[4, 3]` of the side of `cell` `[3]` that lies in its lower plane along `axis`."""
+    corners = np.tile([plane[i] for plane, i in zip(planes, cell, strict=True)], (4, 1))
+    first, second = (other for other in range(3) if other != axis)
+    corners[1:3, first] = planes[first][cell[first] + 1]
+    corners[2:, second] = planes[second][cell[second] + 1]
+    return corners
+
+
+def _label_axis(axes: Axes, axis: int, limit: float) -> None:
+    """Numbers along an outer edge of the box, which is 1 long, and the axis's name beside its middle."""
+    beside = (1, 0, 0)[axis]  # the coordinate that leads away from the box
+    ticks = MaxNLocator(nbins=3, integer=True).tick_values(0, limit)
+    low = 0.01 if axis == 1 else 0.0  # the edges of axes 1 and 2 begin in one place
+    labels = [(tick / limit, 1.12, f"{tick:g}") for tick in ticks if low <= tick / limit <= 0.95]
+    for along, away, label in [*labels, (0.5, 1.32, f"$x_{axis}$")]:
+        place = np.zeros(3)
+        place[axis], place[beside] = along, away
+        x, y = place @ ISOMETRIC
+        axes.text(x, y, label, ha="center", va="center", fontsize=9)

@@ -1,0 +1,80 @@
+"""Offline RL: train Q1, Q2 and V in context on windows of learning histories.
+
+python -m src.train_ilql [KEY=VALUE ...]      histories/<histories>/ -> logs/<name>/ilql/
+
+critic=ilql|iql|cql chooses what values are. `python -m src.extract_policy` makes a policy of them,
+`python -m src.evaluate policy.advantage_scale=B` lets them guide the model of stage two.
+"""
+
+import math
+from pathlib import Path
+
+from icrl.config.command_line import dtype_of, recorded, run_stage
+from icrl.config.root import Config
+from icrl.contracts import Json
+from icrl.data.rewards import RewardPlugin, check_plugin, described, load_plugin
+from icrl.evaluation.evaluators import LookInContext
+from icrl.evaluation.policies import lone_critic
+from icrl.nn.critic import trunk_config
+from icrl.objectives.ilql import ImplicitQLearning, value_bound
+from icrl.training.critics import PROGRAM, make_critic
+from icrl.training.needs import fitting_critic
+from icrl.training.program import Workplace, announce, compared, run_program, unweighted
+from icrl.training.warm_start import checksums, initialize, snapshot_state
+
+_STARTS = ("encoder.load_from", "decoder.load_from", "critic.initial_model", "critic.initial_model_prefix")
+
+
+def main(config: Config) -> Path:
+    """Train, or continue training; returns the folder with the checkpoints."""
+    folder = config.folder("logs") / "ilql"
+    groups = compared(config, "encoder", "decoder", "critic", *(["awr"] if config.trainer.evaluate else []))
+    plugin = load_plugin(config.critic.reward_plugin)
+
+    def inputs(before: Json | None) -> Json:
+        start = before["inputs"].get("warm_start") if before else checksums(config, _STARTS)
+        return {"reward_plugin": plugin.sha256, "warm_start": start}
+
+    return run_program(
+        config,
+        PROGRAM,
+        folder,
+        groups,
+        lambda place: train(place, plugin),
+        lambda before: check_plugin(plugin, before.get("reward_plugin"), folder),
+        inputs,
+    )
+
+
+def train(place: Workplace, plugin: RewardPlugin) -> int:
+    """Fit the critic to windows of all stores; returns the number of updates."""
+    config, tasks, device = place.config, place.tasks, place.device
+    spec, trunk = place.spec(), trunk_config(config.model, config.encoder)
+    place.check_memory(fitting_critic(config, trunk, spec, place.ranks.size), trunk)
+    mixture = place.windows(unweighted(config.objective), plugin)
+    critic = make_critic({"config": recorded(config), "env": spec._asdict()}, config.trainer.activation_checkpointing)
+    critic = critic.to(device, dtype_of(config))
+    bound = value_bound(config.critic, mixture.largest_payoff, spec.max_episode_steps)
+    limit = (
+        f"at most {bound:g}" if bound < math.inf else "without a bound: critic.discount_factor below 1 would give one"
+    )
+    announce(f"values are {limit}, in absolute value", place.ranks)
+    start = None
+    if not place.before:
+        initialize(config, critic, tasks, device)
+        start = snapshot_state(config, critic, tasks, device)
+    return place.fit(
+        critic,
+        ImplicitQLearning(critic, bound),
+        mixture,
+        LookInContext(config, tasks["development"], lone_critic),
+        config.trainer.num_iterations,
+        {"reward_plugin": described(plugin)},
+        critic.after_update,
+        start,
+    )
+
+
+def command() -> None:
+    """Run this program with the options of the command line."""
+    run_stage(main, "src.train_ilql", __doc__ or "")

@@ -1,0 +1,82 @@
+"""Train host and agent of the polyhedra game against each other, or one of them against fixed players.
+
+python -m src.train_players [KEY=VALUE ...]      -> logs/<name>/players/
+"""
+
+from pathlib import Path
+
+from icrl.config.command_line import prepare, recorded, run_players
+from icrl.config.players_schema import PlayersConfig
+from icrl.config.root import PROJECT
+from icrl.contracts import Json
+from icrl.plots.point_pictures import write_pictures
+from icrl.plots.point_plots import write_match_plot
+from icrl.point_game.fit import FORM, check_continues, fit_players, owner_of
+from icrl.point_game.fixed_players import AGENTS, HOSTS
+from icrl.point_game.learners import Player
+from icrl.point_game.matches import measure, players_of
+from icrl.point_game.parts import make_game
+from icrl.runs.checkpoint import FINISHED
+from icrl.runs.files import only_writer
+from icrl.runs.identity import check_owner, read_owned, write_owned
+from icrl.runs.memory import check_memory
+from icrl.runs.record import check_snapshots
+from icrl.training.needs import players
+
+_AMID = (  # training, who is watched: as far as they can be told apart
+    *(("host", "agent"), ("host", "random"), ("host", "first")),
+    *(("random_pair", "agent"), ("all_coordinates", "agent"), ("zeillinger", "agent")),
+)
+
+
+def main(config: PlayersConfig) -> Path:
+    """Train, or continue, or say what was found; returns the folder with the results."""
+    check_snapshots(config.summaries.code_snapshots, PROJECT)
+    device, folder, owner, updates = prepare(config), config.folder, owner_of(config), config.training.num_updates
+    finished, found = folder / FINISHED, folder / "results.json"
+    with only_writer(folder):
+        if finished.exists() and found.exists():
+            before, of_end, _ = read_owned(finished, {"config": dict})
+            check_continues(config, before["config"])
+            check_owner(finished, of_end, owner)
+        else:
+            check_memory(config, players(config), device)
+            host, agent = fit_players(config, lambda *players: evaluate(config, *players), device)
+            results = evaluate(config, host, agent, final=True)
+            write_owned(found, owner, updates, {"matches": results})
+            if config.evaluation.pictures:
+                shown = {name: results[name] for name in (f"{one}_vs_{other}" for one, other in _AMID)}
+                write_match_plot(folder / "matches.png", shown, f"Matches of the trained players: {config.name}")
+                if config.game.dimension <= 3:
+                    write_pictures(folder, make_game(config), host, agent, config.seed, "host_vs_agent")
+            write_owned(finished, owner, updates, {"updates": updates, "config": recorded(config)})
+        results, of_results, _ = read_owned(found, FORM)
+        check_owner(found, of_results, owner)
+    announce(results["matches"])
+    print(f"all {updates} updates of {config.name} are done: {folder}")
+    return folder
+
+
+def evaluate(config: PlayersConfig, host: Player, agent: Player, *, final: bool = False) -> Json:
+    """Matches of the players that learn and of fixed ones, by `<host>_vs_<agent>`; in the end all against all."""
+    hosts, agents = {"host": host, **HOSTS}, {"agent": agent, **AGENTS}
+    names = [(one, other) for one in hosts for other in agents] if final else _AMID
+    pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one, other in names}
+    options = config.evaluation
+    games = options.num_final_games if final else options.num_games
+    return measure(
+        make_game(config), pairs, games, options.max_moves, config.seed, options.confidence, options.num_bootstrap
+    )
+
+
+def announce(results: Json) -> None:
+    """Print the games finished per move of all pairs, a row for each host."""
+    hosts, agents = players_of(results)
+    print(f"{'finished games per move':26}" + "".join(f"{agent:>10}" for agent in agents))
+    for host in hosts:
+        print(f"{host:26}" + "".join(f"{results[f'{host}_vs_{agent}']['rho']['value']:10.4f}" for agent in agents))
+
+
+def command() -> None:
+    """Run this program with the options of the command line."""
+    run_players(main, "src.train_players", __doc__ or "")

@@ -1,0 +1,151 @@
+"""Data parallel training under `torchrun`: one process per rank, each with its share of every batch.
+
+Without `torchrun` there is one rank, and nothing here talks to anybody.
+"""
+
+import importlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from icrl.contracts import ConfigError, PipelineError, Stopped
+from icrl.runs.processes import end_with_launcher
+
+_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+_GREETING = timedelta(seconds=60)  # torchrun listens before it starts a process, or is gone
+_PATIENCE = timedelta(days=1)  # others wait while the first rank evaluates; torchrun ends them when one has died
+_TOLERANCE = 1e-6  # between the statistics of a parameter on two ranks
+
+
+class Ranks:
+    """The processes that train one model together: this one's `rank` among `size`."""
+
+    def __init__(self, rank: int = 0, size: int = 1, device: torch.device | None = None) -> None:
+        self.rank, self.size, self._device = rank, size, device
+
+    @property
+    def is_writer(self) -> bool:
+        """Whether this process writes checkpoints and curves, and evaluates."""
+        return self.rank == 0
+
+    def any(self, flag: bool) -> bool:
+        """Whether `flag` is true on any rank, the same answer on all."""
+        if self.size == 1:
+            return flag
+        flags = torch.tensor(int(flag))
+        dist.all_reduce(flags, op=dist.ReduceOp.MAX)
+        return bool(flags)
+
+    def average(self, values: Tensor) -> Tensor:
+        """The mean of a tensor over all ranks."""
+        if self.size == 1:
+            return values
+        total = values.clone()
+        dist.all_reduce(total)
+        return total / self.size
+
+    def gather(self, values: Tensor) -> list[Tensor]:
+        """A CPU tensor of every rank, on all of them; shapes must agree."""
+        if self.size == 1:
+            return [values]
+        found = [torch.empty_like(values) for _ in range(self.size)]
+        dist.all_gather(found, values)
+        return found
+
+    def check_equal(self, model: nn.Module, update: int) -> None:
+        """Raise `PipelineError` where mean or norm of a parameter differs between ranks."""
+        named = list(model.named_parameters())
+        statistics = [torch.stack([p.detach().double().mean(), p.detach().double().norm()]).cpu() for _, p in named]
+        first, *others = self.gather(torch.stack(statistics))
+        for rank, other in enumerate(others, 1):
+            same = torch.isclose(other, first, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True).all(dim=1)
+            if not same.all():
+                names = ", ".join(name for (name, _), agrees in zip(named, same, strict=True) if not agrees)
+                raise PipelineError(f"after update {update} rank {rank} has other parameters than rank 0: {names}")
+
+    def check_divides(self, batch_size: int, accumulation_steps: int) -> None:
+        """Raise `ConfigError` unless a batch can be dealt out evenly."""
+        if batch_size % (self.size * accumulation_steps):
+            raise ConfigError(
+                f"trainer.mini_batch_size={batch_size} must be a multiple of {self.size} processes x "
+                f"trainer.gradient_accumulation_steps={accumulation_steps}"
+            )
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
+    """This process among those that `torchrun` started, and its own device; alone where `torchrun` was not used."""
+    if not os.environ.get("RANK"):
+        yield Ranks(), device
+        return
+    local_rank = _checked_environment()
+    if device.index is not None:
+        raise ConfigError(
+            f"device.type={device}: each process that torchrun started takes a GPU of its own; give device.type=cuda"
+        )
+    if device.type == "cuda":
+        if local_rank >= (num_gpus := torch.cuda.device_count()):
+            raise ConfigError(
+                f"LOCAL_RANK={local_rank}: each process takes a GPU of its own, and here are {num_gpus}; start no more "
+                f"with torchrun --nproc-per-node={num_gpus}, or give device.type=cpu"
+            )
+        device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(device)
+    if dist.is_torchelastic_launched():  # others may leave their processes to themselves
+        end_with_launcher(1)
+    # Defaults in this module hold the group that exists when it is imported, which torch's optimizers do: later, and
+    # the group's threads would outlive `destroy_process_group`, and could abort the interpreter at its exit.
+    importlib.import_module("torch.distributed.nn.functional")
+    _join("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield Ranks(dist.get_rank(), dist.get_world_size(), device), device
+    except Stopped:  # all ranks stop together
+        dist.destroy_process_group()
+        raise
+    dist.destroy_process_group()  # not after another exception: the others may be waiting, and would for ever
+
+
+def _checked_environment() -> int:
+    """The value of LOCAL_RANK. Raises `ConfigError` where a variable that torchrun sets is not there, or is not what it
+    should be."""
+    if missing := [name for name in _VARIABLES if not os.environ.get(name)]:
+        raise ConfigError(
+            f"RANK={os.environ['RANK']} is set in the environment, but not {', '.join(missing)}: torchrun sets all of "
+            "them; start with it, or unset RANK to train in one process"
+        )
+    size = _number("WORLD_SIZE", 1, 10**6)
+    _number("MASTER_PORT", 0, 2**16 - 1)
+    _number("RANK", 0, size - 1, "WORLD_SIZE - 1 = ")
+    return _number("LOCAL_RANK", 0, size - 1, "WORLD_SIZE - 1 = ")
+
+
+def _number(name: str, low: int, high: int, because: str = "") -> int:
+    """The value of an environment variable."""
+    value = os.environ[name]
+    if not re.fullmatch("[0-9]{1,9}", value) or not low <= int(value) <= high:
+        raise ConfigError(
+            f"{name}={value} in the environment: must be an int from {low} to {because}{high}; start with torchrun, "
+            "which sets it, or unset RANK to train in one process"
+        )
+    return int(value)
+
+
+def _join(backend: str) -> None:
+    """Make the group of all processes. Raises `PipelineError` where what brings them together does not answer."""
+    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    try:
+        store, rank, size = next(dist.rendezvous("env://", timeout=_GREETING if hosted else _PATIENCE))
+    except dist.DistError as error:
+        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise PipelineError(
+            f"nothing answers at MASTER_ADDR:MASTER_PORT={address}, where torchrun or the process of RANK=0 should "
+            "listen: start all processes again"
+        ) from error
+    store.set_timeout(_PATIENCE)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)

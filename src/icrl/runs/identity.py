@@ -1,0 +1,73 @@
+"""Whose a file is. Each file that a run leaves and a program reads again names the program, the run and the step it is
+of, so that one in another's place is refused.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from icrl.config.options import walk
+from icrl.config.players_schema import PlayersConfig
+from icrl.config.root import Config
+from icrl.contracts import Json, PipelineError
+from icrl.runs.files import Form, digest, read_json, write_json
+
+_OWNER = {"program": str, "run": str, "step": int}
+
+
+class Identity(NamedTuple):
+    """A run of a program."""
+
+    program: str
+    run: str  # digest of all that decides what it computes, wherever it is and whatever it is called
+
+    def __str__(self) -> str:
+        return f"{self.program} (run {self.run[:12]})"
+
+    @classmethod
+    def of(cls, described: Json) -> "Identity":
+        """From the description beside a checkpoint."""
+        return cls(str(described.get("program")), str(described.get("run")))
+
+
+def identity_of(
+    program: str, config: Config | PlayersConfig, groups: Collection[str], inputs: Json | None = None
+) -> Identity:
+    """The run that `config` asks `program` for: its options in `groups`, which a continued run must have as they were
+    (those that `may_change` are left out), and checksums of its `inputs`."""
+    options = {
+        key: value
+        for key, value, field in walk(config)
+        if key.partition(".")[0] in groups and not field.metadata["may_change"]
+    }
+    return Identity(program, digest(_plain({"program": program, "options": options, "inputs": inputs or {}})))
+
+
+def check_owner(path: Path, found: Identity, expected: Identity) -> None:
+    """Raise `PipelineError` unless `path`, which is of the run that was `found`, is of the one that is `expected`."""
+    if found != expected:
+        raise PipelineError(
+            f"{path} is of {found}, and here belongs what is of {expected}: put the right file back, or remove this one"
+        )
+
+
+def write_owned(path: Path, owner: Identity, step: int, content: Json) -> None:
+    """Write a mapping as `write_json` does, and that it is of this run at this step."""
+    write_json(path, content | {"owner": owner._asdict() | {"step": step}})
+
+
+def read_owned(path: Path, form: Form) -> tuple[Json, Identity, int]:
+    """What `write_owned` wrote, of the `form` that `files.fits` knows: content, run and step. Raises `PipelineError`
+    with the name of a file that is missing, or is not that."""
+    content = read_json(path, {"owner": _OWNER, **form})
+    owner = content.pop("owner")
+    return content, Identity(owner["program"], owner["run"]), owner["step"]
+
+
+def _plain(value: Any) -> Any:
+    """With whole numbers as such, as options that are equal may be written in either way."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,137 @@
+"""What actor-critics say of observations: tables where an observation is one number, networks where it is a point set.
+
+T steps, L learners, B streams or windows (learner by learner), S observations, A actions.
+"""
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from icrl.contracts import EnvSpec
+from icrl.nn.stacked import StackedNetwork, StackedPointNetwork, look_up
+from icrl.randomness import cumulative, draw, draw_possible
+from icrl.sources.rows import LearnerRows
+
+_IMPOSSIBLE = -1e30  # the logit of an illegal action: its probability is 0, and p log p stays finite
+
+
+class Said(NamedTuple):
+    """Of transitions `[T, B]`, with gradient."""
+
+    log_prob: Tensor  # of the action
+    value: Tensor
+    entropy: Tensor  # of the policy
+
+
+class Heads(Protocol):
+    """Actor and critic of L learners; between two calls of `refresh` their network must not change."""
+
+    @property
+    def network(self) -> nn.Module: ...
+
+    def refresh(self) -> None: ...
+
+    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        """Actions `[B]`, sampled from the policies by inverting the cumulative distribution at `noise` `[B]`."""
+        ...
+
+    def probabilities(self, obs: Tensor) -> Tensor:
+        """What `act` samples from, `[B, A]`."""
+        ...
+
+    def said(self, obs: Tensor, action: Tensor) -> Said: ...
+
+    def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
+        """`[T, B]`, without gradient."""
+        ...
+
+    def value(self, obs: Tensor) -> Tensor:
+        """`[T, B]`, without gradient."""
+        ...
+
+    def outputs(self) -> dict[str, Tensor]:
+        """What the networks say of every observation, where these can be listed."""
+        ...
+
+
+class TableHeads:
+    """Policies and values are constant between updates: tabulated over all L * S rows, once for acting and for the next
+    update's loss, whose gradient flows through these tables."""
+
+    def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
+        outputs = spec.num_actions + 1  # the actor's logits, then the critic's value
+        self.network = StackedNetwork(len(seeds), spec.num_obs, outputs, hidden_size, seeds).to(device)
+        self._rows = LearnerRows(len(seeds), spec.num_obs, device)
+        self.refresh()
+
+    def refresh(self) -> None:
+        outputs = self.network()
+        self._values = outputs[..., -1].flatten()
+        self._log_policy = outputs[..., :-1].flatten(0, 1).log_softmax(-1)  # [L * S, A]
+        self._cumulative = cumulative(self._log_policy.detach().exp())  # [L * S, A - 1]
+
+    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        return draw(self._cumulative[self._rows.of(obs)], noise)
+
+    def probabilities(self, obs: Tensor) -> Tensor:
+        return self._log_policy.detach()[self._rows.of(obs)].exp()
+
+    def said(self, obs: Tensor, action: Tensor) -> Said:
+        log_policy, row = self._log_policy, self._rows.of(obs)  # [T, B]
+        entropies = -(log_policy.exp() * log_policy).sum(-1)  # [L * S]
+        log_prob = look_up(log_policy.flatten(), row * log_policy.shape[-1] + action)
+        return Said(log_prob, look_up(self._values, row), look_up(entropies, row))
+
+    def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
+        return self._log_policy.detach()[self._rows.of(obs), action]
+
+    def value(self, obs: Tensor) -> Tensor:
+        return self._values.detach()[self._rows.of(obs)]
+
+    def outputs(self) -> dict[str, Tensor]:
+        return {"log_policy": self._log_policy.detach(), "values": self._values.detach()}
+
+
+class PointHeads:
+    """Networks that are asked for each observation anew; illegal actions have probability 0."""
+
+    def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
+        self.network = StackedPointNetwork(spec, spec.num_actions + 1, hidden_size, seeds).to(device)
+        self._spec = spec
+
+    def refresh(self) -> None: ...
+
+    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        return draw_possible(self.probabilities(obs), noise)
+
+    @torch.no_grad()
+    def probabilities(self, obs: Tensor) -> Tensor:
+        return self._log_policy_and_value(obs[None])[0][0].exp()
+
+    def said(self, obs: Tensor, action: Tensor) -> Said:
+        log_policy, value = self._log_policy_and_value(obs)
+        entropy = -(log_policy.exp() * log_policy).sum(-1)
+        return Said(log_policy.gather(-1, action[..., None])[..., 0], value, entropy)
+
+    @torch.no_grad()
+    def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
+        return self.said(obs, action).log_prob
+
+    @torch.no_grad()
+    def value(self, obs: Tensor) -> Tensor:
+        return self._log_policy_and_value(obs)[1]
+
+    def outputs(self) -> dict[str, Tensor]:
+        return {}
+
+    def _log_policy_and_value(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Of observations `[T, B, K]`: `[T, B, A]` and `[T, B]`."""
+        outputs = self.network(obs)
+        logits = self._spec.legal_of(outputs[..., :-1], obs, _IMPOSSIBLE)
+        return logits.log_softmax(-1), outputs[..., -1]
+
+
+def make_heads(spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> Heads:
+    """For L = len(`seeds`) learners; learner k's initial parameters are a function of its own seed alone."""
+    return (PointHeads if spec.obs_shape else TableHeads)(spec, hidden_size, seeds, device)

@@ -1,0 +1,136 @@
+"""The gradient noise scale: the batch size, in windows, at which noise and signal of the gradient are of one size.
+
+    GNS = tr(Sigma) / |G|^2        (McCandlish et al., 2018, "An Empirical Model of Large-Batch Training", B_simple)
+
+G is the gradient of the expected loss and Sigma the covariance of the gradient of a single window. Batches much smaller
+than GNS gain almost linearly from more windows, much larger ones hardly at all.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from icrl.contracts import Batch, Json, Metrics
+
+Loss = Callable[[nn.Module, Batch], tuple[Tensor, dict[str, Tensor]]]
+
+_DECAY = 0.999  # of the moving averages, for each update
+_EPS = 1e-8
+
+
+class NoiseScale:
+    """Measures the noise scale from time to time, from the gradients of two parts of one batch.
+
+    A mean gradient g_n of n windows has E|g_n|^2 = |G|^2 + tr(Sigma) / n. So without bias, where a and b are the parts,
+
+    "alternative": halves of b = floor(B / 2) windows (an odd one is left out)
+        |G|^2 ~ <g_a, g_b>        tr(Sigma) ~ ((|g_a|^2 + |g_b|^2) / 2 - <g_a, g_b>) b
+    "paper" (appendix A.1): b = max(1, floor(B / 10)) windows, and as big batch all B, which hold these b
+        |G|^2 ~ (B |g_B|^2 - b |g_b|^2) / (B - b)        tr(Sigma) ~ (|g_b|^2 - |g_B|^2) / (1 / b - 1 / B)
+
+    The big batch is the paper's: it needs no third gradient, as g_B = (b g_b + (B - b) g_rest) / B, varies less than
+    the rest alone, and differs from the small one down to B = 2. Both estimates are averaged over time at a rate of
+    0.001 an update before they are divided: for "alternative", GNS = (beta / alpha - 1) b of the averages; for "paper"
+    1e-8 is added to |G|^2.
+    """
+
+    def __init__(self, kind: str, part_size: int) -> None:
+        """Gradients are added up over `part_size` windows at a time."""
+        self._parts, self._eps = {"alternative": (_halves, 0.0), "paper": (_small_and_all, _EPS)}[kind]
+        self._part_size = part_size
+        self._update = 0  # at the last measurement
+        self._weight = 0.0  # of all measurements in the averages, which start at 0
+        self._signal = 0.0
+        self._noise = 0.0
+        self._valid: float | None = None
+
+    def measure(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        batch: Batch,
+        update: int,
+        average: Callable[[Tensor], Tensor] = lambda gradient: gradient,
+        num_ranks: int = 1,
+    ) -> Metrics:
+        """After `update` updates: `gradient_noise_scale` in windows, with the averages it is made of; empty while no
+        estimate was positive.
+
+        Windows are the samples, as steps of one window are correlated; the batch `[B, T]` holds them in random order
+        and `loss` is their mean. `average` takes a flat gradient to its mean over `num_ranks` data parallel ranks
+        with a batch of B each; it is called twice. An estimate that is negative or not finite leaves the last valid
+        one in place. Parameters' `grad`, the weights and the state of the generators stay as they are, but not what a
+        forward pass does to buffers. Raises `ValueError` for B < 2."""
+        size = len(batch[0])
+        if size < 2:
+            raise ValueError(f"a gradient noise scale needs a batch of at least 2 windows, not {size}")
+        devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
+        with torch.random.fork_rng(devices):  # dropout must not draw other numbers because of a measurement
+            signal, noise = self._parts(
+                lambda start, stop: average(self._gradient(model, loss, batch, start, stop)), size, num_ranks
+            )
+        if math.isfinite(signal) and math.isfinite(noise):
+            self._add(signal, noise, _DECAY ** (update - self._update))
+        self._update = update
+        if self._valid is None:
+            return {}
+        return {
+            "gradient_noise_scale": self._valid,
+            "gradient_signal": self._signal / self._weight,
+            "gradient_noise": self._noise / self._weight,
+        }
+
+    def state_dict(self) -> Json:
+        """Plain numbers, and None."""
+        averages = {"weight": self._weight, "signal": self._signal, "noise": self._noise}
+        return averages | {"valid": self._valid, "update": self._update}
+
+    def load_state_dict(self, state: Json) -> None:
+        self._weight, self._signal, self._noise = state["weight"], state["signal"], state["noise"]
+        self._valid, self._update = state["valid"], state["update"]
+
+    def _gradient(self, model: nn.Module, loss: Loss, batch: Batch, start: int, stop: int) -> Tensor:
+        """Of the mean loss of windows `start` to `stop` for all parameters that learn, flat; nothing is added to their
+        `grad`."""
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        size = sum(parameter.numel() for parameter in parameters)
+        total = torch.zeros(size, dtype=parameters[0].dtype, device=parameters[0].device)
+        for first in range(start, stop, self._part_size):
+            part = _rows(batch, first, min(first + self._part_size, stop))
+            mean, _ = loss(model, part)
+            gradients = torch.autograd.grad(mean, parameters, materialize_grads=True)
+            total += torch.cat([gradient.flatten() for gradient in gradients]) * (len(part[0]) / (stop - start))
+        return total
+
+    def _add(self, signal: float, noise: float, decay: float) -> None:
+        """Average a measurement in; as in Adam, divided by the sum of weights the first values are unbiased."""
+        self._weight += (1 - decay) * (1 - self._weight)
+        self._signal += (1 - decay) * (signal - self._signal)
+        self._noise += (1 - decay) * (noise - self._noise)
+        if self._signal > 0 and self._noise >= 0:
+            self._valid = self._noise / (self._signal + self._eps * self._weight)
+
+
+Gradients = Callable[[int, int], Tensor]  # windows from, to -> mean gradient over ranks
+
+
+def _halves(gradient: Gradients, size: int, num_ranks: int) -> tuple[float, float]:
+    half = size // 2
+    a, b = gradient(0, half), gradient(half, 2 * half)
+    alpha, beta = torch.stack([a.dot(b), (a.dot(a) + b.dot(b)) / 2]).tolist()
+    return alpha, (beta - alpha) * half * num_ranks
+
+
+def _small_and_all(gradient: Gradients, size: int, num_ranks: int) -> tuple[float, float]:
+    small = max(1, size // 10)
+    g_small, g_rest = gradient(0, small), gradient(small, size)
+    g_all = g_small.lerp(g_rest, 1 - small / size)
+    of_small, of_all = torch.stack([g_small.dot(g_small), g_all.dot(g_all)]).tolist()
+    signal = (size * of_all - small * of_small) / (size - small)
+    return signal, (of_small - of_all) / (1 / small - 1 / size) * num_ranks
+
+
+def _rows(batch: Batch, start: int, stop: int) -> Batch:
+    return batch._make(column[start:stop] for column in batch)

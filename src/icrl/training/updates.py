@@ -1,0 +1,188 @@
+"""One gradient update: precision, accumulation, data parallel averaging, clipping, step."""
+
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from icrl.config.root import Config
+from icrl.config.schedules import Clock, make_schedule
+from icrl.contracts import Batch, ConfigError, Metrics, Objective
+from icrl.runs.distributed import Ranks
+from icrl.training.mtadam import MTAdam
+from icrl.training.optimizers import make_optimizer, set_rates
+
+Terms = dict[str, Tensor]
+Gradients = list[Tensor | None]  # one for each parameter of the optimizer
+
+
+class Updater:
+    """Improves `model` in place. All its state but the model's is in `state_dict`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        config: Config,
+        device: torch.device,
+        ranks: Ranks,
+        after_step: Callable[[], None] | None = None,
+    ) -> None:
+        """`after_step` is called whenever the parameters have been changed."""
+        self._after_step = after_step
+        self.objective, self.config = objective, config.trainer
+        self.optimizer = make_optimizer(model, config.optimizer)
+        if isinstance(self.optimizer, MTAdam) and ranks.size > 1:
+            raise ConfigError(
+                f"optimizer.name=mtadam needs the gradient of every term, and {ranks.size} processes exchange that of "
+                "their sum alone: run one process, or give another optimizer"
+            )
+        self._model, self._optimizer_config = model, config.optimizer
+        self._max_norm = make_schedule(config.optimizer.max_gradient_norm)
+        self._device, self._ranks = device, ranks
+        amp_dtype = config.device.amp_dtype
+        self._amp_dtype: torch.dtype | None = None if amp_dtype == "none" else getattr(torch, amp_dtype)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=amp_dtype == "float16")
+        self._parallel: DistributedDataParallel | None = None
+        if ranks.size > 1:
+            self._parallel = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+        self._forward: nn.Module = self._parallel or model
+        if self.config.compile:
+            self._forward = cast(nn.Module, torch.compile(self._forward))
+
+    def update(self, batch: Batch, clock: Clock) -> dict[str, Tensor]:
+        """One step on this rank's share of a batch: on the gradient of the mean loss over all ranks' windows. Returns
+        the mean loss and metrics of this rank, and the norm of the whole gradient before it is clipped."""
+        set_rates(self.optimizer, self._optimizer_config, clock)
+        self.optimizer.zero_grad()
+        parts, max_norm = _parts(batch, self.config.gradient_accumulation_steps), self._max_norm(clock)
+        if isinstance(self.optimizer, MTAdam):
+            found, norm = self._step_by_term(self.optimizer, parts, max_norm)
+        else:
+            found, norm = self._step(parts, max_norm)
+        if self.config.empty_cache:
+            torch.cuda.empty_cache()
+        metrics = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
+        return metrics | {"gradient_norm": norm}
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The objective, in the precision of training: the sum of its weighted terms, and as metrics what it tells and,
+        where there are several, its terms."""
+        terms, metrics = self._terms(model, batch)
+        return self._sum(terms), metrics
+
+    def watched(self, metrics: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Of what `update` gave that which must be finite: the loss, its terms where there are several, the norm of the
+        gradient. With float16 an infinite gradient only asks for a smaller loss scale, and 0 stands for its norm, until
+        the scale is so small that a loss of 1 is no normal number in half precision any more."""
+        terms = (name for name in self.objective.weights if name in metrics)
+        found = {name: metrics[name] for name in ("loss", *terms, "gradient_norm")}
+        if self.scaler.is_enabled():
+            scale = self.scaler.scale(torch.ones((), device=self._device))
+            usable = scale >= torch.finfo(torch.float16).smallest_normal
+            found["gradient_norm"] = found["gradient_norm"].masked_fill(usable, 0.0)
+        return found
+
+    def rates(self) -> Metrics:
+        """The learning rate of the last update and, with float16, the loss scale after it; waits for the device."""
+        rates = {"learning_rate": self.optimizer.param_groups[0]["lr"]}
+        return rates | {"loss_scale": self.scaler.get_scale()} if self.scaler.is_enabled() else rates
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+
+    def _terms(self, model: nn.Module, batch: Batch) -> tuple[Terms, dict[str, Tensor]]:
+        with torch.autocast(self._device.type, self._amp_dtype, enabled=self._amp_dtype is not None):
+            terms, metrics = self.objective(model, batch)
+        return terms, metrics | ({name: term.detach() for name, term in terms.items()} if len(terms) > 1 else {})
+
+    def _sum(self, terms: Terms) -> Tensor:
+        return torch.stack([self.objective.weights[name] * term for name, term in terms.items()]).sum()
+
+    def _step(self, parts: list[Batch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
+        """Follow the gradient of the sum of all terms. Returns each part's metrics, and the gradient's norm."""
+        found = [self._backward(part, len(parts), index == len(parts) - 1) for index, part in enumerate(parts)]
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
+        scale = self.scaler.get_scale() if self._after_step else 0.0  # which waits for the device
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if self._after_step and self.scaler.get_scale() >= scale:  # else gradients were infinite, and nothing changed
+            self._after_step()
+        return found, norm
+
+    def _backward(self, part: Batch, num_parts: int, last: bool) -> dict[str, Tensor]:
+        """Add a part's gradient; ranks exchange theirs once, with the last part."""
+        with nullcontext() if last or self._parallel is None else self._parallel.no_sync():
+            loss, metrics = self.loss(self._forward, part)
+            self.scaler.scale(loss / num_parts).backward()
+        return {"loss": loss.detach()} | metrics
+
+    def _step_by_term(
+        self, optimizer: MTAdam, parts: list[Batch], max_norm: float
+    ) -> tuple[list[dict[str, Tensor]], Tensor]:
+        """Let the optimizer combine the gradients of the terms, each clipped by itself. Returns each part's metrics,
+        and the norm of the weighted sum of the gradients as they were; that of the clipped ones becomes `grad`."""
+        found: list[dict[str, Tensor]] = []
+        gradients: dict[str, Gradients] = {}
+        for part in parts:
+            metrics, of_part = self._by_term(part, optimizer.parameters, len(parts))
+            found.append(metrics)
+            for name, new in of_part.items():
+                old = gradients.get(name, [None] * len(new))
+                gradients[name] = [_added(*pair) for pair in zip(old, new, strict=True)]
+        ranks = [self.objective.weights[name] for name in gradients]
+        norm = _norm(_weighted(gradients.values(), ranks))
+        clipped = [_clipped(of_term, max_norm) for of_term in gradients.values()]
+        for parameter, gradient in zip(optimizer.parameters, _weighted(clipped, ranks), strict=True):
+            parameter.grad = gradient
+        optimizer.step(clipped, ranks)
+        if self._after_step:
+            self._after_step()
+        return found, norm
+
+    def _by_term(
+        self, part: Batch, parameters: list[Tensor], num_parts: int
+    ) -> tuple[dict[str, Tensor], dict[str, Gradients]]:
+        """Metrics of a part, and what it adds to the gradient of every term."""
+        terms, metrics = self._terms(self._forward, part)
+        last = list(terms)[-1]
+        gradients: dict[str, Gradients] = {
+            name: list(torch.autograd.grad(term / num_parts, parameters, retain_graph=name != last, allow_unused=True))
+            for name, term in terms.items()
+        }
+        return {"loss": self._sum(terms).detach()} | metrics, gradients
+
+
+def _parts(batch: Batch, number: int) -> list[Batch]:
+    return [type(batch)(*part) for part in zip(*(column.chunk(number) for column in batch), strict=True)]
+
+
+def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    return one if other is None else other if one is None else one + other
+
+
+def _weighted(gradients: Iterable[Gradients], ranks: list[float]) -> Gradients:
+    """The weighted sum of the gradients of all terms."""
+    total: Gradients = []
+    for found in zip(*gradients, strict=True):
+        there = [rank * gradient for rank, gradient in zip(ranks, found, strict=True) if gradient is not None]
+        total.append(torch.stack(there).sum(0) if there else None)
+    return total
+
+
+def _norm(gradients: Gradients) -> Tensor:
+    return nn.utils.get_total_norm([gradient for gradient in gradients if gradient is not None])
+
+
+def _clipped(gradients: Gradients, max_norm: float) -> Gradients:
+    """With a global norm of at most `max_norm`, as `clip_grad_norm_` does it."""
+    scale = (max_norm / (_norm(gradients) + 1e-6)).clamp(max=1.0)
+    return [None if gradient is None else gradient * scale for gradient in gradients]

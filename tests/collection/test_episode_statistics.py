@@ -1,0 +1,89 @@
+"""Statistics over the last episodes, against queues that are filled episode by episode."""
+
+import copy
+from collections import defaultdict, deque
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icrl.collection.episode_statistics import EpisodeStatistics
+from icrl.contracts import EnvSpec, Rollout
+
+NUM_LEARNERS, NUM_ENVS, WINDOW = 2, 2, 3
+VALUES = (-1.0, 0.5, 2.0)
+SPEC = EnvSpec(9, 5, VALUES, 3, 4, "goal")
+
+
+def life(seed: int, num_steps: int) -> Rollout:
+    """Random rewards and ends, `[T, 4]`, with the clocks that belong to them; the clock alone ends at 4 steps."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (num_steps, NUM_LEARNERS * NUM_ENVS)
+    reward = torch.randint(len(VALUES), shape, generator=generator)
+    terminated = torch.rand(shape, generator=generator) < 0.2
+    timestep = torch.zeros_like(reward)
+    for t in range(1, num_steps):
+        timestep[t] = torch.where(terminated[t - 1] | (timestep[t - 1] == 3), 0, timestep[t - 1] + 1)
+    nothing = torch.zeros_like(reward)
+    return Rollout(nothing, nothing, reward, nothing, timestep, terminated, timestep == 3, nothing)
+
+
+def by_queues(lived: Rollout) -> dict[str, list[float]]:
+    """Each stream keeps its last episodes; a learner's number is the mean over all its streams' episodes."""
+    last = defaultdict(lambda: deque(maxlen=WINDOW))
+    for stream in range(lived.reward.shape[1]):
+        total, length = 0.0, 0
+        for t in range(lived.reward.shape[0]):
+            value = VALUES[int(lived.reward[t, stream])]
+            total, length = total + value, length + 1
+            if lived.terminated[t, stream] or lived.truncated[t, stream]:
+                won = value > 0 and bool(lived.terminated[t, stream])
+                last[stream].append((total, won, length))
+                total, length = 0.0, 0
+    summary = defaultdict(list)
+    for learner in range(NUM_LEARNERS):
+        episodes = [e for env in range(NUM_ENVS) for e in last[learner * NUM_ENVS + env]]
+        for column, name in enumerate(("return", "success", "episode_length")):
+            summary[name].append(np.mean([episode[column] for episode in episodes]) if episodes else np.nan)
+    return summary
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.lists(st.integers(1, 20), min_size=1, max_size=6))
+def test_statistics_equal_queues_over_uneven_blocks(seed: int, lengths: list[int]) -> None:
+    """Blocks of 1 step, and blocks in which a stream ends more episodes than are kept."""
+    lived = life(seed, sum(lengths))
+    statistics = EpisodeStatistics(SPEC, NUM_LEARNERS, NUM_ENVS, WINDOW)
+    for block in zip(*(column.split(lengths) for column in lived), strict=True):
+        statistics.add(Rollout(*block))
+    summary, expected = statistics.summary(), by_queues(lived)
+    assert set(summary) == set(expected)
+    for name, values in summary.items():
+        assert values.tolist() == pytest.approx(expected[name], nan_ok=True)
+
+
+def test_nothing_is_known_before_an_episode_ends() -> None:
+    statistics = EpisodeStatistics(SPEC, NUM_LEARNERS, NUM_ENVS)
+    assert all(np.isnan(values).all() for values in statistics.summary().values())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 30))
+def test_restored_statistics_go_on_as_the_saved_ones(seed: int, before: int, after: int) -> None:
+    """Amid episodes too; and what was saved does not change as the first goes on."""
+    lived = life(seed, before + after)
+    parts = [Rollout(*(column[:before] for column in lived)), Rollout(*(column[before:] for column in lived))]
+    first, second = (EpisodeStatistics(SPEC, NUM_LEARNERS, NUM_ENVS, WINDOW) for _ in range(2))
+    first.add(parts[0])
+    saved = first.state_dict()
+    kept = copy.deepcopy(saved)
+    first.add(parts[1])
+    assert all(
+        torch.equal(a.nan_to_num(-1), b.nan_to_num(-1)) for a, b in zip(saved["arrays"], kept["arrays"], strict=True)
+    )
+    second.load_state_dict(saved)
+    second.add(parts[1])
+    for name, values in second.summary().items():
+        assert values.tolist() == pytest.approx(first.summary()[name], nan_ok=True)

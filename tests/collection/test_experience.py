@@ -1,0 +1,257 @@
+"""What an update learns from: mini-batches of an unroll by hand, replay and histories of others in the loop."""
+
+import dataclasses
+import io
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_histories import write_histories
+from toy import assert_same
+
+from icrl.collection.collect import LocalPlayer, collect, make_learners
+from icrl.collection.experience import Experience, mini_batches, without_others
+from icrl.collection.pace import num_iterations
+from icrl.config.compose import load_config
+from icrl.config.root import Config
+from icrl.config.training_schema import SourceConfig
+from icrl.contracts import Learned, Rollout, Sample, Step
+from icrl.envs import make_env
+from icrl.envs.rollout import Streams
+
+CPU = torch.device("cpu")
+SIZES = ("env=dark_room", "env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2")
+TABULAR = load_config(["source=q_learning", *SIZES])
+ENV = make_env(TABULAR.env)
+TASKS = ENV.all_tasks()[[3, 8]]
+REPLAY = {
+    "clear_replay_buffer": False,
+    "replay_buffer_length": 9,
+    "unroll_length": 1.5,
+    "mini_batch_length": 2,
+    "mini_batch_size": 3,
+    "num_updates_per_train_iter": 2,
+    "initial_value": 1.0,
+}
+DRAWN = REPLAY | {"whole_replay_buffer_training": False}
+OFFLINE = {"offline_buffer_dir": "others", "rl_train_after_update_steps": 4, "rl_train_every_update_steps": 2}
+MODES: dict[str, dict[str, Any]] = {
+    "sweep": REPLAY,
+    "uniform": DRAWN,
+    "prioritised": DRAWN | {"priority_replay": True},
+    "offline": DRAWN | {"priority_replay": True} | OFFLINE,
+    "unroll and offline": {"mini_batch_length": 1, "mini_batch_size": 2, "unroll_length": 1} | OFFLINE,
+}
+
+
+def config_of(root: Path | None = None, **changes: Any) -> Config:
+    source = dataclasses.replace(TABULAR.source, num_env_steps=0, num_iterations=16, **changes)
+    return dataclasses.replace(TABULAR, source=source, root=str(root))
+
+
+@st.composite
+def cuts(draw: st.DrawFn) -> SourceConfig:
+    """Windows that divide the unroll, batches that divide the windows."""
+    num_envs, num_windows, length = draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(0, 3))
+    windows = num_envs * (num_windows if length else 1)
+    return config_of(
+        num_envs=num_envs,
+        unroll_length=num_windows * (length or 2),
+        num_updates_per_train_iter=draw(st.integers(1, 3)),
+        mini_batch_length=length,
+        mini_batch_size=draw(st.sampled_from([0, *(size for size in range(1, windows + 1) if windows % size == 0)])),
+    ).source
+
+
+def numbered(num_steps: int, num_streams: int) -> Rollout:
+    """Transitions whose every column but the ends tells step and stream."""
+    number = torch.arange(num_steps)[:, None] * 100 + torch.arange(num_streams)
+    return Rollout(*[number] * 5, number % 3 == 0, number % 5 == 0, number)
+
+
+def parts_of(source: SourceConfig, rollout: Rollout, num_learners: int, iteration: int, seed: int) -> list[Sample]:
+    """With a target that is 1 more than the observation."""
+    return list(mini_batches(source, rollout, {"target": rollout.obs + 1}, num_learners, iteration, seed))
+
+
+@settings(max_examples=80, deadline=None)
+@given(cuts(), st.integers(1, 3), st.integers(1, 50))
+def test_a_sweep_uses_every_transition_once(source: SourceConfig, num_learners: int, iteration: int) -> None:
+    """In windows of steps that follow each other in one stream, each at the place of its learner and with its targets,
+    in batches of the size that is asked for, and in another order each time."""
+    num_envs, num_steps = source.num_envs, int(source.unroll_length)
+    given_transitions = numbered(num_steps, num_learners * num_envs)
+    samples = parts_of(source, given_transitions, num_learners, iteration, 3)
+    parts = [sample.rollout for sample in samples]
+    length = source.mini_batch_length or num_steps
+    windows = num_envs * num_steps // length
+    size = source.mini_batch_size or windows
+    assert {part.obs.shape for part in parts} == {(length, num_learners * size)}
+    sweeps = source.num_updates_per_train_iter
+    assert len(parts) == sweeps * (windows // size)
+    for part, sample in zip(parts, samples, strict=True):
+        steps, streams = part.obs // 100, part.obs % 100
+        assert (steps == steps[0] + torch.arange(length)[:, None]).all() and (steps[0] % length == 0).all()
+        assert (streams == streams[0]).all()
+        assert (streams[0] // num_envs).tolist() == torch.arange(num_learners).repeat_interleave(size).tolist()
+        assert all(torch.equal(column, part.obs) for column in (*part[:5], part.optimal_action))
+        assert torch.equal(part.terminated, part.obs % 3 == 0) and torch.equal(part.truncated, part.obs % 5 == 0)
+        assert list(sample.targets) == ["target"] and torch.equal(sample.targets["target"], part.obs + 1)
+        assert sample.weight.tolist() == [1.0] * num_learners * size
+    for sweep in range(sweeps):
+        used = torch.cat([part.obs.flatten() for part in parts[sweep * len(parts) // sweeps :][: len(parts) // sweeps]])
+        assert used.sort().values.tolist() == given_transitions.obs.flatten().sort().values.tolist()
+
+
+def test_sweeps_iterations_and_seeds_are_in_different_orders() -> None:
+    source = config_of(num_envs=6, num_updates_per_train_iter=2, mini_batch_length=1, mini_batch_size=2).source
+    orders = [
+        torch.cat([part.rollout.obs for part in parts_of(source, numbered(5, 6), 1, iteration, seed)], 1)
+        for iteration, seed in ((1, 0), (2, 0), (1, 1))
+    ]
+    sweeps = [order.flatten().tolist()[half : half + 30] for order in orders for half in (0, 30)]
+    assert len({tuple(sweep) for sweep in sweeps}) == 6
+    assert all(sweep != sorted(sweep) for sweep in sweeps)
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_mini_batches_of_a_learner_do_not_depend_on_the_others(index: int) -> None:
+    source = config_of(num_envs=4, num_updates_per_train_iter=2, mini_batch_length=2, mini_batch_size=3).source
+    together = numbered(6, 12)
+    alone = Rollout(*(column[:, 4 * index : 4 * index + 4] for column in together))
+    for ours, theirs in zip(parts_of(source, alone, 1, 7, 5), parts_of(source, together, 3, 7, 5), strict=True):
+        assert torch.equal(ours.rollout.obs, theirs.rollout.obs[:, 3 * index : 3 * index + 3])
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with histories of the tasks here and one more, two rows of 16 steps each, episodes of 4."""
+    root = tmp_path_factory.mktemp("others")
+    ends = (torch.arange(16) % 4 == 3)[:, None].expand(-1, 6)
+    write_histories(root, "others", TABULAR, [8, 1, 3], 2, ends)
+    return root
+
+
+class Watched:
+    """Passes on what learners are given and tell, and keeps it."""
+
+    def __init__(self, learner: Any) -> None:
+        self._learner, self.samples, self.told = learner, list[Sample](), list[Learned]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._learner, name)
+
+    def update(self, sample: Sample) -> Learned:
+        self.samples.append(sample)
+        self.told.append(self._learner.update(sample))
+        return self.told[-1]
+
+
+def live(config: Config, tasks: Any, stop: int, saved: Any = None) -> tuple[Watched, list[Rollout], dict[str, Any]]:
+    """Learners of `tasks` up to iteration `stop`, from `saved`, as it comes through a file."""
+    learner, streams, noise = make_learners(config, ENV, tasks, CPU)
+    watched, experience, first = Watched(learner), Experience(config, ENV.spec, tasks, CPU), 0
+    if saved:
+        file = io.BytesIO()
+        torch.save(saved, file)
+        file.seek(0)
+        saved = torch.load(file, weights_only=True)
+        first = saved["iteration"]
+        learner.load_state_dict(saved["learner"])
+        experience.load_state_dict(saved["experience"])
+        streams = Streams(type(streams.state)(**saved["state"]), Step(**saved["step"]), streams.carry)
+    player = LocalPlayer(config.source, ENV, watched, streams, noise, first)
+    played = list(itertools.islice(collect(watched, player, experience, first), stop - first))
+    now = played[-1][2]
+    state = {"learner": learner.state_dict(), "state": now.state._asdict(), "step": now.step._asdict()}
+    state |= {"iteration": stop, "experience": experience.state_dict()}
+    return watched, [transitions for transitions, _, _ in played], state
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_interrupted_run_equals_an_uninterrupted_one(others: Path, mode: str) -> None:
+    config = config_of(others, **MODES[mode])
+    total = num_iterations(config.source)
+    whole, unrolls, end = live(config, TASKS, total)
+    assert len(whole.samples) >= 12 and whole.samples[-1].rollout.obs.shape[0] == config.source.mini_batch_length
+    for stop in range(1, total, 3):
+        early, first_part, saved = live(config, TASKS, stop)
+        late, second_part, again = live(config, TASKS, total, saved)
+        assert_same(first_part + second_part, unrolls)
+        assert_same(early.samples + late.samples, whole.samples)
+        assert_same(again, end)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_learners_live_alone_as_they_do_among_others(others: Path, mode: str) -> None:
+    """Of the first of two tasks, to the last of its Q values."""
+    config = config_of(others, **MODES[mode])
+    (together, _, _), (alone, _, _) = (live(config, tasks, 16) for tasks in (TASKS, TASKS[:1]))
+    for ours, theirs in zip(alone.samples, together.samples, strict=True):
+        half = ours.weight.numel()
+        assert_same(list(ours.rollout), [column[:, :half] for column in theirs.rollout])
+        assert_same(ours.weight, theirs.weight[:half])
+    (_, table), (_, among) = next(alone.parameters()), next(together.parameters())
+    assert torch.equal(table, among[:2]) and (table != 1).any()
+
+
+def test_the_surprise_of_own_windows_becomes_their_priority(others: Path) -> None:
+    """After each update, and not that of others: without alpha below 1 the table holds it as it is."""
+    options = MODES["offline"] | {"priority_replay_alpha": 1.0, "priority_replay_eps": 1e-12, "mini_batch_size": 2}
+    config = config_of(others, **options | {"num_updates_per_train_iter": 1})
+    watched, _, state = live(config, TASKS, 16)
+    columns, priorities = (state["experience"]["replay"][name] for name in ("columns", "priorities"))
+    rollout, surprise = watched.samples[-1].rollout, watched.told[-1].surprise
+    assert surprise is not None and priorities.shape == (4, 2 * 9)
+    own, first = surprise.unflatten(0, (4, 4)).double(), rollout.obs[0].unflatten(0, (4, 4))
+    obs = columns["obs"].long().unflatten(1, (4, 2)).permute(1, 2, 0).flatten(1)  # [L, N * C]
+    for learner in range(4):
+        for window in range(2):
+            told = (priorities[learner] - own[learner, window]).abs() < 1e-7
+            assert (told & (obs[learner] == first[learner, window])).any()
+
+
+def test_every_update_draws_windows_of_its_own(others: Path) -> None:
+    """Two of each iteration, from histories of others alone while nothing is played, and from both in the end."""
+    watched, _, _ = live(config_of(others, **MODES["offline"]), TASKS, 16)
+    for one, other in (watched.samples[:2], watched.samples[1:3], watched.samples[-2:]):
+        for column, another in zip(one.rollout.obs.chunk(4, 1), other.rollout.obs.chunk(4, 1), strict=True):
+            assert not torch.equal(column[:, -3:], another[:, -3:])
+
+
+def test_targets_are_asked_for_once_where_the_unroll_is_learned_from() -> None:
+    """And never for what is drawn from the past."""
+    rollout = numbered(4, 8)
+    for changes, expected in (({"mini_batch_length": 2, "mini_batch_size": 1}, [4]), (REPLAY, []), (DRAWN, [])):
+        config = config_of(**{**changes, "unroll_length": 4, "num_updates_per_train_iter": 3})
+        asked: list[int] = []
+
+        def targets(whole: Rollout, asked: list[int] = asked) -> dict[str, torch.Tensor]:
+            asked.append(len(whole.obs))
+            return {"twice": 2 * whole.obs}
+
+        experience = Experience(config, ENV.spec._replace(num_obs=999, max_episode_steps=999), TASKS, CPU)
+        samples = [sample for _, sample in experience.samples(1, rollout, targets)]
+        assert asked == expected and len(samples) >= 3
+        for sample in samples:
+            assert bool(sample.targets) == bool(expected)
+            assert not expected or torch.equal(sample.targets["twice"], 2 * sample.rollout.obs)
+
+
+def test_without_replay_there_is_no_state() -> None:
+    config = load_config(SIZES)
+    experience = Experience(config, ENV.spec, TASKS, CPU)
+    assert experience.state_dict() == Experience(TABULAR, ENV.spec, TASKS, CPU).state_dict() == {}
+    experience.load_state_dict({})
+
+
+def test_learners_of_other_tasks_learn_without_histories() -> None:
+    """At once, and from all that they play."""
+    alone: Any = without_others(config_of(**OFFLINE | {"num_updates_per_train_iter": 3})).source
+    assert alone == config_of(num_updates_per_train_iter=3).source
+    a2c = load_config()
+    assert without_others(a2c) is a2c

@@ -1,0 +1,262 @@
+"""The ring of newest steps and what is drawn from it, against queues, loops and formulas."""
+
+import dataclasses
+import io
+from collections import deque
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from icrl.collection.replay import Replay, indexable, shuffled, stratified
+from icrl.config.compose import load_config
+from icrl.config.schedules import Clock
+from icrl.contracts import EnvSpec, Rollout
+
+CPU = torch.device("cpu")
+SPEC = EnvSpec(100_000, 5, (0.0, 1.0), 0, 300)
+CLOCK = Clock(0.5, 7, 100, 20)
+UNIFORM = load_config(["source=dqn", "source.priority_replay=false"]).source
+LINEAR = {"kind": "linear", "progress": "percent", "points": [[0, 0.0], [1, 1.0]]}
+
+
+def replay_of(num_learners: int, length: int = 1, **changes: Any) -> Replay:
+    return Replay(dataclasses.replace(UNIFORM, **changes), SPEC, num_learners, length, CPU)
+
+
+def key_of(number: int) -> Tensor:
+    return torch.tensor(number)
+
+
+def steps_of(first: int, count: int, streams: Tensor) -> Rollout:
+    """Steps `first`, `first` + 1, ... of `streams` `[B]`, whose observation tells step and stream."""
+    obs = torch.arange(first, first + count)[:, None] * 100 + streams
+    return Rollout(obs, obs % 5, obs % 2, obs + 1, obs % 300, obs % 3 == 0, obs % 7 == 0, obs % 4)
+
+
+def assert_whole(rollout: Rollout, length: int) -> None:
+    """Every column belongs to the same step, and the steps of a window follow each other in one stream."""
+    assert rollout.obs.shape[0] == length
+    for ours, theirs in zip(rollout, steps_of(0, 1, rollout.obs), strict=True):
+        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
+    assert torch.equal(rollout.obs, rollout.obs[0] + 100 * torch.arange(length)[:, None])
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> tuple[int, int, int, int, list[int]]:
+    """Learners, environments, capacity, steps of a window and of each unroll; there is a window in the end."""
+    capacity = draw(st.integers(1, 12))
+    length = draw(st.integers(1, capacity))
+    unrolls = draw(st.lists(st.integers(1, 17), min_size=1, max_size=6).filter(lambda steps: sum(steps) >= length))
+    return draw(st.integers(1, 3)), draw(st.integers(1, 3)), capacity, length, unrolls
+
+
+@settings(max_examples=100, deadline=None)
+@given(lives(), st.booleans())
+def test_the_newest_steps_are_kept_and_every_window_can_be_drawn(
+    life: tuple[int, int, int, int, list[int]], priority: bool
+) -> None:
+    """A queue for each stream has the same windows; as many draws as there are windows of even priority give each of
+    them once."""
+    num_learners, num_envs, capacity, length, unrolls = life
+    replay = replay_of(num_learners, length, num_envs=num_envs, replay_buffer_length=capacity, priority_replay=priority)
+    streams = torch.arange(num_learners * num_envs)
+    queues = [deque[int](maxlen=capacity) for _ in streams]
+    done = 0
+    for count in unrolls:
+        replay.add(steps_of(done, count, streams))
+        done += count
+        for stream, queue in enumerate(queues):
+            queue.extend(100 * step + stream for step in range(done - count, done))
+    windows = [list(queue)[: capacity - length + 1][: len(queue) - length + 1] for queue in queues]
+    per_learner = num_envs * len(windows[0])
+    drawn = replay.draw(per_learner, key_of(3), CLOCK)
+    assert_whole(drawn.rollout, length)
+    assert drawn.weight.tolist() == [[1.0] * per_learner] * num_learners
+    for learner, starts in enumerate(drawn.rollout.obs[0].unflatten(0, (num_learners, -1)).tolist()):
+        expected = windows[learner * num_envs : (learner + 1) * num_envs]
+        assert sorted(starts) == sorted(start for each in expected for start in each)
+
+
+@settings(max_examples=60, deadline=None)
+@given(lives(), st.integers(1, 5), st.integers(0, 99))
+def test_a_sweep_deals_out_all_that_is_kept(
+    life: tuple[int, int, int, int, list[int]], batches: int, seed: int
+) -> None:
+    """In whole windows from the newest step backwards, to every learner the same of its own."""
+    num_learners, num_envs, capacity, length, unrolls = life
+    replay = replay_of(num_learners, length, num_envs=num_envs, replay_buffer_length=capacity)
+    streams, done = torch.arange(num_learners * num_envs), 0
+    for count in unrolls:
+        replay.add(steps_of(done, count, streams))
+        done += count
+    kept = min(done, capacity) // length * length
+    batches = min(batches, kept // length * num_envs)
+    parts = list(replay.sweep(batches, key_of(seed)))
+    sizes = [part.obs.shape[1] // num_learners for part in parts]
+    assert len(parts) == batches and max(sizes) - min(sizes) <= 1
+    used = []
+    for part in parts:
+        assert_whole(part, length)
+        each = part.obs.unflatten(1, (num_learners, -1)) - num_envs * torch.arange(num_learners)[:, None]
+        assert (each == each[:, :1]).all()
+        used += each[:, 0].flatten().tolist()
+    assert sorted(used) == [100 * step + env for step in range(done - kept, done) for env in range(num_envs)]
+
+
+def test_sweeps_are_in_an_order_of_their_own() -> None:
+    replay = replay_of(1, num_envs=4, replay_buffer_length=9)
+    replay.add(steps_of(0, 9, torch.arange(4)))
+    orders = [next(replay.sweep(1, key_of(key))).obs[0].tolist() for key in (1, 2, 1)]
+    assert orders[0] == orders[2] != orders[1] and orders[0] != sorted(orders[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(lives(), st.randoms(use_true_random=False), st.sampled_from([0.0, 0.5, 2.0, 150.0]))
+def test_priorities_against_a_table(life: tuple[int, int, int, int, list[int]], random: Any, alpha: float) -> None:
+    """Of each learner, by stream and step: a window that can newly be drawn has the largest priority there is, at least
+    1; one that was learned from (surprise + eps)^alpha; one without enough steps none."""
+    num_learners, num_envs, capacity, length, unrolls = life
+    replay = replay_of(
+        num_learners,
+        length,
+        num_envs=num_envs,
+        replay_buffer_length=capacity,
+        priority_replay=True,
+        priority_replay_alpha=alpha,
+        priority_replay_eps=LINEAR | {"points": [[0, 0.0], [1, 0.02]]},
+    )
+    tables: list[dict[int, float]] = [{} for _ in range(num_learners)]
+    streams, done = torch.arange(num_learners * num_envs), 0
+    for count in unrolls:
+        replay.add(steps_of(done, count, streams))
+        done += count
+        for learner, table in enumerate(tables):
+            newest = max(1.0, *table.values()) if table else 1.0
+            usable = range(max(0, done - capacity), done - length + 1)
+            own = range(learner * num_envs, (learner + 1) * num_envs)
+            tables[learner] = {k: table.get(k, newest) for k in (100 * t + b for t in usable for b in own)}
+        if done < length:
+            continue
+        drawn = replay.draw(3, key_of(done), CLOCK)
+        surprise = {k: 40 * random.random() for table in tables for k in table}
+        started = drawn.rollout.obs[0].tolist()
+        told = torch.tensor([surprise[k] for k in started], dtype=torch.float64)
+        replay.set_priorities(drawn.where, told.view(num_learners, -1), CLOCK)
+        for learner, table in enumerate(tables):
+            for k in started[3 * learner : 3 * learner + 3]:
+                table[k] = min(max((surprise[k] + 0.01) ** alpha, 1e-150), 1e150)
+    assert replay._priorities is not None
+    for learner, table in enumerate(tables):
+        expected = torch.zeros(num_envs, capacity, dtype=torch.float64)
+        for k, priority in table.items():
+            expected[k % 100 - learner * num_envs, k // 100 % capacity] = priority
+        ours = replay._priorities.values[learner].view(num_envs, capacity)
+        torch.testing.assert_close(ours, expected, rtol=1e-6, atol=0)
+
+
+def prioritised(**changes: Any) -> tuple[Replay, Tensor]:
+    """Two learners with 2 environments and 20 windows each, and the priorities of these, `[2, 20]`."""
+    replay = replay_of(2, 3, num_envs=2, replay_buffer_length=12, priority_replay=True, **changes)
+    replay.add(steps_of(0, 17, torch.arange(4)))  # of which 5 .. 16 are kept
+    everything = replay.draw(20, key_of(0), CLOCK)
+    surprise = torch.rand(2, 20, generator=torch.Generator().manual_seed(4))
+    replay.set_priorities(everything.where, surprise, CLOCK)
+    order = everything.rollout.obs[0].view(2, 20).argsort(1)
+    return replay, surprise.gather(1, order)
+
+
+def test_windows_are_drawn_as_often_as_their_priority_says() -> None:
+    """Over 4000 draws of 8 for each learner: p / sum p each, and every draw takes one of each eighth."""
+    replay, surprise = prioritised(priority_replay_alpha=LINEAR, priority_replay_eps=0.1)
+    share = (surprise.double() + 0.1).sqrt()  # alpha is 0.5 at half of the run
+    share /= share.sum(1, keepdim=True)
+    starts = torch.cat([replay.draw(8, key_of(k), CLOCK).rollout.obs[0].view(2, 8) for k in range(4000)], 1)
+    for learner, (row, found) in enumerate(zip(share, starts, strict=True)):
+        known = torch.tensor(sorted(100 * t + b for t in range(5, 15) for b in (2 * learner, 2 * learner + 1)))
+        counts = (found[:, None] == known).sum(0)
+        statistic = ((counts - row * 32_000).square() / (row * 32_000)).sum()
+        assert counts.sum() == 32_000 and statistic < 19 + 4 * (2 * 19) ** 0.5  # chi-squared
+
+
+def test_weights_correct_for_what_is_drawn_often() -> None:
+    """importance = p / mean p of all that can be drawn; weight = importance^(-beta), over the largest of those drawn
+    for the learner."""
+    replay, surprise = prioritised(priority_replay_alpha=0.7, priority_replay_eps=1e-6, priority_replay_beta=LINEAR)
+    priority = (surprise.double() + 1e-6) ** 0.7
+    importance = priority / priority.mean(1, keepdim=True)
+    for percent in (0.0, 0.4, 1.0):
+        drawn = replay.draw(6, key_of(5), CLOCK._replace(percent=percent))
+        for learner, starts in enumerate(drawn.rollout.obs[0].view(2, 6).tolist()):
+            known = sorted(100 * t + b for t in range(5, 15) for b in (2 * learner, 2 * learner + 1))
+            raw = importance[learner][[known.index(start) for start in starts]] ** -percent
+            torch.testing.assert_close(drawn.weight[learner], (raw / raw.max()).float())
+        assert drawn.weight.min() == 1 if percent == 0 else drawn.weight.min() < 0.95
+
+
+@pytest.mark.parametrize("priority", [False, True])
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_learner_draws_the_same_alone_and_among_others(index: int, priority: bool) -> None:
+    changes = {"num_envs": 2, "replay_buffer_length": 7, "priority_replay": priority}
+    together, alone = replay_of(3, 2, **changes), replay_of(1, 2, **changes)
+    for turn in range(6):
+        unroll = steps_of(2 * turn, 2, torch.arange(6))
+        together.add(unroll)
+        alone.add(Rollout(*(column[:, 2 * index : 2 * index + 2] for column in unroll)))
+        ours, all_of_them = alone.draw(4, key_of(turn), CLOCK), together.draw(4, key_of(turn), CLOCK)
+        assert torch.equal(ours.rollout.obs, all_of_them.rollout.obs[:, 4 * index : 4 * index + 4])
+        assert torch.equal(ours.weight[0], all_of_them.weight[index])
+        surprise = torch.rand(3, 4, generator=torch.Generator().manual_seed(turn))
+        together.set_priorities(all_of_them.where, surprise, CLOCK)
+        alone.set_priorities(ours.where, surprise[index : index + 1], CLOCK)
+
+
+@pytest.mark.parametrize("priority", [False, True])
+@pytest.mark.parametrize("stop", [0, 1, 5])
+def test_it_goes_on_from_a_file(stop: int, priority: bool) -> None:
+    """Draws, weights and the state itself, bit for bit."""
+    changes = {"num_envs": 2, "replay_buffer_length": 7, "priority_replay": priority}
+    replay = replay_of(2, 2, **changes)
+    draws = []
+    for turn in range(9):
+        if turn == stop:
+            file = io.BytesIO()
+            torch.save(replay.state_dict(), file)
+            file.seek(0)
+            replay = replay_of(2, 2, **changes)
+            replay.load_state_dict(torch.load(file, weights_only=True))
+        draws.append(turn_of(replay, turn))
+    undisturbed = replay_of(2, 2, **changes)
+    for turn, ours in enumerate(draws):
+        theirs = turn_of(undisturbed, turn)
+        assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
+    if priority:
+        assert torch.equal(replay.state_dict()["priorities"], undisturbed.state_dict()["priorities"])
+
+
+def turn_of(replay: Replay, turn: int) -> tuple[Tensor, Tensor]:
+    replay.add(steps_of(2 * turn, 2, torch.arange(4)))
+    drawn = replay.draw(3, key_of(turn), CLOCK)
+    replay.set_priorities(drawn.where, drawn.rollout.obs[0].view(2, 3) / 7 % 1, CLOCK)
+    return drawn.rollout.obs, drawn.weight
+
+
+@given(st.integers(1, 500), st.integers(-(2**62), 2**62))
+def test_stratified_numbers(count: int, key: int) -> None:
+    """One in each k-th of [0, 1), and not at the same place in all of them."""
+    numbers = stratified(count, key_of(key))
+    assert (numbers * count).long().tolist() == list(range(count))
+    assert count < 10 or (numbers * count % 1).unique().numel() > 5
+    assert shuffled(count, key_of(key)).sort().values.tolist() == list(range(count))
+
+
+def test_columns_are_as_small_as_can_be_indexed() -> None:
+    """Of a world of 300 observations, whose histories have uint16."""
+    replay = Replay(dataclasses.replace(UNIFORM, num_envs=1), SPEC._replace(num_obs=300), 1, 1, CPU)
+    assert [column.dtype for column in replay._columns][:2] == [torch.int32, torch.uint8]
+    for name, bits in (("uint8", 8), ("uint16", 16), ("uint32", 32)):
+        column = torch.tensor([0, 2**bits - 1]).to(indexable(name))
+        assert column[torch.tensor([1])].tolist() == [2**bits - 1]

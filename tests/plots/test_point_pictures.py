@@ -1,0 +1,166 @@
+"""Strips and videos of a game replay in plain Python; staircases by hand; panels of a match's numbers."""
+
+from pathlib import Path
+from random import Random
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from PIL import Image
+
+from icrl.plots.charts import new_figure
+from icrl.plots.plots import PALETTE
+from icrl.plots.point_pictures import (
+    FRAMES_PER_SECOND,
+    GLIDE,
+    HOLD,
+    ISOMETRIC,
+    MAX_PANELS,
+    SURFACE_COLORS,
+    _draw,
+    _draw_space,
+    _moves,
+    strip_figure,
+    write_pictures,
+)
+from icrl.plots.point_plots import match_figure, write_match_plot
+from icrl.point_game.fixed_players import AGENTS, HOSTS, first_agent, random_agent, random_pair, zeillinger
+from icrl.point_game.matches import match, measure
+from icrl.point_game.rollout import PointGame, PointGameOptions
+from tests.envs import scalar_points as scalar
+
+
+def game(dimension: int = 3, max_episode_steps: int = 30, reposition: bool = False) -> PointGame:
+    return PointGame(PointGameOptions(dimension, 12, 20, max_episode_steps, reposition))
+
+
+@pytest.mark.parametrize("reposition", [False, True])
+@pytest.mark.parametrize("dimension", [2, 3])
+def test_moves_replay_in_plain_python(dimension: int, reposition: bool) -> None:
+    removed = 0
+    for seed in range(12):
+        moves = list(_moves(game(dimension, reposition=reposition), zeillinger, random_agent, seed))
+        for number, move in enumerate(moves, start=1):
+            before = [tuple(map(int, point)) for point in move.before]
+            subset = scalar.zeillinger(before, Random(0))
+            axis = int(move.title.split("agent ")[1][0])
+            end = ": over" if number == len(moves) else ""
+            assert move.title == f"{number}: host {{{', '.join(map(str, subset))}}}, agent {axis}{end}"
+            after = scalar.shift([*before], subset, axis)
+            after = scalar.reposition(after) if reposition else after
+            assert scalar.rows_of(move.after.tolist()) == after
+            assert [row is not None for row in scalar.reduce(after)] == move.stays.tolist()
+            removed += int((~move.stays).sum())
+            if number < len(moves):
+                assert np.array_equal(moves[number].before, move.after[move.stays])
+        assert moves[-1].stays.sum() == 1
+    assert removed > 12
+
+
+def test_a_game_that_is_not_won_ends_with_the_clock() -> None:
+    moves = list(_moves(game(3, 4), HOSTS["all_coordinates"], AGENTS["first"], 2))
+    ends = [move.title.partition(", agent 0")[2] for move in moves]
+    assert ends == ["", "", "", ": broken off"]
+
+
+def test_strip_by_panels() -> None:
+    moves = list(_moves(game(2), zeillinger, first_agent, 1))
+    figure = strip_figure(moves, "a game")
+    assert figure.get_suptitle() == "a game"
+    assert [axes.get_title() for axes in figure.axes] == ["start", *(move.title for move in moves)]
+    points, removed = figure.axes[0].lines[-2:]
+    assert np.array_equal(points.get_xydata(), moves[0].before) and not len(removed.get_xydata())
+    for axes, move in zip(figure.axes[1:], moves, strict=True):
+        points, removed = axes.lines[-2:]
+        assert np.array_equal(points.get_xydata(), move.after[move.stays])
+        assert np.array_equal(removed.get_xydata(), move.after[~move.stays])
+        assert (move.after < [axes.get_xlim()[1], axes.get_ylim()[1]]).all()
+
+
+def test_a_long_game_is_shown_up_to_the_last_panel_but_one() -> None:
+    (move,) = list(_moves(game(2, 1), zeillinger, first_agent, 1))
+    for length, shown in ((19, [*range(19)]), (20, [*range(18), 19]), (50, [*range(18), 49])):
+        moves = [move._replace(title=str(number)) for number in range(length)]
+        titles = [axes.get_title() for axes in strip_figure(moves, "a game").axes]
+        assert titles == ["start", *map(str, shown)] and len(titles) <= MAX_PANELS
+
+
+def test_staircase_in_the_plane_by_hand() -> None:
+    """The border in the order it is drawn, with a point above it that does not count."""
+    axes = new_figure("").add_subplot()
+    rows = np.array([[4.0, 1.0], [1.0, 5.0], [2.0, 3.0], [3.0, 4.0]])
+    _draw(axes, rows, rows[:0], np.array([6.0, 7.0]), "")
+    assert axes.lines[0].get_xydata().tolist() == [[1, 5], [2, 3], [3, 3], [4, 1], [6, 1]]
+    (region, wall) = axes.collections
+    assert wall.get_segments()[0].tolist() == [[1, 5], [1, 7]]
+    inside = region.get_paths()[0]
+    random = np.random.default_rng(0)
+    for place in random.uniform(0, [6, 7], size=(300, 2)):
+        assert inside.contains_point(place) == (rows <= place).all(1).any()
+
+
+def test_surface_in_space_is_what_a_ray_meets_first() -> None:
+    """Looking along (-1, -1, -1) from places above the points: which axis faces the place where the region ends."""
+    rows = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, 3.0], [3.0, 0.0, 1.0], [2.0, 1.0, 1.0]])
+    limits, axes = np.array([4.0, 3.0, 4.0]), new_figure("").add_subplot()
+    _draw_space(axes, rows, limits)
+    sides = [each for each in axes.collections if isinstance(each, PolyCollection)]
+    random, met = np.random.default_rng(0), 0
+    for start in random.uniform(0, 1, size=(300, 3)):
+        if not (rows <= start * limits).all(1).any():
+            continue
+        # Each point allows to go back until its first coordinate is reached; the region ends at the farthest of these.
+        far = (start - rows / limits).min(1)
+        axis = (start - rows / limits)[far.argmax()].argmin()
+        seen = [
+            to_hex(each.get_facecolor()[0])
+            for each in sides
+            for path in each.get_paths()
+            if path.contains_point(start @ ISOMETRIC)
+        ]
+        assert seen == [SURFACE_COLORS[axis].lower()]
+        met += 1
+    assert met > 100
+
+
+def test_files(tmp_path: Path) -> None:
+    moves = list(_moves(game(3), zeillinger, random_agent, 5))
+    paths = write_pictures(tmp_path / "new", game(3), zeillinger, random_agent, 5, "a game")
+    assert paths == [tmp_path / "new" / "a game.png", tmp_path / "new" / "a game.mp4"]
+    with Image.open(paths[0]) as image:
+        image.load()
+    frames, seconds = imageio_ffmpeg.count_frames_and_secs(paths[1])
+    assert frames == 2 * HOLD + len(moves) * (GLIDE + HOLD)
+    assert seconds == pytest.approx(frames / FRAMES_PER_SECOND, rel=0.05)
+
+
+def test_more_than_three_dimensions_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="dimension=4"):
+        write_pictures(tmp_path, game(4), random_pair, random_agent, 0, "a game")
+    assert not list(tmp_path.iterdir())
+
+
+def test_match_figure_shows_the_numbers(tmp_path: Path) -> None:
+    pairs = {"good": (zeillinger, random_agent), "bad": (random_pair, first_agent)}
+    results = measure(game(3), pairs, 60, 8, 0, 0.9, 50)
+    figure: Figure = match_figure(results, "two pairs")
+    rho, survival, subsets, coordinates = figure.axes
+    assert [label.get_text() for label in rho.get_yticklabels()] == ["good", "bad"]
+    assert [line.get_xdata()[0] for line in rho.lines] == [results[name]["rho"]["value"] for name in pairs]
+    ends = [each.get_segments()[0][:, 0].tolist() for each in rho.collections]
+    assert ends == [[results[name]["rho"][end] for end in ("low", "high")] for name in pairs]
+    for index, players in enumerate(pairs.values()):
+        played = match(game(3), *players, 60, 8, 0)
+        going = [1 - float((played.finished & (played.lengths <= move)).double().mean()) for move in range(9)]
+        assert survival.lines[index].get_ydata() == pytest.approx(going)
+        assert survival.lines[index].get_color() == PALETTE[index]
+        for axes, counts in ((subsets, played.host_actions), (coordinates, played.agent_actions)):
+            shares = [bar.get_height() for bar in axes.containers[index]]
+            assert shares == pytest.approx((counts / counts.sum()).tolist())
+    assert [label.get_text() for label in subsets.get_xticklabels()] == ["01", "02", "12", "012"]
+    write_match_plot(tmp_path / "match.png", results, "two pairs")
+    with Image.open(tmp_path / "match.png") as image:
+        assert image.size == (1200, 900)

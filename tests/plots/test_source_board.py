@@ -1,0 +1,332 @@
+"""What stage one shows: curves against numbers worked out by hand, every option with its effect, and the last look."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from harness import curves_of
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
+from torch import Tensor
+from torch.utils import tensorboard
+
+from icrl.collection.episode_statistics import EpisodeStatistics
+from icrl.config.compose import load_config
+from icrl.config.root import Config
+from icrl.contracts import EnvSpec, Rollout, Step
+from icrl.envs import make_env
+from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
+from icrl.plots import source_board
+from icrl.plots.source_board import SourceBoard, examine
+from icrl.plots.video import Frame
+from icrl.plots.walks import HOLD
+from icrl.programs.train_agents import announce
+from icrl.runs import summaries
+
+LEARNERS, ENVS, LENGTH = 3, 2, 5  # one learner for each of 3 tasks; an unroll is an episode of each environment
+STEPS = LENGTH * ENVS  # env steps of a learner in an iteration
+CONFIG = load_config(
+    [
+        *("name=board", "device=cpu", "env.size=3", "env.max_episode_steps=5", "source.num_learners=1"),
+        *(f"source.num_envs={ENVS}", f"source.unroll_length={LENGTH}", "source.videos_per_task=0"),
+        *("source.num_env_steps=1000", "source.history_steps=1000", "evaluation.num_episodes=9"),
+        *("model.context_len=8", "summaries.num_summaries=0", "summaries.summary_interval=1"),
+    ]
+)
+SPEC = EnvSpec(9, NUM_ACTIONS, (0.0, 1.0), 3, LENGTH)
+REWARDS = torch.tensor([3, 3, 0, 0, 1, 0])  # of the first five steps of each environment, learner by learner
+BASE = {f"source/{name}/{kind}" for name in ("return", "success", "episode_length") for kind in ("mean", "p05", "p95")}
+BASE |= {"source/fraction_solved", "update/loss"}
+
+
+class Shown:
+    """What inspection sees of learners: one of two actions, a parameter with a gradient, an output."""
+
+    def __init__(self) -> None:
+        self.weight = torch.full((LEARNERS, 4), 2.0, requires_grad=True)
+        self.weight.grad = torch.full((LEARNERS, 4), 0.5)
+
+    def parameters(self) -> Iterator[tuple[str, Tensor]]:
+        yield "weight", self.weight
+
+    def action_probabilities(self, step: Step) -> Tensor:
+        last = [LENGTH - 1] * LEARNERS * ENVS
+        assert step.obs.tolist() == step.timestep.tolist() == step.optimal_action.tolist() == last
+        return torch.tensor([0.5, 0.0, 0.5, 0.0, 0.0]).expand(len(step.obs), -1)
+
+    def outputs(self) -> dict[str, Tensor]:
+        return {"values": torch.arange(6.0)}
+
+
+def config_of(root: Path, source: dict[str, Any] | None = None, **options: Any) -> Config:
+    return dataclasses.replace(
+        CONFIG,
+        root=str(root),
+        source=dataclasses.replace(CONFIG.source, **{"num_env_steps": 12 * STEPS} | (source or {})),
+        summaries=dataclasses.replace(CONFIG.summaries, **options),
+    )
+
+
+def unroll(ends: bool = True) -> Rollout:
+    """`[5, 6]` steps in which each environment has the rewards of `REWARDS`; they may end an episode."""
+    time = torch.arange(LENGTH)[:, None].expand(LENGTH, LEARNERS * ENVS)
+    nothing = torch.zeros_like(time)
+    last = (time == LENGTH - 1) & torch.tensor(ends)
+    return Rollout(time, nothing + 2, (time < REWARDS).long(), time, time, nothing.bool(), last, time)
+
+
+def show(board: SourceBoard, iterations: range, ends: bool = True) -> None:
+    metrics = {"loss": torch.tensor([1.0, 2.0, 6.0])}
+    for iteration in iterations:
+        board.add(iteration, unroll(ends), metrics, Shown())
+
+
+def shown(config: Config, last: int = 12) -> Path:
+    """The folder of a board that has seen all iterations up to the `last`."""
+    with SourceBoard(config, SPEC, LEARNERS, 0) as board:
+        show(board, range(1, last + 1))
+    return config.folder("logs") / "source"
+
+
+def read(folder: Path) -> EventAccumulator:
+    return EventAccumulator(str(folder), size_guidance={"histograms": 0, "tensors": 0}).Reload()
+
+
+def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    events = read(folder)
+    return {tag: [(e.step, round(e.value, 5)) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_curves_by_hand(tmp_path: Path) -> None:
+    """Returns 3, 0 and 1/2 of the learners; the 5th percentile of three lies at 0.1 of the way from the first to the
+    second. Over env steps of a learner; nothing else is shown unless it is asked for."""
+    folder = shown(config_of(tmp_path, summary_interval=4))
+    spread = {
+        "return": {"mean": 3.5 / 3, "p05": 0.05, "p95": 2.75},
+        "success": {"mean": 0.5, "p05": 0.05, "p95": 0.95},
+        "episode_length": {"mean": 5, "p05": 5, "p95": 5},
+    }
+    expected = {f"source/{name}/{kind}": value for name, kinds in spread.items() for kind, value in kinds.items()}
+    expected |= {"source/fraction_solved": 1 / 3, "update/loss": 3.0}
+    assert points(folder) == {tag: [(at, round(value, 5)) for at in (40, 80, 120)] for tag, value in expected.items()}
+    found = read(folder)
+    assert found.Tags()["histograms"] == [] and found.Tags()["tensors"] == ["custom_scalars__config__"]
+    layout = found.Tensors("custom_scalars__config__")[0].tensor_proto.string_val[0]
+    assert all(tag.encode() in layout for tag in BASE if tag.count("/") == 2)  # one chart has mean and band
+
+
+def test_nothing_is_said_of_episodes_before_one_ends(tmp_path: Path) -> None:
+    config = config_of(tmp_path, {"per_agent_curves": True})
+    with SourceBoard(config, SPEC, LEARNERS, 0) as board:
+        board.add(1, unroll(ends=False), {}, Shown())
+    assert points(config.folder("logs") / "source") == {"source/fraction_solved": [(10, 0.0)]}
+    assert points(config.folder("logs") / "source/agents/0000") == {}
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_agents_have_curves_of_their_own_if_asked(tmp_path: Path, own: bool) -> None:
+    folder = shown(config_of(tmp_path, {"per_agent_curves": own}, summary_interval=6))
+    assert (folder / "agents").exists() == own
+    for agent, (value, success) in enumerate([(3.0, 1.0), (0.0, 0.0), (0.5, 0.5)] if own else []):
+        expected = {"source/return": value, "source/success": success, "source/episode_length": 5.0}
+        curves = {tag: [(60, number), (120, number)] for tag, number in expected.items()}
+        assert points(folder / "agents" / f"{agent:04d}") == curves
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"num_summaries": 0, "summary_interval": 4}, [4, 8, 12]),
+        ({"num_summaries": 6, "summary_interval": 0}, [2, 4, 6, 8, 10, 12]),
+        ({"num_summaries": 5, "summary_interval": 0}, [3, 6, 9, 12]),  # rounded up: at most as many
+        ({"num_summaries": 0, "summary_interval": 0}, []),
+        ({"num_summaries": 0, "summary_interval": 5, "summarize_first_interval": True}, [1, 2, 3, 4, 5, 10]),
+        ({"num_summaries": 0, "summary_interval": 5, "summarize_first_interval": False}, [5, 10]),
+    ],
+    ids=str,
+)
+def test_points_are_spaced_as_told(tmp_path: Path, options: dict[str, Any], expected: list[int]) -> None:
+    found = curves_of(shown(config_of(tmp_path, **options)))
+    assert found.get("source/fraction_solved", []) == [STEPS * iteration for iteration in expected]
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("interval", [1, 8])
+def test_ten_lines_are_logged_however_many_points_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], interval: int, early: bool
+) -> None:
+    options = {"summary_interval": interval, "summarize_first_interval": early}
+    shown(config_of(tmp_path, {"num_env_steps": 80 * STEPS}, **options), 80)
+    logged = [line for line in capsys.readouterr().out.splitlines() if line.startswith("train_agents ")]
+    assert len(logged) == 10
+    assert all("return 1.167  fraction_solved 0.3333" in line for line in logged)
+
+
+SHOWN: dict[str, tuple[dict[str, float], dict[str, tuple[int, float]]]] = {
+    "grads_and_vars": (
+        {"parameters/value_norm/weight": 48**0.5, "parameters/gradient_norm/weight": 3**0.5},
+        {"value/weight": (12, 24.0), "gradient/weight": (12, 6.0)},
+    ),
+    "action_distributions": (
+        {f"actions/probability_{action}": 0.5 * (action in (0, 2)) for action in range(NUM_ACTIONS)}
+        | {"actions/entropy": np.log(2)},
+        {"actions/entropies": (6, 6 * np.log(2))},
+    ),
+    "outputs": ({}, {"outputs/values": (6, 15.0)}),
+    "debug": (
+        {},
+        {"data/obs": (30, 60.0), "data/action": (30, 60.0), "data/reward": (30, 7.0), "data/timestep": (30, 60.0)},
+    ),
+}
+
+
+@pytest.mark.parametrize("option", SHOWN)
+def test_what_is_asked_for_is_shown_over_env_steps(tmp_path: Path, option: str) -> None:
+    """Below names that begin with `source_`, and nothing else; of histograms the number of values and their sum."""
+    folder = shown(config_of(tmp_path, summary_interval=6, **{option: True}))
+    found, curves, (scalars, histograms) = read(folder), points(folder), SHOWN[option]
+    assert curves.keys() - BASE == {f"source_{tag}" for tag in scalars}
+    for tag, value in scalars.items():
+        assert curves[f"source_{tag}"] == [(at, pytest.approx(value, abs=1e-4)) for at in (60, 120)]
+    assert set(found.Tags()["histograms"]) == {f"source_{tag}" for tag in histograms}
+    for tag, (number, total) in histograms.items():
+        for at, event in zip((60, 120), found.Histograms(f"source_{tag}"), strict=True):
+            assert (event.step, event.histogram_value.num) == (at, number)
+            assert event.histogram_value.sum == pytest.approx(total)
+
+
+def test_the_pace_of_writing_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the curves of agents too."""
+    made: list[tuple[int, int]] = []
+
+    def writer(*arguments: Any, **options: Any) -> tensorboard.SummaryWriter:
+        made.append((options["flush_secs"], options["max_queue"]))
+        return tensorboard.SummaryWriter(*arguments, **options)
+
+    monkeypatch.setattr(summaries, "SummaryWriter", writer)
+    shown(config_of(tmp_path, {"per_agent_curves": True}, flush_secs=7, max_queue=3), 1)
+    assert made == [(7, 3)] * (1 + LEARNERS)
+
+
+def test_points_are_on_disk_once_the_state_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the checkpoint that it goes into. The disk is one that TensorBoard writes to only when it flushes."""
+    monkeypatch.delattr(LocalFileSystem, "append")
+    config = config_of(tmp_path, {"per_agent_curves": True}, flush_secs=1000)
+    folder = config.folder("logs") / "source"
+    with SourceBoard(config, SPEC, LEARNERS, 0) as board:
+        show(board, range(1, 5))
+        board.state_dict()
+        for one in (folder, folder / "agents/0002"):
+            assert {tuple(steps) for steps in curves_of(one).values()} == {(10, 20, 30, 40)}
+
+
+@pytest.mark.parametrize("interval", [1, 3])
+def test_a_board_goes_on_as_one_that_was_not_interrupted(tmp_path: Path, interval: int) -> None:
+    """Amid an episode, after one that was interrupted further on: the same averages, and each point once."""
+    whole, broken = (config_of(tmp_path / name, summary_interval=interval) for name in ("whole", "broken"))
+
+    def live(board: SourceBoard, iterations: range) -> None:
+        for iteration in iterations:
+            show(board, range(iteration, iteration + 1), ends=iteration % 3 == 0)
+
+    with SourceBoard(whole, SPEC, LEARNERS, 0) as board:
+        live(board, range(1, 13))
+    with SourceBoard(broken, SPEC, LEARNERS, 0) as board:
+        live(board, range(1, 6))
+        state = board.state_dict()
+        live(board, range(6, 9))
+    with SourceBoard(broken, SPEC, LEARNERS, 5) as board:
+        board.load_state_dict(state)
+        live(board, range(6, 13))
+    expected = points(whole.folder("logs") / "source")
+    folder = broken.folder("logs") / "source"
+    assert curves_of(folder) == {
+        tag: [step for step, _ in values] for tag, values in expected.items() if tag.startswith(("source/", "update/"))
+    }
+    last = max(folder.glob("events.*"), key=lambda path: path.stat().st_mtime_ns)
+    late = points(last)
+    assert late == {tag: [(at, value) for at, value in values if at > 50] for tag, values in expected.items()}
+
+
+def test_unrolls_do_not_fill_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any point to show they are taken into the averages from time to time."""
+    taken: list[int] = []
+    monkeypatch.setattr(source_board, "MOST_PENDING", 3)
+    monkeypatch.setattr(EpisodeStatistics, "add", lambda statistics, lived: taken.append(len(lived.obs)))
+    with SourceBoard(config_of(tmp_path, summary_interval=0), SPEC, LEARNERS, 0) as board:
+        show(board, range(1, 8))
+        assert taken == [3 * LENGTH] * 2
+        board.summary()
+    assert taken == [3 * LENGTH] * 2 + [LENGTH]
+
+
+class Split:
+    """As a policy: of two learners of each task the first goes up, the second stays; two environments each."""
+
+    def initial_carry(self, num_streams: int) -> tuple[()]:
+        assert num_streams == 2 * 2 * ENVS
+        return ()
+
+    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
+        first = torch.arange(len(noise)) // ENVS % 2 == 0
+        return torch.where(first, UP, STAY), carry
+
+
+@pytest.mark.parametrize(
+    ("videos", "at_most", "expected"),
+    [
+        (0, 9, {}),
+        (1, 9, {"goal_0_1_agent_0": 2, "goal_2_1_agent_0": 6, "all_agents": 6}),
+        (2, 9, {"goal_0_1_agent_0": 2, "goal_0_1_agent_1": 6, "goal_2_1_agent_0": 6, "goal_2_1_agent_1": 6}),
+        (2, 3, {"goal_0_1_agent_0": 2, "goal_0_1_agent_1": 6, "goal_2_1_agent_0": 6}),  # first one for each task
+        (2, 2, {"goal_0_1_agent_0": 2, "goal_2_1_agent_0": 6}),
+    ],
+)
+def test_who_solved_its_task_and_their_videos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, videos: int, at_most: int, expected: dict[str, int]
+) -> None:
+    """With goals above and below the start: the first learner of the first task alone gets there, in one step. A video
+    has three episodes, each with the frame of its start and its end held."""
+    written: dict[str, int] = {}
+
+    def write(path: Path, frames: Iterator[Frame], fps: int) -> None:
+        assert path.parent == config.folder("videos") / "source" and path.suffix == ".mp4" and fps == 6
+        written[path.stem] = len([*frames])
+
+    monkeypatch.setattr(source_board, "write_video", write)
+    config = config_of(tmp_path, {"num_learners": 2, "videos_per_task": videos, "max_videos": at_most})
+    env = make_env(config.env)
+    found = examine(config, env, Split(), env.all_tasks()[[1, 6]], [0])
+    assert found == {
+        "num_tasks": 2,
+        "success": [[1.0, 0.0], [0.0, 0.0]],
+        "unsolved": [{"task": "goal_0_1", "success": [1.0, 0.0]}, {"task": "goal_2_1", "success": [0.0, 0.0]}],
+    }
+    everybody = {"all_agents": 6} if videos else {}
+    assert written == {name: 3 * (frames + HOLD) for name, frames in (expected | everybody).items()}
+    folder = config.folder("logs") / "source"
+    (image,) = read(folder).Images("goals")
+    assert image.step == 12 * STEPS and (folder / "goals.png").exists()
+
+
+def told(capsys: pytest.CaptureFixture[str], env: str, num_unsolved: int) -> list[str]:
+    """What stage one says of this many unsolved tasks out of 20."""
+    config = load_config([f"env={env}"])
+    unsolved = [{"task": f"task_{task}", "success": [0.5, 1.0]} for task in range(num_unsolved)]
+    announce(config, make_env(config.env).spec, {"num_tasks": 20, "unsolved": unsolved})
+    return capsys.readouterr().out.splitlines()
+
+
+def test_who_did_not_solve_its_task_is_told_of_ten(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = told(capsys, "dark_room", 10)
+    assert lines[0] == "10 of 20 training tasks solved by all their agents"
+    assert lines[1:11] == [f"  not solved: task_{task}, success of its agents [0.5, 1.0]" for task in range(10)]
+    assert lines[11].startswith("histories ")
+    lines = told(capsys, "bandit", 12)
+    assert lines[0] == "8 of 20 training tasks whose best arm was found by all their agents"
+    assert lines[10:12] == ["  not solved: task_9, success of its agents [0.5, 1.0]", "  ... and 2 more"]
+    assert lines[12].startswith("histories ")

@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+import torch
+
+from icrl.config.compose import load_config
+from icrl.contracts import Rollout
+from icrl.envs import make_env
+from icrl.envs.core import Scene
+from icrl.envs.render import caption, render_cells
+from icrl.evaluation.in_context import play_episodes
+from icrl.evaluation.references import chance
+from icrl.plots import walks
+from icrl.plots.video import Frames, tile
+from icrl.plots.walks import CELL, HOLD, Film, Walk, film, play, side_by_side, walks_of
+
+ROOM = Scene(3, 3, (5,))
+
+
+def test_walks_join_up_and_end_where_the_episode_ended():
+    config = load_config(["env.size=3", "env.max_episode_steps=6"])
+    env = make_env(config.env)
+    adaptation, played = play_episodes(chance(env, config), env, env.all_tasks()[:2], 2, num_episodes=6, seed=0)
+    for stream in range(4):
+        goal = int(env.all_tasks()[stream // 2, 0])
+        found = walks_of(env, played, stream)
+        lengths = adaptation.steps_to_goal[stream // 2, stream % 2]
+        for walk, length in zip(found, lengths, strict=False):
+            assert walk.cells[0] == 4
+            assert len(walk.cells) == len(walk.rewarded) == length + 1
+            np.testing.assert_array_equal(walk.rewarded, walk.cells == goal)
+            for here, there in zip(walk.cells, walk.cells[1:], strict=False):
+                assert there in {int(env._next_cell[here * 5 + action]) for action in range(5)}
+    done = (played.terminated | played.truncated).sum(0)
+    assert [len(walks_of(env, played, stream)) for stream in range(4)] == done.tolist()
+    assert isinstance(done, torch.Tensor)
+
+
+@pytest.mark.parametrize("show_key", [False, True])
+def test_walks_with_a_key_stay_in_the_room(show_key: bool) -> None:
+    """A reward at the key and one at the door, which ends the walk."""
+    config = load_config(["env=dark_key_to_door", "env.size=3", f"env.show_key={show_key}"])
+    env = make_env(config.env)
+    tasks = env.all_tasks()[[0, 40]]
+    _, played = play_episodes(chance(env, config), env, tasks, 1, num_episodes=6, seed=0)
+    for stream, task in enumerate(tasks.tolist()):
+        for walk in walks_of(env, played, stream):
+            assert walk.cells[walk.rewarded].tolist() == task[: walk.rewarded.sum()]
+            assert walk.cells.max() < 9 and not walk.rewarded[:-1].sum() > 1
+
+
+def test_walks_in_a_bandit_show_the_arm_that_was_pulled() -> None:
+    env = make_env(load_config(["env=bandit_gaussian", "env.num_arms=3", "env.max_episode_steps=3"]).env)
+    values = env.spec.reward_values
+    reward = torch.tensor([values.index(value) for value in (-1.0, 0.0, 0.5)])[:, None]
+    nothing = torch.zeros(3, 1, dtype=torch.long)
+    action, time = torch.tensor([[2], [0], [1]]), torch.arange(3)[:, None]
+    (walk,) = walks_of(env, Rollout(nothing, action, reward, nothing, time, nothing.bool(), time == 2, nothing), 0)
+    assert walk.cells.tolist() == [2, 2, 0, 1]
+    assert walk.rewarded.tolist() == [False, False, False, True]
+
+
+WALKS = [
+    Walk(np.array([4, 5]), np.array([False, True])),
+    Walk(np.array([4, 4, 1, 0]), np.zeros(4, bool)),
+    Walk(np.array([3, 4, 5]), np.array([False, False, True])),
+]
+
+
+def drawn(walks: list[Walk], pixels: int = CELL) -> Frames:
+    """Each walk drawn as a whole."""
+    clips = [render_cells(walk.cells, ROOM, pixels, walk.rewarded) for walk in walks]
+    return np.concatenate([np.concatenate([clip, *[clip[-1:]] * HOLD]) for clip in clips])
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_films_play_one_walk_after_the_other(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """Each with a trail of its own and its end held, however many frames are drawn at once."""
+    monkeypatch.setattr(walks, "_AT_ONCE", at_once)
+    np.testing.assert_array_equal(np.stack([*play([film(WALKS, ROOM)])]), drawn(WALKS))
+    together = [*play([film(WALKS[:1], ROOM), film(WALKS, ROOM), film(WALKS[1:], ROOM)])]
+    expected = tile([drawn(WALKS[:1]), drawn(WALKS), drawn(WALKS[1:])])
+    np.testing.assert_array_equal(np.stack(together), expected)
+
+
+def test_rows_and_columns_of_a_comparison() -> None:
+    row = [("episode 1", WALKS[0]), ("episode 5", WALKS[1]), ("episode 9", WALKS[2])]
+    frames = np.stack([*side_by_side([("model", row), ("A2C", row)], ROOM)])
+    clips = [caption(drawn([walk]), f"{name}, {label}") for name in ("model", "A2C") for label, walk in row]
+    np.testing.assert_array_equal(frames, tile(clips, num_columns=3))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "number", "expected"),
+    [
+        *((9, 9, 1, 24), (9, 9, 8, 24), (9, 9, 57, 17), (17, 17, 1, 24), (17, 17, 64, 9)),
+        *((64, 64, 1, 7), (64, 64, 64, 4), (1, 10, 64, 16), (1, 100, 1, 4), (20, 25, 1, 19), (20, 25, 64, 6)),
+    ],
+)
+def test_cells_get_smaller_where_there_are_many(
+    monkeypatch: pytest.MonkeyPatch, rows: int, columns: int, number: int, expected: int
+) -> None:
+    """So that a clip has 480 pixels at most and all together 1280, plus the walls, but no cell less than 4."""
+    pixels: set[int] = set()
+    draw = Film.draw
+    monkeypatch.setattr(Film, "draw", lambda film, times, size: pixels.add(size) or draw(film, times, size))
+    walk = Walk(np.array([0, 1]), np.zeros(2, bool))
+    height, width, _ = next(play([film([walk], Scene(rows, columns, ()))] * number)).shape
+    assert pixels == {expected}
+    assert not height % 2 and not width % 2
+    assert expected == 4 or max(height, width) <= (480 + 12 if number == 1 else 1280 + 18 * 8)
+
+
+def test_long_films_are_drawn_as_they_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred films of a thousand frames, of which somebody watches twenty."""
+    drawn: list[int] = []
+    draw = Film.draw
+    monkeypatch.setattr(Film, "draw", lambda film, times, pixels: drawn.append(len(times)) or draw(film, times, pixels))
+    walk = Walk(np.arange(1000) % 500, np.zeros(1000, bool))
+    frames = play([film([walk], Scene(20, 25, ()))] * 100)
+    for _ in range(20):
+        next(frames)
+    assert sum(drawn) <= 100 * 2 * 16

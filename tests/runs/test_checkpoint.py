@@ -1,0 +1,221 @@
+"""Checkpoints: the newest whole one is found again whatever happened to the others."""
+
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from icrl.contracts import PipelineError
+from icrl.runs.checkpoint import DamagedCheckpointError, load, load_newest, open_finished, save, sidecars
+from icrl.runs.files import read_json, sha256, write_json
+from icrl.runs.identity import Identity, write_owned
+
+CPU = torch.device("cpu")
+HARMS = ["flip", "cut", "empty", "missing"]
+
+
+def write(folder: Path, step: int, kind: str = "last", keep: int = 10) -> None:
+    state = {"update": step, "score": -0.5, "weights": {"w": torch.full((3,), float(step))}, "list": [step, "x"]}
+    save(folder, kind, step, state, {"config": {"seed": step}}, keep)
+
+
+def newest(folder: Path, kind: str = "last") -> int | None:
+    found = load_newest(folder, kind, CPU)
+    return None if found is None else found[0]["update"]
+
+
+def spoil(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    if how == "flip":
+        content[len(content) // 2] ^= 1
+    if how == "cut":
+        del content[-2:]  # JSON ends with a newline, which nobody would miss
+    if how == "empty":
+        content.clear()
+    path.write_bytes(content)
+    if how == "missing":
+        path.unlink()
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    write(tmp_path, 7)
+    state, sidecar = load_newest(tmp_path, "last", CPU)
+    assert state["update"] == 7 and state["score"] == -0.5 and state["list"] == [7, "x"]
+    assert torch.equal(state["weights"]["w"], torch.full((3,), 7.0))
+    assert sidecar["step"] == 7 and sidecar["description"] == {"config": {"seed": 7}}
+    assert sidecar["state_sha256"] == sha256(tmp_path / "last-000000007.pt")
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    assert newest(tmp_path) is None
+    assert newest(tmp_path / "nowhere") is None
+
+
+def test_the_newest_wins_by_number_and_kinds_are_apart(tmp_path: Path) -> None:
+    for step in (9, 20, 100_000):
+        write(tmp_path, step)
+    write(tmp_path, 200_000, kind="best")
+    assert newest(tmp_path) == 100_000
+    assert newest(tmp_path, "best") == 200_000
+
+
+@pytest.mark.parametrize(
+    ("suffix", "how"),
+    [*((".pt", how) for how in HARMS), *((".json", how) for how in HARMS[1:])],
+)
+def test_a_damaged_one_is_passed_over(tmp_path: Path, suffix: str, how: str) -> None:
+    for step in (1, 2, 3):
+        write(tmp_path, step)
+    spoil(tmp_path / f"last-000000003{suffix}", how)
+    assert newest(tmp_path) == 2
+    spoil(tmp_path / f"last-000000002{suffix}", how)
+    assert newest(tmp_path) == 1
+
+
+@pytest.mark.parametrize("how", HARMS)
+def test_where_all_are_damaged_it_is_an_error_with_the_name(tmp_path: Path, how: str) -> None:
+    for step in (1, 2):
+        write(tmp_path, step)
+        spoil(tmp_path / f"last-00000000{step}.pt", how)
+    with pytest.raises(DamagedCheckpointError, match=r"last-00000000\d\.pt") as raised:
+        load_newest(tmp_path, "last", CPU)
+    assert isinstance(raised.value, PipelineError)
+
+
+@pytest.mark.parametrize("sidecar", ["[]", "{}", "3", "", '{"sha256": null}', "\x00"])
+def test_a_foreign_sidecar_is_damage(tmp_path: Path, sidecar: str) -> None:
+    write(tmp_path, 1)
+    (tmp_path / "last-000000001.json").write_text(sidecar)
+    with pytest.raises(DamagedCheckpointError, match="last-000000001"):
+        load(tmp_path / "last-000000001.json", CPU)
+
+
+@pytest.mark.parametrize(("kind", "step"), [("last", 3), ("best", 2), ("best", 3)])
+def test_a_renamed_one_is_passed_over(tmp_path: Path, kind: str, step: int) -> None:
+    for number in (1, 2):
+        write(tmp_path, number)
+    for path in tmp_path.glob("last-000000002.*"):
+        path.rename(path.with_stem(f"{kind}-{step:09d}"))
+    with pytest.raises(DamagedCheckpointError, match=rf"{kind}-00000000{step}\.pt was written as last-000000002\.pt"):
+        load(tmp_path / f"{kind}-{step:09d}.json", CPU)
+    assert newest(tmp_path) == 1
+
+
+def test_names_that_nobody_wrote_are_not_looked_at(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    for name in ("last-x", "last-5", "last-000000002 (copy)", "last-00000000²"):
+        for suffix in (".pt", ".json"):
+            shutil.copy(tmp_path / f"last-000000001{suffix}", tmp_path / f"{name}{suffix}")
+    assert [path.stem for path in sidecars(tmp_path, "last")] == ["last-000000001"]
+    assert newest(tmp_path) == 1
+
+
+def finished(folder: Path, step: int, program: str = "train_gpt", run: str = "f00d") -> None:
+    write_owned(folder / "finished.json", Identity(program, run), step, {})
+
+
+def test_what_is_finished_is_of_one_run_and_at_its_end(tmp_path: Path) -> None:
+    about = {"program": "train_gpt", "run": "f00d"}
+    for kind, step in (("last", 4), ("last", 6), ("best", 2)):
+        save(tmp_path, kind, step, {"update": step}, about, 2)
+    assert open_finished(tmp_path, "last", "train_gpt", CPU) is None
+    finished(tmp_path, 6)
+    for kind, step in (("last", 6), ("best", 2)):
+        state, sidecar = open_finished(tmp_path, kind, "train_gpt", CPU) or ({}, {})
+        assert state["update"] == sidecar["step"] == step
+        for program, run, asked in (
+            *(("train_gpt", "beef", "train_gpt"), ("extract_policy", "f00d", "train_gpt")),
+            ("train_gpt", "f00d", "extract_policy"),
+        ):
+            finished(tmp_path, 6, program, run)
+            with pytest.raises(
+                PipelineError, match=r" is of \w+ \(run \w+\), and here belongs what is of \w+ \(run \w+\)"
+            ):
+                open_finished(tmp_path, kind, asked, CPU)
+        finished(tmp_path, 6)
+    spoil(tmp_path / "last-000000006.pt", "cut")
+    with pytest.raises(PipelineError, match=r"ended at step 6, and the newest whole checkpoint beside it is of step 4"):
+        open_finished(tmp_path, "last", "train_gpt", CPU)
+
+
+def test_a_half_written_one_without_sidecar_is_ignored(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    (tmp_path / "last-000000002.pt").write_bytes(b"half")
+    (tmp_path / "last-000000003.pt.partial").write_bytes(b"half")
+    (tmp_path / "last-000000003.json.partial").write_bytes(b"half")
+    assert newest(tmp_path) == 1
+
+
+def test_a_crash_while_writing_leaves_the_older_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Die at each sync in turn: before the state is whole, and between state and sidecar."""
+    for survived in range(4):
+        folder = tmp_path / str(survived)
+        write(folder, 1)
+        syncs, sync = iter(range(100)), os.fsync
+
+        def dying(handle: int, syncs=syncs, sync=sync, survived=survived) -> None:
+            if next(syncs) == survived:
+                raise KeyboardInterrupt
+            sync(handle)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", dying)
+            with pytest.raises(KeyboardInterrupt):
+                write(folder, 2)
+        assert newest(folder) == (2 if survived == 3 else 1)  # at the last sync the sidecar is in place
+
+
+def test_old_ones_are_pruned_and_other_kinds_are_not(tmp_path: Path) -> None:
+    write(tmp_path, 1, kind="best")
+    for step in (5, 10, 15, 20):
+        write(tmp_path, step, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "best-000000001.json",
+        "best-000000001.pt",
+        "last-000000015.json",
+        "last-000000015.pt",
+        "last-000000020.json",
+        "last-000000020.pt",
+    ]
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_run_that_passed_over_a_damaged_one_keeps_what_it_writes(tmp_path: Path, keep: int) -> None:
+    """It goes on from 10, and what it saves then is older than the damaged 30, which must not crowd it out."""
+    for step in (10, 20, 30):
+        write(tmp_path, step)
+    for step in (20, 30):
+        spoil(tmp_path / f"last-{step:09d}.pt", "cut")
+    assert newest(tmp_path) == 10
+    write(tmp_path, 15, keep=keep)
+    assert newest(tmp_path) == 15
+    assert len(list(tmp_path.glob("*.pt"))) == len(list(tmp_path.glob("*.json"))) == keep
+
+
+class Exploit:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple:
+        return (Path.touch, (self.path,))
+
+
+@pytest.mark.parametrize("form", ["torch", "pickle"])
+def test_a_pickle_exploit_is_refused(tmp_path: Path, form: str) -> None:
+    """With a sidecar whose checksum is right, so that the file itself is looked at."""
+    write(tmp_path, 1)
+    path, harm = tmp_path / "last-000000001.pt", tmp_path / "harm"
+    if form == "torch":
+        torch.save({"update": 1, "bad": Exploit(harm)}, path)
+    else:
+        path.write_bytes(pickle.dumps(Exploit(harm)))
+    sidecar = path.with_suffix(".json")
+    write_json(sidecar, read_json(sidecar) | {"state_sha256": sha256(path)})
+    with pytest.raises(DamagedCheckpointError, match=r"last-000000001\.pt"):
+        load_newest(tmp_path, "last", CPU)
+    assert not harm.exists()
+    torch.load(path, weights_only=False) if form == "torch" else pickle.loads(path.read_bytes())
+    assert harm.exists()  # it would have worked

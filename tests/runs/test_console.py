@@ -1,0 +1,90 @@
+"""Output that is closed, full, not UTF-8, or read by nobody any more."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from icrl.config.command_line import run_stage
+from icrl.config.root import PROJECT, Config
+
+TEXT = "größe " * 20_000  # more than a pipe holds
+
+
+def show(_: Config) -> None:
+    sys.stdout.write(TEXT)
+
+
+def code_of(stdout: IO[str] | None, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """How a stage ends that writes to `stdout`."""
+    monkeypatch.setattr("sys.argv", ["stage", *arguments])
+    monkeypatch.setattr("sys.stdout", stdout)
+    try:
+        run_stage(show, "src.train_gpt", "")
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",)])
+def test_who_is_read_by_nobody_ends_quietly(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there, here = os.pipe()
+    os.close(there)
+    with os.fdopen(here, "w", encoding="utf-8") as unread:
+        assert code_of(unread, monkeypatch, *arguments) == 141
+        unread.write("more")  # goes nowhere, at the interpreter's end too
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        assert code_of(full, monkeypatch) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and "No space left" in line
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", b"gr\\xf6\\xdfe"), ("utf-8", "größe".encode())])
+def test_what_an_encoding_lacks_is_written_as_escapes(
+    encoding: str, shown: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.BytesIO()
+    assert code_of(io.TextIOWrapper(written, encoding=encoding), monkeypatch) == 0
+    assert written.getvalue().startswith(shown + b" ")
+
+
+def test_a_pipe_that_breaks_elsewhere_is_no_quiet_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main(_: Config) -> None:
+        raise BrokenPipeError("of a worker")
+
+    monkeypatch.setattr("sys.argv", ["stage"])
+    with pytest.raises(SystemExit) as end:
+        run_stage(main, "src.train_gpt", "")
+    assert end.value.code == 2 and "of a worker" in capsys.readouterr().err
+
+
+def test_a_program_runs_with_its_outputs_closed_and_without_a_backend(tmp_path: Path) -> None:
+    """What is written to a closed output does not land in a file that took its place, and an MPLBACKEND that names no
+    backend keeps nobody from drawing."""
+    program = (
+        "import sys; from icrl.plots.charts import Figure; from icrl.config.command_line import run_stage\n"
+        "def main(config):\n"
+        f"    with open({str(tmp_path / 'file')!r}, 'w') as file:\n"
+        "        print('shown'); print('shown', file=sys.stderr)\n"
+        "        import os; os.write(1, b'shown'); os.write(2, b'shown'); file.write('kept')\n"
+        "run_stage(main, 'src.train_gpt', '')"
+    )
+    command = f'exec "{sys.executable}" -c "$0" >&- 2>&-'
+    ended = subprocess.run(
+        ["/bin/sh", "-c", command, program], cwd=PROJECT, env=os.environ | {"MPLBACKEND": "nonsense"}, check=False
+    )
+    assert ended.returncode == 0
+    assert (tmp_path / "file").read_text() == "kept"

@@ -1,0 +1,283 @@
+"""Data parallel training: one run of `torchrun` with two processes (`parallel.py`), looked at from many sides."""
+
+import json
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from kin import all_gone
+from parallel import critic
+from torch import Tensor
+from toy import CPU, config_of, curves, left_in, model_of, run, steps_of, values_of, weights_of
+
+from icrl.config.root import PROJECT
+from icrl.contracts import ConfigError, PipelineError
+from icrl.runs import distributed
+from icrl.runs.checkpoint import load_newest
+from icrl.runs.distributed import Ranks, joined
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+ENVIRONMENT = os.environ | {
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join(str(path) for path in (PROJECT, PROJECT / "tests")),
+}
+
+
+@pytest.fixture(scope="module")
+def parallel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes left: a folder for each case, and what each process found in 0.json and 1.json."""
+    folder = tmp_path_factory.mktemp("parallel")
+    done = subprocess.run(
+        [*TORCHRUN, str(Path(__file__).with_name("parallel.py")), str(folder)],
+        cwd=PROJECT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(parallel: Path) -> list[dict[str, Any]]:
+    ranks = [json.loads((parallel / f"{rank}.json").read_text()) for rank in (0, 1)]
+    assert [(one["rank"], one["size"]) for one in ranks] == [(0, 2), (1, 2)]
+    return ranks
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("alone")
+    options = {"grads_and_vars": True, "action_distributions": True}
+    run(folder, config_of(trainer={"num_iterations": 6}, summaries=options), model_of(0, dropout=0.0))
+    return folder
+
+
+def generators_in(folder: Path) -> list[Tensor]:
+    """States of all processes' generators in the newest checkpoint."""
+    newest = load_newest(folder, "last", CPU)
+    assert newest
+    return newest[0]["generators"]["cpu"]
+
+
+@pytest.mark.parametrize("case", ["equal_to_one_process", "with_accumulation"])
+def test_two_processes_learn_what_one_learns(
+    parallel: Path, found: list[dict[str, Any]], alone: Path, case: str
+) -> None:
+    """From the same batches in all, without dropout."""
+    assert [one[case] for one in found] == ["", ""]
+    theirs = weights_of(alone)
+    for name, value in weights_of(parallel / case).items():
+        torch.testing.assert_close(value, theirs[name], rtol=0, atol=1e-6)
+    for tag in ("loss", "accuracy", "gradient_norm"):  # averages over both
+        ours = values_of(parallel / case, f"train/{tag}")
+        assert ours == pytest.approx(values_of(alone, f"train/{tag}"), abs=1e-5), tag
+
+
+def test_what_is_shown_of_gradients_is_of_all_processes(
+    parallel: Path, found: list[dict[str, Any]], alone: Path
+) -> None:
+    folder = parallel / "equal_to_one_process"
+    tag = "parameters/gradient_norm/1.weight"
+    assert values_of(folder, tag) == pytest.approx(values_of(alone, tag), rel=1e-3)
+    assert len(values_of(folder, "train/gradient_noise_scale")) == 6
+    assert curves(alone).keys() - curves(folder).keys() == set()
+
+
+def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(parallel: Path, found: list[dict[str, Any]]) -> None:
+    """With dropout that differs between processes. The signal went to the first alone, and both stopped."""
+    assert [one["with_dropout"] for one in found] == ["", ""]
+    stopped = "Stopped: SIGTERM: update 5 of 6 is saved; the same command continues"
+    assert [one["resumed"] for one in found] == [[stopped, ""]] * 2
+    assert left_in(parallel / "resumed") == left_in(parallel / "with_dropout")
+    first, second = generators_in(parallel / "resumed")
+    assert not torch.equal(first, second)
+
+
+def test_a_run_goes_on_with_more_or_fewer_processes(
+    parallel: Path, found: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    assert [one["grown"] for one in found] == ["", ""]
+    assert len(generators_in(parallel / "grown")) == 2
+    for name in ("last-000000005.pt", "last-000000005.json"):
+        (tmp_path / name).write_bytes((parallel / "resumed" / name).read_bytes())
+    run(tmp_path, config_of(trainer={"num_iterations": 6, "evaluate": False}))
+    assert len(generators_in(tmp_path)) == 1
+
+
+def test_parameters_that_differ_are_found_out(parallel: Path, found: list[dict[str, Any]]) -> None:
+    message = "PipelineError: after update 4 rank 1 has other parameters than rank 0: 4.bias"
+    assert [one["differing"] for one in found] == [message] * 2
+    assert not [*(parallel / "differing").glob("crash-*")]
+
+
+def test_what_is_no_number_on_one_process_alone_is_found_out(found: list[dict[str, Any]]) -> None:
+    assert [one["not_a_number"] for one in found] == [
+        ["after update 2 rank 1 has other parameters than rank 0: 1.weight"]
+    ] * 2
+
+
+def test_where_the_loss_of_one_is_no_number_all_stop_and_say_the_same(
+    parallel: Path, found: list[dict[str, Any]]
+) -> None:
+    """Also with float16, where the first process sees nothing of it but a gradient that is skipped."""
+    for case, expected in (
+        ("broken_down", "train_gpt, in update 6: loss, gradient_norm not finite"),
+        ("broken_down_in_half", "train_gpt, in update 5: loss not finite"),
+    ):
+        assert all(one[case].startswith(f"DivergedError: {expected}") for one in found), found
+        assert steps_of(parallel / case) == [3]
+
+
+def test_two_processes_learn_the_values_that_one_learns(
+    parallel: Path, found: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """And their slow copies; in all forms both have the same parameters after every update."""
+    assert [one["critic"] for one in found] == [one["critic_on_fixed_trunk"] for one in found] == ["", ""]
+    assert critic(tmp_path, Ranks()) == ""
+    theirs, ours = weights_of(tmp_path), weights_of(parallel / "critic")
+    assert theirs["updates"] == ours["updates"] == 6
+    for name, value in ours.items():
+        torch.testing.assert_close(value, theirs[name], rtol=0, atol=1e-5, msg=name)
+    fixed = weights_of(parallel / "critic_on_fixed_trunk")
+    assert fixed["updates"] == 6 and not torch.equal(
+        fixed["target.q_heads.0.0.weight"], fixed["online.q_heads.0.0.weight"]
+    )
+
+
+def test_a_batch_that_cannot_be_dealt_out_is_refused(found: list[dict[str, Any]]) -> None:
+    messages = [
+        f"trainer.mini_batch_size={size} must be a multiple of 2 processes x "
+        f"trainer.gradient_accumulation_steps={parts}"
+        for size, parts in ((7, 1), (6, 2))
+    ]
+    assert [one["indivisible"] for one in found] == [messages] * 2
+
+
+def test_all_processes_are_told_the_same(found: list[dict[str, Any]]) -> None:
+    shared = [True, False, [1.5, 15.0], [[1.0, 10.0], [2.0, 20.0]]]
+    assert [one["of_all"] for one in found] == [[*shared, [1.0, 10.0]], [*shared, [2.0, 20.0]]]
+
+
+def test_a_group_ends_with_its_training(found: list[dict[str, Any]]) -> None:
+    """On the first rank it was stopped, on the second it was through. Threads of a group that stays abort the exit."""
+    assert [one["group_is_gone"] for one in found] == [True, True]
+
+
+def test_asking_all_processes_is_cheap(found: list[dict[str, Any]]) -> None:
+    assert max(one["pace"] for one in found) < 5e-3  # seconds; far less where cores are free
+
+
+def test_only_the_first_process_writes(parallel: Path) -> None:
+    """One event file for each session, one record of it, and nothing that the second left."""
+    for case, sessions in (("with_dropout", 1), ("resumed", 2)):
+        assert len([*(parallel / case).glob("events.*")]) == sessions
+        assert len(json.loads((parallel / case / "run.json").read_text())["sessions"]) == sessions
+
+
+def test_one_process_talks_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(torch.distributed, "all_reduce", None)
+    monkeypatch.setattr(torch.distributed, "init_process_group", None)
+    with joined(CPU) as (ranks, device):
+        assert (ranks.rank, ranks.size, ranks.is_writer, device) == (0, 1, True, CPU)
+        values = torch.ones(2)
+        assert ranks.any(True) and not ranks.any(False)
+        assert torch.equal(ranks.average(values), values) and torch.equal(ranks.gather(values)[0], values)
+        ranks.check_equal(model_of(0), 1)
+        ranks.check_divides(6, 3)
+        with pytest.raises(ConfigError, match=r"mini_batch_size=6 .* 1 processes .*accumulation_steps=4"):
+            ranks.check_divides(6, 4)
+
+
+WAITING = """
+import os, time, torch
+from icrl.runs.distributed import joined
+with joined(torch.device("cpu")) as (ranks, _):
+    os.write(1, b"%d\\n" % os.getpid())
+    if ranks.is_writer:
+        ranks.any(True)  # the other one never says
+    time.sleep(1000)
+"""
+
+
+def test_processes_end_when_torchrun_is_killed(tmp_path: Path) -> None:
+    """One waits for an answer of the other, which sleeps."""
+    (program := tmp_path / "waiting.py").write_text(WAITING)
+    command = [*TORCHRUN, str(program)]
+    with subprocess.Popen(command, cwd=PROJECT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as torchrun:
+        assert torchrun.stdout
+        pids = [int(torchrun.stdout.readline()) for _ in range(2)]
+        torchrun.kill()
+    assert all_gone(pids)
+
+
+AS_TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+
+
+@pytest.fixture
+def rank(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The environment of a process of torchrun, to change."""
+    for name, value in AS_TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def refusal(device: torch.device = CPU) -> str:
+    with pytest.raises(PipelineError) as refused, joined(device):
+        pytest.fail("it joined")
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_a_process_of_torchrun_is_not_sent_to_a_gpu(rank: pytest.MonkeyPatch) -> None:
+    """All of them would be sent to the same one, or to one that is not there."""
+    message = refusal(torch.device("cuda:1"))
+    assert message.startswith("device.type=cuda:1: ") and message.endswith(" device.type=cuda")
+    rank.setenv("LOCAL_RANK", "1")
+    rank.setattr(torch.cuda, "device_count", lambda: 1)
+    assert "LOCAL_RANK=1" in (message := refusal(torch.device("cuda"))) and "--nproc-per-node=1" in message
+
+
+@pytest.mark.parametrize("missing", [["MASTER_PORT"], ["WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"]])
+def test_a_rank_without_the_rest_is_refused(rank: pytest.MonkeyPatch, missing: list[str]) -> None:
+    for name in missing:
+        rank.delenv(name)
+    message = refusal()
+    assert f"RANK=0 is set in the environment, but not {', '.join(missing)}:" in message
+    assert "torchrun" in message and "unset RANK" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("RANK", "first", "from 0 to WORLD_SIZE - 1 = 1"),
+        ("RANK", "-1", "from 0 to WORLD_SIZE - 1 = 1"),
+        ("RANK", "2", "from 0 to WORLD_SIZE - 1 = 1"),
+        ("LOCAL_RANK", "2", "from 0 to WORLD_SIZE - 1 = 1"),
+        ("WORLD_SIZE", "0", "from 1 to 1000000"),
+        ("WORLD_SIZE", "2.0", "from 1 to 1000000"),
+        ("WORLD_SIZE", "9" * 5000, "from 1 to 1000000"),
+        ("MASTER_PORT", "65536", "from 0 to 65535"),
+    ],
+)
+def test_a_rank_that_cannot_be_is_refused(rank: pytest.MonkeyPatch, name: str, value: str, allowed: str) -> None:
+    rank.setenv(name, value)
+    assert refusal().startswith(f"{name}={value} in the environment: must be an int {allowed};")
+
+
+def test_a_torchrun_that_is_gone_before_its_process_began_is_found_out(rank: pytest.MonkeyPatch) -> None:
+    rank.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    rank.setattr(distributed, "_GREETING", timedelta(seconds=1))
+    assert "MASTER_ADDR:MASTER_PORT=127.0.0.1:1" in refusal()
+
+
+def test_ranks_above_the_first_do_not_write() -> None:
+    assert [Ranks(rank, 3).is_writer for rank in range(3)] == [True, False, False]

@@ -1,0 +1,299 @@
+"""Training that loses its numbers ends at once, says where, and leaves what it had before."""
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import critics
+import pytest
+import torch
+from harness import run as run_stage
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy import CPU, config_of, curves, doing, left_in, look, model_of, run, steps_of, use_worker_here
+
+from icrl.collection.collect import LocalPlayer, collect, make_learners
+from icrl.collection.experience import Experience
+from icrl.config.compose import load_config
+from icrl.contracts import Batch
+from icrl.data.history_store import read_manifest
+from icrl.envs import make_env
+from icrl.objectives.ilql import ImplicitQLearning
+from icrl.programs import search_params, train_agents
+from icrl.runs.checkpoint import load_newest
+from icrl.runs.distributed import Ranks
+from icrl.runs.divergence import DivergedError, Watch
+from icrl.runs.files import read_json
+from icrl.training.fit import fit
+
+BARE = {"num_summaries": 0, "summary_interval": 0}
+FLOAT16 = {"amp_dtype": "float16"}
+PLACES = st.tuples(st.integers(0, 5), st.sampled_from("ab"), st.integers(0, 2))  # update, name, row
+
+
+# ---- what is noted
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    spoiled=st.dictionaries(PLACES, st.sampled_from([math.nan, math.inf, -math.inf])),
+    first=st.integers(1, 1000),
+)
+def test_the_first_bad_update_is_found_with_what_is_bad_in_it(
+    spoiled: dict[tuple[int, str, int], float], first: int
+) -> None:
+    watch = Watch()
+    for update in range(6):
+        values = {name: torch.arange(3.0) for name in "ab"}
+        for (where, name, row), value in spoiled.items():
+            if where == update:
+                values[name][row] = value
+        watch.note(first + update, values)
+    found = watch.first_bad()
+    if not spoiled:
+        assert found is None
+    else:
+        assert found
+        update, bad = found
+        assert update == first + min(where for where, _, _ in spoiled)
+        named = {(update - first, name, int(row)) for name, where in bad.items() for row in where.nonzero()[:, 0]}
+        assert named == {place for place in spoiled if place[0] == update - first}
+    watch.note(9999, {"a": torch.zeros(3)})
+    assert watch.first_bad() is None  # what was looked at is forgotten
+
+
+# ---- stage two
+
+
+def spoiling(model: torch.nn.Module, at: int, how: str) -> Callable[[int], Batch]:
+    """Batches; in update `at` (from 0), and in no other, the loss or only the gradient is infinite."""
+
+    def spoil() -> None:
+        if how == "gradient":
+            hook = model[4].weight.register_hook(lambda gradient: hook.remove() or gradient * torch.inf)
+        else:
+            hook = model.register_forward_hook(lambda module, inputs, output: hook.remove() or output * torch.inf)
+
+    return doing(spoil, at)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"trainer": {"gradient_accumulation_steps": 2}},
+        {"device": {"amp_dtype": "bfloat16"}},
+        {"optimizer": {"name": "sgd"}},
+        {"optimizer": {"name": "lamb"}},
+        {"optimizer": {"name": "mtadam"}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("how", ["loss", "gradient"])
+def test_training_stops_within_a_bounded_number_of_updates(tmp_path: Path, changes: dict[str, Any], how: str) -> None:
+    """Where no point, no evaluation and no checkpoint is due; and names the update that it was."""
+    trainer = {"num_iterations": 90, "evaluate": False} | changes.get("trainer", {})
+    config = config_of(**changes | {"trainer": trainer}, summaries=BARE, checkpoints={"checkpoint_interval": 0})
+    model, asked = model_of(0), []
+    batches = spoiling(model, 40, how)
+    broken = "loss, gradient_norm" if how == "loss" else "gradient_norm"
+    with pytest.raises(DivergedError, match=rf"train_gpt, in update 41: {broken} not finite.*optimizer\.learning_rate"):
+        run(tmp_path, config, model, lambda update: asked.append(update) or batches(update))
+    assert 40 < len(asked) <= 41 + 32
+    assert not steps_of(tmp_path)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_nothing_of_it_is_saved_evaluated_or_shown_and_it_ends_so_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asynchronous: bool
+) -> None:
+    """Checkpoints after updates 3, 6, ..., evaluations after 2, 4, ..., snapshots after 2, 4, ...; update 6 is bad."""
+    use_worker_here(monkeypatch)
+    config = config_of(checkpoints={"snapshot_interval": 16}, evals={"async_eval": asynchronous})
+    messages, left = [], []
+    for seed in (0, 99):
+        model = model_of(seed)
+        with pytest.raises(DivergedError) as caught:
+            run(tmp_path, config, model, spoiling(model, 5, "loss"))
+        messages.append(str(caught.value))
+        left.append(left_in(tmp_path))
+        assert steps_of(tmp_path) == [3] and steps_of(tmp_path, "snapshot") == [2, 4]
+        for kind in ("last", "best", "pending", "snapshot"):
+            for step in steps_of(tmp_path, kind):
+                state = torch.load(tmp_path / f"{kind}-{step:09d}.pt", weights_only=True)
+                assert step <= 5 and all(value.isfinite().all() for value in state["model"].values())
+        assert [step for step, _ in curves(tmp_path)["train/loss"]] == [1, 2, 3, 4, 5]
+        assert not [*tmp_path.glob("crash-*")]
+    assert messages[0] == messages[1] and "in update 6: loss, gradient_norm not finite" in messages[0]
+    assert left[0]["last"] == left[1]["last"] and left[0]["points"] == left[1]["points"]
+
+
+def test_parameters_that_overflow_are_not_saved(tmp_path: Path) -> None:
+    """By a step of a finite gradient."""
+    config = config_of(
+        optimizer={"name": "sgd", "learning_rate": 3e38, "max_gradient_norm": 1e6},
+        trainer={"evaluate": False},
+        checkpoints={"checkpoint_interval": 1},
+    )
+    model = model_of(0)
+    model[4].weight.register_hook(lambda gradient: gradient * 1000)
+    with pytest.raises(DivergedError, match=r"train_gpt, after update 1: parameters not finite"):
+        run(tmp_path, config, model)
+    assert not steps_of(tmp_path)
+
+
+def test_with_float16_an_infinite_gradient_is_no_end_and_an_infinite_loss_is(tmp_path: Path) -> None:
+    config = config_of(device=FLOAT16, trainer={"evaluate": False})
+    model = model_of(0)
+    run(tmp_path / "gradient", config, model, spoiling(model, 4, "gradient"))
+    assert steps_of(tmp_path / "gradient") == [9, 11]
+    model = model_of(0)
+    with pytest.raises(DivergedError, match=r"in update 5: loss not finite.*device\.amp_dtype=bfloat16 or a lower"):
+        run(tmp_path / "loss", config, model, spoiling(model, 4, "loss"))
+    assert steps_of(tmp_path / "loss") == [3]
+
+
+def test_with_float16_gradients_that_no_loss_scale_makes_finite_are_an_end(tmp_path: Path) -> None:
+    """From 2^16 the scale falls to 2^-15, below the smallest normal number in half precision, in 31 updates."""
+    config = config_of(device=FLOAT16, trainer={"evaluate": False, "num_iterations": 60}, summaries=BARE)
+    model = model_of(0)
+    model[4].weight.register_hook(lambda gradient: gradient * torch.inf)
+    with pytest.raises(DivergedError, match="in update 31: gradient_norm not finite"):
+        run(tmp_path, config, model)
+
+
+# ---- critics
+
+
+def fit_critic(folder: Path, bound: float = math.inf, program: str = "train_ilql", **critic: Any) -> None:
+    """Four updates of a small critic."""
+    trainer, shown = {"num_iterations": 4}, {"summary_interval": 1}
+    config = critics.config_of(critic=critic, trainer=trainer, summaries=shown)
+    model = critics.fresh_critic(config)
+    objective = ImplicitQLearning(model, bound)
+    batches = lambda update: critics.batch_of(4, seed=update)  # noqa: E731
+    fit(
+        *(model, objective, batches, look, config, folder, {"program": program, "run": "f00d"}, CPU, Ranks()),
+        after_step=model.after_update,
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "lower"), [("train_ilql", "critic.reward_scale"), ("extract_policy", "awr.advantage_threshold")]
+)
+def test_terms_that_overflow_are_named_with_what_to_lower(tmp_path: Path, program: str, lower: str) -> None:
+    expected = f"{program}, in update 1: loss, q1, q2, gradient_norm not finite.* lower {re.escape(lower)}, "
+    with pytest.raises(DivergedError, match=expected):
+        fit_critic(tmp_path, program=program, reward_scale=1e30)
+    assert not steps_of(tmp_path)
+
+
+@pytest.mark.parametrize(("bound", "warnings"), [(1e-3, 1), (1e3, 0), (math.inf, 0)])
+def test_values_over_their_bound_are_warned_of_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], bound: float, warnings: int
+) -> None:
+    fit_critic(tmp_path, bound)
+    over = [float(value) > 1 for _, value in curves(tmp_path)["train/q_over_bound"]]
+    assert over == [bool(warnings)] * 4
+    told = [line for line in capsys.readouterr().out.splitlines() if "largest |Q|" in line]
+    assert len(told) == warnings and all(line.startswith("update 1: ") for line in told)
+
+
+def test_a_critic_that_overflows_never_ends_as_finished(finished: Path, root: Path) -> None:
+    """The command of the report, twice."""
+    found = [run_stage("train_ilql", root, "critic.reward_scale=1e30") for _ in range(2)]
+    assert found[0].refusal == found[1].refusal
+    assert found[0].refusal.startswith("train_ilql, in update 1: loss, q1, q2, gradient_norm not finite")
+    assert not (root / "logs/tiny/ilql/finished.json").exists() and not steps_of(root / "logs/tiny/ilql")
+
+
+# ---- stage one
+
+SMALL = ("env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2", "device=cpu")
+BROKEN = {
+    "a2c": ["policy_loss", "value_loss", "gradient_norm"],
+    "ppo": ["policy_loss", "value_loss", "gradient_norm"],
+    "q_learning": ["td_error"],
+    "dqn": ["td_error", "loss", "gradient_norm"],
+}
+
+
+@pytest.mark.parametrize("source", BROKEN)
+def test_source_agents_that_diverge_are_named(source: str) -> None:
+    """Learner 1 of the second of two tasks; nothing of its iteration is given to be recorded."""
+    config = load_config([f"source={source}", *SMALL])
+    env = make_env(config.env)
+    tasks = env.all_tasks()[[3, 12]]
+    learner, streams, noise = make_learners(config, env, tasks, CPU)
+    player = LocalPlayer(config.source, env, learner, streams, noise)
+    loop = collect(learner, player, Experience(config, env.spec, tasks, CPU))
+    metrics = next(metrics for _, metrics, _ in loop if metrics)
+    assert set(BROKEN[source]) <= metrics.keys()
+    state = learner.state_dict()
+    for values in state.get("network", {"table": state.get("table")}).values():
+        values.unflatten(0, (4, -1))[3] = torch.nan
+    learner.load_state_dict(state)
+    where = rf"source\.name={source}, in update \d+, learner 1 of task \[13\]: "
+    with pytest.raises(DivergedError, match=where + r".* not finite.* source\.learning_rate may help") as caught:
+        next(loop)
+    named = str(caught.value).split(": ")[1].split(" not finite")[0].split(", ")
+    assert set(BROKEN[source]) <= set(named) <= metrics.keys()
+
+
+SAVED_OFTEN = ("checkpoints.checkpoint_interval=1", "source.evaluate=false")
+
+
+def ends_of_agents(root: Path, *options: str) -> tuple[list[str], int]:
+    """How the same command ends twice, and after which iteration the last checkpoint is; there is nothing else."""
+    found = [run_stage("train_agents", root, *SAVED_OFTEN, *options).refusal for _ in range(2)]
+    folder = root / "logs/tiny/source"
+    newest = load_newest(folder, "last", CPU)
+    saved = newest[1]["step"] if newest else 0
+    assert read_manifest(root / "histories/tiny")["committed"] == 5 * saved  # steps of an iteration
+    assert not (folder / "finished.json").exists() and not [*folder.glob("crash-*")]
+    for path in folder.glob("*-*.pt"):
+        learner = torch.load(path, weights_only=True)["learner"]["network"]
+        assert all(value.isfinite().all() for value in learner.values())
+    return found, saved
+
+
+def test_lives_of_agents_that_diverge_are_not_recorded(tmp_path: Path) -> None:
+    found, saved = ends_of_agents(tmp_path, "source.learning_rate=1e30")
+    assert found[0] == found[1] and saved
+    assert re.search(r"in update \d, learner 0 of task \[\d\].*source\.learning_rate", found[0])
+
+
+def test_agents_whose_parameters_are_no_numbers_are_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an iteration amid the run, where losses do not tell yet."""
+    real = train_agents.collect
+
+    def spoiled(learner: Any, *arguments: Any) -> Iterator[Any]:
+        for transitions, metrics, now in real(learner, *arguments):
+            if int(now.state.episode.sum()) >= 25:  # as often as that was before
+                learner.network.heads.data[2:4] = torch.nan
+            yield transitions, metrics, now
+
+    monkeypatch.setattr(train_agents, "collect", spoiled)
+    found, saved = ends_of_agents(tmp_path)
+    assert found[0] == found[1] and saved
+    where = f"source.name=a2c, after iteration {saved + 1} of 6, learner 0 of task ["
+    assert found[0].startswith(where) and "(and 1 others of 5): parameters not finite" in found[0]
+
+
+# ---- the search
+
+
+def test_a_trial_that_diverges_counts_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = iter([0.5, DivergedError("too fast"), 0.25])
+
+    def score(*_: Any) -> float:
+        found = next(scores)
+        if isinstance(found, DivergedError):
+            raise found
+        return found
+
+    monkeypatch.setattr(search_params, "score", score)
+    folder = search_params.main(load_config(["experiment=tiny", f"root={tmp_path}"]))
+    assert [trial["value"] for trial in read_json(folder / "results.json")["trials"]] == [0.5, 0.0, 0.25]

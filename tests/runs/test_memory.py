@@ -1,0 +1,82 @@
+"""How much memory there is, and what is said of what needs more."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icrl.config.compose import load_config
+from icrl.contracts import ConfigError
+from icrl.runs import memory
+from icrl.runs.memory import Need, check_fits, free_disk, free_memory, ran_out
+
+CPU = torch.device("cpu")
+CONFIG = load_config()
+MEMINFO = "MemTotal:       100 kB\nMemAvailable:   60 kB\nSwapFree:       4 kB\nHugePages_Free: 0\n"
+
+
+def test_this_system_has_some_memory_and_some_disk(tmp_path: Path) -> None:
+    assert (free_memory(CPU) or 1 << 40) > 1 << 20
+    assert free_disk(tmp_path / "not" / "there") == free_disk(tmp_path) > 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("meminfo", "limit", "expected"),
+    [
+        (MEMINFO, None, 64 << 10),
+        (MEMINFO, "max\n", 64 << 10),
+        (MEMINFO, f"{1 << 62}\n", 64 << 10),
+        (MEMINFO, "4096\n", 4096),
+        ("MemTotal: 100 kB\n", "4096\n", None),
+        (None, None, None),
+    ],
+)
+def test_memory_is_what_system_and_control_group_leave(
+    meminfo: str | None, limit: str | None, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("meminfo", meminfo), ("limit", limit)):
+        if text is not None:
+            (tmp_path / name).write_text(text)
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_CGROUPS", (tmp_path / "limit",))
+    assert free_memory(CPU) == expected
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=4), st.integers(0, 10**12) | st.none())
+def test_what_fits_is_not_refused_and_nothing_else_is(sizes: list[int], free: int | None) -> None:
+    needs = [Need(f"part {number}", size, ("model.embed_dim",)) for number, size in enumerate(sizes)]
+    if free is None or sum(sizes) <= free:
+        check_fits(CONFIG, needs, free, "memory")
+    else:
+        largest = max(range(len(sizes)), key=lambda number: sizes[number])
+        with pytest.raises(ConfigError, match=rf"^model\.embed_dim=64 needs about .* of memory for part {largest}[; ]"):
+            check_fits(CONFIG, needs, free, "memory")
+
+
+def test_a_refusal_names_options_need_and_what_is_free() -> None:
+    needs = [
+        Need("streams", 900 * 10**9, ("source.num_learners", "source.num_envs")),
+        Need("other things", 50 * 10**9, ("model.embed_dim",)),
+    ]
+    with pytest.raises(ConfigError) as refused:
+        check_fits(CONFIG, needs, 20 * 10**6, "disk for here")
+    assert str(refused.value) == (
+        f"source.num_learners={CONFIG.source.num_learners} x source.num_envs={CONFIG.source.num_envs} needs about "
+        "900.0 GB of disk for here for streams (and 50.0 GB for others); 20.0 MB are free: lower one of these options"
+    )
+
+
+def test_errors_that_say_that_memory_ran_out() -> None:
+    for impossible in (lambda: torch.empty(1 << 60, dtype=torch.uint8), lambda: np.empty(1 << 60, np.uint8)):
+        with pytest.raises((MemoryError, RuntimeError)) as raised:
+            impossible()
+        assert ran_out(raised.value)
+    for beyond in (lambda: torch.arange(2).view(torch.long) + 2**70, lambda: np.empty(1 << 80, np.uint8)):
+        with pytest.raises((OverflowError, RuntimeError, ValueError)) as raised:
+            beyond()
+        assert ran_out(raised.value)
+    assert ran_out(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."))
+    assert not ran_out(RuntimeError("mat1 and mat2 shapes cannot be multiplied")) and not ran_out(ValueError("3"))

@@ -1,0 +1,286 @@
+"""What is recorded of a run: against real git checkouts, and against TensorBoard's own rendering."""
+
+import html
+import json
+import os
+import re
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tensorboard.plugin_util import markdown_to_safe_html
+from torch import nn
+
+from icrl.contracts import ConfigError, PipelineError
+from icrl.runs.identity import Identity
+from icrl.runs.record import (
+    check_snapshots,
+    git_state,
+    parameters_table,
+    read_sessions,
+    texts,
+    write_run_record,
+)
+
+OWNER = Identity("train_gpt", "f00d")
+CONFIG = {"seed": 7, "trainer": {"num_iterations": 20, "evaluate": False}}
+COMMAND = ["python", "-m", "src.train_gpt", "name=two words"]
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", "-C", str(folder), *identity, *arguments], capture_output=True, check=True)
+    return done.stdout.decode()
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with one commit: code.py, lib/deep.py, and build/ ignored."""
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"):  # of a hook that runs the tests
+        monkeypatch.delenv(name, raising=False)
+    project = tmp_path / "project"
+    (project / "lib").mkdir(parents=True)
+    (project / "code.py").write_text("x = 1\n")
+    (project / "lib" / "deep.py").write_text("y = 1\n")
+    (project / ".gitignore").write_text("build/\n")
+    git(project, "init", "-q")
+    git(project, "add", ".")
+    git(project, "commit", "-q", "-m", "first")
+    return project
+
+
+def record(folder: Path, project: Path, snapshots: tuple[str, ...] = (), owner: Identity = OWNER) -> dict:
+    return write_run_record(folder, project, CONFIG, COMMAND, check_snapshots([*snapshots], project), owner, 0)
+
+
+def written(folder: Path) -> list[dict]:
+    return json.loads((folder / "run.json").read_text())["sessions"]
+
+
+def test_a_clean_checkout_is_its_revision(project: Path) -> None:
+    (project / "build").mkdir()
+    (project / "build" / "ignored").write_text("z")
+    os.utime(project / "code.py", (0, 0))
+    revision = git(project, "rev-parse", "HEAD").strip()
+    assert re.fullmatch("[0-9a-f]{40}", revision)
+    assert git_state(project) == {"revision": revision, "dirty": False, "diff": ""}
+    assert git_state(project / "lib") == {"revision": revision, "dirty": False, "diff": ""}
+
+
+def test_all_changes_since_the_revision_are_there(project: Path) -> None:
+    """Staged, not staged and untracked; what is left of the diff can be applied to the revision."""
+    (project / "code.py").write_text("x = 2\n")
+    (project / "staged.py").write_text("s = 3\n")
+    git(project, "add", "staged.py")
+    (project / "lib" / "deep.py").write_bytes(b"y = '\xff'\n")
+    (project / "notes").mkdir()
+    (project / "notes" / "new.txt").write_text("not shown")
+    state = git_state(project)
+    assert state["dirty"] is True and state["revision"] == git(project, "rev-parse", "HEAD").strip()
+    lines = state["diff"].splitlines()
+    assert lines[0] == "# untracked: notes/" and "not shown" not in state["diff"]
+    assert {"-x = 1", "+x = 2", "+s = 3", "-y = 1", "+y = '\ufffd'"} <= set(lines)
+    (project.parent / "patch").write_text(state["diff"])
+    git(project, "reset", "-q", "--hard")
+    git(project, "apply", str(project.parent / "patch"))
+    assert (project / "code.py").read_text() == "x = 2\n"
+
+
+def test_an_untracked_file_alone_is_a_change(project: Path) -> None:
+    (project / "new.py").write_text("n = 1\n")
+    assert (git_state(project)["dirty"], git_state(project)["diff"]) == (True, "# untracked: new.py\n")
+
+
+def test_the_users_way_to_show_a_diff_does_not_matter(project: Path) -> None:
+    git(project, "config", "diff.external", "false")
+    git(project, "config", "color.ui", "always")
+    (project / "code.py").write_text("x = 2\n")
+    assert {"-x = 1", "+x = 2"} <= set(git_state(project)["diff"].splitlines())
+
+
+def test_a_huge_diff_is_cut(project: Path) -> None:
+    (project / "code.py").write_text("long line\n" * 30_000)
+    diff = git_state(project)["diff"]
+    cut, note = diff[:100_000], diff[100_000:]
+    assert cut.endswith("ng line\n+") or "+long line" in cut[-30:]
+    assert re.fullmatch(r"\n# cut: 100000 of 3\d{5} characters\n", note)
+
+
+UNKNOWN = {"revision": None, "dirty": None, "diff": ""}
+
+
+def test_no_checkout_is_no_error(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    git(tmp_path / "empty", "init", "-q")  # a checkout without a commit
+    (tmp_path / "bare").mkdir()
+    for folder in ("empty", "bare", "missing"):
+        assert git_state(tmp_path / folder) == UNKNOWN
+    (project / ".git" / "HEAD").write_text("broken")
+    assert git_state(project) == UNKNOWN
+    monkeypatch.setenv("PATH", "")
+    assert git_state(project) == UNKNOWN
+
+
+def test_a_git_that_hangs_is_no_error(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icrl.runs.record._GIT_SECONDS", 0)
+    assert git_state(project) == UNKNOWN
+
+
+def tiny_model() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 500))
+
+
+def test_the_table_has_every_parameter_with_its_decay() -> None:
+    model = tiny_model()
+    model[1].weight.requires_grad_(False)
+    matrices, others = [model[0].weight, model[2].weight], [model[0].bias, model[1].bias, model[2].bias]
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.25}, {"params": others, "weight_decay": 0}])
+    table = parameters_table(model, optimizer)
+    assert table.splitlines()[2:] == [
+        "| `0.weight` | (4, 3) | 12 | 0.25 |",
+        "| `0.bias` | (4,) | 4 | 0 |",
+        "| `1.weight` | (4,) | 4 | frozen |",
+        "| `1.bias` | (4,) | 4 | 0 |",
+        "| `2.weight` | (500, 4) | 2,000 | 0.25 |",
+        "| `2.bias` | (500,) | 500 | 0 |",
+        "| all | | 2,524 | |",
+    ]
+    assert markdown_to_safe_html(table).count("<tr>") == 8
+
+
+def test_an_optimizer_without_weight_decay_has_none() -> None:
+    model = nn.Linear(1, 1)
+    assert "| `weight` | (1, 1) | 1 | 0.0 |" in parameters_table(model, torch.optim.Rprop(model.parameters()))
+
+
+def test_parameters_that_no_group_has_are_named() -> None:
+    model = tiny_model()
+    optimizer = torch.optim.SGD([model[0].weight, model[1].weight, model[1].bias, model[2].weight], lr=1)
+    with pytest.raises(PipelineError, match=r"has the parameters 0\.bias, 2\.bias$"):
+        parameters_table(model, optimizer)
+
+
+def test_snapshots_are_found_in_the_project(project: Path) -> None:
+    (project / "link.py").symlink_to("code.py")
+    found = check_snapshots(["lib/deep.py", "lib/../code.py", "link.py"], project / "lib" / "..")
+    assert found == [project.resolve() / name for name in ("lib/deep.py", "code.py", "code.py")]
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("absent.py", "does not exist"),
+        ("lib", "is not a file"),
+        ("", "is not a file"),
+        ("../other.py", "is outside the project"),
+        ("out.py", "is outside the project"),
+        ("/etc/hostname", "is outside the project"),
+        ("../project_2/code.py", "is outside the project"),
+    ],
+)
+def test_a_wrong_snapshot_is_refused(project: Path, path: str, reason: str) -> None:
+    (project.parent / "other.py").write_text("")
+    (project / "out.py").symlink_to(project.parent / "other.py")
+    with pytest.raises(ConfigError, match=re.escape(f"summaries.code_snapshots={path} {reason}")):
+        check_snapshots(["code.py", path], project)
+
+
+def test_the_record_has_what_is_needed_to_run_again(project: Path, tmp_path: Path) -> None:
+    session = record(tmp_path / "run", project, ("lib/deep.py",))
+    (on_disk,) = written(tmp_path / "run")
+    assert on_disk["config"] == CONFIG and on_disk["command"] == COMMAND
+    assert on_disk["git"] == {"revision": git(project, "rev-parse", "HEAD").strip(), "dirty": False, "diff": None}
+    assert on_disk["versions"]["python"] == sys.version.split()[0]
+    assert (on_disk["versions"]["torch"], on_disk["versions"]["numpy"]) == (torch.__version__, np.__version__)
+    assert on_disk["host"]["cores"] >= 1 and len(on_disk["host"]["gpus"]) == torch.cuda.device_count()
+    assert on_disk["code_snapshots"] == {"lib/deep.py": sha256(b"y = 1\n").hexdigest()}
+    assert session["code_snapshots"] == {"lib/deep.py": "y = 1\n"}
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.json"]
+
+
+def test_every_session_is_kept_with_its_diff(project: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    (project / "code.py").write_text("x = 2\n")
+    first = record(folder, project)
+    git(project, "commit", "-q", "-a", "-m", "second")
+    record(folder, project)
+    (project / "code.py").write_text("x = 3\n")
+    record(folder, project)
+    sessions = written(folder)
+    assert [session["git"]["dirty"] for session in sessions] == [True, False, True]
+    assert [session["git"]["diff"] for session in sessions] == ["code.diff", None, "code-3.diff"]
+    assert sessions[0]["git"]["revision"] != sessions[1]["git"]["revision"] == sessions[2]["git"]["revision"]
+    assert sorted(path.name for path in folder.iterdir()) == ["code-3.diff", "code.diff", "run.json"]
+    assert (folder / "code.diff").read_text() == first["git"]["diff"]
+    assert "+x = 3" in (folder / "code-3.diff").read_text()
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"sessions": {}}', b"\xff", b""])
+def test_a_damaged_record_is_kept_aside(
+    project: Path, tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    record(folder, project)
+    (folder / "run.json").write_bytes(content)
+    record(folder, project)
+    assert len(written(folder)) == 1
+    assert (folder / "run.json.damaged").read_bytes() == content
+    assert (
+        "run.json is damaged, or of another run or version; it is kept as run.json.damaged" in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize("other", [Identity("train_gpt", "beef"), Identity("train_ilql", "f00d")])
+def test_the_record_of_another_run_is_kept_aside(project: Path, tmp_path: Path, other: Identity) -> None:
+    record(tmp_path, project, owner=other)
+    content = (tmp_path / "run.json").read_bytes()
+    for sessions in (1, 2):
+        record(tmp_path, project)
+        assert len(written(tmp_path)) == sessions
+    assert (tmp_path / "run.json.damaged").read_bytes() == content
+    assert len(read_sessions(tmp_path / "run.json", OWNER)) == 2
+    with pytest.raises(PipelineError, match=r"run\.json is of train_gpt \(run f00d\), and here belongs what is of"):
+        read_sessions(tmp_path / "run.json", other)
+
+
+def test_a_folder_that_cannot_be_written_is_a_pipeline_error(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file in the way")
+    with pytest.raises(PipelineError, match="cannot write"):
+        record(tmp_path / "run", project)
+
+
+def test_tensorboard_shows_everything(project: Path, tmp_path: Path) -> None:
+    (project / "code.py").write_text("x < '<b>'\n")
+    shown = texts(record(tmp_path / "run", project, ("code.py", "lib/deep.py")))
+    pages = {tag: html.unescape(markdown_to_safe_html(text)) for tag, text in shown.items()}
+    assert set(pages) == {"configuration", "command", "git", "code_snapshots/code.py", "code_snapshots/lib/deep.py"}
+    assert "seed: 7\ntrainer.num_iterations: 20\ntrainer.evaluate: False" in pages["configuration"]
+    assert "python -m src.train_gpt 'name=two words'" in pages["command"]
+    assert git(project, "rev-parse", "HEAD").strip() in pages["git"]
+    assert "with changes" in pages["git"] and "\n-x = 1\n+x < '<b>'\n" in pages["git"]
+    assert "<pre><code>x < '<b>'\n" in pages["code_snapshots/code.py"]
+    assert "<pre><code>y = 1\n" in pages["code_snapshots/lib/deep.py"]
+
+
+def test_tensorboard_says_so_where_nothing_changed_or_is_known(project: Path, tmp_path: Path) -> None:
+    assert texts(record(tmp_path / "run", project))["git"].endswith(" without changes")
+    (tmp_path / "bare").mkdir()
+    assert texts(record(tmp_path / "run", tmp_path / "bare"))["git"] == "not a git checkout"
+
+
+@given(st.text("`~ab<&|#*\n", max_size=40))
+@example("```\nx\n```")
+@example("a\n````\n```\n`")
+def test_no_text_leaves_its_block(text: str) -> None:
+    session = {"config": {}, "command": [], "git": {"revision": None, "dirty": None}, "code_snapshots": {"f": text}}
+    page = markdown_to_safe_html(texts(session)["code_snapshots/f"])
+    block = re.fullmatch(r"<pre><code>(.*)</code></pre>", page.strip(), re.DOTALL)
+    assert block and "<" not in block[1]
+    assert html.unescape(block[1]).split() == text.split()

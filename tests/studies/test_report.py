@@ -1,0 +1,319 @@
+"""The table and the picture of a study, from numbers that are written down here."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import critics
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from PIL import Image
+from results import write_results
+
+from icrl.config.compose import load_config
+from icrl.config.root import Config, StudyConfig
+from icrl.contracts import PipelineError
+from icrl.plots.plots import PALETTE
+from icrl.plots.study_plots import row_name, shared_references, study_figure
+from icrl.runs.files import read_json, write_json
+from icrl.runs.identity import Identity, write_owned
+from icrl.studies import report as study_report
+from icrl.studies.plan import Row
+from icrl.studies.report import cpu_model, result_of, study_table, training_seconds, write_report
+
+NUM_EPISODES = 12
+STUDY = StudyConfig(
+    question="Does it work?",
+    measure="success",
+    seeds=[0, 1],
+    variants=[{"label": "a"}],
+    xlabel="tasks",
+    scale=1.0,
+    num_workers=1,
+)
+
+
+def interval(mean: float) -> dict[str, float]:
+    return {"mean": mean, "low": mean - 0.1, "high": mean + 0.05}
+
+
+def curve(end: float) -> dict[str, list[float]]:
+    mean = [end * episode / NUM_EPISODES for episode in range(1, NUM_EPISODES + 1)]
+    return {"mean": mean, "low": [value - 0.1 for value in mean], "high": [value + 0.05 for value in mean]}
+
+
+def found(end: float, searcher: float = 1.0) -> dict[str, Any]:
+    """What runs came to that end at `end`, in a world where the searcher comes to `searcher`."""
+    final = {"success": interval(end), "returns": interval(2 * end), "steps_to_goal": interval(7.126)}
+    final |= {"fraction_of_optimum": interval(end), "area": interval(0.25), "fraction_solved": interval(0.75)}
+    curves = {name: {"success": curve(end), "returns": curve(2 * end)} for name in ("model, held-out tasks",)}
+    for name, level in (("model, training tasks", 0.9), ("random", 0.1), ("searcher", searcher), ("optimum", 1.0)):
+        curves[name] = {measure: {"mean": [level] * NUM_EPISODES} for measure in ("success", "returns")}
+    near = {"episode": 7, "low": 5.0, "high": 9.0, "share_reached": 1.0}
+    return {
+        "curves": curves,
+        "final": {
+            "held_out": final | {"episodes_to_90": near},
+            "train": {"success": interval(0.8), "returns": interval(1.6)},
+        },
+    }
+
+
+def result(variant: str, end: float, **more: Any) -> dict[str, Any]:
+    blank = {"test": "", "x": None, "line": "", "updates": 300, "training_seconds": 61.4, "found": found(end)}
+    return {"variant": variant} | blank | more
+
+
+def cells(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()]
+
+
+def test_the_table_has_every_number() -> None:
+    header, rule, first, second = cells(study_table([result("a|b", 0.5), result("c", 0.25)], "success"))
+    assert len(header) == len(rule) == len(first) == len(second) and set(rule) == {"---"}
+    assert dict(zip(header, first, strict=True)) == {
+        "variant": "a\\|b",
+        "tasks": "held-out",
+        "success, last quarter": "0.500 [0.400, 0.550]",
+        "episode 10": "0.417",  # 0.5 * 10 / 12
+        "training tasks": "0.800",
+        "steps to goal": "7.13",
+        "fraction of optimum": "0.500 [0.400, 0.550]",
+        "normalised area": "0.250 [0.150, 0.300]",
+        "episodes to 90 %": "7",
+        "goals solved": "0.75 [0.65, 0.80]",
+        "updates": "300",
+        "training": "61 s",
+    }
+    assert second[0] == "c" and second[2].startswith("0.250")
+
+
+def test_the_table_of_returns_shows_returns() -> None:
+    header, _, row = cells(study_table([result("a", 0.5)], "returns"))
+    shown = dict(zip(header, row, strict=True))
+    assert shown["return, last quarter"] == "1.000 [0.900, 1.050]"
+    assert (shown["episode 10"], shown["training tasks"]) == ("0.833", "1.600")
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    """A column stays where one row says something."""
+    unknown = result("a", 0.5, training_seconds=None)
+    final = unknown["found"]["final"]
+    del final["train"], final["held_out"]["area"], final["held_out"]["fraction_of_optimum"]
+    final["held_out"]["episodes_to_90"]["episode"] = None
+    header, _, row = cells(study_table([unknown], "success"))
+    assert not {"training tasks", "normalised area", "fraction of optimum", "training", "world"} & set(header)
+    assert dict(zip(header, row, strict=True))["episodes to 90 %"] == "never"
+    del final["held_out"]["episodes_to_90"]
+    header, _, first, second = cells(study_table([unknown, result("b", 0.5, test="13")], "success"))
+    assert "training" in header and first[header.index("training")] == "-" and second[header.index("world")] == "13"
+    assert first[header.index("episodes to 90 %")] == "-"
+
+
+def test_columns_of_what_later_versions_measure() -> None:
+    """Solved at .9, and success after the first success; runs of an earlier version have neither."""
+    earlier, later = result("a", 0.5), result("b", 0.5)
+    later["found"]["final"]["held_out"] |= {"fraction_solved_90": interval(0.5), "success_after_first": interval(0.875)}
+    header, _, first, second = cells(study_table([earlier, later], "success"))
+    at_nine, after = header.index("goals solved at .9"), header.index("after first success")
+    assert (first[at_nine], first[after]) == ("-", "-")
+    assert (second[at_nine], second[after]) == ("0.50 [0.40, 0.55]", "0.875 [0.775, 0.925]")
+    assert "after first success" not in study_table([earlier], "success")
+
+
+def axes_of(results: list[dict[str, Any]], measure: str = "success") -> tuple[Axes, Axes, list[str]]:
+    study = StudyConfig(**vars(STUDY) | {"measure": measure})
+    figure = study_figure(results, study)
+    left, right = figure.axes
+    return left, right, [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_the_picture_of_variants_that_are_no_numbers() -> None:
+    results = [result("a", 0.5), result("b", 0.75)]
+    left, right, legend = axes_of(results)
+    assert legend == ["a", "b", "random", "searcher", "optimum"]
+    for line, one in zip(left.lines, results, strict=False):
+        assert list(line.get_ydata()) == curve(one["found"]["final"]["held_out"]["success"]["mean"])["mean"]
+        assert list(line.get_xdata()) == list(range(1, NUM_EPISODES + 1))
+    assert len(left.collections) == 2, "intervals"
+    assert [text.get_text() for text in right.get_xticklabels()] == ["a", "b"]
+    assert [line.get_ydata()[0] for line in right.lines if line.get_marker() == "o"] == [0.5, 0.75]
+    spans = [segment[:, 1].tolist() for bars in right.collections for segment in bars.get_segments()]
+    assert spans == [pytest.approx([0.4, 0.55]), pytest.approx([0.65, 0.8])]
+    assert (right.get_xlabel(), left.get_xlabel(), left.get_ylabel()) == ("tasks", "episode", "success")
+
+
+def test_the_picture_of_variants_on_an_axis() -> None:
+    """Sorted along their line; the last has the line's colour, those before it are lighter."""
+    results = [
+        result("c", 0.75, x=20, line="far"),
+        result("a", 0.5, x=5, line="near"),
+        result("b", 0.25, x=1, line="far"),
+    ]
+    left, right, legend = axes_of(results, "returns")
+    assert legend == ["random", "searcher", "optimum", "far", "near"]
+    marked = [line for line in right.lines if line.get_marker() == "o"]
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in marked] == [
+        ([1, 20], [0.5, 1.5]),
+        ([5], [1.0]),
+    ]
+    assert right.get_xscale() == "log" and list(right.get_xticks()) == [1, 5, 20]
+    last, near, first = (to_rgb(line.get_color()) for line in left.lines[:3])
+    assert last == pytest.approx(to_rgb(PALETTE[0])) and near == pytest.approx(to_rgb(PALETTE[1]))
+    assert sum(first) > sum(last)
+    assert left.get_ylabel() == "return" and left.get_title() == "the darker, the larger: tasks"
+
+
+@pytest.mark.parametrize("places", [(None, None, None), (1, 4, 16), (0, 0.5, 1.5), (9, 11, 13)])
+def test_all_points_and_intervals_are_in_sight(places: tuple[float | None, ...]) -> None:
+    results = [
+        result(f"v{index}", end, x=x, line=str(index % 2))
+        for index, (x, end) in enumerate(zip(places, (0.2, 0.9, 0.5), strict=True))
+    ]
+    _, right, _ = axes_of(results)
+    (left, end), (bottom, top) = right.get_xlim(), right.get_ylim()
+    for place, one in enumerate(results):
+        assert left < (place if one["x"] is None else one["x"]) < end
+    lowest, highest = 0.1, 0.95
+    assert bottom < lowest and highest < top
+
+
+def test_places_with_names_have_panels_of_their_own() -> None:
+    """Each line has its colour in all of them; nothing is between two names."""
+    ends = {("good", "ad"): 0.75, ("good", "awr"): 0.5, ("bad", "ad"): 0.25}
+    results = [result(f"{line}, {x}", end, x=x, line=line) for (x, line), end in ends.items()]
+    figure = study_figure(results, STUDY)
+    good, bad, right = figure.axes
+    assert [axes.get_title() for axes in (good, bad)] == ["good", "bad"] and good.get_ylim() == bad.get_ylim()
+    assert (good.get_ylabel(), bad.get_ylabel()) == ("success", "")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        *("random", "searcher", "optimum"),
+        *("ad", "awr"),
+    ]
+    for axes, shown in ((good, [0.75, 0.5]), (bad, [0.25])):
+        curves = axes.lines[: len(shown)]
+        assert [line.get_ydata()[-1] for line in curves] == shown and len(axes.lines) == len(shown) + 3
+        for line, color in zip(curves, PALETTE, strict=False):
+            assert to_rgb(line.get_color()) == pytest.approx(to_rgb(color))
+    marked = [line for line in right.lines if line.get_marker() == "o"]
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in marked] == [
+        ([0, 1], [0.75, 0.25]),
+        ([0], [0.5]),
+    ]
+    assert {line.get_linestyle() for line in marked} == {"None"}
+    assert [text.get_text() for text in right.get_xticklabels()] == ["good", "bad"]
+    assert right.get_xlim() == (-0.5, 1.5)
+
+
+def test_seven_lines_have_seven_colours() -> None:
+    results = [result(str(index), 0.5, x="one", line=str(index)) for index in range(7)]
+    assert len({line.get_color() for line in study_figure(results, STUDY).axes[0].lines[:7]}) == 7
+
+
+def test_places_that_no_named_line_goes_through_are_named_themselves() -> None:
+    left, _, legend = axes_of([result("a", 0.5, x=1), result("b", 0.25, x=3)])
+    assert legend[:2] == ["a", "b"] and left.get_title() == ""
+
+
+def test_an_axis_from_zero_is_linear() -> None:
+    _, right, _ = axes_of([result("a", 0.5, x=0), result("b", 0.5, x=100)])
+    assert right.get_xscale() == "linear"
+
+
+def test_intervals_of_many_curves_would_hide_them() -> None:
+    left, _, _ = axes_of([result(f"v{index}", 0.5, x=index + 1) for index in range(7)])
+    assert not left.collections
+    some = study_figure([result(f"v{index}", 0.5, x="far" if index else "near") for index in range(7)], STUDY)
+    assert not any(axes.collections for axes in some.axes[:2]), "none where others have none"
+
+
+def test_references_are_shown_where_all_share_a_world() -> None:
+    same, other = [result("a", 0.5), result("b", 0.6)], result("c", 0.5, found=found(0.5, searcher=0.75))
+    assert list(shared_references(same, "success")) == ["random", "searcher", "optimum"]
+    assert list(shared_references([*same, other], "success")) == ["random", "optimum"]
+    assert "searcher" not in axes_of([*same, other])[2]
+    del other["found"]["curves"]["random"]
+    assert list(shared_references([*same, other], "success")) == ["optimum"]
+
+
+def test_rows_are_called_by_variant_and_world() -> None:
+    assert [row_name(result("a", 0.5)), row_name(result("a", 0.5, test="13"))] == ["a", "a, 13"]
+
+
+def model_folder(folder: Path, *started: float) -> Path:
+    """A model whose training was started at these times, in seconds before its end."""
+    folder.mkdir(parents=True)
+    critics.finish(folder, 100)
+    write_json(folder / "last-000000100.json", {"state_sha256": f"{folder.parent.name} {folder.name}"})
+    end = (folder / "finished.json").stat().st_mtime
+    times = [datetime.fromtimestamp(end - seconds, UTC).isoformat() for seconds in started]
+    git = {"revision": f"{len(started)}ab", "dirty": len(started) > 1}
+    sessions = [{"started": time, "git": git} for time in times]
+    write_owned(folder / "run.json", Identity("train_ilql", critics.RUN), 0, {"sessions": sessions})
+    return folder
+
+
+def test_training_took_from_its_start_to_its_end_unless_it_was_interrupted(tmp_path: Path) -> None:
+    whole, other = model_folder(tmp_path / "whole", 30), model_folder(tmp_path / "other", 12)
+    assert training_seconds([whole]) == pytest.approx(30, abs=0.1)
+    assert training_seconds([whole, other]) == pytest.approx(42, abs=0.1)
+    continued = model_folder(tmp_path / "continued", 90, 30)
+    assert training_seconds([continued]) is training_seconds([whole, continued]) is None
+
+
+def rows_in(root: Path, config: Config) -> list[Row]:
+    """One that a model plays, and one that it plays with another beside it."""
+    models = [model_folder(root / "whole" / "gpt", 20), model_folder(root / "other" / "gpt", 40)]
+    models.append(model_folder(root / "continued" / "gpt", 500, 10))
+    critics = [model_folder(model.parent / "ilql", 5) for model in models]
+    folders = [model.parent / "evaluation" for model in models]
+    for folder in folders:
+        write_results(folder, checkpoint=f"{folder.parent.name} gpt")
+    guided = [[model, critic] for model, critic in zip(models, critics, strict=True)]
+    return [
+        Row("a", "", None, "", config, folders, [[model] for model in models]),
+        Row("b", "", None, "", config, folders, guided),
+    ]
+
+
+def test_a_report_is_of_the_models_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_report, "combined", lambda *_: found(0.5))
+    plain, guided = rows_in(tmp_path, load_config([f"root={tmp_path}"]))
+    folder, (model, critic) = guided.folders[0], guided.models[0]
+    for row, played in ((plain, "whole gpt"), (guided, "whole gpt+whole ilql")):
+        write_results(folder, checkpoint=played)
+        assert result_of(row)["updates"]
+        write_results(folder, checkpoint="trained before")
+        with pytest.raises(PipelineError, match=rf"{folder}/results\.json is of another model than those in {model}"):
+            result_of(row)
+    write_results(folder, checkpoint="whole gpt")
+    for name in ("finished.json", "run.json"):
+        content = (critic / name).read_bytes()
+        write_owned(critic / name, Identity("train_ilql", "beef"), 0, read_json(critic / name))
+        with pytest.raises(PipelineError, match=r"run\.json is of train_ilql \(run (f00d|beef)\), and here belongs"):
+            result_of(guided)
+        (critic / name).write_bytes(content)
+
+
+def test_a_report_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config([f"root={tmp_path}", "study.seeds=[4]", "seed=4"])
+    asked: list[Any] = []
+    monkeypatch.setattr(study_report, "combined", lambda *arguments: asked.append(arguments) or found(0.5))
+    rows = rows_in(tmp_path, config)
+    table = write_report(tmp_path / "study", config, rows)
+    assert asked == [(row.folders, config.evaluation, 4) for row in rows]
+    results = read_json(tmp_path / "study" / "results.json")
+    assert (tmp_path / "study" / "table.md").read_text() == table + "\n"
+    assert results["rows"] == json.loads(json.dumps([result_of(row) for row in rows]))
+    assert results["rows"][1]["variant"] == "b" and results["rows"][1]["runs"] == ["whole", "other", "continued"]
+    assert [row["training_seconds"] for row in results["rows"]] == pytest.approx([30, 35], abs=0.1)
+    assert [row["updates"] for row in results["rows"]] == [100, 200]
+    assert results["machine"]["cpu"] == cpu_model() != "" and results["machine"]["cores"] >= 1
+    assert results["config"]["study"]["seeds"] == [4] and set(results["versions"]) == {"python", "torch", "numpy"}
+    assert results["rows"][0]["trained_at"] == ["1ab", "2ab+"]
+    assert set(results["reported_at"]) == {"revision", "dirty"}
+    with Image.open(tmp_path / "study" / "study.png") as picture:
+        picture.load()
+        assert picture.size == (1400, 750)
