@@ -17,7 +17,7 @@ from benchmarks.measure import show, side_by_side
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.point_game.rollout import PointGame, PointGameOptions, play
 from icrl.randomness import stream_seeds
-from tests.envs import scalar_points
+from tests.helpers import scalar_points
 
 SIZES = {"max_num_points": 20, "dimension": 3, "max_value": 20}
 LIMIT, NUM_STREAMS, NUM_STEPS = 100, 4096, 16

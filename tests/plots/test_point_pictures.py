@@ -30,7 +30,7 @@ from icrl.plots.point_plots import match_figure, write_match_plot
 from icrl.point_game.fixed_players import AGENTS, HOSTS, first_agent, random_agent, random_pair, zeillinger
 from icrl.point_game.matches import match, measure
 from icrl.point_game.rollout import PointGame, PointGameOptions
-from tests.envs import scalar_points as scalar
+import scalar_points as scalar
 
 
 def game(dimension: int = 3, max_episode_steps: int = 30, reposition: bool = False) -> PointGame:

@@ -23,7 +23,7 @@ from icrl.point_game.fixed_players import (
 from icrl.point_game.matches import Match, match, measure, rho_over_runs
 from icrl.point_game.rollout import PointGame, PointGameOptions
 from icrl.point_game.rules import is_over, subset_of
-from tests.envs import scalar_points as scalar
+import scalar_points as scalar
 
 OPTIONS = PointGameOptions(dimension=3, max_num_points=8, max_value=9, max_episode_steps=3, reposition=False)
 GAME = PointGame(OPTIONS)

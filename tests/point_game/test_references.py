@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from envs import scalar_points as scalar
+import scalar_points as scalar
 from point_worlds import legal_in, lived, point_config, point_game
 
 from icrl.config.compose import load_config

@@ -24,7 +24,7 @@ from icrl.runs.distributed import Ranks, joined
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 ENVIRONMENT = os.environ | {
     "OMP_NUM_THREADS": "1",
-    "PYTHONPATH": os.pathsep.join(str(path) for path in (PROJECT, PROJECT / "tests")),
+    "PYTHONPATH": os.pathsep.join(str(path) for path in (PROJECT / "src", PROJECT / "tests/helpers")),
 }
 
 
@@ -33,7 +33,7 @@ def parallel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes left: a folder for each case, and what each process found in 0.json and 1.json."""
     folder = tmp_path_factory.mktemp("parallel")
     done = subprocess.run(
-        [*TORCHRUN, str(Path(__file__).with_name("parallel.py")), str(folder)],
+        [*TORCHRUN, str(PROJECT / "tests/helpers/parallel.py"), str(folder)],
         cwd=PROJECT,
         env=ENVIRONMENT,
         capture_output=True,

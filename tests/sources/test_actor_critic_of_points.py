@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from envs import scalar_points as scalar
-from envs.scalar_points import Points
+import scalar_points as scalar
+from scalar_points import Points
 from models import outspoken
 from point_worlds import legal_in, lived, point_game
 from probes import CPU, START, learn_from

@@ -43,10 +43,10 @@ def test_every_write_may_be_the_last(
     for part in NEEDED[stage]:
         shutil.copytree(finished / part, folder / part)
     swept = subprocess.run(
-        [sys.executable, PROJECT / "tests/stages/crash.py", stage, folder, *signals],
+        [sys.executable, PROJECT / "tests/helpers/crash.py", stage, folder, *signals],
         cwd=PROJECT,
         env=os.environ
-        | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": f"{PROJECT}:{PROJECT / 'tests'}"},
+        | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": f"{PROJECT}:{PROJECT / 'src'}:{PROJECT / 'tests/helpers'}"},
         capture_output=True,
         text=True,
         check=False,

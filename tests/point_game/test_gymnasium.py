@@ -37,7 +37,7 @@ def test_check_env_has_no_complaint(env_id: str, opponent: str, *, scale_observa
 
 
 def test_examples_of_the_documentation_run() -> None:
-    page = Path(icrl.envs.__file__).parents[2] / "docs" / "point_game.md"
+    page = Path(icrl.envs.__file__).parents[3] / "docs" / "point_game.md"
     examples = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     assert len(examples) == 2
     for example in examples:
