@@ -15,7 +15,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 import icrl.envs  # noqa: F401  registers the environments
 from benchmarks.measure import show, side_by_side
-from icrl.collection.collect import LocalPlayer, collect, make_learners
+from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.config.compose import load_config
 from icrl.envs import make_env
@@ -34,7 +34,7 @@ def ours(overrides: list[str]) -> Callable[[], int]:
     train = tasks[split_tasks(env, config).train]
     learner, streams, noise = make_learners(config, env, train, CPU)
     experience = Experience(config, env.spec, train, CPU)
-    loop = collect(learner, LocalPlayer(config.source, env, learner, streams, noise), experience)
+    loop = collect(learner, LocalUnrollWorker(config.source, env, learner, streams, noise), experience)
     return lambda: sum(transitions.obs.numel() for transitions, _, _ in islice(loop, UPDATES))
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from icrl.collection.collect import LocalPlayer, collect, make_learners
+from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.collection.experience import Experience
 from icrl.config.compose import load_config
@@ -22,7 +22,7 @@ from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
 from icrl.plots.source_board import SOLVED
 
-SOURCES = ("a2c", "ppo", "q_learning", "dqn", "noisy_expert", "optimal", "random")
+SOURCES = ("a2c", "ppo", "q_learning", "dqn", "noise_distillation", "optimal", "random")
 SEEDS = (0, 1, 2)
 CPU = torch.device("cpu")
 LOOKS = 60  # at the learners, along their lives
@@ -46,7 +46,7 @@ def live(overrides: list[str]) -> Life:
     train = tasks[split.train]
     learner, streams, noise = make_learners(config, env, train, CPU)
     statistics_of = EpisodeStatistics(env.spec, learner.num_learners, source.num_envs)
-    player = LocalPlayer(source, env, learner, streams, noise)
+    player = LocalUnrollWorker(source, env, learner, streams, noise)
     solved_at = np.full(learner.num_learners, np.inf)
     success, steps, spent, next_look = np.zeros(learner.num_learners), 0, 0.0, 0.0
     loop = collect(learner, player, Experience(config, env.spec, train, CPU))

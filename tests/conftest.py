@@ -1,11 +1,16 @@
 """What tests of several parts share: a finished run of all stages."""
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 from harness import STAGES, run
 from tensorboard.summary.writer import event_file_writer
+
+# Processes that tests start find the library and the helpers of tests as this one does.
+_TESTS = Path(__file__).resolve().parent
+os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (_TESTS.parent / "src", _TESTS.parent, _TESTS / "helpers")))
 
 # Event files of one second are read in the order of their numbers as texts, and tests begin a run anew within a second
 # of one process: all numbers have the same length.

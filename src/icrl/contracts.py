@@ -159,7 +159,7 @@ class Learned(NamedTuple):
     """What an update tells."""
 
     metrics: dict[str, Tensor]  # [L] each
-    surprise: Tensor | None = None  # [L * W]: mean absolute TD error of each window, where there is such a thing
+    td_error: Tensor | None = None  # [L * W]: mean absolute TD error of each window, where there is such a thing
 
 
 class Batch(NamedTuple):
@@ -175,7 +175,7 @@ class Batch(NamedTuple):
     truncated: Tensor  # 0 or 1
     optimal_action: Tensor  # num_actions where nobody knows it
     weight: Tensor  # float32: of a step in the loss
-    payoff: Tensor  # float32: the reward that a critic learns from, as a plug-in makes it of the one that was seen
+    training_reward: Tensor  # float32: the reward a critic learns from, made of the seen one by a plug-in
 
 
 class Objective(Protocol):

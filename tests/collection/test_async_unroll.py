@@ -25,8 +25,8 @@ from kin import all_gone, family
 from toy import assert_same
 
 from icrl.collection import async_unroll
-from icrl.collection.async_unroll import AsyncPlayer, make_player, version_of
-from icrl.collection.collect import LocalPlayer, collect, make_learners
+from icrl.collection.async_unroll import AsyncUnrollWorker, load_policy, version_of
+from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, mini_batches
 from icrl.collection.pace import clock_of
 from icrl.config.compose import load_config
@@ -68,7 +68,7 @@ def written_out(config: Config) -> tuple[Played, dict[str, Any]]:
     source, env = config.source, make_env(config.env)
     learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
     behind, _, _ = make_learners(config, env, env.all_tasks()[:2], CPU)
-    player = LocalPlayer(source, env, behind, streams, noise)
+    player = LocalUnrollWorker(source, env, behind, streams, noise)
     learned, played = [copy.deepcopy(learner.state_dict())], []
     q, p = source.unroll_queue_size, source.unroll_parameter_update_period
     for i in range(TOTAL):
@@ -101,7 +101,7 @@ def run(config: Config, stop: int = TOTAL, saved: dict[str, Any] | None = None) 
         first = saved["iteration"]
         learner.load_state_dict(saved["learner"])
         streams = Streams(State(**saved["state"]), Step(**saved["step"]), streams.carry)
-    with closing(make_player(config, env, learner, streams, noise, first)) as player:
+    with closing(load_policy(config, env, learner, streams, noise, first)) as player:
         if saved:
             player.load_state_dict(saved["player"])
         played = list(itertools.islice(collect(learner, player, experience_of(config), first), stop - first))
@@ -188,17 +188,17 @@ def test_the_rule(queue: int, period: int, unroll: int) -> None:
 def test_the_player_is_never_further_ahead_than_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it has time to; and no version is kept that no unroll will need."""
     played: list[int] = []
-    local_play = LocalPlayer.play
+    local_play = LocalUnrollWorker.play
 
-    def counted(self: LocalPlayer[tuple[()]]) -> Any:
+    def counted(self: LocalUnrollWorker[tuple[()]]) -> Any:
         played.append(1)
         return local_play(self)
 
-    monkeypatch.setattr(LocalPlayer, "play", counted)
+    monkeypatch.setattr(LocalUnrollWorker, "play", counted)
     config = config_of(unroll_queue_size=3, unroll_parameter_update_period=2)
     env = make_env(config.env)
     learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
-    with closing(make_player(config, env, learner, streams, noise, 0)) as player:
+    with closing(load_policy(config, env, learner, streams, noise, 0)) as player:
         for iteration, _ in enumerate(collect(learner, player, experience_of(config)), 1):
             time.sleep(0.05)
             assert len(played) == min(iteration + 3 + 1, TOTAL)  # and the one that is played meanwhile
@@ -220,19 +220,19 @@ def test_errors_come_after_what_was_played_before(
     error: Exception, expected: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As they are, or with their traceback."""
-    local_play = LocalPlayer.play
+    local_play = LocalUnrollWorker.play
     turn = itertools.count()
 
-    def broken(self: LocalPlayer[tuple[()]]) -> Any:
+    def broken(self: LocalUnrollWorker[tuple[()]]) -> Any:
         if next(turn) == 4:
             raise error
         return local_play(self)
 
-    monkeypatch.setattr(LocalPlayer, "play", broken)
+    monkeypatch.setattr(LocalUnrollWorker, "play", broken)
     config = config_of()
     env = make_env(config.env)
     learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
-    with closing(make_player(config, env, learner, streams, noise, 0)) as player:
+    with closing(load_policy(config, env, learner, streams, noise, 0)) as player:
         loop = collect(learner, player, experience_of(config))
         assert len(list(itertools.islice(loop, 4))) == 4
         with pytest.raises(expected, match=said):
@@ -248,7 +248,7 @@ def test_env_steps_are_spaced_in_time() -> None:
     config = config_of(unroll_step_interval=60.0)
     env = make_env(config.env)
     learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
-    player = make_player(config, env, learner, streams, noise, 0)
+    player = load_policy(config, env, learner, streams, noise, 0)
     player.play()  # of one step, before which there is nothing to wait for
     started = time.monotonic()
     player.close()
@@ -260,8 +260,8 @@ def test_without_it_the_learner_itself_plays() -> None:
     config = config_of(async_unroll=False, mini_batch_size=0)
     env = make_env(config.env)
     learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
-    player = make_player(config, env, learner, streams, noise, 0)
-    assert isinstance(player, LocalPlayer)
+    player = load_policy(config, env, learner, streams, noise, 0)
+    assert isinstance(player, LocalUnrollWorker)
     assert player.state_dict() == {}
 
 
@@ -271,8 +271,8 @@ def test_a_process_with_environments_in_processes() -> None:
     expected, _ = written_out(config_of())
     env = make_env(config.env)
     learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
-    with closing(make_player(config, env, learner, streams, noise, 0)) as player:
-        assert isinstance(player, AsyncPlayer)
+    with closing(load_policy(config, env, learner, streams, noise, 0)) as player:
+        assert isinstance(player, AsyncUnrollWorker)
         for iteration, played in enumerate(collect(learner, player, experience_of(config))):
             assert_same(played, expected[iteration])
             if iteration == 4:
@@ -291,10 +291,10 @@ def test_a_process_that_dies_is_an_error_at_once() -> None:
     config = config_of(vectorization="process", num_workers=2)
     env = make_env(config.env)
     learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
-    with closing(make_player(config, env, learner, streams, noise, 0)) as player:
+    with closing(load_policy(config, env, learner, streams, noise, 0)) as player:
         loop = collect(learner, player, experience_of(config))
         next(loop)
-        assert isinstance(player, AsyncPlayer) and player._worker is not None
+        assert isinstance(player, AsyncUnrollWorker) and player._worker is not None
         worker = player._worker._process.pid
         assert worker is not None
         started = family(worker)
@@ -319,7 +319,7 @@ if __name__ == "__main__":
     config = dataclasses.replace(config, env=toy(fault="hang", slip=0, size=30))
     env = make_env(config.env)
     learner, streams, noise = make_learners(config, env, env.all_tasks(), CPU)
-    player = make_player(config, env, learner, streams, noise, 0)
+    player = load_policy(config, env, learner, streams, noise, 0)
     player.play()
     time.sleep(100)
 """

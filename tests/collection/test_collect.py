@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from small_histories import MARK, write_histories
 from torch import Tensor
 
-from icrl.collection.collect import EpsilonGreedy, LocalPlayer, collect, make_learners
+from icrl.collection.collect import EpsilonGreedy, LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.collection.pace import clock_of, num_iterations, own_windows
 from icrl.config.compose import load_config
@@ -62,8 +62,8 @@ class Recorder:
 
     def update(self, sample: Sample) -> Learned:
         self.updates.append((self._clock, sample))
-        surprise = sample.rollout.obs.float().mean(0)
-        return Learned({"number": torch.full((self.num_learners,), len(self.updates))}, surprise)
+        td_error = sample.rollout.obs.float().mean(0)
+        return Learned({"number": torch.full((self.num_learners,), len(self.updates))}, td_error)
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         yield from ()
@@ -77,11 +77,11 @@ class Recorder:
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-def player_of(source: SourceConfig, learner: Recorder) -> LocalPlayer[tuple[()]]:
+def player_of(source: SourceConfig, learner: Recorder) -> LocalUnrollWorker[tuple[()]]:
     count = learner.num_learners * source.num_envs
     tasks = streams_of(ENV.all_tasks()[: learner.num_learners], source.num_envs)
     streams = start_streams(learner, ENV, tasks, stream_seeds(0, count))
-    return LocalPlayer(source, ENV, learner, streams, Noise(stream_seeds(1, count)))
+    return LocalUnrollWorker(source, ENV, learner, streams, Noise(stream_seeds(1, count)))
 
 
 def experience_of(source: SourceConfig, root: Path | None = None) -> Experience:
@@ -101,7 +101,7 @@ def test_collect_learns_from_each_rollout() -> None:
     assert streams.state.task[:, 0].tolist() == [3] * 4 + [13] * 4  # the centre, cell 10, is no task
     other, where, other_noise = make_learners(CONFIG, ENV, tasks, CPU)
     experience = Experience(CONFIG, ENV.spec, tasks, CPU)
-    loop = collect(learner, LocalPlayer(CONFIG.source, ENV, learner, streams, noise), experience)
+    loop = collect(learner, LocalUnrollWorker(CONFIG.source, ENV, learner, streams, noise), experience)
     for iteration, (transitions, metrics, now) in enumerate(itertools.islice(loop, 3)):
         expected, where = rollout(other, ENV, where, 4, other_noise)
         assert same(transitions, expected)
@@ -120,7 +120,7 @@ def test_learners_do_not_share_their_luck() -> None:
         config = dataclasses.replace(CONFIG, seed=seed)
         learner, streams, noise = make_learners(config, env, env.all_tasks()[[3]], CPU)
         source = dataclasses.replace(config.source, unroll_length=20)
-        transitions, _ = LocalPlayer(source, env, learner, streams, noise).play()
+        transitions, _ = LocalUnrollWorker(source, env, learner, streams, noise).play()
         lives += list(transitions.obs.T)
     for one, other in itertools.combinations(lives, 2):
         assert not torch.equal(one, other)
@@ -234,7 +234,7 @@ def test_unrolls_go_on_from_any_iteration(hundredths: int, first: int) -> None:
     unrolls = list(collect(whole, player_of(source, whole), experience_of(source)))
     again = Recorder(2)
     seeds = stream_seeds(1, 4)
-    player = LocalPlayer(source, ENV, again, unrolls[first - 1][2], Noise(seeds), first)
+    player = LocalUnrollWorker(source, ENV, again, unrolls[first - 1][2], Noise(seeds), first)
     resumed = list(collect(again, player, experience_of(source), first))
     assert len(resumed) == 9 - first
     for (ours, _, _), (theirs, _, _) in zip(resumed, unrolls[first:], strict=True):
@@ -249,7 +249,7 @@ def test_nothing_is_learned_before_the_first_steps() -> None:
     learner, streams, noise = make_learners(config, ENV, ENV.all_tasks()[:1], CPU)
     before = [parameter.detach().clone() for _, parameter in learner.parameters()]
     experience = Experience(config, ENV.spec, ENV.all_tasks()[:1], CPU)
-    loop = collect(learner, LocalPlayer(source, ENV, learner, streams, noise), experience)
+    loop = collect(learner, LocalUnrollWorker(source, ENV, learner, streams, noise), experience)
     for learned in (False, True):
         next(loop)
         changed = [not torch.equal(old, new) for old, (_, new) in zip(before, learner.parameters(), strict=True)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from small_histories import write_histories
 from toy import assert_same
 
-from icrl.collection.collect import LocalPlayer, collect, make_learners
+from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, mini_batches, without_others
 from icrl.collection.pace import num_iterations
 from icrl.config.compose import load_config
@@ -164,7 +164,7 @@ def live(config: Config, tasks: Any, stop: int, saved: Any = None) -> tuple[Watc
         learner.load_state_dict(saved["learner"])
         experience.load_state_dict(saved["experience"])
         streams = Streams(type(streams.state)(**saved["state"]), Step(**saved["step"]), streams.carry)
-    player = LocalPlayer(config.source, ENV, watched, streams, noise, first)
+    player = LocalUnrollWorker(config.source, ENV, watched, streams, noise, first)
     played = list(itertools.islice(collect(watched, player, experience, first), stop - first))
     now = played[-1][2]
     state = {"learner": learner.state_dict(), "state": now.state._asdict(), "step": now.step._asdict()}
@@ -205,9 +205,9 @@ def test_the_surprise_of_own_windows_becomes_their_priority(others: Path) -> Non
     config = config_of(others, **options | {"num_updates_per_train_iter": 1})
     watched, _, state = live(config, TASKS, 16)
     columns, priorities = (state["experience"]["replay"][name] for name in ("columns", "priorities"))
-    rollout, surprise = watched.samples[-1].rollout, watched.told[-1].surprise
-    assert surprise is not None and priorities.shape == (4, 2 * 9)
-    own, first = surprise.unflatten(0, (4, 4)).double(), rollout.obs[0].unflatten(0, (4, 4))
+    rollout, td_error = watched.samples[-1].rollout, watched.told[-1].td_error
+    assert td_error is not None and priorities.shape == (4, 2 * 9)
+    own, first = td_error.unflatten(0, (4, 4)).double(), rollout.obs[0].unflatten(0, (4, 4))
     obs = columns["obs"].long().unflatten(1, (4, 2)).permute(1, 2, 0).flatten(1)  # [L, N * C]
     for learner in range(4):
         for window in range(2):

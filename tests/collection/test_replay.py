@@ -118,7 +118,7 @@ def test_sweeps_are_in_an_order_of_their_own() -> None:
 @given(lives(), st.randoms(use_true_random=False), st.sampled_from([0.0, 0.5, 2.0, 150.0]))
 def test_priorities_against_a_table(life: tuple[int, int, int, int, list[int]], random: Any, alpha: float) -> None:
     """Of each learner, by stream and step: a window that can newly be drawn has the largest priority there is, at least
-    1; one that was learned from (surprise + eps)^alpha; one without enough steps none."""
+    1; one that was learned from (td_error + eps)^alpha; one without enough steps none."""
     num_learners, num_envs, capacity, length, unrolls = life
     replay = replay_of(
         num_learners,
@@ -142,13 +142,13 @@ def test_priorities_against_a_table(life: tuple[int, int, int, int, list[int]], 
         if done < length:
             continue
         drawn = replay.draw(3, key_of(done), CLOCK)
-        surprise = {k: 40 * random.random() for table in tables for k in table}
+        td_error = {k: 40 * random.random() for table in tables for k in table}
         started = drawn.rollout.obs[0].tolist()
-        told = torch.tensor([surprise[k] for k in started], dtype=torch.float64)
+        told = torch.tensor([td_error[k] for k in started], dtype=torch.float64)
         replay.set_priorities(drawn.where, told.view(num_learners, -1), CLOCK)
         for learner, table in enumerate(tables):
             for k in started[3 * learner : 3 * learner + 3]:
-                table[k] = min(max((surprise[k] + 0.01) ** alpha, 1e-150), 1e150)
+                table[k] = min(max((td_error[k] + 0.01) ** alpha, 1e-150), 1e150)
     assert replay._priorities is not None
     for learner, table in enumerate(tables):
         expected = torch.zeros(num_envs, capacity, dtype=torch.float64)
@@ -163,16 +163,16 @@ def prioritised(**changes: Any) -> tuple[Replay, Tensor]:
     replay = replay_of(2, 3, num_envs=2, replay_buffer_length=12, priority_replay=True, **changes)
     replay.add(steps_of(0, 17, torch.arange(4)))  # of which 5 .. 16 are kept
     everything = replay.draw(20, key_of(0), CLOCK)
-    surprise = torch.rand(2, 20, generator=torch.Generator().manual_seed(4))
-    replay.set_priorities(everything.where, surprise, CLOCK)
+    td_error = torch.rand(2, 20, generator=torch.Generator().manual_seed(4))
+    replay.set_priorities(everything.where, td_error, CLOCK)
     order = everything.rollout.obs[0].view(2, 20).argsort(1)
-    return replay, surprise.gather(1, order)
+    return replay, td_error.gather(1, order)
 
 
 def test_windows_are_drawn_as_often_as_their_priority_says() -> None:
     """Over 4000 draws of 8 for each learner: p / sum p each, and every draw takes one of each eighth."""
-    replay, surprise = prioritised(priority_replay_alpha=LINEAR, priority_replay_eps=0.1)
-    share = (surprise.double() + 0.1).sqrt()  # alpha is 0.5 at half of the run
+    replay, td_error = prioritised(priority_replay_alpha=LINEAR, priority_replay_eps=0.1)
+    share = (td_error.double() + 0.1).sqrt()  # alpha is 0.5 at half of the run
     share /= share.sum(1, keepdim=True)
     starts = torch.cat([replay.draw(8, key_of(k), CLOCK).rollout.obs[0].view(2, 8) for k in range(4000)], 1)
     for learner, (row, found) in enumerate(zip(share, starts, strict=True)):
@@ -185,8 +185,8 @@ def test_windows_are_drawn_as_often_as_their_priority_says() -> None:
 def test_weights_correct_for_what_is_drawn_often() -> None:
     """importance = p / mean p of all that can be drawn; weight = importance^(-beta), over the largest of those drawn
     for the learner."""
-    replay, surprise = prioritised(priority_replay_alpha=0.7, priority_replay_eps=1e-6, priority_replay_beta=LINEAR)
-    priority = (surprise.double() + 1e-6) ** 0.7
+    replay, td_error = prioritised(priority_replay_alpha=0.7, priority_replay_eps=1e-6, priority_replay_beta=LINEAR)
+    priority = (td_error.double() + 1e-6) ** 0.7
     importance = priority / priority.mean(1, keepdim=True)
     for percent in (0.0, 0.4, 1.0):
         drawn = replay.draw(6, key_of(5), CLOCK._replace(percent=percent))
@@ -209,9 +209,9 @@ def test_a_learner_draws_the_same_alone_and_among_others(index: int, priority: b
         ours, all_of_them = alone.draw(4, key_of(turn), CLOCK), together.draw(4, key_of(turn), CLOCK)
         assert torch.equal(ours.rollout.obs, all_of_them.rollout.obs[:, 4 * index : 4 * index + 4])
         assert torch.equal(ours.weight[0], all_of_them.weight[index])
-        surprise = torch.rand(3, 4, generator=torch.Generator().manual_seed(turn))
-        together.set_priorities(all_of_them.where, surprise, CLOCK)
-        alone.set_priorities(ours.where, surprise[index : index + 1], CLOCK)
+        td_error = torch.rand(3, 4, generator=torch.Generator().manual_seed(turn))
+        together.set_priorities(all_of_them.where, td_error, CLOCK)
+        alone.set_priorities(ours.where, td_error[index : index + 1], CLOCK)
 
 
 @pytest.mark.parametrize("priority", [False, True])

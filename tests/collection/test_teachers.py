@@ -16,7 +16,12 @@ from icrl.envs.exact import noisy_exact
 
 SMALL = ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5", "num_threads=1", "device=cpu")
 LIFE = ("source.num_envs=2", "source.videos_per_task=0", "summaries.num_summaries=2", "checkpoints.num_checkpoints=2")
-EXPERT = ("source=noisy_expert", "source.num_env_steps=400", "source.history_steps=400", "source.unroll_length=10")
+EXPERT = (
+    "source=noise_distillation",
+    "source.num_env_steps=400",
+    "source.history_steps=400",
+    "source.unroll_length=10",
+)
 FITS = ("evaluation.num_episodes=3", "model.context_len=8", "data.num_development_tasks=1")
 
 
@@ -101,4 +106,4 @@ def test_a_teacher_that_does_not_fit(tmp_path, options, said):
 
 def test_a_floor_needs_the_planner():
     with pytest.raises(ConfigError, match=r"source\.max_performance=0\.5.*source\.teacher=learned"):
-        load_config(["source=noisy_expert", "source.max_performance=0.5", "source.teacher=learned"])
+        load_config(["source=noise_distillation", "source.max_performance=0.5", "source.teacher=learned"])

@@ -345,7 +345,7 @@ def test_every_world_has_the_tasks_its_preset_asks_for(env: str) -> None:
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_who_does_not_learn_need_not_succeed(source: str) -> None:
-    expected = 0.0 if source in ("noisy_expert", "searcher", "optimal", "random") else 0.5
+    expected = 0.0 if source in ("noise_distillation", "searcher", "optimal", "random") else 0.5
     assert load_config([f"source={source}"]).data.min_final_success == expected
     assert load_config([f"source={source}", "data.min_final_success=0.25"]).data.min_final_success == 0.25
 

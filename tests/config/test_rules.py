@@ -60,7 +60,7 @@ CONFLICTS = {  # what is set -> the fields the message must name
     "source.name=ppo source.unroll_length=2.5": ["source.unroll_length=2.5", "source.name=ppo", "on-policy"],
     "source.name=ppo source.async_unroll=true": ["source.async_unroll=true", "source.name=ppo", "on-policy"],
     "source.name=random source.async_unroll=true": ["source.async_unroll=True", "source.name=random"],
-    "source.name=noisy_expert source.teacher=them source.max_performance=0.5": [
+    "source.name=noise_distillation source.teacher=them source.max_performance=0.5": [
         "source.max_performance=0.5",
         "source.teacher=them",
     ],
@@ -77,7 +77,11 @@ CONFLICTS = {  # what is set -> the fields the message must name
     "data.kept_steps=159": ["data.kept_steps=159", "model.context_len=160"],
     "source.name=optimal source.async_unroll=true": ["source.async_unroll=True", "source.name=optimal"],
     **{
-        f"source.name=noisy_expert source.{option}": [f"source.{option}", "source.name=noisy_expert", "learns nothing"]
+        f"source.name=noise_distillation source.{option}": [
+            f"source.{option}",
+            "source.name=noise_distillation",
+            "learns nothing",
+        ]
         for option in (
             "initial_collect_steps=1",
             "num_updates_per_train_iter=2",
@@ -214,25 +218,25 @@ CONFLICTS = {  # what is set -> the fields the message must name
     ],
     "critic.initial_model_index=0": ["critic.initial_model_index=0", "critic.initial_model_prefix"],
     "optimizer.initialize=true": ["optimizer.initialize=true", "critic.initial_model_prefix"],
-    "decoder.num_layers=1": ["decoder.dim_feedforward=256", "decoder.num_layers=1"],
-    "decoder.num_layers=1 decoder.dim_feedforward=0 decoder.dropout=0.1": [
+    "decoder.num_layers=1": ["decoder.ff_dim=256", "decoder.num_layers=1"],
+    "decoder.num_layers=1 decoder.ff_dim=0 decoder.dropout=0.1": [
         "decoder.dropout=0.1",
         "decoder.num_layers=1",
     ],
-    "decoder.dim_feedforward=0": ["decoder.dim_feedforward=0", "decoder.num_layers=2"],
-    "encoder.num_heads=3": ["encoder.num_heads=3", "encoder.dimension=64"],
-    "encoder.position_encoder=rope encoder.num_heads=64": [
-        "encoder.position_encoder=rope",
-        "encoder.dimension / encoder.num_heads",
+    "decoder.ff_dim=0": ["decoder.ff_dim=0", "decoder.num_layers=2"],
+    "encoder.num_heads=3": ["encoder.num_heads=3", "encoder.embed_dim=64"],
+    "encoder.position=rope encoder.num_heads=64": [
+        "encoder.position=rope",
+        "encoder.embed_dim / encoder.num_heads",
         "64 / 64",
     ],
-    "encoder.position_encoder=env_time model.add_env_time=false": [
-        "encoder.position_encoder=env_time",
+    "encoder.position=env_time model.add_env_time=false": [
+        "encoder.position=env_time",
         "model.add_env_time=false",
     ],
     "trainer.mini_batch_length=159 model.position=none": [
         "trainer.mini_batch_length=159",
-        "encoder.position_encoder=learned",
+        "encoder.position=learned",
         "model.context_len=160",
     ],
     "awr.temperature=0.1": ["awr.temperature=0.1", "awr.inverse_temperature=10"],
@@ -305,7 +309,7 @@ NEIGHBOURS = [  # as near as can be, and fine
     "optimizer.name=adam optimizer.weight_decay=0",
     "trainer.evaluate=false evaluation.checkpoint=last",
     "trainer.mini_batch_length=160",
-    "trainer.mini_batch_length=159 model.position=env_time encoder.position_encoder=sinusoidal",
+    "trainer.mini_batch_length=159 model.position=env_time encoder.position=sinusoidal",
     "trainer.gradient_accumulation_steps=4",
     f"{SGD} optimizer.momentum=0.9",
     "optimizer.name=radam optimizer.weight_decay=0",
@@ -328,7 +332,7 @@ NEIGHBOURS = [  # as near as can be, and fine
     "evaluation.num_episodes=149",
     CQL,
     "critic.discount_per=episode critic.horizon=across_episodes",
-    "decoder.num_layers=1 decoder.dim_feedforward=0 decoder.dropout=0",
+    "decoder.num_layers=1 decoder.ff_dim=0 decoder.dropout=0",
     "awr.normalize=softmax",
     "awr.normalize=none trainer.gradient_accumulation_steps=2",
     *(
@@ -344,7 +348,7 @@ NEIGHBOURS = [  # as near as can be, and fine
     "critic.initial_model_prefix=runs critic.initial_model_index=0",
     "critic.initial_model_prefix=runs optimizer.initialize=true",
     "encoder.num_heads=64",
-    "encoder.position_encoder=rope encoder.num_heads=32",
+    "encoder.position=rope encoder.num_heads=32",
     "awr.temperature=0.1 awr.inverse_temperature=null",
     "awr.inverse_temperature=0",
     "awr.experiment_name=gpt2 policy.model=gpt2",

@@ -18,7 +18,7 @@ from lives import NUM_ROWS, PER_TASK, TRAIN, histories_of, random_done
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, EnvSpec
 from icrl.data.history_store import Histories
-from icrl.data.rewards import BUILT_IN, History, check_plugin, described, load_plugin, payoffs
+from icrl.data.rewards import BUILT_IN, History, check_plugin, described, load_plugin, training_rewards
 from icrl.envs import make_env
 
 SPEC = EnvSpec(num_obs=12, num_actions=5, reward_values=(-0.5, 0.0, 1.0), width=3, max_episode_steps=4)
@@ -69,7 +69,7 @@ def returning(folder: Path, expression: str) -> str:
 def refused(plugin: str) -> str:
     """What is said of a plug-in that loads and then does something wrong."""
     with pytest.raises(ConfigError) as error:
-        payoffs(load_plugin(plugin), stored(random_done(6)), [3, 5], 6)
+        training_rewards(load_plugin(plugin), stored(random_done(6)), [3, 5], 6)
     assert str(error.value).startswith(f"critic.reward_plugin={plugin}: get_reward ")
     return str(error.value).removeprefix(f"critic.reward_plugin={plugin}: get_reward ")
 
@@ -140,7 +140,7 @@ def test_each_move_of_a_shortest_way_earns_the_same_in_real_rooms(permuted: bool
     state, step = env.reset(tasks, torch.arange(len(tasks)))
     for _ in range(3):
         action = env.optimal_action(state)
-        old, away = step.obs, state.place != tasks[:, 0]
+        old, away = step.obs, state.state_index != tasks[:, 0]
         state, step = env.step(state, action)
         for stream in range(len(tasks)):
             if not away[stream]:  # it stays where it is
@@ -155,7 +155,7 @@ def test_distance_is_refused_where_no_task_is_a_goal(world: str) -> None:
     lives = stored(random_done(6))
     lives.manifest["config"]["env"]["name"] = world
     with pytest.raises(ConfigError, match=rf"^critic\.reward_plugin=distance: env\.name={world} has no goal's cell"):
-        payoffs(load_plugin("distance"), lives, [0], 6)
+        training_rewards(load_plugin("distance"), lives, [0], 6)
 
 
 @settings(max_examples=25, deadline=None)
@@ -172,7 +172,7 @@ def test_a_plugin_is_given_the_first_steps_of_each_life(num_steps: int, shown: i
         given_lives.append(life)
         return life.reward
 
-    payoffs(load_plugin("identity")._replace(get_reward=look), lives, [row], shown)
+    training_rewards(load_plugin("identity")._replace(get_reward=look), lives, [row], shown)
     (life,) = given_lives
     assert life.obs.tolist() == [row] * kept
     assert life.next_obs.tolist() == [row + 1] * kept
@@ -194,11 +194,11 @@ def test_rows_come_in_the_order_asked_for_and_rewards_are_values(tmp_path: Path)
     reward = np.arange(10)[None] % 2 + np.zeros((NUM_ROWS, 1))
     lives = stored(done, reward)
     lives.manifest["env"]["reward_values"] = [-0.5, 2.0]
-    found = payoffs(load_plugin("identity"), lives, np.array([5, 2]), 4)
+    found = training_rewards(load_plugin("identity"), lives, np.array([5, 2]), 4)
     assert found.dtype == np.float32
     assert found.tolist() == [[-0.5, 2, -0.5, 2]] * 2
     numbers = load_plugin(returning(tmp_path, "(history.obs + history.timestep / 100).astype(np.float32)"))
-    assert payoffs(numbers, lives, [5, 2], 3) == pytest.approx(np.array([[5, 5.01, 5.02], [2, 2.01, 2.02]]))
+    assert training_rewards(numbers, lives, [5, 2], 3) == pytest.approx(np.array([[5, 5.01, 5.02], [2, 2.01, 2.02]]))
 
 
 @pytest.mark.parametrize("name", [field for field in History._fields if field not in ("spec", "world")])
@@ -207,7 +207,7 @@ def test_a_plugin_cannot_write_into_what_it_is_given(tmp_path: Path, name: str) 
     lives = stored(random_done(6))
     before = {column: array.copy() for column, array in lives.columns.items()}
     with pytest.raises(ConfigError, match=r"raises ValueError: assignment destination is read-only, in row 2 of codes"):
-        payoffs(load_plugin(plugin), lives, [2], 6)
+        training_rewards(load_plugin(plugin), lives, [2], 6)
     assert all(np.array_equal(lives.columns[column], before[column]) for column in before)
 
 
@@ -247,7 +247,7 @@ def test_a_file_is_loaded_with_its_text_and_leaves_nothing_behind(tmp_path: Path
     assert "get_reward" not in globals() and os.listdir(tmp_path) == ["plugin.py"]
     assert plugin.name == "plugin.py" and plugin.text == text
     assert plugin.sha256 == hashlib.sha256(text.encode()).hexdigest()
-    assert payoffs(plugin, stored(random_done(3)), [0], 3).tolist() == [[1, 1, 1]]
+    assert training_rewards(plugin, stored(random_done(3)), [0], 3).tolist() == [[1, 1, 1]]
 
 
 def test_files_of_one_name_do_not_mix(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_files_of_one_name_do_not_mix(tmp_path: Path) -> None:
         )
         plugins.append(load_plugin(write(folder, text)))
     lives = stored(random_done(2))
-    assert [payoffs(plugin, lives, [0], 2).tolist() for plugin in plugins] == [[[1, 1]], [[2, 2]]]
+    assert [training_rewards(plugin, lives, [0], 2).tolist() for plugin in plugins] == [[[1, 1]], [[2, 2]]]
 
 
 def test_what_runs_is_the_text_that_is_there_now(tmp_path: Path, monkeypatch) -> None:
@@ -270,7 +270,7 @@ def test_what_runs_is_the_text_that_is_there_now(tmp_path: Path, monkeypatch) ->
             tmp_path, f"def get_reward(history):\n    return history.reward + history.reward.dtype.type({number})"
         )
         os.utime(name, (10**9, 10**9))
-        assert payoffs(load_plugin(name), stored(random_done(1)), [0], 1).tolist() == [[number]]
+        assert training_rewards(load_plugin(name), stored(random_done(1)), [0], 1).tolist() == [[number]]
 
 
 def test_files_that_are_no_plugins_are_refused(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_all_columns_of_a_window_are_of_the_same_steps() -> None:
     batch = windows.at(torch.arange(50))
     assert torch.equal(batch.action, batch.timestep % 5)
     assert all(column.shape == (50, 4) for column in batch)
-    floats = ("weight", "payoff")
+    floats = ("weight", "training_reward")
     assert {name: column.dtype for name, column in batch._asdict().items()} == {
         name: torch.float32 if name in floats else torch.long for name in Batch._fields
     }
@@ -115,13 +115,13 @@ def test_what_is_learned_from_is_the_reward_or_what_a_plugin_makes_of_it() -> No
     plain = Windows(histories, config, ALIKE, TRAIN, 3, CPU)
     batch = plain.at(torch.arange(plain.num_windows))
     seen = torch.tensor([0.5, -3.0])[batch.reward]
-    assert torch.equal(batch.payoff, seen)
+    assert torch.equal(batch.training_reward, seen)
     assert plain.largest_payoff == 3.0
     other = Windows(histories, config, ALIKE, TRAIN, 3, CPU, RewardPlugin("worth", "", "", worth))
     again = other.at(torch.arange(other.num_windows))
-    assert torch.equal(again.payoff, 100 * batch.obs + batch.timestep - 1000 * seen)
+    assert torch.equal(again.training_reward, 100 * batch.obs + batch.timestep - 1000 * seen)
     assert torch.equal(again.reward, batch.reward)
-    assert other.largest_payoff >= again.payoff.abs().max()
+    assert other.largest_payoff >= again.training_reward.abs().max()
 
 
 def test_less_than_a_step_of_every_environment_is_not_all() -> None:

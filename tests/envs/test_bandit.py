@@ -118,7 +118,7 @@ def test_the_best_arm_has_the_largest_mean() -> None:
         best = env.reset(env.all_tasks(), stream_seeds(0, 30))[1].optimal_action
         for task, arm in enumerate(best.tolist()):
             assert env.means[task, arm] == max(env.means[task].tolist())
-        assert env.scene(torch.tensor([4])) == (1, 10, (int(best[4]),))
+        assert env.map_view(torch.tensor([4])) == (1, 10, (int(best[4]),))
 
 
 def test_sizes_and_descriptions() -> None:
@@ -126,5 +126,5 @@ def test_sizes_and_descriptions() -> None:
     assert env.spec == (1, 4, (0.0, 1.0), 0, 9, "best_action", (0, 0))
     assert env.all_tasks().tolist() == [[number] for number in range(6)]
     assert env.label(torch.tensor([5])) == "bandit_5"
-    assert env.landmark(env.all_tasks()) is None
+    assert env.goal_cell(env.all_tasks()) is None
     assert env.cell(torch.tensor([0, 0]), torch.tensor([3, -1])).tolist() == [3, -1]

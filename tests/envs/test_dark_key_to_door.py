@@ -102,9 +102,9 @@ def test_sizes_and_descriptions() -> None:
     shown, hidden = key_to_door(size=4), key_to_door(size=4, show_key=False)
     assert shown.spec == (32, NUM_ACTIONS, (0.0, 1.0), 4, 50, "goal", (0, 0))
     assert hidden.spec == (16, NUM_ACTIONS, (0.0, 1.0), 4, 50, "goal", (0, 0))
-    assert shown.num_places == hidden.num_places == 32
+    assert shown.num_states == hidden.num_states == 32
     task = torch.tensor([6, 13])
     assert shown.label(task) == "key_1_2_door_3_1"
-    assert shown.scene(task) == (4, 4, (6, 13))
-    assert shown.landmark(shown.all_tasks()[:2]).tolist() == [1, 2]
+    assert shown.map_view(task) == (4, 4, (6, 13))
+    assert shown.goal_cell(shown.all_tasks()[:2]).tolist() == [1, 2]
     assert shown.cell(torch.tensor([5, 21]), torch.tensor([0, -1])).tolist() == [5, 5]

@@ -96,7 +96,7 @@ def test_streams_equal_scalar_loop(terminate: bool, random_start: bool) -> None:
                 shown, clock = (int(step.obs[stream]) if random_start else 10), 0
             assert row_of(step, stream) == (shown, int(cell == goal), terminated, truncated, cell, clock)
             cells[stream], clocks[stream] = shown, clock
-    assert torch.equal(state.place, step.obs)
+    assert torch.equal(state.state_index, step.obs)
     assert torch.equal(state.timestep, step.timestep)
 
 
@@ -106,7 +106,7 @@ def test_reaching_the_goal_terminates_and_restarts_at_once() -> None:
     assert row_of(first, 0) == (4, 0, False, False, 4, 0)
     state, step = env.step(state, torch.tensor([UP]))
     assert row_of(step, 0) == (4, 1, True, False, 1, 0)
-    assert (int(state.episode), int(state.place), state.task.tolist()) == (1, 4, [[1]])
+    assert (int(state.episode), int(state.state_index), state.task.tolist()) == (1, 4, [[1]])
 
 
 def test_the_clock_truncates_and_restarts_at_once() -> None:
@@ -213,8 +213,8 @@ def test_permuted_tasks_are_every_goal_with_every_permutation() -> None:
     assert env.all_tasks().tolist() == [[goal, order] for goal in (0, 1, 2, 3, 5, 6, 7, 8) for order in range(120)]
     assert env.label(torch.tensor([5, 119])) == "goal_1_2_actions_43210"
     assert room(size=3).label(torch.tensor([5])) == "goal_1_2"
-    assert env.scene(torch.tensor([5, 119])) == (3, 3, (5,))
-    assert env.landmark(env.all_tasks()[:121]).tolist() == [0] * 120 + [1]
+    assert env.map_view(torch.tensor([5, 119])) == (3, 3, (5,))
+    assert env.goal_cell(env.all_tasks()[:121]).tolist() == [0] * 120 + [1]
 
 
 def test_a_step_tells_the_optimal_action_of_the_state_it_shows() -> None:

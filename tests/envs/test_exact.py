@@ -43,7 +43,7 @@ class Chance(TensorEnv):
         return Outcomes(*(table[index] for table in (self.chances, self.places, self.rewards, self.ends)))
 
     def optimal_action(self, state: State) -> Tensor:
-        return self.best[state.task[..., 0], state.place]
+        return self.best[state.task[..., 0], state.state_index]
 
 
 class Fixed:
@@ -93,7 +93,7 @@ def enumerated(env: Chance, task: int, first: float) -> tuple[float, float, floa
 def test_equals_enumeration(seed: int, success: str, num_steps: int, first: float) -> None:
     env = Chance(seed, success, num_steps)
     probabilities = torch.tensor([first, 1 - first], dtype=torch.float64)
-    found = expectation(env, env.all_tasks(), lambda state: probabilities.expand(*state.place.shape, 2))
+    found = expectation(env, env.all_tasks(), lambda state: probabilities.expand(*state.state_index.shape, 2))
     expected = np.array([enumerated(env, task, first) for task in (0, 1)])
     np.testing.assert_allclose(torch.stack(found, dim=1), expected, atol=1e-12)
 
@@ -109,7 +109,7 @@ def test_equals_the_mean_of_play(success: str) -> None:
         episodes, _ = finished_episodes(played, OpenEpisodes.none(3000), env.spec)
         first = np.unique(episodes.stream, return_index=True)[1]  # later ones are cut where they are long
         policy = torch.tensor([0.3, 0.7], dtype=torch.float64)
-        found = expectation(env, tasks[:1], lambda state, policy=policy: policy.expand(*state.place.shape, 2))
+        found = expectation(env, tasks[:1], lambda state, policy=policy: policy.expand(*state.state_index.shape, 2))
         for numbers, expected in zip((episodes.returns, episodes.success, episodes.steps_to_goal), found, strict=True):
             got = numbers[first]
             assert len(got) == 3000
@@ -225,14 +225,14 @@ def test_optimal_actions_are_optimal(name: str) -> None:
     """By backward induction over all that can happen, in every place and at every time of an episode."""
     env = WORLDS[name]()
     tasks = env.all_tasks()[:: max(1, len(env.all_tasks()) // 60)]
-    place = torch.arange(env.num_places)[None, :, None]  # [N, S, A]
-    task = tasks[:, None, None].expand(-1, env.num_places, env.spec.num_actions, -1)
+    place = torch.arange(env.num_states)[None, :, None]  # [N, S, A]
+    task = tasks[:, None, None].expand(-1, env.num_states, env.spec.num_actions, -1)
     chance, after, reward, ends = env.outcomes(task, place, torch.arange(env.spec.num_actions))
     assert torch.allclose(chance.double().sum(-1), torch.ones(1, dtype=torch.float64))
-    here = torch.arange(env.num_places).expand(len(tasks), -1)
+    here = torch.arange(env.num_states).expand(len(tasks), -1)
     zero = torch.zeros_like(here)
-    best = env.optimal_action(State(tasks[:, None].expand(-1, env.num_places, -1), zero, zero, here, zero))
-    value = torch.zeros(len(tasks), env.num_places, dtype=torch.float64)
+    best = env.optimal_action(State(tasks[:, None].expand(-1, env.num_states, -1), zero, zero, here, zero))
+    value = torch.zeros(len(tasks), env.num_states, dtype=torch.float64)
     paid = torch.tensor(env.spec.reward_values, dtype=torch.float64)[reward]
     for _ in range(env.spec.max_episode_steps):
         later = value.gather(1, after.flatten(1)).view(after.shape)

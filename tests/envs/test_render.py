@@ -4,14 +4,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icrl.envs.core import Scene
+from icrl.envs.core import MapView
 from icrl.envs.render import AGENT, CAPTION, FLOOR, GOALS, REWARDED, TRAIL, WALL, Frames, caption, render_cells
 
 
-def _cell(frame: Frames, cell: int, scene: Scene, pixels: int) -> Frames:
+def _cell(frame: Frames, cell: int, view: MapView, pixels: int) -> Frames:
     """The pixels of one cell; the wall is as thick at the top as on the left."""
     wall = max(2, pixels // 4)
-    top, left = wall + cell // scene.columns * pixels, wall + cell % scene.columns * pixels
+    top, left = wall + cell // view.columns * pixels, wall + cell % view.columns * pixels
     return frame[top : top + pixels, left : left + pixels]
 
 
@@ -21,8 +21,8 @@ def test_every_cell_of_every_frame(data: st.DataObject, rows: int, columns: int,
     goals = data.draw(st.lists(cells, max_size=5, unique=True))
     stands = data.draw(st.lists(cells | st.just(-1), min_size=1, max_size=6))
     rewarded = [cell in goals for cell in stands]
-    scene = Scene(rows, columns, tuple(goals))
-    frames = render_cells(np.array(stands), scene, pixels, np.array(rewarded))
+    view = MapView(rows, columns, tuple(goals))
+    frames = render_cells(np.array(stands), view, pixels, np.array(rewarded))
     assert frames.dtype == np.uint8
     wall = max(2, pixels // 4)
     for side, count in zip(frames.shape[1:3], (rows, columns), strict=True):
@@ -33,7 +33,7 @@ def test_every_cell_of_every_frame(data: st.DataObject, rows: int, columns: int,
         for edge in (frame[:wall], frame[-wall:], frame[:, :wall], frame[:, -wall:]):
             assert (edge == border).all()
         for cell in range(rows * columns):
-            picture = _cell(frame, cell, scene, pixels)
+            picture = _cell(frame, cell, view, pixels)
             floor = TRAIL if cell in stands[: t + 1] else FLOOR
             expected = GOALS[goals.index(cell) % 2] if cell in goals else floor
             assert tuple(picture[0, 0]) == expected
@@ -46,22 +46,22 @@ def test_colours_can_be_told_apart() -> None:
 
 
 def test_trail_can_be_given() -> None:
-    scene = Scene(3, 3, (8,))
+    view = MapView(3, 3, (8,))
     visited = np.zeros((2, 9), dtype=bool)
     visited[1, 7] = True
-    frames = render_cells(np.array([0, 1]), scene, 10, visited=visited)
-    assert tuple(_cell(frames[1], 0, scene, 10)[0, 0]) == FLOOR
-    assert tuple(_cell(frames[0], 7, scene, 10)[0, 0]) == FLOOR
-    assert tuple(_cell(frames[1], 7, scene, 10)[0, 0]) == TRAIL
+    frames = render_cells(np.array([0, 1]), view, 10, visited=visited)
+    assert tuple(_cell(frames[1], 0, view, 10)[0, 0]) == FLOOR
+    assert tuple(_cell(frames[0], 7, view, 10)[0, 0]) == FLOOR
+    assert tuple(_cell(frames[1], 7, view, 10)[0, 0]) == TRAIL
 
 
 def test_the_wall_is_plain_without_rewards() -> None:
-    assert (render_cells(np.array([3, 3]), Scene(2, 2, (3,)))[:, 0] == WALL).all()
+    assert (render_cells(np.array([3, 3]), MapView(2, 2, (3,)))[:, 0] == WALL).all()
 
 
 @given(st.text("abc 0", min_size=1, max_size=50).filter(str.strip), st.sampled_from([12, 22, 30]))
 def test_caption_stands_above_and_fits(text: str, height: int) -> None:
-    frames = render_cells(np.array([0, 1, 2]), Scene(9, 9, (8,)), 24)
+    frames = render_cells(np.array([0, 1, 2]), MapView(9, 9, (8,)), 24)
     with_text = caption(frames, text.strip(), height)
     assert with_text.shape == (3, frames.shape[1] + height, frames.shape[2], 3)
     assert (with_text[:, height:] == frames).all()

@@ -72,7 +72,7 @@ def test_optimal_action_is_that_of_the_state_acted_in() -> None:
     goal = TASKS[:, 0].expand_as(transitions.obs)
     state = ENV.reset(TASKS, SEEDS)[0]
     for time in range(40):
-        here = state._replace(place=transitions.obs[time])
+        here = state._replace(state_index=transitions.obs[time])
         assert torch.equal(transitions.optimal_action[time], ENV.optimal_action(here))
     assert ((transitions.optimal_action == 0) == (transitions.obs == goal)).all()  # it stays on the goal only
 

@@ -17,10 +17,10 @@ from icrl.contracts import ConfigError, Step
 from icrl.envs import make_env
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
 from icrl.evaluation import evaluators as periodic
-from icrl.evaluation.evaluators import LookAtAgents, LookInContext, check_streams, spread_of
+from icrl.evaluation.evaluators import InContextEvaluator, SourceEvaluator, check_streams, spread_of
 from icrl.nn.gpt import GPT
 from icrl.runs.evaluations import Evaluation
-from icrl.sources.experts import NoisyExpert
+from icrl.sources.experts import NoiseDistillation
 from icrl.sources.q_learning import QLearning
 
 # A room of 3 x 3 cells: from its centre, where episodes start, one step leads to the goals of the tasks 1 and 6.
@@ -90,7 +90,7 @@ def test_the_first_episodes_of_each_stream_of_an_agent_count(
     """Of two agents on the goal above the start, and of two on that below, who all fail. The environments that agents
     learn in do not matter."""
     monkeypatch.setattr(periodic, "make_learners", lambda *_: (Moody(), None, None))
-    found = LookAtAgents(config_of(episodes, streams), [ABOVE, BELOW])({"learner": "trained"})
+    found = SourceEvaluator(config_of(episodes, streams), [ABOVE, BELOW])({"learner": "trained"})
     mean = sum(returns) / len(returns) / 2
     length = (sum(lengths) / len(lengths) + 4) / 2
     assert found.metrics == pytest.approx({"return": mean, "success": mean, "episode_length": length})
@@ -101,7 +101,7 @@ def test_returns_and_successes_of_agents_differ_where_a_goal_is_met_again(monkey
     """In the classic room, where the even streams stand on the goal at each of the 4 steps, and the odd ones never."""
     monkeypatch.setattr(periodic, "make_learners", lambda *_: (Moody(), None, None))
     config = dataclasses.replace(CONFIG, env=dataclasses.replace(CONFIG.env, terminate_on_goal=False))
-    found = LookAtAgents(config_of(2, 2, config=config), [ABOVE])({"learner": "trained"})
+    found = SourceEvaluator(config_of(2, 2, config=config), [ABOVE])({"learner": "trained"})
     assert found == Evaluation({"return": 2.0, "success": 0.5, "episode_length": 4.0}, 2.0)
 
 
@@ -116,14 +116,14 @@ def table_of(*best: int) -> dict[str, Any]:
 def test_agents_act_at_epsilon(epsilon: float, expected: float) -> None:
     """One agent goes up with probability 0.6, the other with 0.1; as the most probable action, the first alone does."""
     config = config_of(8000, 1000, epsilon, ONE_STEP)
-    found = LookAtAgents(config, [ABOVE])(table_of(UP, STAY))
+    found = SourceEvaluator(config, [ABOVE])(table_of(UP, STAY))
     assert found.score == pytest.approx(expected, abs=0.0 if epsilon == 0 else 0.02)
     assert found.metrics == {"return": found.score, "success": found.score, "episode_length": 1.0}
 
 
 def test_what_is_found_of_agents_depends_on_state_and_seed_alone() -> None:
     """Here and in another process, whatever was drawn before."""
-    look = LookAtAgents(config_of(8, 2, config=ONE_STEP), [ABOVE])
+    look = SourceEvaluator(config_of(8, 2, config=ONE_STEP), [ABOVE])
     found = look(table_of(UP, STAY))
     torch.manual_seed(99)
     assert pickle.loads(pickle.dumps(look))(table_of(UP, STAY)) == found
@@ -134,10 +134,12 @@ def test_what_is_found_of_agents_depends_on_state_and_seed_alone() -> None:
 @pytest.mark.parametrize(("num_teachers", "streams", "fits"), [(1, 3, True), (4, 2, True), (3, 6, True), (3, 2, False)])
 def test_streams_are_dealt_out_to_the_learners_of_a_teacher(num_teachers: int, streams: int, fits: bool) -> None:
     """Two learners of a noisy expert on each of two tasks, and `num_teachers` whom it imitates; the same one deeper."""
-    config = load_config(["source=noisy_expert", "source.teacher=them", "source.num_learners=2", "source.num_envs=4"])
+    config = load_config(
+        ["source=noise_distillation", "source.teacher=them", "source.num_learners=2", "source.num_envs=4"]
+    )
     config = config_of(100, streams, config=config)
     cpu, spec = torch.device("cpu"), ENV.spec
-    pupil, middle = (NoisyExpert(config.source, spec, torch.arange(4), cpu) for _ in range(2))
+    pupil, middle = (NoiseDistillation(config.source, spec, torch.arange(4), cpu) for _ in range(2))
     for expert in (QLearning(CONFIG.source, spec, torch.arange(2 * num_teachers), cpu), middle):
         middle.expert, pupil.expert = pupil.expert, expert
         if fits:
@@ -150,7 +152,7 @@ def test_streams_are_dealt_out_to_the_learners_of_a_teacher(num_teachers: int, s
 
 
 def test_a_planner_and_learners_without_a_teacher_take_any_number_of_streams() -> None:
-    for source in ("optimal", "noisy_expert", "q_learning"):
+    for source in ("optimal", "noise_distillation", "q_learning"):
         config = config_of(
             10,
             7,
@@ -222,7 +224,7 @@ def test_the_first_episodes_of_each_stream_in_context_count(
     monkeypatch.setattr(periodic, "GPTPolicy", LateBloomer)
     model = model_of(CONFIG)
     found, never = (
-        LookInContext(config_of(episodes, streams, 0.75), [task])({"model": model.state_dict()})
+        InContextEvaluator(config_of(episodes, streams, 0.75), [task])({"model": model.state_dict()})
         for task in (ABOVE, BELOW)
     )
     none = dict.fromkeys(("first_success", "first_return", "last_success", "last_return", "late_reward"), 0.0)
@@ -239,5 +241,5 @@ def test_the_model_acts_at_epsilon(epsilon: float, up: float, down: float) -> No
     """Episodes of one step, so that the reward in late ones is the probability of the step to the goal."""
     config = config_of(8000, 200, epsilon, ONE_STEP)
     for task, probability in ((ABOVE, up), (BELOW, down)):
-        found = LookInContext(config, [task])({"model": model_of(config).state_dict()})
+        found = InContextEvaluator(config, [task])({"model": model_of(config).state_dict()})
         assert found.score == found.metrics["development_late_reward"] == pytest.approx(probability, abs=0.015)

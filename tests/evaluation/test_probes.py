@@ -249,13 +249,13 @@ def test_temperatures_but_that_of_the_model_itself() -> None:
     found = probes("evaluation.ablations=false", "evaluation.temperatures=[0,0.5,1,1.5]")
     described = {name: (vars(policy)["epsilon"], vars(policy)["temperature"]) for name, policy in found.items()}
     assert described == {"temperature 0": (0, 1), "temperature 0.5": (1, 0.5), "temperature 1.5": (1, 1.5)}
-    greedy = probes("evaluation.ablations=false", "evaluation.temperatures=[0,1]", "evaluation.epsilon_greedy=0")
+    greedy = probes("evaluation.ablations=false", "evaluation.temperatures=[0,1]", "evaluation.sample_probability=0")
     assert list(greedy) == ["temperature 1"]
     assert not probes("evaluation.ablations=false", "evaluation.temperatures=[]")
 
 
 def test_ablations_act_as_the_model_does() -> None:
-    options = ("evaluation.temperatures=[]", "policy.temperature=0.7", "evaluation.epsilon_greedy=0.5")
+    options = ("evaluation.temperatures=[]", "policy.temperature=0.7", "evaluation.sample_probability=0.5")
     found = probes(*options)
     assert list(found) == ["blank", "shuffled", "wiped", "other_task"]
     for probe in found.values():
@@ -277,6 +277,6 @@ def test_a_life_is_long_enough() -> None:
 
 
 def test_settings_are_those_of_the_run() -> None:
-    config = config_of("policy.temperature=0.3", "evaluation.epsilon_greedy=0.4")
+    config = config_of("policy.temperature=0.3", "evaluation.sample_probability=0.4")
     policy = policy_of(dataclasses.replace(config), gpt(config))
     assert (policy.temperature, policy.epsilon, policy.num_kept) == (0.3, 0.4, NUM_KEPT)

@@ -31,7 +31,7 @@ def results(*names: str, regrets: bool = False, planner: bool = True) -> dict[st
 
 
 @pytest.mark.parametrize(
-    ("name", "label"), [("a2c", "A2C"), ("q_learning", "Q-learning"), ("noisy_expert", "noisy expert")]
+    ("name", "label"), [("a2c", "A2C"), ("q_learning", "Q-learning"), ("noise_distillation", "noisy expert")]
 )
 def test_sources_are_called_as_people_do(name: str, label: str) -> None:
     assert source_label(name) == label

@@ -86,7 +86,7 @@ def batch_of(
         truncated=flags(truncated),
         optimal_action=below(SPEC.num_actions),
         weight=torch.ones(num_windows, length),
-        payoff=torch.randn(num_windows, length, generator=generator),
+        training_reward=torch.randn(num_windows, length, generator=generator),
     )
 
 

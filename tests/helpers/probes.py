@@ -28,7 +28,7 @@ class Probe(TensorEnv):
         self.starts = torch.arange(num_starts)
 
     def optimal_action(self, state: State) -> Tensor:
-        return torch.full_like(state.place, self.spec.num_actions)
+        return torch.full_like(state.state_index, self.spec.num_actions)
 
 
 class OneStep(Probe):

@@ -17,7 +17,7 @@ from icrl.config.root import Config
 from icrl.contracts import Batch
 from icrl.runs import checkpoint, evaluations
 from icrl.runs.distributed import Ranks
-from icrl.runs.evaluations import Evaluation, Look
+from icrl.runs.evaluations import Evaluation, Evaluator
 from icrl.runs.files import read_json
 from icrl.training.fit import fit
 
@@ -75,7 +75,7 @@ def look(state: dict[str, Any]) -> Evaluation:
 class WorkerHere:
     """As the process of an evaluation, but in this one: it answers when it is asked for the second time."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: Evaluator) -> None:
         self.look = look
 
     def give(self, sidecar: Path) -> None:
@@ -94,7 +94,7 @@ def run(
     config: Config = CONFIG,
     model: nn.Module | None = None,
     batches: Callable[[int], Batch] = batch_at,
-    look: Look = look,
+    look: Evaluator = look,
     ranks: Ranks | None = None,
 ) -> nn.Module:
     model = model or model_of(SEED)

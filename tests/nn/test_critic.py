@@ -112,7 +112,7 @@ def test_every_parameter_that_asks_for_a_gradient_gets_one(trunk_grad: str, imit
 
 
 def test_a_head_is_linear_layers_with_activation_and_dropout_between() -> None:
-    config = dataclasses.replace(CONFIG.decoder, dim_feedforward=5, activation_function="relu", dropout=0.3)
+    config = dataclasses.replace(CONFIG.decoder, ff_dim=5, activation="relu", dropout=0.3)
 
     def kinds(num_layers: int) -> list[type[nn.Module]]:
         head = Head(dataclasses.replace(config, num_layers=num_layers), 8, 4)
@@ -123,7 +123,7 @@ def test_a_head_is_linear_layers_with_activation_and_dropout_between() -> None:
     assert kinds(1) == [nn.Linear]
     assert kinds(2) == [*between, nn.Linear]
     assert kinds(3) == [*between, *between, nn.Linear]
-    head = Head(dataclasses.replace(config, num_layers=3, activation_function="gelu"), 8, 4)
+    head = Head(dataclasses.replace(config, num_layers=3, activation="gelu"), 8, 4)
     assert [tuple(layer.weight.shape) for layer in head if isinstance(layer, nn.Linear)] == [(5, 8), (5, 5), (4, 5)]
     assert isinstance(head[1], nn.GELU) and head[2].p == 0.3
 
@@ -132,11 +132,11 @@ def test_the_trunk_has_the_form_of_the_encoder_and_the_tokens_of_the_model() -> 
     config = config_of(
         model={"tokens": "interleaved", "context_len": 6, "obs_encoding": "coordinates", "activation": "gelu"},
         encoder={
-            "position_encoder": "sinusoidal",
-            "dimension": 12,
+            "position": "sinusoidal",
+            "embed_dim": 12,
             "num_heads": 3,
-            "dim_feedforward": 20,
-            "activation_function": "relu",
+            "ff_dim": 20,
+            "activation": "relu",
             "dropout": 0.4,
             "num_layers": 2,
         },

@@ -51,7 +51,7 @@ def test_a_critic_has_twice_as_many_as_counted(
     layers: int, width: int, backup: str, separate: bool, imitation: float
 ) -> None:
     critic = {"backup": backup, "separate_value": separate, "imitation_scaling": imitation}
-    config = config_of(critic=critic, decoder={"num_layers": layers, "dim_feedforward": width})
+    config = config_of(critic=critic, decoder={"num_layers": layers, "ff_dim": width})
     trunk = trunk_config(config.model, config.encoder)
     counted = values_parameters(trunk, config.decoder, config.critic, ROOM)
     assert 2 * counted == numbers_in(fresh_critic(config, ROOM))

@@ -46,7 +46,7 @@ def example() -> tuple[Fixed, Batch]:
     highs |= dict.fromkeys(("action", "optimal_action"), SPEC.num_actions)
     columns = {name: torch.randint(high, (NUM_WINDOWS, LENGTH), generator=generator) for name, high in highs.items()}
     weight = torch.rand(NUM_WINDOWS, LENGTH, generator=generator) * 3
-    return Fixed(logits), Batch(**columns, weight=weight, payoff=torch.zeros(NUM_WINDOWS, LENGTH))
+    return Fixed(logits), Batch(**columns, weight=weight, training_reward=torch.zeros(NUM_WINDOWS, LENGTH))
 
 
 def by_hand(logits: list[float], action: int, smoothing: float) -> tuple[float, list[float]]:

@@ -85,7 +85,7 @@ def expected_targets(critic: Critic, batch: Batch, which: Drawn) -> tuple[list[l
                     count[t] = float(len(open_ends(batch, row)))
             elif not is_last and count[t + 1]:  # what came next says more than V
                 following += config.return_lambda * (backup[t + 1] - following)
-            backup[t] = config.reward_scale * float(batch.payoff[row, t]) + gamma * following
+            backup[t] = config.reward_scale * float(batch.training_reward[row, t]) + gamma * following
         backups.append(backup)
         counts.append(count)
     return backups, counts
@@ -233,12 +233,12 @@ def test_what_terminated_ends_the_return_and_what_was_truncated_does_not() -> No
         one_window(terminated=at),
         one_window(terminated=at)._replace(truncated=one_window(None, at).truncated),
     ):
-        assert objective.targets(batch).backup[0, at] == batch.payoff[0, at]
+        assert objective.targets(batch).backup[0, at] == batch.training_reward[0, at]
     batch = one_window(truncated=at)
     at_end = value_at_the_end(critic.target, batch, 0, at)
     assert abs(at_end) > 0.01
     assert objective.targets(batch).backup[0, at].item() == pytest.approx(
-        float(batch.payoff[0, at]) + 0.5 * at_end, abs=1e-5
+        float(batch.training_reward[0, at]) + 0.5 * at_end, abs=1e-5
     )
 
 
@@ -252,7 +252,7 @@ def test_the_last_step_never_counts(horizon: str, return_lambda: float) -> None:
         targets = objective.targets(batch)
         assert targets.counts[0].tolist() == [1.0] * last + [0.0]
         value = float(objective.slow(shown(batch)).value[0, last])
-        expected = float(batch.payoff[0, last - 1]) + 0.5 * value
+        expected = float(batch.training_reward[0, last - 1]) + 0.5 * value
         assert targets.backup[0, last - 1].item() == pytest.approx(expected, abs=1e-5)
 
 
@@ -483,7 +483,7 @@ def windows_of(columns: dict[str, Tensor], number: int, length: int) -> Batch:
     rows, num_steps = columns["obs"].shape
     row, start = torch.randint(rows, (number, 1)), torch.randint(num_steps - length + 1, (number, 1))
     window = {name: column[row, start + torch.arange(length)] for name, column in columns.items()}
-    return Batch(**window, weight=torch.ones(number, length), payoff=window["reward"].float())
+    return Batch(**window, weight=torch.ones(number, length), training_reward=window["reward"].float())
 
 
 def expectile_of(values: list[float], expectile: float) -> float:
@@ -564,7 +564,7 @@ def test_values_do_not_depend_on_the_place_in_a_window() -> None:
     """Of chance, with goals that nobody can know. To learn from a last step only where it was won would make it
     certain of that."""
     form = {"horizon": "episode", "discount_factor": 0.6, "expectile": 0.5}
-    config = config_of(WORLD, model={"position": "learned"}, encoder={"position_encoder": "learned"}, critic=form)
+    config = config_of(WORLD, model={"position": "learned"}, encoder={"position": "learned"}, critic=form)
     env = make_env(config.env)
     columns = lives(env, 400, 40, [goal for goal in range(SIZE**2) if goal != START])
     critic = learned_from(columns, config, env.spec, 200, 32)

@@ -10,7 +10,7 @@ import torch
 
 from icrl.config.compose import load_config
 from icrl.envs import make_env
-from icrl.envs.core import Scene
+from icrl.envs.core import MapView
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import chance
 from icrl.plots import comparison
@@ -32,8 +32,8 @@ SMALL = (
     ("source", "names"),
     [
         (["source=a2c", "source.hidden_size=8"], ["model", "A2C"]),
-        (["source=noisy_expert"], ["model", "noisy expert"]),
-        (["source=noisy_expert", "source.teacher=someone"], ["model"]),
+        (["source=noise_distillation"], ["model", "noisy expert"]),
+        (["source=noise_distillation", "source.teacher=someone"], ["model"]),
     ],
 )
 @pytest.mark.parametrize("world", ["dark_room", "bandit"])
@@ -45,11 +45,11 @@ def test_the_model_is_shown_above_a_source_agent(
     env = make_env(config.env)
     tasks = env.all_tasks()[[0, 7, 2, 1, 3]]  # in a room 4, 1, 2, 3 and 3 steps away
     _, played = play_episodes(chance(env, config), env, tasks, 2, 7, seed=0)
-    shown: list[tuple[list[str], Scene]] = []
+    shown: list[tuple[list[str], MapView]] = []
     written: list[str] = []
 
-    def rows_of(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], scene: Scene) -> Frames:
-        shown.append(([name for name, _ in rows], scene))
+    def rows_of(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], view: MapView) -> Frames:
+        shown.append(([name for name, _ in rows], view))
         for name, walks in rows:
             *first, last = (label for label, _ in walks)
             assert first == ["episode 1", "episode 5"]
@@ -65,4 +65,4 @@ def test_the_model_is_shown_above_a_source_agent(
     write_comparisons(config, tmp_path, env, tasks, played, torch.device("cpu"))
     chosen: list[Any] = [0, 2, 4] if world == "bandit" else [1, 3, 0]  # the nearest, one between, the farthest
     assert written == [env.label(tasks[index]) for index in chosen]
-    assert shown == [(names, env.scene(tasks[index])) for index in chosen]
+    assert shown == [(names, env.map_view(tasks[index])) for index in chosen]

@@ -6,6 +6,7 @@ from random import Random
 import imageio_ffmpeg
 import numpy as np
 import pytest
+import scalar_points as scalar
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -30,7 +31,6 @@ from icrl.plots.point_plots import match_figure, write_match_plot
 from icrl.point_game.fixed_players import AGENTS, HOSTS, first_agent, random_agent, random_pair, zeillinger
 from icrl.point_game.matches import match, measure
 from icrl.point_game.rollout import PointGame, PointGameOptions
-import scalar_points as scalar
 
 
 def game(dimension: int = 3, max_episode_steps: int = 30, reposition: bool = False) -> PointGame:

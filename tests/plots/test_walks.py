@@ -5,7 +5,7 @@ import torch
 from icrl.config.compose import load_config
 from icrl.contracts import Rollout
 from icrl.envs import make_env
-from icrl.envs.core import Scene
+from icrl.envs.core import MapView
 from icrl.envs.render import caption, render_cells
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import chance
@@ -13,7 +13,7 @@ from icrl.plots import walks
 from icrl.plots.video import Frames, tile
 from icrl.plots.walks import CELL, HOLD, Film, Walk, film, play, side_by_side, walks_of
 
-ROOM = Scene(3, 3, (5,))
+ROOM = MapView(3, 3, (5,))
 
 
 def test_walks_join_up_and_end_where_the_episode_ended():
@@ -104,7 +104,7 @@ def test_cells_get_smaller_where_there_are_many(
     draw = Film.draw
     monkeypatch.setattr(Film, "draw", lambda film, times, size: pixels.add(size) or draw(film, times, size))
     walk = Walk(np.array([0, 1]), np.zeros(2, bool))
-    height, width, _ = next(play([film([walk], Scene(rows, columns, ()))] * number)).shape
+    height, width, _ = next(play([film([walk], MapView(rows, columns, ()))] * number)).shape
     assert pixels == {expected}
     assert not height % 2 and not width % 2
     assert expected == 4 or max(height, width) <= (480 + 12 if number == 1 else 1280 + 18 * 8)
@@ -116,7 +116,7 @@ def test_long_films_are_drawn_as_they_are_watched(monkeypatch: pytest.MonkeyPatc
     draw = Film.draw
     monkeypatch.setattr(Film, "draw", lambda film, times, pixels: drawn.append(len(times)) or draw(film, times, pixels))
     walk = Walk(np.arange(1000) % 500, np.zeros(1000, bool))
-    frames = play([film([walk], Scene(20, 25, ()))] * 100)
+    frames = play([film([walk], MapView(20, 25, ()))] * 100)
     for _ in range(20):
         next(frames)
     assert sum(drawn) <= 100 * 2 * 16

@@ -193,7 +193,7 @@ def _key_of(learner: Learner, updates: int) -> Tensor:
 def test_weights_of_prioritised_replay_scale_the_loss_and_errors_come_back() -> None:
     learner = begun("agent", "replay.kind=prioritised", "replay.alpha=1", "replay.eps=0.5")
     weights: list[Tensor] = []
-    surprises: list[Tensor] = []
+    td_errors: list[Tensor] = []
     real, tell = learner.replay.draw, learner.replay.set_priorities
 
     def draw(*arguments: object) -> object:
@@ -202,12 +202,12 @@ def test_weights_of_prioritised_replay_scale_the_loss_and_errors_come_back() -> 
         return drawn._replace(weight=weights[0])
 
     learner.replay.draw = draw
-    learner.replay.set_priorities = lambda where, surprise, clock: (
-        surprises.append(surprise),
-        tell(where, surprise, clock),
+    learner.replay.set_priorities = lambda where, td_error, clock: (
+        td_errors.append(td_error),
+        tell(where, td_error, clock),
     )
     loss = learner._update(START)["loss"]
-    errors = surprises[0]
+    errors = td_errors[0]
     huber = torch.where(errors <= 1, errors**2 / 2, errors - 0.5)
     torch.testing.assert_close(loss, (weights[0] * huber).mean())
     assert not torch.equal(learner.replay._priorities.values[0], torch.ones(200))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scalar_points as scalar
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,6 @@ from icrl.point_game.fixed_players import (
 from icrl.point_game.matches import Match, match, measure, rho_over_runs
 from icrl.point_game.rollout import PointGame, PointGameOptions
 from icrl.point_game.rules import is_over, subset_of
-import scalar_points as scalar
 
 OPTIONS = PointGameOptions(dimension=3, max_num_points=8, max_value=9, max_episode_steps=3, reposition=False)
 GAME = PointGame(OPTIONS)

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-import torch
 import scalar_points as scalar
+import torch
 from point_worlds import legal_in, lived, point_config, point_game
 
 from icrl.config.compose import load_config

@@ -76,10 +76,10 @@ def test_priorities_are_those_of_a_plain_array() -> None:
             assert drawn.where.tolist() == np.searchsorted(np.cumsum(plain), mass, side="right").tolist()
             weight = (plain[drawn.where] / plain[drawn.where].min()) ** -0.7
             np.testing.assert_allclose(drawn.weight.numpy(), weight, rtol=1e-6)
-            surprise = torch.arange(32.0) / 4
-            replay.set_priorities(drawn.where, surprise, START)
+            td_error = torch.arange(32.0) / 4
+            replay.set_priorities(drawn.where, td_error, START)
             new = np.zeros(16)
-            np.maximum.at(new, drawn.where.numpy(), (surprise.numpy() + 0.25) ** 0.5)
+            np.maximum.at(new, drawn.where.numpy(), (td_error.numpy() + 0.25) ** 0.5)
             plain = np.where(new > 0, new, plain)
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import CPU, config_of, curves, doing, left_in, look, model_of, run, steps_of, use_worker_here
 
-from icrl.collection.collect import LocalPlayer, collect, make_learners
+from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.config.compose import load_config
 from icrl.contracts import Batch
@@ -227,7 +227,7 @@ def test_source_agents_that_diverge_are_named(source: str) -> None:
     env = make_env(config.env)
     tasks = env.all_tasks()[[3, 12]]
     learner, streams, noise = make_learners(config, env, tasks, CPU)
-    player = LocalPlayer(config.source, env, learner, streams, noise)
+    player = LocalUnrollWorker(config.source, env, learner, streams, noise)
     loop = collect(learner, player, Experience(config, env.spec, tasks, CPU))
     metrics = next(metrics for _, metrics, _ in loop if metrics)
     assert set(BROKEN[source]) <= metrics.keys()

@@ -43,7 +43,7 @@ class Killed(BaseException):
 class Worker:
     """As the process, but here: it answers when it is asked for the second time."""
 
-    def __init__(self, look: evaluations.Look) -> None:
+    def __init__(self, look: evaluations.Evaluator) -> None:
         self.look = look
 
     def give(self, sidecar: Path) -> None:
@@ -108,7 +108,11 @@ OWNER = Identity.of({})  # of what says nothing of itself
 
 
 def make(
-    folder: Path, options: Options, done: int = -1, report: Callable[[str], None] = print, look: evaluations.Look = look
+    folder: Path,
+    options: Options,
+    done: int = -1,
+    report: Callable[[str], None] = print,
+    look: Any = look,
 ) -> Evaluations:
     def of_trouble(line: str) -> None:
         """All lines but those that tell of a result."""

@@ -92,7 +92,7 @@ def test_updates_equal_those_of_a_plain_learner(max_gradient_norm: float) -> Non
         samples = random_rollout(5, 6, update)
         learners.set_clock(START._replace(iterations=update))
         learned = learn_from(learners, samples)
-        assert learned.surprise is None
+        assert learned.td_error is None
         rates = (0.012 - 0.002 * update, 1.0 - 0.2 * update, 0.1 + 0.05 * update)
         for index, one in enumerate(plain):
             own = Rollout(*(column[:, 3 * index : 3 * index + 3] for column in samples))

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import scalar_points as scalar
-from scalar_points import Points
+import torch
 from models import outspoken
 from point_worlds import legal_in, lived, point_game
 from probes import CPU, START, learn_from
+from scalar_points import Points
 from torch import Tensor
 
 from icrl.collection.collect import EpsilonGreedy
@@ -103,7 +103,7 @@ def test_what_is_said_is_that_of_a_distribution_over_legal_actions(role: str) ->
     legal = legal_in(env, obs)
     action = heads.act(obs.flatten(0, 1)[:60], torch.rand(60)).expand(3, 60)
     action = torch.where(legal.gather(-1, action[..., None])[..., 0], action, legal.long().argmax(-1))
-    said, outputs = heads.said(obs, action), heads.network(obs)
+    said, outputs = heads.evaluate_actions(obs, action), heads.network(obs)
     for t in range(3):
         for stream in range(60):
             allowed = legal[t, stream]

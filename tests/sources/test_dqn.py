@@ -67,7 +67,7 @@ class PlainLearner:
     def update(
         self, samples: Rollout, weight: Tensor, learning_rate: float, target_rate: float
     ) -> tuple[list[float], dict[str, float]]:
-        """`samples` `[T, W]` and `weight` `[W]` of this learner's windows; surprise of each window, and metrics."""
+        """`samples` `[T, W]` and `weight` `[W]` of this learner's windows; td_error of each window, and metrics."""
         loss, errors, best = torch.zeros(()), torch.zeros(samples.obs.shape), []
         for t in range(len(samples.obs)):
             for window in range(samples.obs.shape[1]):
@@ -133,13 +133,13 @@ def test_updates_equal_those_of_a_plain_learner(*, double: bool, max_gradient_no
         learners.set_clock(START._replace(iterations=update))
         samples = random_rollout(2, 8, update)
         weight = torch.rand(8)
-        metrics, surprise = learners.update(sample_of(samples, weight))
-        assert surprise is not None and not surprise.requires_grad
+        metrics, td_error = learners.update(sample_of(samples, weight))
+        assert td_error is not None and not td_error.requires_grad
         for index, one in enumerate(plain):
             windows = slice(4 * index, 4 * index + 4)
             own = Rollout(*(column[:, windows] for column in samples))
             errors, expected = one.update(own, weight[windows], 0.06 - 0.01 * update, 0.5 + 0.1 * update)
-            assert surprise[windows].tolist() == pytest.approx(errors, abs=1e-4)
+            assert td_error[windows].tolist() == pytest.approx(errors, abs=1e-4)
             assert {name: values[index].item() for name, values in metrics.items()} == pytest.approx(expected, abs=1e-4)
             assert (expected["gradient_norm"] > max_gradient_norm) == (max_gradient_norm == 0.05)
             one.assert_equal()
@@ -171,9 +171,9 @@ def test_targets_by_hand(*, double: bool, terminated: bool, truncated: bool, tar
     learner = with_tables(
         [[0.0, 0.0, 4.0], [1.0, 2.0, 9.0]], [[8.0, 8.0, 8.0], [5.0, 7.0, 3.0]], double=double, discount=0.5
     )
-    metrics, surprise = learn_from(learner, transition(0, 2, 1, 1, terminated, truncated))
+    metrics, td_error = learn_from(learner, transition(0, 2, 1, 1, terminated, truncated))
     error = abs(target - 4)
-    assert surprise is not None and surprise.item() == pytest.approx(error)
+    assert td_error is not None and td_error.item() == pytest.approx(error)
     assert metrics["td_error"].item() == pytest.approx(error)
     assert metrics["loss"].item() == pytest.approx(error**2)
     assert metrics["value"].item() == 4.0
@@ -185,11 +185,11 @@ def test_weights_scale_the_loss_and_not_the_surprise() -> None:
     learners = scrambled(learners_of(2))
     state = copy.deepcopy(learners.state_dict())
     samples = random_rollout(2, 6, 0)
-    whole, surprise = learn_from(learners, samples)
+    whole, td_error = learn_from(learners, samples)
     learners.load_state_dict(state)
     weighted, same = learners.update(sample_of(samples, torch.tensor([2.0, 2.0, 2.0, 0.0, 0.0, 0.0])))
     assert torch.allclose(weighted["loss"], whole["loss"] * torch.tensor([2.0, 0.0]))
-    assert surprise is not None and same is not None and torch.equal(surprise, same)
+    assert td_error is not None and same is not None and torch.equal(td_error, same)
     assert weighted["gradient_norm"][1] == 0
 
 

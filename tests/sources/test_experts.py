@@ -14,22 +14,22 @@ from icrl.envs import make_env
 from icrl.envs.exact import noisy_exact, optimal_exact, random_exact
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.experts import NoisyExpert, Optimal, Random
+from icrl.sources.experts import NoiseDistillation, Optimal, Random
 
-CONFIG = load_config(["source=noisy_expert", "env.size=4", "env.max_episode_steps=8"])
+CONFIG = load_config(["source=noise_distillation", "env.size=4", "env.max_episode_steps=8"])
 ENV = make_env(CONFIG.env)
 CPU = torch.device("cpu")
 
 
 def expert(
-    kind: type[NoisyExpert] = NoisyExpert, clock: Clock = START, num_learners: int = 1, **changes: Any
-) -> NoisyExpert:
+    kind: type[NoiseDistillation] = NoiseDistillation, clock: Clock = START, num_learners: int = 1, **changes: Any
+) -> NoiseDistillation:
     learners = kind(dataclasses.replace(CONFIG.source, **changes), ENV.spec, stream_seeds(0, num_learners), CPU)
     learners.set_clock(clock)
     return learners
 
 
-def play(learners: NoisyExpert, num_streams: int, num_steps: int) -> Rollout:
+def play(learners: NoiseDistillation, num_streams: int, num_steps: int) -> Rollout:
     tasks = ENV.all_tasks()[torch.arange(num_streams) % len(ENV.all_tasks())]
     streams = start_streams(learners, ENV, tasks, stream_seeds(0, num_streams))
     return rollout(learners, ENV, streams, num_steps, Noise(stream_seeds(0, num_streams, 1)))[0]
@@ -108,7 +108,7 @@ def test_an_update_tells_the_noise_and_changes_nothing():
     learners = expert(clock=START._replace(percent=0.45))
     before = learners.action_probabilities(shown([1]))
     learned = learners.update(None)  # type: ignore[arg-type]
-    assert learned.metrics["noise"].tolist() == [pytest.approx(0.5)] and learned.surprise is None
+    assert learned.metrics["noise"].tolist() == [pytest.approx(0.5)] and learned.td_error is None
     assert torch.equal(learners.action_probabilities(shown([1])), before)
 
 
@@ -121,7 +121,7 @@ def test_a_restored_expert_acts_as_the_saved_one():
 
 @pytest.mark.parametrize("index", [0, 3])
 def test_an_expert_alone_is_one_among_others(index):
-    alone_and_among_others(NoisyExpert, CONFIG.source, index, 30, 2)
+    alone_and_among_others(NoiseDistillation, CONFIG.source, index, 30, 2)
 
 
 def test_noise_costs_return():

@@ -123,7 +123,7 @@ def test_updates_equal_those_of_a_plain_learner(*, normalize_advantage: bool, ma
     for update in range(4):
         learners.set_clock(START._replace(iterations=update))
         learned = learners.update(sample_of(samples, targets=targets))
-        assert learned.surprise is None
+        assert learned.td_error is None
         rates = (0.06 - 0.01 * update, 1.0 - 0.2 * update, 0.1 + 0.05 * update)
         for index, one in enumerate(plain):
             streams = slice(3 * index, 3 * index + 3)

@@ -32,7 +32,7 @@ from probes import (
 )
 from torch import Tensor
 
-from icrl.collection.collect import LocalPlayer, collect, make_learners
+from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.collection.experience import Experience
 from icrl.config.compose import load_config
@@ -68,10 +68,10 @@ def test_targets_by_hand() -> None:
     learners = learners_of(1, discount=0.5, learning_rate=0.5, initial_value=2.0)
     learn_from(learners, transition(0, 1, 1, 3, terminated=False, truncated=False))
     assert (table_of(learners) == 2).all()
-    metrics, surprise = learn_from(learners, transition(0, 1, 1, 3, terminated=True, truncated=False))
+    metrics, td_error = learn_from(learners, transition(0, 1, 1, 3, terminated=True, truncated=False))
     assert table_of(learners)[0, 0].tolist() == [2.0, 1.5, 2.0]
     assert metrics["td_error"].tolist() == [1.0] and metrics["value"].tolist() == [2.0]
-    assert surprise is not None and surprise.tolist() == [1.0]
+    assert td_error is not None and td_error.tolist() == [1.0]
     learn_from(learners, transition(4, 0, 0, 0, terminated=False, truncated=True))
     assert table_of(learners)[0, 4].tolist() == [1.5, 2.0, 2.0]  # half-way to 0 + 0.5 * max(2, 1.5, 2)
     learn_from(learners, transition(4, 2, 0, 4, terminated=True, truncated=True))
@@ -89,11 +89,11 @@ def test_a_cell_that_is_met_often_moves_once_towards_the_mean_of_its_targets() -
     learners = learners_of(1, discount=0.5, learning_rate=0.5, initial_value=0.8)
     parts = [(1, True), (1, True), (0, True), (0, False)]
     met = several(*(transition(2, 1, reward, 2, terminated, not terminated) for reward, terminated in parts))
-    metrics, surprise = learn_from(learners, Rollout(*(column.reshape(2, 2) for column in met)))
+    metrics, td_error = learn_from(learners, Rollout(*(column.reshape(2, 2) for column in met)))
     assert table_of(learners)[0, 2].tolist() == pytest.approx([0.8, 0.7, 0.8])
     assert metrics["td_error"].item() == pytest.approx((0.2 + 0.2 + 0.8 + 0.4) / 4)
     assert metrics["value"].item() == pytest.approx(0.8)
-    assert surprise is not None and surprise.tolist() == pytest.approx([(0.2 + 0.8) / 2, (0.2 + 0.4) / 2])
+    assert td_error is not None and td_error.tolist() == pytest.approx([(0.2 + 0.8) / 2, (0.2 + 0.4) / 2])
 
 
 def test_the_mean_is_weighted() -> None:
@@ -106,7 +106,7 @@ def test_the_mean_is_weighted() -> None:
     learned = learners.update(sample_of(several(*met), weight))
     assert table_of(learners)[0, 2].tolist() == [0.0, 0.375, 0.0]
     assert (table_of(learners)[0, 3] == 0).all()
-    assert learned.surprise is not None and learned.surprise.tolist() == [1.0, 0.0, 0.0, 1.0, 1.0]  # not weighted
+    assert learned.td_error is not None and learned.td_error.tolist() == [1.0, 0.0, 0.0, 1.0, 1.0]  # not weighted
     learners.update(sample_of(several(*met), torch.tensor([1.0, 0.0, 0.0, 0.0, 1e-3])))
     assert table_of(learners)[0, 2, 1].item() == 0.6875 and table_of(learners)[0, 3, 0].item() == 0.5
 
@@ -122,7 +122,7 @@ class Dictionary:
 
     def update(self, samples: Rollout, weight: list[float], discount: float, learning_rate: float) -> list[float]:
         """All of `[T, W]` at once; the mean absolute error of each window."""
-        found, surprise = defaultdict(list), []
+        found, td_error = defaultdict(list), []
         for window, heaviness in enumerate(weight):
             own = []
             for t in range(samples.obs.shape[0]):
@@ -131,11 +131,11 @@ class Dictionary:
                 error = OTHER_REWARDS.reward_values[reward] + ahead - self.values[obs, action]
                 found[obs, action].append((heaviness, error))
                 own.append(abs(error))
-            surprise.append(sum(own) / len(own))
+            td_error.append(sum(own) / len(own))
         for cell, errors in found.items():
             mass = sum(heaviness for heaviness, _ in errors)
             self.values[cell] += learning_rate * sum(heaviness * error for heaviness, error in errors) / mass
-        return surprise
+        return td_error
 
 
 @settings(max_examples=40, deadline=None)
@@ -169,14 +169,14 @@ def test_updates_equal_those_of_dictionaries(
         if weighted:
             weight = torch.rand(len(weight), generator=torch.Generator().manual_seed(seed + update)) + 0.1
         values = table_of(learners).amax(-1)
-        metrics, surprise = learners.update(sample_of(samples, weight))
-        assert surprise is not None
+        metrics, td_error = learners.update(sample_of(samples, weight))
+        assert td_error is not None
         for index, one in enumerate(alone):
             windows = slice(index * num_windows, (index + 1) * num_windows)
             own = Rollout(*(column[:, windows] for column in samples))
             assert metrics["value"][index].item() == pytest.approx(values[index][own.obs].mean().item(), abs=1e-5)
             error = one.update(own, weight[windows].tolist(), discount, 1.0 - 0.2 * update)
-            assert surprise[windows].tolist() == pytest.approx(error, abs=1e-5)
+            assert td_error[windows].tolist() == pytest.approx(error, abs=1e-5)
             assert metrics["td_error"][index].item() == pytest.approx(np.mean(error), abs=1e-5)
             expected = [[one.values[s, a] for a in range(SPEC.num_actions)] for s in range(SPEC.num_obs)]
             assert torch.allclose(table_of(learners)[index], torch.tensor(expected), atol=1e-5)
@@ -292,7 +292,7 @@ def test_it_learns_every_goal_of_a_small_room() -> None:
     env = make_env(config.env)
     goals = env.all_tasks()
     learner, streams, noise = make_learners(config, env, goals, CPU)
-    player = LocalPlayer(config.source, env, learner, streams, noise)
+    player = LocalUnrollWorker(config.source, env, learner, streams, noise)
     experience = Experience(config, env.spec, goals, CPU)
     unrolls = [transitions for transitions, _, _ in collect(learner, player, experience)]
     early, late = (EpisodeStatistics(env.spec, 24, 5) for _ in range(2))

@@ -90,7 +90,7 @@ PLAIN = [option for option in TINY if not option.startswith("source.hidden_size"
 @pytest.mark.parametrize(
     ("source", "wrong"),
     [
-        ("noisy_expert", ("source.teacher=nobody",)),
+        ("noise_distillation", ("source.teacher=nobody",)),
         (
             "q_learning",
             ("source.offline_buffer_dir=nobody", "source.mini_batch_length=1", "source.mini_batch_size=2"),
@@ -116,7 +116,9 @@ def test_the_environment_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(DarkRoom, "close", close)
     monkeypatch.setattr(train_agents, "make_env", lambda config, device: made.append(make_env(config)) or made[0])
     made: list[TensorEnv] = []
-    outcome = run("train_agents", tmp_path, "source=noisy_expert", "source.evaluate=false", *options, preset=PLAIN)
+    outcome = run(
+        "train_agents", tmp_path, "source=noise_distillation", "source.evaluate=false", *options, preset=PLAIN
+    )
     assert outcome.code == (2 if options else 0), outcome.err
     assert len(made) == 1 and made[0] in closed
 
@@ -124,7 +126,7 @@ def test_the_environment_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_learners_of_a_teacher_share_the_streams_of_evaluations(tmp_path: Path) -> None:
     assert run("train_agents", tmp_path, "source.num_learners=3", "name=teacher").code == 0
     before = files_of(tmp_path)
-    pupil = ("source=noisy_expert", "source.teacher=teacher", "source.num_envs=3", "source.history_steps=60")
+    pupil = ("source=noise_distillation", "source.teacher=teacher", "source.num_envs=3", "source.history_steps=60")
     options = (*pupil, "source.num_env_steps=75", "evaluation.num_episodes=2")
     refusal = run("train_agents", tmp_path, *options, preset=PLAIN).refusal
     fields = ("source.num_learners=1", "evals.num_eval_environments=8", "3 learners", "source.teacher=teacher")

@@ -154,7 +154,7 @@ def test_snapshots_that_cannot_be_gone_on_from(offline: Path, tmp_path: Path) ->
     wrong = message(prefix, "critic.initial_model_index=3")
     assert "critic.initial_model_index=3" in wrong and "snapshots 2, 4, 6" in wrong
     assert "train_gpt" in message(f"critic.initial_model_prefix={offline}/logs/tiny/gpt")
-    assert prefix in message(prefix, "encoder.dimension=16")
+    assert prefix in message(prefix, "encoder.embed_dim=16")
     assert prefix in message(prefix, "critic.separate_value=true")
     late = message(prefix, "trainer.num_iterations=5")
     assert prefix in late and "trainer.num_iterations=5" in late
@@ -246,13 +246,13 @@ def test_models_that_do_not_fit(offline: Path, tmp_path: Path) -> None:
             assert f"{option}={wrong}" in message(f"{option}={wrong}")
         bare = Path(shutil.copy(critic, tmp_path / "bare.pt"))
         assert "bare.pt" in message(f"{option}={bare}")
-        smaller = message(f"{option}={critic}", "encoder.dimension=4", "decoder.dim_feedforward=5")
+        smaller = message(f"{option}={critic}", "encoder.embed_dim=4", "decoder.ff_dim=5")
         assert f"{option}={critic}" in smaller and "size mismatch" in smaller
     for option in ("critic.initial_model", "decoder.load_from"):
         refused = message(f"{option}={gpt}")
         assert f"{option}={gpt}" in refused and "train_gpt" in refused
     assert "awr.initial_encoder=" in message("awr.initial_encoder=no.pt", stage="extract_policy")
-    go("train_ilql", offline, "name=small", "histories=tiny", "encoder.dimension=4", "trainer.num_iterations=1")
+    go("train_ilql", offline, "name=small", "histories=tiny", "encoder.embed_dim=4", "trainer.num_iterations=1")
     (small,) = (offline / "logs/small/ilql").glob("last-000000001.pt")
     assert "size mismatch" in message(f"awr.initial_encoder={small}", stage="extract_policy")
     agents = next((offline / "logs/tiny/source").glob("last-*.pt"))

@@ -195,7 +195,9 @@ def test_development_tasks_are_in_no_window(root: Path, monkeypatch: pytest.Monk
     assert tasks["development"] == tasks["train"][-2:]
     env = make_env(load_config(TINY).env)
     batch = Batch(*(torch.cat(column) for column in zip(*drawn, strict=True)))
-    cells = env.outcomes(torch.zeros(*batch.obs.shape, 1, dtype=torch.long), batch.obs, batch.action).place[..., 0]
+    cells = env.outcomes(torch.zeros(*batch.obs.shape, 1, dtype=torch.long), batch.obs, batch.action).state_index[
+        ..., 0
+    ]
     goals = env.all_tasks()[:, 0]
     assert set(cells[batch.reward > 0].tolist()) == set(goals[tasks["train"][:-2]].tolist())
 

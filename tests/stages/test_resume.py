@@ -45,8 +45,7 @@ def test_every_write_may_be_the_last(
     swept = subprocess.run(
         [sys.executable, PROJECT / "tests/helpers/crash.py", stage, folder, *signals],
         cwd=PROJECT,
-        env=os.environ
-        | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": f"{PROJECT}:{PROJECT / 'src'}:{PROJECT / 'tests/helpers'}"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
         check=False,

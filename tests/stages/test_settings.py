@@ -20,7 +20,7 @@ from icrl.config.root import PROJECT
 from icrl.contracts import Batch
 from icrl.data.windows import Windows
 from icrl.envs import make_env
-from icrl.evaluation.evaluators import LookAtAgents, LookInContext
+from icrl.evaluation.evaluators import InContextEvaluator, SourceEvaluator
 from icrl.nn.gpt import GPT
 from icrl.programs import train_agents, train_gpt
 from icrl.runs.files import read_json
@@ -94,9 +94,9 @@ def test_what_evaluations_leave(finished: Path, stage: str, prefix: str, last: i
     assert steps_of(folder, "best") == [best] and not steps_of(folder, "pending")
     config = load_config([*TINY, f"root={finished}"])
     tasks = json.loads((finished / "histories/tiny/manifest.json").read_text())["tasks"]
-    look = LookAtAgents(config, tasks["train"])
+    look = SourceEvaluator(config, tasks["train"])
     if stage == "train_gpt":
-        look = LookInContext(config, tasks["train"][-2:])
+        look = InContextEvaluator(config, tasks["train"][-2:])
     (state,) = (torch.load(path, weights_only=True) for path in folder.glob("best-*.pt"))
     assert look(state)._asdict() == known[best]
 

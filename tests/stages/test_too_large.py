@@ -35,10 +35,10 @@ TOO_LARGE = [  # program, options, and how the refusal begins
     ("train_gpt", (*GPT, *EVALUATED), "evals.num_eval_env"),
     (
         "train_ilql",
-        (*GPT, "encoder.dimension=4096"),
-        "encoder.num_layers=1 x encoder.dimension=4096 x encoder.dim_feed",
+        (*GPT, "encoder.embed_dim=4096"),
+        "encoder.num_layers=1 x encoder.embed_dim=4096 x encoder.dim_feed",
     ),
-    ("train_ilql", (*GPT, "decoder.num_layers=1000", "decoder.dim_feedforward=1024"), "decoder.num_layers=1000 x deco"),
+    ("train_ilql", (*GPT, "decoder.num_layers=1000", "decoder.ff_dim=1024"), "decoder.num_layers=1000 x deco"),
     ("evaluate", ("name=x", "run=tiny", "histories=tiny", "evaluation.num_streams=100000"), "evaluation.num_streams=1"),
     (
         "evaluate",

@@ -18,7 +18,7 @@ from icrl.contracts import Batch
 from icrl.data.history_store import open_histories
 from icrl.data.mixture import Mixture
 from icrl.data.windows import Windows
-from icrl.envs.core import Scene
+from icrl.envs.core import MapView
 from icrl.plots import comparison
 from icrl.plots.video import Frames
 from icrl.plots.walks import Walk
@@ -153,7 +153,7 @@ def test_agents_of_the_first_source_are_shown(root: Path, monkeypatch: pytest.Mo
         lived.append(config)
         return make_learners(config, *others)
 
-    def rows_of(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], scene: Scene) -> Frames:
+    def rows_of(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], view: MapView) -> Frames:
         shown.append([name for name, _ in rows])
         return np.zeros((1, 2, 2, 3), np.uint8)
 

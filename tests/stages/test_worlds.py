@@ -36,7 +36,7 @@ SOURCES = {
     ),
     "q_learning": (*ALL, "source.unroll_length=1"),
     "dqn": (*ALL, "source.hidden_size=8", "source.unroll_length=2", "source.initial_collect_steps=40"),
-    "noisy_expert": ("source.unroll_length=5",),
+    "noise_distillation": ("source.unroll_length=5",),
     "searcher": ("source.unroll_length=5",),
     "optimal": ("source.unroll_length=5",),
     "random": ("source.unroll_length=5",),
@@ -61,7 +61,7 @@ SMALL = (
     ("world", "source"),
     [
         *((world, source) for world in WORLDS for source in SOURCES if (world, source) != ("gymnasium", "searcher")),
-        *((world, "noisy_expert") for world in VARIANTS),
+        *((world, "noise_distillation") for world in VARIANTS),
     ],
 )
 def test_a_world_and_a_source_through_all_stages(tmp_path: Path, world: str, source: str):

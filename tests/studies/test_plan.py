@@ -79,7 +79,7 @@ def test_histories_come_first_and_are_shared_where_world_tasks_source_and_seed_a
 
 
 def test_models_are_shared_where_only_playing_differs() -> None:
-    cold, greedy = variant("cold", "policy.temperature=0.5"), variant("greedy", "evaluation.epsilon_greedy=0.0")
+    cold, greedy = variant("cold", "policy.temperature=0.5"), variant("greedy", "evaluation.sample_probability=0.0")
     quiet = ("trainer.evaluate=false", "evaluation.checkpoint=last", "study.seeds=[0]")
     _, rows, jobs = study(variant("warm"), cold, greedy, variant("other", "model.num_layers=1"), options=quiet)
     shared, other = [job for job in jobs if job.needs]
@@ -362,7 +362,7 @@ def test_the_study_of_offline_learning_trains_nothing_twice() -> None:
     assert {(row.x, *poverty(row.config)) for row in rows} == {
         ("whole lives", "a2c", 0.0, 1.0),
         ("first 30 %", "a2c", 0.3, 1.0),
-        ("half of optimum", "noisy_expert", 0.0, 0.5),
+        ("half of optimum", "noise_distillation", 0.0, 0.5),
     }
 
 

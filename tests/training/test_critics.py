@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
         {},
         {"critic": {"separate_value": True, "imitation_scaling": 1.0}},
         {"critic": {"backup": "max", "v_loss_scaling": 0.0}, "model": {"tokens": "cross", "induction": True}},
-        {"encoder": {"dimension": 12, "num_heads": 3}, "decoder": {"num_layers": 3, "dim_feedforward": 5}},
+        {"encoder": {"dimension": 12, "num_heads": 3}, "decoder": {"num_layers": 3, "ff_dim": 5}},
     ],
 )
 @torch.no_grad()

@@ -10,7 +10,7 @@ import torch
 from critics import SPEC, config_of, fresh_critic
 from torch import Tensor, nn
 
-from icrl.collection.collect import LocalPlayer, make_learners
+from icrl.collection.collect import LocalUnrollWorker, make_learners
 from icrl.collection.experience import Experience
 from icrl.config.compose import load_config, load_players_config
 from icrl.config.root import Config
@@ -46,7 +46,7 @@ def stage_one(config: Config) -> tuple[list[Need], Any, Any, Experience]:
     env = make_env(config.env, CPU)
     tasks = env.all_tasks()[:TASKS]
     learner, streams, noise = make_learners(config, env, tasks, CPU)
-    player = LocalPlayer(config.source, env, learner, streams, noise)
+    player = LocalUnrollWorker(config.source, env, learner, streams, noise)
     return needs.stage_one(config, env.spec, TASKS), learner, player, Experience(config, env.spec, tasks, CPU)
 
 

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from icrl.collection.collect import Learner, LocalPlayer, Player, make_learners
+from icrl.collection.collect import Learner, LocalUnrollWorker, UnrollWorker, make_learners
 from icrl.collection.pace import clock_of, num_iterations
 from icrl.config.root import Config
 from icrl.config.training_schema import SourceConfig
@@ -46,23 +46,23 @@ Arrays = list[list[NDArray[Any]]]  # the fields of a `Rollout`, a `State` and a 
 Played = tuple[Rollout, Streams[State, tuple[()]]]
 
 
-def make_player(
+def load_policy(
     config: Config,
     env: Env[State],
     learner: Learner[tuple[()]],
     streams: Streams[State, tuple[()]],
     noise: Noise,
     first: int,
-) -> Player[tuple[()]]:
+) -> UnrollWorker[tuple[()]]:
     """What plays for `collect` from iteration `first`, here or in a process of its own."""
     if config.source.async_unroll:
-        return AsyncPlayer(config, learner, streams, first)
-    return LocalPlayer(config.source, env, learner, streams, noise, first)
+        return AsyncUnrollWorker(config, learner, streams, first)
+    return LocalUnrollWorker(config.source, env, learner, streams, noise, first)
 
 
-class AsyncPlayer:
-    """A `Player` in a process of its own. It raises a `PipelineError` when that process dies, and what it raises as
-    such an error there or, with its traceback, as a `RuntimeError`."""
+class AsyncUnrollWorker:
+    """An `UnrollWorker` in a process of its own. It raises a `PipelineError` when that process dies, and what it raises
+    as such an error there or, with its traceback, as a `RuntimeError`."""
 
     def __init__(
         self, config: Config, learner: Learner[tuple[()]], streams: Streams[State, tuple[()]], first: int
@@ -74,7 +74,7 @@ class AsyncPlayer:
         self._worker: _Worker | None = None
 
     def play(self) -> Played:
-        """See `Player`."""
+        """See `UnrollWorker`."""
         if self._worker is None:
             self._worker = self._start()
         transitions, state, step = self._worker.take()
@@ -84,7 +84,7 @@ class AsyncPlayer:
         return Rollout(*_tensors(transitions, device)), self._streams
 
     def learned(self) -> None:
-        """See `Player`."""
+        """See `UnrollWorker`."""
         self._done += 1
         if self._done % self._config.source.unroll_parameter_update_period == 0:
             self._versions[self._done] = copy.deepcopy(self._learner.state_dict())
@@ -237,7 +237,7 @@ def _play(config: Config, tasks: Tensor, stand: Arrays, first: int, mail: _Mail)
         state, step = (_tensors(fields, _CPU) for fields in stand)
         streams = Streams(type(fresh.state)(*state), Step(*step), fresh.carry)
         policy = _Paced(learner, source.unroll_step_interval, mail.unwanted)
-        player = LocalPlayer(source, env, policy, streams, noise, first)
+        player = LocalUnrollWorker(source, env, policy, streams, noise, first)
         for iteration in range(first, num_iterations(source)):
             if iteration == first or iteration > source.unroll_queue_size:
                 message = mail.received.get()

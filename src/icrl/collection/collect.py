@@ -8,7 +8,7 @@ from torch import Tensor
 
 from icrl.collection.experience import Experience
 from icrl.collection.pace import clock_of, num_iterations, unrolled
-from icrl.collection.teachers import equip, searcher_of
+from icrl.collection.teachers import attach_expert, searcher_of
 from icrl.config.root import Config
 from icrl.config.schedules import Clock
 from icrl.config.training_schema import SourceConfig
@@ -20,7 +20,7 @@ from icrl.randomness import Noise, draw_possible, epsilon_greedy, stream_seeds
 from icrl.runs.divergence import DivergedError, Watch, bad_rows, diverged
 from icrl.sources.a2c import A2C
 from icrl.sources.dqn import DQN
-from icrl.sources.experts import NoisyExpert, Optimal, Random
+from icrl.sources.experts import NoiseDistillation, Optimal, Random
 from icrl.sources.ppo import PPO
 from icrl.sources.q_learning import QLearning
 from icrl.sources.searching import Searching
@@ -30,7 +30,7 @@ SOURCES: dict[str, Any] = {  # each takes the options of its own class
     "ppo": PPO,
     "q_learning": QLearning,
     "dqn": DQN,
-    "noisy_expert": NoisyExpert,
+    "noise_distillation": NoiseDistillation,
     "searcher": Searching,
     "optimal": Optimal,
     "random": Random,
@@ -98,14 +98,14 @@ def make_learners(
         for purpose, n in enumerate((num_streams, num_streams, num_learners))
     )
     learner = SOURCES[source.name](source, env.spec, parameters, device)
-    if isinstance(learner, NoisyExpert):
+    if isinstance(learner, NoiseDistillation):
 
-        def pupils_of(theirs: SourceConfig) -> Any:
+        def learners_of(theirs: SourceConfig) -> Any:
             """Fresh learners of what a teacher's run was: of these tasks, with its options."""
             seeds = parameters[:1].expand(len(tasks) * theirs.num_learners)
             return SOURCES[theirs.name](theirs, env.spec, seeds, device)
 
-        equip(learner, config, tasks, pupils_of, device)
+        attach_expert(learner, config, tasks, learners_of, device)
     if isinstance(learner, Searching):
         learner.policy = searcher_of(config.env)
     learner.set_clock(clock_of(source, 0))
@@ -113,7 +113,7 @@ def make_learners(
     return learner, streams, Noise(noise)
 
 
-class Player(Protocol[Carry]):
+class UnrollWorker(Protocol[Carry]):
     """Where the unrolls of iterations come from, one after the other."""
 
     def play(self) -> tuple[Rollout, Streams[State, Carry]]:
@@ -133,7 +133,7 @@ class Player(Protocol[Carry]):
     def close(self) -> None: ...
 
 
-class LocalPlayer(Generic[Carry]):
+class LocalUnrollWorker(Generic[Carry]):
     """Plays when it is asked to, with the policy as it is then."""
 
     def __init__(
@@ -176,7 +176,7 @@ def _nothing(step: Step) -> Rollout:
 
 
 def collect(
-    learner: Learner[Carry], player: Player[Carry], experience: Experience, first: int = 0
+    learner: Learner[Carry], player: UnrollWorker[Carry], experience: Experience, first: int = 0
 ) -> Iterator[tuple[Rollout, dict[str, Tensor], Streams[State, Carry]]]:
     """From iteration `first` to the end of the run: take an unroll, learn from what `experience` makes of it, yield the
     transitions `[T, B]` (of no steps in the pretraining), the metrics of the last update (empty where there was none)

@@ -16,7 +16,7 @@ from icrl.collection.pace import batches_of_a_sweep, clock_of, draws, has_offlin
 from icrl.collection.replay import Drawn, Replay, shuffled
 from icrl.config.root import Config
 from icrl.config.schedules import Clock, make_schedule
-from icrl.config.training_schema import NoisyExpertConfig, ReplayConfig, SourceConfig
+from icrl.config.training_schema import NoiseDistillationConfig, ReplayConfig, SourceConfig
 from icrl.contracts import EnvSpec, Learned, Rollout, Sample
 from icrl.randomness import mix
 
@@ -60,9 +60,9 @@ class Experience:
 
     def learned(self, clock: Clock, learned: Learned) -> None:
         """What the update on the last sample told."""
-        if self._replay and self._drawn and learned.surprise is not None:
-            surprise = learned.surprise.unflatten(0, (self._num_learners, -1))  # [L, W], own windows before others
-            self._replay.set_priorities(self._drawn.where, surprise[:, : self._drawn.where.shape[1]], clock)
+        if self._replay and self._drawn and learned.td_error is not None:
+            td_error = learned.td_error.unflatten(0, (self._num_learners, -1))  # [L, W], own windows before others
+            self._replay.set_priorities(self._drawn.where, td_error[:, : self._drawn.where.shape[1]], clock)
             self._drawn = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Experience:
 def without_others(config: Config) -> Config:
     """The same for learners of tasks that nobody else has played: they learn from their own experience alone, and the
     planner teaches where no teacher was trained."""
-    if isinstance(config.source, NoisyExpertConfig):
+    if isinstance(config.source, NoiseDistillationConfig):
         return replace(config, source=replace(config.source, teacher="none"))
     if not isinstance(config.source, ReplayConfig):
         return config

@@ -16,13 +16,13 @@ _RANGE = 1e-150, 1e150  # so that sums are finite and above 0, whatever alpha is
 
 class Priorities:
     """A place is drawn in proportion to its priority: none at first, the largest there is of its learner, and at least
-    1, for what is new, and then p = (surprise + eps)^alpha."""
+    1, for what is new, and then p = (td_error + eps)^alpha."""
 
     def __init__(
-        self, num_learners: int, num_places: int, alpha: Any, beta: Any, eps: Any, device: torch.device
+        self, num_learners: int, num_states: int, alpha: Any, beta: Any, eps: Any, device: torch.device
     ) -> None:
         """`alpha`, `beta` and `eps`: numbers or schedules."""
-        self._tree = SumTree(num_learners, num_places, device)
+        self._tree = SumTree(num_learners, num_states, device)
         self._alpha, self._beta, self._eps = (make_schedule(rate) for rate in (alpha, beta, eps))
 
     @property
@@ -41,9 +41,9 @@ class Priorities:
         priority = self.values.gather(1, where)
         return where, (priority.amin(1, keepdim=True) / priority) ** self._beta(clock)
 
-    def set(self, where: Tensor, surprise: Tensor, clock: Clock) -> None:
+    def set(self, where: Tensor, td_error: Tensor, clock: Clock) -> None:
         """Tell how surprising `[L, W]` the places were that were drawn."""
-        priority = (surprise.double() + self._eps(clock)) ** self._alpha(clock)
+        priority = (td_error.double() + self._eps(clock)) ** self._alpha(clock)
         self._tree.set(where, priority.clamp(*_RANGE))
 
     def load(self, values: Tensor) -> None:

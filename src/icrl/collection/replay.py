@@ -69,10 +69,10 @@ class Replay:
         where, weight = self._priorities.draw(shares, clock)
         return Drawn(self._windows(where), weight.float(), where)
 
-    def set_priorities(self, where: Tensor, surprise: Tensor, clock: Clock) -> None:
+    def set_priorities(self, where: Tensor, td_error: Tensor, clock: Clock) -> None:
         """Tell how surprising `[L, W]` the windows were that `draw` gave last."""
         if self._priorities:
-            self._priorities.set(where, surprise, clock)
+            self._priorities.set(where, td_error, clock)
 
     def sweep(self, batches: int, key: Tensor) -> Iterator[Rollout]:
         """All that is kept, once: cut into windows from the newest step backwards, what is left over dropped, and dealt

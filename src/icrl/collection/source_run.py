@@ -8,7 +8,7 @@ from icrl.collection.pace import has_offline, unrolled
 from icrl.collection.teachers import open_teacher
 from icrl.config.compose import check_same
 from icrl.config.root import Config
-from icrl.config.training_schema import NoisyExpertConfig, ReplayConfig
+from icrl.config.training_schema import NoiseDistillationConfig, ReplayConfig
 from icrl.contracts import ConfigError, Json
 from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.data.manifests import checksum_of
@@ -27,7 +27,7 @@ def inputs_of(config: Config, device: torch.device) -> Json:
     """Checksums of what the learners learn from beside the world, by the option that names it: a teacher, histories of
     others. Raises `ConfigError` where it is not there."""
     source, inputs = config.source, dict[str, str]()
-    if isinstance(source, NoisyExpertConfig) and source.teacher != "none":
+    if isinstance(source, NoiseDistillationConfig) and source.teacher != "none":
         inputs["source.teacher"] = open_teacher(config, source.teacher, device)[1]["state_sha256"]
     if isinstance(source, ReplayConfig) and has_offline(source):
         folder = config.folder("histories").parent / source.offline_buffer_dir

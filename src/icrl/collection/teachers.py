@@ -11,12 +11,12 @@ from torch import Tensor
 from icrl.config.compose import check_same
 from icrl.config.env_schema import EnvConfig
 from icrl.config.root import PROJECT, Config
-from icrl.config.training_schema import NoisyExpertConfig, SearcherConfig, SourceConfig, source_of
+from icrl.config.training_schema import NoiseDistillationConfig, SearcherConfig, SourceConfig, source_of
 from icrl.contracts import ConfigError, Json
 from icrl.envs import make_env
 from icrl.envs.exact import noisy_exact
 from icrl.runs import checkpoint
-from icrl.sources.experts import NoisyExpert, Optimal
+from icrl.sources.experts import NoiseDistillation, Optimal
 from icrl.sources.searching import InContextLearner, in_context_learner
 
 _HALVINGS = 12
@@ -24,22 +24,22 @@ _HALVINGS = 12
 Make = Callable[[SourceConfig], Any]  # fresh learners of the same tasks with these options
 
 
-def equip(expert: NoisyExpert, config: Config, tasks: Tensor, make: Make, device: torch.device) -> None:
+def attach_expert(expert: NoiseDistillation, config: Config, tasks: Tensor, make: Make, device: torch.device) -> None:
     """Give `expert` what it needs to play `tasks` `[G, task_dim]`: a teacher, where it is not the planner, and the
     noise below which it may not fall. `make` builds the teacher's learners.
 
     Raises `ConfigError` where there is no planner, or no such teacher."""
     source = config.source
-    teacher = source.teacher if isinstance(source, NoisyExpertConfig) else "none"
+    teacher = source.teacher if isinstance(source, NoiseDistillationConfig) else "none"
     if teacher != "none":
         expert.expert = _learned(config, teacher, make, device)
-    elif isinstance(expert, Optimal) or source.name == "noisy_expert":
+    elif isinstance(expert, Optimal) or source.name == "noise_distillation":
         env = make_env(config.env)
         if not env.has_planner:
             raise ConfigError(
                 f"source.name={source.name}: nobody knows what is optimal with env.name={config.env.name}"
             )
-        if isinstance(source, NoisyExpertConfig) and source.max_performance < 1:
+        if isinstance(source, NoiseDistillationConfig) and source.max_performance < 1:
             expert.find_least_noise = partial(_for_learners, config.env, source, tasks.cpu())
 
 
@@ -75,7 +75,7 @@ def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> Ten
     return high
 
 
-def _for_learners(config: EnvConfig, source: NoisyExpertConfig, tasks: Tensor) -> Tensor:
+def _for_learners(config: EnvConfig, source: NoiseDistillationConfig, tasks: Tensor) -> Tensor:
     return least_noise(config, tasks, source.max_performance).repeat_interleave(source.num_learners)
 
 
@@ -87,7 +87,7 @@ def _learned(config: Config, teacher: str, make: Make, device: torch.device) -> 
     source = source_of(recorded)
     if isinstance(source, SearcherConfig):
         raise ConfigError(f"source.teacher={teacher}: a searcher acts on its own past alone, and can teach nobody")
-    if isinstance(source, NoisyExpertConfig) and source.teacher != "none":
+    if isinstance(source, NoiseDistillationConfig) and source.teacher != "none":
         raise ConfigError(f"source.teacher={teacher}: it learned nothing, but imitates source.teacher={source.teacher}")
     streams = config.source.num_learners * config.source.num_envs
     if streams % source.num_learners:

@@ -23,7 +23,7 @@ _BAD_INPUT = 2
 LARGE = {  # by program: the options that most of its memory depends on
     "src.train_agents": "source.num_learners, source.num_envs, source.unroll_length",
     "src.train_gpt": "trainer.mini_batch_size, model.context_len, model.embed_dim",
-    "src.train_ilql": "trainer.mini_batch_size, model.context_len, encoder.dimension",
+    "src.train_ilql": "trainer.mini_batch_size, model.context_len, encoder.embed_dim",
     "src.extract_policy": "trainer.mini_batch_size, model.context_len, model.embed_dim",
     "src.evaluate": "evaluation.num_streams, evaluation.num_train_streams, evaluation.num_bootstrap",
     "src.search_params": "search.num_learners, source.num_envs",

@@ -92,11 +92,11 @@ def of_start(config: "Config") -> Conflicts:
 
 def of_decoder(config: "Config") -> Conflicts:
     """Of the form of a critic's heads."""
-    layers, width, dropout = config.decoder.num_layers, config.decoder.dim_feedforward, config.decoder.dropout
+    layers, width, dropout = config.decoder.num_layers, config.decoder.ff_dim, config.decoder.dropout
     return [
         (
             layers == 1 and width > 0,
-            f"decoder.dim_feedforward={width}: decoder.num_layers=1 has nothing between its layers; must be 0",
+            f"decoder.ff_dim={width}: decoder.num_layers=1 has nothing between its layers; must be 0",
         ),
         (
             layers == 1 and dropout > 0,
@@ -104,7 +104,7 @@ def of_decoder(config: "Config") -> Conflicts:
         ),
         (
             layers > 1 and not width,
-            f"decoder.dim_feedforward=0: decoder.num_layers={layers} needs a width between them",
+            f"decoder.ff_dim=0: decoder.num_layers={layers} needs a width between them",
         ),
     ]
 
@@ -112,20 +112,20 @@ def of_decoder(config: "Config") -> Conflicts:
 def of_encoder(config: "Config") -> Conflicts:
     """Of the form of a critic's trunk, with what is the model's."""
     encoder, model, length = config.encoder, config.model, config.trainer.mini_batch_length
-    heads, width, position = encoder.num_heads, encoder.dimension, encoder.position_encoder
+    heads, width, position = encoder.num_heads, encoder.embed_dim, encoder.position
     return [
-        (width % heads != 0, f"encoder.num_heads={heads} must divide encoder.dimension={width}"),
+        (width % heads != 0, f"encoder.num_heads={heads} must divide encoder.embed_dim={width}"),
         (
             position == "rope" and width // heads % 2 == 1,
-            f"encoder.position_encoder=rope needs an even encoder.dimension / encoder.num_heads, not {width} / {heads}",
+            f"encoder.position=rope needs an even encoder.embed_dim / encoder.num_heads, not {width} / {heads}",
         ),
         (
             position == "env_time" and not model.add_env_time,
-            "encoder.position_encoder=env_time is the env time embedding, which model.add_env_time=false leaves out",
+            "encoder.position=env_time is the env time embedding, which model.add_env_time=false leaves out",
         ),
         (
             position == "learned" and 0 < length < model.context_len,
-            f"trainer.mini_batch_length={length} leaves positions untrained with encoder.position_encoder=learned and "
+            f"trainer.mini_batch_length={length} leaves positions untrained with encoder.position=learned and "
             f"model.context_len={model.context_len}",
         ),
     ]

@@ -9,14 +9,14 @@ from icrl.config.options import option
 class EncoderConfig:
     """The trunk of a critic; what a token is, and how many steps are read, is the model's."""
 
-    position_encoder: str = option(
+    position: str = option(
         "position code: env time step embedding, learned absolute, sinusoidal, rotary, or none",
         choices=("env_time", "learned", "sinusoidal", "rope", "none"),
     )
-    dimension: int = option("width of the residual stream", low=1, high=2**16)
-    num_heads: int = option("attention heads; must divide encoder.dimension", low=1, high=2**16)
-    dim_feedforward: int = option("width of the feed-forward layer", low=1, high=2**20)
-    activation_function: str = option("of the feed-forward layer", choices=("relu", "gelu"))
+    embed_dim: int = option("width of the residual stream", low=1, high=2**16)
+    num_heads: int = option("attention heads; must divide encoder.embed_dim", low=1, high=2**16)
+    ff_dim: int = option("width of the feed-forward layer", low=1, high=2**20)
+    activation: str = option("of the feed-forward layer", choices=("relu", "gelu"))
     dropout: float = option("dropout on embeddings, attention weights and what a block adds", low=0, high=0.99)
     num_layers: int = option("transformer blocks", low=1, high=1000)
     load_from: str = option("a checkpoint (.pt) whose trunk a new critic starts from (none: at random)")
@@ -27,8 +27,8 @@ class DecoderConfig:
     """The heads of a critic: each of Q1, Q2 and V."""
 
     num_layers: int = option("linear layers of a head", low=1, high=1000)
-    dim_feedforward: int = option("width between them (0: a single layer has none)", low=0, high=2**20)
-    activation_function: str = option("between them", choices=("relu", "gelu"))
+    ff_dim: int = option("width between them (0: a single layer has none)", low=0, high=2**20)
+    activation: str = option("between them", choices=("relu", "gelu"))
     dropout: float = option("dropout between them", low=0, high=0.99)
     load_from: str = option("a checkpoint (.pt) of a critic whose heads a new one starts from (none: at random)")
 

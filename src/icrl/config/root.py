@@ -141,7 +141,7 @@ class EvaluationConfig:
     num_train_streams: int = option(
         "streams of each of these, and of each development task beside held-out ones", low=1, high=10**5
     )
-    epsilon_greedy: float = option(
+    sample_probability: float = option(
         "probability of drawing an action at policy.temperature, else the most probable one", low=0, high=1
     )
     temperatures: list[float] = option(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Conflicts = list[tuple[bool, str]]  # whether a configuration has it, and what to say then
 
 ON_POLICY = ("a2c", "ppo")
-LEARN_NOTHING = ("noisy_expert", "searcher", "optimal", "random")
+LEARN_NOTHING = ("noise_distillation", "searcher", "optimal", "random")
 WITHOUT_LEARNING = {  # what can only be asked of those who learn
     "async_unroll": False,
     "initial_collect_steps": 0,

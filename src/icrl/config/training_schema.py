@@ -15,7 +15,7 @@ class SourceConfig:
 
     name: str = option(
         "source algorithm; the preset `source=` sets all of this group",
-        choices=("a2c", "ppo", "q_learning", "dqn", "noisy_expert", "searcher", "optimal", "random"),
+        choices=("a2c", "ppo", "q_learning", "dqn", "noise_distillation", "searcher", "optimal", "random"),
     )
     num_learners: int = option("independent learners per training task", low=1, high=10**5)
     num_envs: int = option("environments per learner; each is one history row", low=1, high=10**6)
@@ -123,7 +123,7 @@ class DQNConfig(ReplayConfig, NetworkConfig):
 
 
 @dataclass
-class NoisyExpertConfig(SourceConfig):
+class NoiseDistillationConfig(SourceConfig):
     noise: Any = rate("probability of a uniformly random action instead of the expert's", low=0, high=1)
     max_performance: float = option(
         "how far from the return of chance (0) to the optimal one (1) the planner comes at best: the noise never falls "
@@ -144,7 +144,7 @@ SOURCES: dict[str, type[SourceConfig]] = {
     "ppo": PPOConfig,
     "q_learning": QLearningConfig,
     "dqn": DQNConfig,
-    "noisy_expert": NoisyExpertConfig,
+    "noise_distillation": NoiseDistillationConfig,
     "searcher": SearcherConfig,
     "optimal": SourceConfig,
     "random": SourceConfig,
@@ -232,7 +232,7 @@ class EvalsConfig:
     num_eval_environments: int = option(
         "streams these are spread over; the first ceil(episodes / streams) of each count", low=1, high=10**5
     )
-    epsilon_greedy: float = option(
+    sample_probability: float = option(
         "probability of drawing an action from the policy, else its most probable one", low=0, high=1
     )
     async_eval: bool = option("evaluate in a process of its own while training goes on", may_change=True)

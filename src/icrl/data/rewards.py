@@ -80,9 +80,9 @@ def improvement(history: History) -> Floats:
     last = np.flatnonzero(history.terminated | history.truncated)
     returns = np.bincount(history.episode, weights=history.reward)[: len(last)]
     best = np.maximum.accumulate(np.append(0, returns))[:-1]
-    payoff = np.zeros_like(history.reward)
-    payoff[last] = np.maximum(returns - best, 0)
-    return payoff
+    training_reward = np.zeros_like(history.reward)
+    training_reward[last] = np.maximum(returns - best, 0)
+    return training_reward
 
 
 BUILT_IN: dict[str, GetReward] = {
@@ -129,12 +129,14 @@ def load_plugin(name: str) -> RewardPlugin:
     return RewardPlugin(name, text, hashlib.sha256(text.encode()).hexdigest(), module.get_reward)
 
 
-def payoffs(plugin: RewardPlugin, histories: Histories, rows: Sequence[int] | Integers, num_steps: int) -> Floats:
+def training_rewards(
+    plugin: RewardPlugin, histories: Histories, rows: Sequence[int] | Integers, num_steps: int
+) -> Floats:
     """What `plugin` makes of the first `num_steps` of each of `rows`, `[rows, num_steps]`; fewer, if lives are shorter.
 
     Raises `ConfigError` where it raises, or returns anything but one finite float32 for each step."""
     num_steps = min(num_steps, histories.columns["reward"].shape[1])
-    payoff = np.empty((len(rows), num_steps), np.float32)
+    training_reward = np.empty((len(rows), num_steps), np.float32)
     for place, (row, life) in enumerate(zip(rows, _lives(histories, rows, num_steps), strict=True)):
         where = f"in row {row} of {histories.folder}"
         try:
@@ -147,8 +149,8 @@ def payoffs(plugin: RewardPlugin, histories: Histories, rows: Sequence[int] | In
             ) from error
         if fault := _fault(found, num_steps):
             raise ConfigError(f"critic.reward_plugin={plugin.name}: get_reward returns {fault}, {where}")
-        payoff[place] = found
-    return payoff
+        training_reward[place] = found
+    return training_reward
 
 
 def described(plugin: RewardPlugin) -> Json:

@@ -10,10 +10,10 @@ from torch import Tensor
 from icrl.config.root import DataConfig, ObjectiveConfig
 from icrl.contracts import Batch, ConfigError
 from icrl.data.history_store import Histories
-from icrl.data.rewards import RewardPlugin, payoffs
+from icrl.data.rewards import RewardPlugin, training_rewards
 from icrl.data.weights import step_weights
 
-_RECORDED = tuple(name for name in Batch._fields if name not in ("weight", "payoff"))
+_RECORDED = tuple(name for name in Batch._fields if name not in ("weight", "training_reward"))
 
 
 class Windows:
@@ -50,9 +50,9 @@ class Windows:
         if objective.name == "dpt" and (columns["optimal_action"] == histories.spec.num_actions).any():
             raise ConfigError(f"objective.name=dpt: nobody knows what is optimal in {histories.folder}")
         done = (histories.columns["terminated"][rows, :steps] | histories.columns["truncated"][rows, :steps]) > 0
-        columns["payoff"] = np.array(histories.spec.reward_values, np.float32)[columns["reward"]]
+        columns["training_reward"] = np.array(histories.spec.reward_values, np.float32)[columns["reward"]]
         if plugin:
-            columns["payoff"] = payoffs(plugin, histories, rows, steps)
+            columns["training_reward"] = training_rewards(plugin, histories, rows, steps)
         columns["weight"] = step_weights(objective, histories.spec, columns["reward"], done).astype(np.float16)
         kept = _kept_steps(config, np.cumsum(done, axis=1, dtype=np.int32) - done)
         lengths = np.concatenate([mask.sum(axis=1) for mask in kept])  # [N * k]
@@ -60,7 +60,7 @@ class Windows:
             name: torch.from_numpy(np.concatenate([column[mask] for mask in kept])).to(device)
             for name, column in columns.items()
         }
-        self.largest_payoff = float(self._columns["payoff"].abs().max()) if lengths.any() else 0.0
+        self.largest_payoff = float(self._columns["training_reward"].abs().max()) if lengths.any() else 0.0
         starts = np.concatenate([[0], lengths.cumsum()[:-1]])
         usable = lengths >= context_len
         if not usable.any():
@@ -81,8 +81,8 @@ class Windows:
         row = torch.searchsorted(self._row_end, window, right=True)
         index = (window + self._row_shift[row])[:, None] + self._offsets  # [B, T]
         recorded = (self._columns[name][index].long() for name in _RECORDED)
-        weight, payoff = (self._columns[name][index].float() for name in ("weight", "payoff"))
-        return Batch(*recorded, weight=weight, payoff=payoff)
+        weight, training_reward = (self._columns[name][index].float() for name in ("weight", "training_reward"))
+        return Batch(*recorded, weight=weight, training_reward=training_reward)
 
 
 def _kept_steps(config: DataConfig, episode: np.ndarray) -> list[np.ndarray]:

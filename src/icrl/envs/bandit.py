@@ -10,7 +10,7 @@ from torch import Tensor
 
 from icrl.config.env_schema import BanditConfig
 from icrl.contracts import EnvSpec
-from icrl.envs.core import Outcomes, Scene, State, TensorEnv
+from icrl.envs.core import MapView, Outcomes, State, TensorEnv
 
 GRID = 0.25  # distance between two reward values of a gaussian bandit
 LARGEST = 8.0  # of them; what is beyond is rounded to it
@@ -47,9 +47,9 @@ class Bandit(TensorEnv):
     def all_tasks(self) -> Tensor:
         return torch.arange(len(self.means))[:, None]
 
-    def outcomes(self, task: Tensor, place: Tensor, action: Tensor) -> Outcomes:
+    def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         """Every reward value, each with its probability."""
-        task, place, action = torch.broadcast_tensors(task[..., 0], place, action)
+        task, state_index, action = torch.broadcast_tensors(task[..., 0], state_index, action)
         chance = self._chances[task, action]
         reward = torch.arange(chance.shape[-1], device=task.device).expand_as(chance)
         return Outcomes(chance, torch.zeros_like(reward), reward, torch.full_like(reward, self._one_pull).bool())
@@ -65,9 +65,9 @@ class Bandit(TensorEnv):
         """The means of the arms."""
         return [str(means) for means in self._drawn[tasks[:, 0]].tolist()]
 
-    def scene(self, task: Tensor) -> Scene:
+    def map_view(self, task: Tensor) -> MapView:
         """The arms in a row, the best one marked."""
-        return Scene(1, self.spec.num_actions, (int(self._best[task[0]]),))
+        return MapView(1, self.spec.num_actions, (int(self._best[task[0]]),))
 
     def cell(self, obs: Tensor, action: Tensor) -> Tensor:
         """The arm that is pulled."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from icrl.config.env_schema import DarkRoomConfig
 from icrl.contracts import EnvSpec
-from icrl.envs.core import Outcomes, Scene, State, TensorEnv, certain
+from icrl.envs.core import MapView, Outcomes, State, TensorEnv, certain
 from icrl.envs.rooms import NUM_ACTIONS, centre_of, first_move, next_cells
 
 
@@ -44,16 +44,16 @@ class DarkRoom(TensorEnv):
             return goals[:, None]
         return torch.cartesian_prod(goals, torch.arange(len(self._does)))
 
-    def outcomes(self, task: Tensor, place: Tensor, action: Tensor) -> Outcomes:
+    def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         if self.permute_actions:
             action = self._does[task[..., 1], action]
-        place = self._next_cell[place * NUM_ACTIONS + action]
-        on_goal = place == task[..., 0]
-        return certain(place, on_goal.long(), on_goal if self.terminate_on_goal else torch.zeros_like(on_goal))
+        state_index = self._next_cell[state_index * NUM_ACTIONS + action]
+        on_goal = state_index == task[..., 0]
+        return certain(state_index, on_goal.long(), on_goal if self.terminate_on_goal else torch.zeros_like(on_goal))
 
     def optimal_action(self, state: State) -> Tensor:
         """A shortest path to the goal, for states of any leading shape."""
-        move = first_move(state.place, state.task[..., 0], self.size)
+        move = first_move(state.state_index, state.task[..., 0], self.size)
         return self._how_to[state.task[..., 1], move] if self.permute_actions else move
 
     def label(self, task: Tensor) -> str:
@@ -66,9 +66,9 @@ class DarkRoom(TensorEnv):
         in_order = tasks.new_zeros(len(tasks), 1)
         return super().fingerprint(tasks if self.permute_actions else torch.cat([tasks, in_order], dim=1))
 
-    def scene(self, task: Tensor) -> Scene:
-        return Scene(self.size, self.size, (int(task[0]),))
+    def map_view(self, task: Tensor) -> MapView:
+        return MapView(self.size, self.size, (int(task[0]),))
 
-    def landmark(self, tasks: Tensor) -> Tensor:
+    def goal_cell(self, tasks: Tensor) -> Tensor:
         """The goals."""
         return tasks[:, 0]

@@ -1,6 +1,6 @@
 """What policies that need no memory can expect of an episode, exactly, by dynamic programming instead of play.
 
-N tasks, S places, A actions, K outcomes, M steps an episode.
+N tasks, S states, A actions, K outcomes, M steps an episode.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from torch import Tensor
 from icrl.envs.core import State, TensorEnv
 from icrl.envs.episodes import is_success
 
-_CELLS_AT_ONCE = 1 << 21  # bounds the memory: tasks * places * actions * outcomes
+_CELLS_AT_ONCE = 1 << 21  # bounds the memory: tasks * states * actions * outcomes
 
 Stationary = Callable[[State], Tensor]  # states `[N, S]` to action probabilities `[N, S, A]`
 
@@ -46,14 +46,14 @@ def noisy_exact(env: TensorEnv, tasks: Tensor, noise: float | Tensor) -> Expecta
 
 
 def expectation(env: TensorEnv, tasks: Tensor, policy: Stationary) -> Expectation:
-    """Of `policy`, which may depend on place and time step, on `tasks` `[N, task_dim]`."""
+    """Of `policy`, which may depend on the state and time step, on `tasks` `[N, task_dim]`."""
     return _joined(_expectation(env, chunk, policy) for chunk in tasks.split(_tasks_at_once(env, tasks)))
 
 
 def _noisy(env: TensorEnv, noise: Tensor, state: State) -> Tensor:
     """Probabilities of the actions in states `[N, S]`, with the `noise` `[N]` of each task."""
     num_actions = env.spec.num_actions
-    uniform = torch.full((*state.place.shape, num_actions), 1 / num_actions, dtype=torch.float64)
+    uniform = torch.full((*state.state_index.shape, num_actions), 1 / num_actions, dtype=torch.float64)
     if (noise == 1.0).all():
         return uniform
     best = torch.nn.functional.one_hot(env.optimal_action(state).cpu(), num_actions).double()
@@ -62,8 +62,8 @@ def _noisy(env: TensorEnv, noise: Tensor, state: State) -> Tensor:
 
 def _tasks_at_once(env: TensorEnv, tasks: Tensor) -> int:
     first = tasks.new_zeros(1)
-    num_outcomes = env.outcomes(tasks[:1], first, first).place.shape[-1]
-    return max(1, _CELLS_AT_ONCE // (env.num_places * env.spec.num_actions * num_outcomes))
+    num_outcomes = env.outcomes(tasks[:1], first, first).state_index.shape[-1]
+    return max(1, _CELLS_AT_ONCE // (env.num_states * env.spec.num_actions * num_outcomes))
 
 
 def _joined(parts: Iterable[Expectation]) -> Expectation:
@@ -71,15 +71,15 @@ def _joined(parts: Iterable[Expectation]) -> Expectation:
 
 
 def _expectation(env: TensorEnv, tasks: Tensor, policy: Stationary) -> Expectation:
-    """Probability mass over places flows along the outcomes, step by step."""
+    """Probability mass over states flows along the outcomes, step by step."""
     spec = env.spec
-    shape = (len(tasks), env.num_places)
-    place = torch.arange(env.num_places, device=tasks.device).expand(shape)
-    zero = torch.zeros_like(place)
-    state = State(tasks[:, None].expand(-1, env.num_places, -1), zero, zero, place, zero)
+    shape = (len(tasks), env.num_states)
+    state_index = torch.arange(env.num_states, device=tasks.device).expand(shape)
+    zero = torch.zeros_like(state_index)
+    state = State(tasks[:, None].expand(-1, env.num_states, -1), zero, zero, state_index, zero)
     actions = torch.arange(spec.num_actions, device=tasks.device)
     task = state.task[:, :, None].expand(-1, -1, spec.num_actions, -1)
-    chance, after, reward, ends = (part.cpu() for part in env.outcomes(task, place[:, :, None], actions))
+    chance, after, reward, ends = (part.cpu() for part in env.outcomes(task, state_index[:, :, None], actions))
     value = torch.tensor(spec.reward_values, dtype=torch.float64)[reward]  # [N, S, A, K]
     mass = torch.zeros(shape, dtype=torch.float64)
     mass[:, env.starts.cpu()] = 1 / len(env.starts)

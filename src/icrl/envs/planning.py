@@ -1,4 +1,4 @@
-"""Optimal behaviour where the rules are a table. N tasks, S places, A actions, K outcomes, M steps an episode."""
+"""Optimal behaviour where the rules are a table. N tasks, S states, A actions, K outcomes, M steps an episode."""
 
 import torch
 from torch import Tensor
@@ -17,8 +17,8 @@ def best_actions(rules: Outcomes, reward_values: Tensor, num_steps: int) -> Tens
     the least expected length L_k(s) = min_a 1 + sum_j p_j (1 - terminated_j) L_{k-1}(s_j)."""
     goes_on = rules.probability.double() * ~rules.terminated
     reward = (rules.probability * reward_values[rules.reward]).sum(dim=-1)  # [N, S, A]
-    after = rules.place.flatten(1)
-    value = length = torch.zeros(rules.place.shape[:2], dtype=torch.float64)  # [N, S]
+    after = rules.state_index.flatten(1)
+    value = length = torch.zeros(rules.state_index.shape[:2], dtype=torch.float64)  # [N, S]
     best: list[Tensor] = []
     for _ in range(num_steps):
         returns = reward + (goes_on * value.gather(1, after).view_as(goes_on)).sum(dim=-1)

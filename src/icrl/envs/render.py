@@ -1,4 +1,4 @@
-"""Pictures of a scene, one frame a step.
+"""Pictures of a view, one frame a step.
 
 A frame is a mosaic of few kinds of cells (floor, trail, goals, each with and without the agent), so the kinds are drawn
 once and all frames are one gather. T frames, S = rows * columns cells, P pixels a cell.
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from icrl.envs.core import Scene
+from icrl.envs.core import MapView
 
 Frames = NDArray[np.uint8]  # [T, H, W, 3]
 Ints = NDArray[np.integer[Any]]
@@ -19,7 +19,7 @@ Color = tuple[int, int, int]
 FLOOR: Color = (247, 245, 240)
 GRID: Color = (221, 218, 209)
 TRAIL: Color = (205, 222, 240)
-GOALS: tuple[Color, ...] = ((240, 180, 41), (196, 85, 65))  # of a scene, in their order, over and over
+GOALS: tuple[Color, ...] = ((240, 180, 41), (196, 85, 65))  # of a view, in their order, over and over
 AGENT: Color = (35, 87, 160)
 WALL: Color = (68, 74, 86)
 REWARDED: Color = (46, 160, 67)
@@ -33,24 +33,24 @@ _NUM_KINDS = _FIRST_GOAL_KIND + len(GOALS)
 
 def render_cells(
     cells: Ints,
-    scene: Scene,
+    view: MapView,
     cell_pixels: int = 24,
     rewarded: NDArray[np.bool_] | None = None,
     visited: NDArray[np.bool_] | None = None,
 ) -> Frames:
-    """Draw a clip of a scene, `[T, H, W, 3]`; H and W are even, as video encoders want it.
+    """Draw a clip of a view, `[T, H, W, 3]`; H and W are even, as video encoders want it.
 
     The agent stands on cell `cells[t]` in frame t, nowhere where that is -1. The wall turns green where `rewarded`
     `[T]` is true. Cells in `visited` `[T, S]` are shaded; by default those the clip has shown up to frame t.
     """
-    here = cells[:, None] == np.arange(scene.rows * scene.columns)  # [T, S]
+    here = cells[:, None] == np.arange(view.rows * view.columns)  # [T, S]
     if visited is None:
         visited = np.logical_or.accumulate(here, axis=0)
     kind = np.where(visited, _TRAIL_KIND, _FLOOR_KIND)  # [T, S]
-    kind[:, list(scene.goals)] = _FIRST_GOAL_KIND + np.arange(len(scene.goals)) % len(GOALS)
+    kind[:, list(view.goals)] = _FIRST_GOAL_KIND + np.arange(len(view.goals)) % len(GOALS)
     kind += _NUM_KINDS * here
-    floor = _cells(cell_pixels)[kind.reshape(-1, scene.rows, scene.columns)]  # [T, row, column, P, P, 3]
-    height, width = scene.rows * cell_pixels, scene.columns * cell_pixels
+    floor = _cells(cell_pixels)[kind.reshape(-1, view.rows, view.columns)]  # [T, row, column, P, P, 3]
+    height, width = view.rows * cell_pixels, view.columns * cell_pixels
     floor = floor.swapaxes(2, 3).reshape(len(cells), height, width, 3)
 
     wall = max(2, cell_pixels // 4)

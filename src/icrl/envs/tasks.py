@@ -64,7 +64,7 @@ def _region(env: TensorEnv, config: Config) -> set[int]:
                 f"env.name={config.env.name}"
             )
         return set(options.held_out)
-    cells = env.landmark(tasks)
+    cells = env.goal_cell(tasks)
     if cells is None:
         raise ConfigError(
             f"tasks.split={options.split}: tasks of env.name={config.env.name} have no place on a map; must be random "

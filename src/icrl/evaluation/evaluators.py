@@ -11,28 +11,28 @@ from icrl.config.root import Config, EvalsConfig
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes, summary_of
-from icrl.evaluation.policies import MakePlayer, plain_gpt
+from icrl.evaluation.policies import PolicyLoader, plain_gpt
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.runs.evaluations import Evaluation
-from icrl.sources.experts import NoisyExpert
+from icrl.sources.experts import NoiseDistillation
 
 
 @dataclass
-class LookInContext:
+class InContextEvaluator:
     """Plays a checkpoint of stage two on the tasks that are numbered in `development`, every stream from an empty
     context. The reward in later episodes is the score."""
 
     config: Config
     development: list[int]
-    make_player: MakePlayer = plain_gpt
+    load_policy: PolicyLoader = plain_gpt
 
     def __call__(self, state: dict[str, Any]) -> Evaluation:
         config, device = self.config, device_of(self.config)
         streams, episodes = spread_of(config.evals)
         with closing(make_env(config.env, device)) as env:
-            model = self.make_player(config, env.spec, state["model"], device)
+            model = self.load_policy(config, env.spec, state["model"], device)
             policy = GPTPolicy(
-                model, config.evals.epsilon_greedy, config.policy.temperature, config.policy.context_kept
+                model, config.evals.sample_probability, config.policy.temperature, config.policy.context_kept
             )
             tasks = env.all_tasks().to(device)[self.development]
             played, _ = play_episodes(policy, env, tasks, streams, episodes, config.seed)
@@ -41,7 +41,7 @@ class LookInContext:
 
 
 @dataclass
-class LookAtAgents:
+class SourceEvaluator:
     """Plays all source agents of the tasks that are numbered in `train`, on fresh episodes; the mean return is the
     score."""
 
@@ -55,7 +55,7 @@ class LookAtAgents:
             tasks = env.all_tasks()[self.train].to(device)
             learner, _, _ = make_learners(config, env, tasks, device)
             learner.load_state_dict(state["learner"])
-            policy = EpsilonGreedy(learner, config.evals.epsilon_greedy)
+            policy = EpsilonGreedy(learner, config.evals.sample_probability)
             num_streams = config.source.num_learners * streams
             played, _ = play_episodes(policy, env, tasks, num_streams, episodes, config.seed)
         metrics = {
@@ -70,7 +70,7 @@ def check_streams(config: Config, learner: Any, num_tasks: int) -> None:
     """Raise `ConfigError` where the streams that `learner` is evaluated in cannot be dealt out evenly to the learners
     of its teacher, or of the teacher's own."""
     source, evals = config.source, config.evals
-    while isinstance(learner, NoisyExpert):
+    while isinstance(learner, NoiseDistillation):
         learner = learner.expert
         per_task = getattr(learner, "num_learners", num_tasks) // num_tasks  # a planner is as many as are asked
         if source.num_learners * evals.num_eval_environments % per_task:

@@ -14,7 +14,7 @@ from icrl.nn.guided import Guided
 from icrl.objectives.awr import inverse_temperature
 from icrl.training.critics import PROGRAM, check_critic, load_critic, make_critic, open_finished
 
-MakePlayer = Callable[[Config, EnvSpec, dict[str, Any], torch.device], GPT | Guided]
+PolicyLoader = Callable[[Config, EnvSpec, dict[str, Any], torch.device], GPT | Guided]
 
 
 def plain_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> GPT:

@@ -33,7 +33,7 @@ Rewrite = Callable[[Tensor, Tensor, int, Tensor], Tensor]
 
 def policy_of(config: Config, model: GPT | Guided) -> GPTPolicy:
     """The model, played as `config` says."""
-    return GPTPolicy(model, config.evaluation.epsilon_greedy, config.policy.temperature, config.policy.context_kept)
+    return GPTPolicy(model, config.evaluation.sample_probability, config.policy.temperature, config.policy.context_kept)
 
 
 def probes_for(config: Config, model: GPT | Guided, env: TensorEnv, tasks: Tensor) -> dict[str, Policy[Any]]:

@@ -43,12 +43,12 @@ def trunk_config(model: ModelConfig, encoder: EncoderConfig) -> ModelConfig:
     """The tokens and the context of `model` in a transformer of the form `encoder`."""
     return replace(
         model,
-        position=encoder.position_encoder,
-        embed_dim=encoder.dimension,
+        position=encoder.position,
+        embed_dim=encoder.embed_dim,
         num_layers=encoder.num_layers,
         num_heads=encoder.num_heads,
-        ff_dim=encoder.dim_feedforward,
-        activation=encoder.activation_function,
+        ff_dim=encoder.ff_dim,
+        activation=encoder.activation,
         attention_dropout=encoder.dropout,
         residual_dropout=encoder.dropout,
         embedding_dropout=encoder.dropout,
@@ -64,9 +64,9 @@ class Head(nn.Sequential):
     """`num_layers` linear layers with activation and dropout between them, `[..., D] -> [..., outputs]`."""
 
     def __init__(self, config: DecoderConfig, width: int, num_outputs: int) -> None:
-        widths = [width, *[config.dim_feedforward] * (config.num_layers - 1), num_outputs]
+        widths = [width, *[config.ff_dim] * (config.num_layers - 1), num_outputs]
         layers: list[nn.Module] = []
-        activation = ACTIVATIONS[config.activation_function]
+        activation = ACTIVATIONS[config.activation]
         for inputs, outputs in pairwise(widths):
             layers += [nn.Linear(inputs, outputs), activation(), nn.Dropout(config.dropout)]
         super().__init__(*layers[:-2])

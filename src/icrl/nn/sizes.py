@@ -34,9 +34,9 @@ def values_parameters(trunk: ModelConfig, decoder: DecoderConfig, critic: Critic
     """Those of `critic.ValueNetwork`, of which a critic has two; `trunk` is the form of its trunk."""
 
     def head(outputs: int) -> int:
-        hidden = [decoder.dim_feedforward] * (min(decoder.num_layers, 3) - 1)
+        hidden = [decoder.ff_dim] * (min(decoder.num_layers, 3) - 1)
         widths = [trunk.embed_dim, *hidden, outputs]
-        further = max(0, decoder.num_layers - 3) * _linear(decoder.dim_feedforward, decoder.dim_feedforward)
+        further = max(0, decoder.num_layers - 3) * _linear(decoder.ff_dim, decoder.ff_dim)
         return sum(_linear(*pair) for pair in pairwise(widths)) + further
 
     trunks = (1 + critic.separate_value) * trunk_parameters(trunk, spec)

@@ -115,7 +115,7 @@ class ImplicitQLearning:
             following = torch.where(shown, F.pad(at_end[:, 1:], (0, 1)), following)
         else:
             truncated.zero_()  # the next episode is what follows
-        reward = self.config.reward_scale * batch.payoff
+        reward = self.config.reward_scale * batch.training_reward
         traced = self.config.return_lambda * (counts[:, 1:] > 0) * ~truncated[:, :-1]
         if self.config.return_lambda:
             return Targets(q, lambda_returns(reward, discount, following, traced), counts)

@@ -5,10 +5,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from icrl.collection.collect import LocalPlayer, collect, make_learners
+from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, without_others
 from icrl.config.root import Config
-from icrl.config.training_schema import NoisyExpertConfig
+from icrl.config.training_schema import NoiseDistillationConfig
 from icrl.contracts import Rollout
 from icrl.envs.core import TensorEnv
 from icrl.envs.exact import optimal_exact
@@ -37,10 +37,10 @@ def write_comparisons(
     for index in dict.fromkeys(chosen):
         ours = walks_of(env, played, index * num_streams)[: config.evaluation.num_episodes]
         rows = [("model", _labelled(ours, numbers))]
-        if not isinstance(config.source, NoisyExpertConfig) or config.source.teacher == "none":
+        if not isinstance(config.source, NoiseDistillationConfig) or config.source.teacher == "none":
             source = walks_of(env, _source_life(config, env, tasks[index : index + 1], device), 0)
             rows.append((source_label(config.source.name), _labelled(source, numbers)))
-        frames = side_by_side(rows, env.scene(tasks[index]))
+        frames = side_by_side(rows, env.map_view(tasks[index]))
         write_video(folder / f"{env.label(tasks[index])}.mp4", frames, FRAMES_PER_SECOND)
 
 
@@ -52,7 +52,7 @@ def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.dev
     """The first environment of a source agent of `task` `[1, task_dim]`, its whole life, `[T, 1]`."""
     config = without_others(config)  # who have histories of training tasks alone
     learner, streams, noise = make_learners(config, env, task, device)
-    player = LocalPlayer(config.source, env, learner, streams, noise)
+    player = LocalUnrollWorker(config.source, env, learner, streams, noise)
     loop = collect(learner, player, Experience(config, env.spec, task, device))
     life = [Rollout(*(column[:, :1] for column in transitions)) for transitions, _, _ in loop]
     return Rollout(*(torch.cat(column) for column in zip(*life, strict=True)))

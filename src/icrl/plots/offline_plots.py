@@ -39,7 +39,7 @@ from icrl.plots.training_curves import SMOOTHED_PART, Scalars, read_scalars, run
 from icrl.runs.distributed import Ranks
 from icrl.runs.identity import Identity
 from icrl.training.critics import PROGRAM, load_critic, open_finished
-from icrl.training.program import Workplace, unweighted
+from icrl.training.program import RunContext, unweighted
 
 NUM_BATCHES = 16  # whose weights are shown: the first that the policy learned from
 WORST = 0.005  # part of the steps whose advantages, far below all others, are left out
@@ -116,8 +116,8 @@ def write_weight_plot(config: Config) -> Path:
     check_stores(stores, about["histories"], folder)
     if about["inputs"].get("critic") != values["state_sha256"]:
         raise ConfigError(f"{folder} was extracted from another critic than that of run={config.run}")
-    place = Workplace(config, folder, stores, device, Ranks(), Identity.of(about), about["inputs"], about)
-    mixture = place.windows(unweighted(config.objective))
+    context = RunContext(config, folder, stores, device, Ranks(), Identity.of(about), about["inputs"], about)
+    mixture = context.windows(unweighted(config.objective))
     objective, size = AdvantageWeightedRegression(config.awr, critic.target), config.trainer.mini_batch_size
     weights = weights_of(objective, [mixture.batch(config.seed, update, size) for update in range(NUM_BATCHES)])
     figure = weights_figure(weights, config.awr.advantage_threshold, f"What is imitated: {config.name}")

@@ -161,7 +161,7 @@ def _write_videos(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout
     films = [
         film(
             walks_of(env, played, (task * source.num_learners + k) * source.num_envs)[:WALKS_PER_VIDEO],
-            env.scene(tasks[task]),
+            env.map_view(tasks[task]),
         )
         for task, k in agents
     ]

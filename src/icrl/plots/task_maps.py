@@ -23,7 +23,7 @@ def success_figure(
     empty where only the tasks are known. On a map, a cell shows the mean over the tasks it stands for, and is marked
     where they are all held out, or all for development."""
     named = {"held-out tasks": held_out, "training tasks": train, "development tasks": development}
-    parts = [(tasks, env.landmark(tasks[0])) for tasks in named.values()]
+    parts = [(tasks, env.goal_cell(tasks[0])) for tasks in named.values()]
     values: dict[int, list[float]] = {}
     places: list[set[int]] = []
     for (_, success), cells in parts:
@@ -33,7 +33,7 @@ def success_figure(
         for cell, value in zip(cells.tolist(), success, strict=False):
             values.setdefault(cell, []).append(value)
     if any(len(of_cell) > 1 for of_cell in values.values()):
-        title = f"{title}, mean by {env.landmark_name}"
+        title = f"{title}, mean by {env.goal_cell_name}"
     only_start = env.cell(env.observe(env.starts), torch.zeros(1)) if len(env.starts) == 1 else None
     return goal_map_figure(
         env.spec.width,

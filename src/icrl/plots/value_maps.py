@@ -119,11 +119,11 @@ def maps_figure(env: TensorEnv, tasks: Tensor, maps: Sequence[Sequence[CellValue
 
 def _draw_moves(axes: Axes, env: TensorEnv, task: Tensor, best: Tensor) -> dict[str, Artist]:
     size, places = env.spec.width, torch.arange(len(best), device=best.device)
-    after = env.outcomes(task, places, best).place[..., 0].cpu() % len(best)
+    after = env.outcomes(task, places, best).state_index[..., 0].cpu() % len(best)
     x, y = (places % size).cpu(), (places // size).cpu()
     style = {"color": "white", "edgecolor": "black", "linewidth": 0.6, "pivot": "mid"}
     axes.quiver(x, y, after % size - x, after // size - y, angles="xy", scale_units="xy", scale=1.7, **style)
-    goals = np.array(env.scene(task).goals)
+    goals = np.array(env.map_view(task).goals)
     handles: dict[str, Artist] = {}
     (handles["goal"],) = axes.plot(goals % size, goals // size, "*", color=HELD_OUT_COLOR, markersize=17, mec="white")
     if len(env.starts) == 1:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icrl.contracts import Rollout
-from icrl.envs.core import Scene, TensorEnv
+from icrl.envs.core import MapView, TensorEnv
 from icrl.envs.render import caption, render_cells
 from icrl.plots.video import Frame, Frames, tile
 
@@ -43,7 +43,7 @@ def walks_of(env: TensorEnv, transitions: Rollout, stream: int) -> list[Walk]:
 class Film(NamedTuple):
     """Walks one after the other, each with its own trail and its end held: what its T frames of S cells show."""
 
-    scene: Scene
+    view: MapView
     cells: NDArray[np.int64]  # [T], where the agent stands
     rewarded: NDArray[np.bool_]  # [T]
     visited: NDArray[np.bool_]  # [T, S]
@@ -52,24 +52,24 @@ class Film(NamedTuple):
     def draw(self, times: NDArray[np.int64], cell_pixels: int) -> Frames:
         """The frames at `times`; the last one stays."""
         at = np.minimum(times, len(self.cells) - 1)
-        frames = render_cells(self.cells[at], self.scene, cell_pixels, self.rewarded[at], self.visited[at])
+        frames = render_cells(self.cells[at], self.view, cell_pixels, self.rewarded[at], self.visited[at])
         return caption(frames, self.title) if self.title else frames
 
 
-def film(walks: Sequence[Walk], scene: Scene, title: str = "") -> Film:
+def film(walks: Sequence[Walk], view: MapView, title: str = "") -> Film:
     cells, rewarded = (
         [np.pad(column, (0, HOLD), "edge") for column in columns] for columns in zip(*walks, strict=True)
     )
-    everywhere = np.arange(scene.rows * scene.columns)
+    everywhere = np.arange(view.rows * view.columns)
     trails = [np.logical_or.accumulate(walk[:, None] == everywhere, axis=0) for walk in cells]
-    return Film(scene, np.concatenate(cells), np.concatenate(rewarded), np.concatenate(trails), title)
+    return Film(view, np.concatenate(cells), np.concatenate(rewarded), np.concatenate(trails), title)
 
 
 def play(films: Sequence[Film], num_columns: int | None = None) -> Iterator[Frame]:
-    """The frames of films of one scene's size side by side (see `tile`), until the longest ends; one film fills the
+    """The frames of films of one view's size side by side (see `tile`), until the longest ends; one film fills the
     picture. They are drawn a few at a time, with cells as large as `CELL`, `CLIP` and `PICTURE` allow."""
-    scene, in_a_row = films[0].scene, num_columns or isqrt(len(films) - 1) + 1
-    room = min(CLIP, PICTURE // in_a_row) // max(scene.rows, scene.columns)
+    view, in_a_row = films[0].view, num_columns or isqrt(len(films) - 1) + 1
+    room = min(CLIP, PICTURE // in_a_row) // max(view.rows, view.columns)
     cell_pixels = max(SMALLEST_CELL, min(CELL, room))
     num_frames = max(len(shown.cells) for shown in films)
     for start in range(0, num_frames, _AT_ONCE):
@@ -78,7 +78,7 @@ def play(films: Sequence[Film], num_columns: int | None = None) -> Iterator[Fram
         yield from clips[0] if len(clips) == 1 else tile(clips, num_columns)
 
 
-def side_by_side(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], scene: Scene) -> Iterator[Frame]:
+def side_by_side(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], view: MapView) -> Iterator[Frame]:
     """A grid of walks that play together: each row has a name and walks with captions; all rows are equally long."""
-    films = [film([walk], scene, f"{name}, {label}") for name, walks in rows for label, walk in walks]
+    films = [film([walk], view, f"{name}, {label}") for name, walks in rows for label, walk in walks]
     return play(films, num_columns=len(rows[0][1]))

@@ -73,10 +73,10 @@ class TransitionReplay:
         where, weight = (drawn[0] for drawn in self._priorities.draw(shares, clock))
         return Drawn(self._at(where), weight.to(self._columns.reward.dtype), where)
 
-    def set_priorities(self, where: Tensor, surprise: Tensor, clock: Clock) -> None:
+    def set_priorities(self, where: Tensor, td_error: Tensor, clock: Clock) -> None:
         """Tell how surprising `[W]` the transitions were that `draw` gave last."""
         if self._priorities:
-            self._priorities.set(where[None], surprise[None], clock)
+            self._priorities.set(where[None], td_error[None], clock)
 
     def state_dict(self) -> dict[str, Any]:
         """All that is kept, which a continued run draws the same transitions from."""

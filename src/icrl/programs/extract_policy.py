@@ -13,14 +13,14 @@ from icrl.config.command_line import dtype_of, recorded, run_stage
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json
 from icrl.data.mixture import described
-from icrl.evaluation.evaluators import LookInContext
+from icrl.evaluation.evaluators import InContextEvaluator
 from icrl.nn.critic import Critic
 from icrl.nn.gpt import GPT
 from icrl.objectives.awr import AdvantageWeightedRegression
 from icrl.runs import checkpoint
 from icrl.training.critics import check_critic, load_critic
 from icrl.training.needs import fitting_gpt
-from icrl.training.program import Workplace, compared, run_program, unweighted
+from icrl.training.program import RunContext, compared, run_program, unweighted
 from icrl.training.warm_start import checksums, load_trunk
 
 PROGRAM = "extract_policy"
@@ -46,28 +46,28 @@ def main(config: Config) -> Path:
     )
 
 
-def train(place: Workplace, critic: Critic, about: Json) -> int:
+def train(context: RunContext, critic: Critic, about: Json) -> int:
     """Fit the policy to windows of all stores; returns the number of updates."""
-    config, spec, tasks, device = place.config, place.spec(), place.tasks, place.device
-    check_critic(config, about["description"], {"config": recorded(config), "histories": described(place.stores)})
-    if config.awr.normalize != "none" and place.ranks.size > 1:
+    config, spec, tasks, device = context.config, context.spec(), context.tasks, context.device
+    check_critic(config, about["description"], {"config": recorded(config), "histories": described(context.stores)})
+    if config.awr.normalize != "none" and context.ranks.size > 1:
         raise ConfigError(
-            f"awr.normalize={config.awr.normalize} is over a whole batch; {place.ranks.size} processes share it"
+            f"awr.normalize={config.awr.normalize} is over a whole batch; {context.ranks.size} processes share it"
         )
     num_frozen = sum(parameter.numel() for parameter in critic.target.parameters())
-    place.check_memory(fitting_gpt(config, spec, place.ranks.size, num_frozen), config.model)
-    mixture = place.windows(unweighted(config.objective))
+    context.check_memory(fitting_gpt(config, spec, context.ranks.size, num_frozen), config.model)
+    mixture = context.windows(unweighted(config.objective))
     model = GPT(config.model, spec, config.trainer.activation_checkpointing).to(device, dtype_of(config))
     if (path := config.awr.initial_encoder) != "none":
         load_trunk("awr.initial_encoder", path, [model], tasks, device)
     updates = config.trainer.num_iterations
     if config.awr.num_epochs:
         updates = -(-config.awr.num_epochs * mixture.num_windows // config.trainer.mini_batch_size)
-    return place.fit(
+    return context.fit(
         model,
         AdvantageWeightedRegression(config.awr, critic.target.to(device)),
         mixture,
-        LookInContext(config, tasks["development"]),
+        InContextEvaluator(config, tasks["development"]),
         updates,
     )
 

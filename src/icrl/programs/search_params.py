@@ -21,7 +21,7 @@ from optuna.trial import create_trial
 from torch import Tensor
 from tqdm import tqdm
 
-from icrl.collection.collect import LocalPlayer, collect, make_learners
+from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.collection.pace import num_iterations
 from icrl.config.command_line import prepare, recorded, run_stage
@@ -124,7 +124,7 @@ def searched_task(config: Config, env: TensorEnv) -> Tensor:
     """The first training task `[1, task_dim]` that the cell of `search` stands for. Raises `ConfigError` where there is
     none: no goal, or one that is held out, which a search would choose options by."""
     search, tasks = config.search, env.all_tasks()
-    cells = env.landmark(tasks)
+    cells = env.goal_cell(tasks)
     if cells is None:
         raise ConfigError(f"env.name={config.env.name}: the search is on a goal in a room, and this world has no cells")
     found = (cells == search.goal_row * env.spec.width + search.goal_column).nonzero().flatten().tolist()
@@ -155,7 +155,7 @@ def score(config: Config, device: torch.device) -> float:
         goal = searched_task(config, env)
         learner, streams, noise = make_learners(config, env, goal, device)
         experience = Experience(config, env.spec, goal, device)
-        player = LocalPlayer(source, env, learner, streams, noise)
+        player = LocalUnrollWorker(source, env, learner, streams, noise)
         lives = collect(learner, player, experience)
         for transitions, _, _ in tqdm(lives, "trial", num_iterations(source), unit="iteration", leave=False):
             episodes, still_open = finished_episodes(transitions, still_open, env.spec)

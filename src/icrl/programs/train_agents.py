@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from icrl.collection.async_unroll import make_player
-from icrl.collection.collect import Learner, Player, check_parameters, collect, make_learners
+from icrl.collection.async_unroll import load_policy
+from icrl.collection.collect import Learner, UnrollWorker, check_parameters, collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.collection.pace import clock_of, interval_of, is_due, num_iterations, pretraining, unrolled
 from icrl.collection.source_run import check_continues, compared, go_on_together, inputs_of
@@ -28,7 +28,7 @@ from icrl.envs.core import State, TensorEnv
 from icrl.envs.gym.process import ProcessEnv
 from icrl.envs.rollout import Streams
 from icrl.envs.tasks import Split, development_of, split_tasks
-from icrl.evaluation.evaluators import LookAtAgents, check_streams
+from icrl.evaluation.evaluators import SourceEvaluator, check_streams
 from icrl.evaluation.report import solved
 from icrl.plots.source_board import SourceBoard, examine
 from icrl.runs import checkpoint
@@ -118,12 +118,12 @@ def train(
         board = stack.enter_context(SourceBoard(config, env.spec, num_tasks, first))
         if saved:
             board.load_state_dict(saved[0]["statistics"])
-        player = stack.enter_context(closing(make_player(config, env, learner, streams, noise, first)))
+        player = stack.enter_context(closing(load_policy(config, env, learner, streams, noise, first)))
         if saved:
             player.load_state_dict(saved[0]["player"])
         record = write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots, owner, first)
         board.texts(texts(record))
-        lives = Lives(config, learner, player, experience, streams, writer, board, first, described)
+        lives = SourceRunState(config, learner, player, experience, streams, writer, board, first, described)
         if first < pretraining(config.source):
             lives.pretraining = stack.enter_context(board_of_pretraining(config, first))
         if config.source.evaluate:
@@ -151,14 +151,14 @@ def recording(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split, ow
     return HistoryWriter(config.folder("histories"), spec, num_steps, tasks, rows, recorded(config), owner)
 
 
-class Lives:
+class SourceRunState:
     """What changes with every iteration of stage one, and survives it in checkpoints."""
 
     def __init__(
         self,
         config: Config,
         learner: Learner[tuple[()]],
-        player: Player[tuple[()]],
+        player: UnrollWorker[tuple[()]],
         experience: Experience,
         streams: Streams[State, tuple[()]],
         writer: HistoryWriter,
@@ -195,7 +195,7 @@ class Lives:
         return early or is_due(self.iteration, self._per_point)
 
     def evaluate(self) -> None:
-        """Look at the agents where it is time to: for the first time before the first env step."""
+        """Evaluator at the agents where it is time to: for the first time before the first env step."""
         if self.evaluations is None:
             return
         online = self.iteration - self._online_from
@@ -248,7 +248,7 @@ class Lives:
 def evaluating(config: Config, train_tasks: list[int], first: int, described: Json) -> Evaluations:
     """Evaluations of the agents of `train_tasks`, which go on from iteration `first`; steps are env steps a learner.
     Those that were pretrained may be best at step 0."""
-    look, pretrained = LookAtAgents(config, train_tasks), pretraining(config.source)
+    look, pretrained = SourceEvaluator(config, train_tasks), pretraining(config.source)
     done = unrolled(config.source, first) * config.source.num_envs if first >= max(pretrained, 1) else -1
     folder, trained = config.folder("logs") / "source", 0 if pretrained else 1
     return Evaluations(folder, "evaluation", look, config.evals, done, described, tqdm.write, trained)

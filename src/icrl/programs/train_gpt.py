@@ -11,12 +11,12 @@ from pathlib import Path
 
 from icrl.config.command_line import dtype_of, run_stage
 from icrl.config.root import Config
-from icrl.evaluation.evaluators import LookInContext
+from icrl.evaluation.evaluators import InContextEvaluator
 from icrl.nn.gpt import GPT
 from icrl.objectives.ad import AlgorithmDistillation
 from icrl.objectives.dpt import DecisionPretraining
 from icrl.training.needs import fitting_gpt
-from icrl.training.program import Workplace, compared, run_program
+from icrl.training.program import RunContext, compared, run_program
 
 PROGRAM = "train_gpt"
 OBJECTIVES = {"ad": AlgorithmDistillation, "dpt": DecisionPretraining}
@@ -27,16 +27,16 @@ def main(config: Config) -> Path:
     return run_program(config, PROGRAM, config.folder("logs") / "gpt", compared(config, "objective"), train)
 
 
-def train(place: Workplace) -> int:
+def train(context: RunContext) -> int:
     """Fit the model to windows of all stores; returns the number of updates."""
-    config, spec, tasks = place.config, place.spec(), place.tasks
-    place.check_memory(fitting_gpt(config, spec, place.ranks.size), config.model)
-    model = GPT(config.model, spec, config.trainer.activation_checkpointing).to(place.device, dtype_of(config))
-    return place.fit(
+    config, spec, tasks = context.config, context.spec(), context.tasks
+    context.check_memory(fitting_gpt(config, spec, context.ranks.size), config.model)
+    model = GPT(config.model, spec, config.trainer.activation_checkpointing).to(context.device, dtype_of(config))
+    return context.fit(
         model,
         OBJECTIVES[config.objective.name](config.objective, spec),
-        place.windows(config.objective),
-        LookInContext(config, tasks["development"]),
+        context.windows(config.objective),
+        InContextEvaluator(config, tasks["development"]),
         config.trainer.num_iterations,
     )
 

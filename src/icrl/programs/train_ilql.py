@@ -13,13 +13,13 @@ from icrl.config.command_line import dtype_of, recorded, run_stage
 from icrl.config.root import Config
 from icrl.contracts import Json
 from icrl.data.rewards import RewardPlugin, check_plugin, described, load_plugin
-from icrl.evaluation.evaluators import LookInContext
+from icrl.evaluation.evaluators import InContextEvaluator
 from icrl.evaluation.policies import lone_critic
 from icrl.nn.critic import trunk_config
 from icrl.objectives.ilql import ImplicitQLearning, value_bound
 from icrl.training.critics import PROGRAM, make_critic
 from icrl.training.needs import fitting_critic
-from icrl.training.program import Workplace, announce, compared, run_program, unweighted
+from icrl.training.program import RunContext, announce, compared, run_program, unweighted
 from icrl.training.warm_start import checksums, initialize, snapshot_state
 
 _STARTS = ("encoder.load_from", "decoder.load_from", "critic.initial_model", "critic.initial_model_prefix")
@@ -46,28 +46,28 @@ def main(config: Config) -> Path:
     )
 
 
-def train(place: Workplace, plugin: RewardPlugin) -> int:
+def train(context: RunContext, plugin: RewardPlugin) -> int:
     """Fit the critic to windows of all stores; returns the number of updates."""
-    config, tasks, device = place.config, place.tasks, place.device
-    spec, trunk = place.spec(), trunk_config(config.model, config.encoder)
-    place.check_memory(fitting_critic(config, trunk, spec, place.ranks.size), trunk)
-    mixture = place.windows(unweighted(config.objective), plugin)
+    config, tasks, device = context.config, context.tasks, context.device
+    spec, trunk = context.spec(), trunk_config(config.model, config.encoder)
+    context.check_memory(fitting_critic(config, trunk, spec, context.ranks.size), trunk)
+    mixture = context.windows(unweighted(config.objective), plugin)
     critic = make_critic({"config": recorded(config), "env": spec._asdict()}, config.trainer.activation_checkpointing)
     critic = critic.to(device, dtype_of(config))
     bound = value_bound(config.critic, mixture.largest_payoff, spec.max_episode_steps)
     limit = (
         f"at most {bound:g}" if bound < math.inf else "without a bound: critic.discount_factor below 1 would give one"
     )
-    announce(f"values are {limit}, in absolute value", place.ranks)
+    announce(f"values are {limit}, in absolute value", context.ranks)
     start = None
-    if not place.before:
+    if not context.before:
         initialize(config, critic, tasks, device)
         start = snapshot_state(config, critic, tasks, device)
-    return place.fit(
+    return context.fit(
         critic,
         ImplicitQLearning(critic, bound),
         mixture,
-        LookInContext(config, tasks["development"], lone_critic),
+        InContextEvaluator(config, tasks["development"], lone_critic),
         config.trainer.num_iterations,
         {"reward_plugin": described(plugin)},
         critic.after_update,

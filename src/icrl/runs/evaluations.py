@@ -41,7 +41,7 @@ class Evaluation(NamedTuple):
     score: float
 
 
-Look = Callable[[dict[str, Any]], Evaluation]
+Evaluator = Callable[[dict[str, Any]], Evaluation]
 """From the state of a checkpoint to what it is worth. A function of the state alone (no global generator), so that it
 finds the same in any process; picklable where evaluations are asynchronous."""
 
@@ -63,7 +63,7 @@ class Evaluations:
         self,
         folder: Path,
         prefix: str,
-        look: Look,
+        look: Evaluator,
         options: Options,
         done: int,
         description: Json,
@@ -249,7 +249,7 @@ class _Worker:
     """A process that answers one sidecar after the other. It has the lowest priority and leaves signals to its parent,
     and it ends with it."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: Evaluator) -> None:
         context = get_context(_CONTEXT)
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, look), daemon=True)
@@ -279,7 +279,7 @@ class _Worker:
         return self._process.exitcode
 
 
-def _serve(connection: Connection, look: Look) -> None:
+def _serve(connection: Connection, look: Evaluator) -> None:
     """What the process does: from the sidecar of a state to what `look` says of it, or to its traceback."""
     os.nice(19)
     if sys.platform == "linux":  # nice alone lets it finish its time slice while threads of training wait for the core

@@ -52,7 +52,7 @@ class A2C(Learners):
 
     def update(self, sample: Sample) -> Learned:
         """One gradient step of every learner on its windows; metrics are `[L]`."""
-        said = self.heads.said(sample.rollout.obs, sample.rollout.action)
+        said = self.heads.evaluate_actions(sample.rollout.obs, sample.rollout.action)
         actor_loss, returns, metrics = self._fit(sample, said.log_prob, said.value.detach())
         policy_loss = self._per_learner(actor_loss)
         value_loss = self._per_learner((returns - said.value).square())

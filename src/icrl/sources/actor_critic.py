@@ -16,7 +16,7 @@ from icrl.sources.rows import LearnerRows
 _IMPOSSIBLE = -1e30  # the logit of an illegal action: its probability is 0, and p log p stays finite
 
 
-class Said(NamedTuple):
+class ActionEvaluation(NamedTuple):
     """Of transitions `[T, B]`, with gradient."""
 
     log_prob: Tensor  # of the action
@@ -40,7 +40,7 @@ class Heads(Protocol):
         """What `act` samples from, `[B, A]`."""
         ...
 
-    def said(self, obs: Tensor, action: Tensor) -> Said: ...
+    def evaluate_actions(self, obs: Tensor, action: Tensor) -> ActionEvaluation: ...
 
     def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
         """`[T, B]`, without gradient."""
@@ -77,11 +77,11 @@ class TableHeads:
     def probabilities(self, obs: Tensor) -> Tensor:
         return self._log_policy.detach()[self._rows.of(obs)].exp()
 
-    def said(self, obs: Tensor, action: Tensor) -> Said:
+    def evaluate_actions(self, obs: Tensor, action: Tensor) -> ActionEvaluation:
         log_policy, row = self._log_policy, self._rows.of(obs)  # [T, B]
         entropies = -(log_policy.exp() * log_policy).sum(-1)  # [L * S]
         log_prob = look_up(log_policy.flatten(), row * log_policy.shape[-1] + action)
-        return Said(log_prob, look_up(self._values, row), look_up(entropies, row))
+        return ActionEvaluation(log_prob, look_up(self._values, row), look_up(entropies, row))
 
     def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
         return self._log_policy.detach()[self._rows.of(obs), action]
@@ -109,14 +109,14 @@ class PointHeads:
     def probabilities(self, obs: Tensor) -> Tensor:
         return self._log_policy_and_value(obs[None])[0][0].exp()
 
-    def said(self, obs: Tensor, action: Tensor) -> Said:
+    def evaluate_actions(self, obs: Tensor, action: Tensor) -> ActionEvaluation:
         log_policy, value = self._log_policy_and_value(obs)
         entropy = -(log_policy.exp() * log_policy).sum(-1)
-        return Said(log_policy.gather(-1, action[..., None])[..., 0], value, entropy)
+        return ActionEvaluation(log_policy.gather(-1, action[..., None])[..., 0], value, entropy)
 
     @torch.no_grad()
     def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
-        return self.said(obs, action).log_prob
+        return self.evaluate_actions(obs, action).log_prob
 
     @torch.no_grad()
     def value(self, obs: Tensor) -> Tensor:

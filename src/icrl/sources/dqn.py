@@ -61,7 +61,7 @@ class DQN(ActionValues):
         self._tabulate()
         rate = torch.full_like(norm, self._learning_rate(self.clock))
         metrics |= {"loss": loss.detach(), "gradient_norm": norm, "learning_rate": rate}
-        return Learned(metrics, surprise=error.detach().abs().mean(0))
+        return Learned(metrics, td_error=error.detach().abs().mean(0))
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Names and parameters, `[L, ...]` each."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from icrl.config.schedules import Clock, make_schedule
-from icrl.config.training_schema import NoisyExpertConfig, SourceConfig
+from icrl.config.training_schema import NoiseDistillationConfig, SourceConfig
 from icrl.contracts import EnvSpec, Learned, Sample, Step
 from icrl.sources.learners import Learners
 
@@ -40,7 +40,7 @@ class Planner:
         return torch.nn.functional.one_hot(step.optimal_action, self._num_actions).float()
 
 
-class NoisyExpert(Learners):
+class NoiseDistillation(Learners):
     """L learners that do not learn and, as a `Policy`, what they do in their B streams; the carry is empty."""
 
     def __init__(self, config: SourceConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
@@ -55,7 +55,7 @@ class NoisyExpert(Learners):
 
     @staticmethod
     def _rate(config: SourceConfig) -> Any:
-        assert isinstance(config, NoisyExpertConfig)
+        assert isinstance(config, NoiseDistillationConfig)
         return config.noise
 
     @property
@@ -92,7 +92,7 @@ class NoisyExpert(Learners):
         self.clock, self._least_noise = Clock(*state["clock"]), state["least_noise"]
 
 
-class Optimal(NoisyExpert):
+class Optimal(NoiseDistillation):
     """The planner, from the first step to the last."""
 
     @staticmethod
@@ -100,7 +100,7 @@ class Optimal(NoisyExpert):
         return 0.0
 
 
-class Random(NoisyExpert):
+class Random(NoiseDistillation):
     """Chance alone."""
 
     @staticmethod

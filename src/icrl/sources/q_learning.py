@@ -48,7 +48,7 @@ class QLearning(ActionValues):
         mass.index_add_(0, which.flatten(), weight.flatten())
         nothing = torch.finfo(mass.dtype).tiny  # a cell whose targets all weigh 0 stays where it is
         table.view(-1)[cells] += (self._learning_rate(self.clock) * total / mass.clamp(min=nothing)).float()
-        return Learned(metrics, surprise=error.abs().mean(0))
+        return Learned(metrics, td_error=error.abs().mean(0))
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         """The name of the table, and it, `[L, S, A]`."""

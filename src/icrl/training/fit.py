@@ -18,7 +18,7 @@ from icrl.contracts import Batch, Json, Objective
 from icrl.runs import checkpoint
 from icrl.runs.distributed import Ranks
 from icrl.runs.divergence import Watch, are_finite, diverged
-from icrl.runs.evaluations import Evaluations, Look
+from icrl.runs.evaluations import Evaluations, Evaluator
 from icrl.runs.identity import Identity
 from icrl.runs.profiling import Profiler
 from icrl.runs.record import check_snapshots, parameters_table, texts, write_run_record
@@ -35,7 +35,7 @@ def fit(
     model: nn.Module,
     objective: Objective,
     batch_at: Callable[[int], Batch],
-    look: Look,
+    look: Evaluator,
     config: Config,
     folder: Path,
     description: Json,

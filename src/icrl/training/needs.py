@@ -99,12 +99,12 @@ def fitting_critic(config: Config, trunk: ModelConfig, spec: EnvSpec, num_ranks:
     """Training of a critic with trunks of the form `trunk`."""
     number = values_parameters(trunk, config.decoder, config.critic, spec)
     trains = number if config.critic.value_trunk_grad == "full" else 0
-    heads = config.decoder.dim_feedforward > config.encoder.dimension
-    group, widths = ("decoder", ("dim_feedforward",)) if heads else ("encoder", ("dimension", "dim_feedforward"))
+    heads = config.decoder.ff_dim > config.encoder.embed_dim
+    group, widths = ("decoder", ("ff_dim",)) if heads else ("encoder", ("dimension", "ff_dim"))
     needs = _training(config, trains, 2 * number - trains, group, widths)
     needs += _batches(config, trunk, spec, num_ranks, "encoder") if trains else []
     decoder, kept = config.decoder, 2 * 2 * max(0, config.decoder.num_layers - 1)  # before and after an activation
-    size = _windows(config, num_ranks) * _length(config) * kept * decoder.dim_feedforward * _activation_bytes(config)
+    size = _windows(config, num_ranks) * _length(config) * kept * decoder.ff_dim * _activation_bytes(config)
     return [*needs, Need("activations of heads", size, ("trainer.mini_batch_size", "decoder.num_layers"))]
 
 

@@ -22,7 +22,7 @@ from icrl.envs import make_env
 from icrl.envs.tasks import development_of
 from icrl.runs.checkpoint import FINISHED, check_end, check_run, load_newest
 from icrl.runs.distributed import Ranks, joined
-from icrl.runs.evaluations import Look
+from icrl.runs.evaluations import Evaluator
 from icrl.runs.files import only_writer
 from icrl.runs.identity import Identity, check_owner, identity_of, read_owned, write_owned
 from icrl.runs.memory import Need, check_memory
@@ -32,7 +32,7 @@ from icrl.training.fit import fit
 from icrl.training.needs import evaluation_amid
 
 
-class Workplace(NamedTuple):
+class RunContext(NamedTuple):
     """Where one process of a program works, and on what."""
 
     config: Config
@@ -80,7 +80,7 @@ class Workplace(NamedTuple):
         model: nn.Module,
         objective: Objective,
         mixture: Mixture,
-        look: Look,
+        look: Evaluator,
         num_updates: int,
         about: Json | None = None,
         after_step: Callable[[], None] | None = None,
@@ -129,7 +129,7 @@ def run_program(
     program: str,
     folder: Path,
     groups: Sequence[str],
-    train: Callable[[Workplace], int],
+    train: Callable[[RunContext], int],
     check: Callable[[Json], None] = lambda _: None,
     inputs: Callable[[Json | None], Json] = lambda _: {},
 ) -> Path:
@@ -164,7 +164,7 @@ def run_program(
                 check_end(finished, updates, found[1]["step"])
                 announce(f"all {updates} updates of {config.name} are done: {folder}", ranks)
                 return folder
-            updates = train(Workplace(config, folder, stores, device, ranks, owner, made_of, before))
+            updates = train(RunContext(config, folder, stores, device, ranks, owner, made_of, before))
             if ranks.is_writer:
                 write_owned(finished, owner, updates, {"updates": updates})
     announce(f"checkpoints and TensorBoard curves: {folder}", ranks)

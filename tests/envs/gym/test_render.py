@@ -6,7 +6,7 @@ import pytest
 from worlds import bandit
 
 import icrl.envs  # noqa: F401  registers the environments
-from icrl.envs.core import Scene
+from icrl.envs.core import MapView
 from icrl.envs.render import render_cells
 
 SMALL = {"size": 3, "render_mode": "rgb_array"}
@@ -16,9 +16,9 @@ def test_render_shows_agent_and_goal_of_each_stream() -> None:
     single = gymnasium.make("icrl/DarkRoom-v0", **SMALL, goal=(0, 0))
     batched = gymnasium.make_vec("icrl/DarkRoom-v0", 2, **SMALL, goals=[(0, 0), (2, 2)])
     single.reset(seed=0), batched.reset(seed=0)
-    rooms = Scene(3, 3, (0,)), Scene(3, 3, (8,))
+    rooms = MapView(3, 3, (0,)), MapView(3, 3, (8,))
     assert np.array_equal(single.render(), render_cells(np.array([4]), rooms[0])[0])
-    assert np.array_equal(batched.render(), [render_cells(np.array([4]), scene)[0] for scene in rooms])
+    assert np.array_equal(batched.render(), [render_cells(np.array([4]), view)[0] for view in rooms])
     single.step(np.int64(2)), batched.step(np.array([2, 3]))
     assert np.array_equal(single.render(), render_cells(np.array([5]), rooms[0])[0])
     assert np.array_equal(batched.render()[1], render_cells(np.array([7]), rooms[1])[0])
@@ -31,7 +31,7 @@ def test_the_last_frame_of_an_episode_shows_its_last_cell(env_id: str) -> None:
     env = gymnasium.make(env_id, **SMALL, goal=(1, 2))
     env.reset(seed=0)
     env.step(np.int64(2))
-    assert np.array_equal(env.render(), render_cells(np.array([5]), Scene(3, 3, (5,)))[0])
+    assert np.array_equal(env.render(), render_cells(np.array([5]), MapView(3, 3, (5,)))[0])
 
 
 def test_render_without_a_mode_warns() -> None:
@@ -47,10 +47,10 @@ def test_render_shows_the_arm_pulled_last() -> None:
     single = gymnasium.make("icrl/Bandit-v0", **options)
     batched = gymnasium.make_vec("icrl/Bandit-v0", 2, **options)
     best = int(bandit(num_arms=4).means[3].argmax())
-    scene = Scene(1, 4, (best,))
+    view = MapView(1, 4, (best,))
 
     def shown(arm: int) -> np.ndarray:
-        return render_cells(np.array([arm]), scene)[0]
+        return render_cells(np.array([arm]), view)[0]
 
     for _ in range(2):
         single.reset(seed=0), batched.reset(seed=0)
@@ -69,4 +69,4 @@ def test_render_shows_the_arm_pulled_last() -> None:
 def test_render_shows_key_and_door() -> None:
     env = gymnasium.make("icrl/DarkKeyToDoor-v0", size=3, key=(0, 1), door=(2, 2), render_mode="rgb_array")
     obs, _ = env.reset(seed=0)
-    assert np.array_equal(env.render(), render_cells(np.array([obs]), Scene(3, 3, (1, 8)))[0])
+    assert np.array_equal(env.render(), render_cells(np.array([obs]), MapView(3, 3, (1, 8)))[0])

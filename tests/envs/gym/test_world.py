@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from toy_env import TOY, Toy
 
-from icrl.collection.async_unroll import AsyncPlayer
-from icrl.collection.collect import LocalPlayer, make_learners
+from icrl.collection.async_unroll import AsyncUnrollWorker
+from icrl.collection.collect import LocalUnrollWorker, make_learners
 from icrl.config.compose import load_config
 from icrl.config.env_schema import GymnasiumConfig
 from icrl.contracts import ConfigError, PipelineError, Step
@@ -102,7 +102,7 @@ def test_steps_are_those_of_a_plain_loop(seed: int, task: int, limit: int, actio
     for number, ((state, step), expected) in enumerate(zip(played[1:], expected_steps, strict=True), 1):
         shown = [step.obs, step.reward, step.terminated, step.truncated, step.final_obs, step.timestep, state.episode]
         assert [value.item() for value in shown] == expected
-        assert state.place.item() == step.obs.item() and state.timestep.item() == step.timestep.item()
+        assert state.state_index.item() == step.obs.item() and state.timestep.item() == step.timestep.item()
         this_episode = actions[number - state.timestep.item() : number]
         assert state.actions.tolist() == [this_episode + [0] * (limit - len(this_episode))]
 
@@ -200,7 +200,7 @@ def test_outcomes_have_the_frequencies_of_play() -> None:
     tried: Counter[tuple[int, int]] = Counter()
     played = play(env, tasks, seeds, actions)
     for (state, _), (_, step), action in zip(played, played[1:], actions, strict=False):
-        for now in zip(state.place, action, step.final_obs, step.reward, step.terminated, strict=True):
+        for now in zip(state.state_index, action, step.final_obs, step.reward, step.terminated, strict=True):
             place, done, *outcome = (int(value) for value in now)
             counts[place, done, *outcome] += 1
             tried[place, done] += 1
@@ -256,8 +256,8 @@ def test_starts_are_those_of_the_table() -> None:
 def test_names_and_pictures() -> None:
     env = GymnasiumEnv(config_of())
     assert [env.label(task) for task in env.all_tasks()] == ["task_0", "task_1", "task_2"]
-    assert [env.scene(task) for task in env.all_tasks()] == [(3, 3, (8,)), (3, 3, (2,)), (3, 3, (8,))]
-    assert env.landmark(env.all_tasks()) is None
+    assert [env.map_view(task) for task in env.all_tasks()] == [(3, 3, (8,)), (3, 3, (2,)), (3, 3, (8,))]
+    assert env.goal_cell(env.all_tasks()) is None
 
 
 @given(st.integers(2, 300))
@@ -265,7 +265,7 @@ def test_names_and_pictures() -> None:
 def test_observations_of_no_square_are_folded_into_rows(num_obs: int) -> None:
     """Each has a cell of its own, and the grid is no strip."""
     env = GymnasiumEnv(toy(size=num_obs))
-    rows, columns, goals = env.scene(TASKS[0])
+    rows, columns, goals = env.map_view(TASKS[0])
     assert rows <= columns < 2 * num_obs**0.5 + 2 and not goals
     assert 0 <= rows * columns - num_obs < columns
     cells = env.cell(torch.arange(num_obs), torch.zeros(num_obs))
@@ -278,14 +278,14 @@ def test_observations_of_no_square_are_folded_into_rows(num_obs: int) -> None:
 )
 def test_scenes_that_are_folded(name: str, rewards: list[float], expected: tuple[Any, ...]) -> None:
     env = GymnasiumEnv(config_of(id=name, tasks=[{}], width=0, reward_values=rewards, max_episode_steps=2))
-    assert env.scene(TASKS[0]) == expected
+    assert env.map_view(TASKS[0]) == expected
 
 
 def test_any_number_of_goals_can_be_drawn() -> None:
     env = GymnasiumEnv(config_of(tasks=[{"desc": ["SFG", "GFF", "FGG"], "is_slippery": False}]))
-    scene = env.scene(TASKS[0])
-    assert scene.goals == (2, 3, 7, 8)
-    assert len(render_cells(torch.arange(9).numpy(), scene)) == 9
+    view = env.map_view(TASKS[0])
+    assert view.goals == (2, 3, 7, 8)
+    assert len(render_cells(torch.arange(9).numpy(), view)) == 9
 
 
 ELSEWHERE = {"desc": ["FFS", "FHF", "FFG"], "is_slippery": False}
@@ -312,7 +312,7 @@ def test_several_starts_that_are_equally_likely_are_known() -> None:
     assert env.has_planner and env.starts.tolist() == [0, 2]
     assert optimal_exact(env, env.all_tasks()).steps_to_goal.item() == 3  # 4 from the one, 2 from the other
     state, _ = env.reset(torch.zeros(50, 1).long(), stream_seeds(0, 50))
-    assert set(state.place.tolist()) == {0, 2}
+    assert set(state.state_index.tolist()) == {0, 2}
 
 
 def test_it_plans_for_states_of_any_shape() -> None:
@@ -408,7 +408,7 @@ def test_the_preset_has_different_maps_that_can_all_be_solved() -> None:
     assert config.tasks.num_train * 3 == len(tasks) * 2
     optimum = optimal_exact(env, tasks)
     assert (optimum.success == 1).all() and optimum.steps_to_goal.min() >= 2
-    assert len({env.scene(task).goals for task in tasks}) >= 12
+    assert len({env.map_view(task).goals for task in tasks}) >= 12
     assert random_exact(env, tasks).success.mean() < 0.3
 
 
@@ -446,7 +446,7 @@ def test_a_run_that_was_interrupted_goes_on_bit_for_bit(
 ) -> None:
     """In the middle of episodes: 5 steps an unroll, 4 an episode."""
     options = (*SMALL, f"source.vectorization={way}")
-    calls, play_on = 0, LocalPlayer.play
+    calls, play_on = 0, LocalUnrollWorker.play
 
     def play_until(self: Any) -> Any:
         nonlocal calls
@@ -455,7 +455,7 @@ def test_a_run_that_was_interrupted_goes_on_bit_for_bit(
             raise Killed
         return play_on(self)
 
-    monkeypatch.setattr(LocalPlayer, "play", play_until)
+    monkeypatch.setattr(LocalUnrollWorker, "play", play_until)
     with pytest.raises(Killed):
         run("train_agents", tmp_path, *options, preset=PRESET)
     outcome = run("train_agents", tmp_path, *options, preset=PRESET)
@@ -477,10 +477,10 @@ def test_a_process_that_plays_goes_on_amid_episodes() -> None:
     config = load_config([*SMALL, *async_options, *sizes, *fitting])
     env, device = make_env(config.env), torch.device("cpu")
     learner, streams, noise = make_learners(config, env, env.all_tasks(), device)
-    player = LocalPlayer(config.source, env, learner, streams, noise)
+    player = LocalUnrollWorker(config.source, env, learner, streams, noise)
     here = [player.play() for _ in range(5)]
     assert here[1][1].state.timestep.min() > 0
-    with closing(AsyncPlayer(config, learner, here[1][1], 2)) as there:
+    with closing(AsyncUnrollWorker(config, learner, here[1][1], 2)) as there:
         there.load_state_dict({"versions": dict.fromkeys(range(3), learner.state_dict())})
         for transitions, now in here[2:]:
             played, then = there.play()

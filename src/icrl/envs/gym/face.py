@@ -76,7 +76,7 @@ class SingleEnv(Env[np.int64, np.int64]):
         elif not self._ended:  # where it ended, the core has started the next episode
             self._state = self._core.next_episode(self._state, torch.tensor([True]))
         self._ended = False
-        return self._show(self._core.observe(self._state.place)), {"timestep": 0}
+        return self._show(self._core.observe(self._state.state_index)), {"timestep": 0}
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, Infos]:
         state = started(self._state)
@@ -176,7 +176,7 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         return tuple(_frame(self._core, *each) for each in zip(*columns, strict=True))
 
     def _observe(self, state: State) -> Ints:
-        return self._core.observe(state.place).numpy().copy()  # a copy: the caller may write to it
+        return self._core.observe(state.state_index).numpy().copy()  # a copy: the caller may write to it
 
     def _start(self, seeds: Sequence[int | None]) -> State:
         """Every stream at its beginning; None is a seed nobody chose."""
@@ -230,7 +230,7 @@ def _where(condition: Tensor, state: State, other: State) -> State:
 
 def _frame(core: TensorEnv, obs: np.int64, action: int, task: Tensor) -> NDArray[np.uint8]:
     cell = core.cell(torch.tensor([int(obs)]), torch.tensor([action]))
-    return render_cells(cell.numpy(), core.scene(task))[0]
+    return render_cells(cell.numpy(), core.map_view(task))[0]
 
 
 def _check_render_mode(render_mode: str | None) -> None:

@@ -30,7 +30,7 @@ class SeededStream(gymnasium.Env[np.int64, np.int64]):
         """`tasks` are the arguments of `gymnasium.make`; the environment is made with the first reset."""
         self.observation_space, self.action_space = Discrete(num_obs), Discrete(num_actions)
         self.task = [0]
-        self.stream: list[int] | None = None  # task, seed, episode, place, time step, actions; None: it is there
+        self.stream: list[int] | None = None  # task, seed, episode, state_index, time step, actions; None: it is there
         self._id, self._tasks = env_id, tasks
         self._env: gymnasium.Env[Any, Any] | None = None
         self._made = -1  # the task of `_env`
@@ -75,13 +75,15 @@ class SeededStream(gymnasium.Env[np.int64, np.int64]):
         obs, reward, terminated, truncated, _ = self._env.step(action)
         return self._observed(obs), float(reward), bool(terminated), bool(truncated)
 
-    def _go_to(self, task: int, seed: int, episode: int, place: int, timestep: int, *actions: int) -> None:
+    def _go_to(self, task: int, seed: int, episode: int, state_index: int, timestep: int, *actions: int) -> None:
         self.task, self.stream = [task], None
         obs = self._begin(seed, episode)
         for action in actions[:timestep]:
             obs, *_ = self._play(action)
-        if obs != place:
-            raise ValueError(f"the same seed and actions led to {place} before and to {obs} now: it cannot be resumed")
+        if obs != state_index:
+            raise ValueError(
+                f"the same seed and actions led to {state_index} before and to {obs} now: it cannot be resumed"
+            )
 
     def _observed(self, obs: Any) -> np.int64:
         if not self.observation_space.contains(obs):

@@ -23,20 +23,20 @@ from torch import Tensor
 
 from icrl.config.env_schema import GymnasiumConfig
 from icrl.contracts import ConfigError, EnvSpec, Step
-from icrl.envs.core import Outcomes, Scene, State, TensorEnv
+from icrl.envs.core import MapView, Outcomes, State, TensorEnv
 from icrl.envs.gym.stream import in_one_line, make_task, seeded_streams
 from icrl.envs.gym.vectorized import SerialEnvs, VectorizedEnv, reward_indices
 from icrl.envs.planning import best_actions
 
 
 class PlayedState(NamedTuple):
-    """A `State` and what has been done in its episodes, by which an environment can go there: `place` is what was
+    """A `State` and what has been done in its episodes, by which an environment can go there: `state_index` is what was
     observed, `actions` `[B, M]` has zeros from the time step on."""
 
     task: Tensor
     seed: Tensor
     episode: Tensor
-    place: Tensor
+    state_index: Tensor
     timestep: Tensor
     actions: Tensor
 
@@ -84,21 +84,21 @@ class GymnasiumEnv(TensorEnv):
     def all_tasks(self) -> Tensor:
         return torch.arange(self._num_tasks)[:, None]
 
-    def outcomes(self, task: Tensor, place: Tensor, action: Tensor) -> Outcomes:
+    def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         """What the table says; those there are fewer of than K have probability 0."""
         if not self.has_planner:
             raise ConfigError(
                 "env.name=gymnasium: no exact references for this env.id: it has no table P over its observations, or "
                 "the starts of its tasks are not the same, all equally likely"
             )
-        where = (task[..., 0], place, action)
+        where = (task[..., 0], state_index, action)
         return Outcomes(self._probability[where], self._place[where], self._reward[where], self._terminated[where])
 
     def optimal_action(self, state: State | PlayedState) -> Tensor:
         """Of the table, for the steps that are left; see `planning.best_actions`."""
         if not self.has_planner:
-            return torch.full_like(state.place, self.spec.num_actions)
-        return self._best[state.task[..., 0], state.timestep, state.place].long()
+            return torch.full_like(state.state_index, self.spec.num_actions)
+        return self._best[state.task[..., 0], state.timestep, state.state_index].long()
 
     def label(self, task: Tensor) -> str:
         return f"task_{int(task[0])}"
@@ -107,17 +107,17 @@ class GymnasiumEnv(TensorEnv):
         """Which environment, and with which arguments."""
         return [self._fingerprints[task] for task in tasks[:, 0].tolist()]
 
-    def scene(self, task: Tensor) -> Scene:
+    def map_view(self, task: Tensor) -> MapView:
         """A square, or all observations row by row; its goals are where the table pays for an end."""
         columns = self.spec.width or _columns(self.spec.num_obs)
         rows = -(-self.spec.num_obs // columns)
         if not self.has_planner:
-            return Scene(rows, columns, ())
-        probability, place, reward, terminated = (
+            return MapView(rows, columns, ())
+        probability, state_index, reward, terminated = (
             table[int(task[0])].cpu() for table in (self._probability, self._place, self._reward, self._terminated)
         )
         pays = torch.tensor(self.spec.reward_values)[reward] > 0
-        return Scene(rows, columns, tuple(place[pays & terminated & (probability > 0)].unique().tolist()))
+        return MapView(rows, columns, tuple(state_index[pays & terminated & (probability > 0)].unique().tolist()))
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
         return self._streams.reset(tasks, seeds)
@@ -227,6 +227,6 @@ def _rules_of(tables: Sequence[Mapping[int, Any]], spec: EnvSpec) -> Outcomes:
     cells[..., 2] = spec.reward_values[0]  # where there are fewer, any reward will do
     for n, s, a in np.ndindex(cells.shape[:3]):
         cells[n, s, a, : len(listed[n][s][a])] = listed[n][s][a]
-    probability, place, value, terminated = np.moveaxis(cells, -1, 0)
-    columns = (probability, place.astype(np.int64), reward_indices(value, spec), terminated.astype(bool))
+    probability, state_index, value, terminated = np.moveaxis(cells, -1, 0)
+    columns = (probability, state_index.astype(np.int64), reward_indices(value, spec), terminated.astype(bool))
     return Outcomes(*(torch.from_numpy(np.ascontiguousarray(column)) for column in columns))
