@@ -17,7 +17,7 @@ from pathlib import Path
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from benchmarks.measure import show
-from icrl.config.root import PROJECT
+from icrl.config.paths import PROJECT
 
 UPDATES, POINTS, SKIPPED, ROUNDS = 120, 12, 2, 3
 BASELINE = "one process"

@@ -30,7 +30,8 @@ from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, mini_batches
 from icrl.collection.pace import clock_of
 from icrl.config.compose import load_config
-from icrl.config.root import PROJECT, Config
+from icrl.config.paths import PROJECT
+from icrl.config.root import Config
 from icrl.contracts import PipelineError, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.core import State

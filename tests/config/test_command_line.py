@@ -7,12 +7,14 @@ import signal
 import pytest
 import torch
 
-from icrl.config.command_line import GROUPS, LARGE, device_of, dtype_of, help_text, prepare, run_stage
+from icrl.config.command_line import GROUPS, LARGE, help_text, run_stage
 from icrl.config.compose import CONF, load_config, load_players_config
 from icrl.config.options import walk
-from icrl.config.root import PROJECT, Config
+from icrl.config.paths import PROJECT
+from icrl.config.root import Config
 from icrl.config.training_schema import DeviceConfig
 from icrl.contracts import ConfigError
+from icrl.runs.device import device_of, dtype_of, prepare
 
 
 def test_help_lists_every_option_with_meaning_range_and_default() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from icrl.config.command_line import GROUPS, recorded
-from icrl.config.compose import CONF, check_same, load_config
+from icrl.config.command_line import GROUPS
+from icrl.config.compose import CONF, load_config
 from icrl.config.env_schema import ENVS
 from icrl.config.options import walk
 from icrl.config.root import Config
@@ -20,6 +20,8 @@ from icrl.config.world_conflicts import READS_POINTS
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
+from icrl.runs.device import recorded
+from icrl.runs.identity import check_same
 
 DEFAULT = load_config()
 

@@ -6,7 +6,7 @@ from icrl.config.compose import load_config
 from icrl.config.env_schema import ENVS
 from icrl.config.options import stages_of, walk
 from icrl.config.options_page import page, table
-from icrl.config.root import PROJECT
+from icrl.config.paths import PROJECT
 from icrl.config.training_schema import SOURCES
 
 

@@ -6,14 +6,16 @@ import json
 import pytest
 from omegaconf import OmegaConf
 
-from icrl.config.command_line import help_text, recorded
-from icrl.config.compose import CONF, check_same, load_players_config
+from icrl.config.command_line import help_text
+from icrl.config.compose import CONF, load_players_config
 from icrl.config.options import stages_of, walk
 from icrl.config.options_page import table
 from icrl.config.players_schema import FIXED_AGENTS, FIXED_HOSTS, PlayersConfig
 from icrl.contracts import ConfigError
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.programs.train_players import main
+from icrl.runs.device import recorded
+from icrl.runs.identity import check_same
 
 DEFAULT = load_players_config()
 PRESETS = sorted(path.stem for path in (CONF / "players").glob("*.yaml"))

@@ -6,7 +6,6 @@ from functools import cache
 import pytest
 from omegaconf import OmegaConf
 
-from icrl.config.command_line import recorded
 from icrl.config.compose import load_config
 from icrl.config.env_schema import ENVS
 from icrl.config.offline_conflicts import of_critic, of_decoder, of_encoder, of_extraction
@@ -23,6 +22,7 @@ from icrl.config.source_conflicts import of_mini_batches, of_pace, of_replay
 from icrl.config.training_conflicts import of_device, of_optimizer, of_trainer
 from icrl.config.training_schema import SOURCES
 from icrl.contracts import ConfigError
+from icrl.runs.device import recorded
 
 # All that the conflicts below are about, so that other defaults do not change them.
 PLAIN_OPTIONS = (

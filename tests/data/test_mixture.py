@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import ALIKE, CONFIG, CPU, NUM_ROWS, TRAIN, Code, codes_of, histories_of, random_done
 
-from icrl.config.command_line import recorded
 from icrl.config.compose import load_config
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, EnvSpec, Json, Rollout
@@ -22,6 +21,7 @@ from icrl.data.history_store import DamagedHistoriesError, HistoryWriter
 from icrl.data.mixture import Mixture, check_stores, described, open_stores
 from icrl.data.windows import Windows
 from icrl.randomness import integers, mix
+from icrl.runs.device import recorded
 
 LENGTHS = [20, 35, 11]  # steps of a row, for each of three stores
 NUM_CODES = [NUM_ROWS * (length - 4) for length in LENGTHS]  # windows of 5 steps

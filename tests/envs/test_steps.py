@@ -15,7 +15,8 @@ from point_worlds import point_game
 from torch import Tensor
 
 from icrl.config.compose import load_config
-from icrl.config.root import PROJECT, Config
+from icrl.config.paths import PROJECT
+from icrl.config.root import Config
 from icrl.contracts import EnvSpec, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams

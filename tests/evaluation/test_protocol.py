@@ -28,7 +28,7 @@ from icrl.evaluation.protocol import (
 )
 from icrl.evaluation.saved_episodes import save_episodes
 from icrl.evaluation.saved_results import read_results
-from icrl.evaluation.statistics import bootstrap_means, interquartile_mean, percentile_interval
+from icrl.rl.statistics import bootstrap_means, interquartile_mean, percentile_interval
 from icrl.runs.files import write_json
 from icrl.runs.identity import Identity, write_owned
 

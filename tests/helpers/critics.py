@@ -10,13 +10,13 @@ import torch
 from models import outspoken
 from torch import Tensor, nn
 
-from icrl.config.command_line import recorded
 from icrl.config.compose import load_config
 from icrl.config.root import Config
 from icrl.contracts import Batch, EnvSpec, Json
 from icrl.nn.critic import Critic, ValueNetwork, trunk_config
 from icrl.nn.gpt import Context, context_of
 from icrl.runs import checkpoint
+from icrl.runs.device import recorded
 from icrl.runs.identity import Identity, write_owned
 
 SPEC = EnvSpec(num_obs=9, num_actions=4, reward_values=(-1.0, 0.0, 2.0), width=3, max_episode_steps=5)

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.compat.proto.event_pb2 import SessionLog
 
 from icrl.config.command_line import run_stage
-from icrl.config.root import PROJECT
+from icrl.config.paths import PROJECT
 from icrl.programs import evaluate, extract_policy, train_agents, train_gpt, train_ilql
 from icrl.runs import record as run_record
 from icrl.runs.files import sha256

@@ -5,11 +5,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from icrl.config.command_line import recorded
 from icrl.config.root import Config
 from icrl.contracts import Rollout
 from icrl.data.history_store import HistoryWriter
 from icrl.envs import make_env
+from icrl.runs.device import recorded
 
 MARK = 200  # the timestep of all of these, which no real one has
 

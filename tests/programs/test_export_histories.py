@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from icrl.config.compose import load_config
-from icrl.config.root import PROJECT, Config
+from icrl.config.paths import PROJECT
+from icrl.config.root import Config
 from icrl.contracts import ConfigError, Rollout
 from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
 from icrl.programs import train_agents

@@ -15,7 +15,8 @@ from PIL import Image
 
 from icrl.config.compose import load_config
 from icrl.config.env_schema import DarkRoomConfig
-from icrl.config.root import PROJECT, Config
+from icrl.config.paths import PROJECT
+from icrl.config.root import Config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from harness import TINY
 
-from icrl.config.root import PROJECT
+from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.programs import study
 from icrl.programs.study import main, run_commands, run_jobs

@@ -10,7 +10,8 @@ from typing import IO
 import pytest
 
 from icrl.config.command_line import run_stage
-from icrl.config.root import PROJECT, Config
+from icrl.config.paths import PROJECT
+from icrl.config.root import Config
 
 TEXT = "größe " * 20_000  # more than a pipe holds
 

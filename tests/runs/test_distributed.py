@@ -15,7 +15,7 @@ from parallel import critic
 from torch import Tensor
 from toy import CPU, config_of, curves, left_in, model_of, run, steps_of, values_of, weights_of
 
-from icrl.config.root import PROJECT
+from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
 from icrl.runs import distributed
 from icrl.runs.checkpoint import load_newest

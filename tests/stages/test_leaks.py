@@ -52,9 +52,9 @@ def watched(played: set[int]) -> type[DarkRoom]:
     """A room that notes the goals of all tasks that are played in it."""
 
     class Watched(DarkRoom):
-        def outcomes(self, task: Tensor, place: Tensor, action: Tensor) -> Any:
+        def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Any:
             played.update(task[..., 0].unique().tolist())
-            return super().outcomes(task, place, action)
+            return super().outcomes(task, state_index, action)
 
     return Watched
 
@@ -62,7 +62,7 @@ def watched(played: set[int]) -> type[DarkRoom]:
 def test_no_source_agent_acts_on_a_held_out_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in training, not in an evaluation amid it, and not after it."""
     played: set[int] = set()
-    monkeypatch.setattr("icrl.envs._ENVS", {"dark_room": watched(played)})
+    monkeypatch.setattr("icrl.envs.dark_room.DarkRoom", watched(played))
     assert run("train_agents", tmp_path, *ROOM).code == 0
     train, held_out = goals_of()
     assert held_out and played == train
@@ -78,7 +78,7 @@ def test_all_that_training_and_a_choice_of_recipes_play_are_development_tasks(
     train, held_out = ([tasks["all"][task][0] for task in tasks[side]] for side in ("train", "held_out"))
     assert sorted(held_out) == [tasks["all"][task][0] for task in (0, 3, 7)]
     played: set[int] = set()
-    monkeypatch.setattr("icrl.envs._ENVS", {"dark_room": watched(played)})
+    monkeypatch.setattr("icrl.envs.dark_room.DarkRoom", watched(played))
     for program in ("train_gpt", "train_ilql", "extract_policy"):
         assert run(program, tmp_path, *more).code == 0
         assert played == set(train[-3:]), program

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from harness import STAGES, ended, results_of, run, start
 
-from icrl.config.root import PROJECT
+from icrl.config.paths import PROJECT
 
 NUM_KILLS = int(os.environ.get("ICRL_KILLS", "2"))  # of each training stage at random moments; 20 before a release
 # Work for more than half a second after each kill, with a checkpoint every few milliseconds; evaluations in a process

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import Tensor
 
 from icrl.config.compose import load_config
-from icrl.config.root import PROJECT
+from icrl.config.paths import PROJECT
 from icrl.contracts import Batch
 from icrl.data.windows import Windows
 from icrl.envs import make_env

@@ -16,7 +16,7 @@ from harness import results_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from icrl.config.compose import load_players_config
-from icrl.config.root import PROJECT
+from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.point_game import fit as fit_players
 from icrl.point_game.fit import layers_of

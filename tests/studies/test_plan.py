@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from results import write_results
 
-from icrl.config.command_line import recorded
 from icrl.config.compose import CONF, load_config
 from icrl.config.env_schema import DarkRoomConfig
 from icrl.config.root import Config, PolicyConfig
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
+from icrl.runs.device import recorded
 from icrl.studies.plan import Job, Plan, plan, trained_for
 
 PRESETS = sorted(path.stem for path in (CONF / "study").glob("*.yaml") if path.stem != "none")

@@ -13,7 +13,7 @@ from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
 from torch.utils import tensorboard
 from toy import CPU, SEED, Naming, batch_at, config_of, curves, dying, model_of, run, values_of, weights_of
 
-from icrl.config.root import PROJECT
+from icrl.config.paths import PROJECT
 from icrl.contracts import Batch, ConfigError
 from icrl.runs import checkpoint, summaries
 from icrl.runs.distributed import Ranks

@@ -11,6 +11,8 @@ same each time, and one that was interrupted goes on bit for bit: what was learn
 come, is part of the state.
 """
 
+from __future__ import annotations
+
 import copy
 import io
 import threading
@@ -20,7 +22,7 @@ from contextlib import ExitStack, closing, suppress
 from multiprocessing import active_children, get_context
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from numpy.typing import NDArray
@@ -28,7 +30,6 @@ from torch import Tensor
 
 from icrl.collection.collect import Learner, LocalUnrollWorker, UnrollWorker, make_learners
 from icrl.collection.pace import clock_of, num_iterations
-from icrl.config.root import Config
 from icrl.config.training_schema import SourceConfig
 from icrl.contracts import Env, PipelineError, Policy, Rollout, Step
 from icrl.envs import make_env
@@ -37,6 +38,9 @@ from icrl.envs.gym.process import ProcessEnv
 from icrl.envs.rollout import Streams
 from icrl.randomness import Noise
 from icrl.runs.processes import end_with_parent, start_quietly
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 _PATIENCE = 10.0  # seconds for the process, and those of its environments, to end by themselves
 _UNCHANGED = b""  # a message about an iteration that came with no transfer of what was learned
@@ -107,7 +111,7 @@ class AsyncUnrollWorker:
             self._worker.end()
         self._worker = None
 
-    def _start(self) -> "_Worker":
+    def _start(self) -> _Worker:
         """The process, with the messages that it would have read or be about to read by now."""
         source = self._config.source
         tasks = self._streams.state.task[:: source.num_learners * source.num_envs]

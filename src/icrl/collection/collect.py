@@ -1,7 +1,9 @@
 """The loop of stage one: learners act, learn from what happened, and act on."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 import torch
 from torch import Tensor
@@ -9,7 +11,6 @@ from torch import Tensor
 from icrl.collection.experience import Experience
 from icrl.collection.pace import clock_of, num_iterations, unrolled
 from icrl.collection.teachers import attach_expert, searcher_of
-from icrl.config.root import Config
 from icrl.config.schedules import Clock
 from icrl.config.training_schema import SourceConfig
 from icrl.contracts import Carry, Env, Learned, Policy, Rollout, Sample, Step
@@ -24,6 +25,9 @@ from icrl.sources.experts import NoiseDistillation, Optimal, Random
 from icrl.sources.ppo import PPO
 from icrl.sources.q_learning import QLearning
 from icrl.sources.searching import Searching
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 SOURCES: dict[str, Any] = {  # each takes the options of its own class
     "a2c": A2C,

@@ -3,10 +3,12 @@
 T steps, L learners, N environments of each, W windows per learner.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import repeat
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -14,11 +16,13 @@ from torch import Tensor
 from icrl.collection.offline import OfflineWindows
 from icrl.collection.pace import batches_of_a_sweep, clock_of, draws, has_offline, own_windows, replays, window_length
 from icrl.collection.replay import Drawn, Replay, shuffled
-from icrl.config.root import Config
 from icrl.config.schedules import Clock, make_schedule
 from icrl.config.training_schema import NoiseDistillationConfig, ReplayConfig, SourceConfig
 from icrl.contracts import EnvSpec, Learned, Rollout, Sample
 from icrl.randomness import mix
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 Targets = Callable[[Rollout], dict[str, Tensor]]
 

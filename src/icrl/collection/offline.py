@@ -3,16 +3,22 @@
 T steps in a window, G tasks, L = G * K learners (task by task), W windows per learner.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from icrl.collection.replay import indexable, restored, stratified
-from icrl.config.compose import check_same
-from icrl.config.root import Config
 from icrl.config.training_schema import ReplayConfig
 from icrl.contracts import ConfigError, Rollout
 from icrl.data.history_store import Histories, open_histories
+from icrl.runs.identity import check_same
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 
 class OfflineWindows:

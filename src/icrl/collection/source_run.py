@@ -1,20 +1,24 @@
 """Which run of stage one this is, and whether it may go on from what is there."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from icrl.collection.pace import has_offline, unrolled
 from icrl.collection.teachers import open_teacher
-from icrl.config.compose import check_same
-from icrl.config.root import Config
 from icrl.config.training_schema import NoiseDistillationConfig, ReplayConfig
 from icrl.contracts import ConfigError, Json
 from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.data.manifests import checksum_of
 from icrl.runs import checkpoint
 from icrl.runs.files import fits
-from icrl.runs.identity import Identity
+from icrl.runs.identity import Identity, check_same
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 
 def compared(config: Config) -> tuple[str, ...]:

@@ -1,23 +1,28 @@
 """Whom a noisy expert imitates, and how noisy it stays; who searches."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from icrl.config.compose import check_same
 from icrl.config.env_schema import EnvConfig
-from icrl.config.root import PROJECT, Config
+from icrl.config.paths import PROJECT
 from icrl.config.training_schema import NoiseDistillationConfig, SearcherConfig, SourceConfig, source_of
 from icrl.contracts import ConfigError, Json
 from icrl.envs import make_env
 from icrl.envs.exact import noisy_exact
 from icrl.runs import checkpoint
+from icrl.runs.identity import check_same
 from icrl.sources.experts import NoiseDistillation, Optimal
 from icrl.sources.searching import InContextLearner, in_context_learner
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 _HALVINGS = 12
 

@@ -1,6 +1,5 @@
 """How an entry point runs: options from the command line, help, device and threads, errors without a traceback."""
 
-import dataclasses
 import signal
 import sys
 import textwrap
@@ -8,14 +7,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-import torch
 from tqdm import tqdm
 
 from icrl.config.compose import CONF, load_config, load_players_config
 from icrl.config.options import allowed, stages_of, walk
 from icrl.config.players_schema import PlayersConfig
 from icrl.config.root import Config
-from icrl.contracts import ConfigError, Json, PipelineError, Stopped
+from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.runs.console import close_outputs, open_outputs
 from icrl.runs.memory import ran_out
 
@@ -137,35 +135,3 @@ def help_text(
         explained = f"{field.metadata['meaning']} ({allowed(field)}; stage {stages_of(config, key)})"
         lines += textwrap.wrap(explained, 100, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(lines)
-
-
-def prepare(config: Config | PlayersConfig) -> torch.device:
-    """Set the number of threads and the global seed; returns the device to work on."""
-    if config.num_threads:
-        torch.set_num_threads(config.num_threads)
-    torch.manual_seed(config.seed)
-    if config.checkpoints.on_crash == "ask" and not (sys.stdin and sys.stdin.isatty()):
-        raise ConfigError("checkpoints.on_crash=ask needs a terminal, and stdin is none; must be save or skip here")
-    return device_of(config)
-
-
-def device_of(config: Config | PlayersConfig) -> torch.device:
-    """Where tensors live. Raises `ConfigError` where a GPU is asked for that is not there."""
-    asked = config.device.type
-    kind, _, number = asked.partition(":")
-    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if kind == "cuda" and not num_gpus:
-        raise ConfigError(f"device.type={asked}: no GPU is available here; use device=cpu or device=auto")
-    if number and int(number) >= num_gpus:
-        raise ConfigError(f"device.type={asked}: the GPUs here are cuda:0 to cuda:{num_gpus - 1}")
-    return torch.device(("cuda" if num_gpus else "cpu") if asked == "auto" else asked)
-
-
-def dtype_of(config: Config | PlayersConfig) -> torch.dtype:
-    """The precision of parameters."""
-    return getattr(torch, config.device.dtype)
-
-
-def recorded(config: Config | PlayersConfig) -> Json:
-    """The configuration as plain values, as manifests and checkpoints keep it."""
-    return dataclasses.asdict(config)

@@ -23,7 +23,7 @@ from icrl.config.root import Config
 from icrl.config.rules import check_conflicts
 from icrl.config.source_conflicts import LEARN_NOTHING
 from icrl.config.training_schema import SOURCES
-from icrl.contracts import ConfigError, Json
+from icrl.contracts import ConfigError
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
@@ -129,25 +129,6 @@ def _schema(root: type, composed: DictConfig) -> DictConfig:
         if get_origin(field.type) is list and not is_list:  # OmegaConf would not name the field
             raise ConfigError(f"{key}={value}: must be {allowed(field)}")
     return schema
-
-
-def check_same(config: Config | PlayersConfig, recorded: Json, sections: Iterable[str], where: str) -> None:
-    """Raise `ConfigError` unless `config` equals the `recorded` one (as `dataclasses.asdict` gives it) in `sections`.
-
-    A run is described by one configuration: each stage takes the same options and is compared with what the stage
-    before it wrote. Options that `may_change` are not compared."""
-    for key, value, field in walk(config):
-        section, _, leaf = key.partition(".")
-        if section not in sections or field.metadata["may_change"]:
-            continue
-        before = recorded.get(section)
-        if leaf:
-            before = before.get(leaf) if isinstance(before, dict) else None
-        if before != value:
-            raise ConfigError(
-                f"{where} was made with {key}={before}, and this configuration says {value}: "
-                f"give {key}={before} here too, or another name="
-            )
 
 
 def _in_one_line(error: Exception) -> str:

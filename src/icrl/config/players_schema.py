@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from icrl.config.options import group, option, rate
-from icrl.config.root import PROJECT
+from icrl.config.paths import PROJECT
 from icrl.config.training_schema import CurvesConfig, DeviceConfig, SavingConfig
 
 LEARNED = "dqn"  # the player that is trained

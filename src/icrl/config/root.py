@@ -7,6 +7,7 @@ from typing import Any
 from icrl.config.env_schema import EnvConfig
 from icrl.config.offline_schema import AwrConfig, CriticConfig, DecoderConfig, EncoderConfig
 from icrl.config.options import group, option
+from icrl.config.paths import PROJECT
 from icrl.config.training_schema import (
     CheckpointsConfig,
     DeviceConfig,
@@ -16,9 +17,6 @@ from icrl.config.training_schema import (
     SummariesConfig,
     TrainerConfig,
 )
-
-_CLONE = Path(__file__).resolve().parents[3]
-PROJECT = _CLONE if (_CLONE / "pyproject.toml").exists() else Path.cwd()  # installed: where the program is started
 
 
 @dataclass

@@ -3,18 +3,23 @@
 S stores, B windows.
 """
 
+from __future__ import annotations
+
 import reprlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
-from icrl.config.compose import check_same
-from icrl.config.root import Config
 from icrl.contracts import Batch, ConfigError, Json
 from icrl.data.history_store import Histories, open_histories
 from icrl.data.windows import Windows
 from icrl.randomness import cumulative, draw, integers, mix, uniform
+from icrl.runs.identity import check_same
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 
 def open_stores(config: Config) -> list[Histories]:

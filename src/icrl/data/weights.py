@@ -3,11 +3,17 @@
 N rows, T steps of each.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from icrl.config.root import ObjectiveConfig
 from icrl.contracts import EnvSpec
+
+if TYPE_CHECKING:
+    from icrl.config.root import ObjectiveConfig
 
 Floats = NDArray[np.float32]
 Column = NDArray[np.integer]

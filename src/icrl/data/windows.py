@@ -3,15 +3,21 @@
 N rows, B windows, T steps in a window.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from icrl.config.root import DataConfig, ObjectiveConfig
 from icrl.contracts import Batch, ConfigError
 from icrl.data.history_store import Histories
 from icrl.data.rewards import RewardPlugin, training_rewards
 from icrl.data.weights import step_weights
+
+if TYPE_CHECKING:
+    from icrl.config.root import DataConfig, ObjectiveConfig
 
 _RECORDED = tuple(name for name in Batch._fields if name not in ("weight", "training_reward"))
 

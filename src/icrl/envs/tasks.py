@@ -1,13 +1,17 @@
 """Which tasks have source agents, which of these are for development, and which are held out."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from icrl.config.root import Config
 from icrl.contracts import ConfigError
 from icrl.envs.core import TensorEnv
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 
 class Split(NamedTuple):

@@ -1,20 +1,24 @@
 """What is looked at amid training: the model in context, and source agents on fresh episodes."""
 
+from __future__ import annotations
+
 import math
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icrl.collection.collect import EpsilonGreedy, make_learners
-from icrl.config.command_line import device_of
-from icrl.config.root import Config, EvalsConfig
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes, summary_of
 from icrl.evaluation.policies import PolicyLoader, plain_gpt
 from icrl.nn.gpt_policy import GPTPolicy
+from icrl.runs.device import device_of
 from icrl.runs.evaluations import Evaluation
 from icrl.sources.experts import NoiseDistillation
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config, EvalsConfig
 
 
 @dataclass

@@ -9,7 +9,7 @@ import numpy as np
 
 from icrl.envs.exact import Expectation
 from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.statistics import Floats, Values
+from icrl.rl.statistics import Floats, Values
 
 PARTS = {
     "held_out": "model, held-out tasks",

@@ -1,20 +1,24 @@
 """What can be played in context: models of stage two, extracted policies, and critics."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from icrl.config.command_line import dtype_of, recorded
-from icrl.config.root import Config, PolicyConfig
 from icrl.contracts import EnvSpec, Json
 from icrl.nn.gpt import GPT
 from icrl.nn.guided import Guided
 from icrl.objectives.awr import inverse_temperature
+from icrl.runs.device import dtype_of, recorded
 from icrl.training.critics import PROGRAM, check_critic, load_critic, make_critic, open_finished
 
-PolicyLoader = Callable[[Config, EnvSpec, dict[str, Any], torch.device], GPT | Guided]
+if TYPE_CHECKING:
+    from icrl.config.root import Config, PolicyConfig
+
+PolicyLoader = Callable[["Config", EnvSpec, dict[str, Any], torch.device], GPT | Guided]
 
 
 def plain_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> GPT:

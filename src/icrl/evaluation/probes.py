@@ -8,13 +8,14 @@ is wiped, some steps of an episode times, as it is read anew at each of them.
 B streams, n of them that begin an episode, T steps in context or of a life.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from icrl.config.root import Config
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import most_steps, play_steps
@@ -23,6 +24,9 @@ from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, context_in, windows_
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
 from icrl.nn.guided import Guided
 from icrl.randomness import mix
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 _NOISE_BITS = 24  # of a policy's noise
 

@@ -4,14 +4,15 @@ R runs that differ in their seed, G tasks, S streams per task, E episodes, B res
 which each number is the mean over the first three axes.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from icrl.config.root import EvaluationConfig
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.measures import (
@@ -31,7 +32,7 @@ from icrl.evaluation.measures import (
 )
 from icrl.evaluation.saved_episodes import FILE, load_coverage, load_episodes
 from icrl.evaluation.saved_results import read_results
-from icrl.evaluation.statistics import (
+from icrl.rl.statistics import (
     Floats,
     Values,
     bootstrap_means,
@@ -40,6 +41,9 @@ from icrl.evaluation.statistics import (
     percentile_interval,
 )
 from icrl.runs.files import sha256
+
+if TYPE_CHECKING:
+    from icrl.config.root import EvaluationConfig
 
 ABLATIONS = {
     "blank": "model, rewards blanked",

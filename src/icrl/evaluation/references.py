@@ -1,12 +1,13 @@
 """What to compare a policy with: exact expectations where there is a planner, and policies that learn in context."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from icrl.config.env_schema import BanditConfig, PointGameConfig
-from icrl.config.root import Config
 from icrl.config.schedules import Clock
 from icrl.contracts import Policy
 from icrl.envs.core import TensorEnv
@@ -19,6 +20,9 @@ from icrl.sources.covering_plan import CoveringPlan
 from icrl.sources.experts import Random
 from icrl.sources.goal_memory import PersistentWalk, UniformWalk
 from icrl.sources.searching import in_context_learner
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 COVERING_PLAN = "covering plan"
 

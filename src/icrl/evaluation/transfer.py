@@ -1,18 +1,22 @@
 """A model in a world that differs from the one it was trained in: whether it can read it, and where results go."""
 
+from __future__ import annotations
+
 from contextlib import closing
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from icrl.config.env_schema import ENVS, EnvConfig
 from icrl.config.options import walk
-from icrl.config.root import Config
 from icrl.contracts import ConfigError, EnvSpec, Json
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.tasks import permuted
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 
 def changes_of(config: Config, trained: Json) -> dict[str, Any]:

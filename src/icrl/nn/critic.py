@@ -3,20 +3,24 @@
 B windows, T steps, D width, A actions.
 """
 
+from __future__ import annotations
+
 from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from icrl.config.offline_schema import CriticConfig, DecoderConfig, EncoderConfig
-from icrl.config.root import ModelConfig
 from icrl.contracts import EnvSpec
 from icrl.nn.gpt import Context, Trunk
 from icrl.nn.kv_cache import ContextCache
 from icrl.nn.transformer import ACTIVATIONS
+
+if TYPE_CHECKING:
+    from icrl.config.root import ModelConfig
 
 NUM_CRITICS = 2
 

@@ -12,11 +12,17 @@ are predicted from the state stream, so the last block updates this one alone. N
 stream's own layer scales next.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 
-from icrl.config.root import ModelConfig
 from icrl.nn.transformer import Transformer
+
+if TYPE_CHECKING:
+    from icrl.config.root import ModelConfig
 
 NUM_STREAMS = 3
 

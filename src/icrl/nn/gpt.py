@@ -11,19 +11,23 @@ return-to-go; an action is predicted where the observation it answers has been r
 first told what came of earlier visits to its observation (see `induction.py`).
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icrl.config.root import ModelConfig
 from icrl.contracts import EnvSpec
 from icrl.nn.cross import NUM_STREAMS, CrossTransformer
 from icrl.nn.induction import NO_VISIT, Induction
 from icrl.nn.kv_cache import ContextCache, KVCache, VisitCache
 from icrl.nn.points import point_features, point_flags, pool
 from icrl.nn.transformer import Transformer
+
+if TYPE_CHECKING:
+    from icrl.config.root import ModelConfig
 
 _STD = 0.02  # of embeddings at the start
 

@@ -13,13 +13,19 @@ where c(j, t) counts the visits in J(t) from j on: 1 for the newest. k[0] and v[
 r is learned too, so that a head may prefer the newest visits however long they are ago.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icrl.config.root import ModelConfig
 from icrl.nn.kv_cache import VisitCache
 from icrl.nn.transformer import initialize_linear
+
+if TYPE_CHECKING:
+    from icrl.config.root import ModelConfig
 
 NO_VISIT = -1
 

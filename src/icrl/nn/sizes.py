@@ -1,13 +1,18 @@
 """How many parameters networks have, without making them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from icrl.config.offline_schema import CriticConfig, DecoderConfig
-from icrl.config.root import ModelConfig
 from icrl.contracts import EnvSpec
 from icrl.nn.cross import NUM_STREAMS
 from icrl.nn.layers import Layer
+
+if TYPE_CHECKING:
+    from icrl.config.root import ModelConfig
 
 
 def trunk_parameters(model: ModelConfig, spec: EnvSpec) -> int:

@@ -4,15 +4,20 @@ B streams, L tokens, D width, H heads, Dh = D / H head width. A step may be G to
 steps before (`tokens_per_step`, see `cross.py`); with G = 1 this is causal attention as usual.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from icrl.config.root import ModelConfig
 from icrl.nn.kv_cache import KVCache
+
+if TYPE_CHECKING:
+    from icrl.config.root import ModelConfig
 
 MakeLinear = Callable[[int, int], nn.Module]
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}

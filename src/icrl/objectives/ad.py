@@ -6,13 +6,19 @@ with the weights w of the batch (`data/weights.py`), and the target smoothed to 
 spread over all actions. Where it is known which actions are legal, pi is over these alone, and so is the rest.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icrl.config.root import ObjectiveConfig
 from icrl.contracts import Batch, EnvSpec
 from icrl.nn.gpt import context_of
+
+if TYPE_CHECKING:
+    from icrl.config.root import ObjectiveConfig
 
 
 class AlgorithmDistillation:

@@ -1,13 +1,15 @@
 """Videos of the same held-out task: the model that learns in context beside a source agent on its own."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, without_others
-from icrl.config.root import Config
 from icrl.config.training_schema import NoiseDistillationConfig
 from icrl.contracts import Rollout
 from icrl.envs.core import TensorEnv
@@ -15,6 +17,9 @@ from icrl.envs.exact import optimal_exact
 from icrl.evaluation.report import source_label
 from icrl.plots.video import write_video
 from icrl.plots.walks import Walk, side_by_side, walks_of
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 SHOWN = (1, 5, 20)  # and the last
 NUM_SHOWN = 3

@@ -3,10 +3,12 @@
 N steps of histories.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +16,6 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from icrl.config.command_line import device_of
-from icrl.config.compose import check_same
-from icrl.config.root import Config
 from icrl.contracts import Batch, ConfigError
 from icrl.data.mixture import check_stores, open_stores
 from icrl.envs import make_env
@@ -36,10 +35,14 @@ from icrl.plots.plots import (
 )
 from icrl.plots.study_plots import shared_references, shown_curve
 from icrl.plots.training_curves import SMOOTHED_PART, Scalars, read_scalars, running_mean
+from icrl.runs.device import device_of
 from icrl.runs.distributed import Ranks
-from icrl.runs.identity import Identity
+from icrl.runs.identity import Identity, check_same
 from icrl.training.critics import PROGRAM, load_critic, open_finished
 from icrl.training.program import RunContext, unweighted
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 NUM_BATCHES = 16  # whose weights are shown: the first that the policy learned from
 WORST = 0.005  # part of the steps whose advantages, far below all others, are left out

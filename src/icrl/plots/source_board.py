@@ -1,8 +1,10 @@
 """What stage one shows: one readable board for all agents, a progress bar, and who did not solve its task."""
 
+from __future__ import annotations
+
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -12,7 +14,6 @@ from tqdm import tqdm
 from icrl.collection.collect import Learner
 from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.collection.pace import env_steps, interval_of, is_due, num_iterations, unrolled
-from icrl.config.root import Config
 from icrl.contracts import EnvSpec, Rollout, Step
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import play_episodes
@@ -22,6 +23,9 @@ from icrl.plots.video import write_video
 from icrl.plots.walks import film, play, walks_of
 from icrl.runs.summaries import Progress, Summaries, spread
 from icrl.training.inspection import inspect
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 SOLVED = 0.9  # success over its last episodes from which on an agent counts as having solved its task
 MOST_PENDING = 100  # unrolls in memory before they are taken into the averages

@@ -3,9 +3,11 @@
 G training tasks, K learners per task, P points of a curve.
 """
 
+from __future__ import annotations
+
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +17,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from torch import Tensor
 
-from icrl.config.root import Config
 from icrl.contracts import Rollout
 from icrl.data.history_store import Histories, open_histories
 from icrl.envs import make_env
@@ -25,6 +26,9 @@ from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import chance, exact_references
 from icrl.plots.charts import legend_below, new_figure, tidy
 from icrl.plots.plots import PALETTE, REFERENCE_COLOR, REFERENCE_DASHES, Floats, save_figure
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 NUM_POINTS = 50
 EPISODES_A_POINT = 4  # at least, of each environment: what a point averages over

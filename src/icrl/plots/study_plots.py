@@ -1,7 +1,9 @@
 """The picture of a study: how its variants adapt, and what they come to in the end."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -11,10 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 from matplotlib.transforms import offset_copy
 
-from icrl.config.root import StudyConfig
 from icrl.evaluation.measures import PARTS, shown_part
 from icrl.plots.charts import legend_below, new_figure, tidy
 from icrl.plots.plots import COLORS, reference_style
+
+if TYPE_CHECKING:
+    from icrl.config.root import StudyConfig
 
 SIZE = (14.0, 7.5)  # inches
 LABELS = {"success": "success", "returns": "return"}

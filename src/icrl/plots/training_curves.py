@@ -1,8 +1,10 @@
 """Curves of a training run of stage two, read from its TensorBoard event files and drawn in one picture."""
 
+from __future__ import annotations
+
 import math
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -10,11 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
-from icrl.config.root import Config
 from icrl.contracts import ConfigError
 from icrl.plots.charts import legend_below, new_figure, tidy
 from icrl.plots.plots import FEW_EPISODES, PALETTE, REFERENCE_COLOR, REFERENCE_DASHES, Floats, save_figure
 from icrl.runs.checkpoint import check, sidecars
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 SMOOTHED_PART = 0.05  # of a run, that the line over noisy points averages over
 

@@ -3,10 +3,12 @@
 G goals, V views of each, C cells.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +20,6 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from icrl.config.command_line import device_of, recorded
-from icrl.config.root import Config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
@@ -29,7 +29,11 @@ from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import context_in, windows_of
 from icrl.plots.charts import legend_below, new_figure
 from icrl.plots.plots import COLORMAP, HELD_OUT_COLOR, PALETTE, save_figure
+from icrl.runs.device import device_of, recorded
 from icrl.training.critics import check_critic, load_critic
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 NUM_GOALS = 2
 VIEWS = {0: "not found yet", 1: "reached once", 4: "reached 4 times"}  # by how often the goal was reached

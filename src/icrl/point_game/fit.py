@@ -11,17 +11,16 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from icrl.collection.pace import interval_of, is_due
-from icrl.config.command_line import recorded
-from icrl.config.compose import check_same
+from icrl.config.paths import PROJECT
 from icrl.config.players_schema import PlayersConfig
-from icrl.config.root import PROJECT
 from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError, Json
 from icrl.point_game.learners import Learner, Player, make_learners, player_of
 from icrl.point_game.stopwatch import Stopwatch
 from icrl.runs import checkpoint
+from icrl.runs.device import recorded
 from icrl.runs.divergence import DivergedError, Watch, are_finite, diverged
-from icrl.runs.identity import Identity, check_owner, identity_of, read_owned, write_owned
+from icrl.runs.identity import Identity, check_owner, check_same, identity_of, read_owned, write_owned
 from icrl.runs.profiling import Profiler
 from icrl.runs.record import check_snapshots, parameters_table, texts, write_run_record
 from icrl.runs.recovery import Recovery

@@ -29,7 +29,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icrl.collection.pace import is_due
-from icrl.config.command_line import dtype_of
 from icrl.config.players_schema import PlayersConfig
 from icrl.config.schedules import Clock, make_schedule
 from icrl.nn.layers import read_net_arch
@@ -41,6 +40,7 @@ from icrl.point_game.rules import canonical, reposition, rescale, subset_of, sub
 from icrl.point_game.stopwatch import Stopwatch
 from icrl.point_game.transitions import TransitionReplay, Transitions
 from icrl.randomness import mix
+from icrl.runs.device import dtype_of
 from icrl.training.optimizers import make_optimizer, set_rates
 
 _LARGEST_NOISE = 1 - 2**-24  # of the numbers that players are given

@@ -20,11 +20,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 from icrl.contracts import Json
-from icrl.evaluation.statistics import bootstrap_ratios, percentile_interval
 from icrl.point_game.fixed_players import Agent, Host
 from icrl.point_game.rollout import PointGame, PointState
 from icrl.point_game.rules import subsets
 from icrl.randomness import stream_seeds
+from icrl.rl.statistics import bootstrap_ratios, percentile_interval
 
 
 class Match(NamedTuple):

@@ -16,8 +16,7 @@ from typing import Any
 
 import torch
 
-from icrl.config.command_line import prepare, recorded, run_stage
-from icrl.config.compose import check_same
+from icrl.config.command_line import run_stage
 from icrl.config.root import Config, TasksConfig
 from icrl.config.training_schema import source_of
 from icrl.contracts import ConfigError, EnvSpec, Json, Policy
@@ -41,8 +40,9 @@ from icrl.nn.gpt import GPT
 from icrl.nn.guided import Guided
 from icrl.plots.comparison import write_comparisons
 from icrl.plots.figures import write_figures
+from icrl.runs.device import prepare, recorded
 from icrl.runs.files import only_writer
-from icrl.runs.identity import Identity, check_owner, identity_of, write_owned
+from icrl.runs.identity import Identity, check_owner, check_same, identity_of, write_owned
 from icrl.runs.memory import check_memory
 from icrl.training.needs import bootstrap, playing
 

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from icrl.config.command_line import prepare, run_stage
+from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.contracts import PipelineError, Rollout
 from icrl.data.history_store import Histories
 from icrl.data.mixture import open_stores
+from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
 
 _ABOUT = "export.json"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from icrl.config.command_line import dtype_of, recorded, run_stage
+from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json
 from icrl.data.mixture import described
@@ -18,6 +18,7 @@ from icrl.nn.critic import Critic
 from icrl.nn.gpt import GPT
 from icrl.objectives.awr import AdvantageWeightedRegression
 from icrl.runs import checkpoint
+from icrl.runs.device import dtype_of, recorded
 from icrl.training.critics import check_critic, load_critic
 from icrl.training.needs import fitting_gpt
 from icrl.training.program import RunContext, compared, run_program, unweighted

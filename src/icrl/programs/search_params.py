@@ -24,8 +24,7 @@ from tqdm import tqdm
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.collection.pace import num_iterations
-from icrl.config.command_line import prepare, recorded, run_stage
-from icrl.config.compose import check_same
+from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.config.source_conflicts import of_mini_batches, of_pace
 from icrl.contracts import ConfigError, Json
@@ -34,9 +33,10 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.episodes import OpenEpisodes, finished_episodes
 from icrl.envs.tasks import split_tasks
 from icrl.plots.search_plots import write_search_plots
+from icrl.runs.device import prepare, recorded
 from icrl.runs.divergence import DivergedError
 from icrl.runs.files import only_writer
-from icrl.runs.identity import Identity, check_owner, identity_of, read_owned, write_owned
+from icrl.runs.identity import Identity, check_owner, check_same, identity_of, read_owned, write_owned
 from icrl.runs.memory import check_memory
 from icrl.training.needs import stage_one
 

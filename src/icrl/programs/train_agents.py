@@ -18,9 +18,9 @@ from icrl.collection.collect import Learner, UnrollWorker, check_parameters, col
 from icrl.collection.experience import Experience
 from icrl.collection.pace import clock_of, interval_of, is_due, num_iterations, pretraining, unrolled
 from icrl.collection.source_run import check_continues, compared, go_on_together, inputs_of
-from icrl.config.command_line import prepare, recorded, run_stage
-from icrl.config.compose import check_same
-from icrl.config.root import PROJECT, Config
+from icrl.config.command_line import run_stage
+from icrl.config.paths import PROJECT
+from icrl.config.root import Config
 from icrl.contracts import ConfigError, Env, EnvSpec, Json, PipelineError, Rollout
 from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.envs import make_env
@@ -32,9 +32,10 @@ from icrl.evaluation.evaluators import SourceEvaluator, check_streams
 from icrl.evaluation.report import solved
 from icrl.plots.source_board import SourceBoard, examine
 from icrl.runs import checkpoint
+from icrl.runs.device import prepare, recorded
 from icrl.runs.evaluations import Evaluations
 from icrl.runs.files import only_writer
-from icrl.runs.identity import Identity, check_owner, identity_of, read_owned, write_owned
+from icrl.runs.identity import Identity, check_owner, check_same, identity_of, read_owned, write_owned
 from icrl.runs.profiling import Profiler
 from icrl.runs.record import check_snapshots, texts, write_run_record
 from icrl.runs.recovery import Recovery

@@ -9,12 +9,13 @@ Data parallel: torchrun --standalone --nproc-per-node 2 -m src.train_gpt [KEY=VA
 
 from pathlib import Path
 
-from icrl.config.command_line import dtype_of, run_stage
+from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.evaluation.evaluators import InContextEvaluator
 from icrl.nn.gpt import GPT
 from icrl.objectives.ad import AlgorithmDistillation
 from icrl.objectives.dpt import DecisionPretraining
+from icrl.runs.device import dtype_of
 from icrl.training.needs import fitting_gpt
 from icrl.training.program import RunContext, compared, run_program
 

@@ -9,7 +9,7 @@ critic=ilql|iql|cql chooses what values are. `python -m src.extract_policy` make
 import math
 from pathlib import Path
 
-from icrl.config.command_line import dtype_of, recorded, run_stage
+from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.contracts import Json
 from icrl.data.rewards import RewardPlugin, check_plugin, described, load_plugin
@@ -17,6 +17,7 @@ from icrl.evaluation.evaluators import InContextEvaluator
 from icrl.evaluation.policies import lone_critic
 from icrl.nn.critic import trunk_config
 from icrl.objectives.ilql import ImplicitQLearning, value_bound
+from icrl.runs.device import dtype_of, recorded
 from icrl.training.critics import PROGRAM, make_critic
 from icrl.training.needs import fitting_critic
 from icrl.training.program import RunContext, announce, compared, run_program, unweighted

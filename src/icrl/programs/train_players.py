@@ -5,9 +5,9 @@ python -m src.train_players [KEY=VALUE ...]      -> logs/<name>/players/
 
 from pathlib import Path
 
-from icrl.config.command_line import prepare, recorded, run_players
+from icrl.config.command_line import run_players
+from icrl.config.paths import PROJECT
 from icrl.config.players_schema import PlayersConfig
-from icrl.config.root import PROJECT
 from icrl.contracts import Json
 from icrl.plots.point_pictures import write_pictures
 from icrl.plots.point_plots import write_match_plot
@@ -17,6 +17,7 @@ from icrl.point_game.learners import Player
 from icrl.point_game.matches import measure, players_of
 from icrl.point_game.parts import make_game
 from icrl.runs.checkpoint import FINISHED
+from icrl.runs.device import prepare, recorded
 from icrl.runs.files import only_writer
 from icrl.runs.identity import check_owner, read_owned, write_owned
 from icrl.runs.memory import check_memory

@@ -2,15 +2,19 @@
 of, so that one in another's place is refused.
 """
 
-from collections.abc import Collection
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icrl.config.options import walk
-from icrl.config.players_schema import PlayersConfig
-from icrl.config.root import Config
-from icrl.contracts import Json, PipelineError
+from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.runs.files import Form, digest, read_json, write_json
+
+if TYPE_CHECKING:
+    from icrl.config.players_schema import PlayersConfig
+    from icrl.config.root import Config
 
 _OWNER = {"program": str, "run": str, "step": int}
 
@@ -25,7 +29,7 @@ class Identity(NamedTuple):
         return f"{self.program} (run {self.run[:12]})"
 
     @classmethod
-    def of(cls, described: Json) -> "Identity":
+    def of(cls, described: Json) -> Identity:
         """From the description beside a checkpoint."""
         return cls(str(described.get("program")), str(described.get("run")))
 
@@ -71,3 +75,22 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(part) for part in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def check_same(config: Config | PlayersConfig, recorded: Json, sections: Iterable[str], where: str) -> None:
+    """Raise `ConfigError` unless `config` equals the `recorded` one (as `dataclasses.asdict` gives it) in `sections`.
+
+    A run is described by one configuration: each stage takes the same options and is compared with what the stage
+    before it wrote. Options that `may_change` are not compared."""
+    for key, value, field in walk(config):
+        section, _, leaf = key.partition(".")
+        if section not in sections or field.metadata["may_change"]:
+            continue
+        before = recorded.get(section)
+        if leaf:
+            before = before.get(leaf) if isinstance(before, dict) else None
+        if before != value:
+            raise ConfigError(
+                f"{where} was made with {key}={before}, and this configuration says {value}: "
+                f"give {key}={before} here too, or another name="
+            )

@@ -4,23 +4,28 @@ Every variant is trained with every seed. Runs with the same world, tasks, sourc
 those that differ in who plays and how alone share all that is trained: model, critic and extracted policy.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from icrl.config.command_line import recorded
-from icrl.config.compose import check_same, load_config
-from icrl.config.root import Config, PolicyConfig
+from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
 from icrl.evaluation.policies import suffixes_of
 from icrl.evaluation.saved_results import read_results
 from icrl.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
+from icrl.runs.device import recorded
 from icrl.runs.files import digest
+from icrl.runs.identity import check_same
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config, PolicyConfig
 
 _OF_STUDY = ("seed", "histories", "run", "num_threads")  # a run cannot say itself
 _KEYS = {"label", "set", "x", "line", "test"}

@@ -3,28 +3,33 @@
 A row is a variant in one of the worlds it is evaluated in (`study_plan.Row`).
 """
 
+from __future__ import annotations
+
 import os
 import platform
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from icrl.config.command_line import recorded
-from icrl.config.root import PROJECT, Config
+from icrl.config.paths import PROJECT
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation.measures import shown_part
 from icrl.evaluation.protocol import combined
 from icrl.evaluation.saved_results import read_results
 from icrl.plots.plots import save_figure
 from icrl.plots.study_plots import LABELS, shown_curve, study_figure
+from icrl.runs.device import recorded
 from icrl.runs.files import read_json, write_atomically
 from icrl.runs.identity import Identity, identity_of, read_owned, write_owned
 from icrl.runs.record import git_state, read_sessions
 from icrl.studies.plan import Row
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 EARLY = 10  # the episode that shows how quick adaptation is
 NOTHING = "-"

@@ -1,18 +1,22 @@
 """What stage two shows of itself: curves, histograms, log lines."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from icrl.collection.pace import interval_of, is_due
-from icrl.config.root import Config
 from icrl.contracts import Batch, ConfigError, Metrics, Objective
 from icrl.runs.distributed import Ranks
 from icrl.runs.summaries import Progress, Summaries
 from icrl.training.inspection import inspect
 from icrl.training.noise_scale import Loss, NoiseScale
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 _LINES = 10  # log lines in a whole run; TensorBoard has all points
 _LOGGED = ("loss", "accuracy")

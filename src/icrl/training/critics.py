@@ -1,19 +1,23 @@
 """Critics and trunks from checkpoints: each is built anew from what the file says of itself, and nothing else."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from icrl.config.command_line import dtype_of
-from icrl.config.compose import check_same
 from icrl.config.offline_schema import CriticConfig, DecoderConfig, EncoderConfig
-from icrl.config.root import Config, ModelConfig
 from icrl.contracts import SPEC_FORM, ConfigError, EnvSpec, Json, PipelineError
 from icrl.nn.critic import Critic, trunk_config
 from icrl.runs import checkpoint
+from icrl.runs.device import dtype_of
 from icrl.runs.files import fits
+from icrl.runs.identity import check_same
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config, ModelConfig
 
 PROGRAM = "train_ilql"
 _DESCRIBED = {

@@ -1,21 +1,23 @@
 """The gradient loop: minimise an objective on batches that are functions of (seed, update)."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from icrl.collection.pace import interval_of, is_due
-from icrl.config.command_line import recorded
-from icrl.config.root import PROJECT, Config
+from icrl.config.paths import PROJECT
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch, Json, Objective
 from icrl.runs import checkpoint
+from icrl.runs.device import recorded
 from icrl.runs.distributed import Ranks
 from icrl.runs.divergence import Watch, are_finite, diverged
 from icrl.runs.evaluations import Evaluations, Evaluator
@@ -26,6 +28,9 @@ from icrl.runs.recovery import Recovery
 from icrl.runs.summaries import Progress, Summaries
 from icrl.training.board import Board
 from icrl.training.updates import Updater
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 _LOWERED = {"train_ilql": "critic.reward_scale, ", "extract_policy": "awr.advantage_threshold, "}  # by program
 _RESTORE = {"cpu": torch.set_rng_state, "cuda": torch.cuda.set_rng_state}

@@ -4,14 +4,16 @@ refused. See `memory.check_fits`.
 K numbers in an observation, B streams or windows, T steps, D width.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from icrl.collection.pace import BLOCK, draws, interval_of, num_iterations, replays, unrolled, window_length
 from icrl.config.players_schema import PlayersConfig
-from icrl.config.root import Config, ModelConfig
 from icrl.config.training_schema import DQNConfig, NetworkConfig, OptimizerConfig, QLearningConfig, ReplayConfig
 from icrl.contracts import EnvSpec, Rollout
 from icrl.data.history_store import OBSERVATIONS, column_dtypes
@@ -19,6 +21,9 @@ from icrl.nn.cross import NUM_STREAMS
 from icrl.nn.layers import read_net_arch
 from icrl.nn.sizes import gpt_parameters, learner_parameters, net_parameters, values_parameters
 from icrl.runs.memory import Need, check_fits, check_memory, free_disk
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config, ModelConfig
 
 _INT = 8  # bytes of an int64
 _FLOAT = 4

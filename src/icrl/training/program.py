@@ -1,18 +1,18 @@
 """What all programs that fit a model to windows of histories do around it: open the histories, hold the folder,
 continue or say that all is done."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
 
-from icrl.config.command_line import prepare, recorded
-from icrl.config.compose import check_same
-from icrl.config.root import PROJECT, Config, ModelConfig, ObjectiveConfig
+from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, EnvSpec, Json, Objective
 from icrl.data.history_store import Histories
 from icrl.data.mixture import Mixture, check_stores, described, open_stores
@@ -21,15 +21,19 @@ from icrl.data.windows import Windows
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of
 from icrl.runs.checkpoint import FINISHED, check_end, check_run, load_newest
+from icrl.runs.device import prepare, recorded
 from icrl.runs.distributed import Ranks, joined
 from icrl.runs.evaluations import Evaluator
 from icrl.runs.files import only_writer
-from icrl.runs.identity import Identity, check_owner, identity_of, read_owned, write_owned
+from icrl.runs.identity import Identity, check_owner, check_same, identity_of, read_owned, write_owned
 from icrl.runs.memory import Need, check_memory
 from icrl.runs.record import check_snapshots
 from icrl.training.critics import check_described
 from icrl.training.fit import fit
 from icrl.training.needs import evaluation_amid
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config, ModelConfig, ObjectiveConfig
 
 
 class RunContext(NamedTuple):

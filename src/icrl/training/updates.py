@@ -1,19 +1,23 @@
 """One gradient update: precision, accumulation, data parallel averaging, clipping, step."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from icrl.config.root import Config
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import Batch, ConfigError, Metrics, Objective
 from icrl.runs.distributed import Ranks
 from icrl.training.mtadam import MTAdam
 from icrl.training.optimizers import make_optimizer, set_rates
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 Terms = dict[str, Tensor]
 Gradients = list[Tensor | None]  # one for each parameter of the optimizer

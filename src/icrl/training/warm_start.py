@@ -1,21 +1,25 @@
 """Starting a new model from another that is trained: trunks, heads, whole critics, and snapshots to go on from."""
 
+from __future__ import annotations
+
 from collections.abc import Collection
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from icrl.config.command_line import recorded
 from icrl.config.options import walk
-from icrl.config.root import Config
 from icrl.contracts import ConfigError, EnvSpec, Json
 from icrl.nn.critic import Critic
 from icrl.nn.gpt import Trunk
 from icrl.runs import checkpoint
+from icrl.runs.device import recorded
 from icrl.training.critics import PROGRAM, check_described, load_weights
 from icrl.training.optimizers import make_optimizer
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 PROGRAMS = ("train_gpt", PROGRAM, "extract_policy")
 _KEPT = {

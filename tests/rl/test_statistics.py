@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icrl.evaluation import statistics
-from icrl.evaluation.statistics import bootstrap_means, bootstrap_ratios, interquartile_mean, percentile_interval
+from icrl.rl import statistics
+from icrl.rl.statistics import bootstrap_means, bootstrap_ratios, interquartile_mean, percentile_interval
 
 
 def interval(values: np.ndarray, num_resamples: int, confidence: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

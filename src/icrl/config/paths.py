@@ -1,0 +1,6 @@
+"""Folders that relative paths start from."""
+
+from pathlib import Path
+
+_CLONE = Path(__file__).resolve().parents[3]
+PROJECT = _CLONE if (_CLONE / "pyproject.toml").exists() else Path.cwd()  # where installed: the current folder
