@@ -42,7 +42,7 @@ def identity_of(
     options = {
         key: value
         for key, value, field in walk(config)
-        if key.partition(".")[0] in groups and not field.metadata["may_change"]
+        if key.partition(".")[0] in groups and not field.may_change
     }
     return Identity(program, digest(_plain({"program": program, "options": options, "inputs": inputs or {}})))
 
@@ -84,7 +84,7 @@ def check_same(config: Config | PlayersConfig, recorded: Json, sections: Iterabl
     before it wrote. Options that `may_change` are not compared."""
     for key, value, field in walk(config):
         section, _, leaf = key.partition(".")
-        if section not in sections or field.metadata["may_change"]:
+        if section not in sections or field.may_change:
             continue
         before = recorded.get(section)
         if leaf:
