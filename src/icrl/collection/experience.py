@@ -6,7 +6,6 @@ T steps, L learners, N environments of each, W windows per learner.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +15,7 @@ from torch import Tensor
 from icrl.collection.offline import OfflineWindows
 from icrl.collection.pace import batches_of_a_sweep, clock_of, own_windows, window_length
 from icrl.collection.replay import Drawn, Replay, shuffled
+from icrl.config.options import replace
 from icrl.config.schedules import Clock, make_schedule
 from icrl.config.training_schema import NoiseDistillationConfig, ReplayConfig, SourceConfig
 from icrl.contracts import EnvSpec, Learned, Rollout, Sample

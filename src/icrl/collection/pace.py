@@ -86,7 +86,7 @@ class _ByValue:
 
 
 @lru_cache(maxsize=8)
-def _updates_until(key: _ByValue) -> "array[int]":
+def _updates_until(key: _ByValue) -> array[int]:
     """Updates before the end of each iteration, from 0 on: as far as `_updates` has counted."""
     return array("q", [0])
 

@@ -5,7 +5,6 @@ command line, notebooks, searches and tests.
 """
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +17,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from icrl.config.env_schema import ENVS
-from icrl.config.options import Options, allowed
+from icrl.config.options import Options, in_words, nearest
 from icrl.config.players_schema import PlayersConfig
 from icrl.config.root import Config
 from icrl.config.source_rules import LEARN_NOTHING
@@ -34,12 +33,22 @@ def _train_tasks(size: object) -> int:
     return round((size**2 - 1) * 57 / 80) if isinstance(size, int) else 0  # the split of a 9 x 9 room, for any room
 
 
+def _where_random(split: object, number: object) -> object:
+    return number if split == "random" else 0  # another rule of the split says itself which tasks are left
+
+
+def _least_success(source: str) -> float:
+    return 0.0 if source in LEARN_NOTHING else 0.5  # a source that does not learn cannot have failed to
+
+
+def _short_life(num_episodes: int, max_episode_steps: int) -> int:
+    return -(-(num_episodes + 1) * max_episode_steps // 10) * 10  # just what is shown of it, in unrolls of 10
+
+
 OmegaConf.register_new_resolver("train_tasks", _train_tasks, replace=True)
-OmegaConf.register_new_resolver("where_random", lambda split, number: number if split == "random" else 0, replace=True)
-OmegaConf.register_new_resolver("least_success", lambda name: 0.0 if name in LEARN_NOTHING else 0.5, replace=True)
-OmegaConf.register_new_resolver(
-    "short_life", lambda episodes, steps: -(-(episodes + 1) * steps // 10) * 10, replace=True
-)
+OmegaConf.register_new_resolver("where_random", _where_random, replace=True)
+OmegaConf.register_new_resolver("least_success", _least_success, replace=True)
+OmegaConf.register_new_resolver("short_life", _short_life, replace=True)
 
 
 def load_config(overrides: Iterable[str] = ()) -> Config:
@@ -67,7 +76,9 @@ def presets_of(group: str) -> list[str]:
 
 def _load(name: str, root: type[AnyConfig], overrides: list[str]) -> AnyConfig:
     groups = groups_of(root)
-    chosen, values = [], []
+    composed = OmegaConf.create()
+    chosen: list[str] = []
+    values: list[str] = []
     for override in overrides:
         key = override.partition("=")[0]
         (chosen if key in groups else values).append(override)
@@ -94,7 +105,7 @@ def _load(name: str, root: type[AnyConfig], overrides: list[str]) -> AnyConfig:
 def _check_preset(override: str, chosen: list[str]) -> None:
     key, _, value = override.partition("=")
     if override in chosen and value not in presets_of(key):
-        raise ConfigError(f"{override}: must be one of {', '.join(presets_of(key))}{_nearest(value, presets_of(key))}")
+        raise ConfigError(f"{override}: must be one of {', '.join(presets_of(key))}{nearest(value, presets_of(key))}")
 
 
 def _parsed(override: str) -> tuple[str, Any]:
@@ -131,38 +142,26 @@ def _kind(group: str, field: FieldInfo, composed: Any) -> Any:
     name = OmegaConf.select(composed, f"{group}.name", default=default.model_fields["name"].default)  # type: ignore
     if name not in CHOICES[group]:
         raise ConfigError(
-            f"{group}.name={name}: must be one of {', '.join(CHOICES[group])}{_nearest(name, CHOICES[group])}"
+            f"{group}.name={name}: must be one of {', '.join(CHOICES[group])}{nearest(name, CHOICES[group])}"
         )
     return CHOICES[group][name]
 
 
-def _in_words(error: ValidationError, root: type[Options], composed: Any) -> str:
-    """One line about the first error: field, value, what is allowed, and the nearest name for one that is unknown."""
-    first = error.errors()[0]
-    group, *rest = first["loc"]
-    field = root.model_fields.get(str(group))
-    kind = _kind(str(group), field, composed) if field else None
-    if rest and group in CHOICES:  # the choice stands between the group and its option
-        rest = rest[1:]
-    if isinstance(kind, type) and issubclass(kind, Options):
-        if not rest:
-            return f"{group}={first['input']}: must be a preset of {group} or a mapping of its options"
-        names, key, field = list(kind.model_fields), f"{group}.{rest[0]}", kind.model_fields.get(str(rest[0]))
-    else:
-        names, key = list(root.model_fields), str(group)
-    if field is None:
-        of_choice = f" with {group}.name={composed[group].name}" if group in CHOICES else ""
-        return f"{key}: there is no such option{of_choice}{_nearest(key.split('.')[-1], names)}; --help lists all"
-    value = OmegaConf.select(composed, key)
-    value = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-    reason = str(first.get("ctx", {}).get("error", ""))
-    return f"{key}: {reason}" if reason else f"{key}={value}: must be {_allowed(field)}"
-
-
-def _allowed(field: FieldInfo) -> str:
-    return "true or false" if field.annotation is bool else allowed(field)
-
-
-def _nearest(name: object, names: Iterable[str]) -> str:
-    near = get_close_matches(str(name), list(names), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+def _in_words(error: ValidationError, root: type[Options], composed: DictConfig) -> str:
+    """One line about the first error of the whole configuration; see `options.in_words`."""
+    values: Any = OmegaConf.to_container(composed, resolve=True)
+    for group, field in root.model_fields.items():
+        kind = _kind(group, field, composed)
+        if not (isinstance(kind, type) and issubclass(kind, Options)):
+            continue
+        if not isinstance(values[group], dict):
+            one_of = f"one of {', '.join(presets_of(group))}" if presets_of(group) else "a mapping of its options"
+            return f"{group}={values[group]}: must be {one_of}"
+        try:
+            kind.model_validate(values[group])
+        except ValidationError as of_group:
+            of_choice = f" with {group}.name={composed[group].name}" if group in CHOICES else ""
+            return in_words(of_group, kind, values[group], f"{group}.").replace(
+                "no such option", f"no such option{of_choice}"
+            )
+    return in_words(error, root, values)

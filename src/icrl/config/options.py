@@ -10,12 +10,21 @@ a name. An unknown option is an error.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationError,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
@@ -112,6 +121,20 @@ class _Text:
         return text
 
 
+@dataclass(frozen=True)
+class OneOf:
+    """Annotation of an option that is one of `names`, where these are not written out in a `Literal`."""
+
+    names: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        return f"one of {', '.join(self.names)}"
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.literal_schema(list(self.names))
+
+
 NAME_WORDS = "a name without '/' or a leading dot"
 Name = Annotated[str, _Text(NAME_WORDS, is_name=True)]  # names a folder
 PathName = Annotated[str, _Text("a path")]
@@ -152,8 +175,9 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 def replace(options: AnyOptions, **changes: Any) -> AnyOptions:
     """Copy of `options` with `changes`, which are not checked."""
-    if unknown := set(changes) - set(type(options).model_fields):
-        raise TypeError(f"{type(options).__name__} has no options {sorted(unknown)}")
+    kind: type[Options] = type(options)
+    if unknown := set(changes) - set(kind.model_fields):
+        raise TypeError(f"{kind.__name__} has no options {sorted(unknown)}")
     return options.model_copy(update=changes)
 
 
@@ -161,7 +185,7 @@ def allowed(field: FieldInfo) -> str:
     """Words for what a declaration allows: its type and range."""
     kind = field.annotation
     for mark in field.metadata:
-        if isinstance(mark, _Text):
+        if isinstance(mark, (_Text, OneOf)):
             return mark.words
         if isinstance(mark, Rate):
             return f"float, or a schedule of such values, {_range(field)}".strip()
@@ -169,6 +193,8 @@ def allowed(field: FieldInfo) -> str:
         return f"one of {', '.join(map(str, get_args(kind)))}"
     if get_origin(kind) is list:
         return _allowed_list(get_args(kind)[0], field)
+    if kind is bool:
+        return "true or false"
     words = "null or float" if kind == float | None else getattr(kind, "__name__", str(kind))
     return f"{words} {_range(field)}".strip()
 
@@ -212,3 +238,21 @@ def _range(field: FieldInfo) -> str:
     if field.annotation is int:
         bounds.setdefault("<=", LARGEST)
     return " and ".join(f"{sign} {bounds[sign]}" for sign in (">", ">=", "<=") if sign in bounds)
+
+
+def nearest(name: object, names: Iterable[str]) -> str:
+    """Words that propose the nearest of `names`; empty if none is near."""
+    near = get_close_matches(str(name), list(names), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def in_words(error: ValidationError, kind: type[Options], values: Mapping[str, Any], prefix: str = "") -> str:
+    """One line about the first error in the `values` of options of `kind`, whose keys begin with `prefix`: field, value
+    and what is allowed, and for an unknown name the nearest one."""
+    first = error.errors()[0]
+    name = str(first["loc"][0]) if first["loc"] else ""
+    if (field := kind.model_fields.get(name)) is None:
+        return f"{prefix}{name}: there is no such option{nearest(name, kind.model_fields)}"
+    if reason := str(first.get("ctx", {}).get("error", "")):
+        return f"{prefix}{name}: {reason}"
+    return f"{prefix}{name}={values.get(name)}: must be {allowed(field)}"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from icrl.config.options import Name, OneOrMore, Options, PathName, Rate, group, option, refuse, refuse_both
+from icrl.config.options import Name, OneOf, OneOrMore, Options, PathName, Rate, group, option, refuse, refuse_both
 from icrl.config.paths import PROJECT
 from icrl.config.training_schema import CurvesConfig, DeviceConfig, SavingConfig
 from icrl.nn.layers import read_net_arch
@@ -111,10 +111,10 @@ _IDLE = {"momentum": 0.0, "adam_beta1": 0.0, "adam_beta2": 0.0, "adam_eps": 1e-8
 
 class HostConfig(RoleConfig):
     role = "host"
-    player: Literal[(LEARNED, *FIXED_HOSTS)] = option(
+    player: Annotated[str, OneOf((LEARNED, *FIXED_HOSTS))] = option(
         "dqn", "who plays: dqn, a network that is trained, or a fixed player; no other option of the group acts then"
     )
-    opponents: Annotated[list[Literal[("agent", *FIXED_AGENTS)]], OneOrMore] = option(
+    opponents: Annotated[list[Annotated[str, OneOf(("agent", *FIXED_AGENTS))]], OneOrMore] = option(
         ["agent", "random", "first", "last"],
         "whom it trains against: rollouts take them in turn, each in games of its own; `agent` is the other side",
     )
@@ -122,10 +122,10 @@ class HostConfig(RoleConfig):
 
 class AgentConfig(RoleConfig):
     role = "agent"
-    player: Literal[(LEARNED, *FIXED_AGENTS)] = option(
+    player: Annotated[str, OneOf((LEARNED, *FIXED_AGENTS))] = option(
         "dqn", "who plays: dqn, a network that is trained, or a fixed player; no other option of the group acts then"
     )
-    opponents: Annotated[list[Literal[("host", *FIXED_HOSTS)]], OneOrMore] = option(
+    opponents: Annotated[list[Annotated[str, OneOf(("host", *FIXED_HOSTS))]], OneOrMore] = option(
         ["host", "zeillinger"],
         "whom it trains against: rollouts take them in turn, each in games of its own; `host` is the other side",
     )
@@ -220,14 +220,15 @@ def _check_role(name: str, config: PlayersConfig) -> None:
         "initial_rollout_length": role.initial_rollout_length * len(opponents),
         "rollout_length": role.rollout_length,
     }
-    for option, length in lengths.items():
+    for name_of, length in lengths.items():
         refuse(
             games * length > size,
-            f"{name}.{option}={getattr(role, option)} gives {games * length} transitions with training.num_games="
+            f"{name}.{name_of}={getattr(role, name_of)} gives {games * length} transitions with training.num_games="
             f"{games} and {name}.opponents={opponents}, more than replay.size={size} keeps",
         )
     refuse(
-        role.batch_size < 2 and any(layer.normalization == "batch" for layer in read_net_arch(name, role.net_arch)),
+        role.batch_size < 2
+        and any(layer.normalization == "batch" for layer in read_net_arch(f"{name}.net_arch", role.net_arch)),
         f"{name}.batch_size={role.batch_size} has no deviation for normalization: batch in {name}.net_arch; must "
         "be at least 2",
     )

@@ -14,7 +14,14 @@ import torch
 
 from icrl.collection.pace import BLOCK, interval_of, num_iterations, unrolled, window_length
 from icrl.config.players_schema import PlayersConfig
-from icrl.config.training_schema import DQNConfig, NetworkConfig, OptimizerConfig, QLearningConfig, ReplayConfig
+from icrl.config.training_schema import (
+    DQNConfig,
+    NetworkConfig,
+    OptimizerConfig,
+    QLearningConfig,
+    ReplayConfig,
+    SGDConfig,
+)
 from icrl.contracts import EnvSpec, Rollout
 from icrl.data.history_store import OBSERVATIONS, column_dtypes
 from icrl.nn.cross import NUM_STREAMS
@@ -254,4 +261,4 @@ def _activation_bytes(config: Config) -> int:
 
 def _states(optimizer: OptimizerConfig) -> int:
     """Numbers that are kept for each parameter."""
-    return int(optimizer.momentum > 0) if optimizer.name == "sgd" else 2
+    return int(optimizer.momentum > 0) if isinstance(optimizer, SGDConfig) else 2
