@@ -67,9 +67,12 @@ def test_histories_open(finished: Path) -> None:
     assert histories.columns["action"].ndim == 2 and histories.spec.num_actions == 5
 
 
-@pytest.mark.parametrize(("script", "folder"), [("act", "logs/tiny"), ("read_histories", "histories/tiny")])
+@pytest.mark.parametrize(
+    ("script", "folder"), [("act", "logs"), ("read_histories", "histories"), ("film_learning", "logs")]
+)
 def test_scripts_of_examples_run(script: str, folder: str, finished: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(PROJECT / f"examples/{script}.py"), str(finished / folder)]
+    arguments = [str(finished / folder / "tiny"), str(tmp_path / "film.gif")]
+    command = [sys.executable, str(PROJECT / f"examples/{script}.py"), *arguments]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "[" in done.stdout

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from icrl.config.compose import load_config
 from icrl.config.root import Config
-from icrl.contracts import ConfigError, EnvSpec
+from icrl.contracts import ConfigError, EnvSpec, Json
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
 from icrl.envs.core import TensorEnv
@@ -36,8 +36,9 @@ class InContextPolicy:
     The context holds the streams' past over all their episodes. `reset` empties it.
     """
 
-    def __init__(self, policy: GPTPolicy, config: Config, seed: int = 0) -> None:
-        self.policy, self.config, self.seed = policy, config, seed
+    def __init__(self, policy: GPTPolicy, config: Config, tasks: Json, seed: int = 0) -> None:
+        """`tasks` is the split that the model was trained with: rows of `all` tasks under `train` and `held_out`."""
+        self.policy, self.config, self.tasks, self.seed = policy, config, tasks, seed
         self._rewards = np.array(self.spec.reward_values)
         self.reset()
 
@@ -99,7 +100,8 @@ def load(
     model = plain_gpt(config, EnvSpec.of(described["env"]), state["model"], torch.device("cpu"))
     greedy = temperature == 0
     warmth = config.policy.temperature if temperature is None or greedy else temperature
-    return InContextPolicy(GPTPolicy(model, float(not greedy), warmth, config.policy.context_kept), config, seed)
+    policy = GPTPolicy(model, float(not greedy), warmth, config.policy.context_kept)
+    return InContextPolicy(policy, config, described["tasks"], seed)
 
 
 def make_env(preset: str = "dark_room", *overrides: str) -> TensorEnv:
