@@ -13,8 +13,7 @@ from icrl.contracts import Policy
 from icrl.envs.core import TensorEnv
 from icrl.envs.dark_room import DarkRoom
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
-from icrl.point_game.references import fixed_players
-from icrl.point_game.world import PointFamily
+from icrl.point_game.world import PointFamily, fixed_players
 from icrl.sources.bandit_policies import UCB1
 from icrl.sources.covering_plan import CoveringPlan
 from icrl.sources.experts import Random
