@@ -9,6 +9,7 @@ M games, n coordinates, A = 2**n - n - 1 subsets, R runs (trainings with seeds o
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from icrl.config.options import replace
 from icrl.contracts import Json
 from icrl.point_game.fixed_players import Agent, Host
 from icrl.point_game.rollout import PointGame, PointState
