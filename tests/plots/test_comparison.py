@@ -14,7 +14,7 @@ from icrl.envs.core import MapView
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import chance
 from icrl.plots import comparison
-from icrl.plots.comparison import write_comparisons
+from icrl.plots.walks import write_comparisons
 from icrl.plots.video import Frames
 from icrl.plots.walks import Walk
 

@@ -15,7 +15,7 @@ from icrl.evaluation.protocol import Setting, coverage_numbers, numbers_of
 from icrl.evaluation.references import chance, exact_references
 from icrl.plots import figures
 from icrl.plots.figures import write_figures
-from icrl.plots.plots import Panel, adaptation_figure
+from icrl.plots.style import Panel, adaptation_figure
 
 WORLDS = {
     "dark_room": (["env.size=3"], ["success", "steps to goal"], "episode"),

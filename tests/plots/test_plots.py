@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 from PIL import Image
 
-from icrl.plots.plots import (
+from icrl.plots.style import (
     HELD_OUT_COLOR,
     Curve,
     Panel,

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from icrl.plots.charts import new_figure
-from icrl.plots.plots import PALETTE
+from icrl.plots.style import PALETTE
 from icrl.plots.point_pictures import (
     FRAMES_PER_SECOND,
     GLIDE,
@@ -27,7 +27,7 @@ from icrl.plots.point_pictures import (
     strip_figure,
     write_pictures,
 )
-from icrl.plots.point_plots import match_figure, write_match_plot
+from icrl.plots.point_pictures import match_figure, write_match_plot
 from icrl.point_game.fixed_players import AGENTS, HOSTS, first_agent, random_agent, random_pair, zeillinger
 from icrl.point_game.matches import match, measure
 from icrl.point_game.rollout import PointGame, PointGameOptions

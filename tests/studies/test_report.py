@@ -15,7 +15,7 @@ from results import write_results
 from icrl.config.compose import load_config
 from icrl.config.root import Config, StudyConfig
 from icrl.contracts import PipelineError
-from icrl.plots.plots import PALETTE
+from icrl.plots.style import PALETTE
 from icrl.plots.study_plots import row_name, shared_references, study_figure
 from icrl.runs.files import read_json, write_json
 from icrl.runs.identity import Identity, write_owned

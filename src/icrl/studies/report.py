@@ -20,8 +20,8 @@ from icrl.contracts import Json, PipelineError
 from icrl.evaluation.measures import shown_part
 from icrl.evaluation.protocol import combined
 from icrl.evaluation.saved_results import read_results
-from icrl.plots.plots import save_figure
 from icrl.plots.study_plots import LABELS, shown_curve, study_figure
+from icrl.plots.style import save_figure
 from icrl.runs.device import recorded
 from icrl.runs.files import read_json, write_atomically
 from icrl.runs.identity import Identity, identity_of, read_owned, write_owned
