@@ -12,19 +12,7 @@ from icrl.contracts import EnvSpec, Json
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.measures import PARTS, shown_part
 from icrl.evaluation.report import Curves, all_curves, probes_of
-from icrl.plots.style import (
-    COLORS,
-    Curve,
-    Handles,
-    draw_curve,
-    draw_references,
-    episode_axis,
-    figure_to_array,
-    legend_below,
-    marker,
-    new_figure,
-    save_figure,
-)
+from icrl.plots import style
 from icrl.plots.task_maps import success_figure
 from icrl.runs.summaries import Summaries
 
@@ -33,23 +21,23 @@ class Panel(NamedTuple):
     """One pair of axes of an adaptation figure."""
 
     ylabel: str
-    curves: Mapping[str, Curve]  # by name, with their intervals
+    curves: Mapping[str, style.Curve]  # by name, with their intervals
     references: Mapping[str, Sequence[float]]  # by name, the value of each episode
 
 
 def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "episode") -> Figure:
     """Performance of policies over episodes 1 .. E: a panel for each measure and one legend; 1200 x 700 pixels."""
-    figure = new_figure(title)
-    lines: Handles = {}
+    figure = style.new_figure(title)
+    lines: style.Handles = {}
     for axes, panel in zip(np.ravel(figure.subplots(1, len(panels))), panels, strict=True):
         num_episodes = max(len(curve["mean"]) for curve in panel.curves.values())
         for index, (name, curve) in enumerate(panel.curves.items()):
-            color = COLORS[index % len(COLORS)]
-            lines[name] = draw_curve(axes, curve, color, linewidth=2.2, marker=marker(num_episodes))
-        lines |= draw_references(axes, panel.references)
-        episode_axis(axes, xlabel, panel.ylabel)
+            color = style.COLORS[index % len(style.COLORS)]
+            lines[name] = style.draw_curve(axes, curve, color, linewidth=2.2, marker=style.marker(num_episodes))
+        lines |= style.draw_references(axes, panel.references)
+        style.episode_axis(axes, xlabel, panel.ylabel)
         axes.set_xlim(0.5, num_episodes + 0.5)
-    legend_below(figure, lines)
+    style.legend_below(figure, lines)
     return figure
 
 
@@ -74,8 +62,8 @@ def write_figures(folder: Path, name: str, env: TensorEnv, results: Json, learne
     figures["goals"] = _goals(env, results)
     with Summaries(folder) as summaries:
         for picture, figure in figures.items():
-            save_figure(folder / f"{picture}.png", figure)
-            summaries.image(picture, figure_to_array(figure), 0)
+            style.save_figure(folder / f"{picture}.png", figure)
+            summaries.image(picture, style.figure_to_array(figure), 0)
     for policy, measures in all_curves(results).items():  # a run each, so that one chart holds all policies
         with Summaries(folder / policy.replace(", ", "-").replace(" ", "_").replace("'", "")) as summaries:
             for measure, curve in measures.items():
@@ -92,7 +80,7 @@ def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequenc
     return adaptation_figure(panels, title=title, xlabel="pull" if pulls else "episode")
 
 
-def _panel(label: str, curves: Mapping[str, Curve], references: Sequence[str]) -> Panel:
+def _panel(label: str, curves: Mapping[str, style.Curve], references: Sequence[str]) -> Panel:
     policies = {name: curve for name, curve in curves.items() if name not in references}
     return Panel(label, policies, {name: curves[name]["mean"] for name in references})
 

@@ -29,20 +29,9 @@ from icrl.evaluation.saved_results import read_results
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import context_in, windows_of
 from icrl.objectives.awr import AdvantageWeightedRegression
+from icrl.plots import style
 from icrl.plots.figures import Panel, adaptation_figure
 from icrl.plots.study_plots import shared_references, shown_curve
-from icrl.plots.style import (
-    COLORMAP,
-    HELD_OUT_COLOR,
-    PALETTE,
-    REFERENCE_DASHES,
-    Floats,
-    Handles,
-    legend_below,
-    new_figure,
-    save_figure,
-    tidy,
-)
 from icrl.runs.device import device_of, recorded
 from icrl.runs.distributed import Ranks
 from icrl.runs.identity import Identity, check_same
@@ -70,9 +59,9 @@ class CellValues(NamedTuple):
 class Weights(NamedTuple):
     """Steps of histories in advantage-weighted regression, `[N]` each."""
 
-    advantage: Floats
-    free: Floats  # logarithm of the weight before the threshold
-    weight: Floats
+    advantage: style.Floats
+    free: style.Floats  # logarithm of the weight before the threshold
+    weight: style.Floats
     part: NDArray[np.int64]  # of the window, 0 .. NUM_PARTS - 1
     optimal: NDArray[np.bool_]  # whether the action is the planner's
 
@@ -102,7 +91,7 @@ def write_value_maps(config: Config) -> Path:
         obs = env.observe(torch.arange(env.spec.width**2, device=device))
         maps = [[cell_values(critic.target, lived[:, :age, goal], obs) for age in ages[goal]] for goal in goals]
         figure = maps_figure(env, tasks[goals], maps, f"V in context, and the best action by Q: {config.run}")
-    return save_figure(config.run_folder / "ilql" / "values.png", figure)
+    return style.save_figure(config.run_folder / "ilql" / "values.png", figure)
 
 
 def ages_at(played: Adaptation) -> NDArray[np.int64]:
@@ -133,35 +122,37 @@ def cell_values(critic: ValueNetwork, lived: Tensor, obs: Tensor) -> CellValues:
 def maps_figure(env: TensorEnv, tasks: Tensor, maps: Sequence[Sequence[CellValues]], title: str) -> Figure:
     """A row for each of `tasks` `[G, task_dim]` and a column for each view, 1200 x 800 pixels: V as colour, the best
     action as an arrow (a dot if it leads nowhere), a star on each goal, a ring on the only start."""
-    figure = new_figure(title, (12.0, 8.0))
-    handles: Handles = {}
+    figure = style.new_figure(title, (12.0, 8.0))
+    handles: style.Handles = {}
     panels = figure.subplots(len(tasks), len(VIEWS), squeeze=False)
     every = torch.stack([cells.value for row in maps for cells in row])
     norm = Normalize(float(every.min()), float(every.max()))
     for task, row, views in zip(tasks, panels, maps, strict=True):
         for axes, cells, name in zip(row, views, VIEWS.values(), strict=True):
-            axes.imshow(cells.value.cpu().reshape(env.spec.width, -1), cmap=COLORMAP, norm=norm)
+            axes.imshow(cells.value.cpu().reshape(env.spec.width, -1), cmap=style.COLORMAP, norm=norm)
             handles |= _draw_moves(axes, env, task, cells.best)
             axes.set_title(f"{env.label(task)}, {name}", fontsize=11)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
-    figure.colorbar(ScalarMappable(norm, COLORMAP), ax=panels, label="V", shrink=0.8)
-    legend_below(figure, handles)
+    figure.colorbar(ScalarMappable(norm, style.COLORMAP), ax=panels, label="V", shrink=0.8)
+    style.legend_below(figure, handles)
     return figure
 
 
-def _draw_moves(axes: Axes, env: TensorEnv, task: Tensor, best: Tensor) -> Handles:
+def _draw_moves(axes: Axes, env: TensorEnv, task: Tensor, best: Tensor) -> style.Handles:
     size, cells = env.spec.width, torch.arange(len(best), device=best.device)
     after = env.outcomes(task, cells, best).state_index[..., 0].cpu() % len(best)
     x, y = (cells % size).cpu(), (cells // size).cpu()
-    style = {"color": "white", "edgecolor": "black", "linewidth": 0.6, "pivot": "mid"}
-    axes.quiver(x, y, after % size - x, after // size - y, angles="xy", scale_units="xy", scale=1.7, **style)
+    marks = {"color": "white", "edgecolor": "black", "linewidth": 0.6, "pivot": "mid"}
+    axes.quiver(x, y, after % size - x, after // size - y, angles="xy", scale_units="xy", scale=1.7, **marks)
     goals, start = np.array(env.map_view(task).goals), env.starts.cpu()
-    handles: Handles = {}
-    (handles["goal"],) = axes.plot(goals % size, goals // size, "*", color=HELD_OUT_COLOR, markersize=17, mec="white")
+    handles: style.Handles = {}
+    (handles["goal"],) = axes.plot(
+        goals % size, goals // size, "*", color=style.HELD_OUT_COLOR, markersize=17, mec="white"
+    )
     if len(start) == 1:
         ring: dict[str, Any] = {"fillstyle": "none", "markersize": 20, "markeredgewidth": 2.5}
-        (handles["start"],) = axes.plot(start % size, start // size, "o", color=PALETTE[3], **ring)
+        (handles["start"],) = axes.plot(start % size, start // size, "o", color=style.PALETTE[3], **ring)
     return handles
 
 
@@ -182,7 +173,7 @@ def write_weight_plot(config: Config) -> Path:
     objective, size = AdvantageWeightedRegression(config.awr, critic.target), config.trainer.mini_batch_size
     weights = weights_of(objective, [mixture.batch(config.seed, update, size) for update in range(NUM_BATCHES)])
     figure = weights_figure(weights, config.awr.advantage_threshold, f"What is imitated: {config.name}")
-    return save_figure(folder / "weights.png", figure)
+    return style.save_figure(folder / "weights.png", figure)
 
 
 def weights_of(objective: AdvantageWeightedRegression, batches: Sequence[Batch]) -> Weights:
@@ -203,29 +194,31 @@ def weights_figure(weights: Weights, threshold: float, title: str) -> Figure:
     the task is known. 1200 x 700 pixels."""
     advantage, free, weight = weights.advantage, weights.free, weights.weight
     effective, clipped = weight.sum() ** 2 / (weight**2).sum() / len(weight), (free > np.log(threshold)).mean()
-    figure = new_figure(f"{title}; effective sample size {effective:.0%}, {clipped:.1%} clipped")
-    handles: Handles = {}
+    figure = style.new_figure(f"{title}; effective sample size {effective:.0%}, {clipped:.1%} clipped")
+    handles: style.Handles = {}
     left, middle, right = figure.subplots(1, 3)
     shown = float(np.quantile(advantage, WORST)), float(advantage.max())
-    for name, by, style in (
+    for name, by, marks in (
         ("all steps", None, {"histtype": "stepfilled", "color": GREY}),
-        ("by weight", weight, {"histtype": "step", "color": PALETTE[0], "linewidth": 2.0}),
+        ("by weight", weight, {"histtype": "step", "color": style.PALETTE[0], "linewidth": 2.0}),
     ):
-        *_, (handles[name],) = left.hist(advantage, 50, shown, density=True, weights=by, **style)
-    tidy(left, "advantage of the action taken", "density")
+        *_, (handles[name],) = left.hist(advantage, 50, shown, density=True, weights=by, **marks)
+    style.tidy(left, "advantage of the action taken", "density")
     middle.hist(free / np.log(10), 50, color=GREY)
     middle.set_yscale("log")
-    handles["threshold"] = middle.axvline(np.log10(threshold), color=PALETTE[1], linestyle=REFERENCE_DASHES[0])
-    tidy(middle, "log10 of the weight before the threshold", "steps")
-    actions = {"planner's action": (weights.optimal, PALETTE[2]), "others": (~weights.optimal, PALETTE[3])}
+    handles["threshold"] = middle.axvline(
+        np.log10(threshold), color=style.PALETTE[1], linestyle=style.REFERENCE_DASHES[0]
+    )
+    style.tidy(middle, "log10 of the weight before the threshold", "steps")
+    actions = {"planner's action": (weights.optimal, style.PALETTE[2]), "others": (~weights.optimal, style.PALETTE[3])}
     for name, (mask, color) in actions.items():
         number = np.bincount(weights.part[mask])
         mean = np.bincount(weights.part[mask], weight[mask]) / np.maximum(number, 1)
         place = (np.arange(len(number)) + 0.5) / NUM_PARTS
         (handles[name],) = right.plot(place[number > 0], mean[number > 0], color=color, linewidth=2.2)
     right.set_ylim(bottom=0)
-    tidy(right, "place in the window", "mean weight")
-    legend_below(figure, handles, num_columns=5)
+    style.tidy(right, "place in the window", "mean weight")
+    style.legend_below(figure, handles, num_columns=5)
     return figure
 
 
@@ -242,4 +235,4 @@ def write_comparison(config: Config, folders: Mapping[str, Path], path: Path) ->
         )
         for label, measure in (("success", "success"), second)
     ]
-    save_figure(path, adaptation_figure(panels, title=f"Held-out tasks: {config.name}"))
+    style.save_figure(path, adaptation_figure(panels, title=f"Held-out tasks: {config.name}"))

@@ -41,7 +41,8 @@ def _figure(study: optuna.Study, name: str) -> Figure:
         warnings.simplefilter("ignore")  # these functions are experimental, and warn if there are few trials
         plt.switch_backend("agg")  # so that no display is needed
         try:
-            figure: Any = np.ravel(draw(study, **arguments))[0].figure
+            panels: Any = draw(study, **arguments)
+            figure = np.ravel(panels)[0].figure
             plt.close(figure)
         finally:
             with suppress(ImportError):  # a backend that needs a display, on a machine without one

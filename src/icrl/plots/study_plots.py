@@ -17,17 +17,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 from matplotlib.transforms import offset_copy
 
 from icrl.evaluation.measures import PARTS, shown_part
-from icrl.plots.style import (
-    COLORS,
-    Curve,
-    Handles,
-    draw_curve,
-    draw_references,
-    episode_axis,
-    legend_below,
-    new_figure,
-    tidy,
-)
+from icrl.plots import style
 
 if TYPE_CHECKING:
     from icrl.config.root import StudyConfig
@@ -49,7 +39,7 @@ def study_figure(results: Sequence[Result], study: StudyConfig) -> Figure:
     Each line through places has a colour, and its curves get darker along it. If places are names, the curves of each
     place have a panel of their own. 1400 x 750 pixels."""
     tasks = dict.fromkeys(shown_part(result["found"]["final"]).replace("_", "-") for result in results)
-    figure = new_figure(f"{study.question} ({' and '.join(tasks)} tasks)", (14.0, 7.5))
+    figure = style.new_figure(f"{study.question} ({' and '.join(tasks)} tasks)", (14.0, 7.5))
     places = {place: index for index, place in enumerate(dict.fromkeys(map(_place, results)))}
     places = {place: index if isinstance(place, str) else place for place, index in places.items()}
     lines: Lines = {_line(result): [] for result in results}
@@ -60,23 +50,23 @@ def study_figure(results: Sequence[Result], study: StudyConfig) -> Figure:
         panels.setdefault(result["x"] if isinstance(result["x"], str) else "", []).append(result)
     *left, right = figure.subplots(1, len(panels) + 1, width_ratios=(*[3 / len(panels)] * len(panels), 2))
     colors, label = _colors(lines), LABELS[study.measure]
-    handles: Handles = {}
+    handles: style.Handles = {}
     for axes, (name, shown) in zip(left, panels.items(), strict=True):
         for result in shown:
             curve, color = shown_curve(result, study.measure), colors[row_name(result)]
             few = len(results) <= FEW_CURVES
-            handles[row_name(result)] = draw_curve(axes, curve, color, band=few, linewidth=2.0)
-        handles |= draw_references(axes, shared_references(shown, study.measure))
+            handles[row_name(result)] = style.draw_curve(axes, curve, color, band=few, linewidth=2.0)
+        handles |= style.draw_references(axes, shared_references(shown, study.measure))
         axes.set_title(name, fontsize=11)
         axes.sharey(left[0])
-        episode_axis(axes, "episode", label if axes is left[0] else "")
+        style.episode_axis(axes, "episode", label if axes is left[0] else "")
     named = {name: handle for name, handle in _draw_finals(right, lines, places, study.measure).items() if name}
     if results[0]["x"] is not None and named:  # the names of the lines are enough
         handles = {name: handle for name, handle in handles.items() if name not in colors} | named
         if len(panels) == 1:
             left[0].set_title(f"the darker, the larger: {study.xlabel}", fontsize=11)
-    tidy(right, study.xlabel, f"{label} over the last quarter of the episodes")
-    legend_below(figure, handles, num_columns=5)
+    style.tidy(right, study.xlabel, f"{label} over the last quarter of the episodes")
+    style.legend_below(figure, handles, num_columns=5)
     return figure
 
 
@@ -85,7 +75,7 @@ def row_name(result: Result) -> str:
     return f"{result['variant']}, {result['test']}" if result["test"] else result["variant"]
 
 
-def shown_curve(result: Result, measure: str) -> Curve:
+def shown_curve(result: Result, measure: str) -> style.Curve:
     """Adaptation of the model on the tasks that the evaluation is about."""
     return result["found"]["curves"][PARTS[shown_part(result["found"]["final"])]][measure]
 
@@ -113,23 +103,25 @@ def _colors(lines: Lines) -> dict[str, Any]:
     """Colour of each row, lighter for the earlier rows of a line, unless places are names."""
     colors: dict[str, Any] = {}
     for index, line in enumerate(lines.values()):
-        full = np.array(to_rgb(COLORS[index % len(COLORS)]))
+        full = np.array(to_rgb(style.COLORS[index % len(style.COLORS)]))
         lightest = 1.0 if isinstance(_place(line[0]), str) else LIGHTEST
         for result, share in zip(line, np.linspace(1, lightest, len(line))[::-1], strict=True):
             colors[row_name(result)] = tuple(1 - share * (1 - full))
     return colors
 
 
-def _draw_finals(axes: Axes, lines: Lines, places: Mapping[str | float, float], measure: str) -> Handles:
+def _draw_finals(axes: Axes, lines: Lines, places: Mapping[str | float, float], measure: str) -> style.Handles:
     """Draw means and intervals of each line, joined if places are numbers; returns the handles by name of the line."""
     numbers = [place for place in places if not isinstance(place, str)]
     named = next(iter(lines.values()))[0]["x"] is not None
     apart = (APART if numbers else APART_AT_NAMES) if named else 0.0
-    handles: Handles = {}
+    handles: style.Handles = {}
     for index, (name, line) in enumerate(lines.items()):
         aside = apart * (index - (len(lines) - 1) / 2)
         where = [places[_place(result)] for result in line]
-        handles[name] = _draw_intervals(axes, where, line, measure, COLORS[index % len(COLORS)], aside, bool(numbers))
+        handles[name] = _draw_intervals(
+            axes, where, line, measure, style.COLORS[index % len(style.COLORS)], aside, bool(numbers)
+        )
     if not numbers:
         turned: Any = {} if named else {"rotation": 30, "ha": "right"}
         axes.set_xticks(range(len(places)), list(map(str, places)), **turned)
@@ -156,5 +148,5 @@ def _draw_intervals(
     axes.autoscale_view()
     moved = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
     axes.errorbar(where, mean, errors, color=color, linestyle="none", linewidth=1.8, capsize=5, transform=moved)
-    style = {"color": color, "marker": "o", "markersize": 7, "linewidth": 1.8, "linestyle": "-" if joined else "none"}
-    return axes.plot(where, mean, transform=moved, **style)[0]
+    marks = {"color": color, "marker": "o", "markersize": 7, "linewidth": 1.8, "linestyle": "-" if joined else "none"}
+    return axes.plot(where, mean, transform=moved, **marks)[0]

@@ -14,19 +14,7 @@ from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
 from icrl.contracts import ConfigError
-from icrl.plots.style import (
-    BASELINE,
-    PALETTE,
-    REFERENCE_COLORS,
-    REFERENCE_DASHES,
-    Floats,
-    Handles,
-    legend_below,
-    marker,
-    new_figure,
-    save_figure,
-    tidy,
-)
+from icrl.plots import style
 from icrl.runs.checkpoint import check, sidecars
 from icrl.training.critics import PROGRAM, open_finished
 
@@ -34,26 +22,20 @@ if TYPE_CHECKING:
     from icrl.config.root import Config
 
 SMOOTHED_PART = 0.05  # part of a run that the line over noisy points averages over
-FIT = (("train/nll", "negative log likelihood"), ("train/accuracy", "accuracy of the most likely action"))
-IN_CONTEXT = (  # curves of the development tasks: measure, row of the panel, what the legend adds, line style
-    ("last_success", 0, "", "-"),
-    ("first_success", 0, ", first episode", ":"),
-    ("late_reward", 1, "", "-"),
-)
-Q, V = ("Q", PALETTE[0]), ("V", PALETTE[1])
+BLUE, RED, GREEN, PINK = style.PALETTE[:4]
 CRITIC_PANELS = {  # title of a panel: tags of its curves, each with name and colour
-    "mean absolute TD error": {"td_error": Q},
+    "mean absolute TD error": {"td_error": ("Q", BLUE)},
     "terms of the loss": {
-        "q1": Q,
-        "value": V,
-        "conservative": ("conservative", PALETTE[2]),
-        "imitation": ("imitation", PALETTE[3]),
+        "q1": ("Q", BLUE),
+        "value": ("V", RED),
+        "conservative": ("conservative", GREEN),
+        "imitation": ("imitation", PINK),
     },
-    "mean of Q and V": {"q": Q, "v": V},
-    "largest |Q|": {"largest_q": Q},
+    "mean of Q and V": {"q": ("Q", BLUE), "v": ("V", RED)},
+    "largest |Q|": {"largest_q": ("Q", BLUE)},
 }
 
-Scalars = dict[str, tuple[Floats, Floats]]  # tag -> steps and values, in order of steps
+Scalars = dict[str, tuple[style.Floats, style.Floats]]  # tag -> steps and values, in order of steps
 
 
 def write_training_curves(config: Config) -> Path:
@@ -63,7 +45,8 @@ def write_training_curves(config: Config) -> Path:
         raise ConfigError(f"no training in {folder}: run `python -m src.train_gpt` with the same options first")
     best = check(checkpoints[0])
     num_actions, title = best["description"]["env"]["num_actions"], f"Training on histories: {config.name}"
-    return save_figure(folder / "training.png", model_figure(read_scalars(folder), num_actions, best["step"], title))
+    figure = model_figure(read_scalars(folder), num_actions, best["step"], title)
+    return style.save_figure(folder / "training.png", figure)
 
 
 def write_value_curves(config: Config) -> Path:
@@ -76,7 +59,7 @@ def write_value_curves(config: Config) -> Path:
         raise ConfigError(
             f"no curves in {folder}: it was trained with summaries.num_summaries=0 and summaries.summary_interval=0"
         )
-    return save_figure(folder / "training.png", critic_figure(curves, f"Training of values: {config.name}"))
+    return style.save_figure(folder / "training.png", critic_figure(curves, f"Training of values: {config.name}"))
 
 
 def read_scalars(folder: Path) -> Scalars:
@@ -85,7 +68,8 @@ def read_scalars(folder: Path) -> Scalars:
     events = EventAccumulator(str(folder), size_guidance={SCALARS: 0}).Reload()
     curves: Scalars = {}
     for tag in cast(list[str], events.Tags()[SCALARS]):
-        steps, values = np.array(sorted({e.step: e.value for e in events.Scalars(tag)}.items()), dtype=float).T
+        points = sorted({event.step: event.value for event in events.Scalars(tag)}.items())
+        steps, values = np.array(points, dtype=float).T
         curves[tag] = (steps, values)
     return curves
 
@@ -93,61 +77,66 @@ def read_scalars(folder: Path) -> Scalars:
 def model_figure(curves: Scalars, num_actions: int, best_update: int, title: str) -> Figure:
     """Curves over gradient updates: above the fit to the source agents' actions, below the performance in context. The
     best checkpoint is marked."""
-    figure = new_figure(title)
-    above, below = figure.subplots(2, 2, sharex=True)
-    lines: Handles = {}
-    for axes, (tag, label), guess in zip(above, FIT, (math.log(num_actions), 1 / num_actions), strict=True):
-        lines["one batch"], lines["running mean"] = _draw_noisy(axes, curves[tag], PALETTE[0])
-        lines["uniform guess"] = axes.axhline(guess, **BASELINE)
-        axes.set_title(label, fontsize=13)
-    for measure, row, suffix, dashes in IN_CONTEXT:
+    figure = style.new_figure(title)
+    likelihood, accuracy, success, reward = panels = np.ravel(figure.subplots(2, 2, sharex=True))
+    lines: style.Handles = {}
+    for axes, tag, guess in ((likelihood, "nll", math.log(num_actions)), (accuracy, "accuracy", 1 / num_actions)):
+        lines["one batch"], lines["running mean"] = _draw_noisy(axes, curves[f"train/{tag}"], BLUE)
+        lines["uniform guess"] = axes.axhline(guess, **style.BASELINE)
+    for axes, measure, suffix, dashes in (
+        (success, "last_success", "", "-"),
+        (success, "first_success", ", first episode", ":"),
+        (reward, "late_reward", "", "-"),
+    ):
         if found := curves.get(f"in_context/development_{measure}"):
-            style = {"linestyle": dashes, "marker": marker(len(found[0])) if dashes == "-" else None, "markersize": 5}
-            (line,) = below[row].plot(*found, color=PALETTE[2], linewidth=2.0, **style)
+            dots = style.marker(len(found[0])) if dashes == "-" else None
+            (line,) = axes.plot(*found, color=GREEN, linestyle=dashes, linewidth=2.0, marker=dots, markersize=5)
             lines.setdefault(f"development tasks{suffix}", line)
-    below[0].set_title("success in a stream's last episode, dotted: in its first", fontsize=13)
-    below[1].set_title("reward per env step in the second half of a stream", fontsize=13)
-    style = {"color": REFERENCE_COLORS[0], "linestyle": REFERENCE_DASHES[1], "linewidth": 1.5}
-    for axes in (*above, *below):
+    best = {"color": style.REFERENCE_COLORS[0], "linestyle": style.REFERENCE_DASHES[1], "linewidth": 1.5}
+    for axes, label in (
+        (likelihood, "negative log likelihood"),
+        (accuracy, "accuracy of the most likely action"),
+        (success, "success in a stream's last episode, dotted: in its first"),
+        (reward, "reward per env step in the second half of a stream"),
+    ):
+        axes.set_title(label, fontsize=13)
         axes.set_ylim(bottom=0)
-        tidy(axes, "gradient update" if axes in below else "", "")
-        lines["best checkpoint"] = axes.axvline(best_update, **style)
-    below[0].set_ylim(top=1.02)
-    legend_below(figure, lines, num_columns=4)
+        style.tidy(axes, "gradient update" if axes in panels[2:] else "", "")
+        lines["best checkpoint"] = axes.axvline(best_update, **best)
+    success.set_ylim(top=1.02)
+    style.legend_below(figure, lines, num_columns=4)
     return figure
 
 
 def critic_figure(curves: Scalars, title: str) -> Figure:
     """Curves of `CRITIC_PANELS` over gradient updates, as far as they were logged, and the bound of |Q| if it is
     known; 1200 x 700 pixels."""
-    figure = new_figure(title)
+    figure = style.new_figure(title)
     panels = np.ravel(figure.subplots(2, 2, sharex=True))
-    lines: Handles = {}
+    lines: style.Handles = {}
     for axes, (label, tags) in zip(panels, CRITIC_PANELS.items(), strict=True):
         for tag, (name, color) in tags.items():
             if found := curves.get(f"train/{tag}"):
                 _, lines[name] = _draw_noisy(axes, found, color)
         axes.set_title(label, fontsize=13)
-        tidy(axes, "gradient update" if axes in panels[2:] else "", "")
+        style.tidy(axes, "gradient update" if axes in panels[2:] else "", "")
     panels[1].set_yscale("log")
     if (share := curves["train/q_over_bound"][1][-1]) > 0:
-        lines["bound"] = panels[3].axhline(curves["train/largest_q"][1][-1] / share, **BASELINE)
-    legend_below(figure, lines, num_columns=5)
+        lines["bound"] = panels[3].axhline(curves["train/largest_q"][1][-1] / share, **style.BASELINE)
+    style.legend_below(figure, lines, num_columns=5)
     return figure
 
 
-def _draw_noisy(axes: Axes, curve: tuple[Floats, Floats], color: str) -> tuple[Artist, Artist]:
+def _draw_noisy(axes: Axes, curve: tuple[style.Floats, style.Floats], color: str) -> tuple[Artist, Artist]:
     """Draw values of single batches as a faint line, and their running mean; returns both lines."""
-    steps, values = curve
-    (faint,) = axes.plot(steps, values, color=color, alpha=0.3, linewidth=1.0)
-    (line,) = axes.plot(steps, running_mean(values, SMOOTHED_PART), color=color, linewidth=2.2)
+    (faint,) = axes.plot(*curve, color=color, alpha=0.3, linewidth=1.0)
+    (line,) = axes.plot(curve[0], running_mean(curve[1], SMOOTHED_PART), color=color, linewidth=2.2)
     return faint, line
 
 
-def running_mean(values: Floats, part: float) -> Floats:
+def running_mean(values: style.Floats, part: float) -> style.Floats:
     """Average each value with its neighbours, `part` of all values together; fewer of them near the ends."""
-    reach = int(part * len(values) / 2)
+    reach, at = int(part * len(values) / 2), np.arange(len(values))
     total = np.concatenate([[0.0], values.cumsum()])
-    at = np.arange(len(values))
     low, high = np.maximum(at - reach, 0), np.minimum(at + reach + 1, len(values))
     return (total[high] - total[low]) / (high - low)

@@ -77,7 +77,7 @@ class _Variant(BaseModel, strict=True, extra="forbid"):
     set: list[str] = []
     x: float | str | None = None
     line: Any = ""
-    test: dict[Any, list[str]] = Field({"": []}, min_length=1)
+    test: dict[Any, list[str]] = Field({"": list[str]()}, min_length=1)
 
     @property
     def slug(self) -> str:
@@ -196,7 +196,7 @@ class _Jobs:
 
 
 def trained_for(policy: PolicyConfig) -> dict[str, str]:
-    """Parts that must be trained before `policy` can act: folders of a run and the programs that fill them, in order."""
+    """Parts to train before `policy` can act: folders of a run and the programs that fill them, in order."""
     parts = {"gpt": "train_gpt"} if policy.model == "gpt" else {}
     if policy.model != "gpt" or policy.advantage_scale:
         parts["ilql"] = "train_ilql"
