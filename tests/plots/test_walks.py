@@ -137,8 +137,8 @@ def test_the_model_is_shown_above_a_source_agent(
 
     def rows_of(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], view: MapView) -> Any:
         shown.append(([name for name, _ in rows], view))
-        for name, walks in rows:
-            *first, last = (label for label, _ in walks)
+        for name, shown_walks in rows:
+            *first, last = (label for label, _ in shown_walks)
             assert first == ["episode 1", "episode 5"]
             assert last == "episode 7" or name != "model"
 

@@ -7,7 +7,7 @@ part of it hides another. Coordinates grow during a game, so each axis is scaled
 K points, n coordinates.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,10 +89,10 @@ def strip_figure(moves: list[Move], title: str) -> Figure:
     num_rows = -(-(len(shown) + 1) // num_columns)
     figure = new_figure(title, (2.9 * num_columns, 3.1 * num_rows + 0.5))
     start = moves[0].before
-    _draw(figure.add_subplot(num_rows, num_columns, 1), start, start[:0], _limits(start), "start")
+    draw_position(figure.add_subplot(num_rows, num_columns, 1), start, start[:0], _limits(start), "start")
     for index, move in enumerate(shown, start=2):
         axes = figure.add_subplot(num_rows, num_columns, index)
-        _draw(axes, move.after[move.stays], move.after[~move.stays], _limits(move.after), move.title)
+        draw_position(axes, move.after[move.stays], move.after[~move.stays], _limits(move.after), move.title)
     return figure
 
 
@@ -103,7 +103,7 @@ def _frames(moves: list[Move], title: str) -> Iterator[Frame]:
 
     def frame(points: Points, removed: Points, limits: Points, label: str) -> Frame:
         axes.clear()
-        _draw(axes, points, removed, limits, label)
+        draw_position(axes, points, removed, limits, label)
         return figure_to_array(figure)
 
     yield from [frame(moves[0].before, nothing, limits, "start")] * HOLD
@@ -122,7 +122,8 @@ def _limits(points: Points) -> Points:
     return MARGIN * np.maximum(points.max(0), 1.0)
 
 
-def _draw(axes: Axes, points: Points, removed: Points, limits: Points, title: str) -> None:
+def draw_position(axes: Axes, points: Points, removed: Points, limits: Points, title: str) -> None:
+    """Draw points, removed ones crossed out, on their staircase; `limits` `[n]` are the ends of the axes."""
     axes.set_title(title, fontsize=11)
     if points.shape[1] == 3:
         _draw_space(axes, points, limits)
@@ -194,14 +195,11 @@ def _label_axis(axes: Axes, axis: int, limit: float) -> None:
         axes.text(x, y, label, ha="center", va="center", fontsize=9)
 
 
-def write_match_plot(path: Path, results: Json, title: str) -> None:
-    """Write a PNG of the `results` of `matches.measure` for at least one pair of players, all in one dimension."""
-    save_figure(path, match_figure(results, title))
+def write_match_plot(path: Path, results: Json, title: str) -> Figure:
+    """Write a PNG of the `results` of `matches.measure` for at least one pair of players, all in one dimension.
 
-
-def match_figure(results: Json, title: str) -> Figure:
-    """Four panels with a colour for each pair of players: rho with its interval, the share of games that go on after
-    each move (truncated games never end), and the shares of the host's subsets and the agent's coordinates."""
+    Four panels with a colour for each pair: rho with its interval, the share of games that go on after each move
+    (truncated games never end), and the shares of the host's subsets and of the agent's coordinates."""
     figure = new_figure(title, (12.0, 9.0))
     rho_axes, survival, hosts, agents = np.ravel(figure.subplots(2, 2))
     colors = {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(results)}
@@ -218,22 +216,20 @@ def match_figure(results: Json, title: str) -> Figure:
     tidy(rho_axes, "rho: games finished per move", "")
     survival.set(xlim=(0, None), ylim=(0, 1.02))
     tidy(survival, "moves", "share of games that go on")
-    coordinates = [str(number) for number in range(len(next(iter(results.values()))["agent_actions"]))]
-    named = ["".join(str(int(i)) for i in subset.nonzero()[:, 0]) for subset in subsets(len(coordinates))]
-    named = named if len(named) <= MAX_NAMED else [str(number) for number in range(len(named))]
-    _draw_shares(hosts, {name: result["host_actions"] for name, result in results.items()}, colors, named)
-    tidy(hosts, "host's subset", "share of moves")
-    _draw_shares(agents, {name: result["agent_actions"] for name, result in results.items()}, colors, coordinates)
-    tidy(agents, "agent's coordinate", "share of moves")
+    first = next(iter(results.values()))
+    names = ["".join(str(int(i)) for i in subset.nonzero()[:, 0]) for subset in subsets(len(first["agent_actions"]))]
+    names = names if len(names) <= MAX_NAMED else list(map(str, range(len(names))))
+    coordinates = list(map(str, range(len(first["agent_actions"]))))
+    width = 0.8 / len(results)
+    for axes, key, label, ticks in (
+        (hosts, "host_actions", "host's subset", names),
+        (agents, "agent_actions", "agent's coordinate", coordinates),
+    ):
+        for index, (name, result) in enumerate(results.items()):
+            x, counts = np.arange(len(ticks)) - 0.4 + (index + 0.5) * width, np.array(result[key])
+            axes.bar(x, counts / counts.sum(), width, color=colors[name])
+        axes.set_xticks(range(len(ticks)), ticks)
+        tidy(axes, label, "share of moves")
     legend_below(figure, lines)
+    save_figure(path, figure)
     return figure
-
-
-def _draw_shares(
-    axes: Axes, counts: Mapping[str, Sequence[int]], colors: Mapping[str, str], labels: Sequence[str]
-) -> None:
-    width = 0.8 / len(counts)
-    for index, (name, numbers) in enumerate(counts.items()):
-        places = np.arange(len(labels)) - 0.4 + (index + 0.5) * width
-        axes.bar(places, np.array(numbers) / sum(numbers), width, color=colors[name])
-    axes.set_xticks(range(len(labels)), labels)
