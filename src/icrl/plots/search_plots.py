@@ -11,9 +11,10 @@ import numpy as np
 import optuna
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 from optuna.visualization import matplotlib as optuna_plots
 
-from icrl.plots.style import save_figure, tidy
+from icrl.plots.style import legend_below, save_figure, tidy
 
 VALUE = "mean success over all episodes of a life"
 PLOTS = {  # name of the picture: title, function of Optuna, whether it takes the name of the value
@@ -53,8 +54,16 @@ def _figure(study: optuna.Study, name: str) -> Figure:
     figure.set_facecolor("white")
     figure.suptitle(title, fontsize=15)
     for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        if legend := axes.get_legend():
+            legend.remove()
+        if len(labels) > 1:
+            legend_below(figure, dict(zip(labels, handles, strict=True)))
+        axes.set_title("", loc="left")
         axes.set_title("")
         axes.set_facecolor("white")
+        if axes.get_xscale() == "log":
+            axes.xaxis.set_minor_formatter(NullFormatter())
         if axes.get_label() != "<colorbar>":
             tidy(axes, axes.get_xlabel(), axes.get_ylabel())
     return figure

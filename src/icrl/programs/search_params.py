@@ -121,6 +121,7 @@ def _with(config: Config, tried: dict[str, Any]) -> Config:
     """Configuration of one trial: the budget of the search and the trial's hyper-parameters."""
     search = config.search
     budget = {"num_learners": search.num_learners, "num_iterations": 0, "num_env_steps": search.num_env_steps}
+    budget["history_steps"] = min(config.source.history_steps, search.num_env_steps)  # nothing is recorded
     return replace(config, source=replace(config.source, **budget, **tried))
 
 
