@@ -1,6 +1,5 @@
 """Weights of steps against loops over single numbers."""
 
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,6 +1,5 @@
 """The split into training, development and held-out tasks."""
 
-
 from typing import Any
 
 import pytest

@@ -40,9 +40,7 @@ CONFIG = load_config(
 
 def config_of(base: Config = CONFIG, **changes: dict[str, Any]) -> Config:
     """`critic={"backup": "max"}` changes some options of a group."""
-    return replace(
-        base, **{group: replace(getattr(base, group), **some) for group, some in changes.items()}
-    )
+    return replace(base, **{group: replace(getattr(base, group), **some) for group, some in changes.items()})
 
 
 def fresh_critic(config: Config = CONFIG, spec: EnvSpec = SPEC) -> Critic:

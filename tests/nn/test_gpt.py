@@ -18,9 +18,7 @@ from icrl.nn.gpt import GPT, Context, Sinusoids, context_of
 from icrl.nn.transformer import Block
 
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
-CONFIG = replace(
-    load_config().model, context_len=12, embed_dim=16, num_layers=2, num_heads=2, ff_dim=32, max_size=8
-)
+CONFIG = replace(load_config().model, context_len=12, embed_dim=16, num_layers=2, num_heads=2, ff_dim=32, max_size=8)
 LENGTH = CONFIG.context_len
 TOKENS = ("transition", "interleaved", "cross")
 FORMS = [

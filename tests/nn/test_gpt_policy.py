@@ -25,9 +25,7 @@ CONTEXT_LEN, NUM_STREAMS, NUM_STEPS = 10, 5, 34
 
 
 def gpt(**form: str | bool | float) -> GPT:
-    config = replace(
-        CONFIG.model, context_len=CONTEXT_LEN, embed_dim=16, num_layers=2, num_heads=2, ff_dim=32, **form
-    )
+    config = replace(CONFIG.model, context_len=CONTEXT_LEN, embed_dim=16, num_layers=2, num_heads=2, ff_dim=32, **form)
     model = GPT(config, ENV.spec)
     return outspoken(model)
 

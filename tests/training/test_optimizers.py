@@ -1,6 +1,5 @@
 """What weight decay falls on, which rates are set, Adam's equations worked by hand, and that every optimizer learns."""
 
-
 from pathlib import Path
 from typing import Any
 

@@ -1,6 +1,5 @@
 """Updates that take the gradient of every term by itself: what MTAdam is given, in which order, and what is told."""
 
-
 from typing import Any
 
 import pytest
