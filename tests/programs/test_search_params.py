@@ -47,7 +47,7 @@ def test_an_interrupted_search_tries_the_same_as_an_undisturbed_one(
     scored: list[Config] = []
     monkeypatch.setattr(search_params, "score", lambda *arguments: scored.append(arguments[0]) or score(*arguments))
     closed: list[DarkRoom] = []
-    monkeypatch.setattr(DarkRoom, "close", lambda env: closed.append(env))
+    monkeypatch.setattr(DarkRoom, "close", property(lambda env: lambda: closed.append(env)))
     results = searched(tmp_path / "undisturbed", 12)
     values = [trial["value"] for trial in results["trials"]]
     assert len(scored) == len(values) == 12 and len(set(values)) > 1 and len(closed) == 1 + 12
