@@ -1,6 +1,6 @@
 """In-context reinforcement learning, from source agents to a frozen model that learns from its context.
 
-Public front: `icrl.load`, `make_env`, `rollout`, `evaluate` and `open_histories`, all in `icrl.api`; the rest may change.
+Public front, all in `icrl.api`: `load`, `make_env`, `rollout`, `evaluate`, `open_histories`. The rest may change.
 """
 
 import os

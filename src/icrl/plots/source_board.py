@@ -17,7 +17,7 @@ from icrl.collection.pace import env_steps, interval_of, is_due, num_iterations,
 from icrl.contracts import EnvSpec, Rollout, Step
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import play_episodes
-from icrl.plots.plots import figure_to_array, save_figure
+from icrl.plots.style import figure_to_array, save_figure
 from icrl.plots.task_maps import success_figure
 from icrl.plots.video import write_video
 from icrl.plots.walks import film, play, walks_of

@@ -38,8 +38,8 @@ from icrl.evaluation.saved_results import read_results
 from icrl.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of, world_of
 from icrl.nn.gpt import GPT
 from icrl.nn.guided import Guided
-from icrl.plots.comparison import write_comparisons
 from icrl.plots.figures import write_figures
+from icrl.plots.walks import write_comparisons
 from icrl.runs.device import prepare, recorded
 from icrl.runs.files import only_writer
 from icrl.runs.identity import Identity, check_owner, check_same, identity_of, write_owned
