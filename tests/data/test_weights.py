@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from icrl.data.weights import step_weights
 
 from icrl.config.compose import load_config
 from icrl.config.root import ObjectiveConfig
 from icrl.contracts import EnvSpec
-from icrl.data.weights import step_weights
 
 SPEC = EnvSpec(num_obs=4, num_actions=2, reward_values=(-0.5, 0.0, 1.0), width=0, max_episode_steps=4)
 SHAPE = (3, 10)

@@ -9,8 +9,8 @@ from icrl.config.compose import load_config
 from icrl.config.env_schema import DarkRoomConfig
 from icrl.contracts import Step
 from icrl.envs.dark_room import DarkRoom
-from icrl.evaluation.coverage import NUM_EPISODES, coverage_of
 from icrl.evaluation.probes import Wiped, policy_of
+from icrl.evaluation.references import NUM_EPISODES, coverage_of
 from icrl.nn.gpt import GPT
 from icrl.sources.goal_memory import UniformWalk
 

@@ -26,8 +26,7 @@ from icrl.evaluation.protocol import (
     label_of,
     numbers_of,
 )
-from icrl.evaluation.saved_episodes import save_episodes
-from icrl.evaluation.saved_results import read_results
+from icrl.evaluation.results import read_results, save_episodes
 from icrl.rl.statistics import bootstrap_means, interquartile_mean, percentile_interval
 from icrl.runs.files import write_json
 from icrl.runs.identity import Identity, write_owned

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from icrl.contracts import PipelineError
 from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.saved_episodes import load_coverage, load_episodes, save_episodes
+from icrl.evaluation.results import load_coverage, load_episodes, save_episodes
 from icrl.runs.identity import Identity
 
 OWNER = Identity("evaluate", "f00d")

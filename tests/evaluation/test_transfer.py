@@ -13,7 +13,7 @@ from icrl.config.compose import load_config
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, EnvSpec
 from icrl.envs import make_env
-from icrl.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
+from icrl.evaluation.trained import changes_of, new_tasks, readable_spec, suffix_of
 from icrl.runs.device import recorded
 from icrl.runs.files import read_json
 

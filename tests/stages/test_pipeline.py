@@ -19,8 +19,7 @@ from icrl.data.windows import Windows
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.measures import PARTS
-from icrl.evaluation.protocol import combined
-from icrl.evaluation.saved_episodes import load_episodes
+from icrl.evaluation.results import combined, load_episodes
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
 from icrl.runs.files import read_json

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from icrl.contracts import Batch, ConfigError
 from icrl.data.mixture import check_stores, open_stores
 from icrl.envs import make_env
-from icrl.evaluation.saved_results import read_results
+from icrl.evaluation.results import read_results
 from icrl.objectives.awr import AdvantageWeightedRegression
 from icrl.plots.charts import legend_below, new_figure, tidy
 from icrl.plots.plots import (
