@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from icrl.config.world_conflicts import READS_POINTS
 from omegaconf import OmegaConf
 
 from icrl.config.command_line import GROUPS
@@ -16,7 +17,6 @@ from icrl.config.env_schema import ENVS
 from icrl.config.options import walk
 from icrl.config.root import Config
 from icrl.config.training_schema import OPTIMIZERS, SOURCES
-from icrl.config.world_conflicts import READS_POINTS
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks

@@ -4,11 +4,13 @@ import re
 from functools import cache
 
 import pytest
+from icrl.config.offline_conflicts import of_critic, of_decoder, of_encoder, of_extraction
+from icrl.config.source_conflicts import of_mini_batches, of_pace, of_replay
+from icrl.config.training_conflicts import of_device, of_optimizer, of_trainer
 from omegaconf import OmegaConf
 
 from icrl.config.compose import load_config
 from icrl.config.env_schema import ENVS
-from icrl.config.offline_conflicts import of_critic, of_decoder, of_encoder, of_extraction
 from icrl.config.root import Config
 from icrl.config.rules import (
     _of_data,
@@ -18,8 +20,6 @@ from icrl.config.rules import (
     _of_source,
     check_conflicts,
 )
-from icrl.config.source_conflicts import of_mini_batches, of_pace, of_replay
-from icrl.config.training_conflicts import of_device, of_optimizer, of_trainer
 from icrl.config.training_schema import SOURCES
 from icrl.contracts import ConfigError
 from icrl.runs.device import recorded

@@ -5,12 +5,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from icrl.config.world_conflicts import LARGEST, READS_POINTS, largest_coordinate, of_point_game
 from point_worlds import legal_in, point_config
 from torch import Tensor
 
 from icrl.config.compose import load_config
 from icrl.config.training_schema import SOURCES
-from icrl.config.world_conflicts import LARGEST, READS_POINTS, largest_coordinate, of_point_game
 from icrl.contracts import ConfigError, EnvSpec, Step
 from icrl.data.history_store import column_dtypes
 from icrl.envs import make_env

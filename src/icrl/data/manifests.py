@@ -44,8 +44,8 @@ def read_manifest(folder: Path) -> Json:
         manifest = read_json(path)
     except PipelineError as error:
         raise DamagedHistoriesError(str(error)) from error
-    _upgrade(manifest, path)
-    _check_form(manifest, path)
+    upgrade(manifest, path)
+    check_form(manifest, path)
     for name, column in manifest["columns"].items():
         try:
             found = np.lib.format.open_memmap(folder / f"{name}.npy", mode="r")  # arrays only, never pickles
@@ -57,7 +57,7 @@ def read_manifest(folder: Path) -> Json:
     return manifest
 
 
-def _upgrade(manifest: Json, path: Path) -> None:
+def upgrade(manifest: Json, path: Path) -> None:
     """Convert a manifest of versions 0.6 and 0.7, which had no block checksums, no owner and fewer options."""
     if manifest.get("schema_version") != 2:
         return
@@ -73,7 +73,7 @@ def _upgrade(manifest: Json, path: Path) -> None:
                 config[group] = added | options
 
 
-def _check_form(manifest: Json, path: Path) -> None:
+def check_form(manifest: Json, path: Path) -> None:
     """Raise `DamagedHistoriesError` unless the manifest has this version's form, the row count matches its learners
     and environments, and its blocks are contiguous up to the last committed step."""
     if manifest.get("schema_version") != SCHEMA_VERSION or manifest.keys() != _FORM.keys() or not fits(manifest, _FORM):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from icrl.config.env_schema import ENVS, EnvConfig
-from icrl.config.options import walk
+from icrl.config.options import replace, walk
 from icrl.contracts import ConfigError, EnvSpec, Json
 from icrl.data.history_store import Histories
 from icrl.data.mixture import check_stores, open_stores

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from icrl.config.env_schema import PointGameConfig
-from icrl.config.world_conflicts import largest_coordinate
 from icrl.contracts import ConfigError, EnvSpec, Step
 from icrl.envs.core import TensorEnv
 from icrl.point_game.fixed_players import AGENTS, HOSTS, choose, random_subset
@@ -82,7 +81,7 @@ class PointFamily(TensorEnv):
         self._game = self._games[dimension, 0]  # the rules are those of all
         actions = len(subsets(dimension)) if config.role == "host" else dimension
         success = "end" if config.role == "host" else "survival"
-        sizes = (largest_coordinate(config) + 2, actions, (0.0, 1.0), 0, config.max_episode_steps, success)
+        sizes = (config.largest_coordinate + 2, actions, (0.0, 1.0), 0, config.max_episode_steps, success)
         self.spec = EnvSpec(*sizes, points=(rows, dimension))
         self._noise = torch.tensor([opponent.noise for opponent in self.opponents])  # [P]
         self._choice = torch.stack([_choices(opponent, dimension) for opponent in self.opponents])  # [P, A]

@@ -10,7 +10,6 @@ model guided by them.
 
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from icrl.config.command_line import run_stage
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.config.training_schema import source_of
 from icrl.contracts import ConfigError, EnvSpec, Policy, Rollout
