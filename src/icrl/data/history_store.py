@@ -28,16 +28,9 @@ OBSERVATIONS = ("obs", "next_obs")  # the columns that may have a third axis
 
 def column_dtypes(spec: EnvSpec) -> dict[str, str]:
     """The smallest dtype that holds the values of each column."""
-    largest = {
-        "obs": spec.num_obs - 1,
-        "action": spec.num_actions - 1,
-        "reward": spec.num_rewards - 1,
-        "next_obs": spec.num_obs - 1,
-        "timestep": spec.max_episode_steps - 1,
-        "terminated": 1,
-        "truncated": 1,
-        "optimal_action": spec.num_actions,  # this value means that the optimal action is unknown
-    }
+    largest = dict.fromkeys(OBSERVATIONS, spec.num_obs - 1) | {"action": spec.num_actions - 1}
+    largest |= {"reward": spec.num_rewards - 1, "timestep": spec.max_episode_steps - 1, "terminated": 1, "truncated": 1}
+    largest["optimal_action"] = spec.num_actions  # this value means that the optimal action is unknown
     return {name: str(np.min_scalar_type(largest[name])) for name in Rollout._fields}
 
 
@@ -80,8 +73,7 @@ class Histories:
             earlier = slice(max(0, first - self.spec.max_episode_steps), first)
             _, open_episodes = finished_episodes(self._steps(earlier), open_episodes, self.spec)
         episodes, _ = finished_episodes(self._steps(slice(first, None)), open_episodes, self.spec)
-        learner = episodes.stream // rows["num_envs"]
-        num_learners = num_rows // rows["num_envs"]
+        learner, num_learners = episodes.stream // rows["num_envs"], num_rows // rows["num_envs"]
         ended = np.bincount(learner, minlength=num_learners)
         won = np.bincount(learner, weights=episodes.success, minlength=num_learners)
         return (won / np.maximum(ended, 1)).reshape(-1, rows["num_learners"])
@@ -133,9 +125,8 @@ class HistoryWriter:
     ) -> None:
         """Open the store in `folder`, or create it with room for `num_steps` steps per row.
 
-        `tasks`: the split. `rows`: the number of learners and environments per training task. `config`: the
-        configuration as nested dicts. `owner`: the run that records. Raises `PipelineError` if the histories there
-        belong to another run."""
+        `tasks`: the split. `rows`: learners and environments per training task. `config`: the recorded configuration.
+        `owner`: the run that records. Raises `PipelineError` if the histories there belong to another run."""
         self.folder = folder
         if not (folder / MANIFEST).exists():
             num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
@@ -186,8 +177,7 @@ class HistoryWriter:
         blocks = [block for block in self.manifest["blocks"] if block["end"] <= steps]
         start = blocks[-1]["end"] if blocks else 0
         if start < steps:  # inside a block, or in a store that was complete
-            columns = self._columns.items()
-            checksums = {name: block_checksum(column[:, start:steps]) for name, column in columns}
+            checksums = {name: block_checksum(column[:, start:steps]) for name, column in self._columns.items()}
             blocks.append({"start": start, "end": steps, "sha256": checksums})
         self.manifest |= {"blocks": blocks, "committed": steps, "complete": False}
         for column in self.manifest["columns"].values():
@@ -221,7 +211,7 @@ class HistoryWriter:
         self, spec: EnvSpec, shape: tuple[int, int], tasks: Json, rows: Json, config: Json, owner: Identity | None
     ) -> None:
         """Reserve the disk space of every column, then write the manifest."""
-        columns = {}
+        columns: Json = {}
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, dtype in column_dtypes(spec).items():
             path, whole = self.folder / f"{name}.npy", (*shape, *(spec.obs_shape if name in OBSERVATIONS else ()))

@@ -41,11 +41,11 @@ class Curve(NamedTuple):
 
 
 class PolicyEvaluation(NamedTuple):
-    """Result of `evaluate_policy`."""
+    """Result of `evaluate_policy`; see `summary_of` for the summary."""
 
     returns: Curve
     success: Curve
-    summary: dict[str, float]  # see `summary_of`
+    summary: dict[str, float]
     episodes: Adaptation
 
 

@@ -28,10 +28,9 @@ Exact = Mapping[str, Mapping[str, Sequence[float]]]  # by policy (random, optimu
 
 def exact_numbers(expectations: Mapping[str, Expectation]) -> Exact:
     """Exact references in the form of the section `references`."""
-    fields = {"success": "success", "returns": "episode_return", "steps_to_goal": "steps_to_goal"}
+    fields = {"success": "success", "returns": "episode_return", "steps_to_goal": "steps_to_goal"}.items()
     return {
-        name: {measure: getattr(found, field).tolist() for measure, field in fields.items()}
-        for name, found in expectations.items()
+        key: {name: getattr(found, field).tolist() for name, field in fields} for key, found in expectations.items()
     }
 
 
@@ -83,9 +82,3 @@ def after_first(success: Values) -> tuple[Floats, Floats]:
     """Successes, and episodes, after the first success of each stream of `success` `[R, G, S, E]`, `[R, G, S]` each."""
     later = success.cumsum(axis=-1) > success  # a success came before
     return (success * later).sum(-1, dtype=np.float64), later.sum(-1, dtype=np.float64)
-
-
-def running_mean(values: Values) -> Floats:
-    """Mean of each episode and the following ones, `SMOOTHED` in all: `[..., E]` to `[..., E - SMOOTHED + 1]`."""
-    windows = np.lib.stride_tricks.sliding_window_view(values, min(SMOOTHED, values.shape[-1]), axis=-1)
-    return windows.mean(-1)

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from icrl.evaluation import measures
 from icrl.evaluation.in_context import Adaptation
@@ -36,10 +37,9 @@ ABLATIONS = {
 TEMPERATURE = "temperature "  # prefix of the names of other decodings
 DEFINITIONS = {
     "mean": "over seeds, tasks and streams",
-    "low, high": "bootstrap interval of the mean: tasks and their streams are resampled; with several seeds (training "
-    "runs) each resampled mean is moved by t * sqrt(variance of the seeds' means / number of seeds), t drawn from "
-    "Student's distribution with one degree of freedom less than there are seeds; with one seed the interval says "
-    "nothing of other training runs; shares are clipped to 0 and 1",
+    "low, high": "bootstrap interval of the mean: tasks and streams are resampled; with several seeds (training runs) "
+    "each resampled mean is moved by t * sqrt(variance of the seeds' means / number of seeds), t from Student's "
+    "distribution (seeds - 1); with one seed it says nothing of other training runs; shares are clipped to 0 and 1",
     "interquartile_mean": "mean of the middle half of the tasks of all seeds, each the mean over its streams",
     "success": "success rate of episodes",
     "returns": "undiscounted return of an episode",
@@ -49,16 +49,12 @@ DEFINITIONS = {
     "curves": "one number per episode, by policy and measure",
     "final": "over the last quarter of the episodes, unless the measure says over all",
     "fraction_solved, fraction_solved_90": "share of tasks with a success rate of at least "
-    f"{' or '.join(map(str, SOLVED.values()))} in the last quarter of the episodes, over all streams; the interval is "
-    "over seeds and tasks",
-    "success_after_first": "success rate of all episodes after the first success of their stream; streams without a "
-    "success are left out, and the measure is missing if no stream has one",
-    "area": "(return - random) / (optimum - random), mean over all episodes: 0 is random, 1 optimal from the start; "
-    "tasks whose optimum is not above random are left out",
+    f"{' or '.join(map(str, SOLVED.values()))} over the last quarter of the episodes of all streams",
+    "success_after_first": "success rate after the first success of a stream; missing if no stream has one",
+    "area": "(return - random) / (optimum - random), mean over all episodes; only tasks whose optimum is above random",
     "episodes_to_90": f"`episode`: the first from which {SMOOTHED} episodes return on average at least {NEAR} of the "
     "mean optimum (null: none); `share_reached`: share of resamples with such an episode; `low`, `high`: over these",
-    "regret_to_searcher, regret_to_covering_plan": "mean return of that policy on the task - return, summed over all "
-    "episodes; below 0 if the model returns more",
+    "regret_to_searcher, regret_to_covering_plan": "mean return of that policy on the task - return, over all episodes",
     "references": "exact expectations of one episode of random and of optimal play, by task",
     "train": "training tasks of the model; those that were set aside are `development`",
     "decodings": "held-out (or development) tasks by sampling temperature; 0: the most probable action",
@@ -67,8 +63,7 @@ DEFINITIONS = {
     "shuffled": "at the start of each episode the transitions in the context are put in random order",
     "other_task": "at the start of each episode the context is replaced by the model's own past on the next task",
     "wiped": "at the start of each episode the context is emptied",
-    "coverage": "in a room without a goal: share of the possible goal cells that a stream has visited by the end of "
-    "each episode, by policy",
+    "coverage": "in a room without a goal: share of the possible goal cells visited by the end of each episode",
 }
 
 
@@ -169,7 +164,9 @@ def _intervals(
     cells |= {("final", name): values for name, values in final.items()}
     optimum = np.array(exact["optimum"]["returns"]) if exact else np.zeros(1)
     if near := optimum.mean() > 0:
-        cells["final", "episodes_to_90"] = measures.running_mean(curves["returns"] - NEAR * optimum[:, None, None])
+        margins = curves["returns"] - NEAR * optimum[:, None, None]
+        windows = sliding_window_view(margins, min(SMOOTHED, margins.shape[-1]), axis=-1)
+        cells["final", "episodes_to_90"] = windows.mean(-1)
     means = _resampled(cells, config, seed)
     written: dict[str, Any] = {"curves": {}, "final": {}}
     for (section, name), values in cells.items():
@@ -179,9 +176,8 @@ def _intervals(
     for name in (*MEASURES, *({"regret"} & final.keys())):
         written["final"][f"{name}_per_task"] = final[name].mean((0, 2)).tolist()
     if near:
-        margin = cells["final", "episodes_to_90"].mean((0, 1, 2))
-        near_means = means["final", "episodes_to_90"]
-        written["final"]["episodes_to_90"] = _first_reached(margin, near_means, config.confidence)
+        margin, resampled = cells["final", "episodes_to_90"].mean((0, 1, 2)), means["final", "episodes_to_90"]
+        written["final"]["episodes_to_90"] = _first_reached(margin, resampled, config.confidence)
     return written
 
 

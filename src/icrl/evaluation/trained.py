@@ -79,8 +79,7 @@ def policy_suffixes(policy: PolicyConfig) -> dict[str, Any]:
 def open_trained(config: Config, device: torch.device) -> TrainedPolicy:
     """The trained policy that `config` chooses. Raises `ConfigError` if its training is not finished, or if a critic
     does not fit the model that it guides."""
-    name, scale = config.policy.model, config.policy.advantage_scale
-    values = ("encoder", "decoder", "critic")
+    name, scale, values = config.policy.model, config.policy.advantage_scale, ("encoder", "decoder", "critic")
     own = {"gpt": ("objective",), "critic": values}.get(name, ("awr", *values))
     folder = config.run_folder / ("ilql" if name == "critic" else name)
     program = {"gpt": "train_gpt", "critic": PROGRAM}.get(name, "extract_policy")

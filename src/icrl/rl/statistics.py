@@ -2,14 +2,10 @@
 
 R runs (seeds), N tasks, S streams per task, B resamples; further axes (`...`, such as episodes) are treated one by one.
 
-A resample draws N tasks with replacement, once for all runs because all runs play the same tasks, then S streams of
-each drawn task in each run. Runs are not drawn: a few runs drawn with replacement spread too little. Instead each
-resample of R > 1 runs is moved by
-
-    t * sqrt(variance of the runs' own values / R)
-
-with the unbiased variance and one t per resample, drawn from Student's distribution with R - 1 degrees of freedom.
-For values that vary between runs alone this is the t interval. An interval of one run says nothing of other runs.
+A resample draws N tasks with replacement, the same for all runs, then S streams of each drawn task in each run. Runs
+are not drawn, because a few runs drawn with replacement spread too little. Instead each resample of R > 1 runs is moved
+by t * sqrt(variance of the runs' own values / R), with the unbiased variance and one t per resample from Student's
+distribution with R - 1 degrees of freedom. For values that vary between runs alone this is the t interval.
 """
 
 from typing import Any
