@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from icrl.collection.collect import make_learners
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.root import Config
@@ -123,6 +122,8 @@ def test_streams_divide_among_the_learners_of_a_teacher(num_teachers: int, strea
     options = ["source=noise_distillation", "source.teacher=them", "source.num_learners=2", "source.num_envs=4"]
     config = config_of(100, streams, config=load_config(options))
     learner, middle = (NoiseDistillation(config.source, ENV.spec, torch.arange(4), CPU) for _ in range(2))
+    learner.expert = object()  # a planner, which has no learners
+    check_streams(config, learner, 2)
     for expert in (QLearning(CONFIG.source, ENV.spec, torch.arange(2 * num_teachers), CPU), middle):
         middle.expert, learner.expert = learner.expert, expert
         if fits:
@@ -132,15 +133,6 @@ def test_streams_divide_among_the_learners_of_a_teacher(num_teachers: int, strea
             check_streams(config, learner, 2)
         fields = ("evals.num_eval_environments=2", "source.num_learners=2", "3 learners", "source.teacher=them")
         assert all(part in str(refused.value) for part in fields)
-
-
-@pytest.mark.parametrize("source", ["optimal", "noise_distillation", "q_learning"])
-def test_a_planner_and_learners_without_a_teacher_take_any_number_of_streams(source: str) -> None:
-    own = ("source.num_learners=3", "source.num_envs=5", "source.num_env_steps=10000", "source.history_steps=10000")
-    config = config_of(10, 7, config=load_config([f"source={source}", *own, "evaluation.num_episodes=10"]))
-    env = make_env(config.env)
-    learner, _, _ = make_learners(config, env, env.all_tasks()[:2], CPU)
-    check_streams(config, learner, 2)
 
 
 # ---- the model in context

@@ -159,16 +159,6 @@ def test_a_larger_room_is_played_beside_the_first_one(root: Path) -> None:
     assert "tasks.num_held_out=3" in run("evaluate", root, "env.size=4").refusal
 
 
-def test_random_starts_leave_out_training_goals(root: Path) -> None:
-    """And add the centre, where no episode of the training could have ended."""
-    outcome = run("evaluate", root, "env.random_start=true")
-    assert outcome.code == 0, outcome
-    first, second = (
-        read_json(root / f"logs/tiny/evaluation{suffix}/results.json") for suffix in ("", "-random_start=true")
-    )
-    assert sorted(second["held_out_tasks"]) == sorted([*first["held_out_tasks"], [4]])
-
-
 def test_refusals_leave_nothing_behind(root: Path) -> None:
     for options, words in (
         (["env.max_episode_steps=3", "tasks.num_held_out=4"], ["tasks.num_held_out=4", "3 tasks that are new"]),

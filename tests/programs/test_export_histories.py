@@ -1,16 +1,12 @@
 """Exports hold the values of the columns, and are made of complete histories alone."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from icrl.config.compose import load_config
-from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, EnvSpec, PipelineError, Rollout
 from icrl.data.history_store import Histories, open_histories
@@ -101,13 +97,14 @@ def test_an_observation_of_many_numbers_becomes_as_many_columns() -> None:
     assert [line.split()[:6] for line in lines[2:]] == [[*"4567", "1", "0.1"], ["8", "9", "10", "11", "0", "0.0"]]
 
 
-def test_each_store_of_a_mixture_is_exported_beside_its_columns(root: Path) -> None:
+def test_each_store_of_a_mixture_is_exported_beside_its_columns(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = store_of(root)
     shutil.copytree(store, store.with_name("other"))
     folders = main(config_of(root, f"histories=[other,{store.name}]", "format=npz"))
     assert folders == [store.with_name("other") / "export", store / "export"]
     first, second = ((folder / "histories.npz").read_bytes() for folder in folders)
     assert first == second
+    assert all(f"exported to {folder}" in capsys.readouterr().out for folder in folders[:1])
 
 
 @pytest.mark.parametrize("form", ["txt", "npz"])
@@ -162,12 +159,3 @@ def test_unusable_histories_are_refused(root: Path, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="train_agents"):
         main(config_of(tmp_path / "empty"))
     assert not (tmp_path / "empty").exists()
-
-
-def test_the_command_line_names_the_export(root: Path) -> None:
-    command = [sys.executable, "-m", "src.export_histories", *OPTIONS, f"root={root}", "format=npz"]
-    done = subprocess.run(
-        *(command,), cwd=PROJECT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stderr
-    assert f"exported to {store_of(root) / 'export'}" in done.stdout

@@ -259,7 +259,7 @@ def test_results_have_the_documented_keys(learned: Learned) -> None:
 def test_episodes_are_kept(learned: Learned) -> None:
     """What was played is beside the results, and says the same again."""
     folder = learned.root / "logs/learns/evaluation"
-    episodes = load_episodes(folder, Identity(**{key: learned.results["owner"][key] for key in Identity._fields}))
+    episodes, _ = load_episodes(folder, Identity(**{key: learned.results["owner"][key] for key in Identity._fields}))
     lives = {"A2C, training tasks, start of life", "A2C, training tasks, end of life"}
     model = {"held_out", "development", "train"}
     assert set(episodes) == {*model, "searcher", *EXPLORERS, "temperature 0", *ABLATIONS, *lives}
