@@ -22,7 +22,7 @@ from icrl.envs import make_env as make_world
 from icrl.envs.core import TensorEnv
 from icrl.envs.steps import step_of
 from icrl.evaluation.in_context import Adaptation, play_episodes
-from icrl.evaluation.policies import plain_gpt
+from icrl.evaluation.trained import plain_gpt
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
 from icrl.randomness import Noise, stream_seeds
 from icrl.training.critics import open_finished

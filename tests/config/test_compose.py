@@ -110,7 +110,7 @@ def test_every_preset_composes_and_says_only_what_differs(preset: str) -> None:
     written = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{name}.yaml"), resolve=False) or {}
     options = getattr(config, group, None)
     if isinstance(options, Options) and "defaults" not in written:
-        own = written if group not in written else written[group]
+        own = written.get(group, written)
         defaults = {
             key: field.get_default(call_default_factory=True) for key, field in type(options).model_fields.items()
         }

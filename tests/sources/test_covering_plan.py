@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from icrl.config.env_schema import DarkRoomConfig
 from icrl.envs.dark_room import DarkRoom
-from icrl.evaluation.coverage import NUM_EPISODES, coverage_of
 from icrl.evaluation.in_context import play_episodes
+from icrl.evaluation.references import NUM_EPISODES, coverage_of
 from icrl.sources.covering_plan import CoveringPlan, cells_covered, coverage_bound, covering_plan
 from icrl.sources.searchers import Searcher
 
