@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icrl.envs.core import Outcomes
-from icrl.envs.planning import best_actions
+from icrl.envs.exact import best_actions
 
 PLACES, ACTIONS = 3, 2
 VALUES = [0.0, 1.0, -2.5]

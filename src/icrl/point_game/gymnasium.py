@@ -19,7 +19,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from torch import Tensor
 
-from icrl.envs.gym.spaces import final_infos, reset_mask, seeds_of, started, stream_seeds
+from icrl.envs.gym.as_gymnasium import final_infos, reset_mask, seeds_of, started, stream_seeds
 from icrl.point_game.rollout import PointGameOptions, PointState, Turn
 from icrl.point_game.sides import Side, make_side
 

@@ -25,7 +25,7 @@ from icrl.contracts import PipelineError, Step
 from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.envs.gym import process
-from icrl.envs.gym.process import ProcessEnv, Processes
+from icrl.envs.gym.workers import ProcessEnv, Processes
 from icrl.randomness import stream_seeds
 
 NUM_STREAMS, NUM_WORKERS = 4, 3

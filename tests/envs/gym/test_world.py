@@ -24,7 +24,7 @@ from icrl.contracts import ConfigError, PipelineError, Step
 from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.envs.exact import optimal_exact, random_exact
-from icrl.envs.gym.process import ProcessEnv
+from icrl.envs.gym.workers import ProcessEnv
 from icrl.envs.gym.world import GymnasiumEnv, PlayedState
 from icrl.envs.render import render_cells
 from icrl.randomness import integers, stream_seeds
