@@ -47,7 +47,7 @@ def rooms(num_envs: int, **options: Any) -> BatchedEnv:
 
 
 def test_importing_the_library_registers_every_world_without_pytorch() -> None:
-    program = "import sys, icrl, gymnasium; print('torch' in sys.modules, *filter(lambda n: 'icrl/' in n, gymnasium.registry))"
+    program = "import sys, icrl, gymnasium; print('torch' in sys.modules, *list(gymnasium.registry)[-9:])"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert out.split() == ["False", *(f"icrl/{name}-v0" for name in LIMITS)]
     assert {name: gymnasium.spec(f"icrl/{name}-v0").max_episode_steps for name in LIMITS} == LIMITS

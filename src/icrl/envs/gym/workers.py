@@ -28,7 +28,6 @@ from icrl.runs.processes import end_with_parent, killed_at_the_end, without_sign
 # none, and does the big imports once for all workers.
 _CONTEXT = "forkserver"
 _PRELOAD = ["torch", "gymnasium", "hydra", "icrl.envs.gym.gymnasium_env"]
-_STEP_SECONDS = 60.0  # that an environment may take for one step
 _START_SECONDS = 600.0  # that a worker may take to start, on a busy machine
 _ALIVE_SECONDS = 0.2  # between two signs of life of a worker
 _CLOSE_SECONDS = 5.0  # for the workers to end by themselves
@@ -39,6 +38,8 @@ class ProcessEnv:
 
     Raises `PipelineError` if the system refuses a process, or if a process dies, runs out of memory or does not answer
     in time. All workers end then, and the next call starts new ones. Call `close` when done."""
+
+    step_seconds = 60.0  # that one environment may take for a step
 
     def __init__(self, config: EnvConfig, num_workers: int = 0, device: torch.device | str = "cpu") -> None:
         """`num_workers=0` means one for each core. The workers start with the first streams."""
@@ -89,7 +90,7 @@ class ProcessEnv:
                 for connection, share in zip(self._connections, self._shares, strict=True):
                     given = None if first is self._state else _arrays(first, share)
                     connection.send((method, given, _arrays(second, share)))
-                answers = [_answer(connection, _STEP_SECONDS) for connection in self._connections]
+                answers = [_answer(connection, self.step_seconds) for connection in self._connections]
             state, step = (_tensors(parts, second.device) for parts in zip(*answers, strict=True))
         except BaseException:  # after Ctrl-C too: an answer may be on its way, which nobody would read
             self.close(terminate=True)
