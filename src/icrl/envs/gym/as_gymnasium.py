@@ -63,15 +63,17 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         streams stay as they are."""
         super().reset(seed=seed if isinstance(seed, int) else None)
         seeds, where = seeds_of(seed, self.num_envs), reset_mask(options or {}, self.num_envs)
+        if self._state is None and not where.all():
+            raise ResetNeeded("the first reset() must start every stream: leave out options['reset_mask']")
         if self._state is None:
-            if not where.all():
-                raise ResetNeeded("the first reset() must start every stream: leave out options['reset_mask']")
             self._state = self._start(seeds)
         else:
             self._state = self.core.next_episode(self._state, torch.from_numpy(where))
             if seed is not None:
                 fresh = where & np.array([each is not None for each in seeds])
-                self._state = _choose(torch.from_numpy(fresh), self._start(seeds), self._state)
+                pairs = zip(self._start(seeds), self._state, strict=True)
+                chosen = torch.from_numpy(fresh)
+                self._state = State(*(torch.where(chosen.view(-1, *[1] * (a.dim() - 1)), a, b) for a, b in pairs))
                 self._actions = np.where(fresh, _NO_ACTION, self._actions)
         return self._observe(self._state), {"timestep": np.zeros(self.num_envs, np.int64), "_timestep": where}
 
@@ -91,18 +93,17 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
             infos |= final_infos(done, step.final_obs.numpy()[done], final_info)
         return self._observe(self._state), self._reward_values[step.reward.numpy()], terminated, truncated, infos
 
-    def render(self) -> tuple[Frames, ...] | None:
-        """Map of every stream with the agent, or with the last arm pulled in a bandit: B frames `[H, W, 3]`."""
-        return self.frames(self._observe(started(self._state)))
-
-    def frames(self, obs: Ints) -> tuple[Frames, ...] | None:
-        """Frames of the streams as they showed `obs` `[B]`."""
+    def render(self, obs: Ints | None = None) -> tuple[Frames, ...] | None:
+        """Map of every stream with the agent, or with the last arm pulled in a bandit: B frames `[H, W, 3]`. They show
+        the present, or the moment of an earlier `obs` `[B]`."""
+        state = started(self._state)
         if self.render_mode is None:
             logger.warn("render() shows nothing: make the environment with render_mode='rgb_array'")
             return None
-        cells = self.core.cell(torch.from_numpy(obs), torch.from_numpy(self._actions))
-        views = map(self.core.map_view, started(self._state).task)
-        return tuple(render_cells(cell.numpy(), view)[0] for cell, view in zip(cells.split(1), views, strict=True))
+        obs = self._observe(state) if obs is None else obs
+        cells = self.core.cell(torch.from_numpy(obs), torch.from_numpy(self._actions)).split(1)
+        views = map(self.core.map_view, state.task)
+        return tuple(render_cells(cell.numpy(), view)[0] for cell, view in zip(cells, views, strict=True))
 
     def _observe(self, state: State) -> Ints:
         return self.core.observe(state.state_index).numpy().copy()  # a copy: the caller may write to it
@@ -154,7 +155,7 @@ class SingleEnv(Env[np.int64, np.int64]):
 
     def render(self) -> Frames | None:
         """Frame `[H, W, 3]` of the last step, even if it ended its episode."""
-        frames = self._batched.frames(started(self._obs))
+        frames = self._batched.render(self._obs)
         return None if frames is None else frames[0]
 
 
@@ -168,12 +169,6 @@ def make_batched(num_envs: int = 1, *, render_mode: str | None = None, **given: 
     """Entry point of `gymnasium.make_vec`; see `make_world` for the arguments."""
     core, tasks = make_world(num_envs, **given)
     return BatchedEnv(core, num_envs, tasks, render_mode)
-
-
-def _choose(condition: Tensor, state: State, other: State) -> State:
-    """Streams of `state` where `condition` `[B]` is true, else those of `other`."""
-    task = torch.where(condition[:, None], state.task, other.task)
-    return State(task, *(torch.where(condition, a, b) for a, b in zip(state[1:], other[1:], strict=True)))
 
 
 # ---- seeds, masks and infos, shared by every world that has Gymnasium's vector interface

@@ -24,21 +24,14 @@ from icrl.config.env_schema import GymnasiumConfig
 from icrl.contracts import ConfigError, EnvSpec, Step
 from icrl.envs.core import MapView, Outcomes, State, TensorEnv
 from icrl.envs.exact import best_actions
-from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, describe_error, make_task, reward_indices
-
-
-class _Sizes(NamedTuple):
-    num_obs: int
-    num_actions: int
-
-    def __str__(self) -> str:
-        return f"{self.num_obs} observations and {self.num_actions} actions"
+from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, describe_error, reward_indices
 
 
 class _Task(NamedTuple):
-    """The environment of a task, as far as it says what it is."""
+    """The environment of a task, as far as it describes itself."""
 
-    sizes: _Sizes
+    num_obs: int
+    num_actions: int
     table: Mapping[int, Any] | None  # `P`, if it is over observations and actions
     starts: tuple[int, ...]  # of the table, if all are equally likely; else ()
 
@@ -59,12 +52,12 @@ class GymnasiumEnv(TensorEnv):
         limit, values = config.max_episode_steps, tuple(config.reward_values)
         arguments = [task | {"max_episode_steps": limit} for task in config.tasks]
         tasks = [_inspect(config, number, each) for number, each in enumerate(arguments)]
+        num_obs, num_actions, _, starts = tasks[0]
         _check_sizes(config, tasks)
-        self.spec = EnvSpec(*tasks[0].sizes, values, config.width, limit, config.success)
+        self.spec = EnvSpec(num_obs, num_actions, values, config.width, limit, config.success)
         self.make_streams = partial(GymnasiumStreams, config.id, arguments, self.spec)
         self._streams = self.make_streams()
         self._fingerprints = [json.dumps([config.id, task], sort_keys=True) for task in config.tasks]
-        starts = tasks[0].starts
         self.has_planner = bool(starts) and all(task.table and task.starts == starts for task in tasks)
         if self.has_planner:
             self.starts = torch.tensor(starts)
@@ -149,7 +142,7 @@ def _inspect(config: GymnasiumConfig, number: int, arguments: dict[str, Any]) ->
     """Make the environment of a task once, to see what it is."""
     where = f"env.tasks[{number}]={config.tasks[number]}"
     try:
-        made = make_task(config.id, arguments)
+        made = gymnasium.make(config.id, disable_env_checker=True, **arguments)
     except Exception as error:  # an environment from outside may raise anything
         raise ConfigError(f"{where}: {describe_error(error)}") from error
     with closing(made) as env:
@@ -158,31 +151,25 @@ def _inspect(config: GymnasiumConfig, number: int, arguments: dict[str, Any]) ->
             raise ConfigError(
                 f"{where}: observations {obs} and actions {actions} of env.id={config.id} must be Discrete, from 0"
             )
-        sizes, table = _Sizes(int(obs.n), int(actions.n)), getattr(env.unwrapped, "P", None)
-        if not isinstance(table, Mapping) or {state: len(table[state]) for state in table} != dict.fromkeys(
-            range(sizes.num_obs), sizes.num_actions
-        ):
+        sizes, table = dict.fromkeys(range(obs.n), int(actions.n)), getattr(env.unwrapped, "P", None)
+        if not isinstance(table, Mapping) or {state: len(table[state]) for state in table} != sizes:
             table = None
         chances = np.asarray(getattr(env.unwrapped, "initial_state_distrib", ()))
         starts = np.flatnonzero(chances > 0)
         alike = chances.shape == (obs.n,) and np.allclose(chances[starts], 1 / max(len(starts), 1))
-        return _Task(sizes, table, tuple(starts.tolist()) if alike else ())
+        return _Task(int(obs.n), int(actions.n), table, tuple(starts.tolist()) if alike else ())
 
 
 def _check_sizes(config: GymnasiumConfig, tasks: Sequence[_Task]) -> None:
     """All tasks must have the same observations and actions."""
-    first = tasks[0].sizes
-    for number, task in enumerate(tasks):
-        if task.sizes != first:
-            raise ConfigError(
-                f"env.tasks[{number}]={config.tasks[number]}: {task.sizes}, but env.tasks[0] has {first}; they must "
-                "agree"
-            )
-    if config.width and config.width**2 != first.num_obs:
-        raise ConfigError(
-            f"env.width={config.width}: its square must be the number of observations, which is {first.num_obs}; "
-            "0: no square"
-        )
+    told = [f"{task.num_obs} observations and {task.num_actions} actions" for task in tasks]
+    for number, sizes in enumerate(told):
+        if sizes != told[0]:
+            where = f"env.tasks[{number}]={config.tasks[number]}"
+            raise ConfigError(f"{where}: {sizes}, but env.tasks[0] has {told[0]}; they must agree")
+    if config.width and config.width**2 != tasks[0].num_obs:
+        allowed = f"its square must be the number of observations, which is {tasks[0].num_obs}; 0: no square"
+        raise ConfigError(f"env.width={config.width}: {allowed}")
 
 
 def _stack_tables(tables: Sequence[Mapping[int, Any]], spec: EnvSpec) -> Outcomes:

@@ -118,13 +118,12 @@ class _Stream:
         if self._env is None or self.task != task:
             self.close()
             self.task = task
-            self._env = make_task(self._id, self._tasks[task])
+            self._env = gymnasium.make(self._id, disable_env_checker=True, **self._tasks[task])  # `_checked` checks it
         self._seed, self._episode = seed, episode
         return self._checked(self._env.reset(seed=int(integers(torch.tensor(seed), episode, _NUM_SEEDS)))[0])
 
     def act(self, action: int) -> tuple[int, float, bool, bool, int]:
-        """Observation, reward, terminated, truncated, final observation; an episode that ends is followed by the
-        next."""
+        """Observation (of the next episode after an end), reward, terminated, truncated, final observation."""
         assert self._env is not None, "a stream begins with a reset"
         seen, reward, terminated, truncated, _ = self._env.step(action)
         obs = final_obs = self._checked(seen)
@@ -139,9 +138,7 @@ class _Stream:
             assert self._env is not None
             obs = self._checked(self._env.step(action)[0])
         if obs != last_obs:
-            raise ValueError(
-                f"the same seed and actions led to {last_obs} before and to {obs} now: it cannot be resumed"
-            )
+            raise ValueError(f"the same seed and actions led to {last_obs} before, now to {obs}: it cannot be resumed")
 
     def close(self) -> None:
         if self._env is not None:
@@ -152,11 +149,6 @@ class _Stream:
         if not self._space.contains(obs):
             raise ValueError(f"its observation {obs} is not in {self._space}")
         return int(obs)
-
-
-def make_task(env_id: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]:
-    """`gymnasium.make` without its checker, because a stream checks every observation."""
-    return gymnasium.make(env_id, disable_env_checker=True, **arguments)
 
 
 def describe_error(error: Exception) -> str:

@@ -43,21 +43,16 @@ class ProcessEnv:
 
     def __init__(self, config: EnvConfig, num_workers: int = 0, device: torch.device | str = "cpu") -> None:
         """`num_workers=0` means one for each core. The workers start with the first streams."""
-        self._rules = rules = make_env(config, device)
-        self.spec = rules.spec
+        rules = make_env(config, device)
+        self.spec, self.all_tasks, self.optimal_action = rules.spec, rules.all_tasks, rules.optimal_action
         self._make = rules.make_streams if isinstance(rules, GymnasiumEnv) else partial(make_env, config)
-        self._num_workers = num_workers or _num_cores()
+        available = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+        self._num_workers = num_workers or available
         self.processes: list[BaseProcess] = []
         self._connections: list[Connection] = []
         self._shares: list[slice] = []
         self._num_streams = 0
         self._state: Any = None  # the state that the workers are in
-
-    def all_tasks(self) -> Tensor:
-        return self._rules.all_tasks()
-
-    def optimal_action(self, state: Any) -> Tensor:
-        return self._rules.optimal_action(state)
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
         """See `contracts.Env`."""
@@ -193,8 +188,3 @@ def _tensors(parts: Sequence[Any], device: torch.device | str = "cpu") -> Any:
     if isinstance(parts[0], np.ndarray):
         return torch.from_numpy(np.concatenate(parts)).to(device)
     return type(parts[0])(*(_tensors(shares, device) for shares in zip(*parts, strict=True)))
-
-
-def _num_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
