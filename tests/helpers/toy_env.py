@@ -86,5 +86,13 @@ def lake(**changes: Any) -> GymnasiumConfig:
     return GymnasiumConfig(**{"name": "gymnasium", "variant": "lake", "max_episode_steps": 7, **options, **changes})
 
 
+def die() -> Any:
+    raise SystemExit(1)
+
+
+def use_too_much_memory() -> Any:
+    raise MemoryError
+
+
 def toy(**arguments: Any) -> GymnasiumConfig:
     return lake(id=TOY, tasks=[arguments], width=0, success="end")

@@ -43,9 +43,7 @@ class MapView(NamedTuple):
 
 
 class TensorEnv:
-    """World with a clock and auto-reset; see `contracts.Env`.
-
-    Subclasses set the attributes and define `all_tasks`, `outcomes`, `optimal_action`, `label` and `map_view`."""
+    """World with a clock and auto-reset; see `contracts.Env`. Subclasses set the attributes and fill the gaps."""
 
     spec: EnvSpec
     task_columns: tuple[str, ...]  # meaning of the numbers of a task; they are cells if the world is a room
@@ -62,7 +60,7 @@ class TensorEnv:
         raise NotImplementedError
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
-        """All possible outcomes; `task` `[..., task_dim]`, the others of shapes that broadcast to `[...]`."""
+        """All possible outcomes; `task` is `[..., task_dim]`, the others broadcast to `[...]`."""
         raise NotImplementedError
 
     def observe(self, state_index: Tensor) -> Tensor:

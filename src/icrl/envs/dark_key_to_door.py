@@ -11,7 +11,7 @@ from torch import Tensor
 
 from icrl.config.env_schema import KeyToDoorConfig
 from icrl.contracts import EnvSpec
-from icrl.envs.core import MapView, Outcomes, State, certain
+from icrl.envs.core import Outcomes, State, certain
 from icrl.envs.rooms import NUM_ACTIONS, Room, first_move
 
 
@@ -19,7 +19,7 @@ class DarkKeyToDoor(Room):
     """A task is the cells of key and door, `[B, 2]`; a state index is has_key * size**2 + cell."""
 
     goal_cell_name = "door"
-    task_columns = ("key", "door")
+    task_columns = goal_columns = ("key", "door")
 
     def __init__(self, config: KeyToDoorConfig) -> None:
         super().__init__(config)
@@ -50,14 +50,3 @@ class DarkKeyToDoor(Room):
     def optimal_action(self, state: State) -> Tensor:
         target = torch.where(state.state_index < self.num_cells, state.task[..., 0], state.task[..., 1])
         return first_move(state.state_index % self.num_cells, target, self.size)
-
-    def label(self, task: Tensor) -> str:
-        key, door = (divmod(cell, self.size) for cell in task.tolist())
-        return f"key_{key[0]}_{key[1]}_door_{door[0]}_{door[1]}"
-
-    def map_view(self, task: Tensor) -> MapView:
-        key, door = task.tolist()
-        return MapView(self.size, self.size, (key, door))
-
-    def goal_cell(self, tasks: Tensor) -> Tensor:
-        return tasks[:, 1]

@@ -16,12 +16,14 @@ from torch import Tensor
 
 from icrl.config.env_schema import DarkRoomConfig
 from icrl.contracts import EnvSpec
-from icrl.envs.core import MapView, Outcomes, State, certain
+from icrl.envs.core import Outcomes, State, certain
 from icrl.envs.rooms import NUM_ACTIONS, Room, first_move
 
 
 class DarkRoom(Room):
     """A task is the goal's cell, `[B, 1]`, or with permuted actions also the number of the permutation, `[B, 2]`."""
+
+    goal_columns = ("goal",)
 
     def __init__(self, config: DarkRoomConfig) -> None:
         super().__init__(config)
@@ -53,17 +55,10 @@ class DarkRoom(Room):
         return self._inverse[state.task[..., 1], move] if self.permute_actions else move
 
     def label(self, task: Tensor) -> str:
-        row, column = divmod(int(task[0]), self.size)
         meaning = "".join(map(str, self._meaning[task[1]].tolist())) if self.permute_actions else ""
-        return f"goal_{row}_{column}" + (f"_actions_{meaning}" if meaning else "")
+        return super().label(task) + (f"_actions_{meaning}" if meaning else "")
 
     def fingerprint(self, tasks: Tensor) -> list[str]:
         """Goal and permutation; a goal alone is the same task as with the identity."""
         identity = tasks.new_zeros(len(tasks), 1)
         return super().fingerprint(tasks if self.permute_actions else torch.cat([tasks, identity], dim=1))
-
-    def map_view(self, task: Tensor) -> MapView:
-        return MapView(self.size, self.size, (int(task[0]),))
-
-    def goal_cell(self, tasks: Tensor) -> Tensor:
-        return tasks[:, 0]

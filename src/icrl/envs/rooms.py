@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from icrl.config.env_schema import RoomConfig
-from icrl.envs.core import TensorEnv
+from icrl.envs.core import MapView, TensorEnv
 
 NUM_ACTIONS = 5
 STAY, UP, RIGHT, DOWN, LEFT = range(NUM_ACTIONS)
@@ -13,11 +13,23 @@ STAY, UP, RIGHT, DOWN, LEFT = range(NUM_ACTIONS)
 class Room(TensorEnv):
     """World in a square room with cells row * size + column. Episodes start in the centre or anywhere."""
 
+    goal_columns: tuple[str, ...]  # the first columns of a task: the cells to reach, in this order
+
     def __init__(self, config: RoomConfig) -> None:
         self.size, self.num_cells, self.random_start = config.size, config.size**2, config.random_start
         centre = (self.size // 2) * self.size + self.size // 2
         self.starts = torch.arange(self.num_cells) if config.random_start else torch.tensor([centre])
         self._next_cell = next_cells(self.size)
+
+    def label(self, task: Tensor) -> str:
+        places = ((name, *divmod(int(cell), self.size)) for name, cell in zip(self.goal_columns, task, strict=False))
+        return "_".join(f"{name}_{row}_{column}" for name, row, column in places)
+
+    def map_view(self, task: Tensor) -> MapView:
+        return MapView(self.size, self.size, tuple(task[: len(self.goal_columns)].tolist()))
+
+    def goal_cell(self, tasks: Tensor) -> Tensor:
+        return tasks[:, len(self.goal_columns) - 1]
 
 
 def next_cells(size: int) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from kin import all_gone
-from toy_env import lake, toy
+from toy_env import die, lake, toy, use_too_much_memory
 
 from icrl.config.compose import load_config
 from icrl.contracts import PipelineError, Step
@@ -134,14 +134,6 @@ def test_many_slow_environments_have_a_limit_each() -> None:
         assert env.reset(torch.zeros(8, 1).long(), stream_seeds(0, 8))[1].obs.shape == (8,)
 
 
-def die() -> Any:
-    raise SystemExit(1)
-
-
-def use_too_much_memory() -> Any:
-    raise MemoryError
-
-
 def refusal(make: Any, num_streams: int = NUM_STREAMS) -> str:
     """Message if environments cannot be made; no process is left behind."""
     env = ProcessEnv(ROOM, num_streams // 2)
@@ -183,14 +175,14 @@ def test_files_that_the_system_refuses_are_an_error() -> None:
 def test_nothing_is_left_when_the_training_process_is_killed() -> None:
     """Even if an environment is stuck."""
     program = """
-import sys
-sys.path.insert(0, "tests/envs/gym")
-from test_workers import *
+import torch
+from toy_env import toy
+from icrl.envs.gym.workers import ProcessEnv
 if __name__ == "__main__":
-    env = ProcessEnv(toy(fault="hang", at=1), 2)
-    state, _ = env.reset(torch.zeros(4, 1).long(), SEEDS)
-    print(*pids_of(env), flush=True)
-    env.step(state, torch.zeros(4).long())
+    env, zero = ProcessEnv(toy(fault="hang", at=1), 2), torch.zeros(4, dtype=torch.long)
+    state, _ = env.reset(zero[:, None], zero)
+    print(*(process.pid for process in env.processes), flush=True)
+    env.step(state, zero)
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as trainer:
         assert trainer.stdout is not None
