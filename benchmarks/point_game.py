@@ -12,7 +12,7 @@ from random import Random
 import gymnasium
 import torch
 
-import icrl.envs  # noqa: F401  registers the environments
+import icrl  # noqa: F401  registers the environments
 from benchmarks.measure import show, side_by_side
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.point_game.rollout import PointGame, PointGameOptions, play

@@ -1,11 +1,14 @@
 """In-context reinforcement learning, from source agents to a frozen model that learns from its context.
 
 Public front, all in `icrl.api`: `load`, `make_env`, `rollout`, `evaluate`, `open_histories`. The rest may change.
+Importing this package registers `icrl/DarkRoom-v0` and the other worlds with Gymnasium; it does not import PyTorch.
 """
 
 import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from icrl.envs.gym.ids import register_all
 
 # By default OpenMP's threads spin while they wait for each other. Where another program holds a core, that makes two
 # threads 10 to 20 times slower than one; spinning for a short while only costs 5 % where none does. PyTorch reads the
@@ -23,3 +26,6 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return getattr(import_module("icrl.api"), name)
     raise AttributeError(f"module 'icrl' has no attribute {name!r}; public are {', '.join(__all__)}")
+
+
+register_all()

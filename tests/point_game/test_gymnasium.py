@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import icrl.envs
-from icrl.envs.gym.spaces import stream_seeds
+from icrl.envs.gym.as_gymnasium import stream_seeds
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.point_game.gymnasium import BatchedPointGame, SinglePointGame, make_batched, make_single
 from icrl.point_game.rollout import MAX_COORDINATE, PointGame, PointGameOptions, play

@@ -34,7 +34,7 @@ from icrl.config.training_schema import SourceConfig
 from icrl.contracts import Env, PipelineError, Policy, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.core import State
-from icrl.envs.gym.process import ProcessEnv
+from icrl.envs.gym.workers import ProcessEnv
 from icrl.envs.rollout import Streams
 from icrl.randomness import Noise
 from icrl.runs.processes import end_with_parent, start_quietly

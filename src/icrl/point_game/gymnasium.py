@@ -23,7 +23,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from torch import Tensor
 
-from icrl.envs.gym.spaces import final_infos, reset_mask, seeds_of, started, stream_seeds
+from icrl.envs.gym.as_gymnasium import final_infos, reset_mask, seeds_of, started, stream_seeds
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.point_game.rollout import MAX_COORDINATE, PointGame, PointGameOptions, PointState, host_reward
 from icrl.point_game.rules import PADDING, canonical, legal_axes, rescale, subset_of, subsets

@@ -25,7 +25,7 @@ from icrl.contracts import ConfigError, Env, EnvSpec, Json, PipelineError, Rollo
 from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.envs import make_env
 from icrl.envs.core import State, TensorEnv
-from icrl.envs.gym.process import ProcessEnv
+from icrl.envs.gym.workers import ProcessEnv
 from icrl.envs.rollout import Streams
 from icrl.envs.tasks import Split, development_of, split_tasks
 from icrl.evaluation.evaluators import SourceEvaluator, check_streams
