@@ -191,7 +191,7 @@ def test_the_player_is_never_further_ahead_than_the_queue(monkeypatch: pytest.Mo
     played: list[int] = []
     local_play = LocalUnrollWorker.play
 
-    def counted(self: LocalUnrollWorker[tuple[()]]) -> Any:
+    def counted(self: LocalUnrollWorker) -> Any:
         played.append(1)
         return local_play(self)
 
@@ -224,7 +224,7 @@ def test_errors_come_after_what_was_played_before(
     local_play = LocalUnrollWorker.play
     turn = itertools.count()
 
-    def broken(self: LocalUnrollWorker[tuple[()]]) -> Any:
+    def broken(self: LocalUnrollWorker) -> Any:
         if next(turn) == 4:
             raise error
         return local_play(self)

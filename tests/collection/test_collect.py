@@ -77,7 +77,7 @@ class Recorder:
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-def player_of(source: SourceConfig, learner: Recorder) -> LocalUnrollWorker[tuple[()]]:
+def player_of(source: SourceConfig, learner: Recorder) -> LocalUnrollWorker:
     count = learner.num_learners * source.num_envs
     tasks = streams_of(ENV.all_tasks()[: learner.num_learners], source.num_envs)
     streams = start_streams(learner, ENV, tasks, stream_seeds(0, count))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from harness import run
 
-from icrl.collection.teachers import least_noise
+from icrl.sources.teachers import least_noise
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.data.history_store import open_histories

@@ -12,7 +12,7 @@ from icrl.envs.dark_room import DarkRoom
 from icrl.evaluation.coverage import NUM_EPISODES, coverage_of
 from icrl.evaluation.probes import Wiped, policy_of
 from icrl.nn.gpt import GPT
-from icrl.sources.goal_memory import UniformWalk
+from icrl.sources.explorers import UniformWalk
 
 
 class Written:

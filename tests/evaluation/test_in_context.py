@@ -19,7 +19,7 @@ from icrl.evaluation.in_context import (
     summary_of,
 )
 from icrl.evaluation.references import chance
-from icrl.sources.searchers import Searcher
+from icrl.sources.room_searchers import Searcher
 
 CONFIG = load_config(["env.size=3", "env.max_episode_steps=6"])
 RANDOM = chance(make_env(CONFIG.env), CONFIG)  # of five actions

@@ -8,9 +8,9 @@ from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import chance, exact_references, references_of
 from icrl.sources.bandit_policies import UCB1, ThompsonSampling
-from icrl.sources.covering_plan import CoveringPlan
-from icrl.sources.goal_memory import PersistentWalk, UniformWalk
-from icrl.sources.searchers import PermutedSearcher, Searcher
+from icrl.sources.explorers import CoveringPlan
+from icrl.sources.explorers import PersistentWalk, UniformWalk
+from icrl.sources.room_searchers import PermutedSearcher, Searcher
 
 EXPLORERS = {
     "searcher": Searcher,

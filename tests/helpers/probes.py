@@ -1,6 +1,8 @@
-"""Tiny worlds whose values are known, random transitions, and one plain actor-critic."""
+"""Tiny worlds whose values are known, random transitions, learners with any options, and a plain actor-critic."""
 
+import copy
 import dataclasses
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from icrl.envs import make_env
 from icrl.envs.core import Outcomes, State, TensorEnv, certain
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
+from icrl.sources import source_class
 
 CPU = torch.device("cpu")
 START = Clock(percent=0.0, iterations=0, env_steps=0, updates=0)
@@ -21,45 +24,54 @@ OTHER_REWARDS = SPEC._replace(reward_values=(0.5, -2.0))
 
 
 class Probe(TensorEnv):
-    """A place is what is seen."""
+    """World with one rule: `outcomes` gives the next state, the reward and whether the task ended."""
 
-    def __init__(self, num_obs: int, num_actions: int, max_episode_steps: int, num_starts: int = 1) -> None:
+    def __init__(self, num_obs: int, num_actions: int, max_episode_steps: int, rule: Any, num_starts: int = 1) -> None:
         self.spec = EnvSpec(num_obs, num_actions, (0.0, 1.0), 0, max_episode_steps)
-        self.starts = torch.arange(num_starts)
+        self.starts, self._rule = torch.arange(num_starts), rule
 
     def optimal_action(self, state: State) -> Tensor:
         return torch.full_like(state.state_index, self.spec.num_actions)
 
-
-class OneStep(Probe):
-    """Reward 1, and the end."""
-
-    def outcomes(self, task: Tensor, place: Tensor, action: Tensor) -> Outcomes:
-        return certain(place, torch.ones_like(place), torch.ones_like(place).bool())
+    def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
+        return certain(*self._rule(state_index, action))
 
 
-class MatchIt(Probe):
-    """One step; reward 1 for the action that has the number of the observation, which is drawn anew each time."""
-
-    def outcomes(self, task: Tensor, place: Tensor, action: Tensor) -> Outcomes:
-        return certain(place, (action == place).long(), torch.ones_like(place).bool())
-
-
-class TwoSteps(Probe):
-    """Nothing, then reward 1 and the end."""
-
-    def outcomes(self, task: Tensor, place: Tensor, action: Tensor) -> Outcomes:
-        return certain((place + 1).clamp(max=1), (place == 1).long(), place == 1)
+# Reward 1 and the end; reward 1 for the action with the number of the observation; nothing, then reward 1 and the end;
+# reward 1 at each step until the clock ends the episode.
+ONE_STEP = Probe(1, 2, 5, lambda s, a: (s, torch.ones_like(s), s == s))
+MATCH_IT = Probe(2, 2, 5, lambda s, a: (s, (a == s).long(), s == s), num_starts=2)
+TWO_STEPS = Probe(2, 1, 5, lambda s, a: ((s + 1).clamp(max=1), (s == 1).long(), s == 1))
+ENDLESS = Probe(1, 1, 2, lambda s, a: (s, torch.ones_like(s), s != s))
 
 
-class Endless(Probe):
-    """Reward 1 at each step; only the clock ends it."""
-
-    def outcomes(self, task: Tensor, place: Tensor, action: Tensor) -> Outcomes:
-        return certain(place, torch.ones_like(place), torch.zeros_like(place).bool())
+def changed(options: Any, **changes: Any) -> Any:
+    """A copy of an object with options, some of them changed."""
+    return dataclasses.replace(options, **changes)
 
 
-ONE_STEP, MATCH_IT, TWO_STEPS, ENDLESS = OneStep(1, 2, 5), MatchIt(2, 2, 5, 2), TwoSteps(2, 1, 5), Endless(1, 1, 2)
+@cache
+def _preset(name: str) -> Any:
+    return load_config([f"source={name}"]).source
+
+
+def source_options(name: str, **changes: Any) -> Any:
+    """Options of the preset `name`; networks are small."""
+    preset = _preset(name)
+    return changed(preset, **({"hidden_size": 8} if hasattr(preset, "hidden_size") else {}) | changes)
+
+
+def learners_of(name: str, num_learners: int, spec: EnvSpec = SPEC, seed: int = 0, **changes: Any) -> Any:
+    """Fresh learners of the source `name` at the start of a run."""
+    learners = source_class(name)(source_options(name, **changes), spec, stream_seeds(seed, num_learners), CPU)
+    learners.set_clock(START)
+    return learners
+
+
+def restored(learners: Any, fresh: Any) -> Any:
+    """`fresh` with the state of `learners`, as it comes from a file."""
+    fresh.load_state_dict(copy.deepcopy(learners.state_dict()))
+    return fresh
 
 
 def falling(start: float, end: float) -> dict[str, Any]:
@@ -87,10 +99,8 @@ def random_rollout(num_steps: int, num_streams: int, seed: int) -> Rollout:
 
 def transition(obs: int, action: int, reward: int, next_obs: int, terminated: bool, truncated: bool) -> Rollout:
     """One step of one stream."""
-    columns = [torch.tensor([[number]]) for number in (obs, action, reward, next_obs, 0)]
-    return Rollout(
-        *columns, torch.tensor([[terminated]]), torch.tensor([[truncated]]), torch.tensor([[SPEC.num_actions]])
-    )
+    row = (obs, action, reward, next_obs, 0, terminated, truncated, SPEC.num_actions)
+    return Rollout(*(torch.tensor([[value]]) for value in row))
 
 
 def sample_of(transitions: Rollout, weight: Tensor | None = None, targets: dict[str, Tensor] | None = None) -> Sample:
@@ -110,10 +120,8 @@ def learn_from(learner: Any, transitions: Rollout) -> Learned:
     return learner.update(sample_of(transitions, targets=learner.targets(transitions)))
 
 
-def learn_world(kind: Any, config: Any, env: Probe, num_updates: int) -> Any:
-    """A learner that has played `env` in eight environments and learned from every 3 steps of it."""
-    learner = kind(config, env.spec, stream_seeds(0, 1), CPU)
-    learner.set_clock(START)
+def learn_world(learner: Any, env: Probe, num_updates: int) -> Any:
+    """`learner` after it has played `env` in eight environments and learned from every 3 steps of it."""
     streams = start_streams(learner, env, torch.zeros(8, 1, dtype=torch.long), stream_seeds(1, 8))
     noise = Noise(stream_seeds(2, 8))
     for _ in range(num_updates):
@@ -122,15 +130,17 @@ def learn_world(kind: Any, config: Any, env: Probe, num_updates: int) -> Any:
     return learner
 
 
-def alone_and_among_others(kind: Any, config: Any, index: int, rollout_len: int, num_updates: int) -> tuple[Any, Any]:
+def alone_and_among_others(name: str, index: int, rollout_len: int, num_updates: int, **changes: Any) -> tuple[Any, Any]:
     """Learner `index` of four, one for each of four tasks with three environments each, after it has played and learned
     alone, and all four; what it lived through must be the same to the bit, and not without reward."""
-    room: Any = load_config().env
-    env = make_env(dataclasses.replace(room, size=4, random_start=True, max_episode_steps=7))
+    config: Any = load_config()
+    config = changed(config, env=changed(config.env, size=4, random_start=True, max_episode_steps=7))
+    config = changed(config, source=source_options(name, **changes))
+    env = make_env(config.env)
     tasks = torch.tensor([[0], [6], [9], [15]])
 
     def live(streams: slice, learners: slice) -> tuple[Rollout, Any]:
-        learner = kind(config, env.spec, stream_seeds(0, 4, 2)[learners], CPU)
+        learner = source_class(name).create(config, env, tasks[learners], stream_seeds(0, 4, 2)[learners], CPU)
         learner.set_clock(START)
         where = start_streams(learner, env, tasks.repeat_interleave(3, 0)[streams], stream_seeds(0, 12, 0)[streams])
         noise, lived = Noise(stream_seeds(0, 12, 1)[streams]), []

@@ -24,7 +24,7 @@ from icrl.point_game.world import PointFamily
 from icrl.randomness import Noise, stream_seeds, uniform
 from icrl.sources.a2c import A2C
 from icrl.sources.actor_critic import PointHeads, TableHeads, make_heads
-from icrl.sources.experts import Random
+from icrl.sources.noise_distillation import Random
 from icrl.sources.ppo import PPO
 
 KINDS: dict[str, Any] = {"a2c": A2C, "ppo": PPO}

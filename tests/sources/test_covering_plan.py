@@ -13,7 +13,7 @@ from icrl.envs.dark_room import DarkRoom
 from icrl.evaluation.coverage import NUM_EPISODES, coverage_of
 from icrl.evaluation.in_context import play_episodes
 from icrl.sources.covering_plan import CoveringPlan, cells_covered, coverage_bound, covering_plan
-from icrl.sources.searchers import Searcher
+from icrl.sources.room_searchers import Searcher
 
 MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))
 

@@ -14,7 +14,7 @@ from icrl.envs import make_env
 from icrl.envs.exact import noisy_exact, optimal_exact, random_exact
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.experts import NoiseDistillation, Optimal, Random
+from icrl.sources.noise_distillation import NoiseDistillation, Optimal, Random
 
 CONFIG = load_config(["source=noise_distillation", "env.size=4", "env.max_episode_steps=8"])
 ENV = make_env(CONFIG.env)

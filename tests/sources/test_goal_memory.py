@@ -8,7 +8,7 @@ from icrl.contracts import Policy
 from icrl.envs.dark_room import DarkRoom
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import play_episodes
-from icrl.sources.goal_memory import Found, PersistentWalk, UniformWalk
+from icrl.sources.explorers import Found, PersistentWalk, UniformWalk
 
 
 def room(size: int, num_steps: int, terminate: bool) -> DarkRoom:

@@ -21,7 +21,7 @@ from icrl.envs.rollout import rollout, start_streams
 from icrl.envs.tasks import streams_of
 from icrl.evaluation.in_context import play_episodes
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.searchers import PermutedSearcher, Searcher, chosen
+from icrl.sources.room_searchers import PermutedSearcher, Searcher, chosen
 
 MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))
 NUM_STEPS = 60

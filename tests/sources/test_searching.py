@@ -7,15 +7,15 @@ import pytest
 import torch
 from probes import CPU, START, alone_and_among_others
 
-from icrl.collection.teachers import searcher_of
+from XX
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, EnvSpec, Rollout
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.bandit_policies import ThompsonSampling
-from icrl.sources.searchers import PermutedSearcher, Searcher
-from icrl.sources.searching import Searching, in_context_learner
+from icrl.sources.room_searchers import PermutedSearcher, Searcher
+from icrl.sources.searcher import Searching, in_context_learner
 
 CONFIG = load_config(["source=searcher", "env.size=5", "env.max_episode_steps=10"])
 ENV: Any = make_env(CONFIG.env)

@@ -1,0 +1,131 @@
+"""Noise distillation (Zisman et al., 2023, "Emergence of in-context reinforcement learning from noise distillation",
+arXiv 2312.12275): histories that improve without a learning agent, because noise falls over a run,
+
+    pi_t(a | s) = noise(t) / A + (1 - noise(t)) * pi_expert(a | s)
+
+The expert is the planner, whose action is in `Step.optimal_action`, or the trained agents of another run. The limits of
+noise 0 and 1 are sources of their own, `optimal` and `random`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from icrl.config.training_schema import NoiseDistillationConfig, SourceConfig
+from icrl.contracts import ConfigError, Env, EnvSpec, Learned, Sample, Step
+from icrl.envs import make_env
+from icrl.sources import source
+from icrl.sources.learners import Learner
+from icrl.sources.teachers import least_noise, trained_agents
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
+
+
+class Expert(Protocol):
+    """Policy to imitate."""
+
+    def action_probabilities(self, step: Step) -> Tensor: ...
+
+
+class Planner:
+    """Expert that always takes the optimal action; the world must have a planner."""
+
+    def __init__(self, num_actions: int) -> None:
+        self._num_actions = num_actions
+
+    def action_probabilities(self, step: Step) -> Tensor:
+        return one_hot(step.optimal_action, self._num_actions).float()
+
+
+@source("noise_distillation", NoiseDistillationConfig)
+class NoiseDistillation(Learner):
+    """L learners that imitate `expert` with noise and learn nothing."""
+
+    uses_planner = True
+
+    def __init__(self, config: SourceConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
+        super().__init__(config, spec, seeds, device)
+        self.expert: Expert = Planner(spec.num_actions)
+        self.find_least_noise: Callable[[], Tensor] = lambda: torch.zeros(len(seeds))
+        self._least_noise: Tensor | None = None  # [L], found when first needed, unless it is restored
+
+    @classmethod
+    def create(cls, config: Config, env: Env[Any], tasks: Tensor, seeds: Tensor, device: torch.device) -> Self:
+        """Learners with their expert and least noise. Raises `ConfigError` without a planner or such a teacher."""
+        learners, options = cls(config.source, env.spec, seeds, device), config.source
+        if isinstance(options, NoiseDistillationConfig) and options.teacher != "none":
+            learners.expert = trained_agents(config, options.teacher, env.spec, tasks, seeds, device)
+        elif cls.uses_planner:
+            with closing(make_env(config.env)) as world:
+                if not world.has_planner:
+                    raise ConfigError(
+                        f"source.name={options.name} needs the optimal action, which is unknown with "
+                        f"env.name={config.env.name}: use another source"
+                    )
+            if isinstance(options, NoiseDistillationConfig) and options.max_performance < 1:
+                find = partial(least_noise, config.env, tasks.cpu(), options.max_performance)
+                learners.find_least_noise = lambda: find().repeat_interleave(config.source.num_learners)
+        return learners
+
+    @property
+    def least_noise(self) -> Tensor:
+        """Lower bound of each learner's noise, `[L]`."""
+        if self._least_noise is None:
+            self._least_noise = self.find_least_noise().float().to(self.device)
+        return self._least_noise
+
+    @property
+    def noise(self) -> Tensor:
+        """Probability of a uniformly random action now, `[L]`."""
+        return self.least_noise.clamp(min=self.scheduled_noise())
+
+    def scheduled_noise(self) -> float:
+        """Noise at the present clock, without its lower bound."""
+        return self.rate("noise")
+
+    def action_probabilities(self, step: Step) -> Tensor:
+        share = self.noise.repeat_interleave(len(step.obs) // self.num_learners)[:, None]
+        num_actions = self._spec.num_actions
+        if (share == 1.0).all():  # needs no expert, and so no planner
+            legal = self._spec.legal(step.obs)
+            if legal is not None:
+                return legal / legal.sum(1, keepdim=True)
+            return (share / num_actions).expand(-1, num_actions)
+        return share / num_actions + (1 - share) * self.expert.action_probabilities(step)
+
+    def update(self, sample: Sample) -> Learned:
+        """Report the noise; nothing is learned."""
+        return Learned({"noise": self.noise})
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "least_noise": self.least_noise}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._least_noise = state["least_noise"]
+
+
+@source("optimal", SourceConfig)
+class Optimal(NoiseDistillation):
+    """The planner, from the first step to the last."""
+
+    def scheduled_noise(self) -> float:
+        return 0.0
+
+
+@source("random", SourceConfig)
+class Random(NoiseDistillation):
+    """Uniformly random actions, from the first step to the last."""
+
+    uses_planner = False
+
+    def scheduled_noise(self) -> float:
+        return 1.0
