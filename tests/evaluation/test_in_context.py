@@ -19,7 +19,7 @@ from icrl.evaluation.in_context import (
     summary_of,
 )
 from icrl.evaluation.references import chance
-from icrl.sources.room_searchers import Searcher
+from icrl.sources.room_searchers import RoomSearcher
 
 CONFIG = load_config(["env.size=3", "env.max_episode_steps=6"])
 RANDOM = chance(make_env(CONFIG.env), CONFIG)  # of five actions
@@ -162,7 +162,7 @@ def test_the_summary_sees_learning() -> None:
     tasks = env.all_tasks()
     searcher, random = (
         summary_of(play_episodes(policy, env, tasks, num_streams=4, num_episodes=6, seed=0)[0])
-        for policy in (Searcher(env), RANDOM)
+        for policy in (RoomSearcher(env), RANDOM)
     )
     assert searcher["first_success"] < searcher["last_success"] == 1.0
     assert searcher["late_reward"] > 2 * random["late_reward"]

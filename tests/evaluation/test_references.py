@@ -8,12 +8,11 @@ from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import chance, exact_references, references_of
 from icrl.sources.bandit_policies import UCB1, ThompsonSampling
-from icrl.sources.explorers import CoveringPlan
-from icrl.sources.explorers import PersistentWalk, UniformWalk
-from icrl.sources.room_searchers import PermutedSearcher, Searcher
+from icrl.sources.explorers import CoveringPlan, PersistentWalk, UniformWalk
+from icrl.sources.room_searchers import PermutedSearcher, RoomSearcher
 
 EXPLORERS = {
-    "searcher": Searcher,
+    "searcher": RoomSearcher,
     "covering plan": CoveringPlan,
     "persistent walk with goal memory": PersistentWalk,
     "uniform walk with goal memory": UniformWalk,
@@ -22,7 +21,7 @@ POLICIES = {
     "dark_room": EXPLORERS,
     "dark_room_classic": EXPLORERS,
     "dark_room_permuted": {"searcher": PermutedSearcher},
-    "dark_key_to_door": {"searcher": Searcher},
+    "dark_key_to_door": {"searcher": RoomSearcher},
     "bandit": {"Thompson sampling": ThompsonSampling, "UCB1": UCB1},
     "bandit_gaussian": {"Thompson sampling": ThompsonSampling, "UCB1": UCB1},
     "gymnasium": {},

@@ -130,7 +130,9 @@ def learn_world(learner: Any, env: Probe, num_updates: int) -> Any:
     return learner
 
 
-def alone_and_among_others(name: str, index: int, rollout_len: int, num_updates: int, **changes: Any) -> tuple[Any, Any]:
+def alone_and_among_others(
+    name: str, index: int, rollout_len: int, num_updates: int, **changes: Any
+) -> tuple[Any, Any]:
     """Learner `index` of four, one for each of four tasks with three environments each, after it has played and learned
     alone, and all four; what it lived through must be the same to the bit, and not without reward."""
     config: Any = load_config()
