@@ -1,4 +1,4 @@
-"""The covering plan and the walks: legal paths, all cells, distance to the bound, and straight paths to a known goal."""
+"""The covering plan and the walks: legal paths, all cells, distance to the bound, shortest paths to a known goal."""
 
 import time
 from typing import Any
