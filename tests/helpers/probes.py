@@ -161,52 +161,41 @@ def alone_and_among_others(
     return one, all_learners
 
 
-class PlainActorCritic:
-    """One learner: an embedding, two linear layers, Adam and PyTorch's own gradient clip."""
+class Plain:
+    """Learner `index` of `learners` as it is now, by itself: an embedding, a linear layer, PyTorch's Adam and clip."""
 
-    def __init__(self, config: Any, learners: Any, index: int) -> None:
-        """As learner `index` is now."""
-        self.config, self._network, self._index = config, learners.network, index
-        num_obs, hidden = self._network.embedding.shape[1:]
-        num_actions = self._network.heads.shape[2] - 1
-        self._embedding = nn.Embedding(num_obs, hidden)
-        self._actor, self._critic = nn.Linear(hidden, num_actions), nn.Linear(hidden, 1)
+    def __init__(self, learners: Any, index: int) -> None:
+        self.config, self._stacked, self._index = learners.config, learners, index
+        self.network = self.copied("network")
+        betas = (self.config.adam_beta1, self.config.adam_beta2)
+        self._optimizer = torch.optim.Adam(self.network.parameters(), betas=betas, eps=self.config.adam_eps)
+
+    def copied(self, name: str) -> nn.Sequential:
+        """The learner's network `name`."""
+        stacked = getattr(self._stacked, name).parameters()
+        embedding, heads, bias = (parameter[self._index].detach().clone() for parameter in stacked)
+        linear = nn.Linear(*heads.shape)
         with torch.no_grad():
-            self._embedding.weight.copy_(self._network.embedding[index])
-            self._actor.weight.copy_(self._network.heads[index, :, :-1].T)
-            self._critic.weight.copy_(self._network.heads[index, :, -1:].T)
-            self._actor.bias.copy_(self._network.bias[index, 0, :-1])
-            self._critic.bias.copy_(self._network.bias[index, 0, -1:])
-        self._parameters = [p for layer in (self._embedding, self._actor, self._critic) for p in layer.parameters()]
-        betas = (config.adam_beta1, config.adam_beta2)
-        self._optimizer = torch.optim.Adam(self._parameters, betas=betas, eps=config.adam_eps)
-
-    def value(self, obs: Tensor) -> Tensor:
-        return self._critic(self._embedding(obs))[..., 0]
+            linear.weight.copy_(heads.T)
+            linear.bias.copy_(bias[0])
+        return nn.Sequential(nn.Embedding.from_pretrained(embedding, freeze=False), linear)
 
     def policy(self, obs: Tensor) -> torch.distributions.Categorical:
-        return torch.distributions.Categorical(logits=self._actor(self._embedding(obs)))
+        return torch.distributions.Categorical(logits=self.network(obs)[..., :-1])
 
-    def descend(self, parts: dict[str, Tensor], rates: tuple[float, float, float]) -> dict[str, float]:
-        """A step down policy_loss, value_loss and entropy, with rates in the order of learning, value, entropy; the
-        metrics."""
-        learning_rate, value_coefficient, entropy_coefficient = rates
-        loss = parts["policy_loss"] + value_coefficient * parts["value_loss"] - entropy_coefficient * parts["entropy"]
+    def value(self, obs: Tensor) -> Tensor:
+        return self.network(obs)[..., -1]
+
+    def descend(self, loss: Tensor, learning_rate: float) -> float:
+        """A step down `loss`; the norm of its gradient."""
         self._optimizer.zero_grad()
         loss.backward()
         self._optimizer.param_groups[0]["lr"] = learning_rate
-        norm = nn.utils.clip_grad_norm_(self._parameters, self.config.max_gradient_norm)
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.config.max_gradient_norm)
         self._optimizer.step()
-        metrics = {name: value.item() for name, value in parts.items()} | {"gradient_norm": norm.item()}
-        return metrics | {"learning_rate": learning_rate, "entropy_coefficient": entropy_coefficient}
+        return norm.item()
 
-    def assert_equal(self) -> None:
-        """The stacked learner has the same gradient and the same parameters."""
-        network, index = self._network, self._index
-        heads = torch.cat([self._actor.weight, self._critic.weight])
-        gradient = torch.cat([self._actor.weight.grad, self._critic.weight.grad])
-        assert torch.allclose(network.heads.grad[index], gradient.T, atol=1e-6)
-        assert torch.allclose(network.embedding.grad[index], self._embedding.weight.grad, atol=1e-6)
-        assert torch.allclose(network.heads[index], heads.T, atol=1e-5)
-        assert torch.allclose(network.embedding[index], self._embedding.weight, atol=1e-5)
-        assert torch.allclose(network.bias[index, 0], torch.cat([self._actor.bias, self._critic.bias]), atol=1e-5)
+    def assert_equal(self, name: str, network: nn.Sequential) -> None:
+        """The learner's network `name` has the parameters of `network`."""
+        for ours, theirs in zip(self.copied(name).parameters(), network.parameters(), strict=True):
+            assert torch.allclose(ours, theirs, atol=1e-5)

@@ -14,6 +14,7 @@ from probes import (
     OTHER_REWARDS,
     SPEC,
     START,
+    Plain,
     falling,
     learn_from,
     learners_of,
@@ -22,7 +23,7 @@ from probes import (
     step_of,
     transition,
 )
-from torch import Tensor, nn
+from torch import Tensor
 
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience
@@ -43,23 +44,6 @@ def joined(*transitions: Rollout) -> Rollout:
 
 
 # ---- Q-learning
-
-
-def test_q_learning_targets_by_hand() -> None:
-    """discount 0.5, rate 0.5, all values 2 at first. A step on: 1 + 0.5 * 2 = 2, no change. The end: 1. The clock's
-    end bootstraps, from a state whose best value is still 2."""
-    learners = learners_of("q_learning", 1, discount=0.5, learning_rate=0.5, initial_value=2.0)
-    learn_from(learners, transition(0, 1, 1, 3, terminated=False, truncated=False))
-    assert (table_of(learners) == 2).all()
-    metrics, td_error = learn_from(learners, transition(0, 1, 1, 3, terminated=True, truncated=False))
-    assert table_of(learners)[0, 0].tolist() == [2.0, 1.5, 2.0]
-    assert metrics["td_error"].tolist() == [1.0] and metrics["value"].tolist() == [2.0]
-    assert td_error is not None and td_error.tolist() == [1.0]
-    learn_from(learners, transition(4, 0, 0, 0, terminated=False, truncated=True))
-    assert table_of(learners)[0, 4].tolist() == [1.5, 2.0, 2.0]  # half-way to 0 + 0.5 * max(2, 1.5, 2)
-    learn_from(learners, transition(4, 2, 0, 4, terminated=True, truncated=True))
-    assert table_of(learners)[0, 4].tolist() == [1.5, 2.0, 1.0]  # both: the task ended
-    assert (table_of(learners)[0, [1, 2, 3, 5]] == 2).all()
 
 
 def test_q_learning_moves_a_cell_once_towards_the_weighted_mean_of_its_targets() -> None:
@@ -183,61 +167,29 @@ def test_q_learning_learns_every_goal_of_a_small_room() -> None:
 # ---- DQN
 
 
-class PlainDQN:
-    """One learner, one transition at a time: an embedding, a linear layer, Adam and PyTorch's own gradient clip."""
+class PlainDQN(Plain):
+    def __init__(self, learners: Any, index: int) -> None:
+        super().__init__(learners, index)
+        self.target, self._updates = self.copied("target_network"), 0
 
-    def __init__(self, config: Any, learners: Any, index: int) -> None:
-        self.config, self._stacked, self._index, self._updates = config, learners, index, 0
-        self._network, self._target = self._copied(learners.network), self._copied(learners.target_network)
-        betas = (config.adam_beta1, config.adam_beta2)
-        self._optimizer = torch.optim.Adam(self._network.parameters(), betas=betas, eps=config.adam_eps)
-
-    def _copied(self, stacked: nn.Module) -> nn.Sequential:
-        embedding, heads, bias = (parameter[self._index].detach().clone() for parameter in stacked.parameters())
-        linear = nn.Linear(*heads.shape)
-        with torch.no_grad():
-            linear.weight.copy_(heads.T)
-            linear.bias.copy_(bias[0])
-        return nn.Sequential(nn.Embedding.from_pretrained(embedding, freeze=False), linear)
-
-    def update(
-        self, samples: Rollout, weight: Tensor, learning_rate: float, target_rate: float
-    ) -> tuple[list[float], dict[str, float]]:
+    def update(self, samples: Rollout, weight: Tensor, rate: float, target_rate: float) -> tuple[Any, dict[str, float]]:
         """TD error of each window and metrics, of `samples` `[T, W]` and `weight` `[W]`."""
-        loss, errors, best = torch.zeros(()), torch.zeros(samples.obs.shape), []
-        for t in range(len(samples.obs)):
-            for window in range(samples.obs.shape[1]):
-                obs, action, reward, next_obs, _, ended, _, _ = (column[t, window] for column in samples)
-                with torch.no_grad():
-                    values = self._target(next_obs)
-                    choose = self._network(next_obs) if self.config.double else values
-                    ahead = 0.0 if ended else values[choose.argmax()].item()
-                error = OTHER_REWARDS.reward_values[reward] + self.config.discount * ahead - self._network(obs)[action]
-                loss = loss + weight[window] * error**2
-                errors[t, window] = error.detach().abs()
-                best.append(self._network(obs).max().item())
-        loss = loss / errors.numel()
-        self._optimizer.zero_grad()
-        loss.backward()
-        self._optimizer.param_groups[0]["lr"] = learning_rate
-        norm = nn.utils.clip_grad_norm_(self._network.parameters(), self.config.max_gradient_norm)
-        self._optimizer.step()
+        values = self.network(samples.obs)
+        with torch.no_grad():
+            chooser = self.network if self.config.double else self.target
+            best = chooser(samples.next_obs).argmax(-1, keepdim=True)
+            ahead = self.target(samples.next_obs).gather(-1, best)[..., 0] * ~samples.terminated
+        rewards = torch.tensor(OTHER_REWARDS.reward_values)[samples.reward]
+        error = rewards + self.config.discount * ahead - values.gather(-1, samples.action[..., None])[..., 0]
+        loss = (weight * error.square()).mean()
+        metrics = {"td_error": error.abs().mean().item(), "value": values.amax(-1).mean().item(), "loss": loss.item()}
+        metrics |= {"gradient_norm": self.descend(loss, rate), "learning_rate": rate, "epsilon": 0.25}
         self._updates += 1
         if self._updates % self.config.target_update_period == 0:
             with torch.no_grad():
-                for slow, fast in zip(self._target.parameters(), self._network.parameters(), strict=True):
+                for slow, fast in zip(self.target.parameters(), self.network.parameters(), strict=True):
                     slow.copy_((1 - target_rate) * slow + target_rate * fast)
-        metrics = {"td_error": errors.mean().item(), "value": sum(best) / len(best), "loss": loss.item()}
-        metrics |= {"gradient_norm": norm.item(), "learning_rate": learning_rate, "epsilon": 0.25}
-        return errors.mean(0).tolist(), metrics
-
-    def assert_equal(self) -> None:
-        """The stacked learner has the same networks."""
-        pairs = ((self._stacked.network, self._network), (self._stacked.target_network, self._target))
-        for stacked, (embedding, linear) in pairs:
-            ours = [parameter[self._index] for parameter in stacked.parameters()]
-            for theirs, parameter in zip((embedding.weight, linear.weight.T, linear.bias[None]), ours, strict=True):
-                assert torch.allclose(parameter, theirs, atol=1e-5)
+        return error.detach().abs().mean(0), metrics
 
 
 def scrambled(learners: Any) -> Any:
@@ -258,7 +210,7 @@ def test_dqn_updates_equal_those_of_a_plain_learner(*, double: bool, max_gradien
     options = {"double": double, "max_gradient_norm": max_gradient_norm, "target_update_period": period}
     rates = {"target_update_rate": falling(0.5, 0.9), "learning_rate": falling(0.06, 0.02), "epsilon": 0.25}
     learners = scrambled(learners_of("dqn", 2, OTHER_REWARDS, **options, **rates))
-    plain = [PlainDQN(learners.config, learners, index) for index in range(2)]
+    plain = [PlainDQN(learners, index) for index in range(2)]
     for update in range(4):
         learners.set_clock(START._replace(iterations=update))
         samples, weight = random_rollout(2, 8, update), torch.rand(8)
@@ -268,10 +220,11 @@ def test_dqn_updates_equal_those_of_a_plain_learner(*, double: bool, max_gradien
             windows = slice(4 * index, 4 * index + 4)
             own = Rollout(*(column[:, windows] for column in samples))
             errors, expected = one.update(own, weight[windows], 0.06 - 0.01 * update, 0.5 + 0.1 * update)
-            assert td_error[windows].tolist() == pytest.approx(errors, abs=1e-4)
+            assert torch.allclose(td_error[windows], errors, atol=1e-4)
             assert {name: values[index].item() for name, values in metrics.items()} == pytest.approx(expected, abs=1e-4)
             assert (expected["gradient_norm"] > max_gradient_norm) == (max_gradient_norm == 0.05)
-            one.assert_equal()
+            one.assert_equal("network", one.network)
+            one.assert_equal("target_network", one.target)
 
 
 @pytest.mark.parametrize(
@@ -295,23 +248,8 @@ def test_dqn_targets_by_hand(*, double: bool, terminated: bool, truncated: bool,
         state[name] = {"embedding": torch.eye(6)[None], "heads": rows[None], "bias": torch.zeros(1, 1, 3)}
     learner.load_state_dict(state)
     metrics, td_error = learn_from(learner, transition(0, 2, 1, 1, terminated, truncated))
-    error = abs(target - 4)
-    assert td_error is not None and td_error.item() == pytest.approx(error)
-    assert metrics["td_error"].item() == pytest.approx(error)
-    assert metrics["loss"].item() == pytest.approx(error**2)
-    assert metrics["value"].item() == 4.0
-    # (y - Q)^2 changes by 2 * error with Q, and Q by 1 with a bias, 1 with a head, (4, 9) with the embedding
-    assert metrics["gradient_norm"].item() == pytest.approx(2 * error * (1 + 1 + 4**2 + 9**2) ** 0.5, rel=1e-4)
-
-
-def test_dqn_weights_scale_the_loss_and_not_the_td_error() -> None:
-    learners, others = (scrambled(learners_of("dqn", 2)) for _ in range(2))
-    samples = random_rollout(2, 6, 0)
-    whole, td_error = learn_from(learners, samples)
-    weighted, same = others.update(sample_of(samples, torch.tensor([2.0, 2.0, 2.0, 0.0, 0.0, 0.0])))
-    assert torch.allclose(weighted["loss"], whole["loss"] * torch.tensor([2.0, 0.0]))
-    assert td_error is not None and torch.equal(td_error, same)
-    assert weighted["gradient_norm"][1] == 0
+    assert td_error.item() == pytest.approx(abs(target - 4)) and metrics["value"].item() == 4.0
+    assert metrics["loss"].item() == pytest.approx((target - 4) ** 2)
 
 
 def test_first_actions_of_dqn_are_uniform_and_later_ones_follow_the_values() -> None:

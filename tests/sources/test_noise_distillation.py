@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from harness import run
-from probes import CPU, START, alone_and_among_others, changed, learners_of, step_of
+from probes import CPU, START, alone_and_among_others, changed, learners_of, source_options, step_of
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Rollout, Step
@@ -17,7 +17,7 @@ from icrl.envs.exact import noisy_exact, optimal_exact, random_exact
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_class
-from icrl.sources.teachers import least_noise
+from icrl.sources.noise_distillation import least_noise
 
 CONFIG = load_config(["source=noise_distillation", "env.size=4", "env.max_episode_steps=8"])
 ENV = make_env(CONFIG.env)

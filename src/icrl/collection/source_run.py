@@ -15,7 +15,7 @@ from icrl.data.manifests import checksum_of
 from icrl.runs import checkpoint
 from icrl.runs.files import fits
 from icrl.runs.identity import Identity, check_same
-from icrl.sources.teachers import open_teacher
+from icrl.sources.noise_distillation import open_teacher
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

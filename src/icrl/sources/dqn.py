@@ -22,7 +22,7 @@ from icrl.config.training_schema import DQNConfig
 from icrl.contracts import EnvSpec, Learned, Sample
 from icrl.nn.stacked import StackedAdam, StackedNetwork, look_up
 from icrl.sources import source
-from icrl.sources.action_values import ActionValues
+from icrl.sources.q_learning import ActionValues
 
 _MODULES = ("network", "target_network", "optimizer")  # in a checkpoint
 
