@@ -115,15 +115,6 @@ def test_sweeps_iterations_and_seeds_are_in_different_orders() -> None:
     assert all(sweep != sorted(sweep) for sweep in sweeps)
 
 
-@pytest.mark.parametrize("index", [0, 2])
-def test_mini_batches_of_a_learner_do_not_depend_on_the_others(index: int) -> None:
-    source = config_of(num_envs=4, num_updates_per_train_iter=2, mini_batch_length=2, mini_batch_size=3).source
-    together = numbered(6, 12)
-    alone = Rollout(*(column[:, 4 * index : 4 * index + 4] for column in together))
-    for ours, theirs in zip(parts_of(source, alone, 1, 7, 5), parts_of(source, together, 3, 7, 5), strict=True):
-        assert torch.equal(ours.rollout.obs, theirs.rollout.obs[:, 3 * index : 3 * index + 3])
-
-
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with histories of the tasks here and one more, two rows of 16 steps each, episodes of 4."""

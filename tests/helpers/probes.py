@@ -39,10 +39,10 @@ class Probe(TensorEnv):
 
 # Reward 1 and the end; reward 1 for the action with the number of the observation; nothing, then reward 1 and the end;
 # reward 1 at each step until the clock ends the episode.
-ONE_STEP = Probe(1, 2, 5, lambda s, a: (s, torch.ones_like(s), s == s))
-MATCH_IT = Probe(2, 2, 5, lambda s, a: (s, (a == s).long(), s == s), num_starts=2)
+ONE_STEP = Probe(1, 2, 5, lambda s, a: (s, torch.ones_like(s), s >= 0))
+MATCH_IT = Probe(2, 2, 5, lambda s, a: (s, (a == s).long(), s >= 0), num_starts=2)
 TWO_STEPS = Probe(2, 1, 5, lambda s, a: ((s + 1).clamp(max=1), (s == 1).long(), s == 1))
-ENDLESS = Probe(1, 1, 2, lambda s, a: (s, torch.ones_like(s), s != s))
+ENDLESS = Probe(1, 1, 2, lambda s, a: (s, torch.ones_like(s), s < 0))
 
 
 def changed(options: Any, **changes: Any) -> Any:

@@ -1,6 +1,5 @@
 """The covering plan and the walks: legal paths, all cells, distance to the bound, shortest paths to a known goal."""
 
-import time
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,9 @@ from hypothesis import strategies as st
 from worlds import room, scalar_move
 
 from icrl.envs.rooms import next_cells
-from icrl.evaluation.coverage import NUM_EPISODES, coverage_of
 from icrl.evaluation.in_context import play_episodes
 from icrl.sources.covering_plan import cells_covered, coverage_bound, covering_plan
 from icrl.sources.explorers import CoveringPlan, Explorer, PersistentWalk, UniformWalk
-from icrl.sources.room_searchers import RoomSearcher
 
 
 def walked(plan: np.ndarray, size: int, start: int) -> list[int]:
@@ -33,10 +30,7 @@ def walked(plan: np.ndarray, size: int, start: int) -> list[int]:
 
 
 def test_the_default_room_is_covered_without_a_wasted_step() -> None:
-    covering_plan.cache_clear()
-    before = time.perf_counter()
     plan = covering_plan(9, 20, 40)
-    assert time.perf_counter() - before < 4
     assert walked(plan, 9, 40) == [20, 40, 60, 80]
     covering_plan.cache_clear()
     np.testing.assert_array_equal(plan, covering_plan(9, 20, 40))
@@ -71,15 +65,6 @@ def test_the_bound_by_hand() -> None:
     """In the corner of a large room 2 cells are next, 5 within two moves, 9 within three."""
     assert [coverage_bound(9, 3, 0, number) for number in range(1, 6)] == [3, 6, 8, 9, 9]
     assert [coverage_bound(3, 50, 4, number) for number in (1, 2)] == [8, 8]
-
-
-@pytest.mark.parametrize(("size", "num_steps"), [(5, 6), (9, 20)])
-def test_the_plan_covers_no_less_than_the_searcher(size: int, num_steps: int) -> None:
-    env = room(size=size, max_episode_steps=num_steps)
-    found = coverage_of({"plan": CoveringPlan(env), "searcher": RoomSearcher(env)}, env, 20, seed=0)
-    assert (found["plan"].std(axis=1) == 0).all()
-    assert (found["plan"].mean((0, 1)) >= found["searcher"].mean((0, 1)) - 1e-9).all()
-    assert len(found["plan"][0, 0]) == NUM_EPISODES
 
 
 def test_the_plan_finds_every_goal_of_the_default_room_by_episode_four() -> None:

@@ -22,7 +22,6 @@ from probes import (
 )
 
 from icrl.contracts import ConfigError, EnvSpec, Rollout
-from icrl.randomness import stream_seeds
 from icrl.sources import source, source_class
 from icrl.sources.learners import Learner, LearnerRows
 
@@ -172,8 +171,3 @@ def test_streams_that_cannot_be_dealt_out_evenly_are_refused() -> None:
         for num_streams in (1, 2, 4):
             with pytest.raises(ValueError, match=f"{num_streams} streams cannot be dealt out evenly to 3 learners"):
                 refused(torch.zeros(num_streams, dtype=torch.long))
-
-
-def test_learners_start_differently() -> None:
-    embedding = source_class("a2c")(learners_of("a2c", 1).config, SPEC, stream_seeds(0, 3), CPU).network.embedding
-    assert (embedding[0] != embedding[1]).all() and (embedding[1] != embedding[2]).all()

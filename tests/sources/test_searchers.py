@@ -17,10 +17,8 @@ from icrl.contracts import ConfigError, Policy, Rollout
 from icrl.envs import make_env
 from icrl.envs.dark_key_to_door import DarkKeyToDoor
 from icrl.envs.dark_room import DarkRoom
-from icrl.envs.exact import optimal_exact
 from icrl.envs.rollout import rollout, start_streams
 from icrl.envs.tasks import streams_of
-from icrl.evaluation.in_context import play_episodes
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.bandit_policies import ThompsonSampling
 from icrl.sources.room_searchers import PermutedSearcher, RoomSearcher, chosen
@@ -154,19 +152,6 @@ def test_the_classic_room_matches_the_known_curve() -> None:
     low = torch.tensor([2.4, 6.3, 9.8, 12.9, 15.5, 16.4, 16.5]).double()
     high = torch.tensor([2.8, 6.9, 10.7, 14.5, 16.5, 16.5, 16.5]).double()
     assert ((low <= returns) & (returns <= high)).all(), returns
-
-
-@pytest.mark.parametrize("name", ["dark_room", "dark_room_permuted", "dark_key_to_door", "dark_key_to_door_hidden"])
-def test_all_tasks_are_solved_for_good(name: str) -> None:
-    """After few episodes; in rooms with one start in as few steps as the best play takes."""
-    env = make_env(load_config([f"env={name}", "env.size=4"]).env)
-    tasks = env.all_tasks()[::7][:30]
-    policy = PermutedSearcher(env) if name == "dark_room_permuted" else RoomSearcher(env)
-    found, _ = play_episodes(policy, env, tasks, 3, 8, seed=0)
-    assert found.success[..., 4:].all()
-    if len(env.starts) == 1:
-        best = optimal_exact(env, tasks).steps_to_goal.numpy()
-        np.testing.assert_array_equal(found.steps_to_goal[..., -1], np.broadcast_to(best[:, None], (len(tasks), 3)))
 
 
 def test_chosen_is_uniform_over_the_allowed_columns() -> None:

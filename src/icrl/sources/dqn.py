@@ -54,7 +54,10 @@ class DQN(ActionValues):
         norm = self.optimizer.descend(loss, self.rate("learning_rate"))
         self._updates += 1
         if self._updates % self.config.target_update_period == 0:
-            self._update_target()
+            with torch.no_grad():
+                for slow, fast in zip(self.target_network.parameters(), self.network.parameters(), strict=True):
+                    slow.lerp_(fast, self.rate("target_update_rate"))
+                self._target_values = self.target_network().flatten(0, 1)
         self._values = self.network().flatten(0, 1)
         rate = torch.full_like(norm, self.rate("learning_rate"))
         metrics |= {"loss": loss.detach(), "gradient_norm": norm, "learning_rate": rate}
@@ -75,10 +78,3 @@ class DQN(ActionValues):
         """Tabulate both networks over all L * S rows. They are constant between updates, so one table serves acting and
         the loss of the next update, whose gradient flows through it."""
         self._values, self._target_values = (n().flatten(0, 1) for n in (self.network, self.target_network))
-
-    @torch.no_grad()
-    def _update_target(self) -> None:
-        rate = self.rate("target_update_rate")
-        for slow, fast in zip(self.target_network.parameters(), self.network.parameters(), strict=True):
-            slow.lerp_(fast, rate)
-        self._target_values = self.target_network().flatten(0, 1)

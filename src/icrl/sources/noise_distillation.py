@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -36,31 +36,15 @@ if TYPE_CHECKING:
 _HALVINGS = 12  # of the interval that holds the least noise
 
 
-class Expert(Protocol):
-    """Policy to imitate."""
-
-    def action_probabilities(self, step: Step) -> Tensor: ...
-
-
-class Planner:
-    """Expert that always takes the optimal action; the world must have a planner."""
-
-    def __init__(self, num_actions: int) -> None:
-        self._num_actions = num_actions
-
-    def action_probabilities(self, step: Step) -> Tensor:
-        return one_hot(step.optimal_action, self._num_actions).float()
-
-
 @source("noise_distillation", NoiseDistillationConfig)
 class NoiseDistillation(Learner):
-    """L learners that imitate `expert` with noise and learn nothing."""
+    """L learners that imitate `expert`, which is the planner if it is None, with noise; they learn nothing."""
 
     uses_planner = True
 
     def __init__(self, config: SourceConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
-        self.expert: Expert = Planner(spec.num_actions)
+        self.expert: Learner | None = None
         self.find_least_noise: Callable[[], Tensor] = lambda: torch.zeros(len(seeds))
         self._least_noise: Tensor | None = None  # [L], found when first needed, unless it is restored
 
@@ -106,7 +90,8 @@ class NoiseDistillation(Learner):
             if legal is not None:
                 return legal / legal.sum(1, keepdim=True)
             return (share / num_actions).expand(-1, num_actions)
-        return share / num_actions + (1 - share) * self.expert.action_probabilities(step)
+        best = self.expert.action_probabilities(step) if self.expert else one_hot(step.optimal_action, num_actions)
+        return share / num_actions + (1 - share) * best
 
     def update(self, sample: Sample) -> Learned:
         """Report the noise; nothing is learned."""
