@@ -53,9 +53,9 @@ def config_of(**changes: Any) -> Any:
     return changed(CONFIG, source=changed(CONFIG.source, **options | changes))
 
 
-def thread_pool(unwanted: Any) -> Executor:
+def thread_pool(trainer: Any) -> Executor:
     """A thread in place of the process, because it starts at once."""
-    return ThreadPoolExecutor(1, initializer=set_up, initargs=(unwanted, False))
+    return ThreadPoolExecutor(1, initializer=set_up, initargs=(trainer, False))
 
 
 def start(config: Any) -> tuple[Any, ...]:

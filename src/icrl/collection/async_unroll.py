@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing import active_children, get_context
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 _PATIENCE = 10.0  # seconds for the process, and those of its environments, to end by themselves
 _CPU = torch.device("cpu")
 _SPAWN = get_context("spawn")  # a fork could copy locked locks of torch's threads
-_here: dict[str, Any] = {}  # in the process: the event `unwanted` and the player
+_here: dict[str, Any] = {}  # in the process: the connection to the trainer and the player
 
 Arrays = list[list[NDArray[Any]]]  # the fields of a `Rollout`, a `State` and a `Step`
 
@@ -65,18 +66,18 @@ def version_of(source: SourceConfig, unroll: int) -> int:
     return max(0, unroll - source.unroll_queue_size) // period * period
 
 
-def set_up(unwanted: Any, alone: bool = True) -> None:
-    """Prepare the process, or the thread, in which `AsyncUnrollWorker` plays until the event `unwanted` is set."""
-    _here["unwanted"] = unwanted
+def set_up(trainer: Connection, alone: bool = True) -> None:
+    """Prepare the process, or the thread, in which `AsyncUnrollWorker` plays until `trainer` has closed its end."""
+    _here["trainer"] = trainer
     if alone:
         end_with_parent(1)  # in the middle of an environment's step too
         torch.set_num_threads(1)
         Finalize(None, _end, exitpriority=1)
 
 
-def process_pool(unwanted: Any) -> Executor:
+def process_pool(trainer: Connection) -> Executor:
     """Pool of one process."""
-    return ProcessPoolExecutor(1, _SPAWN, set_up, (unwanted,))
+    return ProcessPoolExecutor(1, _SPAWN, set_up, (trainer,))
 
 
 class AsyncUnrollWorker(UnrollWorker):
@@ -90,12 +91,12 @@ class AsyncUnrollWorker(UnrollWorker):
         learner: Learner,
         streams: Streams[State, Any],
         first: int,
-        make_pool: Callable[[Any], Executor] = process_pool,
+        make_pool: Callable[[Connection], Executor] = process_pool,
     ) -> None:
         """Go on with `streams` after `first` iterations; if these are not 0, load the state of the worker then."""
         self._config, self._learner, self._streams, self._done = config, learner, streams, first
         self._versions = {first: copy.deepcopy(learner.state_dict())}  # by the number of iterations done
-        self._unwanted = _SPAWN.Event()
+        self._ours, self._theirs = _SPAWN.Pipe()  # closed at the end; an event could block once its waiter is killed
         self._make_pool = make_pool
         self._pool: Executor | None = None
         self._requests: deque[Future[Arrays]] = deque()
@@ -138,7 +139,7 @@ class AsyncUnrollWorker(UnrollWorker):
         """End the process and those of its environments."""
         if self._pool is None:
             return
-        self._unwanted.set()
+        self._ours.close()
         for request in self._requests:
             request.cancel()
         self._pool.shutdown(wait=False)
@@ -152,7 +153,7 @@ class AsyncUnrollWorker(UnrollWorker):
         source, before = self._config.source, active_children()
         tasks = self._streams.state.task[:: source.num_learners * source.num_envs]
         start = [_arrays(fields) for fields in ([tasks], self._streams.state, self._streams.step)]
-        self._pool = self._make_pool(self._unwanted)
+        self._pool = self._make_pool(self._theirs)
         with without_signals():
             self._request(self._done, (self._config, start))
         self.processes = [process for process in active_children() if process not in before]
@@ -187,8 +188,8 @@ class _Player:
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         """Action of the learners, at least `source.unroll_step_interval` seconds after the one before."""
         result = self._learner.act(carry, step, noise)
-        if _here["unwanted"].wait(max(0.0, self._due - time.monotonic())):
-            raise EOFError
+        if _here["trainer"].poll(max(0.0, self._due - time.monotonic())):
+            raise EOFError  # the trainer is gone or has closed its end
         self._due = time.monotonic() + self._source.unroll_step_interval
         return result
 
