@@ -97,7 +97,7 @@ def config(tmp_path: Path) -> Config:
     env = make_env(config.env)
     about = critics.described(config) | {"env": env.spec._asdict()}
     tasks = {"all": [], "train": list(range(20)), "held_out": [20, 21, 23], "development": []}
-    folder, state = tmp_path / "logs" / "tiny" / "ilql", {"model": make_critic(about).state_dict()}
+    folder, state = tmp_path / "logs" / "tiny" / "ilql", {"model": make_critic(config, env.spec).state_dict()}
     checkpoint.save(folder, "last", 1, state, about | {"tasks": tasks}, keep=1)
     critics.finish(folder, 1)
     return config
