@@ -117,13 +117,10 @@ class Critic(nn.Module):
 
     All state is in `state_dict`."""
 
-    def __init__(
-        self, model: ModelConfig, decoder: DecoderConfig, critic: CriticConfig, spec: EnvSpec, recompute: bool = False
-    ) -> None:
+    def __init__(self, online: ValueNetwork) -> None:
         super().__init__()
-        self.config = critic
-        self.online = ValueNetwork(model, decoder, critic, spec, recompute)
-        self.target = deepcopy(self.online).requires_grad_(False).eval()
+        self.config, self.online = online.critic, online
+        self.target = deepcopy(online).requires_grad_(False).eval()
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))
 
     def forward(self, context: Context) -> Values:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from icrl.contracts import SPEC_FORM, ConfigError, EnvSpec, Json, PipelineError
-from icrl.nn.critic import Critic, trunk_config
+from icrl.nn.critic import Critic, ValueNetwork, trunk_config
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of
 from icrl.runs.files import fits
@@ -31,7 +31,7 @@ _DESCRIBED = {
 def make_critic(config: Config, spec: EnvSpec, recompute: bool = False) -> Critic:
     """A new critic with the options `model`, `encoder`, `decoder` and `critic` of `config`."""
     trunk = trunk_config(config.model, config.encoder)
-    return Critic(trunk, config.decoder, config.critic, spec, recompute)
+    return Critic(ValueNetwork(trunk, config.decoder, config.critic, spec, recompute))
 
 
 def open_finished(folder: Path, kind: str, program: str, device: torch.device) -> tuple[dict[str, Any], Json]:

@@ -90,45 +90,51 @@ def fitting_gpt(config: Config, spec: EnvSpec, num_ranks: int, num_frozen: int =
     """Needs of training a sequence model, beside `num_frozen` parameters of another model that teaches it."""
     with _META:
         trained, _ = _parameters(GPT(config.model, spec))
-    needs = [_training(config, trained, num_frozen, "model", ("embed_dim", "ff_dim"))]
-    return needs + _batches(config, config.model, spec, num_ranks, "model")
+    widths = ("model.num_layers", "model.embed_dim", "model.ff_dim")
+    return [_state(config, trained, num_frozen, widths), *_batches(config, config.model, spec, num_ranks, "model")]
 
 
 def fitting_critic(config: Config, trunk: ModelConfig, spec: EnvSpec, num_ranks: int) -> list[Need]:
     """Needs of training a critic whose trunks have the form `trunk`."""
-    decoder = config.decoder
+    decoder, encoder = config.decoder, config.encoder
     with _META:
         trained, frozen = _parameters(ValueNetwork(trunk, decoder, config.critic, spec))
-    wide_heads = decoder.ff_dim > config.encoder.embed_dim
-    group, widths = ("decoder", ("ff_dim",)) if wide_heads else ("encoder", ("embed_dim", "ff_dim"))
-    needs = [_training(config, trained, trained + 2 * frozen, group, widths)]  # the target network is frozen
-    if config.critic.value_trunk_grad == "full":
-        needs += _batches(config, trunk, spec, num_ranks, "encoder")
-    kept = 2 * 2 * max(0, decoder.num_layers - 1)  # before and after each activation of both Q
-    size = _windows(config, num_ranks) * _length(config) * kept * decoder.ff_dim * _activation_bytes(config)
-    return [*needs, Need("activations of heads", size, ("trainer.mini_batch_size", "decoder.num_layers"))]
+    widths = ("encoder.num_layers", "encoder.embed_dim", "encoder.ff_dim")
+    if decoder.ff_dim > encoder.embed_dim:
+        widths = ("decoder.num_layers", "decoder.ff_dim")
+    batch, *activations = _batches(
+        config, trunk, spec, num_ranks, "encoder", 4 * decoder.ff_dim * (decoder.num_layers - 1)
+    )
+    if config.critic.value_trunk_grad == "none":
+        activations = activations[:1]  # of heads
+    return [_state(config, trained, trained + 2 * frozen, widths), batch, *activations]  # the target network is frozen
 
 
-def _training(config: Config, trained: int, frozen: int, group: str, widths: tuple[str, ...]) -> Need:
+def _state(config: Config, trained: int, frozen: int, options: tuple[str, ...]) -> Need:
     optimizer = config.optimizer
     states = int(optimizer.momentum > 0) if optimizer.name == "sgd" else 2
     size = (trained * (2 + states) + frozen) * _element(config.device.dtype)
-    options = tuple(f"{group}.{name}" for name in ("num_layers", *widths))
     return Need("parameters, gradients and the optimizer's state", size, options)
 
 
-def _batches(config: Config, model: ModelConfig, spec: EnvSpec, num_ranks: int, group: str) -> list[Need]:
-    """A batch, and the activations that one backward pass reads. Counted in each block but the last, which may work on
-    fewer tokens: inputs of norms and linear layers, queries, keys, values, and both sides of the activation."""
-    steps, width = _windows(config, num_ranks) * _length(config), model.embed_dim
-    of_block = width if config.trainer.activation_checkpointing else 6 * width + 2 * model.ff_dim
-    batch = config.trainer.mini_batch_size // num_ranks * _length(config) * (math.prod(spec.obs_shape) + 4) * _INT
-    activations = steps * _tokens(model) * (1 + (model.num_layers - 1) * of_block) * _activation_bytes(config)
-    scores = steps * _length(config) * model.num_heads * _FLOAT if model.induction else 0  # one per pair of steps
+def _batches(
+    config: Config, model: ModelConfig, spec: EnvSpec, num_ranks: int, group: str, of_heads: int = 0
+) -> list[Need]:
+    """A batch, and the activations that one backward pass reads: `of_heads` numbers per step, and those of each block
+    but the last, which may work on fewer tokens: inputs of norms and linear layers, queries, keys, values, and both
+    sides of the activation."""
+    trainer, width, amp = config.trainer, model.embed_dim, config.device.amp_dtype
+    size, length = trainer.mini_batch_size // num_ranks, trainer.mini_batch_length or config.model.context_len
+    steps, element = size // trainer.gradient_accumulation_steps * length, _element(config.device.dtype)
+    kept = steps * (element if amp == "none" else _element(amp))  # bytes of one number per step
+    of_block = width if trainer.activation_checkpointing else 6 * width + 2 * model.ff_dim
+    of_trunk = _tokens(model) * (1 + (model.num_layers - 1) * of_block)
+    scores = steps * length * model.num_heads * _FLOAT if model.induction else 0  # one per pair of steps
     options = ("trainer.mini_batch_size", "model.context_len")
     return [
-        Need("a batch", batch, options),
-        Need("activations of a batch", activations, (*options, f"{group}.num_layers")),
+        Need("a batch", size * length * (math.prod(spec.obs_shape) + 4) * _INT, options),
+        Need("activations of heads", kept * of_heads, ("trainer.mini_batch_size", "decoder.num_layers")),
+        Need("activations of a batch", kept * of_trunk, (*options, f"{group}.num_layers")),
         Need("attention to earlier visits", scores, (*options, f"{group}.num_heads")),
     ]
 
@@ -223,18 +229,5 @@ def _tokens(model: ModelConfig) -> int:
     return 1 if model.tokens == "transition" else NUM_STREAMS
 
 
-def _length(config: Config) -> int:
-    return config.trainer.mini_batch_length or config.model.context_len
-
-
-def _windows(config: Config, num_ranks: int) -> int:
-    """Windows of one backward pass."""
-    return config.trainer.mini_batch_size // (config.trainer.gradient_accumulation_steps * num_ranks)
-
-
 def _element(dtype: str) -> int:
     return getattr(torch, dtype).itemsize
-
-
-def _activation_bytes(config: Config) -> int:
-    return _element(config.device.dtype if config.device.amp_dtype == "none" else config.device.amp_dtype)

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 PROGRAMS = ("train_gpt", PROGRAM, "extract_policy")
 _PREFIX = "critic.initial_model_prefix"
-_KEPT = {
-    "optimizer": ("name", "beta1", "beta2", "beta3", "epsilon", "momentum"),
-    "device": ("dtype", "amp_dtype"),
-}
+_KEPT = {"optimizer": ("name", "beta1", "beta2", "beta3", "epsilon", "momentum"), "device": ("dtype", "amp_dtype")}
 
 
 def read_model(
