@@ -126,20 +126,6 @@ def test_any_part_of_the_context_may_be_kept(kept: float, num_kept: int) -> None
     assert not any(moved[:CONTEXT_LEN]) and moved[CONTEXT_LEN]
 
 
-@pytest.mark.parametrize("temperature", [0.3, 4.0])
-def test_sampled_actions_invert_the_distribution_at_the_temperature(temperature: float) -> None:
-    policy = Recorded(gpt(), temperature=temperature)
-    played = play(policy)
-    noise = Noise(stream_seeds(1, NUM_STREAMS)).draw(NUM_STEPS)
-    for t, stream in itertools.product(range(NUM_STEPS), range(NUM_STREAMS)):
-        probabilities = (policy.noted[t][stream] / temperature).softmax(-1).tolist()
-        below, expected = 0.0, 0
-        while below + probabilities[expected] <= noise[t, stream] and expected < ROOM.spec.num_actions - 1:
-            below += probabilities[expected]
-            expected += 1
-        assert played.action[t, stream] == expected
-
-
 @pytest.mark.parametrize("world", WORLDS)
 def test_actions_have_the_frequencies_of_the_policy(world: str) -> None:
     """Over many streams in one state: epsilon * p + (1 - epsilon) * 1[a = argmax], p over the legal actions."""

@@ -82,41 +82,6 @@ def test_chunks_through_the_cache_equal_one_forward(lengths: list[int], num_obs:
     assert torch.allclose(torch.cat(chunks, dim=1), induction(*columns, None), atol=1e-5)
 
 
-@torch.no_grad()
-def moved_by(induction: Induction, obs: list[int], changed: int) -> list[bool]:
-    """Steps whose output moves when the outcome of step `changed` does."""
-    x, outcome, visited, seen = inputs(1, len(obs))
-    seen[0] = torch.tensor(obs)
-    visited[0, 1:] = seen[0, :-1]
-    other = outcome.clone()
-    other[:, changed + 1] += torch.arange(WIDTH).cos()
-    before, after = (induction(x, column, visited, seen, None) for column in (outcome, other))
-    return ((after - before).abs().amax(dim=(0, 2)) > 1e-5).tolist()
-
-
-def test_outcomes_are_read_at_later_visits_of_the_same_observation_alone() -> None:
-    walk = [1, 2, 1, 3, 1, 1]
-    assert moved_by(layer(), walk, changed=0) == [False, False, True, False, True, True]
-    assert moved_by(layer(), walk, changed=1) == [False] * 6
-    assert moved_by(layer(), walk, changed=4) == [False] * 5 + [True]
-
-
-def test_a_head_can_read_the_newest_or_the_oldest_visit_alone() -> None:
-    induction, walk = layer(), [1, 2, 1, 3, 1, 2, 1]
-    for recency, reader_of_first in ((100.0, [2]), (-100.0, [2, 4, 6])):
-        with torch.no_grad():
-            induction.recency.fill_(recency)
-        assert [t for t, moved in enumerate(moved_by(induction, walk, changed=0)) if moved] == reader_of_first
-
-
-@torch.no_grad()
-def test_without_a_match_the_learned_default_is_added() -> None:
-    induction = layer()
-    x, outcome, visited, _ = inputs(2, 5)
-    got = induction(x, outcome, visited, torch.full((2, 5), 8), None)
-    assert torch.allclose(got, induction.out(induction.no_visit[1].flatten()).expand(2, 5, -1), atol=1e-6)
-
-
 @pytest.mark.parametrize("dropout", ["attention_dropout", "residual_dropout"])
 @torch.no_grad()
 def test_dropout_acts_in_training_alone(dropout: str) -> None:
