@@ -165,7 +165,7 @@ def test_every_token_of_a_step_has_the_code_of_its_step(tokens: str, position: s
 @pytest.mark.parametrize("tokens", ["interleaved", "cross"])
 @torch.no_grad()
 def test_an_action_carries_the_time_it_was_taken_at(tokens: str) -> None:
-    """Of three tokens, reward and observation at step t have its time, the action before them its own."""
+    """Reward and observation at step t have its time, the action before them the time it was taken at."""
     model = gpt(tokens=tokens, position="env_time", add_env_time=True)
     context = context_of(SPEC, **window(num_streams=1))
     got = model._tokens(context, None)[0]

@@ -128,7 +128,7 @@ def test_values_of_a_small_world_become_the_true_ones(backup: str, horizon: str,
 
 
 def test_values_do_not_depend_on_the_place_in_a_window() -> None:
-    """Of random play, with unknown goals. To count last steps only if they won would raise their value."""
+    """With random play and unknown goals. To count last steps only if they won would raise their value."""
     form = {"horizon": "episode", "discount_factor": 0.6, "expectile": 0.5}
     config = config_of(WORLD, model={"position": "learned"}, encoder={"position": "learned"}, critic=form)
     env = make_env(config.env)

@@ -27,6 +27,9 @@ class Layer:
     residual: bool = False
 
 
+_NAMES = tuple(field.name for field in fields(Layer))
+
+
 def read_net_arch(key: str, written: Any) -> list[Layer]:
     """The layers that the option `key` lists. An item is a layer with a `width`, or `{net_arch: [...]}`, and both may
     have a `repeat`. Raises `ConfigError` with the place in the list, what stands there and what is allowed."""
@@ -37,43 +40,34 @@ def read_net_arch(key: str, written: Any) -> list[Layer]:
         where = f"{key}[{i}]"
         if not isinstance(item, Mapping):
             raise ConfigError(f"{where}={item}: must be a mapping such as {{width: 64}}")
-        parts = dict(item)
-        repeat = _positive(f"{where}.repeat", parts.pop("repeat", 1))
-        if "net_arch" in parts:
-            own = read_net_arch(f"{where}.net_arch", parts.pop("net_arch"))
-            _check_keys(where, parts, ())
+        allowed = ("net_arch", "repeat") if "net_arch" in item else (*_NAMES, "repeat", "net_arch")
+        for name, value in item.items():
+            if name not in allowed:
+                raise ConfigError(f"{where}.{name}: unknown key, must be one of {', '.join(allowed)}")
+            if name != "net_arch":
+                _check(f"{where}.{name}", value, _CHOICES.get(name))
+        if "net_arch" in item:
+            own = read_net_arch(f"{where}.net_arch", item["net_arch"])
+        elif "width" in item:
+            own = [Layer(**{name: item[name] for name in _NAMES if name in item})]
         else:
-            own = [_layer(where, parts)]
+            raise ConfigError(f"{where}.width is missing: a layer is {', '.join(_NAMES)}")
+        repeat = item.get("repeat", 1)
         if len(layers) + len(own) * repeat > _MAX_LAYERS:
             raise ConfigError(f"{where}={item}: makes more than {_MAX_LAYERS} layers, the most there may be")
         layers += own * repeat
     return layers
 
 
-def _layer(where: str, parts: dict[str, Any]) -> Layer:
-    names = tuple(field.name for field in fields(Layer))
-    _check_keys(where, parts, names)
-    if "width" not in parts:
-        raise ConfigError(f"{where}.width is missing: a layer is {', '.join(names)}")
-    for key, choices in _CHOICES.items():
-        value = parts.get(key, choices[0])
-        if value not in choices or type(value) is not type(choices[0]):
-            allowed = "true or false" if key == "residual" else f"one of {', '.join(map(str, choices))}"
-            raise ConfigError(f"{where}.{key}={value}: must be {allowed}")
-    _positive(f"{where}.width", parts["width"])
-    return Layer(**parts)
-
-
-def _check_keys(where: str, parts: dict[str, Any], names: tuple[str, ...]) -> None:
-    if unknown := [key for key in parts if key not in names]:
-        allowed = (*names, "repeat", "net_arch") if names else ("net_arch", "repeat")
-        raise ConfigError(f"{where}.{unknown[0]}: unknown key, must be one of {', '.join(allowed)}")
-
-
-def _positive(key: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MAX_WIDTH:
-        raise ConfigError(f"{key}={value}: must be an int >= 1 and <= {_MAX_WIDTH}")
-    return value
+def _check(key: str, value: Any, choices: tuple[str | bool, ...] | None) -> None:
+    """Raise `ConfigError` unless `value` is one of the choices or, without any, a width or a number of repeats."""
+    if choices is None:
+        fits, allowed = type(value) is int and 1 <= value <= _MAX_WIDTH, f"an int >= 1 and <= {_MAX_WIDTH}"
+    else:
+        fits = type(value) is type(choices[0]) and value in choices
+        allowed = "true or false" if choices == (False, True) else f"one of {', '.join(map(str, choices))}"
+    if not fits:
+        raise ConfigError(f"{key}={value}: must be {allowed}")
 
 
 class Residual(nn.Module):
