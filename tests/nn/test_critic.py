@@ -87,13 +87,6 @@ def test_every_parameter_that_requires_grad_gets_one(trunk_grad: str, imitation:
     assert learns & {"trunk", "value_trunk"} == expected
 
 
-def test_v_has_a_trunk_of_its_own_if_asked() -> None:
-    for separate in (False, True):
-        critic = critic_of(critic={"separate_value": separate})
-        critic(shown(batch_of())).value.sum().backward()
-        assert (critic.online.trunk.prev_action.weight.grad is None) == separate
-
-
 def test_a_head_is_linear_layers_with_activation_and_dropout_between() -> None:
     config = dataclasses.replace(CONFIG.decoder, ff_dim=5, activation="relu", dropout=0.3)
 

@@ -64,16 +64,6 @@ def test_training_draws_every_fitting_place_equally_often_for_each_window() -> N
     assert len(frequency) == 16 and (frequency - 1 / 16).abs().max() < 0.01
 
 
-def test_windows_lie_at_their_own_places() -> None:
-    tables = embedding("framed")
-    rows, columns = (table.weight for table in tables.tables)
-    corners = torch.tensor([[[0], [3]], [[2], [1]]])
-    got = tables(torch.tensor([[0, 24, 7], [0, 24, 7]]), corners)
-    for window, (top, left) in enumerate(((0, 2), (3, 1))):
-        for step, (row, column) in enumerate(((0, 0), (4, 4), (1, 2))):
-            assert torch.equal(got[window, step], rows[top + row] + columns[left + column])
-
-
 @pytest.mark.parametrize(("obs_encoding", "width"), [("cell", 5), ("coordinates", 5), ("framed", 8)])
 def test_without_slack_no_place_is_drawn(obs_encoding: str, width: int) -> None:
     tables, before = embedding(obs_encoding, width).train(), torch.get_rng_state()

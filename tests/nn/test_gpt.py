@@ -139,17 +139,6 @@ def test_a_window_holds_its_columns(spec: EnvSpec) -> None:
         assert torch.equal(ours, theirs)
 
 
-@every_tokens
-def test_a_position_code_tells_equal_steps_apart(tokens: str) -> None:
-    """From the second step on a constant window repeats one step; without a position code the model sees no order."""
-    constant = {name: torch.ones(1, 6, dtype=torch.long) for name in HIGHS}
-    for position, smallest in (("learned", 0.01), ("sinusoidal", 0.01), ("none", None)):
-        model = gpt(tokens=tokens, position=position, add_env_time=False)
-        same = model._tokens(context_of(SPEC, **constant), None)  # [1, 6, N, D]
-        apart = (same[:, 2:] - same[:, 1:-1]).abs().amax(dim=(0, 2, 3))
-        assert (apart == 0).all() if smallest is None else (apart > smallest).all()
-
-
 @pytest.mark.parametrize("position", ["sinusoidal", "learned"])
 @every_tokens
 @torch.no_grad()

@@ -123,17 +123,6 @@ def restricted(logits: Tensor, batch: Batch, t: int) -> tuple[Tensor, Tensor]:
     return logits[0, t][legal], legal[: int(batch.action[0, t])].sum()
 
 
-@pytest.mark.parametrize(("smoothing", "expected"), [(0.0, math.log(3)), (0.5, math.log(3) - 0.25 * math.log(2))])
-def test_a_loss_over_legal_actions_by_hand(smoothing: float, expected: float) -> None:
-    """Logits ln 1, ln 2, ln 97, the last illegal: 1/3 and 2/3 are left. With the target at 3/4 and 1/4,
-    -3/4 ln 1/3 - 1/4 ln 2/3 = ln 3 - 1/4 ln 2."""
-    batch = batch_of([[True, True, False]])._replace(action=torch.tensor([[0]]), weight=torch.ones(1, 1))
-    terms, metrics = objective(smoothing, spec=LEGAL)(Fixed(torch.tensor([[[1.0, 2.0, 97.0]]]).log()), batch)
-    assert terms["imitation"].item() == pytest.approx(expected)
-    assert metrics["nll"].item() == pytest.approx(math.log(3))
-    assert metrics["accuracy"] == 0
-
-
 @settings(max_examples=25, deadline=None)
 @given(legal=masks, smoothing=st.sampled_from([0.0, 0.3, 1.0]), seed=st.integers(0, 99), size=st.sampled_from([1, 1e4]))
 def test_distillation_equals_that_of_a_model_of_legal_actions(

@@ -88,26 +88,6 @@ def test_loss_and_metrics_equal_loops_over_steps(normalize: str, inverse: float,
     assert not any(metric.requires_grad for metric in metrics.values())
 
 
-def test_weights_and_metrics_by_hand() -> None:
-    """Weights 1, 2, 4, 8 with a threshold of 4: of 4 steps one is clipped, and (1 + 2 + 4 + 4)^2 / (4 * 37) count."""
-    advantage = torch.tensor([1.0, 2, 4, 8]).log()
-
-    def weights(**options: Any) -> list[float]:
-        log_weight, _ = objective(inverse_temperature=1.0, **options).log_weights(advantage)
-        return log_weight.exp().tolist()
-
-    assert weights(advantage_threshold=4.0) == pytest.approx([1, 2, 4, 4])
-    assert weights(advantage_threshold=4.0, normalize="mean") == pytest.approx([4 / 11, 8 / 11, 16 / 11, 16 / 11])
-    assert weights(advantage_threshold=1.5, normalize="softmax") == pytest.approx([4 / 15, 8 / 15, 16 / 15, 1.5])
-    awr = objective(inverse_temperature=1.0, advantage_threshold=4.0)
-    awr.advantage = lambda batch: advantage[None]
-    single = Batch(*(column[:1, :4] for column in batch_of()))
-    _, metrics = awr(policy(), single)
-    assert metrics["clipped"] == 0.25
-    assert metrics["largest_weight"].item() == pytest.approx(math.log(8))
-    assert metrics["effective_samples"].item() == pytest.approx(121 / 148)
-
-
 @pytest.mark.parametrize("normalize", NORMALIZE)
 def test_an_inverse_temperature_of_0_clones_to_the_bit(normalize: str) -> None:
     batch, found = batch_of(), []
@@ -159,12 +139,3 @@ def test_no_gradient_reaches_the_critic_which_sees_no_dropout() -> None:
     assert not awr.advantage(batch).requires_grad
     awr(policy().train(), batch)[0]["imitation"].backward()
     assert all(parameter.grad is None and not parameter.requires_grad for parameter in critic.target.parameters())
-
-
-def test_any_form_of_critic_gives_advantages() -> None:
-    for form in ({"backup": "max", "v_loss_scaling": 0.0}, {"separate_value": True}, {"imitation_scaling": 1.0}):
-        critic, batch = critic_of(critic=form), batch_of()
-        found = objective(critic).advantage(batch).flatten().tolist()
-        assert found == pytest.approx(advantages_of(critic, batch), abs=1e-5)
-        if form.get("backup") == "max":
-            assert max(found) <= 1e-6
