@@ -29,8 +29,7 @@ from torch import Tensor, nn
 from icrl.collection.pace import is_due
 from icrl.config.players_schema import PlayersConfig
 from icrl.config.schedules import Clock, make_schedule
-from icrl.nn.layers import read_net_arch
-from icrl.nn.net_arch import PointValues
+from icrl.nn.layers import PointValues, read_net_arch
 from icrl.point_game.fixed_players import AGENTS, HOSTS, Agent, Host, choose
 from icrl.point_game.parts import blend, make_game, optimizer_config
 from icrl.point_game.rollout import PointRollout, PointState, host_reward, play
