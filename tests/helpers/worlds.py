@@ -15,18 +15,18 @@ MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))
 def room(**options: Any) -> DarkRoom:
     defaults = {"size": 9, "random_start": False, "terminate_on_goal": True, "permute_actions": False}
     return DarkRoom(
-        DarkRoomConfig(**{"name": "dark_room", "variant": "", "max_episode_steps": 20} | defaults | options)
+        DarkRoomConfig(**{"name": "dark_room", "variant": "x", "max_episode_steps": 20} | defaults | options)
     )
 
 
 def key_to_door(**options: Any) -> DarkKeyToDoor:
     defaults = {"size": 9, "random_start": False, "show_key": True, "max_episode_steps": 50}
-    return DarkKeyToDoor(KeyToDoorConfig(**{"name": "dark_key_to_door", "variant": ""} | defaults | options))
+    return DarkKeyToDoor(KeyToDoorConfig(**{"name": "dark_key_to_door", "variant": "x"} | defaults | options))
 
 
 def bandit(**options: Any) -> Bandit:
     defaults = {"num_arms": 10, "distribution": "bernoulli", "deviation": 0.5, "num_tasks": 1100, "tasks_seed": 0}
-    return Bandit(BanditConfig(**{"name": "bandit", "variant": "", "max_episode_steps": 1} | defaults | options))
+    return Bandit(BanditConfig(**{"name": "bandit", "variant": "x", "max_episode_steps": 1} | defaults | options))
 
 
 # One small world of every kind, each made anew.
