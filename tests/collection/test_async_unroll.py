@@ -314,7 +314,7 @@ def test_nothing_is_left_when_the_trainer_is_killed() -> None:
 import sys, time
 sys.path[:0] = ["tests", "tests/training", "tests/envs"]
 from test_async_unroll import *
-from test_gymnasium_env import toy
+from toy_env import toy
 if __name__ == "__main__":
     config = config_of(vectorization="process", num_workers=2)
     config = dataclasses.replace(config, env=toy(fault="hang", slip=0, size=30))
