@@ -252,9 +252,9 @@ def test_no_process_is_left_when_the_trainer_is_killed() -> None:
     """Even if an environment is stuck."""
     program = """
 import sys, time
-sys.path[:0] = ["tests/collection", "tests/envs/gym", "tests/envs"]
+sys.path[:0] = ["tests/collection"]
 from test_async_unroll import *
-from test_world import toy
+from toy_env import toy
 if __name__ == "__main__":
     config = config_of(vectorization="process", num_workers=2)
     config = changed(config, env=toy(fault="hang", slip=0, size=30))

@@ -8,14 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from worlds import WORLDS, bandit, key_to_door, room, scalar_move
+from worlds import WORLDS, bandit, key_to_door, room
 
-from icrl.contracts import EnvSpec, Step
+from icrl.contracts import EnvSpec
 from icrl.envs.core import Outcomes, State, TensorEnv
-from icrl.envs.episodes import OpenEpisodes, finished_episodes
 from icrl.envs.exact import Expectation, best_actions, expectation, noisy_exact, optimal_exact, random_exact
-from icrl.envs.rollout import rollout, start_streams
-from icrl.randomness import Noise, stream_seeds
 
 SUCCESSES = ["reward", "goal", "end", "best_action"]
 VALUES = torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64)
@@ -44,19 +41,6 @@ class Chance(TensorEnv):
 
     def optimal_action(self, state: State) -> Tensor:
         return self.best[state.task[..., 0], state.state_index]
-
-
-class Fixed:
-    """Acts with fixed probabilities, whatever it sees: `first` for action 0, else action 1."""
-
-    def __init__(self, first: float) -> None:
-        self.first = first
-
-    def initial_carry(self, num_streams: int) -> tuple[()]:
-        return ()
-
-    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
-        return (noise >= self.first).long(), ()
 
 
 def enumerated(env: Chance, task: int, first: float) -> tuple[float, float, float]:
@@ -98,24 +82,6 @@ def test_equals_enumeration(seed: int, success: str, num_steps: int, first: floa
     np.testing.assert_allclose(torch.stack(found, dim=1), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("success", SUCCESSES)
-def test_equals_the_mean_of_play(success: str) -> None:
-    """Play and the count of its episodes agree with it within 5 standard errors; an uneven policy."""
-    env = Chance(5, success, 6)
-    for task in (0, 1):
-        tasks, seeds = torch.full((3000, 1), task), stream_seeds(task, 3000)
-        streams = start_streams(Fixed(0.3), env, tasks, seeds)
-        played, _ = rollout(Fixed(0.3), env, streams, 20, Noise(stream_seeds(task, 3000, 1)))
-        episodes, _ = finished_episodes(played, OpenEpisodes.none(3000), env.spec)
-        first = np.unique(episodes.stream, return_index=True)[1]  # later ones are cut where they are long
-        policy = torch.tensor([0.3, 0.7], dtype=torch.float64)
-        found = expectation(env, tasks[:1], lambda state, policy=policy: policy.expand(*state.state_index.shape, 2))
-        for numbers, expected in zip((episodes.returns, episodes.success, episodes.steps_to_goal), found, strict=True):
-            got = numbers[first]
-            assert len(got) == 3000
-            assert abs(got.mean() - float(expected)) < 5 * got.std() / 3000**0.5 + 1e-9
-
-
 def values_of(found: Expectation) -> list[float]:
     return [float(value.mean()) for value in found]
 
@@ -137,24 +103,6 @@ def test_rooms_by_hand() -> None:
         lambda state: ((state.timestep > 0) + 1)[..., None] == torch.arange(5),
     )
     assert values_of(corner) == [1.0, 1.0, 2.0]
-
-
-def test_key_to_door_by_hand() -> None:
-    """2 x 2, start (1, 1), key above it and the door beside the key: over all 125 courses of three steps."""
-    env, task = key_to_door(size=2, max_episode_steps=3), torch.tensor([[1, 0]])
-    total = won = steps = 0.0
-    for actions in itertools.product(range(5), repeat=3):
-        cell, has_key, paid, length = 3, False, 0, 3
-        for time, action in enumerate(actions):
-            cell = scalar_move(2, cell, action)
-            if has_key and cell == 0:
-                paid, won, length = paid + 1, won + 1 / 125, time + 1
-                break
-            if not has_key and cell == 1:
-                has_key, paid = True, paid + 1
-        total, steps = total + paid / 125, steps + length / 125
-    assert values_of(random_exact(env, task)) == pytest.approx([total, won, steps])
-    assert values_of(optimal_exact(env, task)) == [2.0, 1.0, 2.0]
 
 
 def test_bandits_by_hand() -> None:

@@ -61,17 +61,6 @@ def test_check_env_has_no_complaint(env_id: str) -> None:
             check_env(gymnasium.make(f"icrl:{env_id}", render_mode=render_mode).unwrapped)
 
 
-@pytest.mark.parametrize(("env_id", "terminates"), zip(ROOMS[:2], [True, False], strict=True))
-def test_registered_rooms(env_id: str, terminates: bool) -> None:
-    single = gymnasium.make(f"icrl:{env_id}", goal=(4, 5))
-    batched = gymnasium.make_vec(f"icrl:{env_id}", num_envs=2, goal=(4, 5))
-    assert isinstance(single.unwrapped, SingleEnv) and isinstance(batched, BatchedEnv)
-    assert (single.observation_space.n, single.action_space.n) == (81, 5)
-    for seed in range(3):  # a given goal stays, whatever the seed
-        assert single.reset(seed=seed)[0] == 40
-        assert single.step(2)[:4] == (41, 1.0, terminates, False)
-
-
 @pytest.mark.parametrize("env_id", IDS)
 @pytest.mark.parametrize("options", ["registered", "others", "task"])
 def test_native_vector_equals_gymnasiums_own(env_id: str, options: str) -> None:

@@ -14,7 +14,6 @@ from icrl.config.compose import load_config
 from icrl.config.env_schema import GymnasiumConfig
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
-from icrl.envs.core import State
 from icrl.envs.exact import optimal_exact, random_exact
 from icrl.envs.gym.gymnasium_env import GymnasiumEnv
 from icrl.envs.render import render_cells
@@ -77,14 +76,6 @@ def test_the_optimal_action_attains_the_optimum_by_play() -> None:
         assert abs(total / episodes - optimum) < 5 * (0.25 / episodes) ** 0.5
 
 
-def test_plans_are_for_states_of_any_shape() -> None:
-    env = GymnasiumEnv(lake())
-    cell, zero = torch.arange(9).expand(3, 9), torch.zeros(3, 9).long()
-    best = env.optimal_action(State(env.all_tasks()[:, None].expand(3, 9, 1), zero, zero, cell, zero))
-    assert best.shape == (3, 9) and best.dtype == torch.int64
-    assert best[0, 7] == best[0, 6] == 2 and best[0, 2] == best[0, 5] == 1  # along the walls, to the corner
-
-
 def test_starts_are_those_of_the_table() -> None:
     assert slippery().starts.tolist() == [0]
     taxi = GymnasiumEnv(lake(id="Taxi-v4", tasks=[{}], width=0, reward_values=[-10, -1, 20], max_episode_steps=2))
@@ -132,15 +123,6 @@ def test_observations_of_no_square_are_folded_into_rows(num_obs: int) -> None:
     assert rows <= columns < 2 * num_obs**0.5 + 2 and not goals
     assert 0 <= rows * columns - num_obs < columns
     assert torch.equal(env.cell(torch.arange(num_obs), torch.zeros(num_obs)), torch.arange(num_obs))
-
-
-@pytest.mark.parametrize(
-    ("name", "rewards", "expected"),
-    [("Taxi-v4", [-10, -1, 20], (20, 25, (0, 85, 410, 475))), ("CliffWalking-v1", [-1, -100], (6, 8, ()))],
-)
-def test_maps_of_registered_environments(name: str, rewards: list[float], expected: tuple[Any, ...]) -> None:
-    env = GymnasiumEnv(lake(id=name, tasks=[{}], width=0, reward_values=rewards, max_episode_steps=2))
-    assert env.map_view(torch.tensor([0])) == expected
 
 
 # ---- refusals
