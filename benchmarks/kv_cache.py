@@ -1,4 +1,4 @@
-"""In-context rollout with the key-value cache against a full forward at each step, side by side.
+"""Speed of an in-context rollout with the key-value cache, and with a full forward pass at each step.
 
 python -m benchmarks.kv_cache
 """
@@ -30,7 +30,7 @@ def cached(model: GPT, window: Tensor) -> int:
 
 @torch.no_grad()
 def uncached(model: GPT, window: Tensor) -> int:
-    """Some steps spread evenly over the same context, each a forward over all before it."""
+    """Some steps spread evenly over the same context, each a forward pass over all steps before it."""
     for step in range(UNCACHED_STEPS):
         seen = CONTEXT * (2 * step + 1) // (2 * UNCACHED_STEPS)
         model(context_of(model.spec, *window[:, :, :seen]))

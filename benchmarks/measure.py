@@ -1,4 +1,4 @@
-"""How benchmarks time: alternatives in turn, so that a machine whose speed drifts treats all alike; medians."""
+"""Timing of benchmarks: alternatives in turn, because the speed of a machine drifts; medians of the rounds."""
 
 import statistics
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 
 def side_by_side(alternatives: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, float]:
-    """Median throughput of each alternative. A call does some work and returns how many units that was."""
+    """Median throughput of each alternative. A call does some work and returns its number of units."""
     rates: dict[str, list[float]] = {name: [] for name in alternatives}
     for work in alternatives.values():
         work()  # warm up

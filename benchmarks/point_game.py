@@ -1,9 +1,9 @@
-"""Games per second of the fused rollout of the polyhedra game against loops over single games, side by side.
+"""Games per second of the fused rollout of the polyhedra game, beside loops over single games.
 
     python -m benchmarks.point_game
 
-One loop is plain Python over lists of tuples (the tests' reference), the other steps `icrl/PointGameHost-v0`, as a
-learner with one environment does. Random pairs against a random agent, 3 coordinates, 20 points up to 20.
+One loop is plain Python over lists of tuples (the reference of the tests). The other steps `icrl/PointGameHost-v0`, as
+a learner with one environment does. Random pairs play a random agent: 3 coordinates, 20 points up to 20.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from random import Random
 import gymnasium
 import torch
 
-import icrl.envs  # noqa: F401  registers the environments
+import icrl  # noqa: F401  registers the environments
 from benchmarks.measure import show, side_by_side
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.point_game.rollout import PointGame, PointGameOptions, play
@@ -44,7 +44,7 @@ def single_env(num_games: int) -> Callable[[], int]:
         for _ in range(num_games):
             done = False
             while not done:
-                _, _, terminated, truncated, _ = env.step(random.randrange(3))  # the pairs come first
+                _, _, terminated, truncated, _ = env.step(random.randrange(3))  # actions 0 to 2 are the pairs
                 done = terminated or truncated
             env.reset()
         return num_games
@@ -55,11 +55,11 @@ def single_env(num_games: int) -> Callable[[], int]:
 def fused(num_streams: int) -> Callable[[], int]:
     game = PointGame(PointGameOptions(max_episode_steps=LIMIT, reposition=False, **SIZES))
     host, agent = HOSTS["random_pair"], AGENTS["random"]
-    turn = game.ask(host, game.reset(stream_seeds(0, num_streams)))
+    state = game.ask(host, game.reset(stream_seeds(0, num_streams)))
 
     def work() -> int:
-        nonlocal turn
-        rollout, turn = play(game, host, agent, turn, NUM_STEPS)
+        nonlocal state
+        rollout, state = play(game, host, agent, state, NUM_STEPS)
         return int((rollout.terminated | rollout.truncated).sum())
 
     return work

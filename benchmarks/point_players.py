@@ -1,9 +1,9 @@
-"""How good trained players of the polyhedra game are: rho of all pairs, over three trainings that differ in their seed.
+"""Strength of trained players of the polyhedra game: rho of all pairs, over three trainings with different seeds.
 
     python -m benchmarks.point_players [KEY=VALUE ...]
 
-`python -m src.train_players` with seeds 0, 1, 2, one after the other and each on one thread, into
-logs/point_players-<seed>/; what is there already is continued or read. 95 % intervals over seeds and games.
+Runs `python -m src.train_players` with seeds 0, 1, 2, one after the other on one thread, into
+logs/point_players-<seed>/. Unfinished runs are continued, finished ones read. 95 % intervals over seeds and games.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""DarkRoom stepped by worker processes, by one process an environment, and as tensors, side by side.
+"""Env steps per second of DarkRoom as tensors, in worker processes, and with one process for each environment.
 
 python -m benchmarks.processes
 """
@@ -13,14 +13,14 @@ from benchmarks.measure import show, side_by_side
 from icrl.config.compose import load_config
 from icrl.contracts import Env
 from icrl.envs import make_env
-from icrl.envs.gym.process import ProcessEnv
+from icrl.envs.gym.workers import ProcessEnv
 from icrl.randomness import stream_seeds
 
-NUM_STEPS, SIZES, LARGEST = 5, (20, 200, 5700), 20  # 5 700 environments are stage one's default
+NUM_STEPS, SIZES, LARGEST = 5, (20, 200, 5700), 20  # stage one has 5 700 environments by default
 
 
 def played(env: Env[Any], num_envs: int) -> int:
-    """From a reset on; returns the number of env steps."""
+    """Reset the environments and step them; returns the number of env steps."""
     tasks = env.all_tasks()[torch.arange(num_envs) % len(env.all_tasks())]
     state, _ = env.reset(tasks, stream_seeds(0, num_envs))
     for _ in range(NUM_STEPS):

@@ -1,8 +1,8 @@
-"""Env steps per second of stage one, updates included, against Stable-Baselines3's A2C with ten environments.
+"""Env steps per second of stage one with its updates, beside A2C of Stable-Baselines3 with ten environments.
 
     python -m benchmarks.source_throughput
 
-The peer trains one agent, as it is built to; ours trains the 57 of `experiment=reference`, and all of the default.
+Stable-Baselines3 trains one agent. Stage one trains the 57 agents of `experiment=reference`, or all of the default.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import stable_baselines3
 import torch
 from stable_baselines3.common.env_util import make_vec_env
 
-import icrl.envs  # noqa: F401  registers the environments
+import icrl  # noqa: F401  registers the environments
 from benchmarks.measure import show, side_by_side
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience
@@ -27,8 +27,8 @@ PEER = "Stable-Baselines3 A2C, 10 environments"
 
 
 def ours(overrides: list[str]) -> Callable[[], int]:
-    """Some updates of all agents of a configuration; the call returns the number of env steps."""
-    config = load_config([*overrides, "source.num_env_steps=2500000"])  # more than is played
+    """Work of some updates of all agents of a configuration; a call returns the number of env steps."""
+    config = load_config([*overrides, "source.num_env_steps=2500000"])  # more than the benchmark plays
     env = make_env(config.env)
     tasks = env.all_tasks()
     train = tasks[split_tasks(env, config).train]

@@ -1,9 +1,9 @@
-"""Every source on DarkRoom: how many of the training tasks it solves, how soon, and how fast it runs.
+"""Comparison of all sources on DarkRoom: tasks solved, env steps to solve them, and env steps per second.
 
     python -m benchmarks.sources [KEY=VALUE ...]
 
-Default presets with 4 learners for each of 57 tasks, one thread, sources in turn, medians over 3 seeds. A learner has
-solved its task from where the success of its last episodes, 10 of each environment, is at least 0.9 for the first time.
+Default presets with 4 learners for each of 57 tasks, one thread, sources in turn, medians over 3 seeds. A learner
+solves its task when the success of its last episodes, 10 of each environment, reaches 0.9 for the first time.
 """
 
 import statistics
@@ -25,20 +25,20 @@ from icrl.plots.source_board import SOLVED
 SOURCES = ("a2c", "ppo", "q_learning", "dqn", "noise_distillation", "optimal", "random")
 SEEDS = (0, 1, 2)
 CPU = torch.device("cpu")
-LOOKS = 60  # at the learners, along their lives
+NUM_CHECKS = 60  # of the learners, along their lives
 
 
 class Life(NamedTuple):
-    """What one run came to."""
+    """Results of one run."""
 
     solved_at_end: float  # part of the learners
     tasks_solved: float  # part of the tasks that all their learners solve
-    steps_to_solve: float  # median env steps of a learner, infinite where most never did
+    steps_to_solve: float  # median env steps of a learner, infinite if most never solve it
     steps_per_second: float
 
 
 def live(overrides: list[str]) -> Life:
-    """Train all learners of a configuration from their start to their end."""
+    """Train all learners of a configuration over their whole lives."""
     config = load_config(["source.num_learners=4", *overrides])
     source, env = config.source, make_env(config.env)
     tasks = env.all_tasks()
@@ -46,17 +46,17 @@ def live(overrides: list[str]) -> Life:
     train = tasks[split.train]
     learner, streams, noise = make_learners(config, env, train, CPU)
     statistics_of = EpisodeStatistics(env.spec, learner.num_learners, source.num_envs)
-    player = LocalUnrollWorker(source, env, learner, streams, noise)
+    worker = LocalUnrollWorker(source, env, learner, streams, noise)
     solved_at = np.full(learner.num_learners, np.inf)
-    success, steps, spent, next_look = np.zeros(learner.num_learners), 0, 0.0, 0.0
-    loop = collect(learner, player, Experience(config, env.spec, train, CPU))
+    success, steps, spent, next_check = np.zeros(learner.num_learners), 0, 0.0, 0.0
+    loop = collect(learner, worker, Experience(config, env.spec, train, CPU))
     start = time.perf_counter()
     for transitions, _, _ in loop:
         spent += time.perf_counter() - start
         statistics_of.add(transitions)
         steps += len(transitions.obs) * source.num_envs
-        if steps >= next_look:
-            next_look += source.history_steps / LOOKS
+        if steps >= next_check:
+            next_check += source.history_steps / NUM_CHECKS
             success = np.nan_to_num(statistics_of.summary()["success"])
             solved_at = np.where((success >= SOLVED) & np.isinf(solved_at), steps, solved_at)
         start = time.perf_counter()

@@ -1,9 +1,9 @@
-"""Stage two in one process, with evaluations beside it, and data parallel in two processes, in turn.
+"""Updates per second of stage two: in one process, with evaluations beside it, and data parallel in two processes.
 
 python -m benchmarks.training
 
-Each way is a run of its own with one thread a process, on the same histories. Its speed is taken between two of its
-TensorBoard points, so that start and end do not count; beside it stands the mean loss of its last points.
+Each alternative is a run on the same histories with one thread per process. Its speed is measured between two of its
+TensorBoard points, so that start and end do not count. The mean loss of its last points is printed beside it.
 """
 
 import os
@@ -25,7 +25,7 @@ PYTHON = [sys.executable, "-m"]
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
 RUN = ["src.train_gpt", f"trainer.num_iterations={UPDATES}", f"summaries.num_summaries={POINTS}", "num_threads=1"]
 ALONE = ["trainer.evaluate=false", "evaluation.checkpoint=last"]
-BESIDE = ["evals.num_evals=0", "evals.eval_interval=60", "evals.async_eval=true"]  # one follows on the other
+BESIDE = ["evals.num_evals=0", "evals.eval_interval=60", "evals.async_eval=true"]  # one after the other
 WAYS = {
     BASELINE: [*PYTHON, *RUN, *ALONE],
     "one process, always evaluating beside it": [*PYTHON, *RUN, *BESIDE],

@@ -5,7 +5,6 @@ import itertools
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np

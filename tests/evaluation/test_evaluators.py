@@ -20,7 +20,7 @@ from icrl.evaluation import evaluators
 from icrl.evaluation.evaluators import InContextEvaluator, SourceEvaluator, check_streams, streams_and_episodes
 from icrl.nn.gpt import GPT
 from icrl.runs.evaluations import Evaluation
-from icrl.sources.experts import NoiseDistillation
+from icrl.sources.noise_distillation import NoiseDistillation
 from icrl.sources.q_learning import QLearning
 
 # A room of 3 x 3 cells: one step from its centre, where episodes start, leads to the goals of the tasks 1 and 6.

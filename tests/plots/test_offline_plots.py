@@ -1,4 +1,4 @@
-"""Pictures of offline RL show what was logged, what the objective weighs, and what evaluations found."""
+"""Pictures of offline RL show the critic's values, the weights of the objective, and the results of evaluations."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,97 +9,167 @@ import numpy as np
 import pytest
 import results
 import torch
-from critics import CONFIG, batch_of, config_of, critic_of, shown
+from critics import CONFIG, LENGTH, SPEC, batch_of, config_of, critic_of, shown
 from harness import TINY
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from matplotlib.quiver import Quiver
+from PIL import Image
 
 from icrl.config.compose import load_config
 from icrl.config.root import Config
 from icrl.contracts import Batch, ConfigError
 from icrl.data.mixture import Mixture
+from icrl.envs import make_env
+from icrl.envs.rooms import next_cells
+from icrl.evaluation.in_context import Adaptation
+from icrl.nn.critic import ValueNetwork
+from icrl.nn.gpt import REWARD, context_of, windows_of
 from icrl.objectives.awr import AdvantageWeightedRegression
-from icrl.plots import offline_plots
+from icrl.plots import offline_plots, style
 from icrl.plots.offline_plots import (
     NUM_BATCHES,
     NUM_PARTS,
+    CellValues,
     Weights,
-    curves_figure,
+    ages_at,
+    cell_values,
+    maps_figure,
     weights_figure,
     weights_of,
     write_comparison,
-    write_value_curves,
+    write_value_maps,
     write_weight_plot,
 )
+from icrl.plots.training_curves import write_value_curves
 from icrl.programs import extract_policy, train_ilql
 from icrl.runs import checkpoint
+from icrl.training.critics import make_critic
 
-STEPS = np.arange(4.0)
+CRITIC = critic_of().target
+
+
+@settings(deadline=None, max_examples=8)
+@given(lived_len=st.integers(0, 2 * LENGTH), seed=st.integers(0, 99))
+def test_values_are_those_of_a_window_that_ends_on_the_cell(lived_len: int, seed: int) -> None:
+    batch = batch_of(1, lived_len + 1, seed)
+    columns = (batch.obs, batch.action, batch.reward, batch.timestep)
+    lived = windows_of(*(column[:1, :lived_len] for column in columns))[:, 0]
+    found = cell_values(CRITIC, lived, torch.arange(SPEC.num_obs))
+    newest = range(max(0, lived_len - (LENGTH - 1)), lived_len)
+    for cell in range(SPEC.num_obs):
+        obs, action, reward, timestep = (
+            torch.tensor([[*(int(column[0, step]) for step in newest), last]])
+            for column, last in zip(columns, (cell, 1, 1, 0), strict=True)  # the last action and reward are not read
+        )
+        with torch.no_grad():
+            values = CRITIC(context_of(SPEC, obs, action, reward, timestep))
+        torch.testing.assert_close(found.value[cell], values.value[0, -1])
+        assert int(found.best[cell]) == int(torch.minimum(*values.q[:, 0, -1]).argmax())
+
+
+def test_ages() -> None:
+    success = np.array([[0, 0, 1, 0, 1, 1, 1, 0], [1, 1, 1, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 0, 0, 0], [0] * 8])
+    lengths = np.array([[5, 5, 3, 5, 3, 2, 1, 5], [1, 2, 3, 4, 5, 5, 5, 5], [5, 4, 3, 2, 5, 5, 5, 5], [5] * 8])
+    played = Adaptation(*(np.stack([one, one * 0], axis=1) for one in (success, success, lengths, lengths)))
+    np.testing.assert_array_equal(ages_at(played), [[10, 13, 24], [0, 1, 10], [5, 9, -1], [-1, -1, -1]])
+
+
+def test_maps_show_values_and_moves() -> None:
+    env = make_env(load_config(["env=dark_room_permuted", "env.size=3", "env.random_start=false"]).env)
+    tasks = env.all_tasks()[[0, 7 * 120 + 3]]  # goals 0 and 8
+    generator = torch.Generator().manual_seed(0)
+    maps = [
+        [CellValues(torch.rand(9, generator=generator), torch.randint(5, (9,), generator=generator)) for _ in range(3)]
+        for _ in tasks
+    ]
+    figure = maps_figure(env, tasks, maps, "values")
+    every = torch.stack([one.value for row in maps for one in row])
+    for number, cells in enumerate([*maps[0], *maps[1]]):
+        axes, goal = figure.axes[number], (0, 8)[number // 3]
+        (image,) = axes.images
+        np.testing.assert_array_equal(image.get_array(), cells.value.reshape(3, 3))
+        assert (image.norm.vmin, image.norm.vmax) == (float(every.min()), float(every.max()))
+        (arrows,) = [one for one in axes.collections if isinstance(one, Quiver)]
+        for cell, action in enumerate(cells.best.tolist()):
+            state, _ = env.reset(tasks[number // 3, None], torch.zeros(1, dtype=torch.long))
+            moved, _ = env.move(state._replace(state_index=torch.tensor([cell])), torch.tensor([action]))[:2]
+            assert (arrows.X[cell], arrows.Y[cell]) == (cell % 3, cell // 3)
+            assert (cell % 3 + arrows.U[cell], cell // 3 + arrows.V[cell]) == (int(moved) % 3, int(moved) // 3)
+        star, ring = axes.lines
+        assert star.get_xydata().tolist() == [[goal % 3, goal // 3]] and ring.get_xydata().tolist() == [[1, 1]]
+    assert figure.axes[1].get_title().endswith("reached once")
+
+
+def test_key_and_door_are_marked_and_no_start_if_starts_vary() -> None:
+    env = make_env(load_config(["env=dark_key_to_door", "env.size=3"]).env)
+    cells = CellValues(torch.arange(9.0), torch.ones(9, dtype=torch.long))
+    (stars,) = maps_figure(env, torch.tensor([[2, 3]]), [[cells] * 3], "values").axes[0].lines
+    assert stars.get_xydata().tolist() == [[2, 0], [0, 1]]
 
 
 @pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """All figures that are saved."""
-    saved: list[Figure] = []
-    monkeypatch.setattr(offline_plots, "save_figure", lambda path, figure: saved.append(figure))
-    return saved
-
-
-def by_title(figure: Figure) -> dict[str, list[np.ndarray]]:
-    """What the bold lines of each panel show."""
-    return {
-        axes.get_title(): [line.get_ydata() for line in axes.lines if line.get_alpha() is None] for axes in figure.axes
-    }
-
-
-# ---- how the critic learned
-
-
-def curves(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    return {f"train/{name}": (STEPS, value + STEPS / 10) for name, value in values.items()}
-
-
-def test_curves_are_those_that_were_logged() -> None:
-    logged = curves(td_error=1, q1=2, value=3, conservative=4, q=5, v=6, largest_q=7)
-    logged["train/q_over_bound"] = (STEPS, logged["train/largest_q"][1] / 20)
-    panels = by_title(curves_figure(logged, "run"))
-    for title, starts in (
-        ("mean absolute TD error", [1]),
-        ("terms of the loss", [2, 3, 4]),
-        ("mean of Q and V", [5, 6]),
-    ):
-        np.testing.assert_allclose(panels[title], [start + STEPS / 10 for start in starts])
-    largest, bound = panels["largest |Q|"]
-    np.testing.assert_allclose(largest, 7 + STEPS / 10)
-    np.testing.assert_allclose(bound, [20, 20])
-
-
-def test_without_a_bound_or_a_loss_of_v_there_is_no_line() -> None:
-    figure = curves_figure(
-        curves(td_error=1, q1=2, q=5, v=6, largest_q=7) | {"train/q_over_bound": (STEPS, 0 * STEPS)}, ""
-    )
-    panels = by_title(figure)
-    assert len(panels["largest |Q|"]) == len(panels["terms of the loss"]) == 1
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Q", "V"]
-
-
-def test_a_critic_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="train_ilql"):
-        write_value_curves(load_config(["experiment=tiny", f"root={tmp_path}"]))
-
-
-def test_a_critic_whose_training_was_not_logged_is_refused(tmp_path: Path) -> None:
-    config = load_config(["experiment=tiny", f"root={tmp_path}"])
-    folder = config.folder("logs") / "ilql"
-    checkpoint.save(folder, "last", 1, {}, critics.described(), 1)
+def config(tmp_path: Path) -> Config:
+    """Configuration of a finished critic with its initial weights."""
+    config = load_config(["experiment=tiny", "device=cpu", f"root={tmp_path}"])
+    about = critics.described(config) | {"env": make_env(config.env).spec._asdict()}
+    tasks = {"all": [], "train": list(range(20)), "held_out": [20, 21, 23], "development": []}
+    folder, state = tmp_path / "logs" / "tiny" / "ilql", {"model": make_critic(about).state_dict()}
+    checkpoint.save(folder, "last", 1, state, about | {"tasks": tasks}, keep=1)
     critics.finish(folder, 1)
-    with pytest.raises(ConfigError, match=r"summaries\.num_summaries=0"):
-        write_value_curves(config)
+    return config
 
 
-# ---- what is imitated
+def test_the_critic_watches_a_searcher_find_goals(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[torch.Tensor] = []
+
+    def spy(critic: ValueNetwork, lived: torch.Tensor, obs: torch.Tensor) -> CellValues:
+        seen.append(lived)
+        return cell_values(critic, lived, obs)
+
+    monkeypatch.setattr(offline_plots, "cell_values", spy)
+    config.name = "other"  # the picture is beside the critic all the same
+    path = write_value_maps(config)
+    assert path == tmp_path / "logs" / "tiny" / "ilql" / "values.png" and not (tmp_path / "logs" / "other").exists()
+    with Image.open(path) as image:
+        image.load()
+        assert image.size == (1200, 800)
+    assert [int(lived[REWARD].sum()) for lived in seen] == [0, 1, 4] * 2  # how often it was rewarded
+    # The last goal takes the searcher 40 steps: with a step on the map itself they do not fit into a context of 40.
+    assert [lived.shape[1] for lived in seen[2::3]] == [12, 8]
+    for lived in (seen[2], seen[5]):
+        action, reward, timestep, obs_seen = lived
+        assert reward[-1] == 1
+        expected = [0]
+        for rewarded in reward[:-1]:
+            expected.append(0 if rewarded or expected[-1] == 9 else expected[-1] + 1)
+        assert timestep.tolist() == expected
+        cell = 12
+        for at, obs, move in zip(expected, obs_seen, action, strict=True):
+            cell = cell if at else 12
+            assert obs == cell
+            cell = int(next_cells(5)[cell * 5 + move])
 
 
-def by_hand(batch: Batch, advantages: list[float], normalize: str) -> list[tuple[float, float]]:
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["experiment=tiny", "evaluation.num_episodes=3"], "evaluation.num_episodes=3: must be enough"),
+        (["experiment=tiny", "env.max_episode_steps=11"], "env.max_episode_steps"),
+        (["env=bandit"], "env.name=bandit"),
+    ],
+)
+def test_maps_that_cannot_be_drawn_are_refused(
+    config: Config, tmp_path: Path, options: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        write_value_maps(load_config([*options, "device=cpu", f"root={tmp_path}"]))
+
+
+def weights_by_hand(advantages: list[float], normalize: str) -> list[tuple[float, float]]:
     """Weight of each step of a batch, and before the threshold of 2; inverse temperature 3."""
     free = [np.exp(3 * advantage) for advantage in advantages]
     if normalize == "softmax":
@@ -115,21 +185,18 @@ def test_weights_are_those_of_the_objective(normalize: str) -> None:
     awr = config_of(awr={"inverse_temperature": 3.0, "advantage_threshold": 2.0, "normalize": normalize}).awr
     critic, batches = critic_of().target, [batch_of(2, seed=seed) for seed in range(3)]
     found = weights_of(AdvantageWeightedRegression(awr, critic), batches)
-    step = 0
+    expected: list[list[float]] = []
     for batch in batches:
         with torch.no_grad():
             values = critic(shown(batch))
         places = [(b, t, int(batch.action[b, t])) for b in range(2) for t in range(CONFIG.model.context_len)]
         advantages = [float(min(values.q[:, b, t, a]) - values.value[b, t]) for b, t, a in places]
         for (b, t, a), advantage, (weight, free) in zip(
-            places, advantages, by_hand(batch, advantages, normalize), strict=True
+            places, advantages, weights_by_hand(advantages, normalize), strict=True
         ):
-            row = [column[step] for column in found]
-            optimal = a == int(batch.optimal_action[b, t])
-            expected = [advantage, np.log(free), weight, t * NUM_PARTS // CONFIG.model.context_len, optimal]
-            np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-6)
-            step += 1
-    assert step == len(found.weight)
+            part, optimal = t * NUM_PARTS // CONFIG.model.context_len, a == int(batch.optimal_action[b, t])
+            expected.append([advantage, np.log(free), weight, part, optimal])
+    np.testing.assert_allclose(np.column_stack(found), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_figure_shows_the_weights() -> None:
@@ -144,52 +211,35 @@ def test_the_figure_shows_the_weights() -> None:
     assert figure.get_suptitle() == f"title; effective sample size {effective:.0%}, {clipped:.1%} clipped"
     left, middle, right = figure.axes
     assert middle.lines[0].get_xdata() == pytest.approx([np.log10(2)] * 2)
-    centres = {}
-    for name, patch in zip(("all", "weighted"), left.patches, strict=True):
+    for by, patch in zip((None, weight), left.patches, strict=True):
         x, y = patch.get_xy().T
         edges, heights = np.unique(x), y[1::2][:50]
         assert np.sum(heights * np.diff(edges)) == pytest.approx(1)
-        centres[name] = np.sum(heights * np.diff(edges) * (edges[1:] + edges[:-1]) / 2)
-    assert centres["all"] == pytest.approx(advantage.mean(), abs=0.05)
-    assert centres["weighted"] == pytest.approx(np.average(advantage, weights=weight), abs=0.05)
+        centre = np.sum(heights * np.diff(edges) * (edges[1:] + edges[:-1]) / 2)
+        assert centre == pytest.approx(np.average(advantage, weights=by), abs=0.05)
     for line, mask in zip(right.lines, (optimal, ~optimal), strict=True):
         means = [np.mean([w for w, p, m in zip(weight, part, mask, strict=True) if m and p == at]) for at in (3, 4, 5)]
         np.testing.assert_allclose(line.get_ydata(), means)
         np.testing.assert_allclose(line.get_xdata(), np.array([3.5, 4.5, 5.5]) / NUM_PARTS)
-
-
-def test_equal_weights_have_a_picture_too() -> None:
-    nothing = np.zeros(8)
+    nothing = np.zeros(8)  # equal weights
     figure = weights_figure(Weights(nothing, nothing, nothing + 1, np.arange(8), nothing > 0), 20.0, "cloning")
     figure.draw_without_rendering()
     assert "100%, 0.0% clipped" in figure.get_suptitle()
 
 
-@pytest.fixture
-def extracted(root: Path) -> Callable[..., Config]:
-    """A finished run with a critic and a policy from it; its configuration with other options."""
-    config = load_config([*TINY, f"root={root}"])
+def test_shown_batches_are_those_the_policy_learned_from(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def extracted(*options: str) -> Config:
+        return load_config([*TINY, f"root={root}", *options])
+
+    config = extracted()
     train_ilql.main(config)
     extract_policy.main(config)
-    return lambda *options: load_config([*TINY, f"root={root}", *options])
-
-
-def test_what_is_shown_is_what_the_policy_learned_from(
-    extracted: Callable[..., Config], figures: list[Figure], monkeypatch: pytest.MonkeyPatch
-) -> None:
     drawn: list[tuple[Any, ...]] = []
-    whole = Mixture.batch
-
-    def spy(mixture: Mixture, *arguments: Any) -> Batch:
-        drawn.append(arguments)
-        return whole(mixture, *arguments)
-
-    monkeypatch.setattr(Mixture, "batch", spy)
-    config = extracted()
+    whole: Callable[..., Batch] = Mixture.batch
+    monkeypatch.setattr(Mixture, "batch", lambda *asked: drawn.append(asked[1:]) or whole(*asked))
     assert write_weight_plot(config) == config.folder("logs") / "awr" / "weights.png"
     assert drawn == [(config.seed, update, 4) for update in range(NUM_BATCHES)]
     assert write_value_curves(config) == config.folder("logs") / "ilql" / "training.png"
-    assert len(figures) == 2
     with pytest.raises(ConfigError, match="awr.inverse_temperature"):
         write_weight_plot(extracted("awr.inverse_temperature=1"))
     with pytest.raises(ConfigError, match="extract_policy"):
@@ -202,10 +252,7 @@ def test_what_is_shown_is_what_the_policy_learned_from(
         write_weight_plot(config)
 
 
-# ---- how policies compare
-
-
-def write_results(folder: Path, height: float, searcher: float = 0.9) -> Path:
+def write_results(folder: Path, height: float, searcher: float) -> Path:
     def curve(value: float) -> dict[str, dict[str, list[float]]]:
         return {
             name: {"mean": [value + shift] * 3, "low": [value + shift - 0.1] * 3, "high": [value + shift + 0.1] * 3}
@@ -217,22 +264,23 @@ def write_results(folder: Path, height: float, searcher: float = 0.9) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("terminating", "label", "shift"), [(True, "steps to goal", 2.0), (False, "return", 1.0)])
-def test_comparison(tmp_path: Path, figures: list[Figure], *, terminating: bool, label: str, shift: float) -> None:
-    folders = {"one": write_results(tmp_path / "1", 0.3), "two": write_results(tmp_path / "2", 0.5)}
+@pytest.mark.parametrize(
+    ("terminating", "label", "shift", "shared"),
+    [(True, "steps to goal", 2.0, True), (False, "return", 1.0, True), (True, "steps to goal", 2.0, False)],
+)
+def test_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminating: bool, label: str, shift: float, shared: bool
+) -> None:
+    """References that differ between the evaluations are not drawn."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(style, "save_figure", lambda path, figure: figures.append(figure))
+    searcher = 0.9 if shared else 0.8
+    folders = {"one": write_results(tmp_path / "1", 0.3, 0.9), "two": write_results(tmp_path / "2", 0.5, searcher)}
     config = load_config(["experiment=tiny", f"env.terminate_on_goal={terminating}"])
     write_comparison(config, folders, tmp_path / "both.png")
-    (figure,) = figures
-    left, right = figure.axes
+    ((left, right),) = [figure.axes for figure in figures]
     assert (left.get_ylabel(), right.get_ylabel()) == ("success", label)
+    lines = {"one": 0.3, "two": 0.5, "random": 0.1} | ({"searcher": 0.9} if shared else {})
     for axes, up in ((left, 0.0), (right, shift)):
-        np.testing.assert_allclose(
-            [line.get_ydata() for line in axes.lines], [[v + up] * 3 for v in (0.3, 0.5, 0.1, 0.9)]
-        )
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", "two", "random", "searcher"]
-
-
-def test_what_is_not_shared_is_no_reference(tmp_path: Path, figures: list[Figure]) -> None:
-    folders = {"one": write_results(tmp_path / "1", 0.3), "two": write_results(tmp_path / "2", 0.5, searcher=0.8)}
-    write_comparison(load_config(["experiment=tiny"]), folders, tmp_path / "both.png")
-    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["one", "two", "random"]
+        np.testing.assert_allclose([line.get_ydata() for line in axes.lines], [[v + up] * 3 for v in lines.values()])
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == [*lines]

@@ -9,11 +9,8 @@ import pytest
 import scalar_points as scalar
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 from PIL import Image
 
-from icrl.plots.charts import new_figure
-from icrl.plots.plots import PALETTE
 from icrl.plots.point_pictures import (
     FRAMES_PER_SECOND,
     GLIDE,
@@ -21,13 +18,13 @@ from icrl.plots.point_pictures import (
     ISOMETRIC,
     MAX_PANELS,
     SURFACE_COLORS,
-    _draw,
-    _draw_space,
-    _moves,
+    draw_position,
+    play_moves,
     strip_figure,
+    write_match_plot,
     write_pictures,
 )
-from icrl.plots.point_plots import match_figure, write_match_plot
+from icrl.plots.style import PALETTE, new_figure
 from icrl.point_game.fixed_players import AGENTS, HOSTS, first_agent, random_agent, random_pair, zeillinger
 from icrl.point_game.matches import match, measure
 from icrl.point_game.rollout import PointGame, PointGameOptions
@@ -41,8 +38,8 @@ def game(dimension: int = 3, max_episode_steps: int = 30, reposition: bool = Fal
 @pytest.mark.parametrize("dimension", [2, 3])
 def test_moves_replay_in_plain_python(dimension: int, reposition: bool) -> None:
     removed = 0
-    for seed in range(12):
-        moves = list(_moves(game(dimension, reposition=reposition), zeillinger, random_agent, seed))
+    for seed in range(6):
+        moves = list(play_moves(game(dimension, reposition=reposition), zeillinger, random_agent, seed))
         for number, move in enumerate(moves, start=1):
             before = [tuple(map(int, point)) for point in move.before]
             subset = scalar.zeillinger(before, Random(0))
@@ -57,32 +54,31 @@ def test_moves_replay_in_plain_python(dimension: int, reposition: bool) -> None:
             if number < len(moves):
                 assert np.array_equal(moves[number].before, move.after[move.stays])
         assert moves[-1].stays.sum() == 1
-    assert removed > 12
+    assert removed > 6
 
 
 def test_a_game_that_is_not_won_ends_with_the_clock() -> None:
-    moves = list(_moves(game(3, 4), HOSTS["all_coordinates"], AGENTS["first"], 2))
-    ends = [move.title.partition(", agent 0")[2] for move in moves]
-    assert ends == ["", "", "", ": broken off"]
+    moves = list(play_moves(game(3, 4), HOSTS["all_coordinates"], AGENTS["first"], 2))
+    assert [move.title.partition(", agent 0")[2] for move in moves] == ["", "", "", ": broken off"]
 
 
 def test_strip_by_panels() -> None:
-    moves = list(_moves(game(2), zeillinger, first_agent, 1))
+    moves = list(play_moves(game(2), zeillinger, first_agent, 1))
     figure = strip_figure(moves, "a game")
     assert figure.get_suptitle() == "a game"
     assert [axes.get_title() for axes in figure.axes] == ["start", *(move.title for move in moves)]
-    points, removed = figure.axes[0].lines[-2:]
-    assert np.array_equal(points.get_xydata(), moves[0].before) and not len(removed.get_xydata())
-    for axes, move in zip(figure.axes[1:], moves, strict=True):
+    start, *others = figure.axes
+    drawn = [(start, moves[0].before, moves[0].before[:0])]
+    drawn += [(axes, move.after[move.stays], move.after[~move.stays]) for axes, move in zip(others, moves, strict=True)]
+    for axes, stays, goes in drawn:
         points, removed = axes.lines[-2:]
-        assert np.array_equal(points.get_xydata(), move.after[move.stays])
-        assert np.array_equal(removed.get_xydata(), move.after[~move.stays])
-        assert (move.after < [axes.get_xlim()[1], axes.get_ylim()[1]]).all()
+        assert np.array_equal(points.get_xydata(), stays) and np.array_equal(removed.get_xydata(), goes)
+        assert (np.concatenate([stays, goes]) < [axes.get_xlim()[1], axes.get_ylim()[1]]).all()
 
 
 def test_a_long_game_is_shown_up_to_the_last_panel_but_one() -> None:
-    (move,) = list(_moves(game(2, 1), zeillinger, first_agent, 1))
-    for length, shown in ((19, [*range(19)]), (20, [*range(18), 19]), (50, [*range(18), 49])):
+    (move,) = list(play_moves(game(2, 1), zeillinger, first_agent, 1))
+    for length, shown in ((19, [*range(19)]), (20, [*range(18), 19])):
         moves = [move._replace(title=str(number)) for number in range(length)]
         titles = [axes.get_title() for axes in strip_figure(moves, "a game").axes]
         assert titles == ["start", *map(str, shown)] and len(titles) <= MAX_PANELS
@@ -92,13 +88,13 @@ def test_staircase_in_the_plane_by_hand() -> None:
     """The border in the order it is drawn, with a point above it that does not count."""
     axes = new_figure("").add_subplot()
     rows = np.array([[4.0, 1.0], [1.0, 5.0], [2.0, 3.0], [3.0, 4.0]])
-    _draw(axes, rows, rows[:0], np.array([6.0, 7.0]), "")
+    draw_position(axes, rows, rows[:0], np.array([6.0, 7.0]), "")
     assert axes.lines[0].get_xydata().tolist() == [[1, 5], [2, 3], [3, 3], [4, 1], [6, 1]]
     (region, wall) = axes.collections
     assert wall.get_segments()[0].tolist() == [[1, 5], [1, 7]]
     inside = region.get_paths()[0]
     random = np.random.default_rng(0)
-    for place in random.uniform(0, [6, 7], size=(300, 2)):
+    for place in random.uniform(0, [6, 7], size=(200, 2)):
         assert inside.contains_point(place) == (rows <= place).all(1).any()
 
 
@@ -106,10 +102,10 @@ def test_surface_in_space_is_what_a_ray_meets_first() -> None:
     """Looking along (-1, -1, -1) from places above the points: which axis faces the place where the region ends."""
     rows = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, 3.0], [3.0, 0.0, 1.0], [2.0, 1.0, 1.0]])
     limits, axes = np.array([4.0, 3.0, 4.0]), new_figure("").add_subplot()
-    _draw_space(axes, rows, limits)
+    draw_position(axes, rows, rows[:0], limits, "")
     sides = [each for each in axes.collections if isinstance(each, PolyCollection)]
     random, met = np.random.default_rng(0), 0
-    for start in random.uniform(0, 1, size=(300, 3)):
+    for start in random.uniform(0, 1, size=(200, 3)):
         if not (rows <= start * limits).all(1).any():
             continue
         # Each point allows to go back until its first coordinate is reached; the region ends at the farthest of these.
@@ -123,11 +119,11 @@ def test_surface_in_space_is_what_a_ray_meets_first() -> None:
         ]
         assert seen == [SURFACE_COLORS[axis].lower()]
         met += 1
-    assert met > 100
+    assert met > 60
 
 
 def test_files(tmp_path: Path) -> None:
-    moves = list(_moves(game(3), zeillinger, random_agent, 5))
+    moves = list(play_moves(game(3), zeillinger, random_agent, 5))
     paths = write_pictures(tmp_path / "new", game(3), zeillinger, random_agent, 5, "a game")
     assert paths == [tmp_path / "new" / "a game.png", tmp_path / "new" / "a game.mp4"]
     with Image.open(paths[0]) as image:
@@ -135,18 +131,15 @@ def test_files(tmp_path: Path) -> None:
     frames, seconds = imageio_ffmpeg.count_frames_and_secs(paths[1])
     assert frames == 2 * HOLD + len(moves) * (GLIDE + HOLD)
     assert seconds == pytest.approx(frames / FRAMES_PER_SECOND, rel=0.05)
-
-
-def test_more_than_three_dimensions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="dimension=4"):
         write_pictures(tmp_path, game(4), random_pair, random_agent, 0, "a game")
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 
 def test_match_figure_shows_the_numbers(tmp_path: Path) -> None:
     pairs = {"good": (zeillinger, random_agent), "bad": (random_pair, first_agent)}
     results = measure(game(3), pairs, 60, 8, 0, 0.9, 50)
-    figure: Figure = match_figure(results, "two pairs")
+    figure = write_match_plot(tmp_path / "match.png", results, "two pairs")
     rho, survival, subsets, coordinates = figure.axes
     assert [label.get_text() for label in rho.get_yticklabels()] == ["good", "bad"]
     assert [line.get_xdata()[0] for line in rho.lines] == [results[name]["rho"]["value"] for name in pairs]
@@ -161,6 +154,5 @@ def test_match_figure_shows_the_numbers(tmp_path: Path) -> None:
             shares = [bar.get_height() for bar in axes.containers[index]]
             assert shares == pytest.approx((counts / counts.sum()).tolist())
     assert [label.get_text() for label in subsets.get_xticklabels()] == ["01", "02", "12", "012"]
-    write_match_plot(tmp_path / "match.png", results, "two pairs")
     with Image.open(tmp_path / "match.png") as image:
         assert image.size == (1200, 900)

@@ -1,41 +1,46 @@
-"""Curves read back from event files are those that were logged, also after an interruption."""
+"""Curves are those that were logged, also after an interruption, and figures show the curves there are."""
 
 from pathlib import Path
 
+import critics
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
-from icrl.plots.training_curves import read_scalars, running_mean, training_figure, write_training_curves
+from icrl.plots.training_curves import (
+    critic_figure,
+    model_figure,
+    read_scalars,
+    running_mean,
+    write_training_curves,
+    write_value_curves,
+)
+from icrl.runs import checkpoint
 from icrl.runs.summaries import Summaries
 
-
-def _log(folder: Path, first: int, last: int, offset: float = 0.0) -> None:
-    summaries = Summaries(folder, first)
-    for update in range(first, last):
-        summaries.scalars("train", {"nll": 1 / (update + 1) + offset}, update)
-        if update % 2 == 0:
-            summaries.scalars("in_context", {"development_last_success": update / 10}, update)
-    summaries.close()
+STEPS = np.arange(4.0)
 
 
-def test_what_was_logged_is_read(tmp_path: Path) -> None:
-    _log(tmp_path, 0, 5)
-    curves = read_scalars(tmp_path)
-    assert curves.keys() == {"train/nll", "in_context/development_last_success"}
-    np.testing.assert_array_equal(curves["train/nll"][0], np.arange(5))
-    np.testing.assert_allclose(curves["train/nll"][1], 1 / np.arange(1, 6))
-    np.testing.assert_array_equal(curves["in_context/development_last_success"][0], [0, 2, 4])
+def log(folder: Path, first: int, last: int, offset: float = 0.0) -> None:
+    with Summaries(folder, first) as summaries:
+        for update in range(first, last):
+            summaries.scalars("train", {"nll": 1 / (update + 1) + offset}, update)
+            if update % 2 == 0:
+                summaries.scalars("in_context", {"development_last_success": update / 10}, update)
 
 
 @pytest.mark.parametrize("resumed_at", [0, 3])
-def test_of_an_interrupted_run_each_step_counts_once(tmp_path: Path, resumed_at: int) -> None:
-    _log(tmp_path, 0, 6, offset=1.0)
-    _log(tmp_path, resumed_at, 8)
-    steps, values = read_scalars(tmp_path)["train/nll"]
+def test_each_step_of_an_interrupted_run_counts_once(tmp_path: Path, resumed_at: int) -> None:
+    log(tmp_path, 0, 6, offset=1.0)
+    log(tmp_path, resumed_at, 8)
+    curves = read_scalars(tmp_path)
+    assert curves.keys() == {"train/nll", "in_context/development_last_success"}
+    steps, values = curves["train/nll"]
     np.testing.assert_array_equal(steps, np.arange(8))
     np.testing.assert_allclose(values, 1 / (steps + 1) + (steps < resumed_at))
+    np.testing.assert_array_equal(curves["in_context/development_last_success"][0], [0, 2, 4, 6])
 
 
 def test_running_mean() -> None:
@@ -43,21 +48,54 @@ def test_running_mean() -> None:
     np.testing.assert_array_equal(running_mean(np.arange(4.0), 0.1), np.arange(4.0))
 
 
-def test_figure_draws_what_there_is() -> None:
-    steps, values = np.arange(3.0), np.array([0.1, 0.2, 0.3])
-    curves = {tag: (steps, values) for tag in ("train/nll", "train/accuracy", "in_context/development_last_success")}
-    figure = training_figure(curves, num_actions=5, best_update=2, title="run")
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_figure_of_a_model_shows_the_curves_there_are() -> None:
+    tags = ("train/nll", "train/accuracy", "in_context/development_last_success")
+    figure = model_figure(dict.fromkeys(tags, (STEPS, STEPS / 10)), num_actions=5, best_update=2, title="run")
     likelihood, accuracy, success, reward = figure.axes
-    uniform = {axes: [line.get_ydata()[0] for line in axes.lines] for axes in (likelihood, accuracy)}
-    assert pytest.approx(np.log(5)) in uniform[likelihood]
-    assert pytest.approx(0.2) in uniform[accuracy]
-    np.testing.assert_array_equal(success.lines[0].get_ydata(), values)
+    for axes, guess in ((likelihood, np.log(5)), (accuracy, 0.2)):
+        assert [line.get_ydata()[0] for line in axes.lines] == pytest.approx([0, 0, guess, 0])
+    np.testing.assert_array_equal(success.lines[0].get_ydata(), STEPS / 10)
     assert [line.get_xdata() for line in reward.lines] == [[2, 2]]  # the best checkpoint alone
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert "development tasks" in names
-    assert "development tasks, first episode" not in names
+    names = ["one batch", "running mean", "uniform guess", "development tasks", "best checkpoint"]
+    assert sorted(legend(figure)) == sorted(names)
 
 
-def test_a_run_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def logged(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    return {f"train/{name}": (STEPS, value + STEPS / 10) for name, value in values.items()}
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_figure_of_a_critic_shows_the_curves_there_are(bounded: bool) -> None:
+    curves = logged(td_error=1, q1=2, q=5, v=6, largest_q=7) | (logged(value=3, conservative=4) if bounded else {})
+    curves["train/q_over_bound"] = (STEPS, curves["train/largest_q"][1] / 20 if bounded else 0 * STEPS)
+    figure = critic_figure(curves, "run")
+    bold = {
+        axes.get_title(): [line.get_ydata() for line in axes.lines if line.get_alpha() is None] for axes in figure.axes
+    }
+    for title, starts in (
+        ("mean absolute TD error", [1]),
+        ("terms of the loss", [2, 3, 4] if bounded else [2]),
+        ("mean of Q and V", [5, 6]),
+    ):
+        np.testing.assert_allclose(bold[title], [start + STEPS / 10 for start in starts])
+    largest, *bound = bold["largest |Q|"]
+    np.testing.assert_allclose(largest, 7 + STEPS / 10)
+    np.testing.assert_allclose(bound, [[20, 20]] if bounded else np.empty((0,)))
+    assert legend(figure) == (["Q", "V", "conservative", "bound"] if bounded else ["Q", "V"])
+
+
+def test_missing_and_unlogged_training_is_refused(tmp_path: Path) -> None:
+    config = load_config(["experiment=tiny", f"root={tmp_path}"])
     with pytest.raises(ConfigError, match="train_gpt"):
-        write_training_curves(load_config(["experiment=tiny", f"root={tmp_path}"]))
+        write_training_curves(config)
+    with pytest.raises(ConfigError, match="train_ilql"):
+        write_value_curves(config)
+    folder = config.folder("logs") / "ilql"
+    checkpoint.save(folder, "last", 1, {}, critics.described(), 1)
+    critics.finish(folder, 1)
+    with pytest.raises(ConfigError, match=r"summaries\.num_summaries=0"):
+        write_value_curves(config)

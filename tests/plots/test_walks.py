@@ -1,3 +1,9 @@
+"""Walks are those that were played; films show them one after the other or side by side."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,12 +17,17 @@ from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import chance
 from icrl.plots import walks
 from icrl.plots.video import Frames, tile
-from icrl.plots.walks import CELL, HOLD, Film, Walk, film, play, side_by_side, walks_of
+from icrl.plots.walks import CELL, HOLD, Film, Walk, film, play, side_by_side, walks_of, write_comparisons
 
 ROOM = MapView(3, 3, (5,))
+WALKS = [
+    Walk(np.array([4, 5]), np.array([False, True])),
+    Walk(np.array([4, 4, 1, 0]), np.zeros(4, bool)),
+    Walk(np.array([3, 4, 5]), np.array([False, False, True])),
+]
 
 
-def test_walks_join_up_and_end_where_the_episode_ended():
+def test_walks_join_up_and_end_where_the_episode_ended() -> None:
     config = load_config(["env.size=3", "env.max_episode_steps=6"])
     env = make_env(config.env)
     adaptation, played = play_episodes(chance(env, config), env, env.all_tasks()[:2], 2, num_episodes=6, seed=0)
@@ -32,7 +43,6 @@ def test_walks_join_up_and_end_where_the_episode_ended():
                 assert there in {int(env._next_cell[here * 5 + action]) for action in range(5)}
     done = (played.terminated | played.truncated).sum(0)
     assert [len(walks_of(env, played, stream)) for stream in range(4)] == done.tolist()
-    assert isinstance(done, torch.Tensor)
 
 
 @pytest.mark.parametrize("show_key", [False, True])
@@ -59,27 +69,19 @@ def test_walks_in_a_bandit_show_the_arm_that_was_pulled() -> None:
     assert walk.rewarded.tolist() == [False, False, False, True]
 
 
-WALKS = [
-    Walk(np.array([4, 5]), np.array([False, True])),
-    Walk(np.array([4, 4, 1, 0]), np.zeros(4, bool)),
-    Walk(np.array([3, 4, 5]), np.array([False, False, True])),
-]
-
-
-def drawn(walks: list[Walk], pixels: int = CELL) -> Frames:
+def drawn(walks: list[Walk]) -> Frames:
     """Each walk drawn as a whole."""
-    clips = [render_cells(walk.cells, ROOM, pixels, walk.rewarded) for walk in walks]
+    clips = [render_cells(walk.cells, ROOM, CELL, walk.rewarded) for walk in walks]
     return np.concatenate([np.concatenate([clip, *[clip[-1:]] * HOLD]) for clip in clips])
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 100])
 def test_films_play_one_walk_after_the_other(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    """Each with a trail of its own and its end held, however many frames are drawn at once."""
-    monkeypatch.setattr(walks, "_AT_ONCE", at_once)
+    """Each walk has its own trail and its end is held, however many frames are drawn at once."""
+    monkeypatch.setattr(walks, "AT_ONCE", at_once)
     np.testing.assert_array_equal(np.stack([*play([film(WALKS, ROOM)])]), drawn(WALKS))
     together = [*play([film(WALKS[:1], ROOM), film(WALKS, ROOM), film(WALKS[1:], ROOM)])]
-    expected = tile([drawn(WALKS[:1]), drawn(WALKS), drawn(WALKS[1:])])
-    np.testing.assert_array_equal(np.stack(together), expected)
+    np.testing.assert_array_equal(np.stack(together), tile([drawn(WALKS[:1]), drawn(WALKS), drawn(WALKS[1:])]))
 
 
 def test_rows_and_columns_of_a_comparison() -> None:
@@ -91,32 +93,58 @@ def test_rows_and_columns_of_a_comparison() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "columns", "number", "expected"),
-    [
-        *((9, 9, 1, 24), (9, 9, 8, 24), (9, 9, 57, 17), (17, 17, 1, 24), (17, 17, 64, 9)),
-        *((64, 64, 1, 7), (64, 64, 64, 4), (1, 10, 64, 16), (1, 100, 1, 4), (20, 25, 1, 19), (20, 25, 64, 6)),
-    ],
+    [(9, 9, 1, 24), (9, 9, 57, 17), (17, 17, 64, 9), (64, 64, 64, 4), (1, 10, 64, 16), (1, 100, 1, 4), (20, 25, 1, 19)],
 )
-def test_cells_get_smaller_where_there_are_many(
+def test_cells_get_smaller_and_films_are_drawn_as_they_are_watched(
     monkeypatch: pytest.MonkeyPatch, rows: int, columns: int, number: int, expected: int
 ) -> None:
-    """So that a clip has 480 pixels at most and all together 1280, plus the walls, but no cell less than 4."""
-    pixels: set[int] = set()
+    """A clip has at most 480 pixels and all together 1280, plus the walls, unless cells would be smaller than 4."""
+    asked: list[tuple[int, int]] = []
     draw = Film.draw
-    monkeypatch.setattr(Film, "draw", lambda film, times, size: pixels.add(size) or draw(film, times, size))
-    walk = Walk(np.array([0, 1]), np.zeros(2, bool))
+    monkeypatch.setattr(
+        Film, "draw", lambda film, times, size: asked.append((size, len(times))) or draw(film, times, size)
+    )
+    walk = Walk(np.arange(1000) % (rows * columns), np.zeros(1000, bool))
     height, width, _ = next(play([film([walk], MapView(rows, columns, ()))] * number)).shape
-    assert pixels == {expected}
+    assert {size for size, _ in asked} == {expected} and sum(drawn for _, drawn in asked) == 16 * number
     assert not height % 2 and not width % 2
     assert expected == 4 or max(height, width) <= (480 + 12 if number == 1 else 1280 + 18 * 8)
 
 
-def test_long_films_are_drawn_as_they_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred films of a thousand frames, of which somebody watches twenty."""
-    drawn: list[int] = []
-    draw = Film.draw
-    monkeypatch.setattr(Film, "draw", lambda film, times, pixels: drawn.append(len(times)) or draw(film, times, pixels))
-    walk = Walk(np.arange(1000) % 500, np.zeros(1000, bool))
-    frames = play([film([walk], MapView(20, 25, ()))] * 100)
-    for _ in range(20):
-        next(frames)
-    assert sum(drawn) <= 100 * 2 * 16
+LIFE = ("source.num_learners=2", "source.num_envs=2", "source.num_env_steps=400", "source.history_steps=400")
+SMALL = (*LIFE, "source.unroll_length=5", "evaluation.num_episodes=7", "evaluation.num_streams=2")
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        (["source=a2c", "source.hidden_size=8"], ["model", "A2C"]),
+        (["source=noise_distillation"], ["model", "noise distillation"]),
+        (["source=noise_distillation", "source.teacher=someone"], ["model"]),
+    ],
+)
+@pytest.mark.parametrize("world", ["dark_room", "bandit"])
+def test_the_model_is_shown_above_a_source_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: list[str], names: list[str], world: str
+) -> None:
+    options = ["env.num_arms=3"] if world == "bandit" else ["env.size=5", "env.max_episode_steps=10"]
+    config = load_config([f"env={world}", *options, *source, *SMALL, "model.context_len=8"])
+    env = make_env(config.env)
+    tasks = env.all_tasks()[[0, 7, 2, 1, 3]]  # in a room 4, 1, 2, 3 and 3 steps away
+    _, played = play_episodes(chance(env, config), env, tasks, 2, 7, seed=0)
+    shown: list[tuple[list[str], MapView]] = []
+    written: list[Path] = []
+
+    def rows_of(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], view: MapView) -> Any:
+        shown.append(([name for name, _ in rows], view))
+        for name, shown_walks in rows:
+            *first, last = (label for label, _ in shown_walks)
+            assert first == ["episode 1", "episode 5"]
+            assert last == "episode 7" or name != "model"
+
+    monkeypatch.setattr(walks, "side_by_side", rows_of)
+    monkeypatch.setattr(walks, "write_video", lambda path, frames, fps: written.append(path))
+    write_comparisons(config, tmp_path, env, tasks, played, torch.device("cpu"))
+    chosen: list[Any] = [0, 2, 4] if world == "bandit" else [1, 3, 0]  # the nearest, one between, the farthest
+    assert written == [tmp_path / f"{env.label(tasks[index])}.mp4" for index in chosen]
+    assert shown == [(names, env.map_view(tasks[index])) for index in chosen]

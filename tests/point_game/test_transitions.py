@@ -1,6 +1,5 @@
 """Replay of transitions against a plain list of those that were added, and priorities against a plain sum."""
 
-
 import numpy as np
 import pytest
 import torch

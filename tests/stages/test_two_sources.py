@@ -19,7 +19,7 @@ from icrl.data.history_store import open_histories
 from icrl.data.mixture import Mixture
 from icrl.data.windows import Windows
 from icrl.envs.core import MapView
-from icrl.plots import comparison
+from icrl.plots import walks
 from icrl.plots.video import Frames
 from icrl.plots.walks import Walk
 from icrl.programs import evaluate
@@ -157,9 +157,9 @@ def test_agents_of_the_first_source_are_shown(root: Path, monkeypatch: pytest.Mo
         shown.append([name for name, _ in rows])
         return np.zeros((1, 2, 2, 3), np.uint8)
 
-    monkeypatch.setattr(comparison, "make_learners", learners)
-    monkeypatch.setattr(comparison, "side_by_side", rows_of)
-    monkeypatch.setattr(comparison, "write_video", lambda path, frames, fps: None)
+    monkeypatch.setattr(walks, "make_learners", learners)
+    monkeypatch.setattr(walks, "side_by_side", rows_of)
+    monkeypatch.setattr(walks, "write_video", lambda path, frames, fps: None)
     other = ("source=q_learning", *MIXED, "name=other", *UNEVALUATED)
     assert run("train_gpt", root, *other, preset=SOURCE).code == 0
     for world in ("env.max_episode_steps=4", "env.max_episode_steps=3"):

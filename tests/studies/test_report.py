@@ -1,4 +1,4 @@
-"""The table and the picture of a study, from numbers that are written down here."""
+"""Table, picture and files of a study, from numbers that are written down here."""
 
 import json
 from datetime import UTC, datetime
@@ -9,14 +9,16 @@ import critics
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from PIL import Image
 from results import write_results
 
 from icrl.config.compose import load_config
-from icrl.config.root import Config, StudyConfig
+from icrl.config.options import replace
+from icrl.config.root import Config
 from icrl.contracts import PipelineError
-from icrl.plots.plots import PALETTE
 from icrl.plots.study_plots import row_name, shared_references, study_figure
+from icrl.plots.style import PALETTE
 from icrl.runs.files import read_json, write_json
 from icrl.runs.identity import Identity, write_owned
 from icrl.studies import report as study_report
@@ -24,15 +26,7 @@ from icrl.studies.plan import Row
 from icrl.studies.report import cpu_model, result_of, study_table, training_seconds, write_report
 
 NUM_EPISODES = 12
-STUDY = StudyConfig(
-    question="Does it work?",
-    measure="success",
-    seeds=[0, 1],
-    variants=[{"label": "a"}],
-    xlabel="tasks",
-    scale=1.0,
-    num_workers=1,
-)
+STUDY = load_config(["study.question=works", "study.xlabel=tasks"]).study
 
 
 def interval(mean: float) -> dict[str, float]:
@@ -45,20 +39,15 @@ def curve(end: float) -> dict[str, list[float]]:
 
 
 def found(end: float, searcher: float = 1.0) -> dict[str, Any]:
-    """What runs came to that end at `end`, in a world where the searcher comes to `searcher`."""
+    """Results of runs that reach `end`, in a world where the searcher reaches `searcher`."""
     final = {"success": interval(end), "returns": interval(2 * end), "steps_to_goal": interval(7.126)}
     final |= {"fraction_of_optimum": interval(end), "area": interval(0.25), "fraction_solved": interval(0.75)}
-    curves = {name: {"success": curve(end), "returns": curve(2 * end)} for name in ("model, held-out tasks",)}
+    curves: dict[str, Any] = {"model, held-out tasks": {"success": curve(end), "returns": curve(2 * end)}}
     for name, level in (("model, training tasks", 0.9), ("random", 0.1), ("searcher", searcher), ("optimum", 1.0)):
         curves[name] = {measure: {"mean": [level] * NUM_EPISODES} for measure in ("success", "returns")}
     near = {"episode": 7, "low": 5.0, "high": 9.0, "share_reached": 1.0}
-    return {
-        "curves": curves,
-        "final": {
-            "held_out": final | {"episodes_to_90": near},
-            "train": {"success": interval(0.8), "returns": interval(1.6)},
-        },
-    }
+    training = {"success": interval(0.8), "returns": interval(1.6)}
+    return {"curves": curves, "final": {"held_out": final | {"episodes_to_90": near}, "train": training}}
 
 
 def result(variant: str, end: float, **more: Any) -> dict[str, Any]:
@@ -88,18 +77,15 @@ def test_the_table_has_every_number() -> None:
         "training": "61 s",
     }
     assert second[0] == "c" and second[2].startswith("0.250")
-
-
-def test_the_table_of_returns_shows_returns() -> None:
     header, _, row = cells(study_table([result("a", 0.5)], "returns"))
     shown = dict(zip(header, row, strict=True))
     assert shown["return, last quarter"] == "1.000 [0.900, 1.050]"
     assert (shown["episode 10"], shown["training tasks"]) == ("0.833", "1.600")
 
 
-def test_what_is_not_known_is_left_out() -> None:
-    """A column stays where one row says something."""
-    unknown = result("a", 0.5, training_seconds=None)
+def test_a_column_is_there_if_one_row_has_it() -> None:
+    """Results of older versions have fewer measures."""
+    unknown, other = result("a", 0.5, training_seconds=None), result("b", 0.5, test="13")
     final = unknown["found"]["final"]
     del final["train"], final["held_out"]["area"], final["held_out"]["fraction_of_optimum"]
     final["held_out"]["episodes_to_90"]["episode"] = None
@@ -107,33 +93,29 @@ def test_what_is_not_known_is_left_out() -> None:
     assert not {"training tasks", "normalised area", "fraction of optimum", "training", "world"} & set(header)
     assert dict(zip(header, row, strict=True))["episodes to 90 %"] == "never"
     del final["held_out"]["episodes_to_90"]
-    header, _, first, second = cells(study_table([unknown, result("b", 0.5, test="13")], "success"))
-    assert "training" in header and first[header.index("training")] == "-" and second[header.index("world")] == "13"
-    assert first[header.index("episodes to 90 %")] == "-"
-
-
-def test_columns_of_what_later_versions_measure() -> None:
-    """Solved at .9, and success after the first success; runs of an earlier version have neither."""
-    earlier, later = result("a", 0.5), result("b", 0.5)
-    later["found"]["final"]["held_out"] |= {"fraction_solved_90": interval(0.5), "success_after_first": interval(0.875)}
-    header, _, first, second = cells(study_table([earlier, later], "success"))
-    at_nine, after = header.index("goals solved at .9"), header.index("after first success")
-    assert (first[at_nine], first[after]) == ("-", "-")
-    assert (second[at_nine], second[after]) == ("0.50 [0.40, 0.55]", "0.875 [0.775, 0.925]")
-    assert "after first success" not in study_table([earlier], "success")
+    other["found"]["final"]["held_out"] |= {"fraction_solved_90": interval(0.5), "success_after_first": interval(0.875)}
+    header, _, first, second = cells(study_table([unknown, other], "success"))
+    for column, value in (
+        *(("world", "13"), ("episodes to 90 %", "7"), ("training", "61 s")),
+        *(("goals solved at .9", "0.50 [0.40, 0.55]"), ("after first success", "0.875 [0.775, 0.925]")),
+    ):
+        assert (first[header.index(column)], second[header.index(column)]) == ("-", value)
 
 
 def axes_of(results: list[dict[str, Any]], measure: str = "success") -> tuple[Axes, Axes, list[str]]:
-    study = StudyConfig(**vars(STUDY) | {"measure": measure})
-    figure = study_figure(results, study)
+    figure = study_figure(results, replace(STUDY, measure=measure))
     left, right = figure.axes
-    return left, right, [text.get_text() for text in figure.legends[0].get_texts()]
+    return left, right, legend(figure)
 
 
-def test_the_picture_of_variants_that_are_no_numbers() -> None:
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_the_picture_of_variants_without_places() -> None:
     results = [result("a", 0.5), result("b", 0.75)]
-    left, right, legend = axes_of(results)
-    assert legend == ["a", "b", "random", "searcher", "optimum"]
+    left, right, names = axes_of(results)
+    assert names == ["a", "b", "random", "searcher", "optimum"]
     for line, one in zip(left.lines, results, strict=False):
         assert list(line.get_ydata()) == curve(one["found"]["final"]["held_out"]["success"]["mean"])["mean"]
         assert list(line.get_xdata()) == list(range(1, NUM_EPISODES + 1))
@@ -147,13 +129,10 @@ def test_the_picture_of_variants_that_are_no_numbers() -> None:
 
 def test_the_picture_of_variants_on_an_axis() -> None:
     """Sorted along their line; the last has the line's colour, those before it are lighter."""
-    results = [
-        result("c", 0.75, x=20, line="far"),
-        result("a", 0.5, x=5, line="near"),
-        result("b", 0.25, x=1, line="far"),
-    ]
-    left, right, legend = axes_of(results, "returns")
-    assert legend == ["random", "searcher", "optimum", "far", "near"]
+    ends = [("c", 0.75, 20, "far"), ("a", 0.5, 5, "near"), ("b", 0.25, 1, "far")]
+    results = [result(name, end, x=x, line=line) for name, end, x, line in ends]
+    left, right, names = axes_of(results, "returns")
+    assert names == ["random", "searcher", "optimum", "far", "near"]
     marked = [line for line in right.lines if line.get_marker() == "o"]
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in marked] == [
         ([1, 20], [0.5, 1.5]),
@@ -188,10 +167,7 @@ def test_places_with_names_have_panels_of_their_own() -> None:
     good, bad, right = figure.axes
     assert [axes.get_title() for axes in (good, bad)] == ["good", "bad"] and good.get_ylim() == bad.get_ylim()
     assert (good.get_ylabel(), bad.get_ylabel()) == ("success", "")
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        *("random", "searcher", "optimum"),
-        *("ad", "awr"),
-    ]
+    assert legend(figure) == ["random", "searcher", "optimum", "ad", "awr"]
     for axes, shown in ((good, [0.75, 0.5]), (bad, [0.25])):
         curves = axes.lines[: len(shown)]
         assert [line.get_ydata()[-1] for line in curves] == shown and len(axes.lines) == len(shown) + 3
@@ -207,29 +183,19 @@ def test_places_with_names_have_panels_of_their_own() -> None:
     assert right.get_xlim() == (-0.5, 1.5)
 
 
-def test_seven_lines_have_seven_colours() -> None:
-    results = [result(str(index), 0.5, x="one", line=str(index)) for index in range(7)]
-    assert len({line.get_color() for line in study_figure(results, STUDY).axes[0].lines[:7]}) == 7
-
-
-def test_places_that_no_named_line_goes_through_are_named_themselves() -> None:
-    left, _, legend = axes_of([result("a", 0.5, x=1), result("b", 0.25, x=3)])
-    assert legend[:2] == ["a", "b"] and left.get_title() == ""
-
-
-def test_an_axis_from_zero_is_linear() -> None:
-    _, right, _ = axes_of([result("a", 0.5, x=0), result("b", 0.5, x=100)])
-    assert right.get_xscale() == "linear"
-
-
-def test_intervals_of_many_curves_would_hide_them() -> None:
-    left, _, _ = axes_of([result(f"v{index}", 0.5, x=index + 1) for index in range(7)])
-    assert not left.collections
+def test_colours_names_scales_and_intervals() -> None:
+    seven = study_figure([result(str(index), 0.5, x="one", line=str(index)) for index in range(7)], STUDY)
+    assert len({line.get_color() for line in seven.axes[0].lines[:7]}) == 7
+    left, right, names = axes_of([result("a", 0.5, x=0), result("b", 0.25, x=100)])
+    assert names[:2] == ["a", "b"] and left.get_title() == "", "a line without a name"
+    assert right.get_xscale() == "linear", "an axis from zero"
+    assert left.collections and not axes_of([result(f"v{i}", 0.5, x=i + 1) for i in range(7)])[0].collections
     some = study_figure([result(f"v{index}", 0.5, x="far" if index else "near") for index in range(7)], STUDY)
-    assert not any(axes.collections for axes in some.axes[:2]), "none where others have none"
+    assert not any(axes.collections for axes in some.axes[:2]), "no intervals in one panel alone"
+    assert [row_name(result("a", 0.5)), row_name(result("a", 0.5, test="13"))] == ["a", "a, 13"]
 
 
-def test_references_are_shown_where_all_share_a_world() -> None:
+def test_references_are_shown_if_all_share_a_world() -> None:
     same, other = [result("a", 0.5), result("b", 0.6)], result("c", 0.5, found=found(0.5, searcher=0.75))
     assert list(shared_references(same, "success")) == ["random", "searcher", "optimum"]
     assert list(shared_references([*same, other], "success")) == ["random", "optimum"]
@@ -238,12 +204,8 @@ def test_references_are_shown_where_all_share_a_world() -> None:
     assert list(shared_references([*same, other], "success")) == ["optimum"]
 
 
-def test_rows_are_called_by_variant_and_world() -> None:
-    assert [row_name(result("a", 0.5)), row_name(result("a", 0.5, test="13"))] == ["a", "a, 13"]
-
-
 def model_folder(folder: Path, *started: float) -> Path:
-    """A model whose training was started at these times, in seconds before its end."""
+    """A model whose training started at these times, in seconds before its end."""
     folder.mkdir(parents=True)
     critics.finish(folder, 100)
     write_json(folder / "last-000000100.json", {"state_sha256": f"{folder.parent.name} {folder.name}"})
@@ -255,16 +217,14 @@ def model_folder(folder: Path, *started: float) -> Path:
     return folder
 
 
-def test_training_took_from_its_start_to_its_end_unless_it_was_interrupted(tmp_path: Path) -> None:
+def test_training_time_is_known_unless_a_run_was_interrupted(tmp_path: Path) -> None:
     whole, other = model_folder(tmp_path / "whole", 30), model_folder(tmp_path / "other", 12)
-    assert training_seconds([whole]) == pytest.approx(30, abs=0.1)
     assert training_seconds([whole, other]) == pytest.approx(42, abs=0.1)
-    continued = model_folder(tmp_path / "continued", 90, 30)
-    assert training_seconds([continued]) is training_seconds([whole, continued]) is None
+    assert training_seconds([whole, model_folder(tmp_path / "continued", 90, 30)]) is None
 
 
 def rows_in(root: Path, config: Config) -> list[Row]:
-    """One that a model plays, and one that it plays with another beside it."""
+    """A row of models, and one of the same models guided by critics."""
     models = [model_folder(root / "whole" / "gpt", 20), model_folder(root / "other" / "gpt", 40)]
     models.append(model_folder(root / "continued" / "gpt", 500, 10))
     critics = [model_folder(model.parent / "ilql", 5) for model in models]

@@ -15,7 +15,7 @@ from icrl.evaluation.trained import PolicyLoader, plain_gpt
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.runs.device import device_of
 from icrl.runs.evaluations import Evaluation
-from icrl.sources.experts import NoiseDistillation
+from icrl.sources.noise_distillation import NoiseDistillation
 
 if TYPE_CHECKING:
     from icrl.config.root import Config, EvalsConfig

@@ -15,14 +15,12 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.dark_room import DarkRoom
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
 from icrl.evaluation.in_context import play_steps
-from icrl.point_game.references import fixed_players
-from icrl.point_game.world import PointFamily
+from icrl.point_game.world import PointFamily, fixed_players
 from icrl.rl.statistics import Floats
 from icrl.sources.bandit_policies import UCB1
-from icrl.sources.covering_plan import CoveringPlan
-from icrl.sources.experts import Random
-from icrl.sources.goal_memory import PersistentWalk, UniformWalk
-from icrl.sources.searching import in_context_learner
+from icrl.sources.explorers import CoveringPlan, PersistentWalk, UniformWalk
+from icrl.sources.noise_distillation import Random
+from icrl.sources.searcher import in_context_learner
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

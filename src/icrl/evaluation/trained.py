@@ -22,7 +22,7 @@ from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.nn.guided import Guided
 from icrl.objectives.awr import inverse_temperature
-from icrl.runs.device import dtype_of, recorded
+from icrl.runs.device import dtype_of
 from icrl.training.critics import PROGRAM, check_critic, load_critic, make_critic, open_finished
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def plain_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: to
 
 def lone_critic(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> Guided:
     """Loader of a critic in training, which acts as the policy that AWR extracts from it."""
-    critic = make_critic({"config": recorded(config), "env": spec._asdict()}).to(device, dtype_of(config))
+    critic = make_critic(config, spec).to(device, dtype_of(config))
     critic.load_state_dict(weights)
     return Guided(None, critic.target, inverse_temperature(config.awr))
 

@@ -1,10 +1,10 @@
-"""Every picture and video, in one style."""
+"""Pictures and videos of all stages, in one style. Programs import the `write_...` functions."""
 
 import os
 import sys
 from contextlib import suppress
 
-# Figures are drawn without pyplot and need no backend; but matplotlib cannot be imported where MPLBACKEND names none.
+# Figures need no backend, but matplotlib cannot be imported while MPLBACKEND names one that does not exist.
 if "MPLBACKEND" in os.environ and "matplotlib" not in sys.modules:
     backend = os.environ.pop("MPLBACKEND")
     import matplotlib as mpl

@@ -1,6 +1,6 @@
-"""Pictures of offline RL: how a critic learned, what a policy imitates, how policies compare.
+"""Pictures of offline RL: values in a room, weights of imitated steps, comparison of policies.
 
-N steps of histories.
+N steps of histories, G goals, V views of each, C cells.
 """
 
 from __future__ import annotations
@@ -8,109 +8,158 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from torch import Tensor
 
 from icrl.contracts import Batch, ConfigError
 from icrl.data.mixture import check_stores, open_stores
 from icrl.envs import make_env
+from icrl.envs.core import TensorEnv
+from icrl.evaluation.in_context import Adaptation, play_episodes
+from icrl.evaluation.references import references_of
 from icrl.evaluation.results import read_results
+from icrl.nn.critic import ValueNetwork
+from icrl.nn.gpt import context_in, windows_of
 from icrl.objectives.awr import AdvantageWeightedRegression
-from icrl.plots.charts import legend_below, new_figure, tidy
-from icrl.plots.plots import (
-    PALETTE,
-    REFERENCE_COLOR,
-    REFERENCE_DASHES,
-    Curve,
-    Floats,
-    Panel,
-    Reference,
-    adaptation_figure,
-    save_figure,
-)
+from icrl.plots import style
+from icrl.plots.figures import Panel, adaptation_figure
 from icrl.plots.study_plots import shared_references, shown_curve
-from icrl.plots.training_curves import SMOOTHED_PART, Scalars, read_scalars, running_mean
-from icrl.runs.device import device_of
+from icrl.runs.device import device_of, recorded
 from icrl.runs.distributed import Ranks
 from icrl.runs.identity import Identity, check_same
-from icrl.training.critics import PROGRAM, load_critic, open_finished
+from icrl.training.critics import check_critic, load_critic, open_finished
 from icrl.training.program import RunContext, unweighted
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
 
+NUM_GOALS = 2
+VIEWS = {0: "not found yet", 1: "reached once", 4: "reached 4 times"}  # by how often the goal was reached
 NUM_BATCHES = 16  # whose weights are shown: the first that the policy learned from
-WORST = 0.005  # part of the steps whose advantages, far below all others, are left out
+WORST = 0.005  # part of the steps that is left out: advantages far below all others
 NUM_PARTS = 20  # of a window, each with a mean weight of its own
-Q, V = ("Q", PALETTE[0]), ("V", PALETTE[1])
-LEARNED = {  # by panel: tags of TensorBoard curves, and what they are about
-    "mean absolute TD error": {"td_error": Q},
-    "terms of the loss": {
-        "q1": Q,
-        "value": V,
-        "conservative": ("conservative", PALETTE[2]),
-        "imitation": ("imitation", PALETTE[3]),
-    },
-    "mean of Q and V": {"q": Q, "v": V},
-    "largest |Q|": {"largest_q": Q},
-}
+GREY = "#BBBBBB"
+
+
+class CellValues(NamedTuple):
+    """Values of a critic, `[C]` each."""
+
+    value: Tensor  # V
+    best: Tensor  # the action with the largest of min(Q1, Q2)
 
 
 class Weights(NamedTuple):
-    """Steps of histories as advantage-weighted regression sees them, `[N]` each."""
+    """Steps of histories in advantage-weighted regression, `[N]` each."""
 
-    advantage: Floats
-    free: Floats  # logarithm of the weight before the threshold
-    weight: Floats
+    advantage: style.Floats
+    free: style.Floats  # logarithm of the weight before the threshold
+    weight: style.Floats
     part: NDArray[np.int64]  # of the window, 0 .. NUM_PARTS - 1
     optimal: NDArray[np.bool_]  # whether the action is the planner's
 
 
-def write_value_curves(config: Config) -> Path:
-    """Draw how the critic learned, from its event files, as `training.png` beside it; returns the picture's path.
-    Raises `ConfigError` where its training is not finished, or was not logged."""
-    folder = config.folder("logs") / "ilql"
-    open_finished(folder, "last", PROGRAM, torch.device("cpu"))
-    curves = read_scalars(folder)
-    if "train/q_over_bound" not in curves:
-        raise ConfigError(
-            f"no curves in {folder}: it was trained with summaries.num_summaries=0 and summaries.summary_interval=0"
-        )
-    save_figure(folder / "training.png", curves_figure(curves, f"Training of values: {config.name}"))
-    return folder / "training.png"
+def write_value_maps(config: Config) -> Path:
+    """Draw the values of the run's critic while a searcher finds held-out goals, as `values.png` beside the critic.
+
+    Shows up to `NUM_GOALS` goals; returns the picture's path. Raises `ConfigError` for a world without a searcher."""
+    device = device_of(config)
+    with closing(make_env(config.env, device)) as env:
+        searcher = references_of(env, config).get("searcher")
+        if searcher is None:
+            raise ConfigError(f"env.name={config.env.name}: maps of values need a dark room, which has a searcher")
+        critic, about = load_critic(config, device)
+        check_critic(config, about["description"], {"config": recorded(config)})
+        tasks = env.all_tasks().to(device)[about["description"]["tasks"]["held_out"]]
+        played, steps = play_episodes(searcher, env, tasks, 1, config.evaluation.num_episodes, config.seed)
+        ages = ages_at(played)
+        last = np.where(ages[:, -1] < config.model.context_len, ages[:, -1], -ages[:, -1])
+        goals = [goal for goal in np.argsort(-last, kind="stable").tolist() if ages[goal, -1] >= 0][:NUM_GOALS]
+        if not goals:
+            raise ConfigError(
+                f"evaluation.num_episodes={config.evaluation.num_episodes}: must be enough for a searcher to reach a "
+                f"held-out goal {max(VIEWS)} times"
+            )
+        lived = windows_of(steps.obs, steps.action, steps.reward, steps.timestep)  # [rows, T, G]
+        obs = env.observe(torch.arange(env.spec.width**2, device=device))
+        maps = [[cell_values(critic.target, lived[:, :age, goal], obs) for age in ages[goal]] for goal in goals]
+        figure = maps_figure(env, tasks[goals], maps, f"V in context, and the best action by Q: {config.run}")
+    return style.save_figure(config.run_folder / "ilql" / "values.png", figure)
 
 
-def curves_figure(curves: Scalars, title: str) -> Figure:
-    """The curves of `LEARNED` that there are, over gradient updates, and what |Q| can be at most, where that is known;
-    1200 x 700 pixels."""
-    figure = new_figure(title)
-    panels = np.ravel(figure.subplots(2, 2, sharex=True))
-    handles: dict[str, Artist] = {}
-    for axes, (label, tags) in zip(panels, LEARNED.items(), strict=True):
-        for tag, (name, color) in tags.items():
-            if found := curves.get(f"train/{tag}"):
-                axes.plot(*found, color=color, alpha=0.3, linewidth=1.0)
-                smooth = running_mean(found[1], SMOOTHED_PART)
-                (handles[name],) = axes.plot(found[0], smooth, color=color, linewidth=2.2)
-        axes.set_title(label, fontsize=13)
-        tidy(axes, "gradient update" if axes in panels[2:] else "", "")
-    panels[1].set_yscale("log")
-    share = curves["train/q_over_bound"][1][-1]
-    if share > 0:
-        bound = curves["train/largest_q"][1][-1] / share
-        handles["bound"] = panels[3].axhline(bound, color=REFERENCE_COLOR, linestyle=REFERENCE_DASHES[0])
-    legend_below(figure, handles, num_columns=5)
+def ages_at(played: Adaptation) -> NDArray[np.int64]:
+    """Steps lived when the goal was reached as often as `VIEWS` say, `[G, V]`; -1 if it never was.
+
+    Taken from the first stream of each goal, at the start of an episode. The first view is the start of the episode in
+    which the goal is reached for the first time."""
+    reached, ends = played.success[:, 0].cumsum(1), np.pad(played.lengths[:, 0].cumsum(1), ((0, 0), (1, 0)))
+    times = np.array(list(VIEWS))
+    enough = reached[:, None] >= np.maximum(times, 1)[:, None]  # [G, V, E]
+    episode = enough.argmax(2) + (times > 0)
+    return np.where(enough.any(2), np.take_along_axis(ends, episode, axis=1), -1).astype(np.int64)
+
+
+@torch.no_grad()
+def cell_values(critic: ValueNetwork, lived: Tensor, obs: Tensor) -> CellValues:
+    """Values of each of `obs` `[C]` if the next episode began there, after the `lived` steps `[rows, W]` (see
+    `gpt.windows_of`), the newest of which fit into a context. Where all episodes begin on one cell, the values of the
+    others are those of starts that the critic never saw."""
+    newest = lived[:, max(lived.shape[1] - critic.config.context_len + 1, 0) :]
+    zero = torch.zeros_like(obs)[:, None]
+    now = windows_of(obs[:, None], zero, zero, zero)  # [rows, C, 1]
+    window = torch.cat([newest[:, None].expand(-1, len(obs), -1), now], dim=2)
+    values = critic(context_in(critic.spec, window))
+    return CellValues(values.value[:, -1], values.least_q[:, -1].argmax(-1))
+
+
+def maps_figure(env: TensorEnv, tasks: Tensor, maps: Sequence[Sequence[CellValues]], title: str) -> Figure:
+    """A row for each of `tasks` `[G, task_dim]` and a column for each view, 1200 x 800 pixels: V as colour, the best
+    action as an arrow (a dot if it leads nowhere), a star on each goal, a ring on the only start."""
+    figure = style.new_figure(title, (12.0, 8.0))
+    handles: style.Handles = {}
+    panels = figure.subplots(len(tasks), len(VIEWS), squeeze=False)
+    every = torch.stack([cells.value for row in maps for cells in row])
+    norm = Normalize(float(every.min()), float(every.max()))
+    for task, row, views in zip(tasks, panels, maps, strict=True):
+        for axes, cells, name in zip(row, views, VIEWS.values(), strict=True):
+            axes.imshow(cells.value.cpu().reshape(env.spec.width, -1), cmap=style.COLORMAP, norm=norm)
+            handles |= _draw_moves(axes, env, task, cells.best)
+            axes.set_title(f"{env.label(task)}, {name}", fontsize=11)
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+    figure.colorbar(ScalarMappable(norm, style.COLORMAP), ax=panels, label="V", shrink=0.8)
+    style.legend_below(figure, handles)
     return figure
 
 
+def _draw_moves(axes: Axes, env: TensorEnv, task: Tensor, best: Tensor) -> style.Handles:
+    size, cells = env.spec.width, torch.arange(len(best), device=best.device)
+    after = env.outcomes(task, cells, best).state_index[..., 0].cpu() % len(best)
+    x, y = (cells % size).cpu(), (cells // size).cpu()
+    marks = {"color": "white", "edgecolor": "black", "linewidth": 0.6, "pivot": "mid"}
+    axes.quiver(x, y, after % size - x, after // size - y, angles="xy", scale_units="xy", scale=1.7, **marks)
+    goals, start = np.array(env.map_view(task).goals), env.starts.cpu()
+    handles: style.Handles = {}
+    (handles["goal"],) = axes.plot(
+        goals % size, goals // size, "*", color=style.HELD_OUT_COLOR, markersize=17, mec="white"
+    )
+    if len(start) == 1:
+        ring: dict[str, Any] = {"fillstyle": "none", "markersize": 20, "markeredgewidth": 2.5}
+        (handles["start"],) = axes.plot(start % size, start // size, "o", color=style.PALETTE[3], **ring)
+    return handles
+
+
 def write_weight_plot(config: Config) -> Path:
-    """Draw which steps of the histories the extracted policy imitates, as `weights.png` beside it; returns the
-    picture's path. Raises `ConfigError` where it was extracted with other options or from another critic."""
+    """Draw which steps of the histories the extracted policy imitates, as `weights.png` beside the policy.
+
+    Returns the picture's path. Raises `ConfigError` if the policy was extracted with other options or critic."""
     device, folder = device_of(config), config.folder("logs") / config.awr.experiment_name
     about = open_finished(folder, "last", "extract_policy", device)[1]["description"]
     check_same(config, about["config"], ("seed", "env", "tasks", "data", "model", "awr", "trainer"), str(folder))
@@ -124,12 +173,11 @@ def write_weight_plot(config: Config) -> Path:
     objective, size = AdvantageWeightedRegression(config.awr, critic.target), config.trainer.mini_batch_size
     weights = weights_of(objective, [mixture.batch(config.seed, update, size) for update in range(NUM_BATCHES)])
     figure = weights_figure(weights, config.awr.advantage_threshold, f"What is imitated: {config.name}")
-    save_figure(folder / "weights.png", figure)
-    return folder / "weights.png"
+    return style.save_figure(folder / "weights.png", figure)
 
 
 def weights_of(objective: AdvantageWeightedRegression, batches: Sequence[Batch]) -> Weights:
-    """Of all steps of `batches`, each normalized by itself as in training."""
+    """Weights of all steps of `batches`, each batch normalized by itself as in training."""
     parts = []
     for batch in batches:
         advantage = objective.advantage(batch).flatten()
@@ -141,53 +189,50 @@ def weights_of(objective: AdvantageWeightedRegression, batches: Sequence[Batch])
 
 
 def weights_figure(weights: Weights, threshold: float, title: str) -> Figure:
-    """Left the advantages of all steps but the worst, and the same if each counts by its weight; in the middle weights
-    before the `threshold`; right the mean weight of the planner's actions and of others: late in a window more of the
-    task is known. 1200 x 700 pixels."""
+    """Left the advantages of all steps but the worst, plain and weighted; in the middle the weights before the
+    `threshold`; right the mean weights of the planner's and of other actions over the window, late in which more of
+    the task is known. 1200 x 700 pixels."""
     advantage, free, weight = weights.advantage, weights.free, weights.weight
-    effective = weight.sum() ** 2 / (weight**2).sum() / len(weight)
-    figure = new_figure(
-        f"{title}; effective sample size {effective:.0%}, {(free > np.log(threshold)).mean():.1%} clipped"
-    )
-    handles: dict[str, Artist] = {}
+    effective, clipped = weight.sum() ** 2 / (weight**2).sum() / len(weight), (free > np.log(threshold)).mean()
+    figure = style.new_figure(f"{title}; effective sample size {effective:.0%}, {clipped:.1%} clipped")
+    handles: style.Handles = {}
     left, middle, right = figure.subplots(1, 3)
     shown = float(np.quantile(advantage, WORST)), float(advantage.max())
-    for name, by, style in (
-        ("all steps", None, {"histtype": "stepfilled", "color": "#BBBBBB"}),
-        ("by weight", weight, {"histtype": "step", "color": PALETTE[0], "linewidth": 2.0}),
+    for name, by, marks in (
+        ("all steps", None, {"histtype": "stepfilled", "color": GREY}),
+        ("by weight", weight, {"histtype": "step", "color": style.PALETTE[0], "linewidth": 2.0}),
     ):
-        *_, (handles[name],) = left.hist(advantage, 50, shown, density=True, weights=by, **style)
-    tidy(left, "advantage of the action taken", "density")
-    middle.hist(free / np.log(10), 50, color="#BBBBBB")
+        *_, (handles[name],) = left.hist(advantage, 50, shown, density=True, weights=by, **marks)
+    style.tidy(left, "advantage of the action taken", "density")
+    middle.hist(free / np.log(10), 50, color=GREY)
     middle.set_yscale("log")
-    handles["threshold"] = middle.axvline(np.log10(threshold), color=PALETTE[1], linestyle=REFERENCE_DASHES[0])
-    tidy(middle, "log10 of the weight before the threshold", "steps")
-    for name, mask, color in (
-        ("planner's action", weights.optimal, PALETTE[2]),
-        ("others", ~weights.optimal, PALETTE[3]),
-    ):
+    handles["threshold"] = middle.axvline(
+        np.log10(threshold), color=style.PALETTE[1], linestyle=style.REFERENCE_DASHES[0]
+    )
+    style.tidy(middle, "log10 of the weight before the threshold", "steps")
+    actions = {"planner's action": (weights.optimal, style.PALETTE[2]), "others": (~weights.optimal, style.PALETTE[3])}
+    for name, (mask, color) in actions.items():
         number = np.bincount(weights.part[mask])
         mean = np.bincount(weights.part[mask], weight[mask]) / np.maximum(number, 1)
         place = (np.arange(len(number)) + 0.5) / NUM_PARTS
         (handles[name],) = right.plot(place[number > 0], mean[number > 0], color=color, linewidth=2.2)
     right.set_ylim(bottom=0)
-    tidy(right, "place in the window", "mean weight")
-    legend_below(figure, handles, num_columns=5)
+    style.tidy(right, "place in the window", "mean weight")
+    style.legend_below(figure, handles, num_columns=5)
     return figure
 
 
 def write_comparison(config: Config, folders: Mapping[str, Path], path: Path) -> None:
-    """Draw the adaptation on held-out tasks that each of the evaluations in `folders` found, under its name, and the
-    references they share."""
+    """Draw the adaptation on held-out tasks of the evaluations in `folders`, by name, and the references they share."""
     with closing(make_env(config.env)) as env:
         second = ("steps to goal", "steps_to_goal") if env.spec.success == "goal" else ("return", "returns")
-    results = [{"found": read_results(folder)[0]} for folder in folders.values()]
-    panels = []
-    for label, measure in (("success", "success"), second):
-        curves = [
-            Curve(name, *(np.array(shown_curve(result, measure)[key]) for key in ("mean", "low", "high")))
-            for name, result in zip(folders, results, strict=True)
-        ]
-        references = [Reference(name, np.array(mean)) for name, mean in shared_references(results, measure).items()]
-        panels.append(Panel(label, curves, references))
-    save_figure(path, adaptation_figure(panels, title=f"Held-out tasks: {config.name}"))
+    results = {name: {"found": read_results(folder)[0]} for name, folder in folders.items()}
+    panels = [
+        Panel(
+            label,
+            {name: shown_curve(result, measure) for name, result in results.items()},
+            shared_references([*results.values()], measure),
+        )
+        for label, measure in (("success", "success"), second)
+    ]
+    style.save_figure(path, adaptation_figure(panels, title=f"Held-out tasks: {config.name}"))

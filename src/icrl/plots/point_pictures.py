@@ -1,8 +1,8 @@
-"""Pictures of one polyhedra game in 2 or 3 dimensions: a strip with a panel for each move, and a video of the same.
+"""Pictures of the polyhedra game: one game in 2 or 3 dimensions as a strip and a video, and the numbers of matches.
 
-The region above the points, where any further point would be removed, is a staircase; the points stand in its corners.
-In the plane the region is shaded. In space its surface is drawn, seen from the direction (1, 1, 1), from which no part
-of it hides another. Coordinates grow with the game, so that each axis is scaled to the points.
+The region above the points, in which any further point would be removed, is a staircase with the points in its corners.
+In the plane the region is shaded. In space its surface is drawn as seen from the direction (1, 1, 1), from which no
+part of it hides another. Coordinates grow during a game, so each axis is scaled to the points.
 
 K points, n coordinates.
 """
@@ -19,12 +19,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from icrl.plots.charts import new_figure
-from icrl.plots.plots import PALETTE, figure_to_array, save_figure
+from icrl.contracts import Json
+from icrl.plots.style import PALETTE, Handles, figure_to_array, legend_below, new_figure, save_figure, tidy
 from icrl.plots.video import Frame, write_video
 from icrl.point_game.fixed_players import Agent, Host
 from icrl.point_game.rollout import PointGame
-from icrl.point_game.rules import reduce, reposition, shift, subset_of
+from icrl.point_game.rules import reduce, reposition, shift, subset_of, subsets
 from icrl.randomness import stream_seeds
 
 Points = NDArray[np.float64]
@@ -35,11 +35,12 @@ MARGIN = 1.15  # of the axes beyond the largest coordinate
 POINT_COLOR, REMOVED_COLOR = PALETTE[:2]
 REGION_COLOR, EDGE_COLOR = "#DCE9F3", "#7F93A3"
 SURFACE_COLORS, CUT_COLORS = ("#A9C8DF", "#C6DBEA", "#E1ECF5"), ("#E6E6E6", "#EEEEEE", "#F6F6F6")  # by axis
-ISOMETRIC = np.array([[-np.sqrt(0.75), -0.5], [np.sqrt(0.75), -0.5], [0.0, 1.0]])  # [3, 2]: where the axes point
+MAX_NAMED = 11  # names of more subsets do not fit the axis, so they are numbered
+ISOMETRIC = np.array([[-np.sqrt(0.75), -0.5], [np.sqrt(0.75), -0.5], [0.0, 1.0]])  # [3, 2]: directions of the axes
 
 
 class Move(NamedTuple):
-    """What a move does to the K points that were left, in the order of rows."""
+    """Effect of a move on the K points that were left, in the order of their rows."""
 
     before: Points  # [K, n]
     after: Points  # [K, n]
@@ -48,21 +49,20 @@ class Move(NamedTuple):
 
 
 def write_pictures(folder: Path, game: PointGame, host: Host, agent: Agent, seed: int, name: str) -> list[Path]:
-    """Play one game and write `<name>.png` and `<name>.mp4` into `folder`; returns their paths. A game of more than
-    `MAX_PANELS` - 1 moves is shown up to there and with its last position. Raises `ValueError` for more than three
-    dimensions."""
+    """Play one game and write `<name>.png` and `<name>.mp4` into `folder`; returns their paths.
+
+    The strip of a long game skips the moves before the last. Raises `ValueError` for more than three dimensions."""
     if game.options.dimension > 3:
         raise ValueError(f"dimension={game.options.dimension}: must be 2 or 3 to be drawn")
-    moves = list(_moves(game, host, agent, seed))
-    picture, video = folder / f"{name}.png", folder / f"{name}.mp4"
-    save_figure(picture, strip_figure(moves, name))
+    moves = list(play_moves(game, host, agent, seed))
+    video = folder / f"{name}.mp4"
     write_video(video, _frames(moves, name), FRAMES_PER_SECOND)
-    return [picture, video]
+    return [save_figure(folder / f"{name}.png", strip_figure(moves, name)), video]
 
 
 @torch.no_grad()
-def _moves(game: PointGame, host: Host, agent: Agent, seed: int) -> Iterator[Move]:
-    """One game, until it is over or truncated."""
+def play_moves(game: PointGame, host: Host, agent: Agent, seed: int) -> Iterator[Move]:
+    """Moves of one game, until it is over or truncated."""
     state, going, number = game.reset(stream_seeds(seed, 1)), True, 0
     while going:
         subset = game.ask(host, state).subset
@@ -75,35 +75,35 @@ def _moves(game: PointGame, host: Host, agent: Agent, seed: int) -> Iterator[Mov
         number += 1
         named = ", ".join(str(i) for i in coords[0].nonzero()[:, 0].tolist())
         before, after = state.points[0, here].double().numpy(), moved[0, here].double().numpy()
-        state, ends = game.step(state, subset, axis)
-        end = "over" if ends.terminated else "broken off" if ends.truncated else ""
+        state, terminated, truncated = game.step(state, subset, axis)
+        end = "over" if terminated else "broken off" if truncated else ""
         title = f"{number}: host {{{named}}}, agent {int(axis)}" + (f": {end}" if end else "")
         yield Move(before, after, stays[here].numpy(), title)
         going = not end
 
 
 def strip_figure(moves: list[Move], title: str) -> Figure:
-    """The start and the position after each move, removed points crossed out."""
+    """Panels of the start and of the position after each move, with removed points crossed out."""
     shown = moves if len(moves) < MAX_PANELS else [*moves[: MAX_PANELS - 2], moves[-1]]
     num_columns = min(NUM_COLUMNS, len(shown) + 1)
     num_rows = -(-(len(shown) + 1) // num_columns)
     figure = new_figure(title, (2.9 * num_columns, 3.1 * num_rows + 0.5))
     start = moves[0].before
-    _draw(figure.add_subplot(num_rows, num_columns, 1), start, start[:0], _limits(start), "start")
+    draw_position(figure.add_subplot(num_rows, num_columns, 1), start, start[:0], _limits(start), "start")
     for index, move in enumerate(shown, start=2):
         axes = figure.add_subplot(num_rows, num_columns, index)
-        _draw(axes, move.after[move.stays], move.after[~move.stays], _limits(move.after), move.title)
+        draw_position(axes, move.after[move.stays], move.after[~move.stays], _limits(move.after), move.title)
     return figure
 
 
 def _frames(moves: list[Move], title: str) -> Iterator[Frame]:
-    """Points glide to where they go, then those that are removed are crossed out, then they are gone."""
+    """In each move points glide to their new places, then removed points are crossed out, then they are gone."""
     figure = new_figure(title, (6.4, 6.4))
     axes, nothing, limits = figure.add_subplot(), moves[0].before[:0], _limits(moves[0].before)
 
     def frame(points: Points, removed: Points, limits: Points, label: str) -> Frame:
         axes.clear()
-        _draw(axes, points, removed, limits, label)
+        draw_position(axes, points, removed, limits, label)
         return figure_to_array(figure)
 
     yield from [frame(moves[0].before, nothing, limits, "start")] * HOLD
@@ -118,11 +118,12 @@ def _frames(moves: list[Move], title: str) -> Iterator[Frame]:
 
 
 def _limits(points: Points) -> Points:
-    """Where the axes end, `[n]`."""
+    """Upper ends of the axes, `[n]`."""
     return MARGIN * np.maximum(points.max(0), 1.0)
 
 
-def _draw(axes: Axes, points: Points, removed: Points, limits: Points, title: str) -> None:
+def draw_position(axes: Axes, points: Points, removed: Points, limits: Points, title: str) -> None:
+    """Draw points, removed ones crossed out, on their staircase; `limits` `[n]` are the ends of the axes."""
     axes.set_title(title, fontsize=11)
     if points.shape[1] == 3:
         _draw_space(axes, points, limits)
@@ -135,7 +136,7 @@ def _draw(axes: Axes, points: Points, removed: Points, limits: Points, title: st
 
 
 def _draw_plane(axes: Axes, points: Points, limits: Points) -> None:
-    """The region is bounded below by the least second coordinate of all points up to each first coordinate."""
+    """Shade the region; its lower bound is the least second coordinate of all points up to each first coordinate."""
     order = points[np.lexsort(points.T[::-1])]
     least = np.minimum.accumulate(order[:, 1])
     steps = np.append(order[:, 0], limits[0]), np.append(least, least[-1])
@@ -149,13 +150,15 @@ def _draw_plane(axes: Axes, points: Points, limits: Points) -> None:
 
 
 def _draw_space(axes: Axes, points: Points, limits: Points) -> None:
-    """Planes through the points cut the box into cells. A side that parts a cell below the staircase from one above it
-    is of the surface; where the box ends in a cell below, it is of the cut."""
+    """Draw the surface of the region, and the cut where the box ends below it.
+
+    Planes through the points divide the box into cells. The surface is made of the sides between a cell below the
+    staircase and one above it."""
     planes = [np.unique([0.0, *points[:, axis], limits[axis]]) for axis in range(3)]
     corners = np.stack(np.meshgrid(*(plane[:-1] for plane in planes), indexing="ij"), axis=-1)  # [X, Y, Z, 3]
     below = ~(corners[..., None, :] >= points).all(-1).any(-1)
     for axis in range(3):
-        behind = np.insert(below, 0, True, axis)  # beyond the plane through 0 all is below
+        behind = np.insert(below, 0, True, axis)  # all cells beyond the plane through 0 are below
         before = np.insert(below, below.shape[axis], False, axis)
         cut: list[Points] = []
         surface: list[Points] = []
@@ -171,7 +174,7 @@ def _draw_space(axes: Axes, points: Points, limits: Points) -> None:
 
 
 def _side(planes: list[Points], cell: NDArray[np.int64], axis: int) -> Points:
-    """The corners `[4, 3]` of the side of `cell` `[3]` that lies in its lower plane along `axis`."""
+    """Corners `[4, 3]` of the side of `cell` `[3]` that lies in its lower plane along `axis`."""
     corners = np.tile([plane[i] for plane, i in zip(planes, cell, strict=True)], (4, 1))
     first, second = (other for other in range(3) if other != axis)
     corners[1:3, first] = planes[first][cell[first] + 1]
@@ -180,13 +183,53 @@ def _side(planes: list[Points], cell: NDArray[np.int64], axis: int) -> Points:
 
 
 def _label_axis(axes: Axes, axis: int, limit: float) -> None:
-    """Numbers along an outer edge of the box, which is 1 long, and the axis's name beside its middle."""
+    """Draw numbers along an outer edge of the box, which is 1 long, and the name of the axis beside its middle."""
     beside = (1, 0, 0)[axis]  # the coordinate that leads away from the box
     ticks = MaxNLocator(nbins=3, integer=True).tick_values(0, limit)
-    low = 0.01 if axis == 1 else 0.0  # the edges of axes 1 and 2 begin in one place
+    low = 0.01 if axis == 1 else 0.0  # the edges of axes 1 and 2 begin at one point
     labels = [(tick / limit, 1.12, f"{tick:g}") for tick in ticks if low <= tick / limit <= 0.95]
     for along, away, label in [*labels, (0.5, 1.32, f"$x_{axis}$")]:
-        place = np.zeros(3)
-        place[axis], place[beside] = along, away
-        x, y = place @ ISOMETRIC
+        position = np.zeros(3)
+        position[axis], position[beside] = along, away
+        x, y = position @ ISOMETRIC
         axes.text(x, y, label, ha="center", va="center", fontsize=9)
+
+
+def write_match_plot(path: Path, results: Json, title: str) -> Figure:
+    """Write a PNG of the `results` of `matches.measure` for at least one pair of players, all in one dimension.
+
+    Four panels with a colour for each pair: rho with its interval, the share of games that go on after each move
+    (truncated games never end), and the shares of the host's subsets and of the agent's coordinates."""
+    figure = new_figure(title, (12.0, 9.0))
+    rho_axes, survival, hosts, agents = np.ravel(figure.subplots(2, 2))
+    colors = {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(results)}
+    lines: Handles = {}
+    for row, (name, result) in enumerate(results.items()):
+        rho, finished = result["rho"], np.cumsum([0, *result["finished_lengths"]])
+        rho_axes.hlines(row, rho["low"], rho["high"], color=colors[name], linewidth=2.5)
+        rho_axes.plot(rho["value"], row, "o", color=colors[name], markersize=8, clip_on=False)
+        share = 1 - finished / (finished[-1] + sum(result["unfinished_lengths"]))
+        (lines[name],) = survival.step(range(len(share)), share, where="post", color=colors[name], linewidth=2.2)
+    rho_axes.set_yticks(range(len(results)), list(results))
+    rho_axes.invert_yaxis()
+    rho_axes.set_xlim(left=0)
+    tidy(rho_axes, "rho: games finished per move", "")
+    survival.set(xlim=(0, None), ylim=(0, 1.02))
+    tidy(survival, "moves", "share of games that go on")
+    first = next(iter(results.values()))
+    names = ["".join(str(int(i)) for i in subset.nonzero()[:, 0]) for subset in subsets(len(first["agent_actions"]))]
+    names = names if len(names) <= MAX_NAMED else list(map(str, range(len(names))))
+    coordinates = list(map(str, range(len(first["agent_actions"]))))
+    width = 0.8 / len(results)
+    for axes, key, label, ticks in (
+        (hosts, "host_actions", "host's subset", names),
+        (agents, "agent_actions", "agent's coordinate", coordinates),
+    ):
+        for index, (name, result) in enumerate(results.items()):
+            x, counts = np.arange(len(ticks)) - 0.4 + (index + 0.5) * width, np.array(result[key])
+            axes.bar(x, counts / counts.sum(), width, color=colors[name])
+        axes.set_xticks(range(len(ticks)), ticks)
+        tidy(axes, label, "share of moves")
+    legend_below(figure, lines)
+    save_figure(path, figure)
+    return figure

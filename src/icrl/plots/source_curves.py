@@ -1,4 +1,4 @@
-"""Learning curves of source agents, read from their histories: success over the env steps of a learner's life.
+"""Learning curves of source agents, from their histories: success over the env steps of each learner.
 
 G training tasks, K learners per task, P points of a curve.
 """
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
@@ -24,52 +23,45 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.episodes import Episodes, OpenEpisodes, finished_episodes
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import chance, exact_references
-from icrl.plots.charts import legend_below, new_figure, tidy
-from icrl.plots.plots import PALETTE, REFERENCE_COLOR, REFERENCE_DASHES, Floats, save_figure
+from icrl.plots.style import BASELINE, PALETTE, Floats, Handles, legend_below, new_figure, save_figure, tidy
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
 
 NUM_POINTS = 50
-EPISODES_A_POINT = 4  # at least, of each environment: what a point averages over
-CHANCE_EPISODES = 20  # of each task, where what chance comes to has to be played
+EPISODES_A_POINT = 4  # at least, of each environment: a point averages over them
+CHANCE_EPISODES = 20  # of each task, if the success of random play is not known exactly
 NUM_SINGLE_TASKS = 5
 BAND = (5, 95)  # percentiles over learners
 
 
 class LearningCurves(NamedTuple):
-    """What part of the episodes of each learner were successes, along its life."""
+    """Success rate of the episodes of each learner, along its life."""
 
     env_steps: Floats  # [P] env steps of a learner, all its environments together
     success: Floats  # [G, K, P]
 
 
 def write_learning_curves(config: Config) -> Path:
-    """Draw the histories of stage one's run as `learning.png` beside its logs; returns the picture's path."""
+    """Draw the histories of the run's source agents as `learning.png` beside its logs; returns the picture's path."""
     histories = open_histories(config.folder("histories"))
     with closing(make_env(config.env, torch.device("cpu"))) as env:
         tasks = env.all_tasks()[histories.manifest["tasks"]["train"]]
-        figure = learning_figure(
-            learning_curves(histories),
-            [env.label(task) for task in tasks],
-            _success_of_chance(config, env, tasks),
-            title=f"Source agents over their lives: {config.name}",
-        )
-    path = config.folder("logs") / "source" / "learning.png"
-    save_figure(path, figure)
-    return path
+        labels, title = [env.label(task) for task in tasks], f"Source agents over their lives: {config.name}"
+        figure = learning_figure(learning_curves(histories), labels, _chance_success(config, env, tasks), title=title)
+    return save_figure(config.folder("logs") / "source" / "learning.png", figure)
 
 
-def _success_of_chance(config: Config, env: TensorEnv, tasks: Tensor) -> float:
-    """The part of the episodes that uniformly random play makes a success, exact where it can be."""
+def _chance_success(config: Config, env: TensorEnv, tasks: Tensor) -> float:
+    """Success rate of uniformly random play, exact if the world is small enough to compute it."""
     if exact := exact_references(env, tasks):
         return exact["random"].success.mean().item()
     return float(play_episodes(chance(env, config), env, tasks, 1, CHANCE_EPISODES, config.seed)[0].success.mean())
 
 
 def learning_curves(histories: Histories, num_points: int = NUM_POINTS) -> LearningCurves:
-    """Cut the lives into `num_points` equal parts, or fewer, so that each holds some episodes of every environment. An
-    episode counts where it ends."""
+    """Cut the lives into `num_points` equal parts, or fewer, so that each part holds some episodes of every
+    environment. An episode counts in the part in which it ends."""
     rows = histories.manifest["rows"]
     num_learners, num_envs = rows["num_learners"], rows["num_envs"]
     num_tasks, num_steps = len(histories.manifest["tasks"]["train"]), histories.columns["obs"].shape[1]
@@ -84,15 +76,29 @@ def learning_curves(histories: Histories, num_points: int = NUM_POINTS) -> Learn
     return LearningCurves(middle * num_steps * num_envs, won / np.maximum(ended, 1))
 
 
+def _episodes_of(histories: Histories, task: int, rows_per_task: int) -> Episodes:
+    """Finished episodes in the rows of one training task, given by its index in `train`."""
+    rows = slice(task * rows_per_task, (task + 1) * rows_per_task)
+    columns = (histories.columns[name][rows].swapaxes(0, 1).astype(np.int64) for name in Rollout._fields)
+    lives = Rollout(*map(torch.from_numpy, columns))
+    return finished_episodes(lives, OpenEpisodes.none(rows_per_task), histories.spec)[0]
+
+
+def _last_step(episodes: Episodes) -> np.ndarray:
+    """Step of its row that each episode ends on: episodes follow each other without gaps."""
+    total = episodes.length.cumsum()
+    first = np.searchsorted(episodes.stream, episodes.stream)  # the first episode of the same row
+    return total - (total - episodes.length)[first] - 1
+
+
 def learning_figure(curves: LearningCurves, labels: list[str], random: float, *, title: str) -> Figure:
-    """Left the mean over all learners with the band between two percentiles, right a few single tasks, from the one
-    learnt fastest to the one learnt slowest. `labels` `[G]` name the tasks; `random` is the success of chance."""
+    """Left the mean over all learners with a band between two percentiles, right a few single tasks, from the fastest
+    to the slowest to learn. `labels` `[G]` name the tasks; `random` is the success of chance."""
     figure = new_figure(title)
     left, right = figure.subplots(1, 2, sharey=True)
-    lines = _draw_all_learners(left, curves)
-    lines |= _draw_single_tasks(right, curves, labels)
+    lines = _draw_all_learners(left, curves) | _draw_single_tasks(right, curves, labels)
     for axes, subtitle in ((left, "all agents"), (right, "single tasks, mean over the agents of each")):
-        lines["random"] = axes.axhline(random, color=REFERENCE_COLOR, linestyle=REFERENCE_DASHES[0], linewidth=1.8)
+        lines["random"] = axes.axhline(random, linewidth=1.8, **BASELINE)
         axes.set_title(subtitle, fontsize=13)
         axes.set_xlim(left=0)
         axes.set_ylim(-0.02, 1.02)
@@ -102,7 +108,7 @@ def learning_figure(curves: LearningCurves, labels: list[str], random: float, *,
     return figure
 
 
-def _draw_all_learners(axes: Axes, curves: LearningCurves) -> dict[str, Artist]:
+def _draw_all_learners(axes: Axes, curves: LearningCurves) -> Handles:
     each = curves.success.reshape(-1, len(curves.env_steps))  # [G * K, P]
     low, high = np.percentile(each, BAND, axis=0)
     band = axes.fill_between(curves.env_steps, low, high, color=PALETTE[0], alpha=0.2, linewidth=0)
@@ -110,27 +116,11 @@ def _draw_all_learners(axes: Axes, curves: LearningCurves) -> dict[str, Artist]:
     return {"mean": mean, f"{BAND[0]} to {BAND[1]} % of agents": band}
 
 
-def _draw_single_tasks(axes: Axes, curves: LearningCurves, labels: list[str]) -> dict[str, Artist]:
+def _draw_single_tasks(axes: Axes, curves: LearningCurves, labels: list[str]) -> Handles:
     mean = curves.success.mean(1)  # [G, P]
     fastest_first = mean.mean(1).argsort()[::-1]
     chosen = np.unique(np.linspace(0, len(labels) - 1, NUM_SINGLE_TASKS).round().astype(int))
-    lines: dict[str, Artist] = {}
+    lines: Handles = {}
     for task, color in zip(fastest_first[chosen], PALETTE[1:], strict=False):
-        (line,) = axes.plot(curves.env_steps, mean[task], color=color, linewidth=2.0)
-        lines[labels[task]] = line
+        (lines[labels[task]],) = axes.plot(curves.env_steps, mean[task], color=color, linewidth=2.0)
     return lines
-
-
-def _episodes_of(histories: Histories, task: int, rows_per_task: int) -> Episodes:
-    """The finished episodes of the rows of one training task, numbered by their place in `train`."""
-    rows = slice(task * rows_per_task, (task + 1) * rows_per_task)
-    columns = (histories.columns[name][rows].swapaxes(0, 1).astype(np.int64) for name in Rollout._fields)
-    lives = Rollout(*map(torch.from_numpy, columns))
-    return finished_episodes(lives, OpenEpisodes.none(rows_per_task), histories.spec)[0]
-
-
-def _last_step(episodes: Episodes) -> np.ndarray:
-    """The step of its row each episode ends on: episodes follow each other without gaps."""
-    total = episodes.length.cumsum()
-    first = np.searchsorted(episodes.stream, episodes.stream)  # the first episode of the same row
-    return total - (total - episodes.length)[first] - 1

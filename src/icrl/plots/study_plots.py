@@ -1,4 +1,7 @@
-"""The picture of a study: how its variants adapt, and what they come to in the end."""
+"""Picture of a study: adaptation curves of its variants, and their performance over the last episodes.
+
+A variant has a place on the axis, its `x`: a number or a name. Without one, its own name is its place.
+"""
 
 from __future__ import annotations
 
@@ -10,118 +13,75 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 from matplotlib.transforms import offset_copy
 
 from icrl.evaluation.measures import PARTS, shown_part
-from icrl.plots.charts import legend_below, new_figure, tidy
-from icrl.plots.plots import COLORS, reference_style
+from icrl.plots import style
 
 if TYPE_CHECKING:
     from icrl.config.root import StudyConfig
 
-SIZE = (14.0, 7.5)  # inches
 LABELS = {"success": "success", "returns": "return"}
-FEW_CURVES = 6  # up to so many, intervals are drawn
-LOG_FROM = 8.0  # the ratio of the largest to the smallest place from which on the axis is logarithmic
-APART = 6.0  # points between intervals of different lines at the same place
-APART_AT_NAMES = 10.0  # likewise, where places have names and lie side by side
-MARGIN = 0.12  # beside the outermost places, for what is aside
-LIGHTEST = 0.35  # how much of its colour the first of several points on a line keeps
+FEW_CURVES = 6  # intervals are drawn for at most this many curves
+LOG_FROM = 8.0  # an axis is logarithmic if the ratio of its largest to its smallest place is at least this
+APART, APART_AT_NAMES = 6.0, 10.0  # points between intervals of different lines at one place: a number, a name
+MARGIN = 0.12  # beside the outermost places, for intervals that are moved aside
+LIGHTEST = 0.35  # part of its colour that the first of several points on a line keeps
 
-Results = Sequence[Mapping[str, Any]]
-Color = tuple[float, float, float]
+Result = Mapping[str, Any]
+Lines = dict[str, list[Result]]  # by name, in order of their places
 
 
-def study_figure(results: Results, study: StudyConfig) -> Figure:
-    """Left the adaptation curves of `results`, right the measure over the last episodes, with intervals; 1400 x 750
-    pixels. Where variants are places on an axis, each line through them has a colour. Curves get darker along it, or,
-    if places are names, those of each place have a panel of their own.
-    """
-    shown = dict.fromkeys(shown_part(result["found"]["final"]).replace("_", "-") for result in results)
-    figure = new_figure(f"{study.question} ({' and '.join(shown)} tasks)", SIZE)
-    panels = _panels(results)
+def study_figure(results: Sequence[Result], study: StudyConfig) -> Figure:
+    """Left the adaptation curves of `results`, right the measure over the last episodes, with intervals.
+
+    Each line through places has a colour, and its curves get darker along it. If places are names, the curves of each
+    place have a panel of their own. 1400 x 750 pixels."""
+    tasks = dict.fromkeys(shown_part(result["found"]["final"]).replace("_", "-") for result in results)
+    figure = style.new_figure(f"{study.question} ({' and '.join(tasks)} tasks)", (14.0, 7.5))
+    places = {place: index for index, place in enumerate(dict.fromkeys(map(_place, results)))}
+    places = {place: index if isinstance(place, str) else place for place, index in places.items()}
+    lines: Lines = {_line(result): [] for result in results}
+    for result in sorted(results, key=lambda result: places[_place(result)]):
+        lines[_line(result)].append(result)
+    panels: Lines = {}
+    for result in results:
+        panels.setdefault(result["x"] if isinstance(result["x"], str) else "", []).append(result)
     *left, right = figure.subplots(1, len(panels) + 1, width_ratios=(*[3 / len(panels)] * len(panels), 2))
-    colors, label = _colors(results), LABELS[study.measure]
-    curves: dict[str, Artist] = {}
-    for axes, (name, part) in zip(left, panels.items(), strict=True):
-        curves |= _draw_curves(axes, part, study.measure, colors, len(results) <= FEW_CURVES)
+    colors, label = _colors(lines), LABELS[study.measure]
+    handles: style.Handles = {}
+    for axes, (name, shown) in zip(left, panels.items(), strict=True):
+        for result in shown:
+            curve, color = shown_curve(result, study.measure), colors[row_name(result)]
+            few = len(results) <= FEW_CURVES
+            handles[row_name(result)] = style.draw_curve(axes, curve, color, band=few, linewidth=2.0)
+        handles |= style.draw_references(axes, shared_references(shown, study.measure))
         axes.set_title(name, fontsize=11)
         axes.sharey(left[0])
-        tidy(axes, "episode", label if axes is left[0] else "")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    if results[0]["x"] is None:
-        _draw_points(right, results, study.measure, colors)
-    elif lines := _draw_lines(right, results, study.measure):  # to name them is enough
-        curves = {name: handle for name, handle in curves.items() if name not in colors} | lines
+        style.episode_axis(axes, "episode", label if axes is left[0] else "")
+    named = {name: handle for name, handle in _draw_finals(right, lines, places, study.measure).items() if name}
+    if results[0]["x"] is not None and named:  # the names of the lines are enough
+        handles = {name: handle for name, handle in handles.items() if name not in colors} | named
         if len(panels) == 1:
             left[0].set_title(f"the darker, the larger: {study.xlabel}", fontsize=11)
-    tidy(right, study.xlabel, f"{label} over the last quarter of the episodes")
-    legend_below(figure, curves, num_columns=5)
+    style.tidy(right, study.xlabel, f"{label} over the last quarter of the episodes")
+    style.legend_below(figure, handles, num_columns=5)
     return figure
 
 
-def row_name(result: Mapping[str, Any]) -> str:
+def row_name(result: Result) -> str:
+    """Name of a row of the study: its variant, and the world of its evaluation if there are several."""
     return f"{result['variant']}, {result['test']}" if result["test"] else result["variant"]
 
 
-def _panels(results: Results) -> dict[str, list[Mapping[str, Any]]]:
-    """Results by the name of their place; all in one where places have none."""
-    names = [result["x"] if isinstance(result["x"], str) else "" for result in results]
-    return {
-        name: [result for result, its in zip(results, names, strict=True) if its == name]
-        for name in dict.fromkeys(names)
-    }
-
-
-def _places(results: Results) -> dict[Any, float]:
-    """Where on the axis each `x` is: a number there, names side by side in the order in which they come."""
-    return {x: index if isinstance(x, str) else x for index, x in enumerate(dict.fromkeys(one["x"] for one in results))}
-
-
-def _lines(results: Results) -> dict[str, list[Mapping[str, Any]]]:
-    """Results by line, in order of their places."""
-    names, places = dict.fromkeys(result["line"] for result in results), _places(results)
-    ordered = sorted(results, key=lambda result: places[result["x"]])
-    return {name: [result for result in ordered if result["line"] == name] for name in names}
-
-
-def _colors(results: Results) -> dict[str, Color]:
-    if results[0]["x"] is None:
-        return {row_name(one): to_rgb(COLORS[index % len(COLORS)]) for index, one in enumerate(results)}
-    lightest = 1.0 if isinstance(results[0]["x"], str) else LIGHTEST
-    colors: dict[str, Color] = {}
-    for index, line in enumerate(_lines(results).values()):
-        full = np.array(to_rgb(COLORS[index % len(COLORS)]))
-        for one, share in zip(line, np.linspace(1, lightest, len(line))[::-1], strict=True):
-            red, green, blue = 1 - share * (1 - full)
-            colors[row_name(one)] = (red, green, blue)
-    return colors
-
-
-def _draw_curves(
-    axes: Axes, results: Results, measure: str, colors: Mapping[str, Color], intervals: bool
-) -> dict[str, Artist]:
-    handles: dict[str, Artist] = {}
-    for result in results:
-        name, curve = row_name(result), shown_curve(result, measure)
-        episodes = np.arange(1, len(curve["mean"]) + 1)
-        if intervals:
-            axes.fill_between(episodes, curve["low"], curve["high"], color=colors[name], alpha=0.2, linewidth=0)
-        (handles[name],) = axes.plot(episodes, curve["mean"], color=colors[name], linewidth=2.0)
-    for index, (name, values) in enumerate(shared_references(results, measure).items()):
-        episodes = np.arange(1, len(values) + 1)
-        (handles[name],) = axes.plot(episodes, values, linewidth=1.8, **reference_style(index))
-    return handles
-
-
-def shown_curve(result: Mapping[str, Any], measure: str) -> dict[str, list[float]]:
-    """The model's adaptation on the tasks in question: `mean`, `low` and `high` of each episode."""
+def shown_curve(result: Result, measure: str) -> style.Curve:
+    """Adaptation of the model on the tasks that the evaluation is about."""
     return result["found"]["curves"][PARTS[shown_part(result["found"]["final"])]][measure]
 
 
-def shared_references(results: Results, measure: str) -> dict[str, list[float]]:
-    """The curves of random, optimum and the policies between that all results have in common, as they share a world."""
+def shared_references(results: Sequence[Result], measure: str) -> dict[str, list[float]]:
+    """Curves of random play, the optimum and the policies between, if all results have the same, as in one world."""
     first, *others = [result["found"]["curves"] for result in results]
     shared = {name: first[name][measure]["mean"] for name in first if "tasks" not in name}
     return {
@@ -131,62 +91,62 @@ def shared_references(results: Results, measure: str) -> dict[str, list[float]]:
     }
 
 
-def _draw_points(axes: Axes, results: Results, measure: str, colors: Mapping[str, Color]) -> None:
-    names = [row_name(result) for result in results]
-    for place, (name, result) in enumerate(zip(names, results, strict=True)):
-        _draw_intervals(axes, [place], [result], measure, colors[name])
-    axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
-    axes.set_xlim(-0.5, len(names) - 0.5)
+def _place(result: Result) -> str | float:
+    return row_name(result) if result["x"] is None else result["x"]
 
 
-def _draw_lines(axes: Axes, results: Results, measure: str) -> dict[str, Artist]:
-    """Draw a line through the places of each line, unless these are names, which nothing is between; returns those
-    that have a name."""
-    handles: dict[str, Artist] = {}
-    lines, places = _lines(results), _places(results)
-    named = isinstance(results[0]["x"], str)
-    apart = APART_AT_NAMES if named else APART
+def _line(result: Result) -> str:
+    return row_name(result) if result["x"] is None else result["line"]
+
+
+def _colors(lines: Lines) -> dict[str, Any]:
+    """Colour of each row, lighter for the earlier rows of a line, unless places are names."""
+    colors: dict[str, Any] = {}
+    for index, line in enumerate(lines.values()):
+        full = np.array(to_rgb(style.COLORS[index % len(style.COLORS)]))
+        lightest = 1.0 if isinstance(_place(line[0]), str) else LIGHTEST
+        for result, share in zip(line, np.linspace(1, lightest, len(line))[::-1], strict=True):
+            colors[row_name(result)] = tuple(1 - share * (1 - full))
+    return colors
+
+
+def _draw_finals(axes: Axes, lines: Lines, places: Mapping[str | float, float], measure: str) -> style.Handles:
+    """Draw means and intervals of each line, joined if places are numbers; returns the handles by name of the line."""
+    numbers = [place for place in places if not isinstance(place, str)]
+    named = next(iter(lines.values()))[0]["x"] is not None
+    apart = (APART if numbers else APART_AT_NAMES) if named else 0.0
+    handles: style.Handles = {}
     for index, (name, line) in enumerate(lines.items()):
-        color, aside = to_rgb(COLORS[index % len(COLORS)]), apart * (index - (len(lines) - 1) / 2)
-        where = [places[result["x"]] for result in line]
-        handle = _draw_intervals(axes, where, line, measure, color, aside, joined=not named)
-        if name:
-            handles[name] = handle
-    if named:
-        axes.set_xticks(range(len(places)), list(places))
+        aside = apart * (index - (len(lines) - 1) / 2)
+        where = [places[_place(result)] for result in line]
+        handles[name] = _draw_intervals(
+            axes, where, line, measure, style.COLORS[index % len(style.COLORS)], aside, bool(numbers)
+        )
+    if not numbers:
+        turned: Any = {} if named else {"rotation": 30, "ha": "right"}
+        axes.set_xticks(range(len(places)), list(map(str, places)), **turned)
         axes.set_xlim(-0.5, len(places) - 0.5)
-    else:
-        _number_axis(axes, sorted(places))
+        return handles
+    if min(numbers) > 0 and max(numbers) >= LOG_FROM * min(numbers):
+        axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(sorted(numbers)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     return handles
 
 
-def _number_axis(axes: Axes, places: Sequence[float]) -> None:
-    """Mark the `places`, in ascending order."""
-    if places[0] > 0 and places[-1] >= LOG_FROM * places[0]:
-        axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(places))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-
-
 def _draw_intervals(
-    axes: Axes,
-    places: Sequence[float],
-    line: Results,
-    measure: str,
-    color: Color,
-    aside: float = 0.0,
-    joined: bool = True,
+    axes: Axes, where: Sequence[float], line: Sequence[Result], measure: str, color: str, aside: float, joined: bool
 ) -> Artist:
-    """Means with their intervals, in order; so many points `aside`."""
+    """Draw means with their intervals, moved `aside` by so many points."""
     parts = [result["found"]["final"] for result in line]
     finals = [found[shown_part(found)][measure] for found in parts]
     mean, low, high = (np.array([final[key] for final in finals]) for key in ("mean", "low", "high"))
     errors = np.stack([mean - low, high - mean]).clip(min=0)  # rounding may put the mean of equal values outside
     axes.margins(x=MARGIN)
-    axes.update_datalim([*zip(places, low, strict=True), *zip(places, high, strict=True)])  # what is aside does not
+    axes.update_datalim([*zip(where, low, strict=True), *zip(where, high, strict=True)])  # moved points do not count
     axes.autoscale_view()
-    where = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
-    axes.errorbar(places, mean, errors, color=color, linestyle="none", linewidth=1.8, capsize=5, transform=where)
-    style = {"color": color, "marker": "o", "markersize": 7, "linewidth": 1.8, "linestyle": "-" if joined else "none"}
-    return axes.plot(places, mean, transform=where, **style)[0]
+    moved = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
+    axes.errorbar(where, mean, errors, color=color, linestyle="none", linewidth=1.8, capsize=5, transform=moved)
+    marks = {"color": color, "marker": "o", "markersize": 7, "linewidth": 1.8, "linestyle": "-" if joined else "none"}
+    return axes.plot(where, mean, transform=moved, **marks)[0]

@@ -1,4 +1,4 @@
-"""Curves of a training run of stage two, read from its TensorBoard event files and drawn in one picture."""
+"""Curves of the training of a sequence model or a critic, read from its TensorBoard event files."""
 
 from __future__ import annotations
 
@@ -7,47 +7,64 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
+import torch
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
 from icrl.contracts import ConfigError
-from icrl.plots.charts import legend_below, new_figure, tidy
-from icrl.plots.plots import FEW_EPISODES, PALETTE, REFERENCE_COLOR, REFERENCE_DASHES, Floats, save_figure
+from icrl.plots import style
 from icrl.runs.checkpoint import check, sidecars
+from icrl.training.critics import PROGRAM, open_finished
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
 
-SMOOTHED_PART = 0.05  # of a run, that the line over noisy points averages over
+SMOOTHED_PART = 0.05  # part of a run that the line over noisy points averages over
+BLUE, RED, GREEN, PINK = style.PALETTE[:4]
+CRITIC_PANELS = {  # title of a panel: tags of its curves, each with name and colour
+    "mean absolute TD error": {"td_error": ("Q", BLUE)},
+    "terms of the loss": {
+        "q1": ("Q", BLUE),
+        "value": ("V", RED),
+        "conservative": ("conservative", GREEN),
+        "imitation": ("imitation", PINK),
+    },
+    "mean of Q and V": {"q": ("Q", BLUE), "v": ("V", RED)},
+    "largest |Q|": {"largest_q": ("Q", BLUE)},
+}
 
-Scalars = dict[str, tuple[Floats, Floats]]  # tag -> steps and values, in order of steps
-
-
-_FIT = (("train/nll", "negative log likelihood"), ("train/accuracy", "accuracy of the most likely action"))
+Scalars = dict[str, tuple[style.Floats, style.Floats]]  # tag -> steps and values, in order of steps
 
 
 def write_training_curves(config: Config) -> Path:
-    """Draw the run's training as `training.png` beside its event files; returns the picture's path."""
+    """Draw the training of the run's model as `training.png` beside its event files; returns the picture's path."""
     folder = config.folder("logs") / "gpt"
-    checkpoints = sidecars(folder, "best")
-    if not checkpoints:
+    if not (checkpoints := sidecars(folder, "best")):
         raise ConfigError(f"no training in {folder}: run `python -m src.train_gpt` with the same options first")
     best = check(checkpoints[0])
-    figure = training_figure(
-        read_scalars(folder),
-        num_actions=best["description"]["env"]["num_actions"],
-        best_update=best["step"],
-        title=f"Training on histories: {config.name}",
-    )
-    save_figure(folder / "training.png", figure)
-    return folder / "training.png"
+    num_actions, title = best["description"]["env"]["num_actions"], f"Training on histories: {config.name}"
+    figure = model_figure(read_scalars(folder), num_actions, best["step"], title)
+    return style.save_figure(folder / "training.png", figure)
+
+
+def write_value_curves(config: Config) -> Path:
+    """Draw the training of the run's critic as `training.png` beside its event files; returns the picture's path.
+    Raises `ConfigError` if its training is not finished, or was not logged."""
+    folder = config.folder("logs") / "ilql"
+    open_finished(folder, "last", PROGRAM, torch.device("cpu"))
+    curves = read_scalars(folder)
+    if "train/q_over_bound" not in curves:
+        raise ConfigError(
+            f"no curves in {folder}: it was trained with summaries.num_summaries=0 and summaries.summary_interval=0"
+        )
+    return style.save_figure(folder / "training.png", critic_figure(curves, f"Training of values: {config.name}"))
 
 
 def read_scalars(folder: Path) -> Scalars:
-    """All curves of the event files in `folder`. Of a step that was logged twice, by a run that was interrupted and
-    by the one that went on, the later value counts."""
+    """All curves of the event files in `folder`. If an interrupted run and its continuation logged the same step, the
+    later value counts."""
     events = EventAccumulator(str(folder), size_guidance={SCALARS: 0}).Reload()
     curves: Scalars = {}
     for tag in cast(list[str], events.Tags()[SCALARS]):
@@ -57,50 +74,69 @@ def read_scalars(folder: Path) -> Scalars:
     return curves
 
 
-def training_figure(curves: Scalars, *, num_actions: int, best_update: int, title: str) -> Figure:
-    """Above how well the model predicts the source agents' actions, below what it comes to in context while it is
-    trained; all over gradient updates. The best checkpoint is marked."""
-    figure = new_figure(title)
-    above, below = figure.subplots(2, 2, sharex=True)
-    guesses = (math.log(num_actions), 1 / num_actions)
-    lines: dict[str, Artist] = {}
-    for axes, (tag, label), guess in zip(above, _FIT, guesses, strict=True):
-        lines |= _draw_noisy(axes, *curves[tag])
-        lines["uniform guess"] = axes.axhline(guess, color=REFERENCE_COLOR, linestyle=REFERENCE_DASHES[0])
-        axes.set_title(label, fontsize=13)
-    for measure, axes, suffix, style in (
-        ("last_success", below[0], "", "-"),
-        ("first_success", below[0], ", first episode", ":"),
-        ("late_reward", below[1], "", "-"),
+def model_figure(curves: Scalars, num_actions: int, best_update: int, title: str) -> Figure:
+    """Curves over gradient updates: above the fit to the source agents' actions, below the performance in context. The
+    best checkpoint is marked."""
+    figure = style.new_figure(title)
+    likelihood, accuracy, success, reward = panels = np.ravel(figure.subplots(2, 2, sharex=True))
+    lines: style.Handles = {}
+    for axes, tag, guess in ((likelihood, "nll", math.log(num_actions)), (accuracy, "accuracy", 1 / num_actions)):
+        lines["one batch"], lines["running mean"] = _draw_noisy(axes, curves[f"train/{tag}"], BLUE)
+        lines["uniform guess"] = axes.axhline(guess, **style.BASELINE)
+    for axes, measure, suffix, dashes in (
+        (success, "last_success", "", "-"),
+        (success, "first_success", ", first episode", ":"),
+        (reward, "late_reward", "", "-"),
     ):
         if found := curves.get(f"in_context/development_{measure}"):
-            marker = "o" if len(found[0]) <= FEW_EPISODES and style == "-" else None
-            (line,) = axes.plot(*found, color=PALETTE[2], linestyle=style, linewidth=2.0, marker=marker, markersize=5)
+            dots = style.marker(len(found[0])) if dashes == "-" else None
+            (line,) = axes.plot(*found, color=GREEN, linestyle=dashes, linewidth=2.0, marker=dots, markersize=5)
             lines.setdefault(f"development tasks{suffix}", line)
-    below[0].set_title("success in a stream's last episode, dotted: in its first", fontsize=13)
-    below[1].set_title("reward per env step in the second half of a stream", fontsize=13)
-    for axes in (*above, *below):
+    best = {"color": style.REFERENCE_COLORS[0], "linestyle": style.REFERENCE_DASHES[1], "linewidth": 1.5}
+    for axes, label in (
+        (likelihood, "negative log likelihood"),
+        (accuracy, "accuracy of the most likely action"),
+        (success, "success in a stream's last episode, dotted: in its first"),
+        (reward, "reward per env step in the second half of a stream"),
+    ):
+        axes.set_title(label, fontsize=13)
         axes.set_ylim(bottom=0)
-        tidy(axes, "gradient update" if axes in below else "", "")
-        lines["best checkpoint"] = axes.axvline(
-            best_update, color=REFERENCE_COLOR, linestyle=REFERENCE_DASHES[1], linewidth=1.5
-        )
-    below[0].set_ylim(top=1.02)
-    legend_below(figure, lines, num_columns=4)
+        style.tidy(axes, "gradient update" if axes in panels[2:] else "", "")
+        lines["best checkpoint"] = axes.axvline(best_update, **best)
+    success.set_ylim(top=1.02)
+    style.legend_below(figure, lines, num_columns=4)
     return figure
 
 
-def _draw_noisy(axes: Axes, steps: Floats, values: Floats) -> dict[str, Artist]:
-    """Points of single batches as a faint line, and their running mean."""
-    (faint,) = axes.plot(steps, values, color=PALETTE[0], alpha=0.3, linewidth=1.0)
-    (line,) = axes.plot(steps, running_mean(values, SMOOTHED_PART), color=PALETTE[0], linewidth=2.2)
-    return {"one batch": faint, "running mean": line}
+def critic_figure(curves: Scalars, title: str) -> Figure:
+    """Curves of `CRITIC_PANELS` over gradient updates, as far as they were logged, and the bound of |Q| if it is
+    known; 1200 x 700 pixels."""
+    figure = style.new_figure(title)
+    panels = np.ravel(figure.subplots(2, 2, sharex=True))
+    lines: style.Handles = {}
+    for axes, (label, tags) in zip(panels, CRITIC_PANELS.items(), strict=True):
+        for tag, (name, color) in tags.items():
+            if found := curves.get(f"train/{tag}"):
+                _, lines[name] = _draw_noisy(axes, found, color)
+        axes.set_title(label, fontsize=13)
+        style.tidy(axes, "gradient update" if axes in panels[2:] else "", "")
+    panels[1].set_yscale("log")
+    if (share := curves["train/q_over_bound"][1][-1]) > 0:
+        lines["bound"] = panels[3].axhline(curves["train/largest_q"][1][-1] / share, **style.BASELINE)
+    style.legend_below(figure, lines, num_columns=5)
+    return figure
 
 
-def running_mean(values: Floats, part: float) -> Floats:
-    """Each value averaged with its neighbours, `part` of all values together; fewer of them near the ends."""
-    reach = int(part * len(values) / 2)
+def _draw_noisy(axes: Axes, curve: tuple[style.Floats, style.Floats], color: str) -> tuple[Artist, Artist]:
+    """Draw values of single batches as a faint line, and their running mean; returns both lines."""
+    (faint,) = axes.plot(*curve, color=color, alpha=0.3, linewidth=1.0)
+    (line,) = axes.plot(curve[0], running_mean(curve[1], SMOOTHED_PART), color=color, linewidth=2.2)
+    return faint, line
+
+
+def running_mean(values: style.Floats, part: float) -> style.Floats:
+    """Average each value with its neighbours, `part` of all values together; fewer of them near the ends."""
+    reach, at = int(part * len(values) / 2), np.arange(len(values))
     total = np.concatenate([[0.0], values.cumsum()])
-    at = np.arange(len(values))
     low, high = np.maximum(at - reach, 0), np.minimum(at + reach + 1, len(values))
     return (total[high] - total[low]) / (high - low)

@@ -30,8 +30,8 @@ from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.results import RESULTS, read_results, save_episodes
 from icrl.nn.gpt import GPT
 from icrl.nn.guided import Guided
-from icrl.plots.comparison import write_comparisons
 from icrl.plots.figures import write_figures
+from icrl.plots.walks import write_comparisons
 from icrl.rl.statistics import Floats
 from icrl.runs.device import prepare, recorded
 from icrl.runs.files import only_writer

@@ -1,13 +1,14 @@
-"""Search the source algorithm's hyper-parameters on one task, the goal in the corner by default.
+"""Search the source algorithm's hyper-parameters on one task, by default the one with its goal in the corner.
 
     python -m src.search_params [KEY=VALUE ...]      -> logs/<name>/search/
 
-Each trial trains a few learners and is scored by the mean success over all episodes of their lives, so that both speed
-and the end count. Called again, the study goes on: `search.num_trials` is the number of trials in all.
+Each trial trains a few learners. Its value is the mean success over all episodes of their lives, so both the speed of
+learning and its end count. The same command continues a search: `search.num_trials` is the number of trials in all.
 """
 
 import logging
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from icrl.config.command_line import run_stage
 from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.config.source_rules import check_source
-from icrl.contracts import ConfigError, Json
+from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.episodes import OpenEpisodes, finished_episodes
@@ -42,8 +43,7 @@ from icrl.training.needs import stage_one
 
 _COMPARED = ("seed", "env", "source", "search")
 
-# What is tried: options of `source` and their ranges.
-SPACE: dict[str, BaseDistribution] = {
+SPACE: dict[str, BaseDistribution] = {  # options of `source` that are searched, with their ranges
     "learning_rate": FloatDistribution(1e-4, 3e-2, log=True),
     "entropy_coefficient": FloatDistribution(1e-4, 0.1, log=True),
     "value_coefficient": FloatDistribution(0.1, 2.0, log=True),
@@ -53,9 +53,37 @@ SPACE: dict[str, BaseDistribution] = {
 
 
 def main(config: Config) -> Path:
-    """Run the missing trials; returns the folder with `results.json`, which is up to date after each trial, and the
-    picture."""
+    """Run the missing trials; returns the folder with the pictures and `results.json`, updated after each trial."""
     device = prepare(config)
+    _check(config, device)
+    folder, owner = config.folder("logs") / "search", identity_of("search_params", config, _COMPARED)
+    optuna.logging.set_verbosity(logging.WARNING)
+    with only_writer(folder):
+        if (folder / "config.json").exists():
+            before, found, _ = read_owned(folder / "config.json", {})
+            check_same(config, before, _COMPARED, str(folder))
+            check_owner(folder / "config.json", found, owner)
+        write_owned(folder / "config.json", owner, 0, recorded(config))
+        study = _restored(folder / "results.json", owner)
+        done, num_trials = len(study.trials), config.search.num_trials
+        with tqdm(total=num_trials, initial=done, desc="search", unit="trial") as bar:
+            for number in range(done, num_trials):
+                # Seeded for each trial, so that an interrupted search samples the same trials as an undisturbed one.
+                study.sampler = TPESampler(seed=config.seed + number)
+                trial = study.ask(SPACE)
+                study.tell(trial, _score_or_0(_with(config, trial.params), device))
+                _save(folder / "results.json", study, owner)
+                bar.update()
+                bar.set_postfix(best=f"{study.best_value:.3f}")
+        write_search_plots(folder, _restored(folder / "results.json", owner))
+    best = " ".join(f"source.{name}={value:.4g}" for name, value in study.best_params.items())
+    print(f"best of {len(study.trials)} trials, mean success {study.best_value:.3f}: {best}")
+    print(f"trials and pictures: {folder}")
+    return folder
+
+
+def _check(config: Config, device: torch.device) -> None:
+    """Raise `ConfigError` if the source cannot be searched, or its trials are impossible."""
     if config.source.name != "a2c":
         raise ConfigError(f"source.name={config.source.name}: the search is over options of source.name=a2c")
     tried = _with(config, {})
@@ -66,64 +94,41 @@ def main(config: Config) -> Path:
     with closing(make_env(config.env, device)) as env:
         searched_task(config, env)
         check_memory(tried, stage_one(tried, env.spec, 1, "search", recorded=False), device)
-    folder, owner = config.folder("logs") / "search", identity_of("search_params", config, _COMPARED)
-    optuna.logging.set_verbosity(logging.WARNING)
-    with only_writer(folder):
-        if (folder / "config.json").exists():
-            before, whose, _ = read_owned(folder / "config.json", {})
-            check_same(config, before, _COMPARED, str(folder))
-            check_owner(folder / "config.json", whose, owner)
-        write_owned(folder / "config.json", owner, 0, recorded(config))
-        study = _restore(folder, owner)
-        done, num_trials = len(study.trials), config.search.num_trials
-        with tqdm(total=num_trials, initial=done, desc="search", unit="trial") as bar:
-            for number in range(done, num_trials):
-                # Seeded anew for each trial, so that a search that was interrupted tries what an undisturbed one would.
-                study.sampler = TPESampler(seed=config.seed + number)
-                trial = study.ask(SPACE)
-                study.tell(trial, _score_or_0(_with(config, trial.params), device))
-                _keep(folder, study, owner)
-                bar.update()
-                bar.set_postfix(best=f"{study.best_value:.3f}")
-        write_search_plots(folder, _trials(folder, owner))
-    best = " ".join(f"source.{name}={value:.4g}" for name, value in study.best_params.items())
-    print(f"best of {len(study.trials)} trials, mean success {study.best_value:.3f}: {best}")
-    print(f"trials and picture: {folder}")
-    return folder
 
 
-def _restore(folder: Path, owner: Identity) -> optuna.Study:
-    """A study with the trials that `folder` holds, if any."""
+def _restored(path: Path, owner: Identity) -> optuna.Study:
+    """A study with the trials in the file `path`, if it exists; older files have no times."""
     study = optuna.create_study(direction="maximize")
-    if (folder / "results.json").exists():
-        for params in _trials(folder, owner):
-            value = params.pop("value")
-            study.add_trial(create_trial(params=params, distributions=SPACE, value=value))
+    if not path.exists():
+        return study
+    found, run, _ = read_owned(path, {"trials": [dict.fromkeys((*SPACE, "value"), float)]})
+    check_owner(path, run, owner)
+    for params, times in zip(found["trials"], found.get("times", [[]] * len(found["trials"])), strict=True):
+        trial = create_trial(value=params.pop("value"), params=params, distributions=SPACE)
+        trial.datetime_start, trial.datetime_complete = map(datetime.fromisoformat, times) if times else (None, None)
+        study.add_trial(trial)
     return study
 
 
-def _trials(folder: Path, owner: Identity) -> list[Json]:
-    found, whose, _ = read_owned(folder / "results.json", {"trials": [dict.fromkeys((*SPACE, "value"), float)]})
-    check_owner(folder / "results.json", whose, owner)
-    return found["trials"]
-
-
-def _keep(folder: Path, study: optuna.Study, owner: Identity) -> None:
+def _save(path: Path, study: optuna.Study, owner: Identity) -> None:
     trials = [{"value": trial.value, **trial.params} for trial in study.trials]
-    found = {"best": study.best_params, "value": study.best_value, "trials": trials}
-    write_owned(folder / "results.json", owner, len(trials), found)
+    times = [[str(time) for time in (trial.datetime_start, trial.datetime_complete) if time] for trial in study.trials]
+    found = {"best": study.best_params, "value": study.best_value, "trials": trials, "times": times}
+    write_owned(path, owner, len(trials), found)
 
 
 def _with(config: Config, tried: dict[str, Any]) -> Config:
-    """The configuration of one trial: the search's budget and the trial's hyper-parameters."""
+    """Configuration of one trial: the budget of the search and the trial's hyper-parameters."""
     search = config.search
     budget = {"num_learners": search.num_learners, "num_iterations": 0, "num_env_steps": search.num_env_steps}
+    budget["history_steps"] = min(config.source.history_steps, search.num_env_steps)  # nothing is recorded
     return replace(config, source=replace(config.source, **budget, **tried))
 
 
 def searched_task(config: Config, env: TensorEnv) -> Tensor:
-    """The first training task `[1, task_dim]` that the cell of `search` stands for. Raises `ConfigError` where there is
-    none: no goal, or one that is held out, which a search would choose options by."""
+    """First training task `[1, task_dim]` with its goal in the cell of `search`.
+
+    Raises `ConfigError` if there is none, or if it is held out: a search must not choose options by held-out tasks."""
     search, tasks = config.search, env.all_tasks()
     cells = env.goal_cell(tasks)
     if cells is None:
@@ -139,7 +144,7 @@ def searched_task(config: Config, env: TensorEnv) -> Tensor:
 
 
 def _score_or_0(config: Config, device: torch.device) -> float:
-    """`score`, and 0 where the learners diverge."""
+    """Score of a trial, or 0 if its learners diverge."""
     try:
         return score(config, device)
     except DivergedError as error:
@@ -148,16 +153,15 @@ def _score_or_0(config: Config, device: torch.device) -> float:
 
 
 def score(config: Config, device: torch.device) -> float:
-    """Mean success over all episodes of the lives of fresh learners on the search's goal."""
+    """Mean success over all episodes of the lives of fresh learners on the searched task."""
     source = config.source
     still_open = OpenEpisodes.none(source.num_learners * source.num_envs)
     won: list[np.ndarray] = []
     with closing(make_env(config.env, device)) as env:
-        goal = searched_task(config, env)
-        learner, streams, noise = make_learners(config, env, goal, device)
-        experience = Experience(config, env.spec, goal, device)
-        player = LocalUnrollWorker(source, env, learner, streams, noise)
-        lives = collect(learner, player, experience)
+        task = searched_task(config, env)
+        learner, streams, noise = make_learners(config, env, task, device)
+        worker = LocalUnrollWorker(source, env, learner, streams, noise)
+        lives = collect(learner, worker, Experience(config, env.spec, task, device))
         for transitions, _, _ in tqdm(lives, "trial", num_iterations(source), unit="iteration", leave=False):
             episodes, still_open = finished_episodes(transitions, still_open, env.spec)
             won.append(episodes.success)

@@ -1,69 +1,47 @@
-"""Compare variants: train each of them with several seeds through all stages, side by side, and report.
+"""Compare variants: train each of them with several seeds through all stages, side by side, and write a report.
 
 python -m src.study study=NAME [KEY=VALUE ...]      -> logs/<name>/: results.json, table.md, study.png
 
-The options reach every run; a variant adds its own. The stages run as if each were typed, so that a study that was
-stopped goes on with the same command, and what is done is not done again. What they say is in logs/<name>/<run>.log,
-what they make in logs/<run>/, where <run> is <name>-<variant>-seed<seed>.
+The options reach every run; a variant adds its own. Stages run as separate commands, so the same command continues a
+study that was stopped, and finished stages are not repeated. Each run <name>-<variant>-seed<seed> writes its output to
+logs/<name>/<run>.log and its files to logs/<run>/.
 """
 
 import os
-import runpy
 import shlex
 import signal
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from multiprocessing import get_context
-from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tqdm import tqdm
 
+import icrl
 from icrl.config.command_line import run_stage
 from icrl.contracts import PipelineError, Stopped
 from icrl.runs.files import only_writer
-from icrl.runs.processes import end_with_parent, start_quietly
 from icrl.runs.summaries import Progress
 from icrl.studies.plan import Job, plan
 from icrl.studies.report import write_report
 
-_GLANCE = 0.2  # seconds between two looks at whether a signal has come
+POLL = 0.2  # seconds between two checks of processes and signals
+PATIENCE = 20.0  # seconds that a stopped process has to save its work
+ICRL = (sys.executable, "-m", "icrl")
 
 
-def main(options: Sequence[str]) -> Path:
-    """Do what is missing of the study that the command line `options` ask for; returns the folder with its results."""
-    config, rows, jobs = plan(options)
-    folder = config.folder("logs")
-    with only_writer(folder):
-        if failed := run_jobs(jobs, config.study.num_workers, folder):
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
-            raise PipelineError(f"{len(failed)} of {len(jobs)} jobs failed, the same command tries again: {reasons}")
-        print(write_report(folder, config, rows))
-    print(f"numbers, table and picture: {folder}")
-    return folder
+def run_jobs(jobs: Sequence[Job], num_workers: int, folder: Path, program: Sequence[str] = ICRL) -> dict[str, str]:
+    """Run `jobs`, `num_workers` at a time, with logs in `folder`; returns why some failed, by name.
 
-
-class Running(NamedTuple):
-    """A job and the process that does it."""
-
-    job: Job
-    process: BaseProcess
-    kill: Callable[[], object]
-    log: Path
-
-
-def run_jobs(jobs: Sequence[Job], num_workers: int, folder: Path) -> dict[str, str]:
-    """Do `jobs`, so many at a time, each in a process with a log in `folder`; returns why some failed, by name. One
-    that fails takes those that need it with it, and no others.
-
-    Raises `KeyboardInterrupt` or `Stopped` on a signal; the processes end with this."""
-    waiting, running = list(jobs), list[Running]()
+    A job that fails also fails those that need it, and no others. `program` starts a command of a job. Raises
+    `KeyboardInterrupt` or `Stopped` on a signal. No process outlives this call."""
+    waiting, running = list(jobs), list[_Running]()
     failed: dict[str, str] = {}
-    with Progress("study", sum(job.updates for job in jobs), 0, "update", bool(jobs)) as progress, signals() as asked:
+    with Progress("study", sum(job.updates for job in jobs), 0, "update", bool(jobs)) as progress, _signals() as asked:
         try:
             while waiting or running:
                 unfinished = {job.name for job in (*waiting, *(one.job for one in running))}
@@ -73,29 +51,82 @@ def run_jobs(jobs: Sequence[Job], num_workers: int, folder: Path) -> dict[str, s
                     if job.needs in failed:
                         failed[job.name] = f"{job.needs} failed"
                     else:
-                        running.append(_started(job, folder))
-                wait([one.process.sentinel for one in running], _GLANCE)
-                _answer(asked)
-                for one in [one for one in running if one.process.exitcode is not None]:
+                        running.append(_Running(job, folder, program))
+                time.sleep(POLL)
+                if signal.SIGINT in asked:
+                    raise KeyboardInterrupt
+                if asked:
+                    raise Stopped("SIGTERM: the runs have ended; the same command continues")
+                for one in [one for one in running if one.ended()]:
                     running.remove(one)
-                    if one.process.exitcode:
-                        failed[one.job.name] = _reason(one)
+                    if one.process.returncode:
+                        failed[one.job.name] = one.reason()
                     progress.advance(one.job.updates)
                     tqdm.write(f"{one.job.name}: {failed.get(one.job.name, 'done')}")
                     progress.log({"jobs left": len(waiting) + len(running)})
         finally:
             for one in running:
-                one.kill()
-                one.process.join()
+                one.process.terminate()
+            for one in running:
+                one.end()
     return failed
 
 
+def main(options: Sequence[str], run: Callable[[Sequence[Job], int, Path], dict[str, str]] = run_jobs) -> Path:
+    """Do the missing parts of the study of the command line `options`; returns the folder with its results."""
+    config, rows, jobs = plan(options)
+    folder = config.folder("logs")
+    with only_writer(folder):
+        if failed := run(jobs, config.study.num_workers, folder):
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+            raise PipelineError(f"{len(failed)} of {len(jobs)} jobs failed, the same command tries again: {reasons}")
+        print(write_report(folder, config, rows))
+    print(f"numbers, table and picture: {folder}")
+    return folder
+
+
+class _Running:
+    """Job whose commands run one after the other, each in a process of its own, with one log."""
+
+    def __init__(self, job: Job, folder: Path, program: Sequence[str]) -> None:
+        self.job, self._log = job, folder / f"{job.name}.log"
+        self._processes = self._start(program)
+        self.process = next(self._processes)
+
+    def _start(self, program: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+        path = os.pathsep.join((str(Path(icrl.__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
+        environment = os.environ | {"PYTHONPATH": path.rstrip(os.pathsep), "ICRL_ENDS_WITH_LAUNCHER": "1"}
+        with self._log.open("w") as log:
+            for command in self.job.commands:
+                print(f"$ icrl {shlex.join(command)}", file=log, flush=True)
+                yield subprocess.Popen([*program, *command], stdout=log, stderr=log, env=environment)
+
+    def ended(self) -> bool:
+        """Whether the last command finished or one failed; starts the next command if the one before succeeded."""
+        while self.process.poll() == 0 and (following := next(self._processes, None)):
+            self.process = following
+        return self.process.poll() is not None
+
+    def end(self) -> None:
+        """Wait for the process, which was asked to stop; kill it if it takes too long."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(PATIENCE)
+        self.process.kill()
+        self.process.wait()
+
+    def reason(self) -> str:
+        """Why the job failed: the error in its log, or the last line."""
+        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("error: ")]
+        return f"{(errors or lines)[-1]} (exit code {self.process.returncode}, {self._log})"
+
+
 @contextmanager
-def signals() -> Iterator[list[int]]:
-    """Those that asked to end so far: noted, so that none comes amid the start of a process."""
+def _signals() -> Iterator[list[int]]:
+    """Signals that asked to stop so far. They are only noted, so that none interrupts the start of a process."""
     asked: list[int] = []
     before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():  # others are not allowed to
+    if threading.current_thread() is threading.main_thread():  # other threads may not set handlers
         for number in (signal.SIGINT, signal.SIGTERM):
             before[number] = signal.signal(number, lambda came, _: asked.append(came))
     try:
@@ -103,45 +134,6 @@ def signals() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _answer(asked: Sequence[int]) -> None:
-    if signal.SIGINT in asked:
-        raise KeyboardInterrupt
-    if asked:
-        raise Stopped("SIGTERM: the runs have ended; the same command continues")
-
-
-def _started(job: Job, folder: Path) -> Running:
-    log = folder / f"{job.name}.log"
-    log.unlink(missing_ok=True)  # what an earlier attempt said is not why this one fails
-    process = get_context("spawn").Process(target=_do, args=(job.commands, log), name=job.name)
-    return Running(job, process, start_quietly(process), log)
-
-
-def _do(commands: Sequence[Sequence[str]], log: Path) -> None:
-    """What a process does."""
-    end_with_parent(1)
-    with log.open("w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    run_commands(commands)
-
-
-def run_commands(commands: Sequence[Sequence[str]]) -> None:
-    """Run each command as if it were typed; the first that fails ends this with `SystemExit`."""
-    for module, *options in commands:
-        print(f"$ python -m {module} {shlex.join(options)}", flush=True)
-        sys.argv = [module, *options]
-        runpy.run_module(module, run_name="__main__")
-
-
-def _reason(one: Running) -> str:
-    """Why a job failed: the error, or the last that it said."""
-    text = one.log.read_text(errors="replace") if one.log.exists() else ""
-    said = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in said if line.startswith("error: ")]
-    return f"{(errors or said or ['it said nothing'])[-1]} (exit code {one.process.exitcode}, {one.log})"
 
 
 def command() -> None:

@@ -1,0 +1,1 @@
+"""Studies: grids of variants and seeds, planned before any work and reported together."""

@@ -1,6 +1,6 @@
-"""What a study found: the numbers of every row over its seeds, a Markdown table, a picture.
+"""Report of a study: the numbers of every row over its seeds, a Markdown table and a picture.
 
-A row is a variant in one of the worlds it is evaluated in (`study_plan.Row`).
+A row is a variant in one of the worlds of its evaluations (`studies.plan.Row`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from icrl.config.paths import PROJECT
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation.measures import shown_part
 from icrl.evaluation.results import combined, read_results
-from icrl.plots.plots import save_figure
-from icrl.plots.study_plots import LABELS, shown_curve, study_figure
+from icrl.plots.study_plots import LABELS, Result, shown_curve, study_figure
+from icrl.plots.style import save_figure
 from icrl.runs.device import recorded
 from icrl.runs.files import read_json, write_atomically
-from icrl.runs.identity import Identity, identity_of, read_owned, write_owned
+from icrl.runs.identity import identity_of, read_owned, write_owned
 from icrl.runs.record import git_state, read_sessions
 from icrl.studies.plan import Row
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 EARLY = 10  # the episode that shows how quick adaptation is
 NOTHING = "-"
 
-Results = Sequence[Mapping[str, Any]]
-
 
 def write_report(folder: Path, config: Config, rows: Sequence[Row]) -> str:
     """Write `results.json`, `table.md` and `study.png` of a finished study into `folder`; returns the table."""
     results = [result_of(row) for row in rows]
+    evaluations = [read_results(part)[1].run for row in rows for part in row.folders]
+    owner = identity_of("study", config, recorded(config).keys() - {"name", "root"}, {"evaluations": evaluations})
     revision = git_state(PROJECT)
     about = {
         "config": recorded(config),
@@ -47,24 +47,26 @@ def write_report(folder: Path, config: Config, rows: Sequence[Row]) -> str:
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
     }
     table = study_table(results, config.study.measure)
-    write_owned(folder / "results.json", _owner_of(config, rows), len(rows), about | {"rows": results})
+    write_owned(folder / "results.json", owner, len(rows), about | {"rows": results})
     write_atomically(folder / "table.md", f"{table}\n".encode())
     save_figure(folder / "study.png", study_figure(results, config.study))
     return table
 
 
-def _owner_of(config: Config, rows: Sequence[Row]) -> Identity:
-    """The study: its options, and the evaluations that it is about."""
-    evaluations = [read_results(folder)[1].run for row in rows for folder in row.folders]
-    return identity_of("study", config, recorded(config).keys() - {"name", "root"}, {"evaluations": evaluations})
-
-
 def result_of(row: Row) -> Json:
-    """The numbers of a row over all its seeds."""
+    """Numbers of a row over all its seeds. Raises `PipelineError` if its evaluations are not of its models."""
     for folder, parts in zip(row.folders, row.models, strict=True):
-        check_played(folder, parts)
+        sidecars = [sidecar for part in parts for sidecar in part.glob("*-*.json")]
+        trained = {read_json(sidecar, {"state_sha256": str})["state_sha256"] for sidecar in sidecars}
+        if not trained.issuperset(read_results(folder)[0]["checkpoint"].split("+")):
+            raise PipelineError(
+                f"{folder / 'results.json'} is of another model than those in {', '.join(map(str, parts))}: remove "
+                "it, and the same command evaluates them"
+            )
     seconds = [took for parts in row.models if (took := training_seconds(parts)) is not None]
-    updates = [sum(_finished(part)[1] for part in parts) for parts in row.models]
+    updates = [sum(read_owned(part / "finished.json", {})[2] for part in parts) for parts in row.models]
+    states = [session["git"] for parts in row.models for part in parts for session in _sessions(part)]
+    revisions = {f"{state['revision']}{'+' if state['dirty'] else ''}" for state in states if state["revision"]}
     return {
         "variant": row.variant,
         "test": row.test,
@@ -73,43 +75,19 @@ def result_of(row: Row) -> Json:
         "runs": [folder.parent.name for folder in row.folders],
         "updates": round(np.mean(updates)),
         "training_seconds": float(np.mean(seconds)) if seconds else None,
-        "trained_at": sorted({revision for parts in row.models for part in parts for revision in revisions(part)}),
+        "trained_at": sorted(revisions),  # commits, with a plus sign if there were uncommitted changes
         "found": combined(row.folders, row.config.evaluation, row.config.seed),
     }
 
 
-def check_played(folder: Path, parts: Sequence[Path]) -> None:
-    """Raise `PipelineError` unless the results in `folder` are of models in the folders `parts`."""
-    trained = {
-        read_json(sidecar, {"state_sha256": str})["state_sha256"] for part in parts for sidecar in part.glob("*-*.json")
-    }
-    if not trained.issuperset(read_results(folder)[0]["checkpoint"].split("+")):
-        raise PipelineError(
-            f"{folder / 'results.json'} is of another model than those in {', '.join(map(str, parts))}: remove it, and "
-            "the same command evaluates anew"
-        )
-
-
-def _finished(folder: Path) -> tuple[Identity, int]:
-    """The run that ended in `folder`, and after how many updates."""
-    _, owner, updates = read_owned(folder / "finished.json", {})
-    return owner, updates
-
-
 def _sessions(folder: Path) -> list[Json]:
-    return read_sessions(folder / "run.json", _finished(folder)[0])
-
-
-def revisions(folder: Path) -> list[str]:
-    """The commits at which the model in `folder` was trained, as far as they are known, with a `+` where there were
-    changes beside."""
-    states = [session["git"] for session in _sessions(folder)]
-    return [f"{state['revision']}{'+' if state['dirty'] else ''}" for state in states if state["revision"]]
+    """Sessions of the run that finished in `folder`."""
+    return read_sessions(folder / "run.json", read_owned(folder / "finished.json", {})[1])
 
 
 def training_seconds(parts: Sequence[Path]) -> float | None:
-    """How long the models in the folders `parts` were trained, one after the other; None where one of them was
-    interrupted, and nobody knows how much was done twice."""
+    """Training time of the models in the folders `parts` together; None if one was interrupted, because some of its
+    work was done twice."""
     seconds = 0.0
     for folder in parts:
         sessions = _sessions(folder)
@@ -121,34 +99,34 @@ def training_seconds(parts: Sequence[Path]) -> float | None:
 
 
 def cpu_model() -> str:
-    """The name of the processor, as well as the system knows it."""
+    """Name of the processor, as far as the system knows it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return named[0] if named else platform.processor() or platform.machine()
 
 
-def study_table(results: Results, measure: str) -> str:
-    """Markdown: a line for each result. Columns that say nothing of any of them are left out."""
+def study_table(results: Sequence[Result], measure: str) -> str:
+    """Markdown table with a line for each result. Columns that are empty in all lines are left out."""
     cells = [_cells(result, measure) for result in results]
     columns = [name for name in cells[0] if any(row[name] != NOTHING for row in cells)]
     lines = [columns, ["---"] * len(columns), *([row[name] for name in columns] for row in cells)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _cells(result: Mapping[str, Any], measure: str) -> dict[str, str]:
+def _cells(result: Result, measure: str) -> dict[str, str]:
     """A line of the table, by column."""
     name, seconds = LABELS[measure], result["training_seconds"]
     part = shown_part(result["found"]["final"])
     final, curve = result["found"]["final"][part], shown_curve(result, measure)["mean"]
-    familiar, near = result["found"]["final"].get("train"), final.get("episodes_to_90")
+    training, near = result["found"]["final"].get("train"), final.get("episodes_to_90")
     return {
-        "variant": _text(result["variant"]),
-        "world": _text(result["test"]) or NOTHING,
+        "variant": result["variant"].replace("|", "\\|"),
+        "world": result["test"].replace("|", "\\|") or NOTHING,
         "tasks": part.replace("_", "-"),
         f"{name}, last quarter": _interval(final[measure], 3),
         f"episode {EARLY}": f"{curve[EARLY - 1]:.3f}" if len(curve) >= EARLY else NOTHING,
-        "training tasks": f"{familiar[measure]['mean']:.3f}" if familiar else NOTHING,
+        "training tasks": f"{training[measure]['mean']:.3f}" if training else NOTHING,
         "steps to goal": f"{final['steps_to_goal']['mean']:.2f}",
         "fraction of optimum": _interval(final.get("fraction_of_optimum"), 3),
         "normalised area": _interval(final.get("area"), 3),
@@ -162,12 +140,8 @@ def _cells(result: Mapping[str, Any], measure: str) -> dict[str, str]:
 
 
 def _interval(number: Mapping[str, Any] | None, digits: int) -> str:
-    """A mean with its interval; nothing where there is none."""
+    """Text of a mean with its interval."""
     if number is None:
         return NOTHING
     mean, low, high = (f"{number[key]:.{digits}f}" for key in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
-
-
-def _text(label: str) -> str:
-    return label.replace("|", "\\|")
