@@ -1,5 +1,6 @@
 """Reward plug-ins: the built-in ones against loops, and refusal of invalid files and results."""
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -100,7 +101,7 @@ def test_distance_telescopes_over_an_episode(width: int, numbers: list[int]) -> 
 def test_a_plugin_reads_the_first_steps_of_each_life(num_steps: int, shown: int, seed: int, row: int) -> None:
     done, kept = random_done(num_steps, seed), min(num_steps, shown)
     lives = stored(done, reward=~done)
-    lives = replace(lives, columns=lives.columns | {"next_obs": lives.columns["obs"] + 1})
+    lives = dataclasses.replace(lives, columns=lives.columns | {"next_obs": lives.columns["obs"] + 1})
     given_lives = []
 
     def look(life: History) -> np.ndarray:
