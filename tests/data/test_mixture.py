@@ -17,7 +17,6 @@ from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, EnvSpec, Json, Rollout
 from icrl.data.history_store import HistoryWriter
-from icrl.data.manifests import DamagedHistoriesError
 from icrl.data.mixture import Mixture, check_stores, described, open_stores
 from icrl.data.windows import Windows
 from icrl.randomness import integers, mix
@@ -150,13 +149,6 @@ def test_unlike_stores_are_refused(root: Path, name: str) -> None:
     with pytest.raises(ConfigError) as refused:
         open_stores(config_of(root, "name=mixed", f"histories={histories}"))
     assert message.format(root=root) in str(refused.value)
-
-
-def test_every_store_is_opened_with_all_its_checks(root: Path) -> None:
-    path = root / "histories/b/obs.npy"
-    path.write_bytes(path.read_bytes()[:-1] + b"\1")
-    with pytest.raises(DamagedHistoriesError, match=str(path)):
-        open_stores(config_of(root, "name=mixed", "histories=[a,b]"))
 
 
 def test_a_run_continues_with_its_own_histories_alone(root: Path) -> None:

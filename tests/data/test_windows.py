@@ -206,12 +206,3 @@ def test_improvement_is_the_return_to_go_over_that_of_others(
         alike = gain[:, stretch] - min(gain[:, stretch].min(), 0)
         expected = np.minimum(alike / alike.mean(), max_weight) if alike.any() else np.ones_like(alike)
         assert weights[:, stretch] == pytest.approx(expected, rel=1e-5)
-
-
-def test_a_lucky_episode_counts_and_a_failure_at_that_age_does_not() -> None:
-    """Two episodes of two steps a row. The first is won in row 1 alone, the second in all rows but row 0."""
-    spec = SPEC._replace(max_episode_steps=2, reward_values=(0.0, 0.5, 1.0))
-    reward = np.array([[0, 0, 0, 0], [0, 2, 2, 0], [0, 0, 2, 0]])
-    done = np.array([[False, True, False, True]] * 3)
-    weights = step_weights(weighting("improvement", discount=1.0), spec, reward, done)
-    assert weights == pytest.approx(np.array([[0, 0, 0, 0], [3, 3, 3, 0], [0, 0, 3, 0]]))

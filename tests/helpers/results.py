@@ -1,4 +1,4 @@
-"""Results of evaluations that were never played."""
+"""Results of evaluations that were not played."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ CURVES = {measure: CURVE for measure in ("success", "returns", "steps_to_goal")}
 
 
 def write_results(folder: Path, config: Json = None, checkpoint: str = "abc", **changes: Any) -> None:
-    """Write `results.json` with all that must be in it, of a run with this `config` and model."""
+    """Write a complete `results.json` of a run with this `config` and model."""
     results = {
         "config": config or {"seed": 0, "env": {}},
         "checkpoint": checkpoint,

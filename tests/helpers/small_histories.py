@@ -1,4 +1,4 @@
-"""Small histories for tests of what reads them: every transition tells its step and its row."""
+"""Small histories for tests of their readers: every transition contains its step and its row."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ from icrl.data.history_store import HistoryWriter
 from icrl.envs import make_env
 from icrl.runs.device import recorded
 
-MARK = 200  # the timestep of all of these, which no real one has
+MARK = 200  # the timestep of all transitions, which no real one has
 
 
 def transitions_of(ends: Tensor) -> Rollout:
-    """`[T, rows]` of which `obs` is the step, `next_obs` the row; an episode ends where `ends` is true."""
+    """Transitions `[T, rows]` with the step as `obs` and the row as `next_obs`; episodes end where `ends` is true."""
     step = torch.arange(len(ends))[:, None].expand(ends.shape)
     row = torch.arange(ends.shape[1]).expand(ends.shape)
     mark = torch.full(ends.shape, MARK)
@@ -23,7 +23,7 @@ def transitions_of(ends: Tensor) -> Rollout:
 
 
 def write_histories(root: Path, name: str, config: Config, train: list[int], per_task: int, ends: Tensor) -> Path:
-    """Of the tasks that are numbered in `train`, `per_task` learners with 1 environment each; `ends` `[T, rows]`."""
+    """Histories of `per_task` learners with 1 environment on each of the tasks `train`; `ends` is `[T, rows]`."""
     env = make_env(config.env)
     folder = root / "histories" / name
     tasks = {"all": env.all_tasks().tolist(), "seed": 0, "train": train, "held_out": []}

@@ -66,13 +66,6 @@ class Blanked:
         return self.policy.act(carry, step._replace(reward=torch.full_like(step.reward, self.reward)), noise)
 
 
-class RewrittenCarry(NamedTuple):
-    """Context of the policy, and steps played."""
-
-    context: GPTCarry
-    time: int
-
-
 class Rewritten:
     """Policy that begins each episode on a rewritten past of the same length. Its logits are those of one forward over
     the rewritten context."""
@@ -80,23 +73,25 @@ class Rewritten:
     def __init__(self, policy: GPTPolicy, rewrite: Rewrite) -> None:
         self.policy, self.rewrite = policy, rewrite
 
-    def initial_carry(self, num_streams: int) -> RewrittenCarry:
-        return RewrittenCarry(self.policy.initial_carry(num_streams), 0)
+    def initial_carry(self, num_streams: int) -> tuple[GPTCarry, int]:
+        """Context of the policy, and the number of steps played."""
+        return self.policy.initial_carry(num_streams), 0
 
     @torch.no_grad()
-    def act(self, carry: RewrittenCarry, step: Step, noise: Tensor) -> tuple[Tensor, RewrittenCarry]:
-        window, cache, seen = carry.context
+    def act(self, carry: tuple[GPTCarry, int], step: Step, noise: Tensor) -> tuple[Tensor, tuple[GPTCarry, int]]:
+        context, time = carry
+        window, cache, seen = context
         begun, model = (step.timestep == 0).nonzero()[:, 0], self.policy.model
         if seen and len(begun):
             window[REWARD, :, seen - 1] = step.reward
-            window[:, begun, :seen] = self.rewrite(window[:, begun, :seen], begun, carry.time, noise[begun])
+            window[:, begun, :seen] = self.rewrite(window[:, begun, :seen], begun, time, noise[begun])
             step = step._replace(reward=window[REWARD, :, seen - 1])
             if seen < model.config.context_len:  # a full context is read anew in any case
                 anew = model.new_cache(len(begun))
                 model(context_in(model.spec, window[:, begun, :seen]), anew)
                 cache.replace(begun, cast(Any, anew))  # of the same kind, as it is of the same model
-        action, context = self.policy.act(carry.context, step, noise)
-        return action, RewrittenCarry(context, carry.time + 1)
+        action, context = self.policy.act(context, step, noise)
+        return action, (context, time + 1)
 
 
 class WipedCarry(NamedTuple):

@@ -16,14 +16,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from icrl.evaluation import measures
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.measures import MEASURES, NEAR, PARTS, ROUNDING, SHARES, SMOOTHED, SOLVED, Exact, shown_part
-from icrl.rl.statistics import (
-    Floats,
-    Values,
-    bootstrap_means,
-    bootstrap_ratios,
-    interquartile_mean,
-    percentile_interval,
-)
+from icrl.rl import statistics
+from icrl.rl.statistics import Floats, Values
 
 if TYPE_CHECKING:
     from icrl.config.root import EvaluationConfig
@@ -111,8 +105,8 @@ def numbers_of(
         found[name] = {"label": label, **_intervals(curves, final, exact, config, seed)}
         above, below = measures.after_first(adaptation.success)
         if below.any():
-            ratios = bootstrap_ratios(above, below, config.num_bootstrap, seed).clip(0, 1)
-            low, high = map(float, percentile_interval(ratios, config.confidence))
+            ratios = statistics.bootstrap_ratios(above, below, config.num_bootstrap, seed).clip(0, 1)
+            low, high = map(float, statistics.percentile_interval(ratios, config.confidence))
             mean = float(above.sum() / below.sum())
             found[name]["final"]["success_after_first"] = {"mean": mean, "low": low, "high": high}
     num_episodes = played[shown].returns.shape[-1]
@@ -183,8 +177,13 @@ def _intervals(
 
 def _interval(values: Values, means: Values, confidence: float) -> dict[str, Any]:
     """Mean and interquartile mean of `values`, and the interval of the resampled `means`."""
-    low, high = percentile_interval(means, confidence)
-    found = {"mean": values.mean((0, 1, 2)), "low": low, "high": high, "interquartile_mean": interquartile_mean(values)}
+    low, high = statistics.percentile_interval(means, confidence)
+    found = {
+        "mean": values.mean((0, 1, 2)),
+        "low": low,
+        "high": high,
+        "interquartile_mean": statistics.interquartile_mean(values),
+    }
     return {name: value.tolist() for name, value in found.items()}
 
 
@@ -196,7 +195,7 @@ def _resampled(cells: Mapping[Any, Values], config: EvaluationConfig, seed: int)
     for shape, group in groupby(by_shape, key=lambda name: cells[name].shape[:3]):
         names = list(group)
         flat = [cells[name].reshape(*shape, -1).astype(np.float64) for name in names]
-        together = bootstrap_means(np.concatenate(flat, axis=-1), config.num_bootstrap, seed)
+        together = statistics.bootstrap_means(np.concatenate(flat, axis=-1), config.num_bootstrap, seed)
         ends = np.cumsum([values.shape[-1] for values in flat])[:-1]
         for name, part in zip(names, np.split(together, ends, axis=-1), strict=True):
             means[name] = part.reshape(-1, *cells[name].shape[3:])
@@ -208,6 +207,8 @@ def _first_reached(margin: Floats, means: Floats, confidence: float) -> dict[str
     reached = np.concatenate([margin[None], means]) >= -ROUNDING  # [1 + B, E]
     first = np.where(reached.any(axis=1), 1.0 + reached.argmax(axis=1), np.nan)
     found = first[1:][~np.isnan(first[1:])]
-    low, high = (float(end) for end in percentile_interval(found, confidence)) if len(found) else (None, None)
+    low, high = (
+        (float(end) for end in statistics.percentile_interval(found, confidence)) if len(found) else (None, None)
+    )
     episode = None if np.isnan(first[0]) else int(first[0])
     return {"episode": episode, "low": low, "high": high, "share_reached": len(found) / len(means)}

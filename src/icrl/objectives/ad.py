@@ -2,7 +2,7 @@
 
     loss = - mean over b, t of w_bt log pi(a_t | everything before it in the window, o_t)
 
-with the weights w of the batch (`data/weights.py`) and targets smoothed to 1 - label_smoothing on a_t. The rest is
+with the weights w of the batch (`data/windows.py`) and targets smoothed to 1 - label_smoothing on a_t. The rest is
 spread over all actions. Where legal actions are known, both pi and the rest are over these alone.
 """
 
