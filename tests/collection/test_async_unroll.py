@@ -1,7 +1,6 @@
 """Unrolls of a process of its own against the same played here, by the learners as they were."""
 
 import copy
-import dataclasses
 import io
 import itertools
 import multiprocessing
@@ -30,6 +29,7 @@ from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, mini_batches
 from icrl.collection.pace import clock_of
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import PipelineError, Rollout, Step
@@ -56,7 +56,7 @@ def config_of(**changes: Any) -> Config:
         "initial_value": 1.0,  # every update changes what is best
         "epsilon": {"kind": "linear", "progress": "percent", "points": [[0, 0.2], [1, 0]]},
     }
-    return dataclasses.replace(CONFIG, source=dataclasses.replace(CONFIG.source, **options | changes))
+    return replace(CONFIG, source=replace(CONFIG.source, **options | changes))
 
 
 def experience_of(config: Config) -> Experience:
@@ -317,7 +317,7 @@ from test_async_unroll import *
 from test_gymnasium_env import toy
 if __name__ == "__main__":
     config = config_of(vectorization="process", num_workers=2)
-    config = dataclasses.replace(config, env=toy(fault="hang", slip=0, size=30))
+    config = replace(config, env=toy(fault="hang", slip=0, size=30))
     env = make_env(config.env)
     learner, streams, noise = make_learners(config, env, env.all_tasks(), CPU)
     player = load_policy(config, env, learner, streams, noise, 0)

@@ -1,6 +1,5 @@
 """The loop of stage one against itself written out, and its pace against counting."""
 
-import dataclasses
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from icrl.collection.collect import EpsilonGreedy, LocalUnrollWorker, collect, m
 from icrl.collection.experience import Experience
 from icrl.collection.pace import clock_of, num_iterations, own_windows
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.config.training_schema import SourceConfig
 from icrl.contracts import Learned, Rollout, Sample, Step
@@ -33,7 +33,7 @@ ENV = make_env(CONFIG.env)
 
 
 def source_config(**changes: Any) -> SourceConfig:
-    return dataclasses.replace(TABULAR.source, **changes)
+    return replace(TABULAR.source, **changes)
 
 
 class Recorder:
@@ -86,7 +86,7 @@ def player_of(source: SourceConfig, learner: Recorder) -> LocalUnrollWorker[tupl
 
 def experience_of(source: SourceConfig, root: Path | None = None) -> Experience:
     """For two learners of one task, and histories of others in `root`."""
-    config = dataclasses.replace(TABULAR, source=source, root=str(root))
+    config = replace(TABULAR, source=source, root=str(root))
     return Experience(config, ENV.spec, ENV.all_tasks()[:1], CPU)
 
 
@@ -114,12 +114,12 @@ def test_collect_learns_from_each_rollout() -> None:
 
 def test_learners_do_not_share_their_luck() -> None:
     """Two learners of one task, and a run with another seed, are all different."""
-    env = make_env(dataclasses.replace(CONFIG.env, random_start=True))
+    env = make_env(replace(CONFIG.env, random_start=True))
     lives = []
     for seed in (0, 1):
-        config = dataclasses.replace(CONFIG, seed=seed)
+        config = replace(CONFIG, seed=seed)
         learner, streams, noise = make_learners(config, env, env.all_tasks()[[3]], CPU)
-        source = dataclasses.replace(config.source, unroll_length=20)
+        source = replace(config.source, unroll_length=20)
         transitions, _ = LocalUnrollWorker(source, env, learner, streams, noise).play()
         lives += list(transitions.obs.T)
     for one, other in itertools.combinations(lives, 2):
@@ -244,8 +244,8 @@ def test_unrolls_go_on_from_any_iteration(hundredths: int, first: int) -> None:
 
 def test_nothing_is_learned_before_the_first_steps() -> None:
     """8 env steps of 2 environments, 3 steps an iteration: after iterations 1 and 2 there are 6, then 12."""
-    source = dataclasses.replace(CONFIG.source, unroll_length=3, initial_collect_steps=8)
-    config = dataclasses.replace(CONFIG, source=source)
+    source = replace(CONFIG.source, unroll_length=3, initial_collect_steps=8)
+    config = replace(CONFIG, source=source)
     learner, streams, noise = make_learners(config, ENV, ENV.all_tasks()[:1], CPU)
     before = [parameter.detach().clone() for _, parameter in learner.parameters()]
     experience = Experience(config, ENV.spec, ENV.all_tasks()[:1], CPU)

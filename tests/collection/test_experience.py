@@ -1,6 +1,5 @@
 """What an update learns from: mini-batches of an unroll by hand, replay and histories of others in the loop."""
 
-import dataclasses
 import io
 import itertools
 from pathlib import Path
@@ -17,6 +16,7 @@ from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, mini_batches, without_others
 from icrl.collection.pace import num_iterations
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.config.training_schema import SourceConfig
 from icrl.contracts import Learned, Rollout, Sample, Step
@@ -49,8 +49,8 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def config_of(root: Path | None = None, **changes: Any) -> Config:
-    source = dataclasses.replace(TABULAR.source, num_env_steps=0, num_iterations=16, **changes)
-    return dataclasses.replace(TABULAR, source=source, root=str(root))
+    source = replace(TABULAR.source, num_env_steps=0, num_iterations=16, **changes)
+    return replace(TABULAR, source=source, root=str(root))
 
 
 @st.composite

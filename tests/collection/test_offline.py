@@ -1,6 +1,5 @@
 """Windows of histories of others against loops over rows and episodes."""
 
-import dataclasses
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from small_histories import MARK, write_histories
 
 from icrl.collection.offline import OfflineWindows
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
@@ -24,8 +24,8 @@ KEY = torch.tensor(5)
 
 
 def config_of(root: Path, **changes: Any) -> Config:
-    source = dataclasses.replace(CONFIG.source, offline_buffer_dir="others", **changes)
-    return dataclasses.replace(CONFIG, root=str(root), source=source)
+    source = replace(CONFIG.source, offline_buffer_dir="others", **changes)
+    return replace(CONFIG, root=str(root), source=source)
 
 
 def open_windows(root: Path, tasks: list[int], length: int, **changes: Any) -> OfflineWindows:
@@ -108,13 +108,13 @@ def test_a_learner_draws_the_same_alone_and_among_others(tmp_path: Path) -> None
 def test_what_cannot_be_learned_from(tmp_path: Path, tasks: list[int], changes: dict[str, Any], said: str) -> None:
     write_histories(tmp_path, "others", CONFIG, [1, 2], 1, torch.zeros(30, 2).bool())
     config = config_of(tmp_path)
-    source: Any = dataclasses.replace(config.source, **changes)
+    source: Any = replace(config.source, **changes)
     with pytest.raises(ConfigError, match=said):
         OfflineWindows(config, source, TASKS[tasks], 1, CPU)
 
 
 def test_histories_of_another_world_are_refused(tmp_path: Path) -> None:
-    other = dataclasses.replace(CONFIG, env=dataclasses.replace(CONFIG.env, max_episode_steps=7))
+    other = replace(CONFIG, env=replace(CONFIG.env, max_episode_steps=7))
     write_histories(tmp_path, "others", other, [1, 2], 1, torch.zeros(30, 2).bool())
     with pytest.raises(ConfigError, match=r"source\.offline_buffer_dir=others: .*env\.max_episode_steps=7"):
         open_windows(tmp_path, [1], 1)

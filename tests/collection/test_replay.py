@@ -1,6 +1,5 @@
 """The ring of newest steps and what is drawn from it, against queues, loops and formulas."""
 
-import dataclasses
 import io
 from collections import deque
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from icrl.collection.replay import Replay, indexable, shuffled, stratified
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.contracts import EnvSpec, Rollout
 
@@ -24,7 +24,7 @@ LINEAR = {"kind": "linear", "progress": "percent", "points": [[0, 0.0], [1, 1.0]
 
 
 def replay_of(num_learners: int, length: int = 1, **changes: Any) -> Replay:
-    return Replay(dataclasses.replace(UNIFORM, **changes), SPEC, num_learners, length, CPU)
+    return Replay(replace(UNIFORM, **changes), SPEC, num_learners, length, CPU)
 
 
 def key_of(number: int) -> Tensor:
@@ -255,7 +255,7 @@ def test_stratified_numbers(count: int, key: int) -> None:
 
 def test_columns_are_as_small_as_can_be_indexed() -> None:
     """Of a world of 300 observations, whose histories have uint16."""
-    replay = Replay(dataclasses.replace(UNIFORM, num_envs=1), SPEC._replace(num_obs=300), 1, 1, CPU)
+    replay = Replay(replace(UNIFORM, num_envs=1), SPEC._replace(num_obs=300), 1, 1, CPU)
     assert [column.dtype for column in replay._columns][:2] == [torch.int32, torch.uint8]
     for name, bits in (("uint8", 8), ("uint16", 16), ("uint32", 32)):
         column = torch.tensor([0, 2**bits - 1]).to(indexable(name))

@@ -1,6 +1,5 @@
 """Stores and windows of observations that are many numbers: columns `[rows, time, K]`."""
 
-import dataclasses
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import ALIKE, CONFIG, CPU
 
+from icrl.config.options import replace
 from icrl.contracts import EnvSpec, Rollout
 from icrl.data.history_store import Histories, HistoryWriter, column_dtypes, open_histories, read_manifest
 from icrl.data.windows import Windows
@@ -93,7 +93,7 @@ def test_windows_are_of_the_same_steps_in_every_number(
     lived = life()
     folder = tmp_path_factory.mktemp("store")
     write(folder, lived)
-    config = dataclasses.replace(CONFIG, keep_every=keep_every, kept_steps=kept if kept > 7 else 0)
+    config = replace(CONFIG, keep_every=keep_every, kept_steps=kept if kept > 7 else 0)
     windows = Windows(open_histories(folder), config, ALIKE, [0, 2], context_len, CPU)
     number = torch.arange(windows.num_windows)
     batch = windows.at(number)

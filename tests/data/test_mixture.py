@@ -1,6 +1,5 @@
 """Mixtures: which stores fit together, and how often each is drawn from."""
 
-import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from lives import ALIKE, CONFIG, CPU, NUM_ROWS, TRAIN, Code, codes_of, histories_of, random_done
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, EnvSpec, Json, Rollout
 from icrl.data.history_store import DamagedHistoriesError, HistoryWriter
@@ -30,7 +30,7 @@ NUM_CODES = [NUM_ROWS * (length - 4) for length in LENGTHS]  # windows of 5 step
 def part_of(store: int, keep_every: int = 1) -> Windows:
     """Store k has rows k * NUM_ROWS, k * NUM_ROWS + 1, ..., so that a code says which store it is of."""
     done = random_done(LENGTHS[store], seed=store, density=0.1)
-    config = dataclasses.replace(CONFIG, keep_every=[keep_every])
+    config = replace(CONFIG, keep_every=[keep_every])
     return Windows(histories_of(done, first_row=store * NUM_ROWS), config, ALIKE, TRAIN, 5, CPU)
 
 
@@ -99,7 +99,7 @@ def test_selection_acts_on_each_store_by_itself() -> None:
         histories_of(np.ones((NUM_ROWS, 30), bool), np.ones((NUM_ROWS, 30), bool)),
         histories_of(np.ones((NUM_ROWS, 10), bool), reward, first_row=NUM_ROWS),
     ]
-    config = dataclasses.replace(CONFIG, history_len=40, keep_every=[2], min_final_success=0.5)
+    config = replace(CONFIG, history_len=40, keep_every=[2], min_final_success=0.5)
     long, short = (Windows(store, config, ALIKE, TRAIN, 5, CPU) for store in stores)
     assert {place for _, places in all_codes(long) for place in places} == set(range(20))
     assert {place for _, places in all_codes(short) for place in places} == set(range(10))
@@ -120,7 +120,7 @@ def checked(*options: str) -> Config:
 
 
 def config_of(root: Path, *options: str) -> Config:
-    return dataclasses.replace(checked(*options), root=str(root))
+    return replace(checked(*options), root=str(root))
 
 
 def write(config: Config, spec: EnvSpec = SPEC, tasks: Json = TASKS, num_steps: int = 20) -> None:

@@ -1,6 +1,5 @@
 """Reward plug-ins: what is built in against loops over single numbers, and what is refused."""
 
-import dataclasses
 import hashlib
 import itertools
 import json
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from lives import NUM_ROWS, PER_TASK, TRAIN, histories_of, random_done
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.contracts import ConfigError, EnvSpec
 from icrl.data.history_store import Histories
 from icrl.data.rewards import BUILT_IN, History, check_plugin, described, load_plugin, training_rewards
@@ -165,7 +165,7 @@ def test_distance_is_refused_where_no_task_is_a_goal(world: str) -> None:
 def test_a_plugin_is_given_the_first_steps_of_each_life(num_steps: int, shown: int, seed: int, row: int) -> None:
     done, kept = random_done(num_steps, seed), min(num_steps, shown)
     lives = stored(done, reward=~done)
-    lives = dataclasses.replace(lives, columns=lives.columns | {"next_obs": lives.columns["obs"] + 1})
+    lives = replace(lives, columns=lives.columns | {"next_obs": lives.columns["obs"] + 1})
     given_lives = []
 
     def look(life: History) -> np.ndarray:

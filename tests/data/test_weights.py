@@ -1,6 +1,5 @@
 """Weights of steps against loops over single numbers."""
 
-import dataclasses
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.root import ObjectiveConfig
 from icrl.contracts import EnvSpec
 from icrl.data.weights import step_weights
@@ -21,7 +21,7 @@ OBJECTIVE = load_config().objective
 
 def config(weighting: str, discount: float = 0.5, max_weight: float = 100.0) -> ObjectiveConfig:
     options = {"weighting": weighting, "discount": discount, "max_weight": max_weight}
-    return dataclasses.replace(OBJECTIVE, **options)
+    return replace(OBJECTIVE, **options)
 
 
 def test_all_alike_without_weighting() -> None:

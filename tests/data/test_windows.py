@@ -1,6 +1,5 @@
 """Windows against a list of all of them, made by hand."""
 
-import dataclasses
 import itertools
 from collections import Counter
 
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import ALIKE, CONFIG, CPU, NUM_ENVS, NUM_ROWS, PER_TASK, TRAIN, Code, codes_of, histories_of, random_done
 
+from icrl.config.options import replace
 from icrl.config.root import DataConfig
 from icrl.contracts import Batch, ConfigError
 from icrl.data.history_store import Histories
@@ -67,7 +67,7 @@ def test_windows_are_exactly_those_listed(
     expected = listed(
         done, rows, min(history_len // NUM_ENVS or num_steps, num_steps), keep_every, context_len, kept_steps
     )
-    config = dataclasses.replace(CONFIG, keep_every=keep_every, kept_steps=kept_steps, history_len=history_len)
+    config = replace(CONFIG, keep_every=keep_every, kept_steps=kept_steps, history_len=history_len)
     if not expected:
         with pytest.raises(ConfigError, match=f"model.context_len={context_len} is longer than every history"):
             Windows(histories_of(done), config, ALIKE, sorted(tasks), context_len, CPU)
@@ -111,7 +111,7 @@ def test_what_is_learned_from_is_the_reward_or_what_a_plugin_makes_of_it() -> No
     histories.manifest["tasks"]["all"] = [[task] for task in range(max(TRAIN) + 1)]
     histories.manifest["config"] = {"env": {"name": "dark_room"}}
     histories.manifest["env"]["reward_values"] = [0.5, -3.0]
-    config = dataclasses.replace(CONFIG, keep_every=[2], history_len=15 * NUM_ENVS)
+    config = replace(CONFIG, keep_every=[2], history_len=15 * NUM_ENVS)
     plain = Windows(histories, config, ALIKE, TRAIN, 3, CPU)
     batch = plain.at(torch.arange(plain.num_windows))
     seen = torch.tensor([0.5, -3.0])[batch.reward]
@@ -126,11 +126,11 @@ def test_what_is_learned_from_is_the_reward_or_what_a_plugin_makes_of_it() -> No
 
 def test_less_than_a_step_of_every_environment_is_not_all() -> None:
     histories = histories_of(random_done(20))
-    config = dataclasses.replace(CONFIG, history_len=NUM_ENVS - 1)
+    config = replace(CONFIG, history_len=NUM_ENVS - 1)
     message = rf"data\.history_len={NUM_ENVS - 1}: must be at least the {NUM_ENVS} environments of a learner in codes"
     with pytest.raises(ConfigError, match=message):
         Windows(histories, config, ALIKE, TRAIN, 1, CPU)
-    one_each = Windows(histories, dataclasses.replace(CONFIG, history_len=NUM_ENVS), ALIKE, TRAIN, 1, CPU)
+    one_each = Windows(histories, replace(CONFIG, history_len=NUM_ENVS), ALIKE, TRAIN, 1, CPU)
     assert one_each.num_windows == NUM_ROWS
 
 
@@ -151,7 +151,7 @@ def learners_with_success(success: list[float]) -> Histories:
 def test_learners_that_did_not_learn_are_left_out() -> None:
     histories = learners_with_success([0.2, 0.5, 0.9, 0.4, 1.0, 0.0])
     assert histories.final_success().tolist() == pytest.approx(np.array([[0.2, 0.5], [0.9, 0.4], [1.0, 0.0]]))
-    config = dataclasses.replace(CONFIG, min_final_success=0.5)
+    config = replace(CONFIG, min_final_success=0.5)
     rows = {row for rows, _ in all_codes(Windows(histories, config, ALIKE, TRAIN, 99, CPU)) for row in rows}
     assert rows == {row for learner in (1, 2, 4) for row in (2 * learner, 2 * learner + 1)}
     some = {row for rows, _ in all_codes(Windows(histories, config, ALIKE, TRAIN[:2], 99, CPU)) for row in rows}
@@ -160,7 +160,7 @@ def test_learners_that_did_not_learn_are_left_out() -> None:
 
 def test_no_learner_left_is_an_error_that_names_the_best() -> None:
     histories = learners_with_success([0.2, 0.5, 0.7, 0.4, 0.3, 0.0])
-    config = dataclasses.replace(CONFIG, min_final_success=0.8)
+    config = replace(CONFIG, min_final_success=0.8)
     with pytest.raises(ConfigError, match=r"data\.min_final_success=0\.8 leaves nothing of codes.*0\.700"):
         Windows(histories, config, ALIKE, TRAIN, 4, CPU)
     with pytest.raises(ConfigError, match=r"0\.500"):  # the best of those that are asked for
@@ -170,7 +170,7 @@ def test_no_learner_left_is_an_error_that_names_the_best() -> None:
 def test_no_window_left_is_an_error_that_names_the_longest() -> None:
     done = np.zeros((NUM_ROWS, 20), bool)
     done[:, 11] = True
-    config: DataConfig = dataclasses.replace(CONFIG, keep_every=[2])
+    config: DataConfig = replace(CONFIG, keep_every=[2])
     with pytest.raises(
         ConfigError,
         match=r"context_len=13 .*keep_every=\[2\] and data.kept_steps=0 leave of codes: the longest has 12 steps",
@@ -181,8 +181,8 @@ def test_no_window_left_is_an_error_that_names_the_longest() -> None:
 def test_the_weights_of_a_window_are_those_of_its_steps() -> None:
     """Of rows that are selected alone: learners that were left out are not who others are compared with."""
     histories = learners_with_success([0.2, 0.5, 0.9, 0.4, 1.0, 0.0])
-    config = dataclasses.replace(CONFIG, min_final_success=0.6, keep_every=[3])
-    by_gain = dataclasses.replace(ALIKE, weighting="improvement", discount=0.0, max_weight=100.0)
+    config = replace(CONFIG, min_final_success=0.6, keep_every=[3])
+    by_gain = replace(ALIKE, weighting="improvement", discount=0.0, max_weight=100.0)
     batch = (windows := Windows(histories, config, by_gain, TRAIN, 5, CPU)).at(torch.arange(windows.num_windows))
     won = batch.reward.float()
     assert len(torch.unique(batch.obs)) == 4
@@ -191,7 +191,7 @@ def test_the_weights_of_a_window_are_those_of_its_steps() -> None:
 
 def test_unknown_optimal_actions_are_refused_before_they_are_needed() -> None:
     histories = histories_of(random_done(20))
-    dpt = dataclasses.replace(ALIKE, name="dpt")
+    dpt = replace(ALIKE, name="dpt")
     assert Windows(histories, CONFIG, dpt, TRAIN, 4, CPU).num_windows
     histories.columns["optimal_action"] = np.full_like(histories.columns["obs"], 5)
     assert Windows(histories, CONFIG, ALIKE, TRAIN, 4, CPU).num_windows

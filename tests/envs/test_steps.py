@@ -1,6 +1,5 @@
 """Steps from outside: right ones are taken as they are, wrong ones refused by the name of the field."""
 
-import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from point_worlds import point_game
 from torch import Tensor
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import EnvSpec, Step
@@ -28,7 +28,7 @@ from icrl.randomness import Noise, stream_seeds
 SPEC = EnvSpec(num_obs=9, num_actions=5, reward_values=(0.0, 1.0), width=3, max_episode_steps=6)
 POINTS = SPEC._replace(width=0, points=(2, 1))  # observations of 8 numbers
 CONFIG = load_config()
-ENV = make_env(dataclasses.replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
+ENV = make_env(replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
 FORM = {"context_len": 8, "embed_dim": 16, "num_layers": 1, "num_heads": 2, "ff_dim": 16}
 HIGH = {"obs": 8, "reward": 1, "timestep": 5, "final_obs": 8}  # of SPEC
 
@@ -41,7 +41,7 @@ def fields(num_streams: int = 3, spec: EnvSpec = SPEC, **changes: Any) -> dict[s
 
 
 def policy_of(spec: EnvSpec) -> GPTPolicy:
-    return GPTPolicy(outspoken(GPT(dataclasses.replace(CONFIG.model, **FORM), spec)), 1.0, 1.0, 0.5)
+    return GPTPolicy(outspoken(GPT(replace(CONFIG.model, **FORM), spec)), 1.0, 1.0, 0.5)
 
 
 @pytest.mark.parametrize("spec", [SPEC, POINTS])

@@ -1,6 +1,6 @@
 """The split into training, development and held-out tasks."""
 
-from dataclasses import replace
+
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env

@@ -1,6 +1,5 @@
 """Evaluations amid training against counts by hand: which episodes count, how actions are chosen, what the score is."""
 
-import dataclasses
 import pickle
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from icrl.collection.collect import make_learners
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Step
 from icrl.envs import make_env
@@ -35,17 +35,17 @@ CONFIG = load_config(
     ]
 )
 ENV = make_env(CONFIG.env)
-ONE_STEP = dataclasses.replace(CONFIG, env=dataclasses.replace(CONFIG.env, max_episode_steps=1))
+ONE_STEP = replace(CONFIG, env=replace(CONFIG.env, max_episode_steps=1))
 
 
 def config_of(episodes: int, streams: int, epsilon: float = 1.0, config: Config = CONFIG) -> Config:
     options = {"num_eval_episodes": episodes, "num_eval_environments": streams, "epsilon_greedy": epsilon}
-    return dataclasses.replace(config, evals=dataclasses.replace(config.evals, **options))
+    return replace(config, evals=replace(config.evals, **options))
 
 
 @given(st.integers(1, 1000), st.integers(1, 50))
 def test_streams_play_as_few_episodes_each_as_make_all(episodes: int, streams: int) -> None:
-    options = dataclasses.replace(CONFIG.evals, num_eval_episodes=episodes, num_eval_environments=streams)
+    options = replace(CONFIG.evals, num_eval_episodes=episodes, num_eval_environments=streams)
     num_streams, each = spread_of(options)
     assert num_streams == streams
     assert each * streams >= episodes > (each - 1) * streams
@@ -100,7 +100,7 @@ def test_the_first_episodes_of_each_stream_of_an_agent_count(
 def test_returns_and_successes_of_agents_differ_where_a_goal_is_met_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the classic room, where the even streams stand on the goal at each of the 4 steps, and the odd ones never."""
     monkeypatch.setattr(periodic, "make_learners", lambda *_: (Moody(), None, None))
-    config = dataclasses.replace(CONFIG, env=dataclasses.replace(CONFIG.env, terminate_on_goal=False))
+    config = replace(CONFIG, env=replace(CONFIG.env, terminate_on_goal=False))
     found = SourceEvaluator(config_of(2, 2, config=config), [ABOVE])({"learner": "trained"})
     assert found == Evaluation({"return": 2.0, "success": 0.5, "episode_length": 4.0}, 2.0)
 
@@ -127,7 +127,7 @@ def test_what_is_found_of_agents_depends_on_state_and_seed_alone() -> None:
     found = look(table_of(UP, STAY))
     torch.manual_seed(99)
     assert pickle.loads(pickle.dumps(look))(table_of(UP, STAY)) == found
-    others = [dataclasses.replace(look, config=dataclasses.replace(look.config, seed=seed)) for seed in range(1, 6)]
+    others = [replace(look, config=replace(look.config, seed=seed)) for seed in range(1, 6)]
     assert any(other(table_of(UP, STAY)) != found for other in others)
 
 

@@ -1,7 +1,6 @@
 """Probes against a slow reference that keeps plain lists and no cache, in a real room where streams end at different
 times."""
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ from models import outspoken
 from torch import Tensor
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs import make_env
@@ -278,5 +278,5 @@ def test_a_life_is_long_enough() -> None:
 
 def test_settings_are_those_of_the_run() -> None:
     config = config_of("policy.temperature=0.3", "evaluation.sample_probability=0.4")
-    policy = policy_of(dataclasses.replace(config), gpt(config))
+    policy = policy_of(replace(config), gpt(config))
     assert (policy.temperature, policy.epsilon, policy.num_kept) == (0.3, 0.4, NUM_KEPT)

@@ -1,6 +1,5 @@
 """A model in another world: what it can read, which tasks are new to it, and that nothing is overwritten."""
 
-import dataclasses
 import json
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from harness import run
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, EnvSpec
 from icrl.envs import make_env
@@ -23,7 +23,7 @@ TRAINED = json.loads(json.dumps(SPEC._asdict()))  # as checkpoints keep it: list
 
 
 def changed(config: Config = CONFIG, **options: Any) -> Config:
-    return dataclasses.replace(config, env=dataclasses.replace(config.env, **options))
+    return replace(config, env=replace(config.env, **options))
 
 
 def test_changes_are_named_with_their_new_values() -> None:
@@ -107,12 +107,12 @@ def played(config: Config, before: Config, train: list[int]) -> list[list[int]]:
 def test_all_tasks_of_another_room_are_new(asked: int, number: int) -> None:
     """The number of a cell is another cell there."""
     smaller = changed(size=4)
-    config = dataclasses.replace(smaller, tasks=dataclasses.replace(CONFIG.tasks, num_held_out=asked))
+    config = replace(smaller, tasks=replace(CONFIG.tasks, num_held_out=asked))
     found = played(config, CONFIG, [0, 1, 2])
     assert len(found) == number and [10] not in found  # the centre
     everything = played(smaller, CONFIG, [0, 1, 2])
     assert found == everything[:number] and everything != sorted(everything)  # by a seeded permutation
-    other_seed = dataclasses.replace(smaller, tasks=dataclasses.replace(CONFIG.tasks, seed=1))
+    other_seed = replace(smaller, tasks=replace(CONFIG.tasks, seed=1))
     assert played(other_seed, CONFIG, [0, 1, 2]) != everything
 
 
@@ -132,7 +132,7 @@ def test_a_goal_with_its_actions_in_order_is_the_same_task() -> None:
 
 
 def test_more_tasks_than_are_new_are_refused() -> None:
-    config = dataclasses.replace(CONFIG, tasks=dataclasses.replace(CONFIG.tasks, num_held_out=22))
+    config = replace(CONFIG, tasks=replace(CONFIG.tasks, num_held_out=22))
     assert len(played(config, CONFIG, [0, 1])) == 22
     with pytest.raises(ConfigError, match=r"tasks\.num_held_out=22: this world has 21 tasks that are new"):
         played(config, CONFIG, [0, 1, 2])
@@ -159,14 +159,14 @@ def test_key_and_door_are_a_task_together() -> None:
 @pytest.mark.parametrize("world", ["bandit", "bandit_gaussian"])
 def test_a_bandit_is_its_arms(world: str, options: dict[str, Any], known: set[int]) -> None:
     config = load_config([f"env={world}", "env.num_tasks=24", "env.num_arms=4"])
-    config = dataclasses.replace(config, tasks=dataclasses.replace(config.tasks, num_held_out=0))
+    config = replace(config, tasks=replace(config.tasks, num_held_out=0))
     found = {task for (task,) in played(changed(config, **options), config, [3, 7])}
     assert found == set(range(options.get("num_tasks", 24))) - known
 
 
 def lakes(*arguments: dict[str, Any], **options: Any) -> Config:
     config = load_config(["env=gymnasium", "env.width=0"])
-    config = dataclasses.replace(config, tasks=dataclasses.replace(config.tasks, num_held_out=0))
+    config = replace(config, tasks=replace(config.tasks, num_held_out=0))
     return changed(config, tasks=list(arguments), **options)
 
 

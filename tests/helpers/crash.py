@@ -17,7 +17,6 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from tqdm import tqdm
 
 from icrl.config import command_line as runtime
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.plots import figures, source_board
 
 # How a stage ends: by itself with a code, or (negative) by the signal where it is not in its loop, or cannot help it.

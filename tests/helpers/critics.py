@@ -1,6 +1,5 @@
 """Small critics and windows for tests."""
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from models import outspoken
 from torch import Tensor, nn
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import Batch, EnvSpec, Json
 from icrl.nn.critic import Critic, ValueNetwork, trunk_config
@@ -40,8 +40,8 @@ CONFIG = load_config(
 
 def config_of(base: Config = CONFIG, **changes: dict[str, Any]) -> Config:
     """`critic={"backup": "max"}` changes some options of a group."""
-    return dataclasses.replace(
-        base, **{group: dataclasses.replace(getattr(base, group), **some) for group, some in changes.items()}
+    return replace(
+        base, **{group: replace(getattr(base, group), **some) for group, some in changes.items()}
     )
 
 

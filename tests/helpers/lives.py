@@ -1,19 +1,19 @@
 """Rows that hold codes instead of lives: every obs is the number of its row, every timestep the place in it."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.contracts import Batch, Json, Rollout
 from icrl.data.history_store import Histories
 
-CONFIG = dataclasses.replace(
+CONFIG = replace(
     load_config().data, history_len=0, keep_every=[1], kept_steps=0, min_final_success=0.0, num_development_tasks=0
 )
-ALIKE = dataclasses.replace(load_config().objective, weighting="none")
+ALIKE = replace(load_config().objective, weighting="none")
 CPU = torch.device("cpu")
 TRAIN, NUM_LEARNERS, NUM_ENVS = [4, 0, 7], 2, 2
 PER_TASK = NUM_LEARNERS * NUM_ENVS

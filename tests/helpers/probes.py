@@ -1,12 +1,12 @@
 """Tiny worlds whose values are known, random transitions, and one plain actor-critic."""
 
-import dataclasses
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.contracts import EnvSpec, Learned, Rollout, Sample, Step
 from icrl.envs import make_env
@@ -126,7 +126,7 @@ def alone_and_among_others(kind: Any, config: Any, index: int, rollout_len: int,
     """Learner `index` of four, one for each of four tasks with three environments each, after it has played and learned
     alone, and all four; what it lived through must be the same to the bit, and not without reward."""
     room: Any = load_config().env
-    env = make_env(dataclasses.replace(room, size=4, random_start=True, max_episode_steps=7))
+    env = make_env(replace(room, size=4, random_start=True, max_episode_steps=7))
     tasks = torch.tensor([[0], [6], [9], [15]])
 
     def live(streams: slice, learners: slice) -> tuple[Rollout, Any]:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from tensorboard.compat.proto.event_pb2 import SessionLog
 from torch import Tensor, nn
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import Batch
 from icrl.runs import checkpoint, evaluations

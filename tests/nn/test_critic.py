@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from icrl.config.options import replace
 from icrl.config.root import ModelConfig
 from icrl.nn.critic import Head, ValueNetwork, Values, trunk_config
 from icrl.nn.gpt import Context
@@ -112,10 +113,10 @@ def test_every_parameter_that_asks_for_a_gradient_gets_one(trunk_grad: str, imit
 
 
 def test_a_head_is_linear_layers_with_activation_and_dropout_between() -> None:
-    config = dataclasses.replace(CONFIG.decoder, ff_dim=5, activation="relu", dropout=0.3)
+    config = replace(CONFIG.decoder, ff_dim=5, activation="relu", dropout=0.3)
 
     def kinds(num_layers: int) -> list[type[nn.Module]]:
-        head = Head(dataclasses.replace(config, num_layers=num_layers), 8, 4)
+        head = Head(replace(config, num_layers=num_layers), 8, 4)
         assert (head[0].in_features, head[-1].out_features) == (8, 4)
         return [type(layer) for layer in head]
 
@@ -123,7 +124,7 @@ def test_a_head_is_linear_layers_with_activation_and_dropout_between() -> None:
     assert kinds(1) == [nn.Linear]
     assert kinds(2) == [*between, nn.Linear]
     assert kinds(3) == [*between, *between, nn.Linear]
-    head = Head(dataclasses.replace(config, num_layers=3, activation="gelu"), 8, 4)
+    head = Head(replace(config, num_layers=3, activation="gelu"), 8, 4)
     assert [tuple(layer.weight.shape) for layer in head if isinstance(layer, nn.Linear)] == [(5, 8), (5, 5), (4, 5)]
     assert isinstance(head[1], nn.GELU) and head[2].p == 0.3
 
@@ -144,7 +145,7 @@ def test_the_trunk_has_the_form_of_the_encoder_and_the_tokens_of_the_model() -> 
     form = trunk_config(config.model, config.encoder)
     expected = {"position": "sinusoidal", "embed_dim": 12, "num_heads": 3, "ff_dim": 20, "num_layers": 2}
     dropouts = dict.fromkeys(("attention_dropout", "residual_dropout", "embedding_dropout"), 0.4)
-    assert form == dataclasses.replace(config.model, **expected, **dropouts, activation="relu")
+    assert form == replace(config.model, **expected, **dropouts, activation="relu")
     kept = {"tokens", "context_len", "obs_encoding", "max_size", "induction", "add_env_time"}
     changed = {*expected, *dropouts, "activation"}
     assert kept | changed == {field.name for field in dataclasses.fields(ModelConfig)}

@@ -1,6 +1,5 @@
 """The transformer of three streams against attention written out step by step, and its cache against no cache."""
 
-import dataclasses
 import math
 
 import pytest
@@ -12,17 +11,18 @@ from models import outspoken
 from torch import Tensor, nn
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.nn.cross import CrossTransformer, StreamLinear
 from icrl.nn.kv_cache import KVCache
 from icrl.nn.transformer import rotate
 
-CONFIG = dataclasses.replace(load_config().model, embed_dim=8, num_heads=2, num_layers=2, ff_dim=16, tokens="cross")
+CONFIG = replace(load_config().model, embed_dim=8, num_heads=2, num_layers=2, ff_dim=16, tokens="cross")
 HEAD_DIM, STREAMS = 4, 3
 
 
 def cross(position: str = "none", **changes: float) -> CrossTransformer:
     """Parameters so large that every part shows in what comes out."""
-    transformer = CrossTransformer(dataclasses.replace(CONFIG, position=position, **changes))
+    transformer = CrossTransformer(replace(CONFIG, position=position, **changes))
     return outspoken(transformer, 0.4).eval()
 
 
@@ -120,7 +120,7 @@ def test_dropout_acts_in_training_alone(dropout: str) -> None:
 
 
 def test_initial_weights_have_gpt2s_spread() -> None:
-    transformer = CrossTransformer(dataclasses.replace(CONFIG, embed_dim=64, ff_dim=256, num_layers=2))
+    transformer = CrossTransformer(replace(CONFIG, embed_dim=64, ff_dim=256, num_layers=2))
     for stream in range(STREAMS):
         block = transformer.blocks[0]
         for linear, std in ((block.attention.qkv, 0.02), (block.widen, 0.02)):

@@ -3,7 +3,6 @@
 A window of transitions goes in (obs, action, reward, timestep); the context shifts actions and rewards by a step.
 """
 
-import dataclasses
 import itertools
 import math
 
@@ -13,12 +12,13 @@ from models import outspoken
 from torch import Tensor
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.contracts import EnvSpec
 from icrl.nn.gpt import GPT, Context, Sinusoids, context_of
 from icrl.nn.transformer import Block
 
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
-CONFIG = dataclasses.replace(
+CONFIG = replace(
     load_config().model, context_len=12, embed_dim=16, num_layers=2, num_heads=2, ff_dim=32, max_size=8
 )
 LENGTH = CONFIG.context_len
@@ -46,7 +46,7 @@ every_form = pytest.mark.parametrize("form", FORMS, ids=name_of)
 
 def gpt(std: float = 0.3, **form: str | bool | float) -> GPT:
     """A model with parameters so large that whatever it reads shows in the logits."""
-    model = GPT(dataclasses.replace(CONFIG, **form), SPEC)
+    model = GPT(replace(CONFIG, **form), SPEC)
     return outspoken(model, std).eval()
 
 
@@ -236,7 +236,7 @@ def test_a_trained_place_of_the_room_is_that_of_a_room_moved_there(tokens: str) 
     """Framed, training shows each window as a model with `coordinates` sees it in a room as large as the grid, moved:
     its observations, those before and those that induction reads."""
     framed = gpt(tokens=tokens, obs_encoding="framed", induction=True).train()
-    whole = GPT(dataclasses.replace(framed.config, obs_encoding="coordinates"), SPEC._replace(num_obs=64, width=8))
+    whole = GPT(replace(framed.config, obs_encoding="coordinates"), SPEC._replace(num_obs=64, width=8))
     whole.load_state_dict(framed.state_dict())
     columns = window(num_streams=8)
     torch.manual_seed(3)

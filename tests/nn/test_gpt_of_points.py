@@ -1,6 +1,5 @@
 """The in-context model in the point game: observations of many numbers, and actions that are not legal."""
 
-import dataclasses
 import itertools
 
 import pytest
@@ -10,6 +9,7 @@ from point_worlds import legal_in, point_game
 from torch import Tensor
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.contracts import Rollout, Step
 from icrl.envs.rollout import rollout, start_streams
 from icrl.nn.critic import ValueNetwork
@@ -30,7 +30,7 @@ every_role = pytest.mark.parametrize("role", WORLDS)
 
 def gpt(role: str, std: float = 0.3, **form: str | bool | float) -> GPT:
     sizes = {"context_len": CONTEXT_LEN, "embed_dim": 16, "num_layers": 2, "num_heads": 2, "ff_dim": 32}
-    return outspoken(GPT(dataclasses.replace(CONFIG.model, **sizes, **form), WORLDS[role].spec), std)
+    return outspoken(GPT(replace(CONFIG.model, **sizes, **form), WORLDS[role].spec), std)
 
 
 class Spied(GPTPolicy):
@@ -159,7 +159,7 @@ def test_actions_are_drawn_from_what_is_left_of_the_probabilities(role: str) -> 
 @every_role
 def test_the_best_value_is_that_of_a_legal_action(role: str) -> None:
     """With backup=max the value that is learned from is of an action that can be done."""
-    critic = dataclasses.replace(CONFIG.critic, backup="max", imitation_scaling=0.0)
+    critic = replace(CONFIG.critic, backup="max", imitation_scaling=0.0)
     form = gpt(role).config
     network = outspoken(ValueNetwork(form, CONFIG.decoder, critic, WORLDS[role].spec)).eval()
     lived = columns_of(play(GPTPolicy(gpt(role), 1, 1, 0.5), role, CONTEXT_LEN))

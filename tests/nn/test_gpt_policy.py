@@ -3,7 +3,6 @@
 The reference knows one rule: a context that holds `context_len` steps starts anew with the newest `num_kept` of them.
 """
 
-import dataclasses
 import itertools
 
 import pytest
@@ -12,6 +11,7 @@ from models import outspoken
 from torch import Tensor
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.contracts import Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
@@ -20,12 +20,12 @@ from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
 from icrl.randomness import Noise, stream_seeds
 
 CONFIG = load_config()
-ENV = make_env(dataclasses.replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
+ENV = make_env(replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
 CONTEXT_LEN, NUM_STREAMS, NUM_STEPS = 10, 5, 34
 
 
 def gpt(**form: str | bool | float) -> GPT:
-    config = dataclasses.replace(
+    config = replace(
         CONFIG.model, context_len=CONTEXT_LEN, embed_dim=16, num_layers=2, num_heads=2, ff_dim=32, **form
     )
     model = GPT(config, ENV.spec)

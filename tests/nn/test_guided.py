@@ -1,6 +1,5 @@
 """A policy that values guide: its logits by loops, and that its caches change nothing."""
 
-import dataclasses
 from typing import Any, cast
 
 import pytest
@@ -9,6 +8,7 @@ from critics import CONFIG, LENGTH, batch_of, config_of, shown
 from models import outspoken
 from torch import Tensor
 
+from icrl.config.options import replace
 from icrl.contracts import Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
@@ -19,7 +19,7 @@ from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
 from icrl.nn.guided import Guided
 from icrl.randomness import Noise, stream_seeds
 
-ENV = make_env(dataclasses.replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
+ENV = make_env(replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
 NUM_STREAMS, NUM_STEPS = 5, 3 * LENGTH
 
 FORMS: dict[str, dict[str, dict[str, Any]]] = {

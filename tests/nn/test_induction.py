@@ -1,6 +1,5 @@
 """The induction layer against a loop over visits, and what it makes reachable."""
 
-import dataclasses
 import math
 
 import pytest
@@ -11,18 +10,19 @@ from models import outspoken
 from torch import Tensor
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.contracts import EnvSpec
 from icrl.nn.gpt import GPT, context_of
 from icrl.nn.induction import NO_VISIT, Induction
 from icrl.nn.kv_cache import VisitCache
 
-CONFIG = dataclasses.replace(load_config().model, embed_dim=8, num_heads=2, ff_dim=16, num_layers=1, context_len=12)
+CONFIG = replace(load_config().model, embed_dim=8, num_heads=2, ff_dim=16, num_layers=1, context_len=12)
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
 WIDTH, HEADS, HEAD_DIM = 8, 2, 4
 
 
 def layer(**changes: float) -> Induction:
-    made = Induction(dataclasses.replace(CONFIG, **changes))
+    made = Induction(replace(CONFIG, **changes))
     outspoken(made, 0.5)
     return made.eval()
 
@@ -130,7 +130,7 @@ def test_dropout_acts_in_training_alone(dropout: str) -> None:
 
 def silent_gpt(tokens: str) -> GPT:
     """A model whose one block adds nothing: only induction reads other steps."""
-    model = GPT(dataclasses.replace(CONFIG, tokens=tokens, position="none", induction=True), SPEC)
+    model = GPT(replace(CONFIG, tokens=tokens, position="none", induction=True), SPEC)
     outspoken(model, 0.5)
     with torch.no_grad():
         block = model.transformer.blocks[0]
@@ -176,7 +176,7 @@ def test_the_first_step_of_a_context_shows_no_visit(tokens: str) -> None:
 
 
 def test_initial_weights_have_gpt2s_spread() -> None:
-    induction = Induction(dataclasses.replace(CONFIG, embed_dim=64))
+    induction = Induction(replace(CONFIG, embed_dim=64))
     for linear in (induction.query, induction.key_value, induction.out):
         assert linear.weight.std().item() == pytest.approx(0.02, rel=0.05)
         assert not linear.bias.any()

@@ -1,6 +1,5 @@
 """What an observation is embedded as, and where in a larger grid a framed room lies."""
 
-import dataclasses
 import itertools
 
 import pytest
@@ -8,16 +7,17 @@ import torch
 from torch import Tensor
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.contracts import EnvSpec
 from icrl.nn.gpt import ObsEmbedding
 
-CONFIG = dataclasses.replace(load_config().model, embed_dim=16, max_size=8)
+CONFIG = replace(load_config().model, embed_dim=16, max_size=8)
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
 CPU = torch.device("cpu")
 
 
 def embedding(obs_encoding: str, width: int = 5, num_layers: int = 1) -> ObsEmbedding:
-    config = dataclasses.replace(CONFIG, obs_encoding=obs_encoding)
+    config = replace(CONFIG, obs_encoding=obs_encoding)
     return ObsEmbedding(config, SPEC._replace(num_obs=num_layers * width * width, width=width)).eval()
 
 
@@ -89,7 +89,7 @@ def test_a_room_that_fills_the_grid_has_one_place() -> None:
 @pytest.mark.parametrize(("obs_encoding", "width"), [("cell", 5), ("coordinates", 0), ("framed", 0)])
 def test_cells_have_a_vector_each(obs_encoding: str, width: int) -> None:
     """Also where the world is no square room."""
-    config = dataclasses.replace(CONFIG, obs_encoding=obs_encoding)
+    config = replace(CONFIG, obs_encoding=obs_encoding)
     tables = ObsEmbedding(config, SPEC._replace(width=width))
     (table,) = tables.tables
     assert torch.equal(embedded(tables, *range(25)), table.weight)

@@ -1,6 +1,5 @@
 """Parameters that are counted without a network are those that the network has."""
 
-import dataclasses
 import itertools
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from point_worlds import point_game
 from torch import nn
 
+from icrl.config.options import replace
 from icrl.contracts import EnvSpec
 from icrl.nn.critic import trunk_config
 from icrl.nn.gpt import GPT
@@ -39,7 +39,7 @@ def test_a_model_has_as_many_as_counted(tokens: str, world: str) -> None:
     forms = itertools.product(("learned", "rope"), ("cell", "framed"), (True, False), (True, False), (1, 3))
     for position, encoding, timed, induction, layers in forms:
         form = {"tokens": tokens, "position": position, "obs_encoding": encoding, "add_env_time": timed}
-        model = dataclasses.replace(MODEL, **form, induction=induction, num_layers=layers)
+        model = replace(MODEL, **form, induction=induction, num_layers=layers)
         assert gpt_parameters(model, SPECS[world]) == numbers_in(GPT(model, SPECS[world]))
 
 

@@ -1,6 +1,5 @@
 """Stacked networks and their optimizer, against one network at a time."""
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -8,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.nn.stacked import StackedAdam, StackedNetwork, look_up
 
 SEEDS = torch.tensor([3, 1, 4])
@@ -16,7 +16,7 @@ SIZES = (5, 2, 7)  # observations, outputs, hidden
 
 def config_of(**changes: Any) -> Any:
     source: Any = load_config().source
-    return dataclasses.replace(source, **changes)
+    return replace(source, **changes)
 
 
 def test_outputs_are_those_of_single_networks() -> None:

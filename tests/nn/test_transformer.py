@@ -1,6 +1,5 @@
 """The transformer against attention written out in loops, and its cache against no cache."""
 
-import dataclasses
 import math
 
 import pytest
@@ -11,11 +10,12 @@ from models import outspoken
 from torch import Tensor, nn
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.root import ModelConfig
 from icrl.nn.kv_cache import KVCache
 from icrl.nn.transformer import Attention, Block, Transformer, rotate
 
-CONFIG = dataclasses.replace(load_config().model, embed_dim=8, num_heads=2, num_layers=3, ff_dim=16)
+CONFIG = replace(load_config().model, embed_dim=8, num_heads=2, num_layers=3, ff_dim=16)
 HEAD_DIM = 4
 
 
@@ -25,7 +25,7 @@ def randomize(module: nn.Module, std: float = 0.4) -> nn.Module:
 
 
 def config_of(position: str, **changes: float) -> ModelConfig:
-    return dataclasses.replace(CONFIG, position=position, **changes)
+    return replace(CONFIG, position=position, **changes)
 
 
 def new_cache(num_streams: int, capacity: int) -> KVCache:
@@ -151,7 +151,7 @@ def test_dropout_acts_in_training_alone(dropout: str) -> None:
 
 
 def test_initial_weights_have_gpt2s_spread() -> None:
-    transformer = Transformer(dataclasses.replace(CONFIG, embed_dim=64, num_heads=2, ff_dim=256, num_layers=8))
+    transformer = Transformer(replace(CONFIG, embed_dim=64, num_heads=2, ff_dim=256, num_layers=8))
     for block in transformer.blocks:
         assert block.widen.weight.std().item() == pytest.approx(0.02, rel=0.05)
         assert block.attention.qkv.weight.std().item() == pytest.approx(0.02, rel=0.05)
@@ -163,7 +163,7 @@ def test_initial_weights_have_gpt2s_spread() -> None:
 @torch.no_grad()
 def test_a_block_equals_its_equation(activation: str) -> None:
     """x + out(attention(norm(x))), then x + narrow(f(widen(norm(x)))), channel by channel f."""
-    block = randomize(Block(dataclasses.replace(config_of("none"), activation=activation)))
+    block = randomize(Block(replace(config_of("none"), activation=activation)))
     x = tokens_of(1, 4)
 
     def f(value: float) -> float:

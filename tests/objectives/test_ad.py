@@ -1,6 +1,5 @@
 """The objectives against their losses written out number by number."""
 
-import dataclasses
 import math
 
 import pytest
@@ -8,6 +7,7 @@ import torch
 from torch import Tensor
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.contracts import Batch, EnvSpec
 from icrl.nn.gpt import Context, context_of
 from icrl.objectives.ad import AlgorithmDistillation
@@ -35,7 +35,7 @@ TARGETS = {AlgorithmDistillation: "action", DecisionPretraining: "optimal_action
 def objective(
     label_smoothing: float, kind: type[AlgorithmDistillation] = AlgorithmDistillation
 ) -> AlgorithmDistillation:
-    return kind(dataclasses.replace(CONFIG.objective, label_smoothing=label_smoothing), SPEC)
+    return kind(replace(CONFIG.objective, label_smoothing=label_smoothing), SPEC)
 
 
 def example() -> tuple[Fixed, Batch]:

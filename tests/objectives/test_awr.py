@@ -1,6 +1,5 @@
 """Advantage-weighted regression against weights worked out in Python's own numbers, and its limits."""
 
-import dataclasses
 import math
 from typing import Any
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from models import outspoken
 from torch import Tensor
 
+from icrl.config.options import replace
 from icrl.contracts import Batch
 from icrl.nn.gpt import GPT
 from icrl.objectives.ad import AlgorithmDistillation
@@ -21,7 +21,7 @@ NORMALIZE = ("none", "mean", "softmax")
 
 
 def objective(critic: Any = None, **options: Any) -> AdvantageWeightedRegression:
-    config = dataclasses.replace(CONFIG.awr, **options)
+    config = replace(CONFIG.awr, **options)
     return AdvantageWeightedRegression(config, (critic or critic_of()).target)
 
 
@@ -112,7 +112,7 @@ def test_weights_and_metrics_by_hand() -> None:
 @pytest.mark.parametrize("normalize", NORMALIZE)
 def test_without_a_temperature_it_clones_to_the_bit(normalize: str) -> None:
     batch, found = batch_of(), []
-    plain = AlgorithmDistillation(dataclasses.replace(CONFIG.objective, label_smoothing=0.0), SPEC)
+    plain = AlgorithmDistillation(replace(CONFIG.objective, label_smoothing=0.0), SPEC)
     for one in (plain, objective(inverse_temperature=0.0, normalize=normalize)):
         model = policy()
         terms, metrics = one(model, batch)
@@ -124,8 +124,8 @@ def test_without_a_temperature_it_clones_to_the_bit(normalize: str) -> None:
 
 def test_a_temperature_is_the_inverse_of_its_inverse() -> None:
     config = CONFIG.awr
-    assert inverse_temperature(dataclasses.replace(config, temperature=0.25, inverse_temperature=None)) == 4.0
-    assert inverse_temperature(dataclasses.replace(config, temperature=None, inverse_temperature=4.0)) == 4.0
+    assert inverse_temperature(replace(config, temperature=0.25, inverse_temperature=None)) == 4.0
+    assert inverse_temperature(replace(config, temperature=None, inverse_temperature=4.0)) == 4.0
     losses = [
         objective(temperature=temperature, inverse_temperature=inverse)(policy().eval(), batch_of())[0]["imitation"]
         for temperature, inverse in ((0.25, None), (None, 4.0))

@@ -1,6 +1,5 @@
 """Implicit Q-learning against loops over steps in Python's own numbers, and on a world whose values are known."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch, EnvSpec, Step
@@ -376,7 +376,7 @@ def clock(update: int, total: int = 10) -> Clock:
 def test_targets_move_every_so_many_steps_of_the_optimizer_however_many_parts_a_batch_has(optimizer: str) -> None:
     config = load_config(["optimizer=mtadam"]).optimizer if optimizer == "mtadam" else CONFIG.optimizer
     whole = config_of(
-        dataclasses.replace(CONFIG, optimizer=config),
+        replace(CONFIG, optimizer=config),
         trainer={"gradient_accumulation_steps": 2},
         critic={"target_update_interval": 3, "target_update_rate": 1.0},
     )

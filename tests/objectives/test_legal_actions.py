@@ -4,7 +4,6 @@ The world is one point of one coordinate and three actions: an observation is th
 which actions are legal.
 """
 
-import dataclasses
 import math
 from typing import Any
 
@@ -19,6 +18,7 @@ from models import outspoken
 from torch import Tensor
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.contracts import Batch, EnvSpec
 from icrl.nn.critic import Critic
 from icrl.nn.gpt import Context, context_of
@@ -55,7 +55,7 @@ def batch_of(legal: list[list[bool]], seed: int = 0) -> Batch:
 
 
 def distillation(smoothing: float) -> AlgorithmDistillation:
-    return AlgorithmDistillation(dataclasses.replace(CONFIG.objective, label_smoothing=smoothing), SPEC)
+    return AlgorithmDistillation(replace(CONFIG.objective, label_smoothing=smoothing), SPEC)
 
 
 def critic_of(**critic: Any) -> Critic:

@@ -1,6 +1,5 @@
 """What stage one shows: curves against numbers worked out by hand, every option with its effect, and the last look."""
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from torch.utils import tensorboard
 
 from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import EnvSpec, Rollout, Step
 from icrl.envs import make_env
@@ -63,11 +63,11 @@ class Shown:
 
 
 def config_of(root: Path, source: dict[str, Any] | None = None, **options: Any) -> Config:
-    return dataclasses.replace(
+    return replace(
         CONFIG,
         root=str(root),
-        source=dataclasses.replace(CONFIG.source, **{"num_env_steps": 12 * STEPS} | (source or {})),
-        summaries=dataclasses.replace(CONFIG.summaries, **options),
+        source=replace(CONFIG.source, **{"num_env_steps": 12 * STEPS} | (source or {})),
+        summaries=replace(CONFIG.summaries, **options),
     )
 
 

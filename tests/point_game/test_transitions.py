@@ -1,7 +1,5 @@
 """Replay of transitions against a plain list of those that were added, and priorities against a plain sum."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -11,12 +9,13 @@ from torch import Tensor
 
 from icrl.collection.replay import stratified
 from icrl.config.compose import load_players_config
+from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.point_game.transitions import TransitionReplay, Transitions
 from icrl.randomness import stream_seeds
 
 UNIFORM = load_players_config().replay
-PRIORITISED = dataclasses.replace(UNIFORM, kind="prioritised", alpha=0.5, beta=0.7, eps=0.25)
+PRIORITISED = replace(UNIFORM, kind="prioritised", alpha=0.5, beta=0.7, eps=0.25)
 START = Clock(0, 0, 0, 0)
 
 
@@ -28,7 +27,7 @@ def numbered(first: int, count: int) -> Transitions:
 
 
 def replay_of(config: object, size: int) -> TransitionReplay:
-    return TransitionReplay(dataclasses.replace(config, size=size), numbered(0, 1))
+    return TransitionReplay(replace(config, size=size), numbered(0, 1))
 
 
 def key(seed: int) -> Tensor:
@@ -85,7 +84,7 @@ def test_priorities_are_those_of_a_plain_array() -> None:
 
 def test_rates_of_priorities_follow_their_schedules() -> None:
     fading = {"kind": "linear", "progress": "updates", "points": [[0, 0.0], [10, 1.0]]}
-    replay = replay_of(dataclasses.replace(PRIORITISED, beta=fading, alpha=1.0), 4)
+    replay = replay_of(replace(PRIORITISED, beta=fading, alpha=1.0), 4)
     replay.add(numbered(0, 4))
     replay.set_priorities(torch.arange(4), torch.tensor([0.75, 1.75, 2.75, 3.75]), START)
     assert replay.draw(10, key(0), START).weight.tolist() == [1.0] * 10

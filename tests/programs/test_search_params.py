@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from PIL import Image
 
 from icrl.config.compose import load_config
 from icrl.config.env_schema import DarkRoomConfig
+from icrl.config.options import replace
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import ConfigError

@@ -1,7 +1,6 @@
 """A2C against one plain PyTorch learner, against itself alone, and on environments whose values are known."""
 
 import copy
-import dataclasses
 from typing import Any, cast
 
 import pytest
@@ -20,6 +19,7 @@ from probes import (
 )
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.training_schema import A2CConfig
 from icrl.contracts import EnvSpec, Rollout
 from icrl.randomness import stream_seeds
@@ -29,7 +29,7 @@ CONFIG = load_config()
 
 
 def source_config(**changes: Any) -> A2CConfig:
-    return dataclasses.replace(cast(A2CConfig, CONFIG.source), **changes)
+    return replace(cast(A2CConfig, CONFIG.source), **changes)
 
 
 class PlainLearner(PlainActorCritic):

@@ -1,7 +1,6 @@
 """A2C and PPO in the point game, whose observations are point sets and whose actions are not always legal."""
 
 import copy
-import dataclasses
 from functools import cache
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from icrl.collection.collect import EpsilonGreedy
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.contracts import Rollout, Step
 from icrl.envs.episodes import OpenEpisodes, finished_episodes
 from icrl.envs.rollout import rollout, start_streams
@@ -38,7 +38,7 @@ every_role = pytest.mark.parametrize("role", WORLDS)
 
 def learner_of(kind: str, env: PointFamily, seeds: Tensor, **changes: Any) -> Any:
     config: Any = load_config([f"source={kind}", "source.hidden_size=16"]).source
-    learner = KINDS[kind](dataclasses.replace(config, **changes), env.spec, seeds, CPU)
+    learner = KINDS[kind](replace(config, **changes), env.spec, seeds, CPU)
     learner.set_clock(START)
     return learner
 

@@ -2,7 +2,6 @@
 whose values are known. Epsilon-greedy acting, which it shares with Q-learning, is tested there."""
 
 import copy
-import dataclasses
 from typing import Any, cast
 
 import pytest
@@ -29,6 +28,7 @@ from probes import (
 from torch import Tensor, nn
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.training_schema import DQNConfig
 from icrl.contracts import EnvSpec, Rollout
 from icrl.randomness import stream_seeds
@@ -38,7 +38,7 @@ CONFIG = load_config(["source=dqn"])
 
 
 def source_config(**changes: Any) -> DQNConfig:
-    return dataclasses.replace(cast(DQNConfig, CONFIG.source), **{"hidden_size": 8} | changes)
+    return replace(cast(DQNConfig, CONFIG.source), **{"hidden_size": 8} | changes)
 
 
 def learners_of(num_learners: int, spec: EnvSpec = SPEC, **changes: Any) -> DQN:

@@ -1,6 +1,5 @@
 """Sources that learn nothing: how often they do what, over a life."""
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -8,6 +7,7 @@ import torch
 from probes import START, alone_and_among_others
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.contracts import Rollout, Step
 from icrl.envs import make_env
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 def expert(
     kind: type[NoiseDistillation] = NoiseDistillation, clock: Clock = START, num_learners: int = 1, **changes: Any
 ) -> NoiseDistillation:
-    learners = kind(dataclasses.replace(CONFIG.source, **changes), ENV.spec, stream_seeds(0, num_learners), CPU)
+    learners = kind(replace(CONFIG.source, **changes), ENV.spec, stream_seeds(0, num_learners), CPU)
     learners.set_clock(clock)
     return learners
 

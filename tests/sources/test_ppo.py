@@ -2,7 +2,6 @@
 shares with A2C is tested there and in test_actor_critics.py."""
 
 import copy
-import dataclasses
 from typing import Any, cast
 
 import pytest
@@ -23,6 +22,7 @@ from probes import (
 from torch import Tensor
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.training_schema import PPOConfig
 from icrl.contracts import Rollout
 from icrl.randomness import stream_seeds
@@ -32,7 +32,7 @@ CONFIG = load_config(["source=ppo"])
 
 
 def source_config(**changes: Any) -> PPOConfig:
-    return dataclasses.replace(cast(PPOConfig, CONFIG.source), **{"hidden_size": 8} | changes)
+    return replace(cast(PPOConfig, CONFIG.source), **{"hidden_size": 8} | changes)
 
 
 class PlainLearner(PlainActorCritic):

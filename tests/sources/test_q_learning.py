@@ -2,7 +2,6 @@
 environments whose values are known."""
 
 import copy
-import dataclasses
 from collections import defaultdict
 from typing import Any, cast
 
@@ -36,6 +35,7 @@ from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.collection.experience import Experience
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.training_schema import QLearningConfig
 from icrl.contracts import EnvSpec, Rollout
 from icrl.envs import make_env
@@ -46,7 +46,7 @@ CONFIG = load_config(["source=q_learning"])
 
 
 def source_config(**changes: Any) -> QLearningConfig:
-    return dataclasses.replace(cast(QLearningConfig, CONFIG.source), **changes)
+    return replace(cast(QLearningConfig, CONFIG.source), **changes)
 
 
 def learners_of(num_learners: int, spec: EnvSpec = SPEC, **changes: Any) -> QLearning:

@@ -1,6 +1,5 @@
 """The searcher as a source."""
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from probes import CPU, START, alone_and_among_others
 
 from icrl.collection.teachers import searcher_of
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.contracts import ConfigError, EnvSpec, Rollout
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
@@ -23,7 +23,7 @@ NUM_STREAMS = 48
 
 
 def searching(noise: Any, num_learners: int = 1, spec: EnvSpec = ENV.spec) -> Searching:
-    config: Any = dataclasses.replace(CONFIG.source, noise=noise)
+    config: Any = replace(CONFIG.source, noise=noise)
     learner = Searching(config, spec, stream_seeds(0, num_learners), CPU)
     learner.policy = searcher_of(CONFIG.env)
     learner.set_clock(START)
@@ -101,10 +101,10 @@ def test_a_learner_alone_and_among_others(index: int):
         def __init__(self, config: Any, spec: EnvSpec, seeds: torch.Tensor, device: torch.device) -> None:
             super().__init__(config, spec, seeds, device)
             room: Any = CONFIG.env
-            env = dataclasses.replace(room, size=4, random_start=True, max_episode_steps=7)
+            env = replace(room, size=4, random_start=True, max_episode_steps=7)
             self.policy = searcher_of(env)
 
-    alone_and_among_others(OfThatRoom, dataclasses.replace(CONFIG.source, noise=0.2), index, 30, 2)
+    alone_and_among_others(OfThatRoom, replace(CONFIG.source, noise=0.2), index, 30, 2)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import itertools
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from harness import TINY, results_of
 from matplotlib.figure import Figure
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import PipelineError
 from icrl.data.history_store import HistoryWriter

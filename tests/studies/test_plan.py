@@ -1,7 +1,6 @@
 """What a study will run: composed and checked before any work, each thing once."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from results import write_results
 
 from icrl.config.compose import CONF, load_config
 from icrl.config.env_schema import DarkRoomConfig
+from icrl.config.options import replace
 from icrl.config.root import Config, PolicyConfig
 from icrl.contracts import ConfigError
 from icrl.envs import make_env

@@ -1,6 +1,5 @@
 """Critics from checkpoints: what they are built from, and what they are not given to."""
 
-import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import torch
 from critics import CONFIG, SPEC, batch_of, config_of, described, finish, fresh_critic, same_weights, saved, shown
 from models import outspoken
 
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError
 from icrl.runs import checkpoint
@@ -67,7 +67,7 @@ def finished(tmp_path: Path) -> Config:
 
 
 def config_for(root: Path, **changes: dict[str, Any]) -> Config:
-    return dataclasses.replace(config_of(**changes), root=str(root), run="mine")
+    return replace(config_of(**changes), root=str(root), run="mine")
 
 
 def test_the_checkpoint_that_is_asked_for_is_loaded(finished: Config) -> None:
@@ -106,7 +106,7 @@ def test_a_critic_of_other_weights_than_its_options_say_is_refused(finished: Con
 
 
 def test_a_critic_is_asked_in_the_precision_of_the_run(finished: Config) -> None:
-    other = dataclasses.replace(finished, device=dataclasses.replace(finished.device, dtype="float64"))
+    other = replace(finished, device=replace(finished.device, dtype="float64"))
     assert {parameter.dtype for parameter in load_critic(other, CPU)[0].parameters()} == {torch.float64}
 
 

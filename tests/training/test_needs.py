@@ -1,6 +1,5 @@
 """What programs are said to need is what they allocate, or less."""
 
-import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from icrl.collection.collect import LocalUnrollWorker, make_learners
 from icrl.collection.experience import Experience
 from icrl.config.compose import load_config, load_players_config
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.envs import make_env
 from icrl.nn.critic import trunk_config
@@ -88,7 +88,7 @@ def test_of_histories_and_what_waits_to_be_written(tmp_path: Path) -> None:
     assert disk == rows * 50 * 8  # a byte for each column
     found = needs.stage_one(config, spec, TASKS)
     assert size(found, "what was played since the last checkpoint") == rows * 2 * config.source.unroll_length * 8
-    once = dataclasses.replace(config, checkpoints=dataclasses.replace(config.checkpoints, checkpoint_interval=0))
+    once = replace(config, checkpoints=replace(config.checkpoints, checkpoint_interval=0))
     found = needs.stage_one(once, spec, TASKS)
     assert size(found, "what was played since the last checkpoint") == rows * 100 * 8
 

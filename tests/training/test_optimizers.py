@@ -1,6 +1,6 @@
 """What weight decay falls on, which rates are set, Adam's equations worked by hand, and that every optimizer learns."""
 
-from dataclasses import replace
+
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from toy import CONFIG as WHOLE
 from toy import CPU, Naming, batch_at, dying, left_in, model_of, run
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.config.training_schema import IDLE, OPTIMIZERS, OptimizerConfig
 from icrl.runs.distributed import Ranks

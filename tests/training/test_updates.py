@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from toy import CONFIG, CPU, Naming, batch_at, config_of, dying, model_of, run, values_of
 
+from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.contracts import EnvSpec
 from icrl.nn.gpt import GPT, context_of

@@ -1,6 +1,6 @@
 """Updates that take the gradient of every term by itself: what MTAdam is given, in which order, and what is told."""
 
-from dataclasses import replace
+
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from toy import CPU, batch_at, config_of
 
 from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch, ConfigError
 from icrl.runs.distributed import Ranks

@@ -6,7 +6,6 @@ T steps, L learners, N environments of each, W windows per learner.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,8 +13,9 @@ import torch
 from torch import Tensor
 
 from icrl.collection.offline import OfflineWindows
-from icrl.collection.pace import batches_of_a_sweep, clock_of, draws, has_offline, own_windows, replays, window_length
+from icrl.collection.pace import batches_of_a_sweep, clock_of, own_windows, window_length
 from icrl.collection.replay import Drawn, Replay, shuffled
+from icrl.config.options import replace
 from icrl.config.schedules import Clock, make_schedule
 from icrl.config.training_schema import NoiseDistillationConfig, ReplayConfig, SourceConfig
 from icrl.contracts import EnvSpec, Learned, Rollout, Sample
@@ -41,9 +41,9 @@ class Experience:
         if isinstance(source, ReplayConfig):
             length = window_length(source, 1)
             self._offline_weight = make_schedule(source.offline_loss_weight)
-            if replays(source):
+            if source.replays:
                 self._replay = Replay(source, spec, self._num_learners, length, device)
-            if has_offline(source):
+            if source.has_offline:
                 self._offline = OfflineWindows(config, source, tasks, length, device)
 
     def samples(self, iteration: int, transitions: Rollout, targets: Targets) -> Iterator[tuple[Clock, Sample]]:
@@ -88,7 +88,7 @@ class Experience:
             return
         for sweep in range(source.num_updates_per_train_iter):
             key = self._key(iteration, sweep)
-            if draws(source):
+            if source.draws:
                 self._drawn = replay.draw(source.mini_batch_size, key, now._replace(updates=now.updates + sweep))
                 yield Sample(self._drawn.rollout, self._drawn.weight.flatten(), {})
             else:

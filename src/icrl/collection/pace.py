@@ -1,47 +1,32 @@
 """How much work there is and how it is spaced: pure functions of the options and the iteration."""
 
+from __future__ import annotations
+
 import math
 from array import array
 from fractions import Fraction
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from icrl.config.schedules import Clock
-from icrl.config.training_schema import ReplayConfig, SourceConfig
+
+if TYPE_CHECKING:
+    from icrl.config.training_schema import SourceConfig
 
 BLOCK = 64  # env steps that an evaluation plays between two looks at whether all streams have played enough
-
-
-def replays(source: SourceConfig) -> bool:
-    """Whether it learns from all that is kept of its experience, not from the newest unroll alone."""
-    return isinstance(source, ReplayConfig) and not source.clear_replay_buffer
-
-
-def draws(source: SourceConfig) -> bool:
-    """Whether mini-batches are drawn from what is kept, instead of dealt out in sweeps."""
-    return isinstance(source, ReplayConfig) and not source.whole_replay_buffer_training
-
-
-def has_offline(source: SourceConfig) -> bool:
-    """Whether it learns from histories of others too."""
-    return isinstance(source, ReplayConfig) and source.offline_buffer_dir != "none"
-
-
-def pretraining(source: SourceConfig) -> int:
-    """Iterations before the first env step; only what learns from others has such."""
-    return source.rl_train_after_update_steps if isinstance(source, ReplayConfig) else 0
 
 
 def unrolled(source: SourceConfig, iterations: int) -> int:
     """Env steps of each environment in the first so many iterations: floor(iterations * unroll_length) after the
     pretraining, so that a fraction is carried over and never lost."""
-    return math.floor(max(iterations - pretraining(source), 0) * Fraction(str(source.unroll_length)))
+    return math.floor(max(iterations - source.pretraining, 0) * Fraction(str(source.unroll_length)))
 
 
 def num_iterations(source: SourceConfig) -> int:
     """Iterations of stage one: as asked for, else the fewest that make `num_env_steps`."""
     if source.num_iterations:
         return source.num_iterations
-    return pretraining(source) + _unrolls_for(source, source.num_env_steps)
+    return source.pretraining + _unrolls_for(source, source.num_env_steps)
 
 
 def env_steps(source: SourceConfig) -> int:
@@ -57,24 +42,24 @@ def _unrolls_for(source: SourceConfig, env_steps: int) -> int:
 
 def first_update(source: SourceConfig) -> int:
     """The first iteration after whose unroll there are `initial_collect_steps`, and learning from them begins."""
-    return pretraining(source) + max(1, _unrolls_for(source, source.initial_collect_steps))
+    return source.pretraining + max(1, _unrolls_for(source, source.initial_collect_steps))
 
 
 def window_length(source: SourceConfig, steps: int) -> int:
     """Steps of a window that is learned from, after an unroll of so many `steps`."""
-    return source.mini_batch_length or (1 if replays(source) else steps)
+    return source.mini_batch_length or (1 if source.replays else steps)
 
 
 def own_windows(source: SourceConfig, iteration: int) -> int:
     """Windows of a learner's own experience that can be learned from in `iteration` (from 1); 0 where it is not to."""
-    every = source.rl_train_every_update_steps if isinstance(source, ReplayConfig) else 1
+    every = getattr(source, "rl_train_every_update_steps", 1)
     if iteration < first_update(source) or iteration % every:
         return 0
     steps = unrolled(source, iteration) - unrolled(source, iteration - 1)
     length = window_length(source, steps)
-    if isinstance(source, ReplayConfig) and replays(source):
-        kept = min(unrolled(source, iteration), source.replay_buffer_length)
-        return (kept - length + 1 if draws(source) else kept // length) * source.num_envs if kept >= length else 0
+    if source.replays:
+        kept = min(unrolled(source, iteration), getattr(source, "replay_buffer_length", 0))
+        return (kept - length + 1 if source.draws else kept // length) * source.num_envs if kept >= length else 0
     return steps // length * source.num_envs
 
 
@@ -83,8 +68,8 @@ def batches_of_a_sweep(source: SourceConfig, iteration: int) -> int:
     experience, or else with that of others alone."""
     windows = own_windows(source, iteration)
     if not windows:
-        return int(has_offline(source))
-    return max(1, windows // source.mini_batch_size) if source.mini_batch_size and not draws(source) else 1
+        return int(source.has_offline)
+    return max(1, windows // source.mini_batch_size) if source.mini_batch_size and not source.draws else 1
 
 
 class _ByValue:
@@ -101,7 +86,7 @@ class _ByValue:
 
 
 @lru_cache(maxsize=8)
-def _updates_until(key: _ByValue) -> "array[int]":
+def _updates_until(key: _ByValue) -> array[int]:
     """Updates before the end of each iteration, from 0 on: as far as `_updates` has counted."""
     return array("q", [0])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from icrl.collection.pace import has_offline, unrolled
+from icrl.collection.pace import unrolled
 from icrl.collection.teachers import open_teacher
 from icrl.config.training_schema import NoiseDistillationConfig, ReplayConfig
 from icrl.contracts import ConfigError, Json
@@ -33,7 +33,7 @@ def inputs_of(config: Config, device: torch.device) -> Json:
     source, inputs = config.source, dict[str, str]()
     if isinstance(source, NoiseDistillationConfig) and source.teacher != "none":
         inputs["source.teacher"] = open_teacher(config, source.teacher, device)[1]["state_sha256"]
-    if isinstance(source, ReplayConfig) and has_offline(source):
+    if isinstance(source, ReplayConfig) and source.has_offline:
         folder = config.folder("histories").parent / source.offline_buffer_dir
         inputs["source.offline_buffer_dir"] = checksum_of(read_manifest(folder))
     return inputs

@@ -5,12 +5,13 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any, NoReturn
 
 from tqdm import tqdm
 
-from icrl.config.compose import CONF, load_config, load_players_config
-from icrl.config.options import allowed, stages_of, walk
+from icrl.config.compose import CONF, groups_of, load_config, load_players_config, presets_of
+from icrl.config.options import walk
 from icrl.config.players_schema import PlayersConfig
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, PipelineError, Stopped
@@ -29,36 +30,19 @@ LARGE = {  # by program: the options that most of its memory depends on
     "src.study": "study.num_workers",
     "src.train_players": "training.num_games, replay.size, the batch_size of host and agent",
 }
-GROUPS = (
-    "env",
-    "source",
-    "model",
-    "objective",
-    "optimizer",
-    "device",
-    "encoder",
-    "decoder",
-    "critic",
-    "awr",
-    "experiment",
-    "study",
-)
 
 
 def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> None:
     """Run `main` with the configuration the command line asks for, see `_run`."""
-    _run(main, load_config, lambda: help_text(module, meaning), module)
+    _run(main, Config, load_config, module, meaning)
 
 
 def run_players(main: Callable[[PlayersConfig], object], module: str, meaning: str) -> None:
-    """As `run_stage`, with the configuration of `train_players`."""
-    groups, note = ("players", "device"), "of this program alone; other stages have their own"
-    _run(main, load_players_config, lambda: help_text(module, meaning, load_players_config(), groups, note), module)
+    """Run `main` with the configuration of `train_players` that the command line asks for, see `_run`."""
+    _run(main, PlayersConfig, load_players_config, module, meaning)
 
 
-def _run(
-    main: Callable[[Any], object], load: Callable[[list[str]], Any], explain: Callable[[], str], module: str
-) -> None:
+def _run(main: Callable[[Any], object], root: Any, load: Callable[[list[str]], Any], module: str, meaning: str) -> None:
     """Run `main` of `module` with the configuration the command line asks for. Exits with code 2 and one line on a
     `PipelineError`, where memory runs out, or on what the system refuses, with 130 on an interrupt, with 143 after a
     stop that was asked for, with 141 where nobody reads an output any more; `--help` explains every option."""
@@ -68,7 +52,8 @@ def _run(
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # asks a loop to save; where there is none it must not end the run
     try:
         if {"--help", "-h"} & set(arguments):
-            print(explain())
+            others = [argument for argument in arguments if argument not in ("--help", "-h")]
+            print(help_text(module, meaning, root, load, others))
         else:
             _check_form(arguments)
             main(load(arguments))
@@ -113,25 +98,32 @@ def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
 
 
 def help_text(
-    module: str,
-    meaning: str,
-    config: Config | PlayersConfig | None = None,
-    groups: Sequence[str] = GROUPS,
-    note: str = "one configuration describes all stages; give each the same",
+    module: str, meaning: str, root: Any, load: Callable[[list[str]], Any], arguments: Sequence[str] = ()
 ) -> str:
-    """Usage, presets and every option with meaning, type, range and default."""
-    lines = [f"usage: python -m {module} [KEY=VALUE ...]", "", meaning, "", "Presets (each sets a group of options):"]
-    for group in groups:
-        names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
-        lines.append(f"  {group}={'|'.join(names)}")
-    lines += ["", f"Options, with their defaults ({note}):"]
+    """Usage and every option, with meaning, what is allowed and value, for the choices in `arguments`; or, where these
+    name a group alone, the choices of that group."""
+    groups = groups_of(root)
+    if named := [argument for argument in arguments if argument in groups]:
+        return "\n".join(line for group in named for line in _choices(group))
+    lines = [f"usage: python -m {module} [KEY=VALUE ...]", "", meaning, "", "Presets (--help GROUP says what each is):"]
+    lines += [f"  {group}={'|'.join(presets_of(group))}" for group in groups]
+    lines += ["", "Options, with their values (one configuration describes all stages; give each the same):"]
     section = ""
-    config = config or load_config()
-    for key, value, field in walk(config):
+    for key, value, declared in walk(load(list(arguments))):
         if (head := key.rpartition(".")[0]) != section:
             section = head
             lines.append("")
         lines.append(f"  {key}={value}")
-        explained = f"{field.metadata['meaning']} ({allowed(field)}; stage {stages_of(config, key)})"
+        explained = f"{declared.meaning} ({declared.allowed}; stage {declared.stages})"
         lines += textwrap.wrap(explained, 100, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(lines)
+
+
+def _choices(group: str) -> list[str]:
+    """Lines that list the presets of a group, with the comment at the head of each file."""
+    lines = [f"{group}=NAME, NAME one of:"]
+    for name in presets_of(group):
+        page = (CONF / group / f"{name}.yaml").read_text().splitlines()
+        said = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), page) if "@" not in line]
+        lines.append(f"  {name:20} {' '.join(said)}".rstrip())
+    return lines

@@ -1,45 +1,46 @@
-"""The configuration: composed from `conf/*.yaml` and overrides, checked against the declarations in `schema.py`, or in
-`players_schema.py` for `train_players`.
+"""Composes a configuration: defaults from the code, presets from `conf/*.yaml` by Hydra, then `KEY=VALUE` overrides.
 
 `load_config(overrides)` is the one way to a `Config`, `load_players_config(overrides)` to a `PlayersConfig`: for the
-command line, notebooks, search and tests.
+command line, notebooks, searches and tests.
 """
 
+import copy
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, cast, get_origin
+from typing import Any, TypeVar
 
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from icrl.config.env_schema import ENVS
-from icrl.config.options import allowed, check_range, walk
-from icrl.config.players_conflicts import check_players
+from icrl.config.options import Options, in_words, nearest
 from icrl.config.players_schema import PlayersConfig
 from icrl.config.root import Config
-from icrl.config.rules import check_conflicts
-from icrl.config.source_conflicts import LEARN_NOTHING
-from icrl.config.training_schema import SOURCES
+from icrl.config.source_rules import LEARN_NOTHING
+from icrl.config.training_schema import OPTIMIZERS, SOURCES
 from icrl.contracts import ConfigError
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
+CHOICES: dict[str, dict[str, Any]] = {"env": ENVS, "source": SOURCES, "optimizer": OPTIMIZERS}  # groups with a `name`
+AnyConfig = TypeVar("AnyConfig", Config, PlayersConfig)
 
 
 def _train_tasks(size: object) -> int:
-    if not isinstance(size, int):
-        return 0  # what is wrong with it is said where types are checked
-    return round((size**2 - 1) * 57 / 80)  # the split of the 80 goals of a 9 x 9 room, for any room
+    return round((size**2 - 1) * 57 / 80) if isinstance(size, int) else 0  # the split of a 9 x 9 room, for any room
 
 
 def _where_random(split: object, number: object) -> object:
-    return number if split == "random" else 0  # another rule says itself which tasks are left
+    return number if split == "random" else 0  # another rule of the split says itself which tasks are left
 
 
 def _least_success(source: str) -> float:
-    return 0.0 if source in LEARN_NOTHING else 0.5  # who does not learn cannot have failed to
+    return 0.0 if source in LEARN_NOTHING else 0.5  # a source that does not learn cannot have failed to
 
 
 def _short_life(num_episodes: int, max_episode_steps: int) -> int:
@@ -55,89 +56,130 @@ OmegaConf.register_new_resolver("short_life", _short_life, replace=True)
 def load_config(overrides: Iterable[str] = ()) -> Config:
     """Compose and check the configuration; `overrides` as on the command line: `["env.size=7", "seed=1"]`.
 
-    Raises `ConfigError` for an unknown or missing key, a wrong type or range, or options that conflict."""
-    lists = ("histories", "data.keep_every", "env.opponents", "env.dimensions", "tasks.held_out")
-    config = cast(Config, _load("config", Config, overrides, lists))
-    check_conflicts(config)
-    return config
+    Raises `ConfigError` for an unknown option, a wrong type or range, or options that conflict."""
+    return _load("config", Config, list(overrides))
 
 
 def load_players_config(overrides: Iterable[str] = ()) -> PlayersConfig:
-    """As `load_config`, of `train_players`."""
-    config = cast(PlayersConfig, _load("players", PlayersConfig, overrides, ("host.opponents", "agent.opponents")))
-    check_players(config)
-    return config
+    """Compose and check the configuration of `train_players`, as `load_config` does."""
+    return _load("players", PlayersConfig, list(overrides))
 
 
-def _load(name: str, kind: type, overrides: Iterable[str], lists: Iterable[str] = ()) -> Any:
-    """The configuration of the file `name`, an instance of `kind` in which every option is in its range; of `lists`
-    one item may be written as it is."""
-    overrides = list(overrides)
-    _check_keys(overrides)
-    try:
-        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-            composed = compose(name, overrides=[part for one in overrides for part in _whole(one)])
-        for key in lists:
-            if (one := OmegaConf.select(composed, key)) is not None and not OmegaConf.is_config(one):
-                OmegaConf.update(composed, key, [one])
-        typed = OmegaConf.merge(_schema(kind, composed), composed)
-        if missing := OmegaConf.missing_keys(typed):
-            raise ConfigError(f"no value for {', '.join(sorted(missing))}")
-        config = OmegaConf.to_object(typed)
-    except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: a number as a preset
-        raise ConfigError(_in_one_line(error)) from error
-    for key, value, field in walk(config):
-        if field.type is bool and not isinstance(OmegaConf.select(composed, key), bool):
-            raise ConfigError(f"{key}={OmegaConf.select(composed, key)}: must be true or false")
-        check_range(key, value, field)
-    return config
+@cache
+def groups_of(root: type[Config] | type[PlayersConfig]) -> list[str]:
+    """Groups that presets are chosen for, in the order of the defaults list of `root`."""
+    page = OmegaConf.load(CONF / ("config.yaml" if root is Config else "players.yaml"))
+    return [next(iter(entry)) for entry in page.defaults if OmegaConf.is_config(entry)]
 
 
-def _check_keys(overrides: Iterable[str]) -> None:
-    """Refuse what Hydra would not mind: overrides without a key, for itself, and several experiments in one."""
+@cache
+def presets_of(group: str) -> list[str]:
+    """Names of the presets of a group."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def _load(name: str, root: type[AnyConfig], overrides: list[str]) -> AnyConfig:
+    groups = groups_of(root)
+    composed = OmegaConf.create()
+    chosen: list[str] = []
+    values: list[str] = []
     for override in overrides:
-        key, _, value = override.partition("=")
-        if not key.lstrip("+~") or key.lstrip("+~").partition(".")[0] == "hydra":
-            raise ConfigError(f"{override}: There is no such option; --help lists all")
-        if key == "experiment" and value.startswith("["):
-            raise ConfigError(f"{override}: must be one name")
+        key = override.partition("=")[0]
+        (chosen if key in groups else values).append(override)
+        _check_preset(override, chosen)
+    try:
+        composed = copy.deepcopy(_composed(name, tuple(chosen)))
+        parsed = {key.lstrip("+"): value for key, value in map(_parsed, values)}
+        for key, value in parsed.items():
+            if key.count(".") < 2:
+                OmegaConf.update(composed, key, value, merge=False)
+        _fill_in(composed, root)
+        for key, value in parsed.items():
+            if key.count(".") >= 2:  # part of a schedule
+                OmegaConf.update(composed, key, value, merge=False)
+        return root.model_validate(OmegaConf.to_container(composed, resolve=True))
+    except ValidationError as error:
+        raise ConfigError(_in_words(error, root, composed)) from error
+    except (HydraException, OmegaConfBaseException, AttributeError, TypeError) as error:
+        raise ConfigError(" ".join(str(error).split("\n")[:2])) from error
 
 
-def _whole(override: str) -> list[str]:
-    """A schedule on the command line replaces the one before it; Hydra would merge the two mappings, and refuse a list
-    without a word on what is allowed. A part of a schedule may be new to it."""
+@lru_cache(maxsize=64)
+def _composed(name: str, chosen: tuple[str, ...]) -> DictConfig:
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        composed = compose(name, overrides=list(chosen))
+    OmegaConf.set_struct(composed, False)
+    return composed
+
+
+def _check_preset(override: str, chosen: list[str]) -> None:
     key, _, value = override.partition("=")
-    if key.count(".") > 1:
-        return [f"++{override}"]
-    return [f"~{key}", f"+{key}={value}"] if value.startswith(("{", "[")) else [override]
+    if override in chosen and value not in presets_of(key):
+        raise ConfigError(f"{override}: must be one of {', '.join(presets_of(key))}{nearest(value, presets_of(key))}")
 
 
-def _schema(root: type, composed: DictConfig) -> DictConfig:
-    """Types of all options of `root`; the names of the world and of the source decide which ones they have."""
-    schema = OmegaConf.structured(root)
-    groups: dict[str, Any] = {field.name: field.type for field in fields(root) if is_dataclass(field.type)}
-    for group, kinds in (("env", ENVS), ("source", SOURCES)) if root is Config else ():
-        name = OmegaConf.select(composed, f"{group}.name")
-        if name not in kinds:
-            raise ConfigError(f"{group}.name={name}: must be one of {', '.join(kinds)}")
-        schema[group] = OmegaConf.structured(kinds[name])
-        groups[group] = kinds[name]
-    declared = [(f"{group}.{field.name}", field) for group, kind in groups.items() for field in fields(kind)]
-    for key, field in [*((field.name, field) for field in fields(root)), *declared]:
-        value = OmegaConf.select(composed, key)
-        is_list = value is None or OmegaConf.is_list(value)
-        if get_origin(field.type) is list and not is_list:  # OmegaConf would not name the field
-            raise ConfigError(f"{key}={value}: must be {allowed(field)}")
-    return schema
+def _parsed(override: str) -> tuple[str, Any]:
+    """Key and value of `KEY=VALUE`, by Hydra's grammar."""
+    key, _, written = override.partition("=")
+    try:
+        found = OverridesParser.create().parse_override(override)
+    except HydraException as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"{override}: cannot be read as KEY=VALUE ({reason}); quotes may help: {key}='...'"
+        ) from error
+    if found.is_delete() or "=" not in override or key.lstrip("+").partition(".")[0] in ("", "hydra"):
+        raise ConfigError(f"{override}: there is no such option; --help lists all")
+    if written == "???":
+        raise ConfigError(f"{override}: no value for {key}")
+    return found.key_or_group, found.value()
 
 
-def _in_one_line(error: Exception) -> str:
-    """The first line of a Hydra or OmegaConf error with the key it is about."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if lines[0].startswith("Could not delete"):  # what `_whole` asks for; the key is in quotes
-        key = lines[0].split("'")[1]
-        return f"{key}: There is no such option; --help lists all"
-    if lines[0].startswith("Could not override"):  # what Hydra goes on to say does not help here
-        return f"{lines[0]} There is no such option; --help lists all"
-    key = next((line for line in lines[1:] if line.startswith("full_key:")), "")
-    return f"{key.replace('full_key:', '').strip()}: {lines[0]}" if key else " ".join(lines)
+def _fill_in(composed: DictConfig, root: type[Options]) -> None:
+    """Write the defaults of the code where no preset and no override says anything. References to other options in
+    presets are resolved after that."""
+    for group, field in root.model_fields.items():
+        kind = _kind(group, field, composed)
+        if not (isinstance(kind, type) and issubclass(kind, Options)):
+            if group not in composed and not field.is_required():
+                composed[group] = field.get_default(call_default_factory=True)
+            continue
+        if group not in composed:
+            composed[group] = {}
+        if OmegaConf.is_dict(composed[group]):
+            for name, option in kind.model_fields.items():
+                if OmegaConf.is_missing(composed[group], name) or name not in composed[group]:
+                    composed[group][name] = option.get_default(call_default_factory=True)
+
+
+def _kind(group: str, field: FieldInfo, composed: Any) -> Any:
+    """Class of the options of a group, as the composed configuration chooses it."""
+    default = field.default_factory
+    if group not in CHOICES:
+        return default
+    name = OmegaConf.select(composed, f"{group}.name", default=default.model_fields["name"].default)  # type: ignore
+    if name not in CHOICES[group]:
+        raise ConfigError(
+            f"{group}.name={name}: must be one of {', '.join(CHOICES[group])}{nearest(name, CHOICES[group])}"
+        )
+    return CHOICES[group][name]
+
+
+def _in_words(error: ValidationError, root: type[Options], composed: DictConfig) -> str:
+    """One line about the first error of the whole configuration; see `options.in_words`."""
+    values: Any = OmegaConf.to_container(composed, resolve=True)
+    for group, field in root.model_fields.items():
+        kind = _kind(group, field, composed)
+        if not (isinstance(kind, type) and issubclass(kind, Options)):
+            continue
+        if not isinstance(values[group], dict):
+            one_of = f"one of {', '.join(presets_of(group))}" if presets_of(group) else "a mapping of its options"
+            return f"{group}={values[group]}: must be {one_of}"
+        try:
+            kind.model_validate(values[group])
+        except ValidationError as of_group:
+            of_choice = f" with {group}.name={composed[group].name}" if group in CHOICES else ""
+            return in_words(of_group, kind, values[group], f"{group}.").replace(
+                "no such option", f"no such option{of_choice}"
+            )
+    return in_words(error, root, values)

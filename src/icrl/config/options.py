@@ -1,141 +1,254 @@
-"""How an option is declared: its type, range, meaning and the stages that use it, in one place.
+"""How an option is declared: default, type, range, meaning and the stages that use it, in one place.
 
-A field has no default here: every default is written out in `conf/*.yaml`.
+Every group of options is one pydantic model, `Options`, beside the code that it configures:
+
+    class ModelConfig(Options):
+        context_len: int = option(160, "env steps in the context, across episodes", ge=2, le=10**6)
+
+Values are not converted (a text is no number), but an int is fine where a float is asked for, and a number is fine as
+a name. An unknown option is an error.
 """
 
-import dataclasses
 import math
-import operator
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationError,
+    field_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, core_schema
 
 from icrl.config.schedules import make_schedule, values_of
 from icrl.contracts import ConfigError
 
-_TEXTS = {  # by option; others are names
-    "root": "a path",
-    "code_snapshots": "a path",
-    "id": "an id of Gymnasium",
-    "question": "a text",
-    "xlabel": "a text",
-    "load_from": "a path",
-    "initial_model": "a path",
-    "initial_model_prefix": "a path",
-    "initial_encoder": "a path",
-    "reward_plugin": "a name or a path",
-    "type": "auto, cpu, cuda or cuda:N",
-}
-_KINDS: dict[Any, str] = {list[float]: "a list of floats", list[int]: "a list of ints", float | None: "null or float"}
-_BOUNDS = {"above": (">", operator.gt), "low": (">=", operator.ge), "high": ("<=", operator.le)}
-LARGEST = 10**9  # of an int whose declaration gives no `high`: products of two of them fit 64 bits
+LARGEST = 10**9  # of an int whose declaration gives no `le`: products of two of them fit 64 bits
 
 
-def option(
-    meaning: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-    choices: Sequence[str] = (),
-    may_change: bool = False,
-    stages: str = "",
-) -> Any:
-    """Declare an option: `low <= value <= high`, `value > above`, or one of `choices`. An int without `high` is at most
-    `LARGEST`. `may_change` marks what a continued run may set anew, because it does not touch what the run computes.
-    `stages` says where it acts, where that is not the same as for the rest of its group."""
-    limits = {"low": low, "high": high, "above": above, "choices": tuple(choices)}
-    return dataclasses.field(
-        metadata={"meaning": meaning, "may_change": may_change, "stages": stages, "rate": False, **limits}
+class Options(BaseModel):
+    """Group of options. Raises pydantic's `ValidationError` for a value that is not allowed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
+
+    @field_validator("*")
+    @classmethod
+    def _check_large(cls, value: Any) -> Any:
+        if (
+            max((one for one in (value if isinstance(value, list) else [value]) if type(one) is int), default=0)
+            > LARGEST
+        ):
+            raise ValueError
+        return value
+
+
+def option(default: Any, meaning: str, *, may_change: bool = False, stages: str = "", **limits: float) -> Any:
+    """Declare an option; `limits` are `ge`, `gt` and `le` of a number. `may_change` marks what a continued run may set
+    anew, because it does not touch what the run computes. `stages` says where the option acts, where that differs from
+    the rest of its group."""
+    about = {"may_change": may_change, "stages": stages}
+    return Field(default, description=meaning, json_schema_extra=about, **limits)  # pyrefly: ignore
+
+
+def refuse(condition: object, message: str) -> None:
+    """Raise `ConfigError` with `message` if `condition` holds."""
+    if condition:
+        raise ConfigError(message)
+
+
+def refuse_both(section: str, number: tuple[str, int], interval: tuple[str, int]) -> None:
+    """Raise `ConfigError` if both ways are given to say when something happens."""
+    refuse(
+        number[1] and interval[1],
+        f"{section}.{number[0]}={number[1]} and {section}.{interval[0]}={interval[1]}: one of them must be 0",
     )
 
 
-def rate(meaning: str, **limits: Any) -> Any:
-    """Declare an option that is a number or a schedule (`schedules.py`), whose every value is in the range."""
-    declared = option(meaning, **limits)
-    return dataclasses.field(metadata={**declared.metadata, "rate": True})
+def group(default: Any, meaning: str, stages: str) -> Any:
+    """Declare a group of options, the class `default` unless another is chosen, and the stages that use it."""
+    return Field(default_factory=default, description=meaning, json_schema_extra={"stages": stages})
 
 
-def group(meaning: str, stages: str) -> Any:
-    """Declare a group of options and the stages that use it."""
-    return dataclasses.field(metadata={"meaning": meaning, "stages": stages})
+@dataclass(frozen=True)
+class Rate:
+    """Annotation of an option that is a number or a schedule (`schedules.py`), whose every value is in the range."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._check)
+
+    def _check(self, value: Any) -> Any:
+        for number in values_of(value):
+            inside = (
+                math.isfinite(number)
+                and (self.ge is None or number >= self.ge)
+                and (self.gt is None or number > self.gt)
+                and (self.le is None or number <= self.le)
+            )
+            if not inside:
+                raise ValueError
+        make_schedule(value)
+        return value
 
 
-def walk(config: Any, prefix: str = "") -> Iterable[tuple[str, Any, dataclasses.Field[Any]]]:
+@dataclass(frozen=True)
+class _Text:
+    """Annotation of an option that is a text; `words` say which."""
+
+    words: str
+    is_name: bool = False
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._check)
+
+    def _check(self, value: Any) -> str:
+        if not isinstance(value, (str, int, float)) or value == "":
+            raise ValueError
+        text = str(value)
+        if self.is_name and ("/" in text or text.startswith(".")):
+            raise ValueError
+        return text
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Annotation of an option that is one of `names`, where these are not written out in a `Literal`."""
+
+    names: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        return f"one of {', '.join(self.names)}"
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.literal_schema(list(self.names))
+
+
+NAME_WORDS = "a name without '/' or a leading dot"
+Name = Annotated[str, _Text(NAME_WORDS, is_name=True)]  # names a folder
+PathName = Annotated[str, _Text("a path")]
+Text = Annotated[str, _Text("a text")]
+PluginName = Annotated[str, _Text("a name or a path")]
+EnvId = Annotated[str, _Text("an id of Gymnasium")]
+DeviceName = Annotated[str, _Text("auto, cpu, cuda or cuda:N")]
+OneOrMore = BeforeValidator(lambda value: value if isinstance(value, list) or value is None else [value])
+
+
+class Declared(NamedTuple):
+    """Declaration of an option, as texts and checks need it."""
+
+    meaning: str
+    allowed: str
+    may_change: bool
+    stages: str  # where it acts
+
+
+def declared(field: FieldInfo, stages: str = "") -> Declared:
+    """Declaration of `field`, in a group that acts in `stages`."""
+    about: Any = field.json_schema_extra or {}
+    return Declared(field.description or "", allowed(field), about.get("may_change", False), about["stages"] or stages)
+
+
+def walk(config: Options, prefix: str = "", stages: str = "") -> Iterator[tuple[str, Any, Declared]]:
     """Every option as (dotted key, value, declaration), in order of declaration."""
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            yield from walk(value, f"{prefix}{field.name}.")
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if isinstance(value, Options):
+            yield from walk(value, f"{prefix}{name}.", declared(field).stages)
         else:
-            yield f"{prefix}{field.name}", value, field
+            yield f"{prefix}{name}", value, declared(field, stages)
 
 
-def stages_of(config: Any, key: str) -> str:
-    """The stages in which the option with this dotted key acts."""
-    head, _, leaf = key.rpartition(".")
-    fields = {field.name: field for field in dataclasses.fields(config)}
-    if not head:
-        return fields[leaf].metadata["stages"]
-    own = {field.name: field for field in dataclasses.fields(getattr(config, head))}[leaf].metadata["stages"]
-    return own or fields[head].metadata["stages"]
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
-def limits_of(field: dataclasses.Field[Any]) -> dict[str, Any]:
-    """The limits of a declaration; those of an int have a `high`."""
-    limits = dict(field.metadata)
-    if limits["high"] is None and field.type in (int, list[int]):
-        limits["high"] = LARGEST
-    return limits
+def replace(options: AnyOptions, **changes: Any) -> AnyOptions:
+    """Copy of `options` with `changes`, which are not checked."""
+    kind: type[Options] = type(options)
+    if unknown := set(changes) - set(kind.model_fields):
+        raise TypeError(f"{kind.__name__} has no options {sorted(unknown)}")
+    return options.model_copy(update=changes)
 
 
-def allowed(field: dataclasses.Field[Any]) -> str:
-    """What a declaration allows, in words: its type and range."""
-    limits = limits_of(field)
-    if limits["choices"]:
-        return f"{'names among' if field.type == list[str] else 'one of'} {', '.join(limits['choices'])}"
-    if field.type is str:
-        return _TEXTS.get(field.name, "a name without '/' or a leading dot")
-    if field.type == list[str]:
-        return "a list of paths" if field.name in _TEXTS else "a name without '/' or a leading dot, or a list of such"
-    if field.type == list[Any]:
+def allowed(field: FieldInfo) -> str:
+    """Words for what a declaration allows: its type and range."""
+    kind = field.annotation
+    for mark in field.metadata:
+        if isinstance(mark, (_Text, OneOf)):
+            return mark.words
+        if isinstance(mark, Rate):
+            return f"float, or a schedule of such values, {_range(field)}".strip()
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(map(str, get_args(kind)))}"
+    if get_origin(kind) is list:
+        return _allowed_list(get_args(kind)[0], field)
+    if kind is bool:
+        return "true or false"
+    words = "null or float" if kind == float | None else getattr(kind, "__name__", str(kind))
+    return f"{words} {_range(field)}".strip()
+
+
+def _allowed_list(item: Any, field: FieldInfo) -> str:
+    inner = FieldInfo.from_annotation(item)
+    words = allowed(inner)
+    if words.startswith("one of "):
+        return f"names among {words.removeprefix('one of ')}"
+    if get_origin(inner.annotation) is dict:
         return "a list of mappings"
-    kind = "float, or a schedule of such values," if limits["rate"] else _KINDS.get(field.type)
-    kind = kind or cast(type, field.type).__name__
-    bounds = " and ".join(f"{sign} {limits[key]}" for key, (sign, _) in _BOUNDS.items() if limits[key] is not None)
-    return f"{kind} {bounds}".strip()
+    if words == NAME_WORDS:
+        return f"{words}, or a list of such"
+    first, _, rest = words.removeprefix("a ").partition(" ")
+    return f"a list of {first}s {rest}".strip()
 
 
-def check_range(key: str, value: Any, field: dataclasses.Field[Any]) -> None:
-    """Raise `ConfigError` unless `value` is what the declaration of `key` allows."""
-    limits = limits_of(field)
-    if limits["choices"]:
-        good = all(one in limits["choices"] for one in (value if isinstance(value, list) else [value]))
-    elif limits["rate"]:
-        try:
-            make_schedule(value)
-        except ValueError as error:
-            raise ConfigError(f"{key}: {error}") from error
-        good = all(_bounded(number, limits) for number in values_of(value))
-    else:
-        good = all(_fits(one, field) for one in (value if isinstance(value, list) else [value]))
-    if not good:
-        raise ConfigError(f"{key}={value}: must be {allowed(field)}")
+def _bounds(field: FieldInfo) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for mark in field.metadata:
+        if isinstance(mark, Rate):
+            limits = {">": mark.gt, ">=": mark.ge, "<=": mark.le}
+            found |= {sign: limit for sign, limit in limits.items() if limit is not None}
+        elif isinstance(mark, Gt):
+            found[">"] = mark.gt  # type: ignore[assignment]
+        elif isinstance(mark, Ge):
+            found[">="] = mark.ge  # type: ignore[assignment]
+        elif isinstance(mark, Le):
+            found["<="] = mark.le  # type: ignore[assignment]
+    if get_origin(field.annotation) is list:
+        return _bounds(FieldInfo.from_annotation(get_args(field.annotation)[0]))
+    return found
 
 
-def _fits(value: Any, field: dataclasses.Field[Any]) -> bool:
-    """Whether a value, or an item of a list, is what the declaration allows."""
-    if field.type == list[Any]:
-        return isinstance(value, dict) and all(isinstance(name, str) for name in value)
-    if isinstance(value, (int, float)):
-        return _bounded(value, limits_of(field))
-    if value is None:  # OmegaConf has seen to it that this may be
-        return True
-    if field.type not in (str, list[str]):
-        return not isinstance(value, (list, dict))
-    named = isinstance(value, str) and value != ""
-    return named and (field.name in _TEXTS or not ("/" in value or value.startswith(".")))
+def _range(field: FieldInfo) -> str:
+    bounds = _bounds(field)
+    if field.annotation is int:
+        bounds.setdefault("<=", LARGEST)
+    return " and ".join(f"{sign} {bounds[sign]}" for sign in (">", ">=", "<=") if sign in bounds)
 
 
-def _bounded(value: float, limits: Any) -> bool:
-    within = all(limits[key] is None or holds(value, limits[key]) for key, (_, holds) in _BOUNDS.items())
-    return math.isfinite(value) and within
+def nearest(name: object, names: Iterable[str]) -> str:
+    """Words that propose the nearest of `names`; empty if none is near."""
+    near = get_close_matches(str(name), list(names), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def in_words(error: ValidationError, kind: type[Options], values: Mapping[str, Any], prefix: str = "") -> str:
+    """One line about the first error in the `values` of options of `kind`, whose keys begin with `prefix`: field, value
+    and what is allowed, and for an unknown name the nearest one."""
+    first = error.errors()[0]
+    name = str(first["loc"][0]) if first["loc"] else ""
+    if (field := kind.model_fields.get(name)) is None:
+        return f"{prefix}{name}: there is no such option{nearest(name, kind.model_fields)}"
+    if reason := str(first.get("ctx", {}).get("error", "")):
+        return f"{prefix}{name}: {reason}"
+    return f"{prefix}{name}={values.get(name)}: must be {allowed(field)}"

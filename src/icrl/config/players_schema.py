@@ -1,12 +1,15 @@
 """The options of `train_players`: host and agent of the polyhedra game, trained against each other."""
 
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from icrl.config.options import group, option, rate
+from pydantic import model_validator
+
+from icrl.config.options import Name, OneOf, OneOrMore, Options, PathName, Rate, group, option, refuse, refuse_both
 from icrl.config.paths import PROJECT
 from icrl.config.training_schema import CurvesConfig, DeviceConfig, SavingConfig
+from icrl.nn.layers import read_net_arch
 
 LEARNED = "dqn"  # the player that is trained
 FIXED_HOSTS = (
@@ -16,128 +19,180 @@ FIXED_HOSTS = (
 FIXED_AGENTS = ("random", "first", "last")
 
 
-@dataclass
-class GameConfig:
+class GameConfig(Options):
     # A host's network has an output for each subset of the coordinates, of which there are 2**n.
-    dimension: int = option("coordinates of a point", low=2, high=12)
-    max_num_points: int = option("points that are drawn for a start", low=2, high=1024)
-    max_value: int = option("coordinates of a start are uniform in 0 .. this", low=1, high=2**20)
-    max_episode_steps: int = option("moves after which a game of training is truncated", low=1, high=10_000)
-    reposition: bool = option("subtract each coordinate's minimum after every move: the same game in smaller numbers")
-    scale_observation: bool = option("networks see each position divided by its largest coordinate")
-
-
-@dataclass
-class TrainingConfig:
-    num_updates: int = option("gradient updates of each player that learns", low=1)
-    num_games: int = option("games side by side in a rollout", low=1, high=2**20)
-    max_gradient_norm: float = option("gradient norm clip of each network", above=0)
-
-
-@dataclass
-class TransitionsConfig:
-    kind: str = option(
-        "which transitions are learned from: all alike, or those of large TD error more often",
-        choices=("uniform", "prioritised"),
+    dimension: int = option(3, "coordinates of a point", ge=2, le=12)
+    max_num_points: int = option(20, "points that are drawn for a start", ge=2, le=1024)
+    max_value: int = option(20, "coordinates of a start are uniform in 0 .. this", ge=1, le=2**20)
+    max_episode_steps: int = option(50, "moves after which a game of training is truncated", ge=1, le=10000)
+    reposition: bool = option(
+        True, "subtract each coordinate's minimum after every move: the same game in smaller numbers"
     )
-    size: int = option("newest transitions that each player keeps", low=1, high=10**9)
-    alpha: Any = rate("priority is (|TD error| + replay.eps)^alpha (prioritised)", low=0)
-    beta: Any = rate("a drawn transition's weight is priority^(-beta), over the largest drawn (prioritised)", low=0)
-    eps: Any = rate("added to the TD error of every transition (prioritised)", above=0)
+    scale_observation: bool = option(True, "networks see each position divided by its largest coordinate")
 
 
-@dataclass
-class RoleConfig:
+class TrainingConfig(Options):
+    num_updates: int = option(10000, "gradient updates of each player that learns", ge=1)
+    num_games: int = option(256, "games side by side in a rollout", ge=1, le=2**20)
+    max_gradient_norm: float = option(10.0, "gradient norm clip of each network", gt=0)
+
+
+class TransitionsConfig(Options):
+    kind: Literal["uniform", "prioritised"] = option(
+        "uniform", "which transitions are learned from: all alike, or those of large TD error more often"
+    )
+    size: int = option(100000, "newest transitions that each player keeps", ge=1, le=10**9)
+    alpha: Annotated[Any, Rate(ge=0)] = option(0.6, "priority is (|TD error| + replay.eps)^alpha (prioritised)")
+    beta: Annotated[Any, Rate(ge=0)] = option(
+        {"kind": "linear", "progress": "percent", "points": [[0, 0.4], [1, 1.0]]},
+        "a drawn transition's weight is priority^(-beta), over the largest drawn (prioritised)",
+    )
+    eps: Annotated[Any, Rate(gt=0)] = option(0.001, "added to the TD error of every transition (prioritised)")
+
+
+class RoleConfig(Options):
     """What host and agent have alike."""
 
-    player: str = option("who plays: dqn, a network that is trained, or a fixed player; nothing else here acts then")
-    opponents: list[str] = option("whom it trains against: rollouts take them in turn, each in games of its own")
-    batch_size: int = option("transitions in an update", low=1, high=2**20)
-    initial_rollout_length: int = option("moves of every game, against each opponent, before the first update", low=1)
-    rollout_length: int = option("moves of every game in a rollout", low=1)
-    steps_before_rollout: int = option("updates between two rollouts", low=1)
-    steps_before_update_target: int = option("updates between two changes of the target network", low=1)
-    target_update_rate: float = option(
-        "how far each change moves the target network towards the network (1: a copy)", above=0, high=1
+    player: Name = option(
+        "dqn", "who plays: dqn, a network that is trained, or a fixed player; nothing else here acts then"
     )
-    discount: float = option("discount factor", low=0, high=1)
-    epsilon: Any = rate("probability of a uniformly random legal action in its own rollouts", low=0, high=1)
-    optimizer: str = option("update rule", choices=("adam", "sgd"))
-    learning_rate: Any = rate("learning rate", low=0)
-    momentum: float = option("decay of the sum of gradients (sgd; adam: 0)", low=0, high=0.9999)
-    adam_beta1: float = option("decay of the mean of gradients (sgd: 0)", low=0, high=0.9999)
-    adam_beta2: float = option("decay of the mean of squares (sgd: 0)", low=0, high=0.99999)
-    adam_eps: float = option("added to the root of the mean of squares (sgd: 1e-8)", above=0)
-    net_arch: list[Any] = option(
+    opponents: Annotated[list[Name], OneOrMore] = option(
+        ["agent", "random", "first", "last"],
+        "whom it trains against: rollouts take them in turn, each in games of its own",
+    )
+    batch_size: int = option(256, "transitions in an update", ge=1, le=2**20)
+    initial_rollout_length: int = option(
+        10, "moves of every game, against each opponent, before the first update", ge=1
+    )
+    rollout_length: int = option(1, "moves of every game in a rollout", ge=1)
+    steps_before_rollout: int = option(4, "updates between two rollouts", ge=1)
+    steps_before_update_target: int = option(100, "updates between two changes of the target network", ge=1)
+    target_update_rate: float = option(
+        0.9, "how far each change moves the target network towards the network (1: a copy)", gt=0, le=1
+    )
+    discount: float = option(0.95, "discount factor", ge=0, le=1)
+    epsilon: Annotated[Any, Rate(ge=0, le=1)] = option(
+        {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [0.3, 0.1]]},
+        "probability of a uniformly random legal action in its own rollouts",
+    )
+    optimizer: Literal["adam", "sgd"] = option("adam", "update rule")
+    learning_rate: Annotated[Any, Rate(ge=0)] = option(
+        {"kind": "cosine", "progress": "percent", "initial": 0.001, "final": 1e-05, "time": 1}, "learning rate"
+    )
+    momentum: float = option(0.0, "decay of the sum of gradients (sgd; adam: 0)", ge=0, le=0.9999)
+    adam_beta1: float = option(0.9, "decay of the mean of gradients (sgd: 0)", ge=0, le=0.9999)
+    adam_beta2: float = option(0.999, "decay of the mean of squares (sgd: 0)", ge=0, le=0.99999)
+    adam_eps: float = option(1e-08, "added to the root of the mean of squares (sgd: 1e-8)", gt=0)
+    net_arch: list[dict[str, Any]] = option(
+        [{"width": 256, "normalization": "layer"}, {"width": 256}],
         "hidden layers: each a `width` and, if need be, a `normalization` (none, layer, batch), an `activation` (relu, "
         "tanh, gelu), `residual: true` (a block of two layers that adds to what it is given) and `repeat`; or a "
-        "`net_arch` to `repeat`. A linear layer to the actions comes last"
+        "`net_arch` to `repeat`. A linear layer to the actions comes last",
     )
 
+    role: ClassVar[str]
 
-@dataclass
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        read_net_arch(f"{self.role}.net_arch", self.net_arch)
+        for name, idle in _IDLE.items():
+            value = getattr(self, name)
+            refuse(
+                self.player == LEARNED and name not in _READ[self.optimizer] and value != idle,
+                f"{self.role}.{name}={value} does nothing with {self.role}.optimizer={self.optimizer}: give "
+                f"{self.role}.{name}={idle}",
+            )
+        return self
+
+
+_READ = {"adam": ("adam_beta1", "adam_beta2", "adam_eps"), "sgd": ("momentum",)}  # by each optimizer
+_IDLE = {"momentum": 0.0, "adam_beta1": 0.0, "adam_beta2": 0.0, "adam_eps": 1e-8}
+
+
 class HostConfig(RoleConfig):
-    player: str = option(
-        "who plays: dqn, a network that is trained, or a fixed player; no other option of the group acts then",
-        choices=(LEARNED, *FIXED_HOSTS),
+    role = "host"
+    player: Annotated[str, OneOf((LEARNED, *FIXED_HOSTS))] = option(
+        "dqn", "who plays: dqn, a network that is trained, or a fixed player; no other option of the group acts then"
     )
-    opponents: list[str] = option(
+    opponents: Annotated[list[Annotated[str, OneOf(("agent", *FIXED_AGENTS))]], OneOrMore] = option(
+        ["agent", "random", "first", "last"],
         "whom it trains against: rollouts take them in turn, each in games of its own; `agent` is the other side",
-        choices=("agent", *FIXED_AGENTS),
     )
 
 
-@dataclass
 class AgentConfig(RoleConfig):
-    player: str = option(
-        "who plays: dqn, a network that is trained, or a fixed player; no other option of the group acts then",
-        choices=(LEARNED, *FIXED_AGENTS),
+    role = "agent"
+    player: Annotated[str, OneOf((LEARNED, *FIXED_AGENTS))] = option(
+        "dqn", "who plays: dqn, a network that is trained, or a fixed player; no other option of the group acts then"
     )
-    opponents: list[str] = option(
+    opponents: Annotated[list[Annotated[str, OneOf(("host", *FIXED_HOSTS))]], OneOrMore] = option(
+        ["host", "zeillinger"],
         "whom it trains against: rollouts take them in turn, each in games of its own; `host` is the other side",
-        choices=("host", *FIXED_HOSTS),
     )
 
 
-@dataclass
-class MatchesConfig:
-    num_evals: int = option("evaluations amid training, evenly spread (0: evaluation.eval_interval says)", low=0)
-    eval_interval: int = option("updates between evaluations (both 0: one at the end alone)", low=0)
-    num_games: int = option("games of each pair of players, amid training", low=1, high=10**6)
-    num_final_games: int = option("games of each pair of players, at the end", low=1, high=10**6)
+class MatchesConfig(Options):
+    num_evals: int = option(5, "evaluations amid training, evenly spread (0: evaluation.eval_interval says)", ge=0)
+    eval_interval: int = option(0, "updates between evaluations (both 0: one at the end alone)", ge=0)
+    num_games: int = option(500, "games of each pair of players, amid training", ge=1, le=10**6)
+    num_final_games: int = option(2000, "games of each pair of players, at the end", ge=1, le=10**6)
     max_moves: int = option(
+        100,
         "moves after which a game of an evaluation counts as unfinished: a good agent never ends one",
-        low=1,
-        high=10_000,
+        ge=1,
+        le=10000,
     )
-    num_bootstrap: int = option("bootstrap resamples of the intervals", low=100, high=10**5)
-    confidence: float = option("coverage of the intervals", low=0.5, high=0.999)
-    pictures: bool = option("draw the matches at the end, and in 2 or 3 dimensions a game, as a strip and as a video")
+    num_bootstrap: int = option(2000, "bootstrap resamples of the intervals", ge=100, le=10**5)
+    confidence: float = option(0.95, "coverage of the intervals", ge=0.5, le=0.999)
+    pictures: bool = option(
+        True, "draw the matches at the end, and in 2 or 3 dimensions a game, as a strip and as a video"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        refuse_both("evaluation", ("num_evals", self.num_evals), ("eval_interval", self.eval_interval))
+        return self
 
 
-@dataclass
 class PlayerCurvesConfig(CurvesConfig):
-    layerwise: bool = option("mean and deviation of every parameter and its gradient", may_change=True)
-    timing: bool = option("milliseconds of play, inference, storing and training (slower on a GPU)", may_change=True)
-
-
-@dataclass(kw_only=True)
-class PlayersConfig:
-    name: str = option("name of the run: its folder is logs/<name>/players/", stages="players")
-    root: str = option("folder that holds logs/; relative to the project", stages="players")
-    seed: int = option("seed of all that is random", low=0, high=10**9, stages="players")
-    num_threads: int = option(
-        "CPU threads of PyTorch (0: all cores)", low=0, high=1024, may_change=True, stages="players"
+    details = ("layerwise", "timing")
+    layerwise: bool = option(False, "mean and deviation of every parameter and its gradient", may_change=True)
+    timing: bool = option(
+        False, "milliseconds of play, inference, storing and training (slower on a GPU)", may_change=True
     )
-    device: DeviceConfig = group("where tensors live, and their precision", stages="players")
-    game: GameConfig = group("the rules", stages="players")
-    training: TrainingConfig = group("the gradient loop", stages="players")
-    replay: TransitionsConfig = group("what is kept to learn from", stages="players")
-    host: HostConfig = group("the host, and how it learns", stages="players")
-    agent: AgentConfig = group("the agent, and how it learns", stages="players")
-    evaluation: MatchesConfig = group("matches between players", stages="players")
-    checkpoints: SavingConfig = group("what survives a crash", stages="players")
-    summaries: PlayerCurvesConfig = group("what TensorBoard shows of training", stages="players")
+
+
+class PlayersConfig(Options):
+    name: Name = option("point_game", "name of the run: its folder is logs/<name>/players/", stages="players")
+    root: PathName = option(".", "folder that holds logs/; relative to the project", stages="players")
+    seed: int = option(0, "seed of all that is random", ge=0, le=10**9, stages="players")
+    num_threads: int = option(
+        0, "CPU threads of PyTorch (0: all cores)", ge=0, le=1024, may_change=True, stages="players"
+    )
+    device: DeviceConfig = group(DeviceConfig, "where tensors live, and their precision", "players")
+    game: GameConfig = group(GameConfig, "the rules", "players")
+    training: TrainingConfig = group(TrainingConfig, "the gradient loop", "players")
+    replay: TransitionsConfig = group(TransitionsConfig, "what is kept to learn from", "players")
+    host: HostConfig = group(HostConfig, "the host, and how it learns", "players")
+    agent: AgentConfig = group(AgentConfig, "the agent, and how it learns", "players")
+    evaluation: MatchesConfig = group(MatchesConfig, "matches between players", "players")
+    checkpoints: SavingConfig = group(SavingConfig, "what survives a crash", "players")
+    summaries: PlayerCurvesConfig = group(PlayerCurvesConfig, "what TensorBoard shows of training", "players")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        refuse(
+            not self.learning,
+            f"host.player={self.host.player} and agent.player={self.agent.player}: nobody learns; one of them must "
+            f"be {LEARNED}",
+        )
+        refuse(
+            self.device.amp_dtype != "none",
+            f"device.amp_dtype={self.device.amp_dtype}: with train_players it must be none",
+        )
+        for name in self.learning:
+            _check_role(name, self)
+        return self
 
     @property
     def folder(self) -> Path:
@@ -152,3 +207,38 @@ class PlayersConfig:
     def learning(self) -> list[str]:
         """The roles that are trained."""
         return [name for name, role in self.roles.items() if role.player == LEARNED]
+
+
+def _check_role(name: str, config: PlayersConfig) -> None:
+    """Raise `ConfigError` if the role `name`, which learns, cannot with the options of the others."""
+    games, size, role = config.training.num_games, config.replay.size, config.roles[name]
+    opponents = role.opponents
+    refuse(not opponents, f"{name}.opponents=[]: must have at least one name")
+    twice = _named_twice(opponents, config)
+    refuse(twice, f"{name}.opponents={opponents}: must name each player once, and {twice}")
+    lengths = {
+        "initial_rollout_length": role.initial_rollout_length * len(opponents),
+        "rollout_length": role.rollout_length,
+    }
+    for name_of, length in lengths.items():
+        refuse(
+            games * length > size,
+            f"{name}.{name_of}={getattr(role, name_of)} gives {games * length} transitions with training.num_games="
+            f"{games} and {name}.opponents={opponents}, more than replay.size={size} keeps",
+        )
+    refuse(
+        role.batch_size < 2
+        and any(layer.normalization == "batch" for layer in read_net_arch(f"{name}.net_arch", role.net_arch)),
+        f"{name}.batch_size={role.batch_size} has no deviation for normalization: batch in {name}.net_arch; must "
+        "be at least 2",
+    )
+
+
+def _named_twice(opponents: list[str], config: PlayersConfig) -> str:
+    """Words for the player that is an opponent twice; the other side may be a fixed player that is named too."""
+    fixed = {name: role.player for name, role in config.roles.items() if role.player != LEARNED}
+    for player, times in Counter(fixed.get(one, one) for one in opponents).items():
+        if times > 1:
+            named = [f"{name}.player={player}" for name in opponents if fixed.get(name) == player]
+            return ", ".join([f"{player} is there {times} times", *named])
+    return ""

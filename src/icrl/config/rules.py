@@ -1,235 +1,210 @@
-"""Options that are fine alone and not together. Each message names both fields."""
+"""Rules across groups of options. Each message names both fields."""
+
+from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from icrl.collection.pace import env_steps
-from icrl.config.offline_conflicts import of_critic, of_decoder, of_encoder, of_extraction, of_start
-from icrl.config.source_conflicts import Conflicts, of_memory, of_mini_batches, of_pace, of_replay
-from icrl.config.training_conflicts import of_device, of_optimizer, of_trainer
-from icrl.config.world_conflicts import of_bandit, of_point_game
-from icrl.contracts import ConfigError
+from icrl.config.env_schema import PointGameConfig
+from icrl.config.options import refuse
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
 
-
-LEAST_TEMPERATURE = 0.001  # what is colder overflows, and is greedy
-
-
-def check_conflicts(config: "Config") -> None:
-    """Raise `ConfigError` at the first conflict there is."""
-    for broken, message in (
-        *of_bandit(config),
-        *of_point_game(config),
-        *of_pace(config),
-        *of_memory(config),
-        *of_mini_batches(config),
-        *of_replay(config),
-        *_of_source(config),
-        *_of_tasks(config),
-        *_of_data(config),
-        *_of_model(config),
-        *of_optimizer(config),
-        *of_trainer(config),
-        *of_device(config.device),
-        *_of_services(config),
-        *_of_evaluation(config),
-        *of_critic(config),
-        *of_start(config),
-        *of_encoder(config),
-        *of_decoder(config),
-        *of_extraction(config),
-    ):
-        if broken:
-            raise ConfigError(message)
+READS_POINTS = ("a2c", "ppo", "random")  # sources that read observations of many numbers
 
 
-def _of_source(config: "Config") -> Conflicts:
-    source, search, size = config.source, config.search, getattr(config.env, "size", math.inf)
-    made, recorded = env_steps(source), source.history_steps
-    return [
-        (recorded > made, f"source.history_steps={recorded} is more than source.num_env_steps={made}"),
-        (
-            recorded % source.num_envs != 0,
-            f"source.history_steps={recorded} must be a multiple of source.num_envs={source.num_envs}",
-        ),
-        (
-            source.videos_per_task > source.num_learners,
-            f"source.videos_per_task={source.videos_per_task} is more than source.num_learners={source.num_learners}",
-        ),
-        (
-            max(search.goal_row, search.goal_column) >= size,
-            f"search.goal_row={search.goal_row} and search.goal_column={search.goal_column} "
-            f"must be below env.size={size}",
-        ),
-    ]
+def check_rules(config: Config) -> None:
+    """Raise `ConfigError` at the first conflict between groups."""
+    _check_world(config)
+    _check_source(config)
+    _check_development_tasks(config)
+    _check_lengths(config)
+    _check_model(config)
+    _check_training(config)
+    _check_starts(config)
+    _check_policy(config)
 
 
-def _of_tasks(config: "Config") -> Conflicts:
-    tasks, number = config.tasks, config.data.num_development_tasks
-    listed = tasks.split == "list"
-    return [
-        (tasks.num_train == 1, "tasks.num_train=1: must be at least 2, or 0 for all tasks that are not held out"),
-        (
-            tasks.split == "random" and not tasks.num_train and not tasks.num_held_out,
-            "tasks.num_train=0 and tasks.num_held_out=0: tasks.split=random needs the number of one of them",
-        ),
-        (
-            listed and not tasks.held_out,
-            "tasks.split=list holds out the tasks numbered in tasks.held_out, which is []: must have at least one",
-        ),
-        (
-            bool(tasks.held_out) and not listed,
-            f"tasks.held_out={tasks.held_out} is for tasks.split=list, and this is tasks.split={tasks.split}",
-        ),
-        (
-            len(set(tasks.held_out)) < len(tasks.held_out),
-            f"tasks.held_out={tasks.held_out}: no task may be there twice",
-        ),
-        (
-            0 < tasks.num_train <= number,
-            f"data.num_development_tasks={number} must be below tasks.num_train={tasks.num_train}",
-        ),
-        (
-            config.trainer.evaluate and not number,
-            "trainer.evaluate=true plays development tasks amid training, and data.num_development_tasks=0 sets none "
-            "aside: set some aside, or give trainer.evaluate=false and evaluation.checkpoint=last",
-        ),
-        (
-            config.evaluation.tasks == "development" and not number,
-            "evaluation.tasks=development plays the tasks that data.num_development_tasks set aside, and it is 0",
-        ),
-    ]
+def _check_world(config: Config) -> None:
+    source = config.source
+    if isinstance(config.env, PointGameConfig):
+        refuse(
+            source.name not in READS_POINTS,
+            f"source.name={source.name} reads observations that are one number; env.name=point_game shows point sets, "
+            f"which {', '.join(READS_POINTS)} read",
+        )
+        for key, value, needed, reason in (
+            ("source.vectorization", source.vectorization, "tensor", "the games are played side by side"),
+            ("source.videos_per_task", source.videos_per_task, 0, "there is no room to film"),
+            ("evaluation.videos", config.evaluation.videos, False, "there is no room to film"),
+            ("model.induction", config.model.induction, False, "no position is seen twice"),
+            ("objective.name", config.objective.name, "ad", "nobody knows what is optimal"),
+        ):
+            refuse(value != needed, f"{key}={value} does not go with env.name=point_game: must be {needed}, {reason}")
+    search, size = config.search, getattr(config.env, "size", math.inf)
+    refuse(
+        max(search.goal_row, search.goal_column) >= size,
+        f"search.goal_row={search.goal_row} and search.goal_column={search.goal_column} must be below env.size={size}",
+    )
 
 
-def _of_data(config: "Config") -> Conflicts:
-    names, data, source = config.histories, config.data, config.source
+def _check_source(config: Config) -> None:
+    """Refuse, for a source that acts on its past, to show what it would do without it."""
+    shown = {
+        "source.evaluate": config.source.evaluate,
+        "summaries.action_distributions": config.summaries.action_distributions,
+        "summaries.outputs": config.summaries.outputs,
+    }
+    for name, on in shown.items():
+        refuse(
+            config.source.name == "searcher" and on,
+            f"{name}=true shows what learners would do without their past; source.name=searcher acts on it alone",
+        )
+
+
+def _check_development_tasks(config: Config) -> None:
+    number, tasks = config.data.num_development_tasks, config.tasks
+    refuse(
+        0 < tasks.num_train <= number,
+        f"data.num_development_tasks={number} must be below tasks.num_train={tasks.num_train}",
+    )
+    refuse(
+        config.trainer.evaluate and not number,
+        "trainer.evaluate=true plays development tasks during training, and data.num_development_tasks=0 sets none "
+        "aside: set some aside, or give trainer.evaluate=false and evaluation.checkpoint=last",
+    )
+    refuse(
+        config.evaluation.tasks == "development" and not number,
+        "evaluation.tasks=development plays the tasks that data.num_development_tasks set aside, and it is 0",
+    )
+
+
+def _check_lengths(config: Config) -> None:
+    """Check that histories are as long as what is read of them. The lengths of a mixture stand in its histories."""
+    names, data, source, model = config.histories, config.data, config.source, config.model
+    refuse(len(set(names)) < max(len(names), 1), f"histories={names}: must be one name, or several that differ")
+    refuse(
+        data.weights and len(data.weights) != len(names),
+        f"data.weights={data.weights} must be as many as histories={names}, or none",
+    )
+    refuse(
+        0 < data.kept_steps < model.context_len,
+        f"data.kept_steps={data.kept_steps} is less than model.context_len={model.context_len}",
+    )
+    if len(names) > 1:
+        return
+    refuse(
+        data.history_len > source.history_steps,
+        f"data.history_len={data.history_len} is more than source.history_steps={source.history_steps}",
+    )
     row_len = (data.history_len or source.history_steps) // source.num_envs
-    from_source = len(names) == 1  # those of a mixture say themselves how long they are
-    return [
-        (len(set(names)) < max(len(names), 1), f"histories={names}: must be one name, or several that differ"),
-        (
-            bool(data.weights) and len(data.weights) != len(names),
-            f"data.weights={data.weights} must be as many as histories={names}, or none",
-        ),
-        (
-            from_source and data.history_len > source.history_steps,
-            f"data.history_len={data.history_len} is more than source.history_steps={source.history_steps}",
-        ),
-        (
-            from_source and config.model.context_len > row_len,
-            f"model.context_len={config.model.context_len} is longer than a history: {row_len} steps a row, from "
-            f"data.history_len={data.history_len} or source.history_steps={source.history_steps}, "
-            f"and source.num_envs={source.num_envs}",
-        ),
-        (not data.keep_every, "data.keep_every=[] keeps nothing: must have at least one number"),
-        (
-            len(set(data.keep_every)) < len(data.keep_every),
-            f"data.keep_every={data.keep_every}: no number may be there twice",
-        ),
-        (
-            0 < data.kept_steps < config.model.context_len,
-            f"data.kept_steps={data.kept_steps} is less than model.context_len={config.model.context_len}",
-        ),
-    ]
+    refuse(
+        model.context_len > row_len,
+        f"model.context_len={model.context_len} is longer than a history: {row_len} steps per row, from "
+        f"data.history_len={data.history_len} or source.history_steps={source.history_steps}, "
+        f"and source.num_envs={source.num_envs}. Lower it, or collect longer histories",
+    )
+    needed = (config.evaluation.num_episodes + 1) * config.env.max_episode_steps
+    refuse(
+        needed > source.history_steps // source.num_envs,
+        f"evaluation.num_episodes={config.evaluation.num_episodes} needs {needed} steps per row, for as many episodes "
+        f"of the source; source.history_steps={source.history_steps} gives {source.history_steps // source.num_envs}",
+    )
 
 
-def _of_model(config: "Config") -> Conflicts:
-    model = config.model
+def _check_model(config: Config) -> None:
+    model, encoder, length = config.model, config.encoder, config.trainer.mini_batch_length
     side = "size" if hasattr(config.env, "size") else "width"
     cells = getattr(config.env, side, 0)
-    return [
-        (
-            model.embed_dim % model.num_heads != 0,
-            f"model.num_heads={model.num_heads} must divide model.embed_dim={model.embed_dim}",
-        ),
-        (
-            model.position == "rope" and model.embed_dim // model.num_heads % 2 == 1,
-            f"model.position=rope needs an even model.embed_dim / model.num_heads, "
-            f"not {model.embed_dim} / {model.num_heads}",
-        ),
-        (
-            model.position == "env_time" and not model.add_env_time,
-            "model.position=env_time is the env time embedding, which model.add_env_time=false leaves out",
-        ),
-        (
-            model.obs_encoding != "cell" and model.max_size < cells,
-            f"model.max_size={model.max_size} must be at least env.{side}={cells} with "
-            f"model.obs_encoding={model.obs_encoding}",
-        ),
-    ]
+    refuse(
+        model.obs_encoding != "cell" and model.max_size < cells,
+        f"model.max_size={model.max_size} must be at least env.{side}={cells} with "
+        f"model.obs_encoding={model.obs_encoding}",
+    )
+    refuse(
+        length > model.context_len,
+        f"trainer.mini_batch_length={length} is longer than model.context_len={model.context_len}",
+    )
+    for group, position in (("model", model.position), ("encoder", encoder.position)):
+        refuse(
+            position == "learned" and 0 < length < model.context_len,
+            f"trainer.mini_batch_length={length} leaves positions untrained with {group}.position=learned and "
+            f"model.context_len={model.context_len}",
+        )
+    refuse(
+        encoder.position == "env_time" and not model.add_env_time,
+        "encoder.position=env_time is the env time embedding, which model.add_env_time=false leaves out",
+    )
 
 
-def _of_services(config: "Config") -> Conflicts:
-    evals, checkpoints, summaries = config.evals, config.checkpoints, config.summaries
-    spaced = [
-        ("evals.num_evals", evals.num_evals, "evals.eval_interval", evals.eval_interval),
-        (
-            "checkpoints.num_checkpoints",
-            checkpoints.num_checkpoints,
-            "checkpoints.checkpoint_interval",
-            checkpoints.checkpoint_interval,
-        ),
-        (
-            "summaries.num_summaries",
-            summaries.num_summaries,
-            "summaries.summary_interval",
-            summaries.summary_interval,
-        ),
-    ]
-    silent = not summaries.num_summaries and not summaries.summary_interval
-    shown = {
-        "summarize_first_interval": summaries.summarize_first_interval,
-        "grads_and_vars": summaries.grads_and_vars,
-        "gradient_noise_scale": summaries.gradient_noise_scale != "none",
-        "action_distributions": summaries.action_distributions,
-        "outputs": summaries.outputs,
-        "debug": summaries.debug,
-    }
-    return [
-        *(
-            (bool(number and interval), f"{first}={number} and {second}={interval}: one of them must be 0")
-            for first, number, second, interval in spaced
-        ),
-        *(
-            (
-                on and silent,
-                f"summaries.{name}={getattr(summaries, name)} shows nothing with summaries.num_summaries=0 and "
-                "summaries.summary_interval=0",
-            )
-            for name, on in shown.items()
-        ),
-        (
-            evals.num_eval_environments > evals.num_eval_episodes,
-            f"evals.num_eval_environments={evals.num_eval_environments} is more than "
-            f"evals.num_eval_episodes={evals.num_eval_episodes}",
-        ),
-        (
-            summaries.gradient_noise_scale != "none" and config.trainer.mini_batch_size < 2,
-            f"summaries.gradient_noise_scale={summaries.gradient_noise_scale} needs parts of a batch; "
-            f"trainer.mini_batch_size={config.trainer.mini_batch_size}",
-        ),
-    ]
+def _check_training(config: Config) -> None:
+    trainer, device, summaries = config.trainer, config.device, config.summaries
+    refuse(
+        config.optimizer.name == "mtadam" and device.amp_dtype == "float16",
+        "optimizer.name=mtadam brings gradients to one norm by itself and has no use for the loss scaler of "
+        "device.amp_dtype=float16; give device.amp_dtype=bfloat16 or none",
+    )
+    refuse(
+        not trainer.evaluate and config.evaluation.checkpoint == "best",
+        "trainer.evaluate=false finds no best checkpoint; give evaluation.checkpoint=last",
+    )
+    refuse(
+        trainer.empty_cache and device.type == "cpu",
+        "trainer.empty_cache=true: device.type=cpu has no cache to empty",
+    )
+    refuse(
+        summaries.gradient_noise_scale != "none" and trainer.mini_batch_size < 2,
+        f"summaries.gradient_noise_scale={summaries.gradient_noise_scale} needs parts of a batch; "
+        f"trainer.mini_batch_size={trainer.mini_batch_size}",
+    )
+    parts = trainer.gradient_accumulation_steps
+    refuse(
+        config.awr.normalize != "none" and parts > 1,
+        f"awr.normalize={config.awr.normalize} is over a whole batch, and trainer.gradient_accumulation_steps={parts} "
+        "works it off in parts",
+    )
 
 
-def _of_evaluation(config: "Config") -> Conflicts:
-    evaluation, source, limit = config.evaluation, config.source, config.env.max_episode_steps
-    tiny = [temperature for temperature in evaluation.temperatures if 0 < temperature < LEAST_TEMPERATURE]
-    row_len, needed = source.history_steps // source.num_envs, (evaluation.num_episodes + 1) * limit
-    from_source = len(config.histories) == 1
-    return [
-        (
-            bool(tiny),
-            f"evaluation.temperatures={evaluation.temperatures}: must be 0 or at least {LEAST_TEMPERATURE}",
-        ),
-        (
-            len(set(evaluation.temperatures)) < len(evaluation.temperatures),
-            f"evaluation.temperatures={evaluation.temperatures}: no number may be there twice",
-        ),
-        (
-            from_source and needed > row_len,
-            f"evaluation.num_episodes={evaluation.num_episodes} needs {needed} steps a row, for as many episodes "
-            f"of the source; source.history_steps={source.history_steps} gives {row_len}",
-        ),
-    ]
+def _check_starts(config: Config) -> None:
+    """Check where a critic starts from: at most one place for each part."""
+    critic, encoder = config.critic, config.encoder
+    model, prefix = critic.initial_model, critic.initial_model_prefix
+    starts = {"encoder.load_from": encoder.load_from, "decoder.load_from": config.decoder.load_from}
+    for name, path in starts.items():
+        refuse(
+            path != "none" and model != "none",
+            f"critic.initial_model={model} has what {name}={path} would give: one of them must be none",
+        )
+    for name, path in (starts | {"critic.initial_model": model}).items():
+        refuse(
+            path != "none" and prefix != "none",
+            f"critic.initial_model_prefix={prefix} has what {name}={path} would give: one of them must be none",
+        )
+    refuse(
+        critic.initial_model_index >= 0 and prefix == "none",
+        f"critic.initial_model_index={critic.initial_model_index} needs critic.initial_model_prefix",
+    )
+    refuse(
+        config.optimizer.initialize and prefix == "none",
+        "optimizer.initialize=true is about the state in critic.initial_model_prefix, which is none",
+    )
+    fixed = critic.value_trunk_grad == "none" and (critic.separate_value or not critic.imitation_scaling)
+    refuse(
+        fixed and encoder.load_from == model == prefix == "none",
+        f"critic.value_trunk_grad=none with critic.imitation_scaling={critic.imitation_scaling} and "
+        f"critic.separate_value={str(critic.separate_value).lower()} leaves a trunk that nothing trains; give a "
+        "trained one by encoder.load_from",
+    )
+
+
+def _check_policy(config: Config) -> None:
+    policy, extracted = config.policy, config.awr.experiment_name
+    refuse(
+        policy.model not in ("gpt", "critic", extracted),
+        f"policy.model={policy.model}: must be gpt, critic or awr.experiment_name={extracted}",
+    )
+    refuse(
+        policy.model == "critic" and not policy.advantage_scale,
+        "policy.advantage_scale=0 asks no critic, and policy.model=critic has nothing else to act on",
+    )

@@ -6,7 +6,6 @@ B windows, T steps, D width, A actions.
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from icrl.config.offline_schema import CriticConfig, DecoderConfig, EncoderConfig
+from icrl.config.options import replace
 from icrl.contracts import EnvSpec
 from icrl.nn.gpt import Context, Trunk
 from icrl.nn.kv_cache import ContextCache

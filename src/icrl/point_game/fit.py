@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -144,7 +144,7 @@ def check_continues(config: PlayersConfig, before: Json) -> None:
 
 
 def _compared(config: PlayersConfig) -> list[str]:
-    return [field.name for field in fields(config) if field.name not in _MAY_DIFFER]
+    return [name for name in type(config).model_fields if name not in _MAY_DIFFER]
 
 
 def _run(

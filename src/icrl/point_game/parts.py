@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from icrl.config.players_schema import PlayersConfig, RoleConfig
-from icrl.config.training_schema import IDLE, OptimizerConfig
+from icrl.config.training_schema import AdamConfig, OptimizerConfig, SGDConfig
 from icrl.point_game.rollout import PointGame, PointGameOptions
 
 
@@ -18,10 +18,10 @@ def make_game(config: PlayersConfig) -> PointGame:
 
 
 def optimizer_config(role: RoleConfig, max_gradient_norm: float) -> OptimizerConfig:
-    own = {"name": role.optimizer, "initialize": False, "learning_rate": role.learning_rate}
-    read = {"momentum": role.momentum, "beta1": role.adam_beta1, "beta2": role.adam_beta2, "epsilon": role.adam_eps}
-    values: dict[str, Any] = {**IDLE, **own, **read}
-    return OptimizerConfig(**values, max_gradient_norm=max_gradient_norm)
+    shared: Any = {"learning_rate": role.learning_rate, "max_gradient_norm": max_gradient_norm}
+    if role.optimizer == "sgd":
+        return SGDConfig(momentum=role.momentum, **shared)
+    return AdamConfig(beta1=role.adam_beta1, beta2=role.adam_beta2, epsilon=role.adam_eps, **shared)
 
 
 @torch.no_grad()

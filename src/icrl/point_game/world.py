@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from icrl.config.env_schema import PointGameConfig
-from icrl.config.world_conflicts import largest_coordinate
 from icrl.contracts import EnvSpec, Step
 from icrl.envs.core import TensorEnv
 from icrl.point_game.fixed_players import AGENTS, HOSTS, choose
@@ -59,7 +58,7 @@ class PointFamily(TensorEnv):
         self._game = self._games[dimension, 0]  # all have the same rules
         actions = len(subsets(dimension)) if self._is_host else dimension
         success = "end" if self._is_host else "survival"
-        sizes = (largest_coordinate(config) + 2, actions, (0.0, 1.0), 0, config.max_episode_steps, success)
+        sizes = (config.largest_coordinate + 2, actions, (0.0, 1.0), 0, config.max_episode_steps, success)
         rows = max(cloud["max_num_points"] for cloud in config.clouds)
         self.spec = EnvSpec(*sizes, points=(rows, dimension))
         self._noise = torch.tensor([opponent.noise for opponent in self.opponents])  # [P]

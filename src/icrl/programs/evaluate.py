@@ -10,13 +10,13 @@ guided by them.
 
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from icrl.config.command_line import run_stage
+from icrl.config.options import replace
 from icrl.config.root import Config, TasksConfig
 from icrl.config.training_schema import source_of
 from icrl.contracts import ConfigError, EnvSpec, Json, Policy

@@ -8,7 +8,6 @@ and the end count. Called again, the study goes on: `search.num_trials` is the n
 
 import logging
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,9 @@ from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.collection.pace import num_iterations
 from icrl.config.command_line import run_stage
+from icrl.config.options import replace
 from icrl.config.root import Config
-from icrl.config.source_conflicts import of_mini_batches, of_pace
+from icrl.config.source_rules import check_source
 from icrl.contracts import ConfigError, Json
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
@@ -59,9 +59,10 @@ def main(config: Config) -> Path:
     if config.source.name != "a2c":
         raise ConfigError(f"source.name={config.source.name}: the search is over options of source.name=a2c")
     tried = _with(config, {})
-    for broken, message in (*of_pace(tried), *of_mini_batches(tried)):
-        if broken:
-            raise ConfigError(f"search.num_env_steps={config.search.num_env_steps} is that of a trial: {message}")
+    try:
+        check_source(tried.source)
+    except ConfigError as error:
+        raise ConfigError(f"search.num_env_steps={config.search.num_env_steps} is that of a trial: {error}") from error
     with closing(make_env(config.env, device)) as env:
         searched_task(config, env)
         check_memory(tried, stage_one(tried, env.spec, 1, "search", recorded=False), device)

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from icrl.collection.async_unroll import load_policy
 from icrl.collection.collect import Learner, UnrollWorker, check_parameters, collect, make_learners
 from icrl.collection.experience import Experience
-from icrl.collection.pace import clock_of, interval_of, is_due, num_iterations, pretraining, unrolled
+from icrl.collection.pace import clock_of, interval_of, is_due, num_iterations, unrolled
 from icrl.collection.source_run import check_continues, compared, go_on_together, inputs_of
 from icrl.config.command_line import run_stage
 from icrl.config.paths import PROJECT
@@ -125,7 +125,7 @@ def train(
         record = write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots, owner, first)
         board.texts(texts(record))
         lives = SourceRunState(config, learner, player, experience, streams, writer, board, first, described)
-        if first < pretraining(config.source):
+        if first < config.source.pretraining:
             lives.pretraining = stack.enter_context(board_of_pretraining(config, first))
         if config.source.evaluate:
             lives.evaluations = stack.enter_context(evaluating(config, split.train, first, described))
@@ -173,7 +173,7 @@ class SourceRunState:
         self.evaluations: Evaluations | None = None
         self.pretraining: Summaries | None = None
         self.iteration = self._written = first
-        self.total, self._online_from = num_iterations(config.source), pretraining(config.source)
+        self.total, self._online_from = num_iterations(config.source), config.source.pretraining
         options, evals, shown = config.checkpoints, config.evals, config.summaries
         self._per_checkpoint = interval_of(options.num_checkpoints, options.checkpoint_interval, self.total)
         self._per_evaluation = interval_of(evals.num_evals, evals.eval_interval, self.total - self._online_from)
@@ -249,7 +249,7 @@ class SourceRunState:
 def evaluating(config: Config, train_tasks: list[int], first: int, described: Json) -> Evaluations:
     """Evaluations of the agents of `train_tasks`, which go on from iteration `first`; steps are env steps a learner.
     Those that were pretrained may be best at step 0."""
-    look, pretrained = SourceEvaluator(config, train_tasks), pretraining(config.source)
+    look, pretrained = SourceEvaluator(config, train_tasks), config.source.pretraining
     done = unrolled(config.source, first) * config.source.num_envs if first >= max(pretrained, 1) else -1
     folder, trained = config.folder("logs") / "source", 0 if pretrained else 1
     return Evaluations(folder, "evaluation", look, config.evals, done, described, tqdm.write, trained)

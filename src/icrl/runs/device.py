@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from typing import TYPE_CHECKING
 
@@ -44,4 +43,4 @@ def dtype_of(config: Config | PlayersConfig) -> torch.dtype:
 
 def recorded(config: Config | PlayersConfig) -> Json:
     """The configuration as plain values, as manifests and checkpoints keep it."""
-    return dataclasses.asdict(config)
+    return config.model_dump()

@@ -40,9 +40,7 @@ def identity_of(
     """The run that `config` asks `program` for: its options in `groups`, which a continued run must have as they were
     (those that `may_change` are left out), and checksums of its `inputs`."""
     options = {
-        key: value
-        for key, value, field in walk(config)
-        if key.partition(".")[0] in groups and not field.metadata["may_change"]
+        key: value for key, value, field in walk(config) if key.partition(".")[0] in groups and not field.may_change
     }
     return Identity(program, digest(_plain({"program": program, "options": options, "inputs": inputs or {}})))
 
@@ -84,7 +82,7 @@ def check_same(config: Config | PlayersConfig, recorded: Json, sections: Iterabl
     before it wrote. Options that `may_change` are not compared."""
     for key, value, field in walk(config):
         section, _, leaf = key.partition(".")
-        if section not in sections or field.metadata["may_change"]:
+        if section not in sections or field.may_change:
             continue
         before = recorded.get(section)
         if leaf:

@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from icrl.collection.pace import BLOCK, draws, interval_of, num_iterations, replays, unrolled, window_length
+from icrl.collection.pace import BLOCK, interval_of, num_iterations, unrolled, window_length
 from icrl.config.players_schema import PlayersConfig
-from icrl.config.training_schema import DQNConfig, NetworkConfig, OptimizerConfig, QLearningConfig, ReplayConfig
+from icrl.config.training_schema import (
+    DQNConfig,
+    NetworkConfig,
+    OptimizerConfig,
+    QLearningConfig,
+    ReplayConfig,
+    SGDConfig,
+)
 from icrl.contracts import EnvSpec, Rollout
 from icrl.data.history_store import OBSERVATIONS, column_dtypes
 from icrl.nn.cross import NUM_STREAMS
@@ -68,10 +75,10 @@ def stage_one(
         copies = 5 if isinstance(source, DQNConfig) else 4  # parameters, gradients, two of Adam, and a target network
         size = learners * learner_parameters(spec, outputs, source.hidden_size) * copies * _FLOAT
         needs.append(Need("networks and Adam's state", size, (per_learner, "source.hidden_size")))
-    if isinstance(source, ReplayConfig) and replays(source):
+    if isinstance(source, ReplayConfig) and source.replays:
         size = streams * source.replay_buffer_length * _recorded_bytes(spec)
         needs.append(Need("what is kept to learn from", size, (*per_stream, "source.replay_buffer_length")))
-        if draws(source):
+        if source.draws:
             size = learners * source.mini_batch_size * window_length(source, 1) * _step_bytes(spec)
             needs.append(Need("a mini-batch", size, (per_learner, "source.mini_batch_size")))
     if recorded:
@@ -254,4 +261,4 @@ def _activation_bytes(config: Config) -> int:
 
 def _states(optimizer: OptimizerConfig) -> int:
     """Numbers that are kept for each parameter."""
-    return int(optimizer.momentum > 0) if optimizer.name == "sgd" else 2
+    return int(optimizer.momentum > 0) if isinstance(optimizer, SGDConfig) else 2

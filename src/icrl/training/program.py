@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
 
+from icrl.config.options import replace
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, EnvSpec, Json, Objective
 from icrl.data.history_store import Histories

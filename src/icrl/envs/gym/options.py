@@ -2,16 +2,15 @@
 
 import operator
 from collections.abc import Sequence
-from dataclasses import Field, fields
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from icrl.config.env_schema import ENVS
-from icrl.config.options import allowed, check_range, walk
-from icrl.contracts import ConfigError
+from icrl.config.options import in_words, replace
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 
@@ -24,13 +23,13 @@ def world_of(name: str, max_episode_steps: int | None, given: dict[str, Any]) ->
     The clock is no part of the rules here: it truncates, as Gymnasium's own does, but never terminates."""
     if max_episode_steps is not None and max_episode_steps < 1:
         raise ValueError(f"max_episode_steps={max_episode_steps}: must be an int >= 1, or None for no limit")
-    declared = {field.name for field in fields(ENVS[name])}
+    declared = ENVS[name].model_fields
     options = {key: value for key, value in given.items() if key in declared}
-    config = ENVS[name](name=name, variant="gymnasium", max_episode_steps=_NO_LIMIT, **options)
-    for key, value, field in walk(config):
-        if key in options:
-            _check(key, value, field)
-    core = make_env(config)
+    try:
+        config = ENVS[name](variant="gymnasium", **options)
+    except ValidationError as error:
+        raise ValueError(in_words(error, ENVS[name], options)) from error
+    core = make_env(replace(config, max_episode_steps=_NO_LIMIT))
     core.spec = core.spec._replace(max_episode_steps=max_episode_steps or _NO_LIMIT)
     return core, {key: value for key, value in given.items() if key not in declared}
 
@@ -93,13 +92,3 @@ def _check_names(given: dict[str, Any], known: Sequence[str]) -> None:
     for name, value in given.items():
         if name not in known:
             raise TypeError(f"{name}={value!r}: no such argument; the task may be given as {', '.join(known)}")
-
-
-def _check(key: str, value: Any, field: Field[Any]) -> None:
-    kinds: tuple[Any, ...] = (int, float) if field.type is float else (field.type,)
-    if not isinstance(value, kinds) or isinstance(value, bool) != (field.type is bool):
-        raise ValueError(f"{key}={value!r}: must be {allowed(field)}")
-    try:
-        check_range(key, value, field)
-    except ConfigError as error:
-        raise ValueError(str(error)) from error
