@@ -12,7 +12,7 @@ from icrl.randomness import draw_possible, uniform
 
 _DEFAULTS: dict[str, Any] = {
     "name": "point_game",
-    "variant": "x",
+    "variant": "point_game",
     "role": "host",
     "opponents": ["table_0"],
     "dimensions": [3],

@@ -123,7 +123,7 @@ def test_groups_of_opponents() -> None:
 
 
 NO_AGENTS = ["zeillinger", "table_-1", "table_x", "table_01", "table_10001", "tables_0", "tables", "order_01",
-             "order_0112", "order_0123", "ordering", "", "@0.5", "table_²", "table_٣"]  # fmt: skip
+             "order_0112", "order_0123", "ordering", "@0.5", "table_²", "table_٣"]  # fmt: skip
 NO_NOISE = ["", "0", "1.5", "-0.1", "x", "0.20", ".5", "1.", "²", "nan", "1e-1", "0.2@0.3"]
 
 
