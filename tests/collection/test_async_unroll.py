@@ -260,7 +260,8 @@ if __name__ == "__main__":
     config = changed(config, env=toy(fault="hang", slip=0, size=30))
     env = make_env(config.env)
     learner, streams, noise = make_learners(config, env, env.all_tasks(), CPU)
-    make_unroll_worker(config, env, learner, streams, noise, 0).play()
+    worker = make_unroll_worker(config, env, learner, streams, noise, 0)
+    worker.play()
     time.sleep(100)
 """
     with subprocess.Popen([sys.executable, "-c", program], cwd=PROJECT, stdout=subprocess.PIPE, text=True) as trainer:

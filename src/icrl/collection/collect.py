@@ -1,4 +1,4 @@
-"""Loop of stage one: learners act, learn from what happened, and act on."""
+"""Loop of stage one: learners play an unroll, learn from it, and play on."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class TableHeads:
         self.refresh()
 
     def refresh(self) -> None:
-        """Tabulate the network anew."""
+        """Compute the tables from the network."""
         outputs = self.network()
         self._values = outputs[..., -1].flatten()
         self._log_policy = outputs[..., :-1].flatten(0, 1).log_softmax(-1)  # [L * S, A]

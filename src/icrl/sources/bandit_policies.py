@@ -64,13 +64,13 @@ class ThompsonSampling(_BanditPolicy):
         self._deviation = deviation
 
     def scores(self, count: Tensor, total: Tensor, noise: Tensor) -> Tensor:
-        luck = mix((noise * (1 << _NOISE_BITS)).long(), 0)[:, None]  # many numbers from one
-        luck = mix(luck, torch.arange(self._num_arms, device=noise.device))  # [B, A]
+        seed = mix((noise * (1 << _NOISE_BITS)).long(), 0)[:, None]  # many numbers from one
+        seed = mix(seed, torch.arange(self._num_arms, device=noise.device))  # [B, A]
         if self._deviation is None:
-            wins, losses = (gamma(1 + n, mix(luck, i)) for i, n in enumerate((total, count - total)))
+            wins, losses = (gamma(1 + n, mix(seed, i)) for i, n in enumerate((total, count - total)))
             return wins / (wins + losses)
         variance = self._deviation**2
-        return total / (count + variance) + (variance / (count + variance)).sqrt() * normal(luck, 0)
+        return total / (count + variance) + (variance / (count + variance)).sqrt() * normal(seed, 0)
 
 
 class UCB1(_BanditPolicy):

@@ -118,7 +118,7 @@ class _Beam:
         self._alone = np.arange(4, -1, -1) ** int(rng.integers(1, 4))  # cost of a cell left, by neighbours left
         self._near = rng.uniform(0, 6) / np.maximum(_distances(np.array(start), size), 1) ** 2  # cost of covering
         self._hash = rng.integers(1 << 62, size=num_cells)
-        self._luck, self._rng = rng.uniform(0, 4), rng
+        self._noise, self._rng = rng.uniform(0, 4), rng
 
     def continued(self, plans: _Plans, steps_left: int) -> tuple[_Plans, Ints, Ints]:
         """Best continuations of `plans`, the number of the plan that each continues, and its move, `[W]`. After the
@@ -133,7 +133,7 @@ class _Beam:
         covered, name = plans.covered[origin] + new, plans.name[origin] ^ (new * self._hash[cell])
         stuck, walk = (~left.any(1)).nonzero()[0], np.zeros(len(cell))
         walk[stuck] = self._steps_to_next(plans.left[origin[stuck]], cell[stuck])
-        worth = _WASTED * (covered - walk.clip(max=steps_left)) - cost + self._luck * self._rng.random(len(cell))
+        worth = _WASTED * (covered - walk.clip(max=steps_left)) - cost + self._noise * self._rng.random(len(cell))
         _, different = np.unique(name * NUM_ACTIONS + cell, return_index=True)
         kept = different[np.argsort(-worth[different], kind="stable")[: self._width]]
         after = plans.left[origin[kept]]

@@ -168,8 +168,8 @@ def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> Ten
     """Noise at which the planner's return is `max_performance` of the way from that of random actions to the optimum,
     `[G]` for `tasks` `[G, task_dim]`. Bisection on exact expectations, exact to 2^-12."""
     with closing(make_env(config)) as env:
-        chance, optimum = (noisy_exact(env, tasks, noise).episode_return for noise in (1.0, 0.0))
-        target = chance + max_performance * (optimum - chance)
+        random, optimum = (noisy_exact(env, tasks, noise).episode_return for noise in (1.0, 0.0))
+        target = random + max_performance * (optimum - random)
         low, high = torch.zeros_like(target), torch.ones_like(target)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
