@@ -12,7 +12,7 @@ from random import Random
 import gymnasium
 import torch
 
-import icrl.envs  # noqa: F401  registers the environments
+import icrl  # noqa: F401  registers the environments
 from benchmarks.measure import show, side_by_side
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.point_game.rollout import PointGame, PointGameOptions, play
@@ -55,11 +55,11 @@ def single_env(num_games: int) -> Callable[[], int]:
 def fused(num_streams: int) -> Callable[[], int]:
     game = PointGame(PointGameOptions(max_episode_steps=LIMIT, reposition=False, **SIZES))
     host, agent = HOSTS["random_pair"], AGENTS["random"]
-    turn = game.ask(host, game.reset(stream_seeds(0, num_streams)))
+    state = game.ask(host, game.reset(stream_seeds(0, num_streams)))
 
     def work() -> int:
-        nonlocal turn
-        rollout, turn = play(game, host, agent, turn, NUM_STEPS)
+        nonlocal state
+        rollout, state = play(game, host, agent, state, NUM_STEPS)
         return int((rollout.terminated | rollout.truncated).sum())
 
     return work

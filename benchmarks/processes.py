@@ -13,7 +13,7 @@ from benchmarks.measure import show, side_by_side
 from icrl.config.compose import load_config
 from icrl.contracts import Env
 from icrl.envs import make_env
-from icrl.envs.gym.process import ProcessEnv
+from icrl.envs.gym.workers import ProcessEnv
 from icrl.randomness import stream_seeds
 
 NUM_STEPS, SIZES, LARGEST = 5, (20, 200, 5700), 20  # stage one has 5 700 environments by default

@@ -13,7 +13,7 @@ import stable_baselines3
 import torch
 from stable_baselines3.common.env_util import make_vec_env
 
-import icrl.envs  # noqa: F401  registers the environments
+import icrl  # noqa: F401  registers the environments
 from benchmarks.measure import show, side_by_side
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience

@@ -20,7 +20,7 @@ def test_mix_gives_the_published_numbers_of_splitmix64() -> None:
     assert [number % 2**64 for number in mix(torch.tensor(0), torch.arange(4)).tolist()] == published
 
 
-@settings(deadline=None)  # a busy machine is no failure
+@settings(deadline=None)  # the machine may be busy
 @given(INT64, st.integers(0, 2**40), st.integers(1, 10**6))
 def test_numbers_are_in_range_and_the_same_alone_as_in_a_batch(seed: int, counter: int, high: int) -> None:
     seeds, counters = torch.tensor([5, seed, -1]), torch.tensor([2, counter, 0])
@@ -32,7 +32,7 @@ def test_numbers_are_in_range_and_the_same_alone_as_in_a_batch(seed: int, counte
 
 @pytest.mark.parametrize("along", ["counters", "seeds", "small seeds"])
 def test_uniform_is_uniform_and_uncorrelated(along: str) -> None:
-    """Along the time of one stream, over streams at one time, and over seeds 0, 1, 2, ..."""
+    """Over the time of one stream, over streams at one time, and over seeds 0, 1, 2, ..."""
     count = 2**16
     numbers = {
         "counters": uniform(stream_seeds(1, 1), torch.arange(count)),

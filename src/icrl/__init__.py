@@ -1,8 +1,31 @@
-"""In-context reinforcement learning, from source agents to a frozen model that learns from its context."""
+"""In-context reinforcement learning, from source agents to a frozen model that learns from its context.
+
+Public front, all in `icrl.api`: `load`, `make_env`, `rollout`, `evaluate`, `open_histories`. The rest may change.
+Importing this package registers `icrl/DarkRoom-v0` and the other worlds with Gymnasium; it does not import PyTorch.
+"""
 
 import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from icrl.envs.gym.ids import register_all
 
 # By default OpenMP's threads spin while they wait for each other. Where another program holds a core, that makes two
 # threads 10 to 20 times slower than one; spinning for a short while only costs 5 % where none does. PyTorch reads the
 # variable when it is imported, so it is set before that.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+if TYPE_CHECKING:
+    from icrl.api import InContextPolicy, evaluate, load, make_env, open_histories, rollout
+
+__all__ = ["InContextPolicy", "evaluate", "load", "make_env", "open_histories", "rollout"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public front when it is first used, so that `import icrl` stays quick."""
+    if name in __all__:
+        return getattr(import_module("icrl.api"), name)
+    raise AttributeError(f"module 'icrl' has no attribute {name!r}; public are {', '.join(__all__)}")
+
+
+register_all()

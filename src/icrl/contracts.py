@@ -1,7 +1,7 @@
-"""The interfaces every part keeps: what an environment, a policy and a rollout are.
+"""Interfaces that every part keeps: step, environment, policy, rollout, batch and objective.
 
-Legend for shapes: T steps, B streams. A stream is one environment that is played on and on, episode after
-episode; a policy that learns in context keeps its context over the episodes of its stream.
+Legend for shapes: T steps, B streams. A stream is one environment that is played episode after episode; a policy that
+learns in context keeps its context over the episodes of its stream.
 """
 
 import math
@@ -14,53 +14,52 @@ Carry = TypeVar("Carry")
 
 
 class PipelineError(Exception):
-    """Something the user can act on. Entry points print the message without a traceback and exit with code 2."""
+    """Error that the user can act on. Programs print the message without a traceback and exit with code 2."""
 
 
-class Stopped(Exception):  # noqa: N818 - not an error: the run was asked to end, and did so in order
-    """A run that was asked to end has saved and ends. Entry points print the message and exit with code 143."""
+class Stopped(Exception):  # noqa: N818 - not an error: the run was asked to end
+    """A run that was asked to end has saved its state. Programs print the message and exit with code 143."""
 
 
 class ConfigError(PipelineError):
-    """A wrong option: the message names the field, the value and what is allowed."""
+    """Wrong option: the message names the field, the value and what is allowed."""
 
 
 class Step(NamedTuple):
-    """What a stream shows after an action, with auto-reset in Gymnasium's SAME_STEP mode. Every field is `[B]`
-    unless said otherwise.
+    """Result of an action in B streams, with auto-reset in Gymnasium's SAME_STEP mode. A field is `[B]` by default.
 
-    `obs` and `timestep` belong to the state the next action is chosen in, so after a reset they are those of the
-    new episode; `final_obs` is the observation before the reset (equal to `obs` where no episode ended). Worlds of
-    one's own make theirs by `steps.step_of`, which checks it.
+    `obs` and `timestep` belong to the state in which the next action is chosen, so after a reset they are those of the
+    new episode; `final_obs` is the observation before the reset (equal to `obs` if no episode ended). For a world of
+    your own, `envs.steps.step_of` makes a checked step.
     """
 
-    obs: Tensor  # int64, [B] or, where it is many numbers, [B, K]
+    obs: Tensor  # int64, [B], or [B, K] if an observation has K numbers
     reward: Tensor  # int64, an index into the environment's reward values
     terminated: Tensor  # bool: the task ended (nothing to bootstrap from)
-    truncated: Tensor  # bool: the clock ran out (bootstrap from final_obs)
+    truncated: Tensor  # bool: the time limit was reached (bootstrap from final_obs)
     final_obs: Tensor  # int64, of the shape of `obs`
     timestep: Tensor  # int64, steps since the last reset
-    optimal_action: Tensor  # int64, of a planner that knows the task (num_actions: nobody knows); no learner reads it
+    optimal_action: Tensor  # int64, of a planner that knows the task (num_actions: unknown); no learner reads it
 
 
 class EnvSpec(NamedTuple):
-    """The sizes a model or a table needs to know of an environment.
+    """Sizes of an environment, as far as a model or a table needs them.
 
-    An observation is one number, or with `points` = (N, n) K of them: N points of n coordinates, one more than each
-    coordinate and 0 for no point, then n + num_actions flags, the last of which say of each action whether it is legal.
+    An observation is one number, or with `points` = (N, n) K of them: N points of n coordinates, each stored as the
+    coordinate plus one and 0 for no point, then n + num_actions flags. The last num_actions flags mark legal actions.
     """
 
-    num_obs: int  # all numbers of observations are below
+    num_obs: int  # numbers of observations lie in [0, num_obs)
     num_actions: int
-    reward_values: tuple[float, ...]  # of the rewards 0 .. num_rewards - 1
-    width: int  # an observation is (layer * width + row) * width + column; 0: the world is no square room
+    reward_values: tuple[float, ...]  # value of each reward 0 .. num_rewards - 1
+    width: int  # an observation is (layer * width + row) * width + column; 0: the world is not a square room
     max_episode_steps: int
-    success: str = "reward"  # what makes an episode a success, see `envs.episodes.is_success`
+    success: str = "reward"  # rule that makes an episode a success, see `envs.episodes.is_success`
     points: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, recorded: dict[str, Any]) -> "EnvSpec":
-        """From what manifests and checkpoints keep: its fields, with lists for tuples."""
+        """Spec from a manifest or a checkpoint: its fields, with lists for tuples."""
         lists: dict[str, Any] = {name: tuple(value) for name, value in recorded.items() if isinstance(value, list)}
         return cls(**recorded | lists)
 
@@ -70,21 +69,21 @@ class EnvSpec(NamedTuple):
 
     @property
     def obs_shape(self) -> tuple[int, ...]:
-        """Of one observation."""
+        """Shape of one observation."""
         rows, dimension = self.points
         return ((rows + 1) * dimension + self.num_actions,) if rows else ()
 
     def legal(self, obs: Tensor) -> Tensor | None:
-        """Which actions may be done on observations `[..., K]`, `[..., A]` bool; None where there is no need to ask."""
+        """Legal actions for observations `[..., K]`, `[..., A]` bool; None if all actions are always legal."""
         return obs[..., -self.num_actions :] > 0 if self.points[0] else None
 
     def legal_of(self, values: Tensor, obs: Tensor, otherwise: float = -math.inf) -> Tensor:
-        """`values` `[..., A]` of actions on observations `[..., K]`, with `otherwise` in place of illegal ones."""
+        """`values` `[..., A]` of actions for observations `[..., K]`, with `otherwise` for illegal actions."""
         legal = self.legal(obs)
         return values if legal is None else values.masked_fill(~legal, otherwise)
 
 
-SPEC_FORM = {  # of an `EnvSpec` in JSON, as `files.fits` takes it
+SPEC_FORM = {  # form of an `EnvSpec` in JSON, as `files.fits` takes it
     "num_obs": int,
     "num_actions": int,
     "reward_values": [float],
@@ -96,7 +95,7 @@ SPEC_FORM = {  # of an `EnvSpec` in JSON, as `files.fits` takes it
 
 
 class Env(Protocol[State]):
-    """An environment as pure functions over tensors; a task is a row of a tensor `[B, task_dim]`."""
+    """Environment as pure functions over tensors; a task is a row of a tensor `[B, task_dim]`."""
 
     spec: EnvSpec
 
@@ -105,36 +104,37 @@ class Env(Protocol[State]):
         ...
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[State, Step]:
-        """Start one stream per row of `tasks`. `seeds` `[B]` int64 decide all that is random in a stream, so a
-        stream does not depend on which others run beside it. The returned `Step` has reward 0 and no end."""
+        """Start one stream per row of `tasks`. `seeds` `[B]` int64 determine all randomness of a stream, so a stream
+        does not depend on the others. The returned `Step` has reward 0 and ends no episode."""
         ...
 
     def step(self, state: State, action: Tensor) -> tuple[State, Step]:
-        """Advance every stream by `action` `[B]` int64; ended streams restart on the same task."""
+        """Advance every stream by `action` `[B]` int64; an episode that ends is followed by one on the same task."""
         ...
 
     def optimal_action(self, state: State) -> Tensor:
-        """The best action in every stream's state, `[B]` int64."""
+        """Best action in every stream's state, `[B]` int64; num_actions if it is unknown."""
         ...
 
 
 class Policy(Protocol[Carry]):
-    """Whatever acts: a source learner, the transformer, random, optimal, the searcher.
+    """Anything that acts: a source learner, the transformer, random, optimal, the searcher.
 
-    What a policy remembers of a stream is in its carry, never in the object.
+    The memory of a policy is in its carry, never in the object.
     """
 
     def initial_carry(self, num_streams: int) -> Carry: ...
 
     def act(self, carry: Carry, step: Step, noise: Tensor) -> tuple[Tensor, Carry]:
-        """Choose actions `[B]` int64 for the observations in `step`. `noise` `[B]` is uniform in [0, 1): all the
-        randomness a policy may use at this step, one number a stream."""
+        """Choose actions `[B]` int64 for the observations in `step`. `noise` `[B]` is uniform in [0, 1): the only
+        randomness that a policy may use at this step, one number per stream."""
         ...
 
 
 class Rollout(NamedTuple):
-    """`[T, B]` transitions (`obs` and `next_obs` may be `[T, B, K]`). `obs` and `timestep` are what the action was
-    chosen on, `next_obs` is what it led to before any reset. These are the columns of a history."""
+    """Transitions `[T, B]` (`obs` and `next_obs` may be `[T, B, K]`), the columns of a history.
+
+    The action was chosen on `obs` and `timestep`; `next_obs` is the observation after it, before any reset."""
 
     obs: Tensor
     action: Tensor
@@ -147,24 +147,25 @@ class Rollout(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What a source learns from in one update: W windows of T steps for each of L learners, `[T, L * W]`, learner by
+    """Training batch of a source in one update: W windows of T steps for each of L learners, `[T, L * W]`, ordered by
     learner."""
 
     rollout: Rollout
-    weight: Tensor  # [L * W] float: of a window in the mean over its learner's windows; all 1 where nothing is weighted
-    targets: dict[str, Tensor]  # [T, L * W] each: what the learner's `targets` made of the whole unroll
+    weight: Tensor  # [L * W] float: weight of each window in its learner's mean loss; 1 by default
+    targets: dict[str, Tensor]  # [T, L * W] each: computed by the learner's `targets` from the whole unroll
 
 
 class Learned(NamedTuple):
-    """What an update tells."""
+    """Result of an update."""
 
     metrics: dict[str, Tensor]  # [L] each
-    td_error: Tensor | None = None  # [L * W]: mean absolute TD error of each window, where there is such a thing
+    td_error: Tensor | None = None  # [L * W]: mean absolute TD error of each window, if the learner has one
 
 
 class Batch(NamedTuple):
-    """Windows of histories, `[B, T]` each (`obs` and `next_obs` may be `[B, T, K]`), int64 unless said otherwise: what
-    an objective reads. A window never leaves its history row."""
+    """Windows of histories for an objective, `[B, T]` each (`obs` and `next_obs` may be `[B, T, K]`), int64 by default.
+
+    A window never leaves its history row."""
 
     obs: Tensor
     action: Tensor
@@ -173,23 +174,22 @@ class Batch(NamedTuple):
     timestep: Tensor
     terminated: Tensor  # 0 or 1
     truncated: Tensor  # 0 or 1
-    optimal_action: Tensor  # num_actions where nobody knows it
-    weight: Tensor  # float32: of a step in the loss
-    training_reward: Tensor  # float32: the reward a critic learns from, made of the seen one by a plug-in
+    optimal_action: Tensor  # num_actions if it is unknown
+    weight: Tensor  # float32: weight of a step in the loss
+    training_reward: Tensor  # float32: reward that a critic learns from, computed by a plug-in from the observed one
 
 
 class Objective(Protocol):
-    """What a model is trained to do: the loss is the sum of its terms, each times its weight."""
+    """Training objective of a model: the loss is the sum of its terms, each times its weight."""
 
     weights: dict[str, float]
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The terms of the loss, each a mean over the windows of `batch`, by the names that `weights` has, and metrics,
-        one number each."""
+        """Terms of the loss by the names in `weights`, each a mean over the windows of `batch`, and scalar metrics."""
         ...
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        """What the model says of the actions of `batch`, `[B, T, A]`."""
+        """Action logits of the model for `batch`, `[B, T, A]`."""
         ...
 
 

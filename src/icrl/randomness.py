@@ -1,8 +1,8 @@
-"""Random numbers that are functions of (seed, counter), so that a stream's luck is its own.
+"""Random numbers as functions of (seed, counter), so that streams do not depend on each other.
 
-One shared generator would hand a stream other numbers as soon as another stream is added or a run is resumed.
-The mixer is the finalizer of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
-OOPSLA 2014), in int64 arithmetic that wraps around.
+A shared generator would give a stream other numbers as soon as another stream is added or a run is resumed. The mixer
+is the finalizer of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014),
+in int64 arithmetic that wraps around.
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed number
 _FIRST = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _SECOND = -7723592293110705685  # 0x94D049BB133111EB
-_UNIFORM_BITS = 24  # what a float32 holds exactly
+_UNIFORM_BITS = 24  # bits that a float32 holds exactly
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
@@ -38,13 +38,13 @@ def integers(seed: Tensor, counter: Tensor | int, high: int) -> Tensor:
 
 
 def stream_seeds(seed: int, num_streams: int, purpose: int = 0) -> Tensor:
-    """One seed for each stream, `[B]`: stream k's is the same however many streams there are. Different purposes of
-    one seed (starts, noise, parameters) have unrelated ones."""
+    """One seed for each stream, `[B]`: that of stream k does not depend on the number of streams. Different purposes of
+    one seed (starts, noise, parameters) give unrelated seeds."""
     return mix(mix(torch.tensor(seed), purpose), torch.arange(num_streams))
 
 
 class Noise:
-    """The noise of policies: step t of stream k is a function of (seed of k, t)."""
+    """Noise of policies: the number at step t of stream k is a function of (seed of k, t)."""
 
     def __init__(self, seeds: Tensor, time: int = 0) -> None:
         self.seeds = seeds  # [B]
@@ -58,7 +58,7 @@ class Noise:
 
 
 def cumulative(probabilities: Tensor) -> Tensor:
-    """The inner steps of a categorical's cumulative distribution, `[..., A] -> [..., A - 1]`."""
+    """Inner steps of the cumulative distribution of a categorical, `[..., A] -> [..., A - 1]`."""
     return probabilities.cumsum(-1)[..., :-1]
 
 
@@ -68,8 +68,9 @@ def draw(steps_up: Tensor, noise: Tensor) -> Tensor:
 
 
 def draw_possible(probabilities: Tensor, noise: Tensor) -> Tensor:
-    """Sample from categoricals `[B, A]`, given a uniform number each `[B]`: `[B]` int64, never what has probability 0.
-    (Where rounding leaves the sum below 1, the last action would be drawn in place of the last possible one.)"""
+    """Sample from categoricals `[B, A]`, given a uniform number each `[B]`: `[B]` int64, never of probability 0.
+
+    If rounding leaves the sum below 1, `draw` could return the last action although it has probability 0."""
     actions = torch.arange(probabilities.shape[1], device=noise.device)
     last = (actions * (probabilities > 0)).amax(1)
     return torch.minimum(draw(cumulative(probabilities), noise), last)

@@ -1,4 +1,4 @@
-"""Unrolls of a process of its own against the same played here, by the learners as they were."""
+"""Unrolls from a process of its own against the same played here, by the learners as they were."""
 
 import copy
 import io
@@ -8,12 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
-from multiprocessing.connection import Connection
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,30 +18,27 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from kin import all_gone, family
+from probes import CPU, changed
 from toy import assert_same
 
-from icrl.collection import async_unroll
-from icrl.collection.async_unroll import AsyncUnrollWorker, load_policy, version_of
+from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker, set_up, version_of
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, mini_batches
 from icrl.collection.pace import clock_of
 from icrl.config.compose import load_config
-from icrl.config.options import replace
 from icrl.config.paths import PROJECT
-from icrl.config.root import Config
 from icrl.contracts import PipelineError, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams
 
-CPU = torch.device("cpu")
-TOTAL = 20  # iterations
+TOTAL = 14  # iterations
 SIZES = ("env.size=4", "env.max_episode_steps=9", "source.num_learners=1", "source.num_envs=2")
-CONFIG = load_config(["source=q_learning", *SIZES])
+CONFIG: Any = load_config(["source=q_learning", *SIZES])
 Played = list[tuple[Rollout, dict[str, torch.Tensor], Streams[State, tuple[()]]]]
 
 
-def config_of(**changes: Any) -> Config:
+def config_of(**changes: Any) -> Any:
     """Two learners with two environments each, in unrolls of 1.5 steps, that learn fast and depend on the clock."""
     options = {
         "num_iterations": TOTAL,
@@ -53,33 +47,43 @@ def config_of(**changes: Any) -> Config:
         "async_unroll": True,
         "initial_collect_steps": 4,
         "mini_batch_size": 1,
-        "initial_value": 1.0,  # every update changes what is best
+        "initial_value": 1.0,  # every update changes the best action
         "epsilon": {"kind": "linear", "progress": "percent", "points": [[0, 0.2], [1, 0]]},
     }
-    return replace(CONFIG, source=replace(CONFIG.source, **options | changes))
+    return changed(CONFIG, source=changed(CONFIG.source, **options | changes))
 
 
-def experience_of(config: Config) -> Experience:
+def thread_pool(trainer: Any) -> Executor:
+    """A thread in place of the process, because it starts at once."""
+    return ThreadPoolExecutor(1, initializer=set_up, initargs=(trainer, False))
+
+
+def start(config: Any) -> tuple[Any, ...]:
+    """Environment, learners, streams and noise of two tasks."""
+    env = make_env(config.env)
+    return env, *make_learners(config, env, env.all_tasks()[:2], CPU)
+
+
+def experience_of(config: Any) -> Experience:
     env = make_env(config.env)
     return Experience(config, env.spec, env.all_tasks()[:2], CPU)
 
 
-def written_out(config: Config) -> tuple[Played, dict[str, Any]]:
+def written_out(config: Any) -> tuple[Played, dict[str, Any]]:
     """In this process: unroll i with the learners as they were after p * floor(max(0, i - q) / p) iterations."""
-    source, env = config.source, make_env(config.env)
-    learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
-    behind, _, _ = make_learners(config, env, env.all_tasks()[:2], CPU)
-    player = LocalUnrollWorker(source, env, behind, streams, noise)
+    source = config.source
+    env, learner, streams, noise = start(config)
+    behind = start(config)[1]
+    worker = LocalUnrollWorker(source, env, behind, streams, noise)
     learned, played = [copy.deepcopy(learner.state_dict())], []
     q, p = source.unroll_queue_size, source.unroll_parameter_update_period
     for i in range(TOTAL):
         behind.load_state_dict(learned[p * (max(0, i - q) // p)])
         behind.set_clock(clock_of(source, i))
-        transitions, now = player.play()
-        metrics = {}
-        clock = clock_of(source, i)
+        transitions, now = worker.play()
+        metrics, clock = {}, clock_of(source, i)
         # After the first unroll there are 2 env steps of each learner, after the second 6.
-        if i >= 1 + config.source.rl_train_after_update_steps:
+        if i >= 1 + source.rl_train_after_update_steps:
             for number, part in enumerate(mini_batches(source, transitions, {}, 2, i + 1, 0)):
                 learner.set_clock(clock._replace(updates=clock.updates + number))
                 metrics = learner.update(part).metrics
@@ -89,10 +93,9 @@ def written_out(config: Config) -> tuple[Played, dict[str, Any]]:
     return played, learner.state_dict()
 
 
-def run(config: Config, stop: int = TOTAL, saved: dict[str, Any] | None = None) -> tuple[Played, dict[str, Any]]:
+def run(config: Any, stop: int = TOTAL, saved: Any = None) -> tuple[Played, dict[str, Any]]:
     """Iterations up to `stop`, from `saved`, as it comes through a file."""
-    env = make_env(config.env)
-    learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
+    _, learner, streams, _ = start(config)
     first = 0
     if saved:
         file = io.BytesIO()
@@ -102,60 +105,28 @@ def run(config: Config, stop: int = TOTAL, saved: dict[str, Any] | None = None) 
         first = saved["iteration"]
         learner.load_state_dict(saved["learner"])
         streams = Streams(State(**saved["state"]), Step(**saved["step"]), streams.carry)
-    with closing(load_policy(config, env, learner, streams, noise, first)) as player:
+    with closing(AsyncUnrollWorker(config, learner, streams, first, thread_pool)) as worker:
         if saved:
-            player.load_state_dict(saved["player"])
-        played = list(itertools.islice(collect(learner, player, experience_of(config), first), stop - first))
+            worker.load_state_dict(saved["player"])
+        played = list(itertools.islice(collect(learner, worker, experience_of(config), first), stop - first))
         now = played[-1][2]
-        state = {
-            "iteration": stop,
-            "learner": copy.deepcopy(learner.state_dict()),
-            "state": now.state._asdict(),
-            "step": now.step._asdict(),
-            "player": player.state_dict(),
-        }
-    return played, state
+        state = {"iteration": stop, "learner": copy.deepcopy(learner.state_dict()), "player": worker.state_dict()}
+    return played, state | {"state": now.state._asdict(), "step": now.step._asdict()}
 
 
-class ThreadProcess:
-    """What looks like a process and is a thread of this one, for it starts at once."""
-
-    exitcode = 0
-
-    def __init__(self, target: Any, args: tuple[Any, ...]) -> None:
-        theirs, *others = args
-        self._thread = threading.Thread(target=target, args=(Connection(os.dup(theirs.fileno())), *others), daemon=True)
-        self.start, self.join = self._thread.start, self._thread.join
-
-    def kill(self) -> None: ...
-
-
-@pytest.fixture
-def threaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The worker in a thread."""
-    before = torch.get_num_threads()
-    context = SimpleNamespace(Pipe=multiprocessing.Pipe, Process=ThreadProcess)
-    monkeypatch.setattr(async_unroll, "get_context", lambda _: context)
-    monkeypatch.setattr(async_unroll, "active_children", list)
-    monkeypatch.setattr(async_unroll, "end_with_parent", lambda _: None)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("threaded")
 @pytest.mark.parametrize(
-    ("queue", "period", "before"), [(1, 1, 0), (2, 1, 0), (1, 3, 0), (3, 2, 0), (4, 5, 0), (20, 3, 0), (2, 1, 5)]
+    ("queue", "period", "before"), [(1, 1, 0), (1, 3, 0), (3, 2, 0), (4, 5, 0), (20, 3, 0), (2, 1, 5)]
 )
 def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(queue: int, period: int, before: int) -> None:
-    """Transitions, learners and states of whole runs, and of runs that were stopped at each third iteration; also
-    where the first iterations play nothing."""
+    """Transitions, learners and states of whole runs, and of runs that were stopped at each fourth iteration; also
+    if the first iterations play nothing."""
     options = {"unroll_queue_size": queue, "unroll_parameter_update_period": period}
     config = config_of(**options, rl_train_after_update_steps=before)
     expected, learned = written_out(config)
     whole, state = run(config)
     assert_same(whole, expected)
     assert_same(state["learner"], learned)
-    for stop in range(1, TOTAL, 3):
+    for stop in range(1, TOTAL, 4):
         early, saved = run(config, stop)
         assert_same(early, expected[:stop])
         late, end = run(config, TOTAL, saved)
@@ -163,165 +134,133 @@ def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(queue: int,
         assert_same(end, state)
 
 
-def test_being_behind_changes_what_is_played() -> None:
+def test_learners_that_are_behind_play_otherwise() -> None:
     """Or else the test above would show nothing."""
-    lives = [
-        torch.cat([transitions.action for transitions, _, _ in written_out(config)[0]])
-        for config in (
-            config_of(unroll_queue_size=queue, unroll_parameter_update_period=period)
-            for queue, period in ((1, 1), (2, 1), (1, 3), (20, 3))
-        )
-    ]
-    for one, other in itertools.combinations(lives, 2):
-        assert not torch.equal(one, other)
+    configs = (
+        config_of(unroll_queue_size=queue, unroll_parameter_update_period=period)
+        for queue, period in ((1, 1), (2, 1), (1, 3), (20, 3))
+    )
+    actions = [torch.cat([transitions.action for transitions, _, _ in written_out(config)[0]]) for config in configs]
+    assert not any(torch.equal(one, other) for one, other in itertools.combinations(actions, 2))
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 60))
 def test_the_rule(queue: int, period: int, unroll: int) -> None:
     """A multiple of p, at least q behind, by less than p more; the untrained learners before that."""
-    source = config_of(unroll_queue_size=queue, unroll_parameter_update_period=period).source
-    version = version_of(source, unroll)
+    version = version_of(config_of(unroll_queue_size=queue, unroll_parameter_update_period=period).source, unroll)
     assert version % period == 0
     assert version == 0 if unroll < queue else queue <= unroll - version < queue + period
 
 
-@pytest.mark.usefixtures("threaded")
-def test_the_player_is_never_further_ahead_than_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long it has time to; and no version is kept that no unroll will need."""
+def test_it_is_never_further_ahead_than_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it has time to; and no state is kept that no unroll will need."""
     played: list[int] = []
     local_play = LocalUnrollWorker.play
-
-    def counted(self: LocalUnrollWorker[tuple[()]]) -> Any:
-        played.append(1)
-        return local_play(self)
-
-    monkeypatch.setattr(LocalUnrollWorker, "play", counted)
+    monkeypatch.setattr(LocalUnrollWorker, "play", lambda self: (played.append(1), local_play(self))[1])
     config = config_of(unroll_queue_size=3, unroll_parameter_update_period=2)
-    env = make_env(config.env)
-    learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
-    with closing(load_policy(config, env, learner, streams, noise, 0)) as player:
-        for iteration, _ in enumerate(collect(learner, player, experience_of(config)), 1):
+    _, learner, streams, _ = start(config)
+    with closing(AsyncUnrollWorker(config, learner, streams, 0, thread_pool)) as worker:
+        for iteration, _ in enumerate(collect(learner, worker, experience_of(config)), 1):
             time.sleep(0.05)
             assert len(played) == min(iteration + 3 + 1, TOTAL)  # and the one that is played meanwhile
-            assert (
-                list(player.state_dict()["versions"])
-                == list(range((iteration - 3) // 2 * 2, iteration + 1, 2))[-min(iteration // 2 + 1, 3) :]
-            )
+            kept = list(range((iteration - 3) // 2 * 2, iteration + 1, 2))[-min(iteration // 2 + 1, 3) :]
+            assert list(worker.state_dict()["versions"]) == kept
 
 
-@pytest.mark.usefixtures("threaded")
-@pytest.mark.parametrize(
-    ("error", "expected", "said"),
-    [
-        (PipelineError("door 3 is shut"), PipelineError, "^door 3 is shut$"),
-        (ValueError("odd"), RuntimeError, "in broken"),
-    ],
-)
-def test_errors_come_after_what_was_played_before(
-    error: Exception, expected: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As they are, or with their traceback."""
-    local_play = LocalUnrollWorker.play
-    turn = itertools.count()
+@pytest.mark.parametrize("error", [PipelineError("door 3 is shut"), ValueError("odd")])
+def test_errors_come_after_the_unrolls_before_them(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    local_play, turn = LocalUnrollWorker.play, itertools.count()
 
-    def broken(self: LocalUnrollWorker[tuple[()]]) -> Any:
+    def broken(self: LocalUnrollWorker) -> Any:
         if next(turn) == 4:
             raise error
         return local_play(self)
 
     monkeypatch.setattr(LocalUnrollWorker, "play", broken)
-    config = config_of()
-    env = make_env(config.env)
-    learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
-    with closing(load_policy(config, env, learner, streams, noise, 0)) as player:
-        loop = collect(learner, player, experience_of(config))
+    _, learner, streams, _ = start(config_of())
+    with closing(AsyncUnrollWorker(config_of(), learner, streams, 0, thread_pool)) as worker:
+        loop = collect(learner, worker, experience_of(config_of()))
         assert len(list(itertools.islice(loop, 4))) == 4
-        with pytest.raises(expected, match=said):
+        with pytest.raises(type(error), match=str(error)):
             next(loop)
 
 
-@pytest.mark.usefixtures("threaded")
 def test_env_steps_are_spaced_in_time() -> None:
-    """30 steps of each environment; the wait ends when the player is closed."""
-    started = time.monotonic()
+    """21 steps of each environment; the wait ends when the worker is closed."""
+    since = time.monotonic()
     run(config_of(unroll_step_interval=0.01))
-    assert time.monotonic() - started >= 29 * 0.01
+    assert time.monotonic() - since >= 20 * 0.01
     config = config_of(unroll_step_interval=60.0)
-    env = make_env(config.env)
-    learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
-    player = load_policy(config, env, learner, streams, noise, 0)
-    player.play()  # of one step, before which there is nothing to wait for
-    started = time.monotonic()
-    player.close()
-    player.close()
-    assert time.monotonic() - started < 5
+    _, learner, streams, _ = start(config)
+    worker = AsyncUnrollWorker(config, learner, streams, 0, thread_pool)
+    worker.play()  # of one step, before which there is nothing to wait for
+    since = time.monotonic()
+    worker.close()
+    worker.close()
+    assert time.monotonic() - since < 5
 
 
 def test_without_it_the_learner_itself_plays() -> None:
     config = config_of(async_unroll=False, mini_batch_size=0)
-    env = make_env(config.env)
-    learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
-    player = load_policy(config, env, learner, streams, noise, 0)
-    assert isinstance(player, LocalUnrollWorker)
-    assert player.state_dict() == {}
+    env, learner, streams, noise = start(config)
+    worker = make_unroll_worker(config, env, learner, streams, noise, 0)
+    assert isinstance(worker, LocalUnrollWorker) and worker.state_dict() == {}
 
 
 def test_a_process_with_environments_in_processes() -> None:
-    """Equal to the rule written out; signals to the whole group do not reach it; nothing is left when it is closed."""
+    """Equal to the rule written out. Signals to the whole group do not reach it. Its death is an error at once, and
+    leaves no process."""
     config = config_of(vectorization="process", num_workers=2)
     expected, _ = written_out(config_of())
-    env = make_env(config.env)
-    learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
-    with closing(load_policy(config, env, learner, streams, noise, 0)) as player:
-        assert isinstance(player, AsyncUnrollWorker)
-        for iteration, played in enumerate(collect(learner, player, experience_of(config))):
+    env, learner, streams, noise = start(config)
+    with closing(make_unroll_worker(config, env, learner, streams, noise, 0)) as worker:
+        assert isinstance(worker, AsyncUnrollWorker)
+        loop = collect(learner, worker, experience_of(config))
+        for iteration, played in enumerate(itertools.islice(loop, 9)):
             assert_same(played, expected[iteration])
             if iteration == 4:
-                assert player._worker is not None
-                worker = player._worker._process.pid
-                assert worker is not None
-                started = [worker, *family(worker)]
+                pid = worker.processes[0].pid
+                assert pid is not None
+                started = [pid, *family(pid)]
                 assert len(started) >= 1 + 1 + 2  # a fork server and its workers
-                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
-                    for pid in started:
-                        os.kill(pid, number)
-    assert all_gone(started)
-
-
-def test_a_process_that_dies_is_an_error_at_once() -> None:
-    config = config_of(vectorization="process", num_workers=2)
-    env = make_env(config.env)
-    learner, streams, noise = make_learners(config, env, env.all_tasks()[:2], CPU)
-    with closing(load_policy(config, env, learner, streams, noise, 0)) as player:
-        loop = collect(learner, player, experience_of(config))
-        next(loop)
-        assert isinstance(player, AsyncUnrollWorker) and player._worker is not None
-        worker = player._worker._process.pid
-        assert worker is not None
-        started = family(worker)
-        os.kill(worker, signal.SIGKILL)
+                for number, each in itertools.product((signal.SIGINT, signal.SIGTERM, signal.SIGUSR2), started):
+                    os.kill(each, number)
+        os.kill(pid, signal.SIGKILL)
         since = time.monotonic()
         with pytest.raises(PipelineError, match=r"died \(exit code -9\)"):
             list(loop)
         assert time.monotonic() - since < 5
-        player.learned()  # does not raise, nor wait
+        worker.learned()  # does not raise, nor wait
     assert all_gone(started)
 
 
-def test_nothing_is_left_when_the_trainer_is_killed() -> None:
-    """Even where an environment is stuck."""
+def test_no_process_is_left_when_it_is_closed() -> None:
+    config = config_of(vectorization="process", num_workers=2)
+    env, learner, streams, noise = start(config)
+    with closing(make_unroll_worker(config, env, learner, streams, noise, 0)) as worker:
+        worker.play()
+        assert isinstance(worker, AsyncUnrollWorker)
+        pid = worker.processes[0].pid
+        assert pid is not None
+        started = [pid, *family(pid)]
+        since = time.monotonic()
+    assert time.monotonic() - since < 5 and all_gone(started)
+    assert not multiprocessing.active_children()
+
+
+def test_no_process_is_left_when_the_trainer_is_killed() -> None:
+    """Even if an environment is stuck."""
     program = """
 import sys, time
-sys.path[:0] = ["tests", "tests/training", "tests/envs"]
+sys.path[:0] = ["tests/collection", "tests/envs/gym", "tests/envs"]
 from test_async_unroll import *
-from test_gymnasium_env import toy
+from test_world import toy
 if __name__ == "__main__":
     config = config_of(vectorization="process", num_workers=2)
-    config = replace(config, env=toy(fault="hang", slip=0, size=30))
+    config = changed(config, env=toy(fault="hang", slip=0, size=30))
     env = make_env(config.env)
     learner, streams, noise = make_learners(config, env, env.all_tasks(), CPU)
-    player = load_policy(config, env, learner, streams, noise, 0)
-    player.play()
+    make_unroll_worker(config, env, learner, streams, noise, 0).play()
     time.sleep(100)
 """
     with subprocess.Popen([sys.executable, "-c", program], cwd=PROJECT, stdout=subprocess.PIPE, text=True) as trainer:

@@ -1,7 +1,6 @@
-"""The loop of stage one against itself written out, and its pace against counting."""
+"""The loop of stage one against itself written out, and its clock against counting."""
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,75 +8,56 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from probes import CPU, changed, step_of
 from small_histories import MARK, write_histories
 from torch import Tensor
+from toy import assert_same
 
 from icrl.collection.collect import EpsilonGreedy, LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.collection.pace import clock_of, num_iterations, own_windows
 from icrl.config.compose import load_config
-from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.config.training_schema import SourceConfig
-from icrl.contracts import Learned, Rollout, Sample, Step
+from icrl.contracts import Learned, Sample, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
 from icrl.envs.tasks import streams_of
 from icrl.randomness import Noise, stream_seeds
+from icrl.sources.learners import Learner
 
-CPU = torch.device("cpu")
 SMALL = ("env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2")
-CONFIG = load_config([*SMALL, "source.hidden_size=8", "source.unroll_length=4"])
-TABULAR = load_config([*SMALL, "source=q_learning"])
+CONFIG: Any = load_config([*SMALL, "source.hidden_size=8", "source.unroll_length=4"])
+TABULAR: Any = load_config([*SMALL, "source=q_learning"])
 ENV = make_env(CONFIG.env)
 
 
 def source_config(**changes: Any) -> SourceConfig:
-    return replace(TABULAR.source, **changes)
+    return changed(TABULAR.source, **changes)
 
 
-class Recorder:
-    """A learner that acts on the noise alone and keeps what it is given."""
+class Recorder(Learner):
+    """Learners that act on the noise alone and keep their samples."""
 
     def __init__(self, num_learners: int) -> None:
-        self.num_learners = num_learners
+        super().__init__(TABULAR.source, ENV.spec, stream_seeds(0, num_learners), CPU)
         self.updates: list[tuple[Clock, Sample]] = []
         self.clocks: list[Clock] = []  # at each step
 
-    def set_clock(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def initial_carry(self, num_streams: int) -> tuple[()]:
-        return ()
-
     def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
-        self.clocks.append(self._clock)
+        self.clocks.append(self.clock)
         return (noise * 5).long(), carry
 
     def action_probabilities(self, step: Step) -> Tensor:
         return torch.tensor([[0.1, 0.2, 0.4, 0.0, 0.3]]).expand(len(step.obs), -1)
 
-    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
-        return {}
-
     def update(self, sample: Sample) -> Learned:
-        self.updates.append((self._clock, sample))
+        self.updates.append((self.clock, sample))
         td_error = sample.rollout.obs.float().mean(0)
         return Learned({"number": torch.full((self.num_learners,), len(self.updates))}, td_error)
 
-    def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        yield from ()
 
-    def outputs(self) -> dict[str, Tensor]:
-        return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-def player_of(source: SourceConfig, learner: Recorder) -> LocalUnrollWorker[tuple[()]]:
+def worker_of(source: SourceConfig, learner: Recorder) -> LocalUnrollWorker:
     count = learner.num_learners * source.num_envs
     tasks = streams_of(ENV.all_tasks()[: learner.num_learners], source.num_envs)
     streams = start_streams(learner, ENV, tasks, stream_seeds(0, count))
@@ -86,12 +66,8 @@ def player_of(source: SourceConfig, learner: Recorder) -> LocalUnrollWorker[tupl
 
 def experience_of(source: SourceConfig, root: Path | None = None) -> Experience:
     """For two learners of one task, and histories of others in `root`."""
-    config = replace(TABULAR, source=source, root=str(root))
+    config = changed(TABULAR, source=source, root=str(root))
     return Experience(config, ENV.spec, ENV.all_tasks()[:1], CPU)
-
-
-def same(ours: Rollout, theirs: Rollout) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
 def test_collect_learns_from_each_rollout() -> None:
@@ -104,7 +80,7 @@ def test_collect_learns_from_each_rollout() -> None:
     loop = collect(learner, LocalUnrollWorker(CONFIG.source, ENV, learner, streams, noise), experience)
     for iteration, (transitions, metrics, now) in enumerate(itertools.islice(loop, 3)):
         expected, where = rollout(other, ENV, where, 4, other_noise)
-        assert same(transitions, expected)
+        assert_same(transitions, expected)
         other.set_clock(clock_of(CONFIG.source, iteration))
         expected_metrics = other.update(Sample(expected, torch.ones(16), {})).metrics
         assert all(torch.equal(metrics[name], value) for name, value in expected_metrics.items())
@@ -112,14 +88,14 @@ def test_collect_learns_from_each_rollout() -> None:
         assert torch.equal(now.step.obs, where.step.obs)
 
 
-def test_learners_do_not_share_their_luck() -> None:
+def test_learners_do_not_share_their_random_numbers() -> None:
     """Two learners of one task, and a run with another seed, are all different."""
-    env = make_env(replace(CONFIG.env, random_start=True))
+    env = make_env(changed(CONFIG.env, random_start=True))
     lives = []
     for seed in (0, 1):
-        config = replace(CONFIG, seed=seed)
+        config = changed(CONFIG, seed=seed)
         learner, streams, noise = make_learners(config, env, env.all_tasks()[[3]], CPU)
-        source = replace(config.source, unroll_length=20)
+        source = changed(config.source, unroll_length=20)
         transitions, _ = LocalUnrollWorker(source, env, learner, streams, noise).play()
         lives += list(transitions.obs.T)
     for one, other in itertools.combinations(lives, 2):
@@ -178,14 +154,14 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(source=paces())
 def test_the_clock_counts_what_is_done(others: Path, source: Any) -> None:
-    """Env steps and updates, iteration by iteration; no update on own experience before there are enough env steps and
-    a window, and then at each that is due; the learner acts, learns and is handed over by the clock of its iteration.
-    A sample has the learners' own windows, as many of others where there are some, and their weights."""
+    """Env steps and updates, iteration by iteration. Updates on own experience begin with enough env steps and a
+    window. The learner acts and learns by the clock of its iteration. A sample has the learners' own windows, then
+    those of recorded histories, with their weights."""
     learner, env_steps, updates, kept = Recorder(2), 0, 0, 0
-    loop = collect(learner, player_of(source, learner), experience_of(source, others))
+    loop = collect(learner, worker_of(source, learner), experience_of(source, others))
     offline, pretraining = source.offline_buffer_dir != "none", source.rl_train_after_update_steps
     for iteration, (transitions, metrics, _) in enumerate(loop, 1):
         at, new, steps = clock_of(source, iteration - 1), learner.updates[updates:], len(transitions.obs)
@@ -202,15 +178,15 @@ def test_the_clock_counts_what_is_done(others: Path, source: Any) -> None:
         for clock, sample in new:
             assert_mixed(source, clock, sample, own, offline)
         assert not new or metrics["number"].tolist() == [updates] * 2
-        assert learner._clock == clock_of(source, iteration)
+        assert learner.clock == clock_of(source, iteration)
         assert clock_of(source, iteration)[1:] == (iteration, env_steps, updates)
         assert clock_of(source, iteration).percent == iteration / num_iterations(source)
     assert iteration == num_iterations(source)
 
 
 def assert_mixed(source: Any, clock: Clock, sample: Sample, own: bool, offline: bool) -> None:
-    """For each of two learners its own windows and then those of others; the weighted mean of any loss is the mean of
-    its own, weighted by importance, and w times that of the others, with w from 0.5 to 2 over the run."""
+    """For each of two learners its own windows come before those of recorded histories. The weighted mean of any loss
+    is the mean over its own, weighted by importance, plus w times that over the others; w goes from 0.5 to 2."""
     from_others = (sample.rollout.timestep[0] == MARK).unflatten(0, (2, -1))
     weight, num_own = sample.weight.unflatten(0, (2, -1)), int((~from_others[0]).sum())
     assert (from_others[:, num_own:]).all() and not from_others[:, :num_own].any()
@@ -225,42 +201,27 @@ def assert_mixed(source: Any, clock: Clock, sample: Sample, own: bool, offline: 
     torch.testing.assert_close((weight * loss).mean(1), expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(100, 450), st.integers(1, 8))
 def test_unrolls_go_on_from_any_iteration(hundredths: int, first: int) -> None:
     """Of any fraction of a step: the same transitions, and learning at the same clocks."""
     source = source_config(num_iterations=9, unroll_length=hundredths / 100)
     whole = Recorder(2)
-    unrolls = list(collect(whole, player_of(source, whole), experience_of(source)))
+    unrolls = list(collect(whole, worker_of(source, whole), experience_of(source)))
     again = Recorder(2)
     seeds = stream_seeds(1, 4)
     player = LocalUnrollWorker(source, ENV, again, unrolls[first - 1][2], Noise(seeds), first)
     resumed = list(collect(again, player, experience_of(source), first))
     assert len(resumed) == 9 - first
     for (ours, _, _), (theirs, _, _) in zip(resumed, unrolls[first:], strict=True):
-        assert same(ours, theirs)
+        assert_same(ours, theirs)
     assert [clock for clock, _ in again.updates] == [clock for clock, _ in whole.updates[first:]]
-
-
-def test_nothing_is_learned_before_the_first_steps() -> None:
-    """8 env steps of 2 environments, 3 steps an iteration: after iterations 1 and 2 there are 6, then 12."""
-    source = replace(CONFIG.source, unroll_length=3, initial_collect_steps=8)
-    config = replace(CONFIG, source=source)
-    learner, streams, noise = make_learners(config, ENV, ENV.all_tasks()[:1], CPU)
-    before = [parameter.detach().clone() for _, parameter in learner.parameters()]
-    experience = Experience(config, ENV.spec, ENV.all_tasks()[:1], CPU)
-    loop = collect(learner, LocalUnrollWorker(source, ENV, learner, streams, noise), experience)
-    for learned in (False, True):
-        next(loop)
-        changed = [not torch.equal(old, new) for old, (_, new) in zip(before, learner.parameters(), strict=True)]
-        assert changed == [learned] * len(before)
 
 
 def test_evaluation_policies() -> None:
     """Drawn from the learners' probabilities at epsilon 1, the most probable action at 0, by hand between them."""
     noise = (torch.arange(1000) + 0.5) / 1000
-    zero = torch.zeros(1000).long()
-    step = Step(zero, zero, zero.bool(), zero.bool(), zero, zero, zero)
+    step = step_of(torch.zeros(1000).long())
     for epsilon, expected in (
         (1.0, [0.1, 0.2, 0.4, 0.0, 0.3]),
         (0.0, [0, 0, 1, 0, 0]),

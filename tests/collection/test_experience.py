@@ -1,4 +1,4 @@
-"""What an update learns from: mini-batches of an unroll by hand, replay and histories of others in the loop."""
+"""Samples of updates: mini-batches of an unroll, replay and recorded histories in the loop."""
 
 import io
 import itertools
@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from probes import CPU, changed
 from small_histories import write_histories
 from toy import assert_same
 
@@ -16,16 +17,12 @@ from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, mini_batches, without_others
 from icrl.collection.pace import num_iterations
 from icrl.config.compose import load_config
-from icrl.config.options import replace
-from icrl.config.root import Config
-from icrl.config.training_schema import SourceConfig
 from icrl.contracts import Learned, Rollout, Sample, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import Streams
 
-CPU = torch.device("cpu")
 SIZES = ("env=dark_room", "env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2")
-TABULAR = load_config(["source=q_learning", *SIZES])
+TABULAR: Any = load_config(["source=q_learning", *SIZES])
 ENV = make_env(TABULAR.env)
 TASKS = ENV.all_tasks()[[3, 8]]
 REPLAY = {
@@ -48,13 +45,13 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-def config_of(root: Path | None = None, **changes: Any) -> Config:
-    source = replace(TABULAR.source, num_env_steps=0, num_iterations=16, **changes)
-    return replace(TABULAR, source=source, root=str(root))
+def config_of(root: Path | None = None, **changes: Any) -> Any:
+    source = changed(TABULAR.source, num_env_steps=0, num_iterations=16, **changes)
+    return changed(TABULAR, source=source, root=str(root))
 
 
 @st.composite
-def cuts(draw: st.DrawFn) -> SourceConfig:
+def cuts(draw: st.DrawFn) -> Any:
     """Windows that divide the unroll, batches that divide the windows."""
     num_envs, num_windows, length = draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(0, 3))
     windows = num_envs * (num_windows if length else 1)
@@ -73,14 +70,14 @@ def numbered(num_steps: int, num_streams: int) -> Rollout:
     return Rollout(*[number] * 5, number % 3 == 0, number % 5 == 0, number)
 
 
-def parts_of(source: SourceConfig, rollout: Rollout, num_learners: int, iteration: int, seed: int) -> list[Sample]:
+def parts_of(source: Any, rollout: Rollout, num_learners: int, iteration: int, seed: int) -> list[Sample]:
     """With a target that is 1 more than the observation."""
     return list(mini_batches(source, rollout, {"target": rollout.obs + 1}, num_learners, iteration, seed))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cuts(), st.integers(1, 3), st.integers(1, 50))
-def test_a_sweep_uses_every_transition_once(source: SourceConfig, num_learners: int, iteration: int) -> None:
+def test_a_sweep_uses_every_transition_once(source: Any, num_learners: int, iteration: int) -> None:
     """In windows of steps that follow each other in one stream, each at the place of its learner and with its targets,
     in batches of the size that is asked for, and in another order each time."""
     num_envs, num_steps = source.num_envs, int(source.unroll_length)
@@ -118,15 +115,6 @@ def test_sweeps_iterations_and_seeds_are_in_different_orders() -> None:
     assert all(sweep != sorted(sweep) for sweep in sweeps)
 
 
-@pytest.mark.parametrize("index", [0, 2])
-def test_mini_batches_of_a_learner_do_not_depend_on_the_others(index: int) -> None:
-    source = config_of(num_envs=4, num_updates_per_train_iter=2, mini_batch_length=2, mini_batch_size=3).source
-    together = numbered(6, 12)
-    alone = Rollout(*(column[:, 4 * index : 4 * index + 4] for column in together))
-    for ours, theirs in zip(parts_of(source, alone, 1, 7, 5), parts_of(source, together, 3, 7, 5), strict=True):
-        assert torch.equal(ours.rollout.obs, theirs.rollout.obs[:, 3 * index : 3 * index + 3])
-
-
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with histories of the tasks here and one more, two rows of 16 steps each, episodes of 4."""
@@ -137,7 +125,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Watched:
-    """Passes on what learners are given and tell, and keeps it."""
+    """Learners whose samples and results are kept."""
 
     def __init__(self, learner: Any) -> None:
         self._learner, self.samples, self.told = learner, list[Sample](), list[Learned]()
@@ -151,7 +139,7 @@ class Watched:
         return self.told[-1]
 
 
-def live(config: Config, tasks: Any, stop: int, saved: Any = None) -> tuple[Watched, list[Rollout], dict[str, Any]]:
+def live(config: Any, tasks: Any, stop: int, saved: Any = None) -> tuple[Watched, list[Rollout], dict[str, Any]]:
     """Learners of `tasks` up to iteration `stop`, from `saved`, as it comes through a file."""
     learner, streams, noise = make_learners(config, ENV, tasks, CPU)
     watched, experience, first = Watched(learner), Experience(config, ENV.spec, tasks, CPU), 0
@@ -178,7 +166,7 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(others: Path, mode: str)
     total = num_iterations(config.source)
     whole, unrolls, end = live(config, TASKS, total)
     assert len(whole.samples) >= 12 and whole.samples[-1].rollout.obs.shape[0] == config.source.mini_batch_length
-    for stop in range(1, total, 3):
+    for stop in range(1, total, 5):
         early, first_part, saved = live(config, TASKS, stop)
         late, second_part, again = live(config, TASKS, total, saved)
         assert_same(first_part + second_part, unrolls)
@@ -187,7 +175,7 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(others: Path, mode: str)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_learners_live_alone_as_they_do_among_others(others: Path, mode: str) -> None:
+def test_learners_alone_equal_themselves_among_others(others: Path, mode: str) -> None:
     """Of the first of two tasks, to the last of its Q values."""
     config = config_of(others, **MODES[mode])
     (together, _, _), (alone, _, _) = (live(config, tasks, 16) for tasks in (TASKS, TASKS[:1]))
@@ -199,8 +187,8 @@ def test_learners_live_alone_as_they_do_among_others(others: Path, mode: str) ->
     assert torch.equal(table, among[:2]) and (table != 1).any()
 
 
-def test_the_surprise_of_own_windows_becomes_their_priority(others: Path) -> None:
-    """After each update, and not that of others: without alpha below 1 the table holds it as it is."""
+def test_the_td_error_of_own_windows_becomes_their_priority(others: Path) -> None:
+    """With alpha 1 the table holds it as it is, and not that of the other windows."""
     options = MODES["offline"] | {"priority_replay_alpha": 1.0, "priority_replay_eps": 1e-12, "mini_batch_size": 2}
     config = config_of(others, **options | {"num_updates_per_train_iter": 1})
     watched, _, state = live(config, TASKS, 16)
@@ -215,16 +203,8 @@ def test_the_surprise_of_own_windows_becomes_their_priority(others: Path) -> Non
             assert (told & (obs[learner] == first[learner, window])).any()
 
 
-def test_every_update_draws_windows_of_its_own(others: Path) -> None:
-    """Two of each iteration, from histories of others alone while nothing is played, and from both in the end."""
-    watched, _, _ = live(config_of(others, **MODES["offline"]), TASKS, 16)
-    for one, other in (watched.samples[:2], watched.samples[1:3], watched.samples[-2:]):
-        for column, another in zip(one.rollout.obs.chunk(4, 1), other.rollout.obs.chunk(4, 1), strict=True):
-            assert not torch.equal(column[:, -3:], another[:, -3:])
-
-
 def test_targets_are_asked_for_once_where_the_unroll_is_learned_from() -> None:
-    """And never for what is drawn from the past."""
+    """And never for windows drawn from replay."""
     rollout = numbered(4, 8)
     for changes, expected in (({"mini_batch_length": 2, "mini_batch_size": 1}, [4]), (REPLAY, []), (DRAWN, [])):
         config = config_of(**{**changes, "unroll_length": 4, "num_updates_per_train_iter": 3})
@@ -240,13 +220,6 @@ def test_targets_are_asked_for_once_where_the_unroll_is_learned_from() -> None:
         for sample in samples:
             assert bool(sample.targets) == bool(expected)
             assert not expected or torch.equal(sample.targets["twice"], 2 * sample.rollout.obs)
-
-
-def test_without_replay_there_is_no_state() -> None:
-    config = load_config(SIZES)
-    experience = Experience(config, ENV.spec, TASKS, CPU)
-    assert experience.state_dict() == Experience(TABULAR, ENV.spec, TASKS, CPU).state_dict() == {}
-    experience.load_state_dict({})
 
 
 def test_learners_of_other_tasks_learn_without_histories() -> None:

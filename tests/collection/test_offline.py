@@ -1,4 +1,4 @@
-"""Windows of histories of others against loops over rows and episodes."""
+"""Windows of recorded histories against loops over rows and episodes."""
 
 import tempfile
 from pathlib import Path
@@ -8,30 +8,29 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from probes import CPU, changed
 from small_histories import MARK, write_histories
 
 from icrl.collection.offline import OfflineWindows
 from icrl.config.compose import load_config
-from icrl.config.options import replace
-from icrl.config.root import Config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 
-CPU = torch.device("cpu")
-CONFIG = load_config(["source=dqn", "env=dark_room", "env.size=4", "env.max_episode_steps=6", "source.num_learners=2"])
+CONFIG: Any = load_config(
+    ["source=dqn", "env=dark_room", "env.size=4", "env.max_episode_steps=6", "source.num_learners=2"]
+)
 TASKS = make_env(CONFIG.env).all_tasks()
 KEY = torch.tensor(5)
 
 
-def config_of(root: Path, **changes: Any) -> Config:
-    source = replace(CONFIG.source, offline_buffer_dir="others", **changes)
-    return replace(CONFIG, root=str(root), source=source)
+def config_of(root: Path, **changes: Any) -> Any:
+    source = changed(CONFIG.source, **{"offline_buffer_dir": "others"} | changes)
+    return changed(CONFIG, root=str(root), source=source)
 
 
 def open_windows(root: Path, tasks: list[int], length: int, **changes: Any) -> OfflineWindows:
     config = config_of(root, **changes)
-    source: Any = config.source
-    return OfflineWindows(config, source, TASKS[tasks], length, CPU)
+    return OfflineWindows(config, config.source, TASKS[tasks], length, CPU)
 
 
 def windows_of_row(ends: list[bool], length: int, used: int, last: bool, every: int) -> list[list[int]]:
@@ -47,13 +46,13 @@ def windows_of_row(ends: list[bool], length: int, used: int, last: bool, every: 
     return [kept[start : start + length] for start in range(len(kept) - length + 1)]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data(), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.booleans())
 def test_every_window_of_a_task_is_drawn_once_in_as_many_draws(
     data: st.DataObject, length: int, per_task: int, every: int, last: bool
 ) -> None:
-    """From the rows of that task alone, whatever the order of tasks, for each of its learners; in the part of the rows
-    and the episodes that are asked for."""
+    """For each learner of the task, from its rows alone, whatever the order of tasks; in the part of the rows and the
+    episodes that the options name."""
     num_steps = 20
     ends = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=60 * per_task, max_size=60 * per_task)))
     ends = (ends == 0).view(num_steps, 3 * per_task)
@@ -98,23 +97,16 @@ def test_a_learner_draws_the_same_alone_and_among_others(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("tasks", "changes", "said"),
+    ("tasks", "changes", "episode", "message"),
     [
-        ([1, 4], {}, r"source\.offline_buffer_dir=others: .* has no histories of 1 of the 2 tasks"),
-        ([1], {"offline_buffer_length": 31}, r"source\.offline_buffer_length=31 is more than the 30 steps"),
-        ([1], {"offline_buffer_dir": "nobody"}, "no histories in .*nobody"),
+        ([1, 4], {}, 6, r"source\.offline_buffer_dir=others: .* has no histories of 1 of the 2 tasks"),
+        ([1], {"offline_buffer_length": 31}, 6, r"source\.offline_buffer_length=31 is more than the 30 steps"),
+        ([1], {"offline_buffer_dir": "nobody"}, 6, "no histories in .*nobody"),
+        ([1], {}, 7, r"source\.offline_buffer_dir=others: .*env\.max_episode_steps=7"),
     ],
 )
-def test_what_cannot_be_learned_from(tmp_path: Path, tasks: list[int], changes: dict[str, Any], said: str) -> None:
-    write_histories(tmp_path, "others", CONFIG, [1, 2], 1, torch.zeros(30, 2).bool())
-    config = config_of(tmp_path)
-    source: Any = replace(config.source, **changes)
-    with pytest.raises(ConfigError, match=said):
-        OfflineWindows(config, source, TASKS[tasks], 1, CPU)
-
-
-def test_histories_of_another_world_are_refused(tmp_path: Path) -> None:
-    other = replace(CONFIG, env=replace(CONFIG.env, max_episode_steps=7))
-    write_histories(tmp_path, "others", other, [1, 2], 1, torch.zeros(30, 2).bool())
-    with pytest.raises(ConfigError, match=r"source\.offline_buffer_dir=others: .*env\.max_episode_steps=7"):
-        open_windows(tmp_path, [1], 1)
+def test_refused_histories(tmp_path: Path, tasks: list[int], changes: Any, episode: int, message: str) -> None:
+    recorded = changed(CONFIG, env=changed(CONFIG.env, max_episode_steps=episode))
+    write_histories(tmp_path, "others", recorded, [1, 2], 1, torch.zeros(30, 2).bool())
+    with pytest.raises(ConfigError, match=message):
+        open_windows(tmp_path, tasks, 1, **changes)

@@ -1,22 +1,22 @@
-"""How much work there is, against exact fractions and against counting iteration by iteration."""
+"""Amount of work against exact fractions and against counting iteration by iteration."""
 
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from probes import changed
 
 from icrl.collection.pace import clock_of, env_steps, first_update, interval_of, is_due, num_iterations, unrolled
 from icrl.config.compose import load_config
-from icrl.config.options import replace
-from icrl.config.training_schema import SourceConfig
 
-SOURCE = load_config(["source=q_learning"]).source
+SOURCE: Any = load_config(["source=q_learning"]).source
 HUNDREDTHS = st.integers(100, 2000)  # of an env step in an unroll
 
 
-def source_config(hundredths: int, num_envs: int = 1, env_steps: int = 0, initial: int = 0) -> SourceConfig:
-    return replace(
+def source_config(hundredths: int, num_envs: int = 1, env_steps: int = 0, initial: int = 0) -> Any:
+    return changed(
         SOURCE,
         unroll_length=hundredths / 100,
         num_envs=num_envs,
@@ -27,7 +27,7 @@ def source_config(hundredths: int, num_envs: int = 1, env_steps: int = 0, initia
 
 @given(HUNDREDTHS, st.integers(0, 10**5))
 def test_a_fraction_of_a_step_is_carried_over(hundredths: int, iterations: int) -> None:
-    """Never a whole step behind, exact where it comes out even, and no unroll is off by a step or more."""
+    """Never a whole step behind, exact after a whole number of steps, and no unroll is off by a step or more."""
     source, length = source_config(hundredths), Fraction(hundredths, 100)
     behind = iterations * length - unrolled(source, iterations)
     assert 0 <= behind < 1
@@ -35,17 +35,12 @@ def test_a_fraction_of_a_step_is_carried_over(hundredths: int, iterations: int) 
     assert unrolled(source, 100 * iterations) == hundredths * iterations
 
 
-def test_unrolls_of_two_and_a_half_steps() -> None:
-    source = source_config(250)
-    assert [unrolled(source, i + 1) - unrolled(source, i) for i in range(6)] == [2, 3, 2, 3, 2, 3]
-
-
 @given(HUNDREDTHS, st.integers(1, 7), st.integers(1, 500))
 def test_iterations_are_the_fewest_that_make_the_env_steps(hundredths: int, num_envs: int, env_steps: int) -> None:
     source = source_config(hundredths, num_envs, env_steps)
     iterations = num_iterations(source)
     assert unrolled(source, iterations) * num_envs >= env_steps > unrolled(source, iterations - 1) * num_envs
-    assert num_iterations(replace(source, num_iterations=17)) == 17
+    assert num_iterations(changed(source, num_iterations=17)) == 17
 
 
 @given(HUNDREDTHS, st.integers(1, 7), st.integers(0, 500))
@@ -63,7 +58,7 @@ def test_a_pretraining_comes_before_everything(
 ) -> None:
     """It plays nothing, and moves all that follows by its iterations."""
     plain = source_config(hundredths, num_envs, steps, initial)
-    later = replace(plain, rl_train_after_update_steps=before)
+    later = changed(plain, rl_train_after_update_steps=before)
     assert num_iterations(later) == num_iterations(plain) + before
     assert env_steps(later) == env_steps(plain)
     assert first_update(later) == first_update(plain) + before
@@ -74,21 +69,21 @@ def test_a_pretraining_comes_before_everything(
 def test_updates_by_hand() -> None:
     """10 unrolls of 1.5 steps of 2 environments; after them 1, 3, 4, 6, 7, 9, 10, 10, 10, 10 of 10 steps are kept."""
     changes = {"num_env_steps": 0, "num_iterations": 10, "clear_replay_buffer": False, "replay_buffer_length": 10}
-    swept = replace(source_config(150, 2), mini_batch_length=4, mini_batch_size=2, **changes)
-    drawn = replace(swept, whole_replay_buffer_training=False, num_updates_per_train_iter=3)
+    swept = changed(source_config(150, 2), mini_batch_length=4, mini_batch_size=2, **changes)
+    drawn = changed(swept, whole_replay_buffer_training=False, num_updates_per_train_iter=3)
     for source, expected in (
         (swept, [0, 0, 1, 1, 1, 2, 2, 2, 2, 2]),
-        (replace(swept, mini_batch_size=0), [0, 0, 1, 1, 1, 1, 1, 1, 1, 1]),
-        (replace(swept, mini_batch_size=9), [0, 0, 1, 1, 1, 1, 1, 1, 1, 1]),
+        (changed(swept, mini_batch_size=0), [0, 0, 1, 1, 1, 1, 1, 1, 1, 1]),
+        (changed(swept, mini_batch_size=9), [0, 0, 1, 1, 1, 1, 1, 1, 1, 1]),
         (drawn, [0, 0, 3, 3, 3, 3, 3, 3, 3, 3]),
-        (replace(drawn, initial_collect_steps=11), [0, 0, 0, 3, 3, 3, 3, 3, 3, 3]),
-        (replace(drawn, rl_train_every_update_steps=4), [0, 0, 0, 3, 0, 0, 0, 3, 0, 0]),
+        (changed(drawn, initial_collect_steps=11), [0, 0, 0, 3, 3, 3, 3, 3, 3, 3]),
+        (changed(drawn, rl_train_every_update_steps=4), [0, 0, 0, 3, 0, 0, 0, 3, 0, 0]),
         (
-            replace(drawn, rl_train_every_update_steps=4, offline_buffer_dir="others"),
+            changed(drawn, rl_train_every_update_steps=4, offline_buffer_dir="others"),
             [3] * 10,
         ),
         (
-            replace(swept, rl_train_after_update_steps=3, offline_buffer_dir="others"),
+            changed(swept, rl_train_after_update_steps=3, offline_buffer_dir="others"),
             [1, 1, 1, 1, 1, 1, 1, 1, 2, 2],
         ),
     ):
@@ -97,10 +92,10 @@ def test_updates_by_hand() -> None:
 
 
 def test_a_billion_iterations_are_not_counted_in_advance() -> None:
-    source = replace(source_config(100, 2), num_env_steps=0, num_iterations=10**9)
+    source = changed(source_config(100, 2), num_env_steps=0, num_iterations=10**9)
     assert clock_of(source, 0).updates == 0
     later = clock_of(source, 7)
-    assert later == (7 / 10**9, 7, 14, clock_of(replace(source, num_iterations=7), 7).updates)
+    assert later == (7 / 10**9, 7, 14, clock_of(changed(source, num_iterations=7), 7).updates)
 
 
 @given(st.integers(1, 50), st.integers(1, 500))

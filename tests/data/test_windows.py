@@ -1,4 +1,4 @@
-"""Windows against a list of all of them, made by hand."""
+"""Windows against a list of all of them made in plain loops, and the weights of their steps."""
 
 import itertools
 from collections import Counter
@@ -8,25 +8,26 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from lives import ALIKE, CONFIG, CPU, NUM_ENVS, NUM_ROWS, PER_TASK, TRAIN, Code, codes_of, histories_of, random_done
 
 from icrl.config.options import replace
-from icrl.config.root import DataConfig
-from icrl.contracts import Batch, ConfigError
+from icrl.config.root import ObjectiveConfig
+from icrl.contracts import Batch, ConfigError, EnvSpec
 from icrl.data.history_store import Histories
 from icrl.data.rewards import History, RewardPlugin
-from icrl.data.windows import Windows
+from icrl.data.windows import Windows, step_weights
 
 
-def all_codes(windows: Windows) -> list[Code]:
-    return codes_of(windows.at(torch.arange(windows.num_windows)))
+def whole(windows: Windows) -> Batch:
+    return windows.at(torch.arange(windows.num_windows))
 
 
 def listed(
     done: np.ndarray, rows: list[int], num_steps: int, keep_every: list[int], context_len: int, kept_steps: int = 0
 ) -> list[Code]:
-    """Row by row, pace by pace, phase by phase: the steps of episodes phase, phase + k, ..., and every window of the
-    first `kept_steps` of them."""
+    """Row by row, pace by pace, offset by offset: the steps of episodes offset, offset + k, ..., and every window of
+    the first `kept_steps` of them."""
     codes = []
     phases = [(k, phase) for k in keep_every for phase in range(k)]
     for row, (every, phase) in itertools.product(rows, phases):
@@ -41,7 +42,7 @@ def listed(
     return codes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     num_steps=st.integers(3, 25),
     seed=st.integers(0, 10**6),
@@ -50,6 +51,7 @@ def listed(
     context_len=st.integers(1, 6),
     tasks=st.sets(st.sampled_from(TRAIN), min_size=1),
     history_len=st.integers(0, 25).map(lambda steps_each: steps_each * NUM_ENVS),
+    dtype=st.sampled_from([np.uint8, np.uint16, np.uint32]),
 )
 def test_windows_are_exactly_those_listed(
     num_steps: int,
@@ -59,53 +61,52 @@ def test_windows_are_exactly_those_listed(
     context_len: int,
     tasks: set[int],
     history_len: int,
+    dtype: type,
 ) -> None:
-    """No window crosses rows or tasks, joins episodes out of turn, or is missing, whatever the phase; steps beyond
-    `history_len` env steps of a learner, all its environments together, are not there."""
+    """No window crosses rows or tasks, joins episodes out of turn, or is missing; steps beyond `history_len` env steps
+    of a learner, all its environments together, are not there. All columns are of the same steps."""
     done = random_done(num_steps, seed)
     rows = [row for row in range(NUM_ROWS) if TRAIN[row // PER_TASK] in tasks]
-    expected = listed(
-        done, rows, min(history_len // NUM_ENVS or num_steps, num_steps), keep_every, context_len, kept_steps
-    )
+    steps = min(history_len // NUM_ENVS or num_steps, num_steps)
+    expected = listed(done, rows, steps, keep_every, context_len, kept_steps)
     config = replace(CONFIG, keep_every=keep_every, kept_steps=kept_steps, history_len=history_len)
+    histories = histories_of(done, dtype=dtype)
     if not expected:
-        with pytest.raises(ConfigError, match=f"model.context_len={context_len} is longer than every history"):
-            Windows(histories_of(done), config, ALIKE, sorted(tasks), context_len, CPU)
+        lengths = (n for n in range(1, context_len) if listed(done, rows, steps, keep_every, n, kept_steps))
+        longest = max(lengths, default=0)
+        message = rf"model.context_len={context_len} is longer .* leave of codes: the longest has {longest} steps"
+        with pytest.raises(ConfigError, match=message):
+            Windows(histories, config, ALIKE, sorted(tasks), context_len, CPU)
         return
-    windows = Windows(histories_of(done), config, ALIKE, sorted(tasks), context_len, CPU)
-    assert windows.num_windows == len(expected)
-    assert Counter(all_codes(windows)) == Counter(expected)
-
-
-def test_all_columns_of_a_window_are_of_the_same_steps() -> None:
-    windows = Windows(histories_of(random_done(20)), CONFIG, ALIKE, TRAIN, 4, CPU)
-    batch = windows.at(torch.arange(50))
+    windows = Windows(histories, config, ALIKE, sorted(tasks), context_len, CPU)
+    batch = whole(windows)
+    assert windows.num_windows == len(expected) and Counter(codes_of(batch)) == Counter(expected)
     assert torch.equal(batch.action, batch.timestep % 5)
-    assert all(column.shape == (50, 4) for column in batch)
+    ended = torch.from_numpy(done)[batch.obs, batch.timestep]
+    assert torch.equal(batch.terminated, (ended & (batch.obs % 2 == 0)).long())
+    assert torch.equal(batch.truncated, (ended & (batch.obs % 2 == 1)).long())
     floats = ("weight", "training_reward")
     assert {name: column.dtype for name, column in batch._asdict().items()} == {
         name: torch.float32 if name in floats else torch.long for name in Batch._fields
     }
 
 
-def test_the_ends_of_episodes_are_those_of_the_steps_of_a_window() -> None:
-    """Of each kind, at the step that ended; rows are terminated or truncated by turns."""
-    done = random_done(20)
-    windows = Windows(histories_of(done), CONFIG, ALIKE, TRAIN, 4, CPU)
-    batch = windows.at(torch.arange(windows.num_windows))
-    ended = torch.from_numpy(done)[batch.obs, batch.timestep]
-    assert torch.equal(batch.terminated, (ended & (batch.obs % 2 == 0)).long())
-    assert torch.equal(batch.truncated, (ended & (batch.obs % 2 == 1)).long())
-    assert batch.terminated.any() and batch.truncated.any()
+def test_observations_of_many_numbers_keep_their_order() -> None:
+    histories = histories_of(random_done(20))
+    histories.columns["obs"] = np.random.default_rng(0).integers(99, size=(NUM_ROWS, 20, 4))
+    histories.columns["action"] = np.broadcast_to(np.arange(NUM_ROWS)[:, None], (NUM_ROWS, 20))  # the row
+    batch = whole(Windows(histories, replace(CONFIG, keep_every=[2]), ALIKE, TRAIN, 3, CPU))
+    assert batch.obs.shape[1:] == (3, 4)
+    assert torch.equal(batch.obs, torch.from_numpy(histories.columns["obs"])[batch.action, batch.timestep])
 
 
-def worth(life: History) -> np.ndarray:
-    """A number for every step of every life; of what a plug-in may see, the reward that was seen too."""
+def reward_code(life: History) -> np.ndarray:
+    """A number that differs for every step of every life, and contains the recorded reward."""
     return (100 * life.obs + life.timestep - 1000 * life.reward).astype(np.float32)
 
 
-def test_what_is_learned_from_is_the_reward_or_what_a_plugin_makes_of_it() -> None:
-    """Also where episodes are left out, whose lives the plug-in still sees whole."""
+def test_the_training_reward_is_the_recorded_one_or_that_of_a_plugin() -> None:
+    """A plug-in sees whole lives even if episodes are left out of the windows."""
     done, reward = random_done(20), np.indices((NUM_ROWS, 20)).sum(0) % 2
     histories = histories_of(done, reward)
     histories.manifest["tasks"]["all"] = [[task] for task in range(max(TRAIN) + 1)]
@@ -113,87 +114,104 @@ def test_what_is_learned_from_is_the_reward_or_what_a_plugin_makes_of_it() -> No
     histories.manifest["env"]["reward_values"] = [0.5, -3.0]
     config = replace(CONFIG, keep_every=[2], history_len=15 * NUM_ENVS)
     plain = Windows(histories, config, ALIKE, TRAIN, 3, CPU)
-    batch = plain.at(torch.arange(plain.num_windows))
+    batch = whole(plain)
     seen = torch.tensor([0.5, -3.0])[batch.reward]
-    assert torch.equal(batch.training_reward, seen)
-    assert plain.largest_payoff == 3.0
-    other = Windows(histories, config, ALIKE, TRAIN, 3, CPU, RewardPlugin("worth", "", "", worth))
-    again = other.at(torch.arange(other.num_windows))
+    assert torch.equal(batch.training_reward, seen) and plain.largest_reward == 3.0
+    other = Windows(histories, config, ALIKE, TRAIN, 3, CPU, RewardPlugin("code", "", "", reward_code))
+    again = whole(other)
     assert torch.equal(again.training_reward, 100 * batch.obs + batch.timestep - 1000 * seen)
     assert torch.equal(again.reward, batch.reward)
-    assert other.largest_payoff >= again.training_reward.abs().max()
+    assert other.largest_reward >= again.training_reward.abs().max()
 
 
-def test_less_than_a_step_of_every_environment_is_not_all() -> None:
-    histories = histories_of(random_done(20))
-    config = replace(CONFIG, history_len=NUM_ENVS - 1)
-    message = rf"data\.history_len={NUM_ENVS - 1}: must be at least the {NUM_ENVS} environments of a learner in codes"
-    with pytest.raises(ConfigError, match=message):
-        Windows(histories, config, ALIKE, TRAIN, 1, CPU)
-    one_each = Windows(histories, replace(CONFIG, history_len=NUM_ENVS), ALIKE, TRAIN, 1, CPU)
-    assert one_each.num_windows == NUM_ROWS
-
-
-def test_rooms_with_more_than_256_cells() -> None:
-    done = random_done(12)
-    windows = Windows(histories_of(done, dtype=np.uint16), CONFIG, ALIKE, TRAIN, 3, CPU)
-    assert Counter(all_codes(windows)) == Counter(listed(done, list(range(NUM_ROWS)), 12, [1], 3))
-
-
-def learners_with_success(success: list[float]) -> Histories:
-    """Learner k wins the part `success[k]` of its episodes, at the end of its life and before: episodes of one step."""
-    num_steps = 100
-    done = np.ones((NUM_ROWS, num_steps), bool)
-    reward = np.stack([np.arange(num_steps) % 10 < 10 * success[row // NUM_ENVS] for row in range(NUM_ROWS)])
+def learners_with_success(*success: float) -> Histories:
+    """Learner k wins the part `success[k]` of its episodes of one step, during its whole life."""
+    done = np.ones((NUM_ROWS, 100), bool)
+    reward = np.stack([np.arange(100) % 10 < 10 * success[row // NUM_ENVS] for row in range(NUM_ROWS)])
     return histories_of(done, reward)
 
 
-def test_learners_that_did_not_learn_are_left_out() -> None:
-    histories = learners_with_success([0.2, 0.5, 0.9, 0.4, 1.0, 0.0])
+def test_learners_below_the_threshold_are_left_out() -> None:
+    histories = learners_with_success(0.2, 0.5, 0.9, 0.4, 1.0, 0.0)
     assert histories.final_success().tolist() == pytest.approx(np.array([[0.2, 0.5], [0.9, 0.4], [1.0, 0.0]]))
     config = replace(CONFIG, min_final_success=0.5)
-    rows = {row for rows, _ in all_codes(Windows(histories, config, ALIKE, TRAIN, 99, CPU)) for row in rows}
-    assert rows == {row for learner in (1, 2, 4) for row in (2 * learner, 2 * learner + 1)}
-    some = {row for rows, _ in all_codes(Windows(histories, config, ALIKE, TRAIN[:2], 99, CPU)) for row in rows}
-    assert some == {2, 3, 4, 5}
+    for tasks, learners in ((TRAIN, (1, 2, 4)), (TRAIN[:2], (1, 2))):
+        rows = {row for rows, _ in codes_of(whole(Windows(histories, config, ALIKE, tasks, 99, CPU))) for row in rows}
+        assert rows == {row for learner in learners for row in (2 * learner, 2 * learner + 1)}
 
 
-def test_no_learner_left_is_an_error_that_names_the_best() -> None:
-    histories = learners_with_success([0.2, 0.5, 0.7, 0.4, 0.3, 0.0])
-    config = replace(CONFIG, min_final_success=0.8)
-    with pytest.raises(ConfigError, match=r"data\.min_final_success=0\.8 leaves nothing of codes.*0\.700"):
-        Windows(histories, config, ALIKE, TRAIN, 4, CPU)
-    with pytest.raises(ConfigError, match=r"0\.500"):  # the best of those that are asked for
-        Windows(histories, config, ALIKE, TRAIN[:1], 4, CPU)
-
-
-def test_no_window_left_is_an_error_that_names_the_longest() -> None:
-    done = np.zeros((NUM_ROWS, 20), bool)
-    done[:, 11] = True
-    config: DataConfig = replace(CONFIG, keep_every=[2])
-    with pytest.raises(
-        ConfigError,
-        match=r"context_len=13 .*keep_every=\[2\] and data.kept_steps=0 leave of codes: the longest has 12 steps",
-    ):
-        Windows(histories_of(done), config, ALIKE, TRAIN, 13, CPU)
-
-
-def test_the_weights_of_a_window_are_those_of_its_steps() -> None:
-    """Of rows that are selected alone: learners that were left out are not who others are compared with."""
-    histories = learners_with_success([0.2, 0.5, 0.9, 0.4, 1.0, 0.0])
+def test_weights_compare_with_the_selected_rows_alone() -> None:
+    histories = learners_with_success(0.2, 0.5, 0.9, 0.4, 1.0, 0.0)
     config = replace(CONFIG, min_final_success=0.6, keep_every=[3])
     by_gain = replace(ALIKE, weighting="improvement", discount=0.0, max_weight=100.0)
-    batch = (windows := Windows(histories, config, by_gain, TRAIN, 5, CPU)).at(torch.arange(windows.num_windows))
-    won = batch.reward.float()
+    batch = whole(Windows(histories, config, by_gain, TRAIN, 5, CPU))
     assert len(torch.unique(batch.obs)) == 4
-    assert torch.allclose(batch.weight, won / 0.95, atol=0.02)  # two learners win 0.9 and all of their episodes
+    assert torch.allclose(batch.weight, batch.reward / 0.95, atol=0.02)  # two learners win 0.9 and all episodes
 
 
-def test_unknown_optimal_actions_are_refused_before_they_are_needed() -> None:
-    histories = histories_of(random_done(20))
-    dpt = replace(ALIKE, name="dpt")
-    assert Windows(histories, CONFIG, dpt, TRAIN, 4, CPU).num_windows
-    histories.columns["optimal_action"] = np.full_like(histories.columns["obs"], 5)
-    assert Windows(histories, CONFIG, ALIKE, TRAIN, 4, CPU).num_windows
-    with pytest.raises(ConfigError, match=r"objective\.name=dpt: nobody knows what is optimal in codes"):
-        Windows(histories, CONFIG, dpt, TRAIN, 4, CPU)
+@pytest.mark.parametrize(
+    ("options", "objective", "tasks", "message"),
+    [
+        ({"history_len": 1}, "ad", 3, r"data\.history_len=1: must be at least the 2 environments of a .* in codes"),
+        ({"min_final_success": 0.8}, "ad", 3, r"data\.min_final_success=0\.8 leaves nothing of codes.*0\.700"),
+        ({"min_final_success": 0.8}, "ad", 1, r"0\.500"),  # the best of the tasks that are asked for
+        ({}, "dpt", 3, r"objective\.name=dpt: optimal actions are unknown in codes"),
+    ],
+)
+def test_unusable_histories_are_refused(options: dict, objective: str, tasks: int, message: str) -> None:
+    histories = learners_with_success(0.2, 0.5, 0.7, 0.4, 0.3, 0.0)
+    chosen = replace(ALIKE, name=objective)
+    assert Windows(histories, CONFIG, chosen, TRAIN, 4, CPU).num_windows
+    histories.columns["optimal_action"] = np.full_like(histories.columns["obs"], 5)  # unknown
+    with pytest.raises(ConfigError, match=message):
+        Windows(histories, replace(CONFIG, **options), chosen, TRAIN[:tasks], 4, CPU)
+
+
+# ---- weights of steps
+
+SPEC = EnvSpec(num_obs=4, num_actions=2, reward_values=(-0.5, 0.0, 1.0), width=0, max_episode_steps=4)
+SHAPE = (3, 10)
+
+
+def weighting(name: str, discount: float = 0.5, max_weight: float = 100.0) -> ObjectiveConfig:
+    return replace(ALIKE, weighting=name, discount=discount, max_weight=max_weight)
+
+
+def test_recency_grows_evenly_with_age() -> None:
+    weights = step_weights(weighting("recency"), SPEC, np.zeros(SHAPE, int), np.zeros(SHAPE, bool))
+    assert weights.mean() == pytest.approx(1)
+    for row in weights:
+        assert row == pytest.approx(np.arange(1, 11) * row[0])
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    reward=arrays(np.int64, SHAPE, elements=st.integers(0, 2)),
+    done=arrays(np.bool_, SHAPE),
+    discount=st.sampled_from([0.0, 0.5, 1.0]),
+    max_weight=st.sampled_from([1.5, 100.0]),
+)
+def test_improvement_is_the_return_to_go_over_that_of_others(
+    reward: np.ndarray, done: np.ndarray, discount: float, max_weight: float
+) -> None:
+    gain = np.zeros(SHAPE)
+    for row in range(SHAPE[0]):
+        for start in range(SHAPE[1]):
+            for k, t in enumerate(range(start, SHAPE[1])):
+                gain[row, start] += discount**k * SPEC.reward_values[reward[row, t]]
+                if done[row, t]:
+                    break
+    weights = step_weights(weighting("improvement", discount, max_weight), SPEC, reward, done)
+    for stretch in (slice(0, 5), slice(5, 10)):
+        alike = gain[:, stretch] - min(gain[:, stretch].min(), 0)
+        expected = np.minimum(alike / alike.mean(), max_weight) if alike.any() else np.ones_like(alike)
+        assert weights[:, stretch] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_lucky_episode_counts_and_a_failure_at_that_age_does_not() -> None:
+    """Two episodes of two steps a row. The first is won in row 1 alone, the second in all rows but row 0."""
+    spec = SPEC._replace(max_episode_steps=2, reward_values=(0.0, 0.5, 1.0))
+    reward = np.array([[0, 0, 0, 0], [0, 2, 2, 0], [0, 0, 2, 0]])
+    done = np.array([[False, True, False, True]] * 3)
+    weights = step_weights(weighting("improvement", discount=1.0), spec, reward, done)
+    assert weights == pytest.approx(np.array([[0, 0, 0, 0], [3, 3, 3, 0], [0, 0, 3, 0]]))

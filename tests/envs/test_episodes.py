@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,9 +13,10 @@ from icrl.envs.episodes import Episodes, OpenEpisodes, finished_episodes, number
 
 LIMIT = 5
 VALUES = (-0.5, 0.0, 2.0)
-SUCCESSES = ["reward", "goal", "end", "best_action"]
+SUCCESSES = ["reward", "goal", "end", "survival", "best_action"]
 # A step: reward (an index into VALUES), whether the task ended there, whether the action was the optimal one.
 Play = list[list[tuple[int, bool, bool]]]
+Rows = list[tuple[int, float, bool, int, int]]
 STEP = st.tuples(st.integers(0, 2), st.booleans() | st.just(False), st.booleans())
 STREAMS = st.integers(1, 4).flatmap(
     lambda count: st.lists(st.lists(STEP, min_size=count, max_size=count), min_size=1, max_size=30)
@@ -27,20 +29,17 @@ def spec_of(success: str) -> EnvSpec:
 
 def rollout_of(steps: Play) -> Rollout:
     """`[T][B]` steps with clocks that run as an environment's would: LIMIT steps, then a truncation."""
-    reward = torch.tensor([[step[0] for step in row] for row in steps])
-    terminated = torch.tensor([[step[1] for step in row] for row in steps])
-    best = torch.tensor([[step[2] for step in row] for row in steps])
+    reward, terminated, best = (torch.tensor([[step[i] for step in row] for row in steps]) for i in range(3))
     timestep = torch.zeros_like(reward)
     for t in range(1, len(steps)):
         ended = terminated[t - 1] | (timestep[t - 1] + 1 == LIMIT)
         timestep[t] = torch.where(ended, 0, timestep[t - 1] + 1)
-    nothing = torch.zeros_like(reward)
-    action = torch.full_like(reward, 3)
-    optimal_action = torch.where(best, 3, 4)
-    return Rollout(nothing, action, reward, nothing, timestep, terminated, timestep + 1 == LIMIT, optimal_action)
+    nothing, action = torch.zeros_like(reward), torch.full_like(reward, 3)
+    truncated, optimal_action = timestep + 1 == LIMIT, torch.where(best, 3, 4)
+    return Rollout(nothing, action, reward, nothing, timestep, terminated, truncated, optimal_action)
 
 
-def step_by_step(steps: Play, success: str) -> list[tuple[int, float, bool, int, int]]:
+def step_by_step(steps: Play, success: str) -> Rows:
     """(stream, return, success, length, steps to the success or the length) of each finished episode."""
     found = []
     for stream in range(len(steps[0])):
@@ -48,31 +47,29 @@ def step_by_step(steps: Play, success: str) -> list[tuple[int, float, bool, int,
         for row in steps:
             reward, terminated, best = row[stream]
             total, length = total + VALUES[reward], length + 1
-            positive = VALUES[reward] > 0
             last = terminated or length == LIMIT
             won = {
-                "reward": positive,
-                "goal": positive and terminated,
+                "reward": VALUES[reward] > 0,
+                "goal": VALUES[reward] > 0 and terminated,
                 "end": terminated,
+                "survival": last and not terminated,
                 "best_action": best and last,
             }[success]
-            if won and won_at is None:
-                won_at = length
+            won_at = length if won and won_at is None else won_at
             if last:
-                found.append((stream, total, won_at is not None, length, length if won_at is None else won_at))
+                found.append((stream, total, won_at is not None, length, won_at or length))
                 total, length, won_at = 0.0, 0, None
     return found
 
 
-def rows_of(episodes: Episodes) -> list[tuple[int, float, bool, int, int]]:
+def rows_of(episodes: Episodes) -> Rows:
     return list(zip(*(column.tolist() for column in episodes), strict=True))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(STREAMS, st.sets(st.integers(1, 29)), st.sampled_from(SUCCESSES))
-def test_equals_steps_one_by_one_wherever_blocks_are_cut(steps: Play, cuts: set[int], success: str) -> None:
+def test_equals_steps_one_by_one_wherever_rollouts_are_cut(steps: Play, cuts: set[int], success: str) -> None:
     whole, spec = rollout_of(steps), spec_of(success)
-    expected = step_by_step(steps, success)
     still_open, found = OpenEpisodes.none(len(steps[0])), []
     edges = [0, *sorted(cut for cut in cuts if cut < len(steps)), len(steps)]
     for start, stop in itertools.pairwise(edges):
@@ -80,38 +77,33 @@ def test_equals_steps_one_by_one_wherever_blocks_are_cut(steps: Play, cuts: set[
         rows = rows_of(episodes)
         assert [row[0] for row in rows] == sorted(row[0] for row in rows)
         found += rows
-    assert sorted(found, key=lambda row: row[0]) == expected  # stable: within a stream in order of time
+    # Sorting is stable: within a stream the rows stay in order of time.
+    assert sorted(found, key=lambda row: row[0]) == step_by_step(steps, success)
 
 
-def test_by_hand() -> None:
-    """Stream 0 is paid twice and cut by the clock; stream 1 ends with a reward, then is still open. Neither's best
-    action is its last."""
+@pytest.mark.parametrize(
+    ("success", "first", "second"),
+    [
+        ("reward", (True, 2), True),
+        ("goal", (False, 5), True),
+        ("end", (False, 5), True),
+        ("best_action", (False, 5), False),
+    ],
+)
+def test_by_hand(success: str, first: tuple[bool, int], second: bool) -> None:
+    """Stream 0 is paid twice and cut by the clock; stream 1 ends with a reward, then is still open."""
+    no, pays = (1, False, False), (2, False, False)
     steps = [
-        [(1, False, False), (1, False, True)],
-        [(2, False, False), (2, True, False)],
-        [(1, False, True), (1, False, False)],
-        [(2, False, False), (0, False, False)],
+        [no, (1, False, True)],
+        [pays, (2, True, False)],
+        [pays, no],
+        [no, (0, False, False)],
         [(0, False, False), (2, False, True)],
     ]
-    expected = {
-        "reward": [(0, 3.5, True, 5, 2), (1, 2.0, True, 2, 2)],
-        "goal": [(0, 3.5, False, 5, 5), (1, 2.0, True, 2, 2)],
-        "end": [(0, 3.5, False, 5, 5), (1, 2.0, True, 2, 2)],
-        "best_action": [(0, 3.5, False, 5, 5), (1, 2.0, False, 2, 2)],
-    }
-    for success, episodes_of_it in expected.items():
-        episodes, still_open = finished_episodes(rollout_of(steps), OpenEpisodes.none(2), spec_of(success))
-        assert rows_of(episodes) == episodes_of_it
-        assert still_open.returns.tolist() == [0, 1.5]
-        assert (still_open.won_at[1] == 3) == (success == "reward")
-
-
-def test_a_losing_end_is_an_end_but_no_goal() -> None:
-    won = {
-        success: finished_episodes(rollout_of([[(0, True, False)]]), OpenEpisodes.none(1), spec_of(success))[0].success
-        for success in SUCCESSES
-    }
-    assert [bool(won[success]) for success in SUCCESSES] == [False, False, True, False]
+    episodes, still_open = finished_episodes(rollout_of(steps), OpenEpisodes.none(2), spec_of(success))
+    assert rows_of(episodes) == [(0, 3.5, first[0], 5, first[1]), (1, 2.0, second, 2, 2)]
+    assert still_open.returns.tolist() == [0, 1.5]
+    assert (still_open.won_at[1] == 3) == (success == "reward")
 
 
 @given(st.lists(st.integers(0, 3)).map(sorted))

@@ -1,98 +1,46 @@
-"""The split into training, development and held-out tasks."""
+"""Split of the tasks into training, development and held-out tasks."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import bandit, room
 
-from icrl.config.compose import load_config
-from icrl.config.options import replace
-from icrl.config.root import Config
 from icrl.contracts import ConfigError
-from icrl.envs import make_env
+from icrl.envs.core import TensorEnv
 from icrl.envs.tasks import Split, development_of, split_tasks, streams_of
 
-REGIONS = ("quadrant", "ring", "checkerboard")
-ROOM, ARMS, PERMUTED = (load_config([f"env={name}"]) for name in ("dark_room", "bandit", "dark_room_permuted"))
 
-
-def changed(config: Config, tasks: dict[str, Any], **env: Any) -> Config:
-    """`config` with all tasks on one of both sides, but for what `tasks` says, and with these options of `env`."""
-    whole = {"num_train": 0, "num_held_out": 0} | tasks
-    return replace(config, env=replace(config.env, **env), tasks=replace(config.tasks, **whole))
-
-
-def split_of(config: Config, tasks: dict[str, Any], **env: Any) -> Split:
-    config = changed(config, tasks, **env)
-    return split_tasks(make_env(config.env), config)
+def split_of(env: TensorEnv, **tasks: Any) -> Split:
+    """Split with all tasks on one of both sides, unless `tasks` says otherwise."""
+    options = {"split": "random", "seed": 0, "num_train": 0, "num_held_out": 0, "held_out": []} | tasks
+    config: Any = SimpleNamespace(env=SimpleNamespace(name="this"), tasks=SimpleNamespace(**options))
+    return split_tasks(env, config)
 
 
 def arms(num_tasks: int, num_train: int, num_held_out: int, seed: int = 0) -> Split:
-    """Of a world with so many tasks, at random."""
-    tasks = {"num_train": num_train, "num_held_out": num_held_out, "seed": seed}
-    return split_of(ARMS, tasks, num_tasks=num_tasks)
+    """Random split of so many bandits."""
+    return split_of(bandit(num_tasks=num_tasks), num_train=num_train, num_held_out=num_held_out, seed=seed)
 
 
-def room(size: int, rule: str, seed: int, random_start: bool = False) -> tuple[Split, list[tuple[int, int]]]:
-    """The split of a room by a rule, and where its goals are: row and column of each task."""
-    config = changed(ROOM, {"split": rule, "seed": seed}, size=size, random_start=random_start)
-    env = make_env(config.env)
-    return split_tasks(env, config), [divmod(goal, size) for goal in env.all_tasks()[:, 0].tolist()]
+@pytest.mark.parametrize("seed", [3, 4])
+def test_the_random_split_is_the_seeded_permutation_of_all_tasks(seed: int) -> None:
+    """Held-out tasks stay the same when there are more training tasks, and training tasks when there are fewer."""
+    order = torch.randperm(80, generator=torch.Generator().manual_seed(seed)).tolist()
+    assert arms(80, 57, 0, seed) == Split(order[:57], order[57:])
+    assert arms(80, 57, 10, seed) == Split(order[:57], order[70:])
+    assert arms(80, 0, 10, seed) == Split(order[:70], order[70:])
 
 
-@settings(deadline=None, max_examples=30)  # a busy machine is no failure
-@given(st.integers(3, 300), st.data())
-def test_every_task_is_on_exactly_one_side(num_tasks: int, data: st.DataObject) -> None:
-    num_train = data.draw(st.integers(2, num_tasks - 1))
-    split = arms(num_tasks, num_train, 0, seed=data.draw(st.integers(0, 10**9)))
-    assert len(split.train) == num_train
-    assert sorted(split.train + split.held_out) == list(range(num_tasks))
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.integers(3, 300), st.data())
-def test_a_number_of_held_out_tasks_is_the_last_part_of_all_others(num_tasks: int, data: st.DataObject) -> None:
-    num_train = data.draw(st.integers(2, num_tasks - 1))
-    num_held_out = data.draw(st.integers(1, num_tasks - num_train))
-    some, all_others = (arms(num_tasks, num_train, number, seed=5) for number in (num_held_out, 0))
-    assert some.train == all_others.train
-    assert some.held_out == all_others.held_out[-num_held_out:]
-
-
-def test_the_seed_decides_the_split() -> None:
-    assert arms(80, 57, 0, seed=3) == arms(80, 57, 0, seed=3)
-    assert arms(80, 57, 0, seed=3) != arms(80, 57, 0, seed=4)
-
-
-def test_the_random_split_is_the_seeded_permutation_of_all_tasks() -> None:
-    order = torch.randperm(80, generator=torch.Generator().manual_seed(3)).tolist()
-    assert arms(80, 57, 10, seed=3) == Split(order[:57], order[70:])
-    assert arms(80, 0, 10, seed=3) == Split(order[:70], order[70:])
-
-
-def test_more_training_tasks_only_add_to_fewer() -> None:
-    assert arms(80, 57, 0).train[:10] == arms(80, 10, 0).train
-
-
-def test_more_training_tasks_leave_the_held_out_ones_as_they_are() -> None:
-    assert arms(80, 10, 10).held_out == arms(80, 70, 10).held_out
-
-
-def test_every_task_is_held_out_under_some_seed() -> None:
-    assert {task for seed in range(60) for task in arms(20, 15, 0, seed).held_out} == set(range(20))
-
-
-@pytest.mark.parametrize(("num_train", "num_held_out", "most"), [(8, 0, 7), (9, 0, 7), (8, 1, 7), (6, 3, 5), (3, 6, 2)])
+@pytest.mark.parametrize(("num_train", "num_held_out", "most"), [(8, 0, 7), (8, 1, 7), (6, 3, 5), (3, 6, 2)])
 def test_more_tasks_than_there_are_or_none_held_out_is_refused(num_train: int, num_held_out: int, most: int) -> None:
     message = f"tasks.num_train={num_train} and tasks.num_held_out={num_held_out}: .*8 tasks, .*at least one held out"
     with pytest.raises(ConfigError, match=message):
         arms(8, num_train, num_held_out)
     arms(8, most, num_held_out)
-
-
-# ---- regions of a room
 
 
 def held_out_by(rule: str, size: int, seed: int, row: int, column: int) -> bool:
@@ -105,79 +53,53 @@ def held_out_by(rule: str, size: int, seed: int, row: int, column: int) -> bool:
     return (row + column) % 2 == seed % 2
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.sampled_from(REGIONS), st.integers(4, 13), st.integers(0, 100))
-def test_a_rule_holds_out_all_of_its_region_and_nothing_else(rule: str, size: int, seed: int) -> None:
-    split, places = room(size, rule, seed)
-    assert sorted(split.train + split.held_out) == list(range(len(places)))
-    expected = {task for task, place in enumerate(places) if held_out_by(rule, size, seed, *place)}
-    assert set(split.held_out) == expected
-    assert split == room(size, rule, seed)[0]
-
-
-@settings(deadline=None, max_examples=20)
-@given(st.integers(3, 13))
-def test_quadrants_are_alike_and_colours_share_the_room(size: int) -> None:
-    """With the start anywhere, so that every cell is a goal."""
-    quadrants, colours = (
-        [set(room(size, rule, seed, random_start=True)[0].held_out) for seed in range(number)]
-        for rule, number in (("quadrant", 4), ("checkerboard", 2))
-    )
-    assert {len(quadrant) for quadrant in quadrants} == {(size // 2) ** 2}
-    assert len(set.union(*quadrants)) == 4 * (size // 2) ** 2
-    assert set.union(*colours) == set(range(size**2)) and sum(map(len, colours)) == size**2
-    assert abs(len(colours[0]) - len(colours[1])) == size % 2
+@settings(deadline=None, max_examples=30)
+@given(st.sampled_from(["quadrant", "ring", "checkerboard"]), st.integers(5, 13), st.integers(0, 100), st.booleans())
+def test_a_rule_holds_out_all_of_its_region_and_nothing_else(rule: str, size: int, seed: int, anywhere: bool) -> None:
+    """Both sides are in the order of the permutation; numbers take the first and the last of them."""
+    env, options = room(size=size, random_start=anywhere), {"split": rule, "seed": seed}
+    split = split_of(env, **options)
+    cells = [divmod(goal, size) for goal in env.all_tasks()[:, 0].tolist()]
+    order = torch.randperm(len(cells), generator=torch.Generator().manual_seed(seed)).tolist()
+    assert split.held_out == [task for task in order if held_out_by(rule, size, seed, *cells[task])]
+    assert split.train == [task for task in order if task not in split.held_out]
+    assert split_of(env, **options, num_train=4, num_held_out=3) == Split(split.train[:4], split.held_out[-3:])
 
 
 @pytest.mark.parametrize(
     ("rule", "train", "held_out"), [("quadrant", 64, 16), ("ring", 48, 32), ("checkerboard", 40, 40)]
 )
 def test_the_default_room(rule: str, train: int, held_out: int) -> None:
-    split = split_tasks(make_env(ROOM.env), load_config([f"tasks.split={rule}"]))
+    split = split_of(room(), split=rule)
     assert (len(split.train), len(split.held_out)) == (train, held_out)
 
 
-def test_both_sides_of_a_region_are_in_the_order_of_the_permutation() -> None:
-    order = torch.randperm(80, generator=torch.Generator().manual_seed(6)).tolist()
-    whole = split_of(ROOM, {"split": "ring", "seed": 6})
-    assert whole.train == [task for task in order if task in whole.train]
-    assert whole.held_out == [task for task in order if task in whole.held_out]
-    part = split_of(ROOM, {"split": "ring", "seed": 6, "num_train": 10, "num_held_out": 7})
-    assert part == Split(whole.train[:10], whole.held_out[-7:])
-
-
-def test_a_goal_is_held_out_with_whatever_actions_do() -> None:
-    config = load_config(
-        ["env=dark_room_permuted", "tasks.split=quadrant", "tasks.num_train=0", "tasks.num_held_out=0"]
-    )
-    env = make_env(config.env)
-    tasks, split = env.all_tasks(), split_tasks(env, config)
-    goals = [set(tasks[side][:, 0].tolist()) for side in split]
+def test_a_goal_is_held_out_with_all_permutations_of_the_actions() -> None:
+    env = room(permute_actions=True)
+    split = split_of(env, split="quadrant")
+    goals = [set(env.all_tasks()[side][:, 0].tolist()) for side in split]
     assert not goals[0] & goals[1] and len(split.held_out) == 16 * 120 and len(split.train) == 64 * 120
 
 
 def test_a_list_is_held_out_in_any_world() -> None:
-    split = split_of(ARMS, {"split": "list", "held_out": [7, 2]}, num_tasks=9)
+    split = split_of(bandit(num_tasks=9), split="list", held_out=[7, 2])
     assert set(split.held_out) == {2, 7} and set(split.train) == {0, 1, 3, 4, 5, 6, 8}
-    assert split_tasks(make_env(ROOM.env), load_config(["tasks.split=list", "tasks.held_out=3"])).held_out == [3]
 
 
 @pytest.mark.parametrize(
-    ("config", "env", "tasks", "words"),
+    ("env", "tasks", "words"),
     [
-        (ARMS, {}, {"split": "ring"}, ["tasks.split=ring", "env.name=bandit", "random or list"]),
-        (ROOM, {}, {"split": "list", "held_out": [3, 80]}, ["tasks.held_out=[3, 80]", "80 must be below 80"]),
-        (ROOM, {"size": 3}, {"split": "ring"}, ["tasks.split=ring", "leaves 0 tasks", "at least two for training"]),
-        (ROOM, {"size": 2}, {"split": "quadrant", "seed": 3}, ["tasks.split=quadrant", "holds out 0", "one held out"]),
-        (ROOM, {}, {"split": "quadrant", "num_train": 65}, ["tasks.num_train=65", "leaves 64 tasks"]),
-        (ROOM, {}, {"split": "quadrant", "num_held_out": 17}, ["tasks.num_held_out=17", "holds out 16"]),
+        (bandit(), {"split": "ring"}, ["tasks.split=ring", "env.name=this", "random or list"]),
+        (room(), {"split": "list", "held_out": [3, 80]}, ["tasks.held_out=[3, 80]", "80 must be below 80"]),
+        (room(size=3), {"split": "ring"}, ["tasks.split=ring", "leaves 0 tasks", "at least two for training"]),
+        (room(size=2), {"split": "quadrant", "seed": 3}, ["tasks.split=quadrant", "holds out 0", "one held out"]),
+        (room(), {"split": "quadrant", "num_train": 65}, ["tasks.num_train=65", "leaves 64 tasks"]),
+        (room(), {"split": "quadrant", "num_held_out": 17}, ["tasks.num_held_out=17", "holds out 16"]),
     ],
 )
-def test_a_rule_that_cannot_be_followed_is_refused(
-    config: Config, env: dict[str, Any], tasks: dict[str, Any], words: list[str]
-) -> None:
+def test_a_rule_that_cannot_be_followed_is_refused(env: TensorEnv, tasks: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(ConfigError) as refused:
-        split_of(config, tasks, **env)
+        split_of(env, **tasks)
     assert all(word in str(refused.value) for word in words), refused.value
 
 
@@ -190,6 +112,5 @@ def test_development_tasks_are_the_last_training_tasks(train: list[int], data: s
         development_of(train, len(train))
 
 
-def test_streams_of_repeats_task_by_task() -> None:
-    tasks = torch.tensor([[7, 1], [3, 2]])
-    assert streams_of(tasks, 3).tolist() == [[7, 1]] * 3 + [[3, 2]] * 3
+def test_tasks_are_repeated_task_by_task() -> None:
+    assert streams_of(torch.tensor([[7, 1], [3, 2]]), 2).tolist() == [[7, 1], [7, 1], [3, 2], [3, 2]]

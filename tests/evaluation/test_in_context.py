@@ -1,3 +1,5 @@
+"""The in-context protocol against walks through single steps."""
+
 from pathlib import Path
 
 import numpy as np
@@ -12,23 +14,22 @@ from icrl.envs import make_env
 from icrl.evaluation.in_context import (
     Adaptation,
     adaptation_of,
+    evaluate_policy,
     most_steps,
     play_episodes,
     play_steps,
     source_adaptation,
     summary_of,
 )
-from icrl.evaluation.references import chance
-from icrl.sources.searchers import Searcher
+from icrl.evaluation.references import chance, references_of
 
 CONFIG = load_config(["env.size=3", "env.max_episode_steps=6"])
-RANDOM = chance(make_env(CONFIG.env), CONFIG)  # of five actions
-ROWS = {"num_learners": 2, "num_envs": 1}
+ENV = make_env(CONFIG.env)
+RANDOM = chance(ENV, CONFIG)  # of five actions
 WORLDS = {
     "dark_room": ["env.size=3", "env.max_episode_steps=6"],
     "dark_room_classic": ["env.size=3", "env.max_episode_steps=6"],
     "dark_key_to_door": ["env.size=3", "env.max_episode_steps=12"],
-    "bandit": ["env.num_arms=3"],
     "bandit_gaussian": ["env.num_arms=3", "env.max_episode_steps=4"],
 }
 
@@ -80,19 +81,35 @@ def test_episodes_are_cut_where_they_end(name: str) -> None:
     assert 0 < adaptation.success.mean() < 1
 
 
-def test_regret_by_hand() -> None:
-    """Two tasks with optima 3 and 1, one stream each: what was missed in each episode, added up."""
-    returns = np.array([[[1.0, 3.0, 4.0]], [[1.0, 0.0, 0.5]]])
-    regret = Adaptation(returns, returns, returns, returns).regret(np.array([3.0, 1.0]))
-    assert regret.tolist() == [[[2.0, 2.0, 1.0]], [[0.0, 1.0, 1.5]]]
-
-
-def test_streams_are_grouped_by_task():
+def test_streams_are_grouped_by_task_and_independent_of_others() -> None:
     env = make_env(load_config(["env.size=5"]).env)
     tasks = env.all_tasks()[[0, 7, 23]]
-    adaptation, _ = play_episodes(Optimal(), env, tasks, num_streams=2, num_episodes=3, seed=0)
+    best, _ = play_episodes(Optimal(), env, tasks, num_streams=2, num_episodes=3, seed=0)
     distance = [abs(goal // 5 - 2) + abs(goal % 5 - 2) for goal in tasks[:, 0].tolist()]
-    assert adaptation.steps_to_goal.tolist() == [[[d] * 3] * 2 for d in distance]
+    assert best.steps_to_goal.tolist() == [[[d] * 3] * 2 for d in distance]
+    many, few = (play_episodes(RANDOM, env, tasks[:number], 1, 5, seed=3)[0] for number in (3, 2))
+    np.testing.assert_array_equal(np.stack(few), np.stack(many)[:, :2])
+
+
+@pytest.mark.parametrize(("num_episodes", "steps"), [(1, 64), (10, 64), (11, 128)])
+def test_the_largest_number_of_steps(num_episodes: int, steps: int) -> None:
+    """In streams where only the clock ends episodes, after 6 steps. `play_steps` plays the same steps."""
+    env = make_env(load_config(["env=dark_room_classic", "env.size=3", "env.max_episode_steps=6"]).env)
+    assert most_steps(num_episodes, env.spec) == steps
+    _, played = play_episodes(RANDOM, env, env.all_tasks()[:2], 3, num_episodes, seed=0)
+    assert len(played.obs) == steps
+    again = play_steps(RANDOM, env, env.all_tasks()[:2], 3, steps - 1, seed=0)
+    assert all(torch.equal(whole[:-1], part) for whole, part in zip(played, again, strict=True))
+    with pytest.raises(ValueError, match="1000 finished episodes"):
+        adaptation_of(played, 2, 1000, env.spec)
+
+
+def histories_of(spec: EnvSpec, num_learners: int, columns: dict[str, np.ndarray]) -> Histories:
+    """Histories of two tasks, or of one with a single learner; missing columns are 0."""
+    nothing = np.zeros_like(next(iter(columns.values())))
+    rows = {"num_learners": num_learners, "num_envs": 1}
+    manifest = {"tasks": {"train": [7, 4][:num_learners]}, "rows": rows, "env": spec._asdict()}
+    return Histories(Path(), manifest, dict.fromkeys(Rollout._fields, nothing) | columns)
 
 
 @pytest.mark.parametrize("limit", [1, 3])
@@ -102,12 +119,12 @@ def test_source_agents_are_seen_at_both_ends_of_their_lives(limit: int) -> None:
     spec = EnvSpec(1, 2, (-1.0, 0.5, 2.0), 0, limit, "best_action")
     shape = (4, 40)
     time = np.broadcast_to(np.arange(40) % limit, shape)
-    columns = {name: np.zeros(shape, np.uint8) for name in Rollout._fields}
-    columns |= {"action": rng.integers(2, size=shape), "reward": rng.integers(3, size=shape), "timestep": time}
-    columns["truncated"] = time == limit - 1
-    histories = Histories(Path(), {"tasks": {"train": [7, 4]}, "rows": ROWS, "env": spec._asdict()}, columns)
+    columns = {"action": rng.integers(2, size=shape), "reward": rng.integers(3, size=shape), "timestep": time}
+    histories = histories_of(spec, 2, columns | {"truncated": time == limit - 1})
     first, last = source_adaptation(histories, 2, num_streams=1, num_episodes=3)
-    rows = Rollout(*(torch.from_numpy(columns[name][::2].T.astype(np.int64)) for name in Rollout._fields))
+    rows = Rollout(
+        *(torch.from_numpy(histories.columns[name][::2].T.astype(np.int64).copy()) for name in Rollout._fields)
+    )
     whole = scalar_adaptation(rows, 40 // limit, spec).reshape(4, 2, -1)
     np.testing.assert_array_equal(np.stack(first)[:, :, 0], whole[..., :3])
     np.testing.assert_array_equal(np.stack(last)[:, :, 0], whole[..., -3:])
@@ -115,62 +132,23 @@ def test_source_agents_are_seen_at_both_ends_of_their_lives(limit: int) -> None:
         np.testing.assert_array_equal(np.stack(one), np.stack(both)[:, :1])
 
 
-def test_the_end_of_a_life_is_its_end_where_episodes_got_short():
+def test_the_end_of_a_life_is_its_end_after_episodes_got_short() -> None:
     """Episodes of 6 steps at first, then of 1, each with its number as its return; the last stays unfinished."""
     spec = EnvSpec(1, 2, tuple(float(value) for value in range(40)), 0, 6, "best_action")
     done = np.zeros((1, 60), bool)
     done[0, [*range(5, 36, 6), *range(40, 59)]] = True
     number = np.cumsum(done, axis=1) - done
-    columns = {name: np.zeros(done.shape, np.uint8) for name in Rollout._fields}
-    columns |= {"terminated": done, "reward": number * done}
-    about = {"tasks": {"train": [0]}, "rows": ROWS | {"num_learners": 1}, "env": spec._asdict()}
-    first, last = source_adaptation(Histories(Path(), about, columns), 1, num_streams=1, num_episodes=4)
+    histories = histories_of(spec, 1, {"terminated": done, "reward": number * done})
+    first, last = source_adaptation(histories, 1, num_streams=1, num_episodes=4)
     assert first.returns.ravel().tolist() == [0, 1, 2, 3]
     assert last.returns.ravel().tolist() == [21, 22, 23, 24]
 
 
-def test_a_stream_does_not_depend_on_the_others():
-    env = make_env(load_config(["env.size=5"]).env)
-    tasks = env.all_tasks()
-    many, _ = play_episodes(RANDOM, env, tasks[:6], num_streams=1, num_episodes=5, seed=3)
-    few, _ = play_episodes(RANDOM, env, tasks[:2], num_streams=1, num_episodes=5, seed=3)
-    np.testing.assert_array_equal(np.stack(few), np.stack(many)[:, :2])
-
-
-@pytest.mark.parametrize(("num_episodes", "steps"), [(1, 64), (10, 64), (11, 128), (40, 256)])
-def test_how_long_it_can_take(num_episodes: int, steps: int) -> None:
-    """Of streams in which only the clock ends episodes, after 6 steps; and so many steps are played on their own."""
-    env = make_env(load_config(["env=dark_room_classic", "env.size=3", "env.max_episode_steps=6"]).env)
-    assert most_steps(num_episodes, env.spec) == steps
-    _, played = play_episodes(RANDOM, env, env.all_tasks()[:2], 3, num_episodes, seed=0)
-    assert len(played.obs) == steps
-    again = play_steps(RANDOM, env, env.all_tasks()[:2], 3, steps - 1, seed=0)
-    for whole, part in zip(played, again, strict=True):
-        assert torch.equal(whole[:-1], part)
-
-
-def test_too_few_episodes_are_an_error():
-    env = make_env(load_config(["env.size=3"]).env)
-    _, played = play_episodes(RANDOM, env, env.all_tasks()[:1], num_streams=1, num_episodes=2, seed=0)
-    with pytest.raises(ValueError, match="1000 finished episodes"):
-        adaptation_of(played, 1, 1000, env.spec)
-
-
-def test_the_summary_sees_learning() -> None:
-    """The searcher improves within its first episodes: late is better than first, and its late reward than random's."""
-    env = make_env(load_config(["env.size=5", "env.max_episode_steps=10"]).env)
-    tasks = env.all_tasks()
-    searcher, random = (
-        summary_of(play_episodes(policy, env, tasks, num_streams=4, num_episodes=6, seed=0)[0])
-        for policy in (Searcher(env), RANDOM)
-    )
-    assert searcher["first_success"] < searcher["last_success"] == 1.0
-    assert searcher["late_reward"] > 2 * random["late_reward"]
-    assert random["last_success"] == pytest.approx(random["last_return"])
-
-
-def test_the_summary_by_hand() -> None:
-    """Two streams of three episodes: the late ones are the last two."""
+def test_regret_and_summary_by_hand() -> None:
+    """Two tasks with optima 3 and 1, one stream each; then two streams of three episodes, of which two are late."""
+    returns = np.array([[[1.0, 3.0, 4.0]], [[1.0, 0.0, 0.5]]])
+    regret = Adaptation(returns, returns, returns, returns).regret(np.array([3.0, 1.0]))
+    assert regret.tolist() == [[[2.0, 2.0, 1.0]], [[0.0, 1.0, 1.5]]]
     returns = np.array([[[0.0, 1.0, 1.0], [1.0, 0.0, 3.0]]])
     lengths = np.array([[[9.0, 5.0, 3.0], [9.0, 9.0, 3.0]]])
     assert summary_of(Adaptation(returns, (returns > 0).astype(float), lengths, lengths)) == {
@@ -180,3 +158,22 @@ def test_the_summary_by_hand() -> None:
         "last_return": 2.0,
         "late_reward": 5 / 20,
     }
+
+
+def test_any_policy_is_evaluated_with_intervals() -> None:
+    """The searcher learns within its first episodes, random play does not."""
+    config = load_config(["env.size=5", "env.max_episode_steps=10"])
+    env = make_env(config.env)
+    policies = (references_of(env, config)["searcher"], RANDOM)
+    found, random = (
+        evaluate_policy(policy, env, env.all_tasks(), num_episodes=6, num_streams=4, num_resamples=200)
+        for policy in policies
+    )
+    for values, curve in ((found.episodes.returns, found.returns), (found.episodes.success, found.success)):
+        assert curve.mean.tolist() == values.mean((0, 1)).tolist() and curve.mean.shape == (6,)
+        assert (curve.low <= curve.mean).all() and (curve.mean <= curve.high).all()
+    assert found.success.high[0] < found.success.mean[-1] == 1.0 and random.success.high[-1] < 0.9
+    assert found.summary["first_success"] < found.summary["last_success"] == 1.0
+    assert found.summary["late_reward"] > 2 * random.summary["late_reward"]
+    again = evaluate_policy(RANDOM, env, env.all_tasks(), num_episodes=6, num_streams=4, seed=1, num_resamples=200)
+    assert again.returns.mean.tolist() != random.returns.mean.tolist()

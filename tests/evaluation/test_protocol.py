@@ -1,9 +1,7 @@
-"""What is reported of played episodes, against numbers worked out by hand and plain loops."""
+"""Numbers and texts of an evaluation, against numbers worked out by hand and plain loops."""
 
-import dataclasses
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,30 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icrl.config.compose import load_config
-from icrl.contracts import PipelineError
+from icrl.contracts import EnvSpec
 from icrl.envs.exact import Expectation
 from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.measures import after_first, exact_numbers, tail_of
-from icrl.evaluation.protocol import (
-    DEFINITIONS,
-    Setting,
-    combined,
-    coverage_numbers,
-    decoding_name,
-    label_of,
-    numbers_of,
-)
-from icrl.evaluation.saved_episodes import save_episodes
-from icrl.evaluation.saved_results import read_results
+from icrl.evaluation.measures import after_first, exact_numbers
+from icrl.evaluation.protocol import DEFINITIONS, Setting, coverage_numbers, decoding_name, label_of, numbers_of
+from icrl.evaluation.report import all_curves, coverage_table, probes_of, solved, source_label, summary, table
 from icrl.rl.statistics import bootstrap_means, interquartile_mean, percentile_interval
-from icrl.runs.files import write_json
-from icrl.runs.identity import Identity, write_owned
 
 OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
+SPEC = EnvSpec(1, 2, (0.0, 1.0), 0, 1)
 
 
 def exact(random: list[float], optimum: list[float]) -> dict[str, dict[str, list[float]]]:
-    """References whose returns are these; in success and steps they are like any other."""
+    """References with these returns; their success and steps do not matter."""
     rest = {"success": [1.0] * len(random), "steps_to_goal": [3.0] * len(random)}
     return {"random": {"returns": random, **rest}, "optimum": {"returns": optimum, **rest}}
 
@@ -52,7 +40,7 @@ def adaptation() -> Adaptation:
 
 
 def paying(returns: Any) -> Adaptation:
-    """Episodes that return so much, `[G, S, E]`, and are successes where it is at least 1."""
+    """Episodes with these returns `[G, S, E]`, successes if they are at least 1."""
     values = np.array(returns, float)
     return Adaptation(values, (values >= 1).astype(float), np.full_like(values, 2), np.full_like(values, 2))
 
@@ -63,7 +51,7 @@ def report(
     regrets: bool = False,
     others: Mapping[str, Adaptation] | None = None,
 ) -> dict[str, Any]:
-    """What is said of runs with the seeds 0, 1, ...; `others` are played in each."""
+    """Numbers of runs with the seeds 0, 1, ...; `others` are played in each."""
     setting = Setting({"held_out": references, "train": references}, "1", regrets)
     return numbers_of({seed: {"held_out": run, **(others or {})} for seed, run in enumerate(runs)}, setting, OPTIONS, 0)
 
@@ -72,80 +60,181 @@ def final(*runs: Adaptation, **others: Any) -> dict[str, Any]:
     return report(*runs, **others)["final"]["held_out"]
 
 
-def test_curves_are_means_with_intervals_around_them() -> None:
-    curves = report(adaptation())["curves"]["model, held-out tasks"]
+def test_curves_and_final_results_by_hand() -> None:
+    found = report(adaptation())
+    curves = found["curves"]["model, held-out tasks"]
     assert curves["success"]["mean"] == [0, 0, 0, 0.5, 0.5, 0.5, 0.5, 0.5]
     assert curves["returns"]["mean"][-1] == 2.5
     assert curves["steps_to_goal"]["mean"] == [20, 20, 20, 12, 12, 12, 12, 12]
     assert curves["fraction_of_optimum"]["mean"][-1] == pytest.approx(5 / 6 / 2)
     for curve in curves.values():
         assert set(curve) == {"mean", "low", "high", "interquartile_mean"}
-        for low, mean, high in zip(curve["low"], curve["mean"], curve["high"], strict=True):
-            assert low <= mean <= high
+        assert (np.array(curve["low"]) <= curve["mean"]).all() and (np.array(curve["mean"]) <= curve["high"]).all()
     assert (curves["success"]["low"][-1], curves["success"]["high"][-1]) == (0, 1)  # two tasks: anything may be
-
-
-def test_the_final_result_is_the_last_quarter() -> None:
-    found = final(adaptation())
-    assert tail_of(8) == 2
-    assert found["success"]["mean"] == 0.5
-    assert found["success_per_task"] == [1.0, 0.0]
-    assert found["fraction_solved"]["mean"] == 0.5
-    assert found["steps_to_goal"]["mean"] == 12
-    assert found["returns"]["interquartile_mean"] == pytest.approx(2.5)
-    assert found["fraction_of_optimum"]["mean"] == pytest.approx(5 / 12)
+    last = found["final"]["held_out"]  # the last quarter, two episodes
+    assert last["success"]["mean"] == last["fraction_solved"]["mean"] == 0.5
+    assert last["success_per_task"] == [1.0, 0.0] and last["steps_to_goal"]["mean"] == 12
+    assert last["returns"]["interquartile_mean"] == pytest.approx(2.5)
+    assert last["fraction_of_optimum"]["mean"] == pytest.approx(5 / 12)
     assert final(paying([[[0, 0, 0, 0, 0, 0, 8, 4]]]), references=exact([0], [8]))["returns"]["mean"] == 6
 
 
-def test_a_task_counts_as_solved_if_half_of_its_last_episodes_succeed() -> None:
-    """In each run by itself: of two tasks, in one run both are solved and in the other none."""
-    half = [[[0, 0, 0, 0, 0, 0, 0, 1]], [[0, 0, 0, 0, 0, 0, 1, 1]]]
-    found = final(paying(half), paying(np.zeros((2, 1, 8))))["fraction_solved"]
-    assert found["mean"] == 0.5
-    assert (found["low"], found["high"]) == (0, 1)
-    assert final(paying([[[1, 1, 1, 1, 1, 1, 0, 0]]]), references=exact([0], [1]))["fraction_solved"]["mean"] == 0
-
-
-def test_solved_nine_times_of_ten() -> None:
-    """Of four tasks one is solved in all ten of its last episodes, one in nine, one in eight, one in none."""
-    last = np.array([[1] * 10, [1] * 9 + [0], [1] * 8 + [0] * 2, [0] * 10])
-    whole = np.concatenate([np.zeros((4, 30)), last], axis=1)[:, None]
-    found = final(paying(whole), references=exact([0] * 4, [1] * 4))
-    assert found["fraction_solved_90"]["mean"] == 0.5 and found["fraction_solved"]["mean"] == 0.75
-    assert 0 <= found["fraction_solved_90"]["low"] < 0.5 < found["fraction_solved_90"]["high"] <= 1
-
-
-def test_success_after_the_first_success_by_hand() -> None:
-    """2 of 4 and 0 of 1 episodes; a stream without a success and one whose first comes last have none."""
-    streams = [[0, 1, 1, 0, 1, 0], [0, 0, 0, 0, 1, 0], [0] * 6, [0, 0, 0, 0, 0, 1]]
-    played = paying([[row] for row in streams])
-    references = exact([0] * 4, [1] * 4)
-    assert final(played, references=references)["success_after_first"]["mean"] == 2 / 5
-    both = final(played, paying(np.ones((4, 1, 6))), references=references)["success_after_first"]
-    assert both["mean"] == (2 + 20) / (5 + 20) and 0 <= both["low"] < both["mean"] < both["high"] == 1
-    assert "success_after_first" not in final(paying(np.zeros((4, 1, 6))), references=references)
-
-
-@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 3), st.integers(1, 6))
-@settings(deadline=None)
-def test_success_after_the_first_success_by_loops(seed: int, num_tasks: int, num_streams: int, num: int) -> None:
-    success = np.random.default_rng(seed).random((1, num_tasks, num_streams, num)) < 0.4
-    above, below = after_first(success.astype(float))
-    for task in range(num_tasks):
-        for stream in range(num_streams):
-            row = success[0, task, stream].tolist()
-            rest = row[row.index(True) + 1 :] if True in row else []
-            assert (above[0, task, stream], below[0, task, stream]) == (sum(rest), len(rest))
-
-
-def test_shares_stay_between_0_and_1() -> None:
-    """Of two runs that differ much: where a plain t interval would leave the scale."""
-    runs = [paying(np.ones((2, 3, 8))), paying(np.zeros((2, 3, 8)))]
-    found = report(*runs)
+def test_several_runs_are_averaged_and_shares_stay_between_0_and_1() -> None:
+    """A plain t interval of two runs that differ much would leave the scale."""
+    found = report(adaptation(), Adaptation(*(3 * values for values in adaptation())))
+    assert found["protocol"]["seeds"] == [0, 1] and found["final"]["held_out"]["returns"]["mean"] == 5
+    assert found["final"]["held_out"]["returns_per_task"] == [10, 0]
+    assert found["curves"]["model, held-out tasks"]["steps_to_goal"]["mean"][:4] == [40, 40, 40, 24]
+    found = report(paying(np.ones((2, 3, 8))), paying(np.zeros((2, 3, 8))))
     for number in (found["final"]["held_out"]["success"], found["final"]["held_out"]["fraction_solved"]):
         assert (number["mean"], number["low"], number["high"]) == (0.5, 0, 1)
     assert found["curves"]["model, held-out tasks"]["success"]["high"] == [1] * 8
     assert found["final"]["held_out"]["returns"]["high"] > 1.5
+
+
+def test_a_task_counts_as_solved_by_its_last_episodes() -> None:
+    """Of two tasks, both are solved in one run and none in the other. Then of four tasks one is solved in all ten of
+    its last episodes, one in nine, one in eight, one in none."""
+    half = [[[0, 0, 0, 0, 0, 0, 0, 1]], [[0, 0, 0, 0, 0, 0, 1, 1]]]
+    found = final(paying(half), paying(np.zeros((2, 1, 8))))["fraction_solved"]
+    assert (found["mean"], found["low"], found["high"]) == (0.5, 0, 1)
+    assert final(paying([[[1, 1, 1, 1, 1, 1, 0, 0]]]), references=exact([0], [1]))["fraction_solved"]["mean"] == 0
+    last = np.array([[1] * 10, [1] * 9 + [0], [1] * 8 + [0] * 2, [0] * 10])
+    whole = np.concatenate([np.zeros((4, 30)), last], axis=1)[:, None]
+    found = final(paying(whole), references=exact([0] * 4, [1] * 4))
+    assert found["fraction_solved_90"]["mean"] == 0.5 and found["fraction_solved"]["mean"] == 0.75
+
+
+@given(st.integers(0, 10**6), st.integers(1, 2), st.integers(1, 3), st.integers(1, 3), st.integers(2, 9))
+@settings(deadline=None, max_examples=20)
+def test_measures_by_loops(seed: int, num_runs: int, num_tasks: int, num_streams: int, num: int) -> None:
+    """Area, episodes to 90% of the optimum, and success after the first success."""
+    rng = np.random.default_rng(seed)
+    random, optimum = rng.random(num_tasks), 1 + rng.random(num_tasks)
+    runs = [rng.random((num_tasks, num_streams, num)) * 2 for _ in range(num_runs)]
+    found = final(*map(paying, runs), references=exact(random.tolist(), optimum.tolist()))
+    above, below = after_first(np.stack([run >= 1 for run in runs]))
+    area, curve = 0.0, [0.0] * num
+    for number, run in enumerate(runs):
+        for task, stream in np.ndindex(num_tasks, num_streams):
+            row = [float(value) for value in run[task, stream]]
+            for episode, value in enumerate(row):
+                area += (value - random[task]) / (optimum[task] - random[task]) / num
+                curve[episode] += value / (num_runs * num_tasks * num_streams)
+            won = [value >= 1 for value in row]
+            rest = won[won.index(True) + 1 :] if True in won else []
+            assert (above[number, task, stream], below[number, task, stream]) == (sum(rest), len(rest))
+    assert found["area"]["mean"] == pytest.approx(area / (num_runs * num_tasks * num_streams))
+    windows = [curve[episode : episode + 3] for episode in range(num - min(3, num) + 1)]
+    reached = [n for n, window in enumerate(windows, 1) if sum(window) / len(window) >= 0.9 * optimum.mean()]
+    assert found["episodes_to_90"]["episode"] == (reached[0] if reached else None)
+    if below.any():
+        assert found["success_after_first"]["mean"] == above.sum() / below.sum()
+    else:
+        assert "success_after_first" not in found
+
+
+def test_the_share_of_resamples_that_reach_the_optimum() -> None:
+    """A task that is near it from its third episode on, and one that never is: only resamples of the first alone get
+    there, a quarter of them. One good episode is no more than luck."""
+    one, never = [[0, 0, 2, 2, 2, 2]] * 2, [[0, 0, 0, 0, 0, 0]] * 2
+    near = final(paying([one, never]), references=exact([0, 0], [2, 2]))["episodes_to_90"]
+    assert near["episode"] is None and near["low"] == near["high"] == 3
+    assert 0.15 < near["share_reached"] < 0.35
+    always = final(paying([one, one]), references=exact([0, 0], [2, 2]))["episodes_to_90"]
+    assert always == {"episode": 3, "low": 3, "high": 3, "share_reached": 1}
+    lost = final(paying([never]), references=exact([0], [2]))["episodes_to_90"]
+    assert lost == {"episode": None, "low": None, "high": None, "share_reached": 0}
+    assert final(paying([[[0, 2, 0, 0, 0, 0]]]), references=exact([0], [2]))["episodes_to_90"]["episode"] is None
+
+
+def test_each_number_has_the_interval_it_would_have_by_itself() -> None:
+    """Resamples are shared between measures, even if some leave out tasks."""
+    rng = np.random.default_rng(0)
+    runs, optimum = [paying(rng.random((4, 3, 8)) * 2) for _ in range(2)], np.array([2.0, 0.0, 4.0, 3.0])
+    found = report(*runs, references=exact([0.5, 0.0, 0.5, 1.0], optimum.tolist()))
+    returns, kept, curves = np.stack([run.returns for run in runs]), optimum > 0, found["curves"]
+    for number, values in (
+        (curves["model, held-out tasks"]["returns"], returns),
+        (found["final"]["held_out"]["returns"], returns[..., -2:].mean(-1)),
+        (curves["model, held-out tasks"]["fraction_of_optimum"], returns[:, kept] / optimum[kept, None, None]),
+    ):
+        low, high = percentile_interval(bootstrap_means(values, 200, 0), OPTIONS.confidence)
+        for name, expected in (("low", low), ("high", high), ("interquartile_mean", interquartile_mean(values))):
+            np.testing.assert_allclose(number[name], expected)
+
+
+def test_tasks_that_pay_nothing_and_worlds_without_a_planner_have_no_fraction() -> None:
+    found = final(paying([[[1, 1]], [[1, 1]], [[1, 1]]]), references=exact([-2, 0, 1], [0, 2, 1]))
+    assert found["fraction_of_optimum"]["mean"] == pytest.approx((1 / 2 + 1) / 2)
+    assert found["area"]["mean"] == pytest.approx((3 / 2 + 1 / 2) / 2)  # the last optimum equals chance
+    played = report(adaptation(), references={}, others={"random": adaptation()})
+    assert set(played["curves"]) == {"model, held-out tasks", "random"}
+    for nothing in (final(paying([[[0, 0]]]), references=exact([0], [0])), played["final"]["held_out"]):
+        assert not {"fraction_of_optimum", "area", "episodes_to_90"} & set(nothing)
+    assert len(summary(played, SPEC).splitlines()) == 3
+
+
+def test_regrets_by_hand() -> None:
+    """The first task misses 6 in each of three episodes and 1 in each of five, the second 1 in each of eight. Other
+    policies may have fewer or more streams than the model."""
+    found = report(adaptation(), regrets=True)
+    assert found["curves"]["model, held-out tasks"]["regret"]["mean"] == [
+        (a + b) / 2 for a, b in zip([6, 12, 18, 19, 20, 21, 22, 23], range(1, 9), strict=True)
+    ]
+    assert found["final"]["held_out"]["regret"]["mean"] == (23 + 8) / 2
+    assert found["final"]["held_out"]["regret_per_task"] == [23, 8]
+    assert "regret" not in final(adaptation()) and "regret" not in report(adaptation())["curves"]["random"]
+    searcher, ours = paying([[[1, 4], [3, 4]], [[1, 0], [1, 0]]]), paying([[[1, 2]] * 3, [[0, 1]] * 3])
+    found = report(ours, others={"searcher": searcher, "train": ours, "temperature 0": ours})
+    assert found["final"]["held_out"]["regret_to_searcher"]["mean"] == ((1 + 2) + (1 - 1)) / 2
+    assert found["decodings"]["0"]["final"]["regret_to_searcher"]["mean"] == 1.5
+    assert "regret_to_searcher" not in found["final"]["train"]  # other tasks
+    found = final(ours, others={"covering plan": searcher})
+    assert found["regret_to_covering_plan"]["mean"] == 1.5 and "regret_to_searcher" not in found
+
+
+def test_exact_references_are_the_same_in_each_episode() -> None:
+    expectations = {
+        "random": Expectation(torch.tensor([1.0, 0.5]), torch.tensor([0.25, 0.5]), torch.tensor([18.0, 16.0])),
+        "optimum": Expectation(torch.tensor([6.0, 1.0]), torch.ones(2), torch.tensor([2.0, 4.0])),
+    }
+    written = exact_numbers(expectations)
+    assert written["random"] == {"returns": [1.0, 0.5], "success": [0.25, 0.5], "steps_to_goal": [18.0, 16.0]}
+    curves = report(adaptation(), references=written, regrets=True)["curves"]
+    for curve in (*curves["random"].values(), *curves["optimum"].values()):
+        assert curve["low"] == curve["mean"] == curve["high"]
+    assert curves["random"]["success"]["mean"] == pytest.approx([0.375] * 8)
+    assert curves["random"]["steps_to_goal"]["mean"] == [17] * 8
+    assert curves["random"]["fraction_of_optimum"]["mean"] == pytest.approx([(1 / 6 + 1 / 2) / 2] * 8)
+    assert curves["random"]["regret"]["mean"] == [2.75 * number for number in range(1, 9)]
+
+
+def test_the_section_of_each_policy_and_the_definition_of_each_number() -> None:
+    other, life = paying(np.ones((2, 1, 8))), "A2C, training tasks, start of life"
+    names = ("train", life, "searcher", "temperature 0", "temperature 0.5", "blank", "shuffled", "other_task")
+    setting = Setting({"held_out": EXACT, "train": exact([0, 0], [4, 4])}, "1", True)
+    found = numbers_of({0: {"held_out": adaptation()} | dict.fromkeys(names, other)}, setting, OPTIONS, 0)
+    ours = ["model, held-out tasks", "model, training tasks"]
+    assert list(found["curves"]) == [*ours, life, "searcher", "random", "optimum"]
+    assert list(found["final"]) == ["held_out", "train"] and list(found["decodings"]) == ["1", "0", "0.5"]
+    assert found["decodings"]["1"]["final"] == found["final"]["held_out"]
+    assert found["final"]["train"]["fraction_of_optimum"]["mean"] == 0.25  # with references of their own
+    assert found["curves"][life]["fraction_of_optimum"]["mean"] == [0.25] * 8
+    labels = {name: probe["label"] for name, probe in found["ablations"].items()}
+    assert labels == {name: label_of(name) for name in ("blank", "shuffled", "other_task")}
+    assert found["ablations"]["blank"]["curves"]["success"]["mean"] == [1] * 8
+    assert found["protocol"]["num_streams"]["held_out"] == 3 and found["protocol"]["num_streams"]["blank"] == 1
+    assert found["protocol"]["num_tasks"]["train"] == 2 and found["protocol"]["num_episodes"] == 8
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    explained = {name for names in found["protocol"]["definitions"] for name in names.split(", ")}
+    probe = found["ablations"]["blank"]
+    for explicit in (probe["final"], probe["curves"], probe["curves"]["success"], found["ablations"]):
+        assert {name.removesuffix("_per_task") for name in explicit} <= explained
+    assert set(found) - {"protocol"} <= set(DEFINITIONS)
+    probes = ["model, greedy", "model, temperature 0.5", *labels.values()]
+    assert list(probes_of(found)) == probes
+    assert list(all_curves(found)) == [*ours, *probes, life, "searcher", "random", "optimum"]
 
 
 def test_coverage_of_several_runs() -> None:
@@ -159,290 +248,59 @@ def test_coverage_of_several_runs() -> None:
     assert both["model"]["mean"] == pytest.approx([0.55, 0.6])
     assert (both["model"]["low"], both["model"]["high"]) == ([0, 0], [1, 1])  # 12.7 standard errors
     assert both["plan"]["low"] == both["plan"]["high"] == [0.5, 0.5]
+    header, rule, *rows = coverage_table(both).splitlines()
+    assert header.split()[-2:] == ["1", "2"] and len(rule) == len(header) == len(rows[0])
+    assert [row.split() for row in rows] == [["plan", "0.500", "0.500"], ["model", "0.550", "0.600"]]
 
 
-def test_what_is_measured_is_averaged_over_runs() -> None:
-    one, two = adaptation(), Adaptation(*(3 * values for values in adaptation()))
-    found = report(one, two)
-    assert found["protocol"]["seeds"] == [0, 1]
-    assert found["final"]["held_out"]["returns"]["mean"] == 5
-    assert found["final"]["held_out"]["returns_per_task"] == [10, 0]
-    assert found["curves"]["model, held-out tasks"]["steps_to_goal"]["mean"][:4] == [40, 40, 40, 24]
-
-
-def test_each_number_has_the_interval_it_would_have_by_itself() -> None:
-    """Resamples are shared between measures, also where some leave out tasks."""
-    rng = np.random.default_rng(0)
-    runs = [paying(rng.random((4, 3, 8)) * 2) for _ in range(2)]
-    optimum = np.array([2.0, 0.0, 4.0, 3.0])
-    found = report(*runs, references=exact([0.5, 0.0, 0.5, 1.0], optimum.tolist()))
-    returns = np.stack([run.returns for run in runs])
-    kept = optimum > 0
-    for number, values in (
-        (found["curves"]["model, held-out tasks"]["returns"], returns),
-        (found["final"]["held_out"]["returns"], returns[..., -2:].mean(-1)),
-        (
-            found["curves"]["model, held-out tasks"]["fraction_of_optimum"],
-            returns[:, kept] / optimum[kept, None, None],
-        ),
-    ):
-        low, high = percentile_interval(bootstrap_means(values, 200, 0), OPTIONS.confidence)
-        np.testing.assert_allclose(number["low"], low)
-        np.testing.assert_allclose(number["high"], high)
-        np.testing.assert_allclose(number["interquartile_mean"], interquartile_mean(values))
-
-
-def test_tasks_that_pay_nothing_have_no_fraction() -> None:
-    found = final(paying([[[1, 1]], [[1, 1]], [[1, 1]]]), references=exact([-2, 0, 1], [0, 2, 1]))
-    assert found["fraction_of_optimum"]["mean"] == pytest.approx((1 / 2 + 1) / 2)
-    assert found["area"]["mean"] == pytest.approx((3 / 2 + 1 / 2) / 2)  # the last optimum is what chance comes to
-    nothing = final(paying([[[0, 0]]]), references=exact([0], [0]))
-    assert not {"fraction_of_optimum", "area", "episodes_to_90"} & set(nothing)
-
-
-@given(st.integers(0, 10**6), st.integers(1, 2), st.integers(1, 3), st.integers(1, 3), st.integers(2, 9))
-@settings(deadline=None)
-def test_area_and_episodes_to_90_by_loops(seed: int, num_runs: int, num_tasks: int, num_streams: int, num: int) -> None:
-    rng = np.random.default_rng(seed)
-    random, optimum = rng.random(num_tasks), 1 + rng.random(num_tasks)
-    runs = [rng.random((num_tasks, num_streams, num)) * 2 for _ in range(num_runs)]
-    found = final(*map(paying, runs), references=exact(random.tolist(), optimum.tolist()))
-    area, curve = 0.0, [0.0] * num
-    for run in runs:
-        for task in range(num_tasks):
-            for stream in range(num_streams):
-                for episode in range(num):
-                    value, chance, best = float(run[task, stream, episode]), random[task], optimum[task]
-                    area += (value - chance) / (best - chance) / num
-                    curve[episode] += value / (num_runs * num_tasks * num_streams)
-    assert found["area"]["mean"] == pytest.approx(area / (num_runs * num_tasks * num_streams))
-    near = None
-    for episode in range(num - min(3, num), -1, -1):
-        window = curve[episode : episode + 3]
-        if sum(window) / len(window) >= 0.9 * optimum.mean():
-            near = episode + 1
-    assert found["episodes_to_90"]["episode"] == near
-    if found["episodes_to_90"]["share_reached"]:
-        assert 1 <= found["episodes_to_90"]["low"] <= found["episodes_to_90"]["high"] <= max(num - 2, 1)
-
-
-def test_how_many_resamples_reach_the_optimum() -> None:
-    """A task that does from its third episode on, and one that never does: only resamples of the first alone get
-    there, a quarter of them."""
-    one, never = [[0, 0, 2, 2, 2, 2]] * 2, [[0, 0, 0, 0, 0, 0]] * 2
-    near = final(paying([one, never]), references=exact([0, 0], [2, 2]))["episodes_to_90"]
-    assert near["episode"] is None and near["low"] == near["high"] == 3
-    assert 0.15 < near["share_reached"] < 0.35
-    always = final(paying([one, one]), references=exact([0, 0], [2, 2]))["episodes_to_90"]
-    assert always == {"episode": 3, "low": 3, "high": 3, "share_reached": 1}
-    lost = final(paying([never]), references=exact([0], [2]))["episodes_to_90"]
-    assert lost == {"episode": None, "low": None, "high": None, "share_reached": 0}
-    blip = final(paying([[[0, 2, 0, 0, 0, 0]]]), references=exact([0], [2]))["episodes_to_90"]
-    assert blip["episode"] is None  # one episode is no more than luck
-
-
-def test_regret_is_what_was_missed_so_far() -> None:
-    """The first task misses 6 in each of three episodes and 1 in each of five, the second 1 in each of eight."""
-    found = report(adaptation(), regrets=True)
-    assert found["curves"]["model, held-out tasks"]["regret"]["mean"] == [
-        (a + b) / 2 for a, b in zip([6, 12, 18, 19, 20, 21, 22, 23], range(1, 9), strict=True)
-    ]
-    assert found["final"]["held_out"]["regret"]["mean"] == (23 + 8) / 2
-    assert found["final"]["held_out"]["regret_per_task"] == [23, 8]
-    assert "regret" not in final(adaptation()) and "regret" not in report(adaptation())["curves"]["random"]
-
-
-def test_what_searcher_and_covering_plan_have_more() -> None:
-    """On each task what its streams return on average; it may be that it has fewer or more streams than the model."""
-    searcher = paying([[[1, 4], [3, 4]], [[1, 0], [1, 0]]])
-    ours = paying([[[1, 2]] * 3, [[0, 1]] * 3])
-    found = report(ours, others={"searcher": searcher, "train": ours, "temperature 0": ours})
-    assert found["final"]["held_out"]["regret_to_searcher"]["mean"] == ((1 + 2) + (1 - 1)) / 2
-    assert found["decodings"]["0"]["final"]["regret_to_searcher"]["mean"] == 1.5
-    assert "regret_to_searcher" not in found["final"]["train"]  # other tasks
-    assert "regret_to_searcher" not in final(ours)
-    found = report(ours, others={"covering plan": searcher})
-    assert found["final"]["held_out"]["regret_to_covering_plan"]["mean"] == 1.5
-    assert "regret_to_searcher" not in found["final"]["held_out"]
-
-
-def test_exact_references_are_the_same_in_each_episode() -> None:
-    expectations = {
-        "random": Expectation(torch.tensor([1.0, 0.5]), torch.tensor([0.2, 0.4]), torch.tensor([18.0, 16.0])),
-        "optimum": Expectation(torch.tensor([6.0, 1.0]), torch.ones(2), torch.tensor([2.0, 4.0])),
-    }
-    written = exact_numbers(expectations)
-    assert written["random"] == {
-        "returns": [1.0, 0.5],
-        "success": [pytest.approx(0.2), pytest.approx(0.4)],
-        "steps_to_goal": [18.0, 16.0],
-    }
-    curves = report(adaptation(), references=written, regrets=True)["curves"]
-    for curve in (*curves["random"].values(), *curves["optimum"].values()):
-        assert curve["low"] == curve["mean"] == curve["high"]
-    assert curves["random"]["success"]["mean"] == pytest.approx([0.3] * 8)
-    assert curves["random"]["steps_to_goal"]["mean"] == [17] * 8
-    assert curves["random"]["fraction_of_optimum"]["mean"] == pytest.approx([(1 / 6 + 1 / 2) / 2] * 8)
-    assert curves["random"]["regret"]["mean"] == [2.75 * number for number in range(1, 9)]
-    assert curves["optimum"]["regret"]["mean"] == [0] * 8
-
-
-def test_without_a_planner_there_is_no_optimum() -> None:
-    found = report(adaptation(), references={}, others={"random": adaptation()})
-    assert set(found["curves"]) == {"model, held-out tasks", "random"}
-    assert not {"fraction_of_optimum", "area", "episodes_to_90"} & set(found["final"]["held_out"])
-    assert found["final"]["held_out"]["success"]["mean"] == 0.5
-
-
-def test_who_is_reported_where() -> None:
-    other = paying(np.ones((2, 1, 8)))
-    names = ("train", "A2C, training tasks, start of life", "UCB1", "temperature 0", "temperature 0.5", "blank")
-    found = report(adaptation(), others=dict.fromkeys((*names, "shuffled", "other_task"), other))
-    assert list(found["curves"]) == [
-        *("model, held-out tasks", "model, training tasks", "A2C, training tasks, start of life", "UCB1"),
-        *("random", "optimum"),
-    ]
-    assert list(found["final"]) == ["held_out", "train"]
-    assert list(found["decodings"]) == ["1", "0", "0.5"]
-    assert found["decodings"]["1"]["final"] == found["final"]["held_out"]
-    assert [probe["label"] for probe in found["decodings"].values()] == [
-        *("model, held-out tasks", "model, greedy", "model, temperature 0.5")
-    ]
-    assert {name: probe["label"] for name, probe in found["ablations"].items()} == {
-        name: label_of(name) for name in ("blank", "shuffled", "other_task")
-    }
-    assert found["ablations"]["blank"]["curves"]["success"]["mean"] == [1] * 8
-    assert found["protocol"]["num_streams"]["held_out"] == 3 and found["protocol"]["num_streams"]["blank"] == 1
-    assert found["protocol"]["num_tasks"]["train"] == 2 and found["protocol"]["num_episodes"] == 8
-
-
-def test_the_training_tasks_have_references_of_their_own() -> None:
-    setting = Setting({"held_out": exact([0, 0], [1, 1]), "train": exact([0], [4])}, "1", False)
-    played = {"held_out": paying(np.ones((2, 1, 4))), "train": paying(np.ones((1, 1, 4)))}
-    life = {"A2C, training tasks, end of life": played["train"]}
-    found = numbers_of({0: played | life}, setting, OPTIONS, 0)
-    assert found["final"]["train"]["fraction_of_optimum"]["mean"] == 0.25
-    assert found["curves"]["A2C, training tasks, end of life"]["fraction_of_optimum"]["mean"] == [0.25] * 4
-    assert found["final"]["held_out"]["area"]["mean"] == 1
-
-
-def test_every_number_is_explained() -> None:
-    found = report(adaptation(), regrets=True, others={"searcher": adaptation(), "blank": adaptation()})
-    text = json.dumps(found, allow_nan=False)
-    assert json.loads(text) == found
-    explained = {name for names in found["protocol"]["definitions"] for name in names.split(", ")}
-    probe = found["ablations"]["blank"]
-    for names in (probe["final"], probe["curves"], probe["curves"]["success"], found["ablations"]):
-        assert {name.removesuffix("_per_task") for name in names} <= explained
-    assert set(found) - {"protocol"} <= set(DEFINITIONS)
+# ---- texts
 
 
 @pytest.mark.parametrize(
     ("temperature", "epsilon", "name"),
     [(1.0, 1.0, "1"), (0.5, 1.0, "0.5"), (0.7, 0.0, "0"), (1.5, 0.25, "1.5, with probability 0.25")],
 )
-def test_decodings_are_called_by_their_temperature(temperature: float, epsilon: float, name: str) -> None:
+def test_decodings_are_named_by_their_temperature(temperature: float, epsilon: float, name: str) -> None:
     assert decoding_name(temperature, epsilon) == name
 
 
-# ---- several runs
+def test_names_of_sources_and_of_solved_tasks() -> None:
+    names = ("a2c", "q_learning", "noise_distillation")
+    assert list(map(source_label, names)) == ["A2C", "Q-learning", "noise distillation"]
+    assert solved(SPEC) == "solved" and solved(SPEC._replace(success="best_action")) == "whose best arm was found"
 
 
-OWNER = Identity("evaluate", "f00d")
+def test_the_table_has_a_row_per_policy_and_the_right_episodes() -> None:
+    header, rule, model, chance, best = table(report(adaptation(), regrets=True)["curves"]).splitlines()
+    names = "success at episode, 1, 5, 7-8, steps to goal 7-8, return 7-8, regret 1-8"
+    assert header.split() == names.replace(",", "").split()
+    assert model.split() == ["model,", "held-out", "tasks", "0.000", "0.500", "0.500", "12.00", "2.50", "15.50"]
+    assert chance.split() == ["random", "1.000", "1.000", "1.000", "3.00", "0.25", "26.00"]
+    assert best.split()[-1] == "0.00" and len(rule) == len(header) == len(model) == len(chance)
+    assert "regret" not in table(report(adaptation())["curves"])
 
 
-def written(folder: Path, seed: int, found: Mapping[str, Adaptation], **changes: Any) -> Path:
-    """An evaluation on disk, as stage three leaves it; `changes` to what its results say."""
-    setting = Setting(dict.fromkeys(found, EXACT), "1", regrets=True)
-    results = {
-        "config": {"env": {"size": 3}, "seed": seed},
-        "held_out_tasks": [[7], [4]],
-        "train_tasks": [[1], [2]],
-        "references": setting.references,
-        **numbers_of({seed: found}, setting, OPTIONS, seed),
-        **coverage_numbers([covered(seed)], OPTIONS, seed),
-    }
-    results |= {"checkpoint": "abc", "episodes": save_episodes(folder, found, OWNER, covered(seed))}
-    write_owned(folder / "results.json", OWNER, 6, results | changes)
-    return folder
-
-
-def life(seed: int, num_streams: int = 3) -> dict[str, Adaptation]:
-    rng = np.random.default_rng(seed)
-    return {name: paying(rng.integers(3, size=(2, num_streams, 8))) for name in ("held_out", "train", "searcher")}
-
-
-def covered(seed: int) -> dict[str, Any]:
-    shares = np.random.default_rng(seed).random((1, 5, 3)).cumsum(axis=2) / 3
-    return {"model, context kept": shares, "random": shares / 2}
-
-
-def test_runs_are_put_together(tmp_path: Path) -> None:
-    folders = [written(tmp_path / str(seed), seed, life(seed)) for seed in (4, 2)]
-    found = combined(folders, OPTIONS, 5)
-    assert found.pop("coverage") == coverage_numbers([covered(4), covered(2)], OPTIONS, 5)["coverage"]
-    setting = Setting({"held_out": EXACT, "train": EXACT}, "1", regrets=True)
-    assert found == {
-        **numbers_of({4: life(4), 2: life(2)}, setting, OPTIONS, 5),
-        "held_out_tasks": [[7], [4]],
-        "train_tasks": [[1], [2]],
-        "references": dict.fromkeys(("held_out", "train", "searcher"), EXACT),
-    }
-    assert found["protocol"]["seeds"] == [4, 2] and "regret" in found["final"]["held_out"]
-    both = np.stack([life(seed)["held_out"].returns for seed in (4, 2)])
-    assert found["curves"]["model, held-out tasks"]["returns"]["mean"] == pytest.approx(both.mean((0, 1, 2)).tolist())
-    alone = combined(folders[:1], OPTIONS, 4)
-    results, _ = read_results(folders[0])
-    assert results | alone == results and results.keys() - alone.keys() == {"config", "checkpoint", "episodes"}
-
-
-@pytest.mark.parametrize(
-    ("seed", "num_streams", "changes", "words"),
-    [
-        (1, 3, {"held_out_tasks": [[7], [5]]}, "held-out tasks"),
-        (1, 3, {"train_tasks": [[1], [3]]}, "training tasks"),
-        (1, 3, {"config": {"env": {"size": 4}, "seed": 1}}, "worlds"),
-        (1, 2, {}, "policies, streams or episodes"),
-        (0, 3, {}, "same seed"),
-    ],
-)
-def test_unlike_runs_are_refused(
-    tmp_path: Path, seed: int, num_streams: int, changes: dict[str, Any], words: str
-) -> None:
-    first = written(tmp_path / "first", 0, life(0))
-    second = written(tmp_path / "second", seed, life(seed, num_streams), **changes)
-    with pytest.raises(PipelineError, match=words) as error:
-        combined([first, second], OPTIONS, 0)
-    assert str(first) in str(error.value) and str(second) in str(error.value)
-
-
-def test_other_decodings_are_refused(tmp_path: Path) -> None:
-    first, second = (written(tmp_path / str(seed), seed, life(seed)) for seed in (0, 1))
-    results, _ = read_results(second)
-    results["protocol"]["decoding"] = "0"
-    write_owned(second / "results.json", OWNER, 6, results)
-    with pytest.raises(PipelineError, match="decodings differ"):
-        combined([first, second], OPTIONS, 0)
-
-
-def test_folders_that_are_not_whole_are_refused(tmp_path: Path) -> None:
-    folder = written(tmp_path, 0, life(0))
-    fewer = {name: Adaptation(*(values[..., 1:] for values in found)) for name, found in life(0).items()}
-    for others in (life(0, num_streams=2), fewer, {"held_out": life(0)["held_out"]}):
-        save_episodes(folder, others, OWNER)
-        with pytest.raises(PipelineError, match="episodes.npz does not hold"):
-            combined([folder], OPTIONS, 0)
-    (folder / "episodes.npz").unlink()
-    with pytest.raises(PipelineError, match="episodes.npz"):
-        combined([folder], OPTIONS, 0)
-    save_episodes(folder, life(0), Identity("evaluate", "beef"))
-    with pytest.raises(PipelineError, match=r"episodes\.npz is of evaluate \(run beef\), .* of evaluate \(run f00d\)"):
-        combined([folder], OPTIONS, 0)
-    save_episodes(folder, life(0), OWNER, covered(0))
-    combined([folder], OPTIONS, 0)
-    write_json(folder / "results.json", {"config": dataclasses.asdict(OPTIONS)})
-    with pytest.raises(PipelineError, match=r"results\.json does not hold what belongs there"):
-        combined([folder], OPTIONS, 0)
-    (folder / "results.json").unlink()
-    with pytest.raises(PipelineError, match="results.json"):
-        combined([folder], OPTIONS, 0)
+def test_the_lines_below_the_table() -> None:
+    found = report(adaptation(), others=dict.fromkeys(("searcher", "covering plan"), adaptation()), regrets=True)
+    last = found["final"]["held_out"]
+    low, high = last["success"]["low"], last["success"]["high"]
+    area = ((5 * 5 / 8 - 0.5) / 5.5 + 0) / 2
+    expected = [
+        "held-out tasks solved: 50% of 2, 50% in nine of ten of the last episodes",
+        f"success on held-out tasks over the last episodes: 0.500, 95% interval {low:.3f} to {high:.3f}",
+        "success on held-out tasks after the first success: 1.000, 95% interval 1.000 to 1.000",
+        "fraction of the optimum over the last episodes: 0.417, 95% interval 0.000 to 0.833",
+        f"area under the curve, from 0 for random to 1 for the optimum: {area:.3f}, 95% interval ",
+        "regret on held-out tasks over all episodes: 15.50, 95% interval 8.00 to 23.00",
+        "return that the searcher has more over all episodes: 0.00, 95% interval 0.00 to 0.00",
+        "return that the covering plan has more over all episodes: 0.00, 95% interval 0.00 to 0.00",
+        "episodes to 90% of the optimum: never",
+    ]
+    lines = summary(found, SPEC).splitlines()
+    assert all(line.startswith(start) for line, start in zip(lines, expected, strict=True)), lines
+    last["episodes_to_90"].update(episode=12, low=9.0, high=15.2, share_reached=0.987)
+    line = "episodes to 90% of the optimum: 12, 95% interval 9 to 15 of the 99% of resamples that get there"
+    assert summary(found, SPEC).splitlines()[-1] == line
+    for name in ("fraction_solved_90", "success_after_first"):  # earlier versions did not measure these
+        del last[name]
+    assert summary(found, SPEC).splitlines()[::2][:2] == [expected[0].partition(",")[0], expected[3]]

@@ -1,31 +1,30 @@
-"""Which references a world has, and that what is exact and what is played agree."""
+"""References: which ones a world has, exact against played ones, and coverage against a walk by hand."""
 
+import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 from icrl.config.compose import load_config
+from icrl.contracts import Step
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
+from icrl.envs.dark_room import DarkRoom
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.references import chance, exact_references, references_of
-from icrl.sources.bandit_policies import UCB1, ThompsonSampling
-from icrl.sources.covering_plan import CoveringPlan
-from icrl.sources.goal_memory import PersistentWalk, UniformWalk
-from icrl.sources.searchers import PermutedSearcher, Searcher
+from icrl.evaluation.probes import Wiped
+from icrl.evaluation.references import NUM_EPISODES, chance, coverage_of, exact_references, references_of
+from icrl.evaluation.trained import policy_of
+from icrl.nn.gpt import GPT
 
-EXPLORERS = {
-    "searcher": Searcher,
-    "covering plan": CoveringPlan,
-    "persistent walk with goal memory": PersistentWalk,
-    "uniform walk with goal memory": UniformWalk,
-}
-POLICIES = {
-    "dark_room": EXPLORERS,
-    "dark_room_classic": EXPLORERS,
-    "dark_room_permuted": {"searcher": PermutedSearcher},
-    "dark_key_to_door": {"searcher": Searcher},
-    "bandit": {"Thompson sampling": ThompsonSampling, "UCB1": UCB1},
-    "bandit_gaussian": {"Thompson sampling": ThompsonSampling, "UCB1": UCB1},
-    "gymnasium": {},
+WALKS = ["persistent walk with goal memory", "uniform walk with goal memory"]
+REFERENCES = {
+    "dark_room": ["searcher", "covering plan", *WALKS],
+    "dark_room_classic": ["searcher", "covering plan", *WALKS],
+    "dark_room_permuted": ["searcher"],
+    "dark_key_to_door": ["searcher"],
+    "bandit": ["Thompson sampling", "UCB1"],
+    "bandit_gaussian": ["Thompson sampling", "UCB1"],
+    "gymnasium": [],
 }
 WORLDS = {"bandit": ["env.num_arms=3"], "bandit_gaussian": ["env.num_arms=3"], "gymnasium": []}
 
@@ -34,20 +33,32 @@ def env_of(name: str) -> TensorEnv:
     return make_env(load_config([f"env={name}", *WORLDS.get(name, ["env.size=3"])]).env)
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", REFERENCES)
 def test_each_world_has_its_own(name: str) -> None:
-    config = load_config([f"env={name}"])
-    found = references_of(make_env(config.env), config)
-    assert {name: type(policy) for name, policy in found.items()} == POLICIES[name]
+    config = load_config([f"env={name}", *WORLDS.get(name, ["env.size=3", "env.max_episode_steps=6"])])
+    assert list(references_of(make_env(config.env), config)) == REFERENCES[name]
 
 
-def test_where_starts_vary_there_is_no_plan() -> None:
+def test_without_one_start_there_is_no_plan_and_without_a_planner_chance_is_played(monkeypatch) -> None:
     config = load_config(["env=dark_room", "env.random_start=true"])
     assert list(references_of(make_env(config.env), config)) == ["searcher"]
+    config = load_config(["env=gymnasium"])
+    env = make_env(config.env)
+    monkeypatch.setattr(env, "has_planner", False)
+    assert exact_references(env, env.all_tasks()) == {} and list(references_of(env, config)) == ["random"]
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_chance_comes_to_what_is_exact(name: str) -> None:
+@pytest.mark.parametrize(("name", "deviation"), [("bandit", None), ("bandit_gaussian", 0.7)])
+def test_thompson_sampling_knows_the_distribution_of_rewards(name: str, deviation: float | None) -> None:
+    """Those of a coin are Beta, of a gaussian arm normal: only the latter may leave [0, 1]."""
+    config = load_config([f"env={name}", "env.deviation=0.7"])
+    policies = references_of(make_env(config.env), config)
+    assert vars(policies["Thompson sampling"])["_deviation"] == deviation
+    assert vars(policies["UCB1"])["_deviation"] == (deviation or 0.5)
+
+
+@pytest.mark.parametrize("name", [name for name in REFERENCES if name != "dark_room_classic"])
+def test_played_chance_agrees_with_the_exact_one(name: str) -> None:
     config, env = load_config([]), env_of(name)
     tasks = env.all_tasks()[:4]
     exact = exact_references(env, tasks)
@@ -64,18 +75,41 @@ def test_chance_comes_to_what_is_exact(name: str) -> None:
     assert (exact["optimum"].episode_return > exact["random"].episode_return).all()
 
 
-def test_without_a_planner_chance_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = load_config(["env=gymnasium"])
-    env = make_env(config.env)
-    monkeypatch.setattr(env, "has_planner", False)
-    assert exact_references(env, env.all_tasks()) == {}
-    assert list(references_of(env, config)) == ["random"]
+# ---- coverage
 
 
-def test_thompson_sampling_knows_how_rewards_are_spread() -> None:
-    """A coin's are Beta, a gaussian arm's normal: only the latter may leave [0, 1]."""
-    for name, deviation in (("bandit", None), ("bandit_gaussian", 0.7)):
-        config = load_config([f"env={name}", "env.deviation=0.7"])
-        policies = references_of(make_env(config.env), config)
-        assert vars(policies["Thompson sampling"])["_deviation"] == deviation
-        assert vars(policies["UCB1"])["_deviation"] == (deviation or 0.5)
+class Scripted:
+    """Repeats a list of actions in each stream; the carry is the number of steps."""
+
+    def __init__(self, actions: list[list[int]]) -> None:
+        self.actions = torch.tensor(actions)
+
+    def initial_carry(self, num_streams: int) -> int:
+        return 0
+
+    def act(self, carry: int, step: Step, noise: Tensor) -> tuple[Tensor, int]:
+        return self.actions[:, carry % self.actions.shape[1]], carry + 1
+
+
+@pytest.mark.parametrize("terminate", [True, False])
+def test_coverage_by_hand(terminate: bool) -> None:
+    """From the centre: up and right; left and stay; and so on again. The other stream never leaves the centre."""
+    options = ["env.size=3", "env.max_episode_steps=2", f"env.terminate_on_goal={str(terminate).lower()}"]
+    env = DarkRoom(load_config(options).env)
+    found = coverage_of({"walk": Scripted([[1, 2, 4, 0], [0, 0, 0, 0]])}, env, 2, seed=0)["walk"]
+    assert found.shape == (1, 2, NUM_EPISODES)
+    assert found[0, 0].tolist() == pytest.approx([2 / 8, 3 / 8, 3 / 8, 3 / 8, 3 / 8, 3 / 8])
+    assert found[0, 1].tolist() == [0] * NUM_EPISODES  # the start is no goal
+
+
+def test_coverage_of_a_model_with_and_without_its_context() -> None:
+    """Equal in the first episode, where nothing was wiped. Coverage grows, and is a function of the seed."""
+    small = ("model.embed_dim=8", "model.num_layers=1", "model.num_heads=1", "model.ff_dim=8", "model.context_len=6")
+    config = load_config(["env.size=3", "env.max_episode_steps=4", *small])
+    env = DarkRoom(config.env)
+    policy = policy_of(config, GPT(config.model, env.spec))
+    found = coverage_of({"kept": policy, "wiped": Wiped(policy)}, env, 20, seed=0)
+    np.testing.assert_array_equal(found["kept"][..., 0], found["wiped"][..., 0])
+    np.testing.assert_array_equal(found["kept"], coverage_of({"kept": policy}, env, 20, seed=0)["kept"])
+    for shares in found.values():
+        assert (np.diff(shares, axis=2) >= 0).all() and (shares <= 1).all() and shares.mean() > 0.2

@@ -1,17 +1,17 @@
-"""Processes that processes start, seen from outside (Linux)."""
+"""Descendants of a process, seen from outside (Linux)."""
 
 import time
 from pathlib import Path
 
 
 def family(pid: int) -> list[int]:
-    """All processes that `pid` started, and they in their turn."""
+    """All descendants of `pid`."""
     children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return [each for child in children for each in (child, *family(child))]
 
 
 def all_gone(pids: list[int]) -> bool:
-    """Within some seconds."""
+    """Whether all processes end within ten seconds."""
     deadline = time.monotonic() + 10
     while any(is_alive(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.02)

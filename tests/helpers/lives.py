@@ -1,4 +1,4 @@
-"""Rows that hold codes instead of lives: every obs is the number of its row, every timestep the place in it."""
+"""Histories that hold codes: each `obs` is the number of its row, each `timestep` its index in the row."""
 
 from pathlib import Path
 
@@ -19,19 +19,19 @@ TRAIN, NUM_LEARNERS, NUM_ENVS = [4, 0, 7], 2, 2
 PER_TASK = NUM_LEARNERS * NUM_ENVS
 NUM_ROWS = len(TRAIN) * PER_TASK
 
-Code = tuple[tuple[int, ...], tuple[int, ...]]  # a window: its rows and its places
+Code = tuple[tuple[int, ...], tuple[int, ...]]  # a window: its rows and its steps
 
 
 def histories_of(
     done: np.ndarray, reward: np.ndarray | None = None, dtype: type = np.uint8, first_row: int = 0
 ) -> Histories:
-    """Histories with episodes that end where `done` `[rows, steps]` says. Rows are numbered from `first_row` on."""
-    row, place = np.indices(done.shape)
+    """Histories whose episodes end where `done` `[rows, steps]` is true. Rows are numbered from `first_row` on."""
+    row, step = np.indices(done.shape)
     nothing = np.zeros(done.shape, np.uint8)
     columns = dict.fromkeys(Rollout._fields, nothing) | {
         "obs": (row + first_row).astype(dtype),
-        "timestep": place.astype(dtype),
-        "action": (place % 5).astype(np.uint8),
+        "timestep": step.astype(dtype),
+        "action": (step % 5).astype(np.uint8),
         "reward": nothing if reward is None else reward.astype(np.uint8),
         "terminated": (done & (row % 2 == 0)).astype(np.uint8),
         "truncated": (done & (row % 2 == 1)).astype(np.uint8),

@@ -9,7 +9,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def outspoken(model: Model, std: float = 0.3) -> Model:
-    """`model` with parameters so large that whatever it reads shows in what it says."""
+    """`model` with parameters so large that every input changes its outputs."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():

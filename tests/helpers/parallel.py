@@ -1,4 +1,4 @@
-"""What every process of `torchrun` does in the tests: python parallel.py FOLDER"""
+"""Program of every process of `torchrun` in the tests: python parallel.py FOLDER"""
 
 import json
 import os
@@ -27,7 +27,7 @@ def share(ranks: Ranks, update: int) -> Batch:
 
 
 def part_of(batch: Batch, ranks: Ranks) -> Batch:
-    """Every n-th window is this rank's."""
+    """This rank's windows: every n-th."""
     return Batch(*(column[ranks.rank :: ranks.size] for column in batch))
 
 
@@ -44,7 +44,7 @@ def main(folder: Path) -> None:
 
 
 def fitted(folder: Path, ranks: Ranks, model: nn.Module, batches: Any = None, **changes: Any) -> str:
-    """Train; returns the message of what ended it."""
+    """Train; returns the message of the error that ended it."""
     changes["trainer"] = {"num_iterations": 6, "parameter_check_interval": 1} | changes.get("trainer", {})
     try:
         run(folder, config_of(**changes), model, batches or (lambda update: share(ranks, update)), ranks=ranks)
@@ -67,7 +67,7 @@ def with_dropout(folder: Path, ranks: Ranks) -> str:
 
 
 def resumed(folder: Path, ranks: Ranks) -> list[str]:
-    """Only the first rank gets a signal, in update 4; the other has another seed afterwards."""
+    """The first rank alone gets a signal, in update 4; afterwards the other has another seed."""
 
     def batches(update: int) -> Batch:
         if update == 4 and ranks.is_writer:
@@ -78,7 +78,7 @@ def resumed(folder: Path, ranks: Ranks) -> list[str]:
 
 
 def grown(folder: Path, ranks: Ranks) -> str:
-    """The first process began alone."""
+    """A run that the first process began alone."""
     if ranks.is_writer:
         fitted(folder, Ranks(), model_of(0), dying(5))
     ranks.any(False)  # the second waits for it
@@ -97,7 +97,7 @@ def differing(folder: Path, ranks: Ranks) -> str:
 
 
 def not_a_number(folder: Path, ranks: Ranks) -> list[str]:
-    """On both ranks: equal. On one: not."""
+    """NaN on both ranks counts as equal, on one rank as different."""
     model, found = model_of(0), []
     model[1].weight.data[0, 0] = torch.nan
     for update in (1, 2):
@@ -111,7 +111,7 @@ def not_a_number(folder: Path, ranks: Ranks) -> list[str]:
 
 
 def broken_down(folder: Path, ranks: Ranks) -> str:
-    """The loss of the second process alone is no number, in the last update before a checkpoint."""
+    """The loss of the second process alone is NaN, in the last update before a checkpoint."""
     model = model_of(0)
 
     def batches(update: int) -> Batch:
@@ -142,12 +142,12 @@ def critic(folder: Path, ranks: Ranks) -> str:
 
 
 def critic_on_fixed_trunk(folder: Path, ranks: Ranks) -> str:
-    """And with a draw of its own in every process: whose truncation is shown."""
+    """Every process draws its own truncations."""
     return critic_fitted(folder, ranks, {"value_trunk_grad": "none", "horizon": "episode"})
 
 
 def critic_fitted(folder: Path, ranks: Ranks, form: dict[str, Any]) -> str:
-    """Train a critic of this form; returns the message of what ended it."""
+    """Train a critic of this form; returns the message of the error that ended it."""
     config = critics.config_of(
         critic=form,
         encoder={"dropout": 0.0},
@@ -189,7 +189,7 @@ def of_all(folder: Path, ranks: Ranks) -> list[Any]:
 
 
 def pace(folder: Path, ranks: Ranks) -> float:
-    """Seconds of one question to all, the median of many."""
+    """Seconds of one question to all processes, the median of many."""
     seconds = []
     for _ in range(300):
         start = time.perf_counter()

@@ -12,13 +12,13 @@ START = Clock(0, 0, 0, 0)
 
 
 def learners_of(*overrides: str) -> dict[str, Learner]:
-    """Those of `players=tiny` with some options set, before the first move."""
+    """Learners of `players=tiny` with some options set, before the first move."""
     config = load_players_config(["players=tiny", "device=cpu", *overrides])
     return make_learners(config, Stopwatch(False, CPU), CPU)
 
 
 def begun(role: str, *overrides: str) -> Learner:
-    """One of them, after its first moves."""
+    """Learner of one role, after its first moves."""
     learner = learners_of(*overrides)[role]
     learner.begin()
     return learner

@@ -1,4 +1,4 @@
-"""The point game with any options, and random play in it."""
+"""Point game with any options, and random play in it."""
 
 from typing import Any
 
@@ -30,14 +30,14 @@ def point_game(**options: Any) -> PointFamily:
 
 
 def legal_in(env: PointFamily, obs: Tensor) -> Tensor:
-    """`[..., A]` bool, of observations `[..., K]`."""
+    """Legal actions `[..., A]` bool in observations `[..., K]`."""
     legal = env.spec.legal(obs)
     assert legal is not None
     return legal
 
 
 def lived(env: PointFamily, tasks: Tensor, seeds: Tensor, num_steps: int) -> list[tuple[GamesState, Tensor, Step]]:
-    """Random legal moves: where the streams stood, what they had done and what they showed then."""
+    """Random legal moves: a row (state, last action, step) for each time."""
     state, step = env.reset(tasks, seeds)
     rows = [(state, torch.zeros_like(seeds), step)]
     for time in range(num_steps):

@@ -1,5 +1,7 @@
-"""Tiny worlds whose values are known, random transitions, and one plain actor-critic."""
+"""Tiny worlds whose values are known, random transitions, learners with any options, and a plain actor-critic."""
 
+import copy
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from icrl.envs import make_env
 from icrl.envs.core import Outcomes, State, TensorEnv, certain
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
+from icrl.sources import source_class
 
 CPU = torch.device("cpu")
 START = Clock(percent=0.0, iterations=0, env_steps=0, updates=0)
@@ -21,45 +24,54 @@ OTHER_REWARDS = SPEC._replace(reward_values=(0.5, -2.0))
 
 
 class Probe(TensorEnv):
-    """A place is what is seen."""
+    """World with one rule: `outcomes` gives the next state, the reward and whether the task ended."""
 
-    def __init__(self, num_obs: int, num_actions: int, max_episode_steps: int, num_starts: int = 1) -> None:
+    def __init__(self, num_obs: int, num_actions: int, max_episode_steps: int, rule: Any, num_starts: int = 1) -> None:
         self.spec = EnvSpec(num_obs, num_actions, (0.0, 1.0), 0, max_episode_steps)
-        self.starts = torch.arange(num_starts)
+        self.starts, self._rule = torch.arange(num_starts), rule
 
     def optimal_action(self, state: State) -> Tensor:
         return torch.full_like(state.state_index, self.spec.num_actions)
 
-
-class OneStep(Probe):
-    """Reward 1, and the end."""
-
-    def outcomes(self, task: Tensor, place: Tensor, action: Tensor) -> Outcomes:
-        return certain(place, torch.ones_like(place), torch.ones_like(place).bool())
+    def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
+        return certain(*self._rule(state_index, action))
 
 
-class MatchIt(Probe):
-    """One step; reward 1 for the action that has the number of the observation, which is drawn anew each time."""
-
-    def outcomes(self, task: Tensor, place: Tensor, action: Tensor) -> Outcomes:
-        return certain(place, (action == place).long(), torch.ones_like(place).bool())
-
-
-class TwoSteps(Probe):
-    """Nothing, then reward 1 and the end."""
-
-    def outcomes(self, task: Tensor, place: Tensor, action: Tensor) -> Outcomes:
-        return certain((place + 1).clamp(max=1), (place == 1).long(), place == 1)
+# Reward 1 and the end; reward 1 for the action with the number of the observation; nothing, then reward 1 and the end;
+# reward 1 at each step until the clock ends the episode.
+ONE_STEP = Probe(1, 2, 5, lambda s, a: (s, torch.ones_like(s), s >= 0))
+MATCH_IT = Probe(2, 2, 5, lambda s, a: (s, (a == s).long(), s >= 0), num_starts=2)
+TWO_STEPS = Probe(2, 1, 5, lambda s, a: ((s + 1).clamp(max=1), (s == 1).long(), s == 1))
+ENDLESS = Probe(1, 1, 2, lambda s, a: (s, torch.ones_like(s), s < 0))
 
 
-class Endless(Probe):
-    """Reward 1 at each step; only the clock ends it."""
-
-    def outcomes(self, task: Tensor, place: Tensor, action: Tensor) -> Outcomes:
-        return certain(place, torch.ones_like(place), torch.zeros_like(place).bool())
+def changed(options: Any, **changes: Any) -> Any:
+    """A copy of an object with options, some of them changed."""
+    return replace(options, **changes)
 
 
-ONE_STEP, MATCH_IT, TWO_STEPS, ENDLESS = OneStep(1, 2, 5), MatchIt(2, 2, 5, 2), TwoSteps(2, 1, 5), Endless(1, 1, 2)
+@cache
+def _preset(name: str) -> Any:
+    return load_config([f"source={name}"]).source
+
+
+def source_options(name: str, **changes: Any) -> Any:
+    """Options of the preset `name`; networks are small."""
+    preset = _preset(name)
+    return changed(preset, **({"hidden_size": 8} if hasattr(preset, "hidden_size") else {}) | changes)
+
+
+def learners_of(name: str, num_learners: int, spec: EnvSpec = SPEC, seed: int = 0, **changes: Any) -> Any:
+    """Fresh learners of the source `name` at the start of a run."""
+    learners = source_class(name)(source_options(name, **changes), spec, stream_seeds(seed, num_learners), CPU)
+    learners.set_clock(START)
+    return learners
+
+
+def restored(learners: Any, fresh: Any) -> Any:
+    """`fresh` with the state of `learners`, as it comes from a file."""
+    fresh.load_state_dict(copy.deepcopy(learners.state_dict()))
+    return fresh
 
 
 def falling(start: float, end: float) -> dict[str, Any]:
@@ -87,10 +99,8 @@ def random_rollout(num_steps: int, num_streams: int, seed: int) -> Rollout:
 
 def transition(obs: int, action: int, reward: int, next_obs: int, terminated: bool, truncated: bool) -> Rollout:
     """One step of one stream."""
-    columns = [torch.tensor([[number]]) for number in (obs, action, reward, next_obs, 0)]
-    return Rollout(
-        *columns, torch.tensor([[terminated]]), torch.tensor([[truncated]]), torch.tensor([[SPEC.num_actions]])
-    )
+    row = (obs, action, reward, next_obs, 0, terminated, truncated, SPEC.num_actions)
+    return Rollout(*(torch.tensor([[value]]) for value in row))
 
 
 def sample_of(transitions: Rollout, weight: Tensor | None = None, targets: dict[str, Tensor] | None = None) -> Sample:
@@ -110,10 +120,8 @@ def learn_from(learner: Any, transitions: Rollout) -> Learned:
     return learner.update(sample_of(transitions, targets=learner.targets(transitions)))
 
 
-def learn_world(kind: Any, config: Any, env: Probe, num_updates: int) -> Any:
-    """A learner that has played `env` in eight environments and learned from every 3 steps of it."""
-    learner = kind(config, env.spec, stream_seeds(0, 1), CPU)
-    learner.set_clock(START)
+def learn_world(learner: Any, env: Probe, num_updates: int) -> Any:
+    """`learner` after it has played `env` in eight environments and learned from every 3 steps of it."""
     streams = start_streams(learner, env, torch.zeros(8, 1, dtype=torch.long), stream_seeds(1, 8))
     noise = Noise(stream_seeds(2, 8))
     for _ in range(num_updates):
@@ -122,15 +130,19 @@ def learn_world(kind: Any, config: Any, env: Probe, num_updates: int) -> Any:
     return learner
 
 
-def alone_and_among_others(kind: Any, config: Any, index: int, rollout_len: int, num_updates: int) -> tuple[Any, Any]:
+def alone_and_among_others(
+    name: str, index: int, rollout_len: int, num_updates: int, **changes: Any
+) -> tuple[Any, Any]:
     """Learner `index` of four, one for each of four tasks with three environments each, after it has played and learned
     alone, and all four; what it lived through must be the same to the bit, and not without reward."""
-    room: Any = load_config().env
-    env = make_env(replace(room, size=4, random_start=True, max_episode_steps=7))
+    config: Any = load_config()
+    config = changed(config, env=changed(config.env, size=4, random_start=True, max_episode_steps=7))
+    config = changed(config, source=source_options(name, **changes))
+    env = make_env(config.env)
     tasks = torch.tensor([[0], [6], [9], [15]])
 
     def live(streams: slice, learners: slice) -> tuple[Rollout, Any]:
-        learner = kind(config, env.spec, stream_seeds(0, 4, 2)[learners], CPU)
+        learner = source_class(name).create(config, env, tasks[learners], stream_seeds(0, 4, 2)[learners], CPU)
         learner.set_clock(START)
         where = start_streams(learner, env, tasks.repeat_interleave(3, 0)[streams], stream_seeds(0, 12, 0)[streams])
         noise, lived = Noise(stream_seeds(0, 12, 1)[streams]), []
@@ -149,52 +161,41 @@ def alone_and_among_others(kind: Any, config: Any, index: int, rollout_len: int,
     return one, all_learners
 
 
-class PlainActorCritic:
-    """One learner: an embedding, two linear layers, Adam and PyTorch's own gradient clip."""
+class Plain:
+    """Learner `index` of `learners` as it is now, by itself: an embedding, a linear layer, PyTorch's Adam and clip."""
 
-    def __init__(self, config: Any, learners: Any, index: int) -> None:
-        """As learner `index` is now."""
-        self.config, self._network, self._index = config, learners.network, index
-        num_obs, hidden = self._network.embedding.shape[1:]
-        num_actions = self._network.heads.shape[2] - 1
-        self._embedding = nn.Embedding(num_obs, hidden)
-        self._actor, self._critic = nn.Linear(hidden, num_actions), nn.Linear(hidden, 1)
+    def __init__(self, learners: Any, index: int) -> None:
+        self.config, self._stacked, self._index = learners.config, learners, index
+        self.network = self.copied("network")
+        betas = (self.config.adam_beta1, self.config.adam_beta2)
+        self._optimizer = torch.optim.Adam(self.network.parameters(), betas=betas, eps=self.config.adam_eps)
+
+    def copied(self, name: str) -> nn.Sequential:
+        """The learner's network `name`."""
+        stacked = getattr(self._stacked, name).parameters()
+        embedding, heads, bias = (parameter[self._index].detach().clone() for parameter in stacked)
+        linear = nn.Linear(*heads.shape)
         with torch.no_grad():
-            self._embedding.weight.copy_(self._network.embedding[index])
-            self._actor.weight.copy_(self._network.heads[index, :, :-1].T)
-            self._critic.weight.copy_(self._network.heads[index, :, -1:].T)
-            self._actor.bias.copy_(self._network.bias[index, 0, :-1])
-            self._critic.bias.copy_(self._network.bias[index, 0, -1:])
-        self._parameters = [p for layer in (self._embedding, self._actor, self._critic) for p in layer.parameters()]
-        betas = (config.adam_beta1, config.adam_beta2)
-        self._optimizer = torch.optim.Adam(self._parameters, betas=betas, eps=config.adam_eps)
-
-    def value(self, obs: Tensor) -> Tensor:
-        return self._critic(self._embedding(obs))[..., 0]
+            linear.weight.copy_(heads.T)
+            linear.bias.copy_(bias[0])
+        return nn.Sequential(nn.Embedding.from_pretrained(embedding, freeze=False), linear)
 
     def policy(self, obs: Tensor) -> torch.distributions.Categorical:
-        return torch.distributions.Categorical(logits=self._actor(self._embedding(obs)))
+        return torch.distributions.Categorical(logits=self.network(obs)[..., :-1])
 
-    def descend(self, parts: dict[str, Tensor], rates: tuple[float, float, float]) -> dict[str, float]:
-        """A step down policy_loss, value_loss and entropy, with rates in the order of learning, value, entropy; the
-        metrics."""
-        learning_rate, value_coefficient, entropy_coefficient = rates
-        loss = parts["policy_loss"] + value_coefficient * parts["value_loss"] - entropy_coefficient * parts["entropy"]
+    def value(self, obs: Tensor) -> Tensor:
+        return self.network(obs)[..., -1]
+
+    def descend(self, loss: Tensor, learning_rate: float) -> float:
+        """A step down `loss`; the norm of its gradient."""
         self._optimizer.zero_grad()
         loss.backward()
         self._optimizer.param_groups[0]["lr"] = learning_rate
-        norm = nn.utils.clip_grad_norm_(self._parameters, self.config.max_gradient_norm)
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.config.max_gradient_norm)
         self._optimizer.step()
-        metrics = {name: value.item() for name, value in parts.items()} | {"gradient_norm": norm.item()}
-        return metrics | {"learning_rate": learning_rate, "entropy_coefficient": entropy_coefficient}
+        return norm.item()
 
-    def assert_equal(self) -> None:
-        """The stacked learner has the same gradient and the same parameters."""
-        network, index = self._network, self._index
-        heads = torch.cat([self._actor.weight, self._critic.weight])
-        gradient = torch.cat([self._actor.weight.grad, self._critic.weight.grad])
-        assert torch.allclose(network.heads.grad[index], gradient.T, atol=1e-6)
-        assert torch.allclose(network.embedding.grad[index], self._embedding.weight.grad, atol=1e-6)
-        assert torch.allclose(network.heads[index], heads.T, atol=1e-5)
-        assert torch.allclose(network.embedding[index], self._embedding.weight, atol=1e-5)
-        assert torch.allclose(network.bias[index, 0], torch.cat([self._actor.bias, self._critic.bias]), atol=1e-5)
+    def assert_equal(self, name: str, network: nn.Sequential) -> None:
+        """The learner's network `name` has the parameters of `network`."""
+        for ours, theirs in zip(self.copied(name).parameters(), network.parameters(), strict=True):
+            assert torch.allclose(ours, theirs, atol=1e-5)

@@ -1,15 +1,16 @@
 """One stream of the point game as a task, in plain Python: a hidden opponent plays the other side, game after game.
 
-Chance is that of `icrl.randomness`: whole numbers of any size here, cut to 64 bits.
+Random numbers are those of `icrl.randomness`, here as whole numbers of any size that are cut to 64 bits.
 """
 
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import scalar_points as scalar
 from scalar_points import Point, Points, Subset
 
 Choice = TypeVar("Choice")
+Seen = tuple[list[int], int, bool, bool, list[int], int]  # the first six fields of `contracts.Step`, of one stream
 
 _WORD = 2**64
 _HOST, _AGENT = 0, 1
@@ -28,72 +29,48 @@ def uniform(seed: int, counter: int) -> np.float32:
 
 
 def one_of(choices: list[Choice], noise: np.float32) -> Choice:
-    return choices[int(noise * np.float32(len(choices)))]
-
-
-def stretched(noise: np.float32) -> np.float32:
-    return min(noise, np.float32(1 - 2**-24))
-
-
-class Seen(NamedTuple):
-    """As `contracts.Step`, of one stream, observations as lists."""
-
-    obs: list[int]
-    reward: int
-    terminated: bool
-    truncated: bool
-    final_obs: list[int]
-    timestep: int
+    return choices[int(min(noise, np.float32(1 - 2**-24)) * np.float32(len(choices)))]
 
 
 class Stream:
-    """Games of `dimension` coordinates that are shown as points of `width` coordinates, `rows` of them."""
+    """Games of `dimension` coordinates; observations have points of `width` coordinates and `rows` of them."""
 
-    def __init__(
-        self,
-        role: str,
-        opponent: str,
-        dimension: int,
-        cloud: dict[str, int],
-        seed: int,
-        shown: tuple[int, int],
-        last: int,
-    ) -> None:
+    def __init__(self, role, opponent, dimension, cloud, seed, shown, max_steps):
         self.role, self.dimension, self.cloud, self.seed = role, dimension, cloud, seed
-        self.rows, self.width = shown
-        self.last = last
+        (self.rows, self.width), self.max_steps = shown, max_steps
         self.name, _, chance = opponent.partition("@")
         self.chance = np.float32(1 if self.name in ("random", "random_subset") else chance or 0)
         self.episode = 0
         self._begin()
 
     def step(self, action: int) -> Seen:
+        subset, axis = self.asked, action
         if self.role == "host":
             subset = scalar.subsets(self.width)[action]
             axis = self._coordinate(subset)
-        else:
-            assert self.asked is not None
-            subset, axis = self.asked, action
         assert axis in subset and max(subset) < self.dimension
         self.points = scalar.reposition(scalar.reduce(scalar.shift(self.points, subset, axis)))
-        self.timestep += 1
-        self.answer = axis
+        self.timestep, self.answer = self.timestep + 1, axis
         if self.role == "agent":
             self.asked = self._subset()
-        terminated, truncated = len(scalar.left(self.points)) == 1, self.timestep == self.last
+        terminated, truncated = len(scalar.left(self.points)) == 1, self.timestep == self.max_steps
         reward = int(terminated if self.role == "host" else not terminated)
         final_obs = self.obs
         if terminated or truncated:
             self.episode += 1
             self._begin()
-        return Seen(self.obs, reward, terminated, truncated, final_obs, self.timestep)
+        return self.obs, reward, terminated, truncated, final_obs, self.timestep
 
     @property
     def obs(self) -> list[int]:
         numbers = [[x + 1 for x in point] + [1] * (self.width - self.dimension) for point in self._in_order()]
         numbers += [[0] * self.width] * (self.rows - len(numbers))
-        chosen = [int(coordinate == self.answer) for coordinate in range(self.width)]
-        return [int(x) for row in numbers for x in row] + chosen + [int(legal) for legal in self._legal()]
+        if self.role == "agent":
+            legal = [coordinate in self.asked for coordinate in range(self.width)]
+        else:
+            legal = [max(subset) < self.dimension for subset in scalar.subsets(self.width)]
+        chosen = [coordinate == self.answer for coordinate in range(self.width)]
+        return [int(x) for row in (*numbers, chosen, legal) for x in row]
 
     def _begin(self) -> None:
         self.timestep, self.answer = 0, -1
@@ -102,32 +79,25 @@ class Stream:
             attempt += 1
             self.points = self._points(attempt)
         self.points = self._in_order()
-        self.asked = self._subset() if self.role == "agent" else None
+        self.asked = self._subset() if self.role == "agent" else ()
 
     def _points(self, attempt: int) -> Points:
         seed, highest = mix(mix(self.seed, self.episode), attempt), self.cloud["max_value"] + 1
         counters = range(self.cloud["max_num_points"] * self.dimension)
         flat = [mix(seed, counter) // 4 % highest for counter in counters]
-        points: Points = [tuple(flat[at : at + self.dimension]) for at in range(0, len(flat), self.dimension)]
-        return scalar.reduce(points)
+        return scalar.reduce([tuple(flat[at : at + self.dimension]) for at in range(0, len(flat), self.dimension)])
 
     def _in_order(self) -> list[Point]:
         return sorted(scalar.left(self.points), reverse=True)
-
-    def _legal(self) -> list[bool]:
-        if self.role == "agent":
-            assert self.asked is not None
-            return [coordinate in self.asked for coordinate in range(self.width)]
-        return [max(subset) < self.dimension for subset in scalar.subsets(self.width)]
 
     def _noise(self, role: int) -> np.float32:
         return uniform(mix(self.seed, self.episode + 2**40), 2 * self.timestep + role)
 
     def _coordinate(self, subset: Subset) -> int:
-        """The opponent's, as an agent."""
+        """Answer of the opponent, as an agent."""
         noise = self._noise(_AGENT)
         if noise < self.chance:
-            return one_of([*subset], stretched(noise / self.chance))
+            return one_of([*subset], noise / self.chance)
         kind, _, number = self.name.partition("_")
         if kind == "table":
             return one_of([*subset], uniform(mix(7, int(number)), scalar.subsets(self.width).index(subset)))
@@ -136,25 +106,18 @@ class Stream:
         return {"first": min, "last": max}[kind](subset)
 
     def _subset(self) -> Subset:
-        """The opponent's, as a host: ties are broken in the order of the rows, which moves do not change."""
-        noise, every = self._noise(_HOST), scalar.subsets(self.dimension)
+        """Subset of the opponent, as a host: ties are broken in the order of the rows, which moves do not change."""
+        noise, every, points = self._noise(_HOST), scalar.subsets(self.dimension), scalar.left(self.points)
         if noise < self.chance:
-            return one_of(every, stretched(noise / self.chance))
-        noise = stretched((noise - self.chance) / (1 - self.chance))
-        points = scalar.left(self.points)
+            return one_of(every, noise / self.chance)
+        noise = (noise - self.chance) / (1 - self.chance)
+        pairs = [subset for subset in every if len(subset) == 2]
         if self.name == "all_coordinates":
             return every[-1]
-        pairs = [subset for subset in every if len(subset) == 2]
-        if self.name == "random_pair":
+        if self.name == "random_pair" or (len(points) < 2 and self.name == "weak_spivakovsky"):
             return one_of(pairs, noise)
-        if "spivakovsky" in self.name:
-            choice = scalar.smallest_hitting_sets(points) if len(points) > 1 else pairs
-            if self.name == "spivakovsky" and len(points) > 1:
-                choice = [scalar.spivakovsky(points)]
-            return one_of(choice if self.name == "weak_spivakovsky" else choice[:1], noise)
-        keys = scalar.zeillinger_keys(points)
-        if not keys:
+        if len(points) < 2:
             return (0, 1)
-        best = min(key[:2] for key in keys)
-        tied = [key[2] for key in keys if key[:2] == best]
-        return min(tied) if self.name.endswith("lexicographic") else tied[0]
+        if self.name.startswith("weak"):
+            return one_of(scalar.smallest_hitting_sets(points)[: 1 if self.name.endswith("first") else None], noise)
+        return scalar.spivakovsky(points) if self.name == "spivakovsky" else getattr(scalar, self.name)(points, None)

@@ -1,5 +1,5 @@
-"""The polyhedra game in plain Python: one game at a time, points as tuples of ints or fractions of any size, None
-where a row was removed."""
+"""Polyhedra game in plain Python: one game at a time, points as tuples of ints or fractions of any size, None for a
+removed row."""
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -24,15 +24,11 @@ def shift(points: Points, subset: Subset, axis: int) -> Points:
     return [point and (*point[:axis], sum(point[k] for k in subset), *point[axis + 1 :]) for point in points]
 
 
-def dominates(low: Point, high: Point) -> bool:
-    return all(map(le, low, high))
-
-
 def reduce(points: Points) -> Points:
     present = [(index, point) for index, point in enumerate(points) if point is not None]
 
     def removed(index: int, point: Point) -> bool:
-        return any(dominates(low, point) and (low != point or earlier < index) for earlier, low in present)
+        return any(all(map(le, low, point)) and (low != point or earlier < index) for earlier, low in present)
 
     return [None if point is None or removed(index, point) else point for index, point in enumerate(points)]
 
@@ -126,7 +122,7 @@ def start(random: Random, num_points: int, dimension: int, max_value: int) -> Po
 
 
 def play(points: Points, host: Host, agent: Agent, random: Random, max_steps: int) -> int:
-    """The number of moves until the game is over, or `max_steps`."""
+    """Number of moves until the game is over, or `max_steps`."""
     for step in range(max_steps):
         if len(left(points)) < 2:
             return step
@@ -136,5 +132,5 @@ def play(points: Points, host: Host, agent: Agent, random: Random, max_steps: in
 
 
 def rows_of(points: Sequence[Sequence[int | float]]) -> Points:
-    """From rows with padding."""
+    """Points from rows with padding."""
     return [tuple(row) if min(row) >= 0 else None for row in points]

@@ -1,4 +1,4 @@
-"""A problem that the gradient loop solves in no time: the model is shown observations and says what they ask for."""
+"""A tiny problem for the gradient loop: name the action of each of nine observations."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from icrl.runs.files import read_json
 from icrl.training.fit import fit
 
 CPU = torch.device("cpu")
-SEED = 8  # of a run whose best evaluation is an early one
+SEED = 8  # gives a run whose best evaluation is an early one
 CONFIG = load_config(
     [
         *("trainer.num_iterations=11", "trainer.mini_batch_size=8"),
@@ -35,7 +35,7 @@ CONFIG = load_config(
 
 
 def config_of(**changes: dict[str, Any]) -> Config:
-    """`trainer={"num_iterations": 4}` changes some options of a group."""
+    """`CONFIG` with some options of a group changed: `trainer={"num_iterations": 4}`."""
     return replace(CONFIG, **{group: replace(getattr(CONFIG, group), **some) for group, some in changes.items()})
 
 
@@ -52,7 +52,7 @@ def batch_at(update: int) -> Batch:
 
 
 class Naming:
-    """The objective: to name the action of every observation."""
+    """Objective: name the action of every observation."""
 
     weights = {"naming": 1.0}
 
@@ -73,7 +73,7 @@ def look(state: dict[str, Any]) -> Evaluation:
 
 
 class WorkerHere:
-    """As the process of an evaluation, but in this one: it answers when it is asked for the second time."""
+    """Evaluation worker in this process, which answers at the second request."""
 
     def __init__(self, look: Evaluator) -> None:
         self.look = look
@@ -104,7 +104,7 @@ def run(
 
 
 def doing(act: Callable[[], None], at: int) -> Callable[[int], Batch]:
-    """Batches; before that of update `at` is there, something happens."""
+    """Batches; `act` is called before the batch of update `at`."""
 
     def batches(update: int) -> Batch:
         if update == at:
@@ -122,8 +122,8 @@ def dying(at: int, error: type[BaseException] = KeyboardInterrupt) -> Callable[[
 
 
 def curves(folder: Path) -> dict[str, list[tuple[int, str]]]:
-    """Steps and values (as text, so that NaN equals NaN) of each curve, as TensorBoard shows them: a continued run
-    hides what the one before it wrote beyond the point it goes on from."""
+    """Steps and values (as text, so that NaN equals NaN) of each curve, as TensorBoard shows them: a resumed run hides
+    the points that the run before it wrote beyond its start."""
     found: dict[str, list[tuple[int, str]]] = {}
     for path in sorted(folder.glob("events.*"), key=lambda path: path.stat().st_mtime_ns):
         for event in EventFileLoader(str(path)).Load():
@@ -140,7 +140,7 @@ def values_of(folder: Path, tag: str) -> list[float]:
 
 
 def left_in(folder: Path) -> dict[str, Any]:
-    """All that a run leaves, to the bit: the newest checkpoints, what is known of evaluations, curves with values."""
+    """Everything a run leaves, to the bit: the newest checkpoints, evaluations, curves with values."""
     found: dict[str, Any] = {"points": curves(folder)}
     for kind in ("last", "best", "crash", "pending"):
         newest = checkpoint.load_newest(folder, kind, CPU)
@@ -152,7 +152,7 @@ def left_in(folder: Path) -> dict[str, Any]:
 
 
 def _plain(state: Any) -> Any:
-    """Nested state with tensors as what `==` compares bit for bit."""
+    """Nested state in which `==` compares tensors bit for bit."""
     if isinstance(state, Tensor):
         return str(state.dtype), tuple(state.shape), state.numpy().tobytes()
     if isinstance(state, dict):

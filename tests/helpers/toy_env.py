@@ -1,4 +1,4 @@
-"""A Gymnasium environment without a table, which does what it should or one thing that it should not."""
+"""Gymnasium environment without a transition table, with one of several faults on request."""
 
 import os
 import time
@@ -8,11 +8,15 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from icrl.config.env_schema import GymnasiumConfig
+
 TOY = "toy_env:icrl-tests/Toy-v0"  # other processes import this module by its name
 
 
 class Toy(gymnasium.Env):
-    """A row of cells. Action 1 goes up and 0 down, but the other way with probability `slip`; the last cell pays."""
+    """Row of cells. Action 1 goes up and 0 down, but the other way with probability `slip`; the last cell pays.
+
+    The `fault` occurs in time step `at`."""
 
     open_ones: ClassVar[list["Toy"]] = []
     steps_of_all = 0
@@ -28,6 +32,8 @@ class Toy(gymnasium.Env):
         super().reset(seed=seed)
         if self.fault == "reset":
             raise LookupError("no such\nthing")
+        if self.fault == "slow":
+            time.sleep(0.15)
         self.cell, self.time = int(self.np_random.integers(self.last)), 0
         return self.cell, {}
 
@@ -66,3 +72,27 @@ class Unpicklable(Exception):  # noqa: N818
 
 
 gymnasium.register("icrl-tests/Toy-v0", Toy, max_episode_steps=50)
+
+LAKES = [
+    {"desc": ["SFF", "FHF", "FFG"], "is_slippery": False},
+    {"desc": ["SFG", "FHF", "FHF"], "is_slippery": False},
+    {"desc": ["SFF", "FFH", "FFG"], "is_slippery": True},
+]
+
+
+def lake(**changes: Any) -> GymnasiumConfig:
+    """Frozen lakes of 3 x 3 cells, two of them not slippery."""
+    options = {"id": "FrozenLake-v1", "tasks": LAKES, "reward_values": [0.0, 1.0], "success": "goal", "width": 3}
+    return GymnasiumConfig(**{"name": "gymnasium", "variant": "lake", "max_episode_steps": 7, **options, **changes})
+
+
+def die() -> Any:
+    raise SystemExit(1)
+
+
+def use_too_much_memory() -> Any:
+    raise MemoryError
+
+
+def toy(**arguments: Any) -> GymnasiumConfig:
+    return lake(id=TOY, tasks=[arguments], width=0, success="end")

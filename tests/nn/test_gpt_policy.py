@@ -1,167 +1,244 @@
-"""The model as a policy, in a real room, against a slow reference that keeps plain lists and no cache.
+"""Models as policies, in a room and in the point game, against a slow reference without a cache.
 
-The reference knows one rule: a context that holds `context_len` steps starts anew with the newest `num_kept` of them.
+The reference knows one rule: a context that holds `context_len` steps starts again with the newest `num_kept` of them.
 """
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
+from critics import CONFIG as OFFLINE
+from critics import config_of
 from models import outspoken
+from point_worlds import point_game
 from torch import Tensor
 
-from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
-from icrl.nn.gpt import GPT, context_of
+from icrl.evaluation.probes import Rewritten, shuffled
+from icrl.nn.critic import ValueNetwork, trunk_config
+from icrl.nn.gpt import GPT, OBS, Context, context_in, context_of
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
+from icrl.nn.guided import Guided
 from icrl.randomness import Noise, stream_seeds
 
-CONFIG = load_config()
-ENV = make_env(replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
-CONTEXT_LEN, NUM_STREAMS, NUM_STEPS = 10, 5, 34
+CONTEXT_LEN, NUM_STREAMS, NUM_STEPS = 7, 5, 24
+ROOM = make_env(replace(OFFLINE.env, size=4, max_episode_steps=6, random_start=True))
+WORLDS = {
+    "room": ROOM,
+    "host": point_game(opponents=["table_3", "random", "last", "first@0.5", "order_120"], dimensions=[3, 2]),
+    "agent": point_game(role="agent", opponents=["zeillinger", "random_pair", "weak_spivakovsky", "random_subset"]),
+}
+TOKENS, POSITIONS = ("transition", "interleaved", "cross"), ("env_time", "learned", "sinusoidal", "rope", "none")
+FORMS = {
+    **{f"{tokens} {position}": {"tokens": tokens, "position": position} for tokens in TOKENS for position in POSITIONS},
+    **{f"{tokens} induction": {"tokens": tokens, "induction": True, "obs_encoding": "framed"} for tokens in TOKENS},
+}
+CRITICS: dict[str, dict[str, dict[str, Any]]] = {
+    "one trunk": {},
+    "two trunks": {"critic": {"separate_value": True}, "model": {"tokens": "interleaved", "induction": True}},
+    "largest Q": {"critic": {"backup": "max", "v_loss_scaling": 0.0}},
+    "with a policy": {"critic": {"imitation_scaling": 1.0}, "model": {"tokens": "cross", "position": "sinusoidal"}},
+}
 
 
-def gpt(**form: str | bool | float) -> GPT:
-    config = replace(CONFIG.model, context_len=CONTEXT_LEN, embed_dim=16, num_layers=2, num_heads=2, ff_dim=32, **form)
-    model = GPT(config, ENV.spec)
-    return outspoken(model)
+def gpt(world: str = "room", std: float = 0.3, **form: Any) -> GPT:
+    return outspoken(GPT(replace(OFFLINE.model, **form), WORLDS[world].spec), std).eval()
 
 
-class Spied(GPTPolicy):
-    """Notes the logits of every step."""
+def guided(form: str, has_prior: bool, scale: float = 1.7) -> Guided:
+    config = config_of(**CRITICS[form])
+    trunk = trunk_config(config.model, config.encoder)
+    critic = outspoken(ValueNetwork(trunk, config.decoder, config.critic, ROOM.spec)).eval()
+    prior = gpt("room", 0.2, **CRITICS[form].get("model", {})) if has_prior else None
+    return Guided(prior, critic, scale).eval()
 
-    def __init__(self, model: GPT, epsilon: float = 1.0, temperature: float = 1.0, kept: float = 0.5) -> None:
+
+class Recorded(GPTPolicy):
+    """A policy that keeps the logits and the context of every step."""
+
+    def __init__(self, model: GPT | Guided, epsilon: float = 1.0, temperature: float = 1.0, kept: float = 0.5) -> None:
         super().__init__(model, epsilon, temperature, kept)
         self.noted: list[Tensor] = []
+        self.windows: list[Tensor] = []
 
     def logits(self, carry: GPTCarry, step: Step) -> tuple[Tensor, GPTCarry]:
         logits, carry = super().logits(carry, step)
         self.noted.append(logits)
+        self.windows.append(carry.window[:, :, : carry.seen].clone())
         return logits, carry
 
 
-def play(policy: GPTPolicy, num_steps: int = NUM_STEPS, num_streams: int = NUM_STREAMS) -> Rollout:
-    tasks = ENV.all_tasks()[:num_streams]
-    streams = start_streams(policy, ENV, tasks, stream_seeds(0, num_streams))
-    return rollout(policy, ENV, streams, num_steps, Noise(stream_seeds(1, num_streams)))[0]
+def play(policy: Any, world: str = "room", num_steps: int = NUM_STEPS, num_streams: int = NUM_STREAMS) -> Rollout:
+    env = WORLDS[world]
+    tasks = env.all_tasks().repeat(-(-num_streams // len(env.all_tasks())), 1)[:num_streams]
+    streams = start_streams(policy, env, tasks, stream_seeds(0, num_streams))
+    return rollout(policy, env, streams, num_steps, Noise(stream_seeds(1, num_streams)))[0]
+
+
+def columns_of(played: Rollout) -> list[Tensor]:
+    return [getattr(played, name).transpose(0, 1) for name in ("obs", "action", "reward", "timestep")]
 
 
 @torch.no_grad()
-def slow_logits(model: GPT, transitions: Rollout, num_kept: int) -> list[Tensor]:
-    """At each step one forward over the whole context, `[B, A]` each."""
-    columns = [getattr(transitions, name).T for name in ("obs", "action", "reward", "timestep")]
+def slow_logits(model: GPT | Guided, played: Rollout, num_kept: int) -> list[Tensor]:
+    """Logits `[B, A]` at each step, by one forward over the whole context."""
     start, logits = 0, []
-    for t in range(transitions.obs.shape[0]):
+    for t in range(len(played.obs)):
         if t - start == CONTEXT_LEN:
             start = t - num_kept
-        context = context_of(ENV.spec, *(column[:, start : t + 1] for column in columns))
+        context = context_of(model.spec, *(column[:, start : t + 1] for column in columns_of(played)))
         logits.append(model(context)[:, -1])
     return logits
 
 
-FORMS = list(
-    itertools.product(
-        ("transition", "interleaved", "cross"),
-        ("env_time", "learned", "sinusoidal", "rope", "none"),
-        ("cell", "framed"),
-        (False, True),
-    )
-)
+def assert_slow(policy: Recorded, played: Rollout, num_kept: int = 3) -> None:
+    for got, expected in zip(policy.noted, slow_logits(policy.model, played, num_kept), strict=True):
+        torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("tokens", "position", "obs_encoding", "induction"), FORMS)
-def test_logits_equal_the_slow_reference_past_full_contexts(
-    tokens: str, position: str, obs_encoding: str, induction: bool
-) -> None:
-    policy = Spied(gpt(tokens=tokens, position=position, obs_encoding=obs_encoding, induction=induction))
-    transitions = play(policy)
-    ends = transitions.terminated | transitions.truncated
-    assert transitions.terminated.any() and (ends.any(dim=1) & ~ends.all(dim=1)).any()  # at different times
-    for got, expected in zip(policy.noted, slow_logits(policy.model, transitions, 5), strict=True):
-        assert torch.allclose(got, expected, atol=1e-5)
+OF_POINTS = [
+    (f"{tokens} {position}", world)
+    for tokens in TOKENS
+    for position, world in (("sinusoidal", "host"), ("rope", "agent"))
+]
 
 
-@pytest.mark.parametrize(("kept", "num_kept"), [(0.01, 1), (0.3, 3), (0.75, 7), (0.99, 9)])
+@pytest.mark.parametrize(("form", "world"), [*((form, "room") for form in FORMS), *OF_POINTS])
+def test_logits_equal_the_slow_reference_past_full_contexts(form: str, world: str) -> None:
+    policy = Recorded(gpt(world, **FORMS[form]))
+    played = play(policy, world)
+    assert_slow(policy, played)
+    ends = played.terminated | played.truncated
+    assert (ends.any(dim=1) & ~ends.all(dim=1)).any()  # at different times
+
+
+@pytest.mark.parametrize(("kept", "num_kept"), [(0.01, 1), (0.3, 2), (0.99, 6)])
 def test_any_part_of_the_context_may_be_kept(kept: float, num_kept: int) -> None:
-    policy = Spied(gpt(), kept=kept)
-    transitions = play(policy)
-    for got, expected in zip(policy.noted, slow_logits(policy.model, transitions, num_kept), strict=True):
-        assert torch.allclose(got, expected, atol=1e-5)
-
-
-def test_a_rebuilt_context_differs_from_an_endless_one() -> None:
-    """The reference can tell the semantics apart: another number of kept steps gives other logits, after a rebuild."""
-    policy = Spied(gpt())
-    transitions = play(policy)
-    other = slow_logits(policy.model, transitions, 6)
+    policy = Recorded(gpt(), kept=kept)
+    played = play(policy)
+    assert_slow(policy, played, num_kept)
+    other = slow_logits(policy.model, played, num_kept % 6 + 1)  # the reference can tell the difference
     moved = [(got - expected).abs().max() > 1e-3 for got, expected in zip(policy.noted, other, strict=True)]
     assert not any(moved[:CONTEXT_LEN]) and moved[CONTEXT_LEN]
 
 
-def test_sampled_actions_invert_the_distribution_at_the_temperature() -> None:
-    for temperature in (0.3, 1.0, 4.0):
-        policy = Spied(gpt(), temperature=temperature)
-        transitions = play(policy)
-        noise = Noise(stream_seeds(1, NUM_STREAMS)).draw(NUM_STEPS)
-        for t, stream in itertools.product(range(NUM_STEPS), range(NUM_STREAMS)):
-            probabilities = (policy.noted[t][stream] / temperature).softmax(-1).tolist()
-            below, expected = 0.0, 0
-            while below + probabilities[expected] <= noise[t, stream] and expected < ENV.spec.num_actions - 1:
-                below += probabilities[expected]
-                expected += 1
-            assert transitions.action[t, stream] == expected
-
-
-def test_greedy_takes_the_most_likely_action_whatever_the_noise() -> None:
-    policy = Spied(gpt(), epsilon=0.0)
-    transitions = play(policy)
-    assert torch.equal(transitions.action, torch.stack(policy.noted).argmax(-1))
-    sampled = play(Spied(gpt()))
-    assert not torch.equal(transitions.action, sampled.action)
-
-
-def test_between_greedy_and_sampled_the_policy_is_drawn_from_with_probability_epsilon() -> None:
-    """Over many streams in one state, each action as often as epsilon * p + (1 - epsilon) * 1[a = argmax] says."""
-    model, epsilon, number = gpt(), 0.3, 20_000
-    policy = Spied(model, epsilon=epsilon)
-    _, one = ENV.reset(ENV.all_tasks()[:1], torch.arange(1))
-    step = Step(*(column.expand(number) for column in one))
+@pytest.mark.parametrize("world", WORLDS)
+def test_actions_have_the_frequencies_of_the_policy(world: str) -> None:
+    """Over many streams in one state: epsilon * p + (1 - epsilon) * 1[a = argmax], p over the legal actions."""
+    env, epsilon, number = WORLDS[world], 0.3, 20_000
+    policy = Recorded(gpt(world, 0.1), epsilon, 0.7)
+    _, one = env.reset(env.all_tasks()[-1:], torch.arange(1))
+    step = Step(*(column.expand(number, *column.shape[1:]) for column in one))
     action, _ = policy.act(policy.initial_carry(number), step, torch.rand(number, generator=torch.Generator()))
-    probabilities = policy.noted[0][0].softmax(-1)
-    expected = epsilon * probabilities
-    expected[probabilities.argmax()] += 1 - epsilon
-    frequency = torch.bincount(action, minlength=ENV.spec.num_actions) / number
-    assert (frequency - expected).abs().max() < 0.01
+    logits = env.spec.legal_of(policy.noted[0][:1], one.obs)[0]
+    expected = epsilon * (logits / 0.7).softmax(-1)
+    expected[logits.argmax()] += 1 - epsilon
+    frequency = torch.bincount(action, minlength=env.spec.num_actions) / number
+    assert (frequency - expected).abs().max() < 0.015
+    assert not frequency[logits == -torch.inf].any()
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0])
+@pytest.mark.parametrize("std", [0.3, 30.0])
+@pytest.mark.parametrize("world", ["host", "agent"])
+def test_no_illegal_action_is_ever_chosen(world: str, std: float, epsilon: float) -> None:
+    """Even with a strong preference, and logits in the thousands."""
+    model = gpt(world, std)
+    with torch.no_grad():
+        model.policy_head.bias[-1] += 100 * std**2
+    policy = Recorded(model, epsilon)
+    played = play(policy, world, 12, 100)
+    legal, logits = WORLDS[world].spec.legal(played.obs), torch.stack(policy.noted)
+    assert legal is not None and legal.gather(-1, played.action[..., None]).all()
+    assert not legal.gather(-1, logits.argmax(-1, keepdim=True)).all()  # some illegal actions were preferred
+    if not epsilon:
+        assert torch.equal(played.action, logits.masked_fill(~legal, -torch.inf).argmax(-1))
 
 
 def test_a_stream_does_not_depend_on_the_others() -> None:
-    few, many = play(Spied(gpt()), num_streams=2), play(Spied(gpt()))
-    for ours, theirs in zip(few, many, strict=True):
+    for ours, theirs in zip(play(Recorded(gpt()), num_streams=2), play(Recorded(gpt())), strict=True):
         assert torch.equal(ours, theirs[:, :2])
 
 
 def test_two_rollouts_equal_one_and_leave_the_model_untouched() -> None:
-    """What the policy knows is in the carry: the same object plays two lives one after the other."""
-    model = gpt()
+    """The policy's memory is in its carry; dropout is off."""
+    model = gpt(residual_dropout=0.5).train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     policy = GPTPolicy(model, 1.0, 1.0, 0.5)
     whole = play(policy)
-    streams = start_streams(policy, ENV, ENV.all_tasks()[:NUM_STREAMS], stream_seeds(0, NUM_STREAMS))
+    streams = start_streams(policy, ROOM, ROOM.all_tasks()[:NUM_STREAMS], stream_seeds(0, NUM_STREAMS))
     noise, parts = Noise(stream_seeds(1, NUM_STREAMS)), []
-    for length in (3, 9, 22):
-        transitions, streams = rollout(policy, ENV, streams, length, noise)
+    for length in (3, 9, 12):
+        transitions, streams = rollout(policy, ROOM, streams, length, noise)
         parts.append(transitions)
     for column, *pieces in zip(whole, *parts, strict=True):
         assert torch.equal(column, torch.cat(pieces))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_dropout_is_off() -> None:
-    model = gpt(residual_dropout=0.5).train()
-    policy = Spied(model)
-    transitions = play(policy)
-    expected = slow_logits(gpt().eval(), transitions, 5)
-    assert torch.allclose(policy.noted[20], expected[20], atol=1e-5)
+# ---- guided by a critic
+
+every_critic = pytest.mark.parametrize("form", CRITICS)
+with_and_without_prior = pytest.mark.parametrize("has_prior", [False, True])
+
+
+@with_and_without_prior
+@every_critic
+@torch.no_grad()
+def test_guided_logits_are_the_priors_and_the_scaled_advantages(form: str, has_prior: bool) -> None:
+    model = guided(form, has_prior)
+    context = context_of(ROOM.spec, *columns_of(play(GPTPolicy(gpt(), 1.0, 1.0, 0.5), num_steps=CONTEXT_LEN)))
+    got, values = model(context), model.critic(context)
+    before = model.prior(context) if model.prior else values.logits
+    for row, t, action in itertools.product(range(NUM_STREAMS), range(CONTEXT_LEN), range(ROOM.spec.num_actions)):
+        expected = 1.7 * (min(values.q[:, row, t, action].tolist()) - float(values.value[row, t]))
+        if before is not None:
+            expected += float(before[row, t, action])
+        assert got[row, t, action].item() == pytest.approx(expected, abs=1e-4)
+    if model.prior:
+        assert torch.equal(guided(form, has_prior, scale=0.0)(context), model.prior(context))
+
+
+@with_and_without_prior
+@every_critic
+def test_guided_logits_equal_the_slow_reference(form: str, has_prior: bool) -> None:
+    policy = Recorded(guided(form, has_prior))
+    assert_slow(policy, play(policy))
+
+
+@with_and_without_prior
+@pytest.mark.parametrize("form", ["one trunk", "two trunks"])
+@torch.no_grad()
+def test_a_rewritten_context_is_read_again_by_prior_and_critic(form: str, has_prior: bool) -> None:
+    """With an ablation the logits equal one forward over the rewritten context."""
+    policy = Recorded(guided(form, has_prior))
+    played = play(Rewritten(policy, shuffled))
+    moved = False
+    for t, (window, got) in enumerate(zip(policy.windows, policy.noted, strict=True)):
+        torch.testing.assert_close(got, policy.model(context_in(ROOM.spec, window))[:, -1], atol=1e-4, rtol=1e-4)
+        moved = moved or (t < CONTEXT_LEN and not torch.equal(window[OBS], played.obs[: t + 1].T))
+    assert moved
+
+
+@torch.no_grad()
+def test_a_cleared_cache_remembers_nothing_and_a_replaced_one_everything() -> None:
+    model = guided("two trunks", has_prior=True)
+    columns = columns_of(play(Recorded(model)))
+    one, other = (context_of(ROOM.spec, *(column[:, at : at + 3] for column in columns)) for at in (0, 4))
+    cache = model.new_cache(NUM_STREAMS)
+    model(one, cache)
+    cache.clear()
+    torch.testing.assert_close(model(other, cache), model(other, model.new_cache(NUM_STREAMS)))
+    mixed, kept, theirs, some = *(model.new_cache(size) for size in (NUM_STREAMS, NUM_STREAMS, 2)), torch.tensor([1, 3])
+    model(one, mixed)
+    model(one, kept)
+    model(Context(*(column[some] for column in other)), theirs)
+    mixed.replace(some, theirs)
+    newest = Context(*(column[:, -1:] for column in other))
+    expected = model(newest, kept)
+    expected[some] = model(Context(*(column[some] for column in newest)), theirs)
+    torch.testing.assert_close(model(newest, mixed), expected)

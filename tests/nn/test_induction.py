@@ -1,4 +1,4 @@
-"""The induction layer against a loop over visits, and what it makes reachable."""
+"""The induction layer against a loop over visits, and what a model reads through it."""
 
 import math
 
@@ -28,7 +28,7 @@ def layer(**changes: float) -> Induction:
 
 
 def inputs(num_streams: int, length: int, num_obs: int = 3) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tokens, outcomes, visited and seen observations of random walks with many matches."""
+    """Tokens, outcomes, visited and current observations of random walks with many matches."""
     generator = torch.Generator().manual_seed(length)
     obs = torch.randint(num_obs, (num_streams, length), generator=generator)
     visited = torch.cat([torch.full((num_streams, 1), NO_VISIT), obs[:, :-1]], dim=1)
@@ -37,7 +37,7 @@ def inputs(num_streams: int, length: int, num_obs: int = 3) -> tuple[Tensor, Ten
 
 
 def in_loops(induction: Induction, x: Tensor, outcome: Tensor, obs: Tensor) -> Tensor:
-    """One stream, step by step and head by head: the outcome of step j is what step j + 1 shows."""
+    """One stream, step by step and head by head; step j + 1 shows the outcome of step j."""
     query = induction.query(induction.norm(x))
     key, value = induction.key_value(induction.outcome_norm(outcome)).split(WIDTH, dim=-1)
     rows = []
@@ -71,52 +71,15 @@ def test_outputs_and_gradients_equal_loops() -> None:
         assert torch.allclose(mine, reference, atol=1e-4) and mine.abs().max() > 1e-3
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=6), num_obs=st.integers(1, 9))
+@torch.no_grad()
 def test_chunks_through_the_cache_equal_one_forward(lengths: list[int], num_obs: int) -> None:
     induction, cache = layer(), VisitCache(2, HEADS, 30, HEAD_DIM, torch.zeros(1))
     columns = inputs(2, sum(lengths), num_obs)
-    with torch.no_grad():
-        chunks = [
-            induction(*chunk, cache)
-            for chunk in zip(*(column.split(lengths, dim=1) for column in columns), strict=True)
-        ]
-        assert torch.allclose(torch.cat(chunks, dim=1), induction(*columns, None), atol=1e-5)
-
-
-@torch.no_grad()
-def moved_by(induction: Induction, obs: list[int], changed: int) -> list[bool]:
-    """At which steps the output moves when what came of step `changed` does."""
-    x, outcome, visited, seen = inputs(1, len(obs))
-    seen[0] = torch.tensor(obs)
-    visited[0, 1:] = seen[0, :-1]
-    other = outcome.clone()
-    other[:, changed + 1] += torch.arange(WIDTH).cos()
-    before, after = (induction(x, column, visited, seen, None) for column in (outcome, other))
-    return ((after - before).abs().amax(dim=(0, 2)) > 1e-5).tolist()
-
-
-def test_outcomes_are_read_at_later_visits_of_the_same_observation_alone() -> None:
-    walk = [1, 2, 1, 3, 1, 1]
-    assert moved_by(layer(), walk, changed=0) == [False, False, True, False, True, True]
-    assert moved_by(layer(), walk, changed=1) == [False] * 6
-    assert moved_by(layer(), walk, changed=4) == [False] * 5 + [True]
-
-
-def test_a_head_may_read_the_newest_or_the_oldest_visit_alone() -> None:
-    induction, walk = layer(), [1, 2, 1, 3, 1, 2, 1]
-    for recency, reader_of_first in ((100.0, [2]), (-100.0, [2, 4, 6])):
-        with torch.no_grad():
-            induction.recency.fill_(recency)
-        assert [t for t, moved in enumerate(moved_by(induction, walk, changed=0)) if moved] == reader_of_first
-
-
-@torch.no_grad()
-def test_without_a_match_the_learned_default_is_added() -> None:
-    induction = layer()
-    x, outcome, visited, _ = inputs(2, 5)
-    got = induction(x, outcome, visited, torch.full((2, 5), 8), None)
-    assert torch.allclose(got, induction.out(induction.no_visit[1].flatten()).expand(2, 5, -1), atol=1e-6)
+    parts = zip(*(column.split(lengths, dim=1) for column in columns), strict=True)
+    chunks = [induction(*part, cache) for part in parts]
+    assert torch.allclose(torch.cat(chunks, dim=1), induction(*columns, None), atol=1e-5)
 
 
 @pytest.mark.parametrize("dropout", ["attention_dropout", "residual_dropout"])
@@ -129,7 +92,7 @@ def test_dropout_acts_in_training_alone(dropout: str) -> None:
 
 
 def silent_gpt(tokens: str) -> GPT:
-    """A model whose one block adds nothing: only induction reads other steps."""
+    """A model whose one block adds nothing, so that only induction reads other steps."""
     model = GPT(replace(CONFIG, tokens=tokens, position="none", induction=True), SPEC)
     outspoken(model, 0.5)
     with torch.no_grad():
@@ -151,9 +114,8 @@ def window(obs: list[int]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("tokens", ["transition", "interleaved", "cross"])
 @torch.no_grad()
-def test_what_came_of_an_earlier_visit_is_one_hop_away(tokens: str) -> None:
-    """Action, reward and next observation of step 1 are read at later visits to its observation, and nowhere else but
-    where the step itself is shown."""
+def test_the_outcome_of_an_earlier_visit_is_one_hop_away(tokens: str) -> None:
+    """Action, reward and next observation of step 1 are read at later visits to its observation, and only there."""
     model, columns = silent_gpt(tokens), window([4, 7, 2, 4, 7, 9, 4, 7])
     for name, step, high in (("reward", 1, 2), ("action", 1, SPEC.num_actions), ("obs", 2, SPEC.num_obs)):
         changed = {key: column.clone() for key, column in columns.items()}
@@ -166,7 +128,7 @@ def test_what_came_of_an_earlier_visit_is_one_hop_away(tokens: str) -> None:
 @pytest.mark.parametrize("tokens", ["interleaved", "cross"])
 @torch.no_grad()
 def test_the_first_step_of_a_context_shows_no_visit(tokens: str) -> None:
-    """Its previous action and reward stand for none: no later step finds them."""
+    """The token for "no previous action" is found by no later step."""
     model, columns = silent_gpt(tokens), window([4, 4, 7, 4])
     before = model(context_of(SPEC, **columns))
     model.prev_action.weight[SPEC.num_actions] += torch.arange(WIDTH).cos()
@@ -175,7 +137,7 @@ def test_the_first_step_of_a_context_shows_no_visit(tokens: str) -> None:
     assert (model(context_of(SPEC, **columns)) - before)[0, 3].abs().max() > 1e-4
 
 
-def test_initial_weights_have_gpt2s_spread() -> None:
+def test_initial_weights_have_the_spread_of_gpt2() -> None:
     induction = Induction(replace(CONFIG, embed_dim=64))
     for linear in (induction.query, induction.key_value, induction.out):
         assert linear.weight.std().item() == pytest.approx(0.02, rel=0.05)

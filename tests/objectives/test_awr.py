@@ -1,5 +1,6 @@
-"""Advantage-weighted regression against weights worked out in Python's own numbers, and its limits."""
+"""Advantage-weighted regression against weights computed number by number, and its limits."""
 
+import itertools
 import math
 from typing import Any
 
@@ -34,7 +35,7 @@ def flat_gradient(model: GPT) -> Tensor:
 
 
 def expected_weights(advantages: list[float], inverse: float, threshold: float, normalize: str) -> list[float]:
-    """By the definition, in numbers that do not overflow for small advantages."""
+    """Weights by their definition; small advantages do not overflow."""
     raised = [math.exp(inverse * advantage) for advantage in advantages]
     if normalize == "softmax":
         raised = [weight / (sum(raised) / len(raised)) for weight in raised]
@@ -45,19 +46,17 @@ def expected_weights(advantages: list[float], inverse: float, threshold: float, 
 
 
 def advantages_of(critic: Any, batch: Batch) -> list[float]:
-    """Window by window, step by step: the lower Q of what was done, less V."""
+    """Lower Q of the action taken minus V, window by window, step by step."""
     with torch.no_grad():
         values = critic.target(shown(batch))
-    found = []
-    for row in range(len(batch.obs)):
-        for t in range(batch.obs.shape[1]):
-            q = [float(values.q[i, row, t, batch.action[row, t]]) for i in range(2)]
-            found.append(min(q) - float(values.value[row, t]))
-    return found
+    return [
+        min(values.q[:, row, t, batch.action[row, t]].tolist()) - float(values.value[row, t])
+        for row, t in itertools.product(range(len(batch.obs)), range(batch.obs.shape[1]))
+    ]
 
 
 @pytest.mark.parametrize("normalize", NORMALIZE)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(inverse=st.floats(0, 5), threshold=st.floats(0.2, 5), seed=st.integers(0, 99))
 def test_loss_and_metrics_equal_loops_over_steps(normalize: str, inverse: float, threshold: float, seed: int) -> None:
     critic, batch, model = critic_of(), batch_of(seed=seed), policy().eval()
@@ -83,34 +82,14 @@ def test_loss_and_metrics_equal_loops_over_steps(normalize: str, inverse: float,
     }
     for name, value in expected.items():
         assert metrics[name].item() == pytest.approx(value, rel=1e-4, abs=1e-5), name
-    sure = [abs(weight / threshold - 1) > 1e-5 for weight in free]  # not a matter of rounding
+    sure = [abs(weight / threshold - 1) > 1e-5 for weight in free]  # no rounding decides
     if all(sure):
         assert metrics["clipped"].item() == pytest.approx(sum(weight > threshold for weight in free) / number)
     assert not any(metric.requires_grad for metric in metrics.values())
 
 
-def test_weights_and_metrics_by_hand() -> None:
-    """Weights 1, 2, 4, 8 with a threshold of 4: of 4 steps one is clipped, and (1 + 2 + 4 + 4)^2 / (4 * 37) count."""
-    advantage = torch.tensor([1.0, 2, 4, 8]).log()
-
-    def weights(**options: Any) -> list[float]:
-        log_weight, _ = objective(inverse_temperature=1.0, **options).log_weights(advantage)
-        return log_weight.exp().tolist()
-
-    assert weights(advantage_threshold=4.0) == pytest.approx([1, 2, 4, 4])
-    assert weights(advantage_threshold=4.0, normalize="mean") == pytest.approx([4 / 11, 8 / 11, 16 / 11, 16 / 11])
-    assert weights(advantage_threshold=1.5, normalize="softmax") == pytest.approx([4 / 15, 8 / 15, 16 / 15, 1.5])
-    awr = objective(inverse_temperature=1.0, advantage_threshold=4.0)
-    awr.advantage = lambda batch: advantage[None]
-    single = Batch(*(column[:1, :4] for column in batch_of()))
-    _, metrics = awr(policy(), single)
-    assert metrics["clipped"] == 0.25
-    assert metrics["largest_weight"].item() == pytest.approx(math.log(8))
-    assert metrics["effective_samples"].item() == pytest.approx(121 / 148)
-
-
 @pytest.mark.parametrize("normalize", NORMALIZE)
-def test_without_a_temperature_it_clones_to_the_bit(normalize: str) -> None:
+def test_an_inverse_temperature_of_0_clones_to_the_bit(normalize: str) -> None:
     batch, found = batch_of(), []
     plain = AlgorithmDistillation(replace(CONFIG.objective, label_smoothing=0.0), SPEC)
     for one in (plain, objective(inverse_temperature=0.0, normalize=normalize)):
@@ -136,22 +115,18 @@ def test_a_temperature_is_the_inverse_of_its_inverse() -> None:
 @pytest.mark.parametrize("normalize", NORMALIZE)
 @pytest.mark.parametrize("size", [1e4, 1e8, 1e30, -1e4, -1e30])
 def test_advantages_of_any_size_give_finite_losses_and_metrics(normalize: str, size: float) -> None:
-    """Also where all weights are as good as 0."""
+    """In float32, also in mixed precision and if all weights are almost 0."""
     critic = critic_of()
     with torch.no_grad():
         for head in critic.target.q_heads:
             head[-1].bias.fill_(size)
     model = policy()
-    terms, metrics = objective(critic, inverse_temperature=10.0, normalize=normalize)(model, batch_of())
+    with torch.autocast("cpu", torch.bfloat16):
+        terms, metrics = objective(critic, inverse_temperature=10.0, normalize=normalize)(model, batch_of())
+    assert {value.dtype for value in (*terms.values(), *metrics.values())} == {torch.float32}
     terms["imitation"].backward()
     assert terms["imitation"].isfinite() and flat_gradient(model).isfinite().all()
     assert {name: bool(metric.isfinite()) for name, metric in metrics.items()} == dict.fromkeys(metrics, True)
-
-
-def test_loss_is_in_float32_whatever_matrix_products_are_in() -> None:
-    with torch.autocast("cpu", torch.bfloat16):
-        terms, metrics = objective()(policy(), batch_of())
-    assert {value.dtype for value in (*terms.values(), *metrics.values())} == {torch.float32}
 
 
 def test_no_gradient_reaches_the_critic_which_sees_no_dropout() -> None:
@@ -164,17 +139,3 @@ def test_no_gradient_reaches_the_critic_which_sees_no_dropout() -> None:
     assert not awr.advantage(batch).requires_grad
     awr(policy().train(), batch)[0]["imitation"].backward()
     assert all(parameter.grad is None and not parameter.requires_grad for parameter in critic.target.parameters())
-
-
-def test_weights_are_of_the_critic_of_any_form() -> None:
-    for form in ({"backup": "max", "v_loss_scaling": 0.0}, {"separate_value": True}, {"imitation_scaling": 1.0}):
-        critic, batch = critic_of(critic=form), batch_of()
-        found = objective(critic).advantage(batch).flatten().tolist()
-        assert found == pytest.approx(advantages_of(critic, batch), abs=1e-5)
-        if form.get("backup") == "max":
-            assert max(found) <= 1e-6
-
-
-def test_its_logits_are_those_of_the_policy() -> None:
-    model, batch = policy().eval(), batch_of()
-    assert torch.equal(objective().logits(model, batch), model(shown(batch)))

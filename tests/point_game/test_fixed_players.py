@@ -1,4 +1,4 @@
-"""The fixed players of the polyhedra game against plain Python and against what they promise."""
+"""Fixed players of the polyhedra game against plain Python, and against every agent there can be."""
 
 from random import Random
 
@@ -7,176 +7,169 @@ import scalar_points as scalar
 import torch
 from torch import Tensor
 
-from icrl.point_game.fixed_players import (
-    AGENTS,
-    HOSTS,
-    choose,
-    first_agent,
-    last_agent,
-    random_agent,
-    weak_spivakovsky,
-    weak_spivakovsky_first,
-    zeillinger,
-    zeillinger_lexicographic,
-)
-from icrl.point_game.rules import PADDING, is_over, random_starts, reduce, shift, subset_of, subsets
+from icrl.point_game.fixed_players import AGENTS, HOSTS, choose
+from icrl.point_game.rules import PADDING, canonical, is_over, random_starts, reduce, reposition, shift, subset_of, trim
 from icrl.randomness import stream_seeds, uniform
 
-LUCK = uniform(stream_seeds(9, 400), 0)
+NOISE = uniform(stream_seeds(9, 4096), 0)
 HIGHEST = 1 - 2**-24  # the highest noise there is
+DETERMINISTIC = {
+    "zeillinger": lambda game: scalar.zeillinger(game, Random(0)),
+    "zeillinger_lexicographic": lambda game: scalar.zeillinger_lexicographic(game, Random(0)),
+    "weak_spivakovsky_first": lambda game: scalar.smallest_hitting_sets(game)[0],
+    "spivakovsky": scalar.spivakovsky,
+}
 
 
-def starts(dimension: int, num_games: int = 400, rows: int = 8, max_value: int = 5) -> Tensor:
+def starts(dimension: int, num_games: int = 100, rows: int = 8, max_value: int = 5) -> Tensor:
     return random_starts(stream_seeds(dimension, num_games), rows, dimension, max_value)
 
 
-def shares(actions: Tensor, count: int) -> list[float]:
-    return (actions.bincount(minlength=count) / len(actions)).tolist()
+def named(host: str, rows: list[list[int]]) -> list[int]:
+    """Coordinates that `host` names in one position."""
+    return subset_of(HOSTS[host](torch.tensor([rows]), NOISE[:1]), len(rows[0]))[0].nonzero()[:, 0].tolist()
 
 
-@pytest.mark.parametrize("dimension", [2, 3, 4, 5])
+def games_of(points: Tensor) -> list[list[scalar.Point]]:
+    return [scalar.left(scalar.rows_of(rows)) for rows in points.tolist()]
+
+
+@pytest.mark.parametrize(("dimension", "rows", "max_value"), [(2, 9, 20), (3, 8, 3), (4, 8, 5), (5, 10, 9), (7, 4, 3)])
+@pytest.mark.parametrize("host", DETERMINISTIC)
+def test_hosts_equal_plain_python(host: str, dimension: int, rows: int, max_value: int) -> None:
+    """On starts, where keys tie often, and on what agents make of them, where rows between points are gone and
+    coordinates grow."""
+    points, table = starts(dimension, 100, rows, max_value), scalar.subsets(dimension)
+    for move in range(4):
+        asked = HOSTS[host](points, NOISE[: len(points)])
+        assert [table[action] for action in asked.tolist()] == [*map(DETERMINISTIC[host], games_of(points))]
+        if host.startswith("zeillinger"):  # and on positions rescaled by what floats hold exactly
+            assert torch.equal(HOSTS[host](points / 8 * (points >= 0) - (points < 0).double(), NOISE), asked)
+        agent, coords = [*AGENTS.values()][move % 3], subset_of(asked, dimension)
+        points = reduce(shift(points, coords, agent(points, coords, NOISE[: len(points)])))
+        points = points[~is_over(points)]
+
+
 @pytest.mark.parametrize(
-    ("host", "expected"),
-    [(zeillinger, scalar.zeillinger), (zeillinger_lexicographic, scalar.zeillinger_lexicographic)],
-)
-def test_zeillinger_equals_plain_python(host, expected, dimension: int) -> None:
-    """On starts, where keys tie often, and some moves later, where rows between points are gone; and when rescaled by
-    what floats hold exactly."""
-    points = starts(dimension)
-    for move in range(3):
-        table = scalar.subsets(dimension)
-        going = points[~is_over(points)]
-        asked = host(going, LUCK)
-        games = [scalar.left(scalar.rows_of(rows)) for rows in going.tolist()]
-        assert [table[action] for action in asked.tolist()] == [expected(game, Random(0)) for game in games]
-        assert torch.equal(host(going / 8 * (going >= 0) - (going < 0).double(), LUCK), asked)
-        coords = subset_of(host(points, LUCK), dimension)
-        points = reduce(shift(points, coords, [first_agent, last_agent][move % 2](points, coords, LUCK)))
-
-
-@pytest.mark.parametrize(
-    ("rows", "keys", "subset"),
+    ("host", "rows", "subset"),
     [
-        ([[2, 9, 0], [0, 0, 9], [4, 1, 5]], [(18, 2, (1, 2)), (13, 2, (1, 2)), (8, 2, (0, 2))], [1, 0, 1]),
-        ([[0, 3, 3], [2, 2, 2], [2, 3, 0]], [(3, 3, (0, 1)), (5, 2, (0, 2)), (3, 2, (1, 2))], [0, 1, 1]),
+        # Lengths 18, 13 and 8. Then lengths 3, 5 and 3, of which the first has fewer smallest and largest coordinates.
+        ("zeillinger", [[2, 9, 0], [0, 0, 9], [4, 1, 5]], [0, 2]),
+        ("zeillinger", [[0, 3, 3], [2, 2, 2], [2, 3, 0]], [1, 2]),
+        # Every pair has the key (2, 2), with the subsets {1, 2}, {0, 1} and {0, 2}.
+        ("zeillinger", [[5, 1, 0], [5, 0, 1], [6, 0, 0]], [1, 2]),
+        ("zeillinger", [[5, 1, 0], [6, 0, 0], [5, 0, 1]], [0, 1]),
+        ("zeillinger_lexicographic", [[5, 1, 0], [5, 0, 1], [6, 0, 0]], [0, 1]),
+        *((host, [[2, 2, 2], [2, 2, 2]], [0, 1]) for host in ("zeillinger", "zeillinger_lexicographic")),
+        # l = 2, S = {0}; V = (3/2, 0), (0, 5/2) in {1, 2}. l = 3/2, S = {1}; (5/2) / (3/2) and 5/2: {2} suffices.
+        ("spivakovsky", [[2, 0, 0], [0, 3, 0], [0, 0, 5]], [0, 1, 2]),
+        # l = 1, S = {0}; V = (3, 3): of two that are at least 1 the first.
+        ("spivakovsky", [[2, 0, 0], [1, 3, 3]], [0, 1]),
+        # l = 4, S = {0}; V = (3/4, 2/4), which only has a sum of 1 with both.
+        ("spivakovsky", [[4, 0, 0], [0, 3, 2]], [0, 1, 2]),
+        # l = 2, S = {0, 1}; V is empty, for all others have |x_S| >= 2.
+        ("spivakovsky", [[1, 1, 0], [2, 0, 5], [0, 4, 1]], [0, 1]),
     ],
 )
-def test_zeillinger_by_hand(rows: list[list[int]], keys: list, subset: list[int]) -> None:
-    """Length first, then how many coordinates reach the smallest or the largest difference."""
-    assert scalar.zeillinger_keys(scalar.left(scalar.rows_of(rows))) == keys
-    for host in (zeillinger, zeillinger_lexicographic):
-        assert subset_of(host(torch.tensor([rows]), LUCK[:1]), 3)[0].long().tolist() == subset
+def test_subsets_by_hand(host: str, rows: list[list[int]], subset: list[int]) -> None:
+    assert named(host, rows) == subset
 
 
-def test_ties_of_zeillinger() -> None:
-    """Every pair has the key (2, 2), with the subsets {1, 2}, {0, 1} and {0, 2}."""
-    points = torch.tensor([[[5, 1, 0], [5, 0, 1], [6, 0, 0]]])
-    for rows, first in (([0, 1, 2], [0, 1, 1]), ([1, 0, 2], [0, 1, 1]), ([0, 2, 1], [1, 1, 0])):
-        assert subset_of(zeillinger(points[:, rows], LUCK[:1]), 3).long().tolist() == [first]
-        assert subset_of(zeillinger_lexicographic(points[:, rows], LUCK[:1]), 3).long().tolist() == [[1, 1, 0]]
-
-
-def test_lexicographic_zeillinger_is_blind_to_order() -> None:
-    points = starts(4)
+@pytest.mark.parametrize("host", ["zeillinger_lexicographic", "spivakovsky"])
+def test_order_of_rows_and_translation_do_not_matter(host: str) -> None:
+    points, noise = starts(5, 200, 8, 9), NOISE[:200]
     order = torch.randperm(8, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(zeillinger_lexicographic(points[:, order], LUCK), zeillinger_lexicographic(points, LUCK))
+    moved = torch.where(points >= 0, points + torch.arange(5) * 7, PADDING)
+    expected = HOSTS[host](points, noise)
+    assert torch.equal(HOSTS[host](points[:, order], noise), expected)
+    assert torch.equal(HOSTS[host](moved, noise), expected) and len(expected.unique()) > 5
 
 
-def test_equal_points_give_the_first_pair() -> None:
-    points = torch.tensor([[[2, 2, 2], [2, 2, 2]], [[1, 1, 1], [3, 3, 3]]])
-    for host in (zeillinger, zeillinger_lexicographic):
-        assert host(points, LUCK[:2]).tolist() == [0, 0]
+@pytest.mark.parametrize("dimension", [2, 4, 7])
+def test_weak_spivakovsky_plays_every_smallest_hitting_set(dimension: int) -> None:
+    table, noise = scalar.subsets(dimension), torch.linspace(0, HIGHEST, 60)
+    for rows in starts(dimension, 40, rows=4, max_value=3):
+        found = HOSTS["weak_spivakovsky"](rows.expand(60, -1, -1), noise)
+        smallest = scalar.smallest_hitting_sets(scalar.left(scalar.rows_of(rows.tolist())))
+        assert {table[action] for action in found.tolist()} == {*smallest}
 
 
-@pytest.mark.parametrize("dimension", [2, 3, 4, 5, 7])
-def test_hitting_sets_equal_plain_python(dimension: int) -> None:
-    points = starts(dimension, rows=4, max_value=3)
-    table = scalar.subsets(dimension)
-    smallest = [scalar.smallest_hitting_sets(scalar.left(scalar.rows_of(rows))) for rows in points.tolist()]
-    assert [table[action] for action in weak_spivakovsky_first(points, LUCK).tolist()] == [each[0] for each in smallest]
-    sizes = set[int]()
-    for which in range(len(points)):
-        luck = torch.linspace(0, HIGHEST, 60)
-        found = weak_spivakovsky(points[which].expand(60, -1, -1), luck)
-        assert {table[action] for action in found.tolist()} == {*smallest[which]}
-        sizes |= {len(smallest[which][0])}
-    assert sizes == ({2, 3} if 2 < dimension < 7 else {2})
-
-
-def test_choice_is_uniform_over_what_is_allowed() -> None:
-    allowed = torch.tensor([[False, True, True, False, True]]).expand(3000, -1)
-    chosen = choose(allowed, torch.linspace(0, HIGHEST, 3000))
-    assert shares(chosen, 5) == pytest.approx([0, 1 / 3, 1 / 3, 0, 1 / 3], abs=1e-3)
-    for count in (1, 3, 5, 9, 1000):
+def test_random_choices_are_uniform_over_what_is_allowed() -> None:
+    allowed, noise = torch.tensor([[False, True, True, False, True]]).expand(6000, -1), torch.linspace(0, HIGHEST, 6000)
+    points = starts(4)[:1].expand(6000, -1, -1)
+    pairs = [float(len(subset) == 2) / 6 for subset in scalar.subsets(4)]
+    for chosen, expected in (
+        (choose(allowed, noise), [0, 1 / 3, 1 / 3, 0, 1 / 3]),
+        (HOSTS["random_pair"](points, noise), pairs),
+        (HOSTS["random_subset"](points, noise), [1 / 11] * 11),
+        (HOSTS["all_coordinates"](points, noise), [0.0] * 10 + [1]),
+    ):
+        shares = (chosen.bincount(minlength=len(expected)) / 6000).tolist()
+        assert shares == pytest.approx(expected, abs=1e-3)
+    for count in (1, 3, 1000):
         ends = choose(torch.ones(2, count, dtype=torch.bool), torch.tensor([0.0, HIGHEST]))
         assert ends.tolist() == [0, count - 1]
-
-
-def test_random_hosts_are_uniform() -> None:
-    points, luck = starts(4)[:1].expand(6000, -1, -1), torch.linspace(0, HIGHEST, 6000)
-    pairs = (subsets(4).sum(1) == 2).double() / 6
-    assert shares(HOSTS["random_pair"](points, luck), 11) == pytest.approx(pairs.tolist(), abs=1e-3)
-    assert shares(HOSTS["random_subset"](points, luck), 11) == pytest.approx([1 / 11] * 11, abs=1e-3)
-    assert shares(HOSTS["all_coordinates"](points, luck), 11) == [0] * 10 + [1]
 
 
 def test_agents_by_hand() -> None:
     coords = torch.tensor([[0, 1, 1, 0, 1], [1, 0, 0, 0, 1], [0, 0, 1, 1, 0]]).bool()
     points = torch.zeros(3, 2, 5)
-    assert first_agent(points, coords, LUCK[:3]).tolist() == [1, 0, 2]
-    assert last_agent(points, coords, LUCK[:3]).tolist() == [4, 4, 3]
+    assert AGENTS["first"](points, coords, NOISE[:3]).tolist() == [1, 0, 2]
+    assert AGENTS["last"](points, coords, NOISE[:3]).tolist() == [4, 4, 3]
     for noise, expected in ((0.0, [1, 0, 2]), (0.4, [2, 0, 2]), (0.7, [4, 4, 3]), (HIGHEST, [4, 4, 3])):
-        assert random_agent(points, coords, torch.full((3,), noise)).tolist() == expected
+        assert AGENTS["random"](points, coords, torch.full((3,), noise)).tolist() == expected
 
 
 @pytest.mark.parametrize("dimension", [2, 3, 5])
-def test_everyone_moves_legally_in_every_position(dimension: int) -> None:
-    """In games that are over too, and whichever games are beside."""
-    points = starts(dimension, 60)
+def test_all_players_move_legally_in_every_position(dimension: int) -> None:
+    """In games that are over too, and for any other games in the batch."""
+    points, some = starts(dimension, 60), torch.tensor([50, 3, 25])
     points[20:40, 1:] = PADDING
     points[40:] = PADDING
-    for noise in (LUCK[:60], torch.zeros(60), torch.full((60,), HIGHEST)):
+    for noise in (NOISE[:60], torch.zeros(60), torch.full((60,), HIGHEST)):
         for host in HOSTS.values():
             action = host(points, noise)
             assert action.dtype == torch.int64 and action.shape == (60,)
             coords = subset_of(action, dimension)
-            some = torch.tensor([50, 3, 25])
             assert torch.equal(host(points[some], noise[some]), action[some])
             assert torch.equal(host(points[45:46], noise[45:46]), action[45:46])
             for agent in AGENTS.values():
                 assert coords.gather(1, agent(points, coords, noise)[:, None]).all()
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+def answered(points: Tensor, host: str) -> Tensor:
+    """Every position after any answer to `host` on `points`, once and repositioned, without games that are over."""
+    coords = subset_of(HOSTS[host](points, NOISE[: len(points)]), points.shape[-1])
+    game, axis = coords.nonzero().unbind(1)
+    after = canonical(reposition(reduce(shift(points[game], coords[game], axis))))
+    return trim(after[~is_over(after)].unique(dim=0))
+
+
 @pytest.mark.parametrize(
-    ("dimension", "rows", "max_value", "moves"), [(2, 20, 20, 25), (3, 20, 20, 250), (4, 5, 5, 100)]
+    ("host", "dimension", "rows", "max_value", "games"),
+    [
+        *(("spivakovsky", *size) for size in ((2, 8, 12, 60), (3, 6, 8, 40), (4, 4, 4, 12), (5, 4, 2, 12))),
+        *((host, 3, 5, 4, 20) for host in ("zeillinger", "zeillinger_lexicographic")),
+    ],
 )
-@pytest.mark.parametrize("host", ["zeillinger", "zeillinger_lexicographic", "spivakovsky"])
-def test_some_hosts_always_win(host: str, dimension: int, rows: int, max_value: int, moves: int, agent: str) -> None:
-    points, seeds = starts(dimension, 300, rows, max_value), stream_seeds(5, 300)
-    for move in range(moves):
-        coords = subset_of(HOSTS[host](points, uniform(seeds, 2 * move)), dimension)
-        points = reduce(shift(points, coords, AGENTS[agent](points, coords, uniform(seeds, 2 * move + 1))))
-        points = points[~is_over(points)]
-        seeds = seeds[: len(points)]
+def test_no_agent_makes_a_game_last_for_ever(host: str, dimension: int, rows: int, max_value: int, games: int) -> None:
+    """For some k, no position can be reached in k moves."""
+    points = starts(dimension, games, rows, max_value)
+    for _ in range(200):
+        points = answered(points, host)
         if not len(points):
             return
-    pytest.fail(f"{len(points)} games are not over")
+        assert len(points) < len(NOISE)
+    pytest.fail(f"{len(points)} positions after 200 moves")
 
 
-def test_zeillingers_measure_goes_down() -> None:
-    points = starts(3, 40)
-
-    def measures(points: Tensor) -> list[tuple]:
-        games = [scalar.left(scalar.rows_of(rows)) for rows in points.tolist()]
-        return [(len(game), min(scalar.zeillinger_keys(game), default=((),))[:2]) for game in games]
-
-    before = measures(points)
-    for _ in range(12):
-        going = ~is_over(points)
-        coords = subset_of(zeillinger(points, LUCK[:40]), 3)
-        points = reduce(shift(points, coords, random_agent(points, coords, LUCK[:40])))
-        after = measures(points)
-        for new, old, on in zip(after, before, going.tolist(), strict=True):
-            assert not on or new[0] < old[0] or new < old
-        before = after
+def test_an_agent_holds_off_the_weak_form_for_ever() -> None:
+    """Of the smallest hitting sets {0, 1} and {1, 2} it plays the first, and after two moves the position is the same.
+    The strong form wins from there."""
+    start = points = canonical(torch.tensor([[[0, 2, 0], [1, 0, 2]]]))
+    for _ in range(2):
+        coords = subset_of(HOSTS["weak_spivakovsky_first"](points, NOISE[:1]), 3)
+        points = canonical(reposition(shift(points, coords, AGENTS["first"](points, coords, NOISE[:1]))))
+    assert torch.equal(points, start)
+    while len(points):
+        points = answered(points, "spivakovsky")

@@ -1,170 +1,149 @@
-"""Acting, targets, updates and schedules of the players that learn, against loops over single transitions."""
+"""Acting, targets, updates and schedules of the learners, against loops over single transitions."""
 
 import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from point_learners import START, begun, learners_of
+from point_learners import START, at, begun, learners_of
 from torch import Tensor, nn
 
-from icrl.config.schedules import Clock
+from icrl.point_game.fixed_players import HOSTS
 from icrl.point_game.learners import Learner
 from icrl.point_game.parts import blend
 from icrl.point_game.rollout import PointRollout
 from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets
 from icrl.point_game.transitions import Transitions
-from icrl.randomness import stream_seeds, uniform
+from icrl.randomness import mix, stream_seeds, uniform
 
 ROLES = ("host", "agent")
 
 
-def everything(learner: Learner) -> Transitions:
-    """All that is kept."""
+def stored(learner: Learner) -> Transitions:
+    """All transitions in the replay."""
     return learner.replay._at(torch.arange(len(learner.replay)))
+
+
+def watch_rollouts(learner: Learner) -> list[PointRollout]:
+    """List that receives every later rollout of the learner."""
+    rollouts: list[PointRollout] = []
+    real = learner.transitions
+    learner.transitions = lambda rollout: (rollouts.append(rollout), real(rollout))[1]
+    return rollouts
+
+
+def set_values(learner: Learner, values: Tensor) -> None:
+    """Make both networks give all positions the same `values` `[A]`."""
+    for network in (learner.network, learner.target_network):
+        nn.init.zeros_(network.layers[-1].weight)
+        network.layers[-1].bias.data.copy_(values)
 
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("discount", [0.0, 0.5, 1.0])
-def test_targets_are_those_of_a_loop_over_transitions(role: str, discount: float) -> None:
-    """In float64: the online network chooses among what is legal, the target network values it, the end of a game is
-    worth nothing more and its truncation is no end."""
+def test_targets_equal_a_loop_over_transitions(role: str, discount: float) -> None:
+    """The online network chooses among the legal actions and the target network values it. The end of a game is worth
+    nothing more, and its truncation is no end."""
     learner = begun(role, "device.dtype=float64", f"{role}.discount={discount}", "game.max_episode_steps=2")
     for parameter in learner.network.parameters():
         nn.init.normal_(parameter)
     learner.target_network.load_state_dict(learner.network.state_dict())
     for parameter in learner.target_network.layers[-1].parameters():
         parameter.neg_()  # so that the two never agree on an action
-    kept = everything(learner)
+    kept = stored(learner)
     assert kept.terminated.any() and not kept.terminated.all()
-    chosen_by_target = 0
     for i, y in enumerate(learner.target(kept).tolist()):
         _, _, reward, terminated, after = (column[i] for column in kept)
         online, target = (net(after[None])[0].tolist() for net in (learner.network, learner.target_network))
         legal = range(learner.num_actions) if role == "host" else after[-3:].nonzero()[:, 0].tolist()
         best = max(legal, key=online.__getitem__)
-        chosen_by_target += best == max(legal, key=target.__getitem__)
-        expected = reward.item() + (0 if terminated else discount * target[best])
-        assert y == pytest.approx(expected, abs=1e-12)
-    assert chosen_by_target == 0
+        assert best != max(legal, key=target.__getitem__)
+        assert y == pytest.approx(reward.item() + (0 if terminated else discount * target[best]), abs=1e-12)
 
 
-def values_of_nothing_but(learner: Learner, value: Tensor) -> None:
-    """Make both networks give all positions the same values `[A]`."""
-    for network in (learner.network, learner.target_network):
-        last = network.layers[-1]
-        nn.init.zeros_(last.weight)
-        last.bias.data.copy_(value)
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("dimension", [3, 5])
+def test_an_illegal_coordinate_is_never_played(dimension: int, epsilon: float) -> None:
+    """For values of any size; exploration takes legal coordinates about equally often."""
+    learner, table = learners_of(f"game.dimension={dimension}", "host.player=random_pair")["agent"], subsets(dimension)
+    coords, noise = table[torch.arange(3000) % len(table)], uniform(stream_seeds(4, 3000), 0)
+    points = torch.randint(0, 9, (3000, 4, dimension), generator=torch.Generator().manual_seed(0))
+    for values in (torch.zeros(dimension), torch.arange(dimension) * 1e30, torch.arange(dimension) * -1e30):
+        set_values(learner, values)
+        axis = learner.player(epsilon)(points, coords, noise)
+        assert coords.gather(1, axis[:, None]).all()
+        greedy = values.masked_fill(~coords, -torch.inf).argmax(1)
+        assert torch.equal(axis[noise >= epsilon], greedy[noise >= epsilon])
+        explored = axis[coords[:, 0] & coords[:, 1] & (coords.sum(1) == 2) & (noise < epsilon)]
+        assert epsilon == 0 or 0.3 < explored.double().mean() < 0.7
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(3, 5), st.floats(0, 1), st.integers(0, 2**31), st.data())
-def test_an_illegal_coordinate_is_never_played(dimension: int, epsilon: float, seed: int, data: st.DataObject) -> None:
-    """Whatever the network thinks of it, and with any epsilon; who explores takes legal ones about equally often."""
-    learner = DIMENSIONS[dimension]
-    values = torch.tensor([data.draw(st.floats(-1e30, 1e30)) for _ in range(dimension)])
-    values_of_nothing_but(learner, values)
-    table = subsets(dimension)
-    coords = table[torch.arange(3000) % len(table)]
-    points = torch.randint(0, 9, (3000, 4, dimension), generator=torch.Generator().manual_seed(seed))
-    noise = uniform(stream_seeds(seed, 3000), 0)
-    axis = learner.player(epsilon)(points, coords, noise)
-    assert coords.gather(1, axis[:, None]).all()
-    greedy = values.masked_fill(~coords, -torch.inf).argmax(1)
-    assert torch.equal(axis[noise >= epsilon], greedy[noise >= epsilon])
-    explored = axis[coords[:, 0] & coords[:, 1] & (coords.sum(1) == 2) & (noise < epsilon)]
-    if len(explored) > 50:
-        assert 0.2 < explored.double().mean() < 0.8
-
-
-DIMENSIONS = {n: learners_of(f"game.dimension={n}", "host.player=random_pair")["agent"] for n in (3, 4, 5)}
-
-
-def test_a_huge_value_of_an_illegal_coordinate_leaves_the_target_alone() -> None:
+def test_the_value_of_an_illegal_coordinate_leaves_the_target_alone() -> None:
     learner = begun("agent", "agent.opponents=random_pair")
-    kept = everything(learner)
-    without = kept._replace(next_observation=kept.next_observation.clone().index_fill_(1, torch.tensor([12, 13]), 1.0))
-    without.next_observation[:, -1] = 0.0  # {0, 1} everywhere
-    expected = learner.target(without)
-    for network in (learner.network, learner.target_network):
-        network.layers[-1].bias.data[2] = 1e9
-    assert torch.equal(learner.target(without), expected)
-    learner.network.layers[-1].bias.data[2] = torch.inf
-    assert torch.equal(learner.target(without), expected)
-
-
-def test_no_illegal_move_is_ever_kept() -> None:
-    learner = begun("agent", "agent.epsilon=1", "training.num_games=50", "replay.size=1000")
-    kept = everything(learner)
+    kept = stored(learner)
     assert kept.observation[:, -3:].gather(1, kept.action[:, None]).eq(1).all()
+    after = kept.next_observation.clone()
+    after[:, -3:] = torch.tensor([1.0, 1.0, 0.0])  # {0, 1} everywhere
+    expected = learner.target(kept._replace(next_observation=after))
+    for value in (1e9, torch.inf):
+        for network in (learner.network, learner.target_network):
+            network.layers[-1].bias.data[2] = value
+        assert torch.equal(learner.target(kept._replace(next_observation=after)), expected)
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_what_is_kept_is_what_was_played(role: str) -> None:
-    """The observation in canonical order, rescaled; the agent's next one with the subset that is played next; rewards
-    of +1 and -1 with the end of a game alone."""
+def test_the_replay_holds_the_moves_played(role: str) -> None:
+    """The observation is in canonical order and rescaled. The agent's next one has the subset that is played next.
+    Rewards are +1 and -1 with the end of a game alone."""
     learner = begun(role, "game.max_episode_steps=3")
-    rollouts: list[PointRollout] = []
-    learner.transitions = lambda rollout: (rollouts.append(rollout), type(learner).transitions(learner, rollout))[1]
-    before = len(learner.replay)
+    rollouts, before = watch_rollouts(learner), len(learner.replay)
     learner._rollout(START, 2)
-    (rollout,), kept = rollouts, everything(learner)
-    fields = [column.flatten(0, 1) for column in rollout]
-    points, subset, axis, next_points, next_subset, terminated, *_ = fields
-    for i in range(len(subset)):
+    (rollout,), kept = rollouts, stored(learner)
+    flat = PointRollout(*(column.flatten(0, 1) for column in rollout))
+    for i in range(len(flat.subset)):
         _, action, reward, ended, _ = (column[before + i] for column in kept)
-        assert action == (subset if role == "host" else axis)[i]
-        assert ended == terminated[i] and reward == (1 if role == "host" else -1) * ended
-        for shown, where, turn in (
-            (kept.observation, points, subset),
-            (kept.next_observation, next_points, next_subset),
+        assert action == (flat.subset if role == "host" else flat.axis)[i]
+        assert ended == flat.terminated[i] and reward == (1 if role == "host" else -1) * ended
+        for shown, points, subset in (
+            (kept.observation, flat.points, flat.subset),
+            (kept.next_observation, flat.next_points, flat.next_subset),
         ):
-            seen = rescale(reposition(canonical(where[i][None])))[0].float().flatten()
-            coords = subset_of(turn[i][None], 3)[0].float()
+            seen = rescale(reposition(canonical(points[i][None])))[0].float().flatten()
+            coords = subset_of(subset[i][None], 3)[0].float()
             assert torch.equal(shown[before + i], seen if role == "host" else torch.cat([seen, coords]))
-    goes_on = ~(rollout.terminated | rollout.truncated)[0]
-    assert torch.equal(rollout.next_subset[0][goes_on], rollout.subset[1][goes_on])
-    assert (rollout.truncated & ~rollout.terminated).any()  # which is kept as no end
+    assert (rollout.truncated & ~rollout.terminated).any()  # which is stored as no end
 
 
-def test_without_rescaling_networks_see_the_numbers_themselves_less_the_least() -> None:
-    learner = learners_of("game.scale_observation=false", "game.reposition=false")["host"]
+@pytest.mark.parametrize(("moved", "expected"), [("false", [5, 1, 1, 3, 0, 2]), ("true", [2, 1, 0, 0, 0, 1])])
+def test_observations_without_rescaling(moved: str, expected: list[int]) -> None:
+    learner = learners_of("game.scale_observation=false", f"game.reposition={moved}")["host"]
     points = torch.tensor([[[3, 0, 2], [-1, -1, -1], [5, 1, 1], [-1, -1, -1]]])
-    assert learner._see(points).tolist() == [[5, 1, 1, 3, 0, 2] + [-1] * 6]
-    learner = learners_of("game.scale_observation=false", "game.reposition=true")["host"]
-    assert learner._see(points).tolist() == [[2, 1, 0, 0, 0, 1] + [-1] * 6]
+    assert learner._see(points).tolist() == [expected + [-1] * 6]
 
 
-def test_only_the_role_whose_rollout_it_is_explores() -> None:
+def test_an_opponent_does_not_explore() -> None:
     """With epsilon 1 for both, the other side still plays its best action."""
     both = learners_of("host.epsilon=1", "agent.epsilon=1", "host.opponents=agent", "agent.opponents=host")
-    for learner in both.values():
-        learner.begin()
-    rollouts: dict[str, PointRollout] = {}
     for name, learner in both.items():
-        real = learner.transitions
-        learner.transitions = lambda rollout, name=name, real=real: (rollouts.update({name: rollout}), real(rollout))[1]
+        learner.begin()
+        rollouts = watch_rollouts(learner)
         learner._rollout(START, 6)
-    for name, rollout in rollouts.items():
-        points, subset, axis = (part.flatten(0, 1) for part in (rollout.points, rollout.subset, rollout.axis))
-        noise = torch.zeros(len(subset))
-        greedy_host = both["host"].player()(points, noise)
-        greedy_agent = both["agent"].player()(points, subset_of(subset, 3), noise)
-        assert torch.equal(subset, greedy_host) == (name == "agent")
-        assert torch.equal(axis, greedy_agent) == (name == "host")
+        flat = PointRollout(*(column.flatten(0, 1) for column in rollouts[0]))
+        noise = torch.zeros(len(flat.subset))
+        greedy_host = both["host"].player()(flat.points, noise)
+        greedy_agent = both["agent"].player()(flat.points, subset_of(flat.subset, 3), noise)
+        assert torch.equal(flat.subset, greedy_host) == (name == "agent")
+        assert torch.equal(flat.axis, greedy_agent) == (name == "host")
 
 
 def test_an_update_by_hand() -> None:
-    """One step of gradient descent on the mean Huber loss, with the gradient cut to its norm."""
+    """One step of gradient descent on the mean Huber loss, with the gradient clipped to its norm."""
     learner = begun("host", "host.optimizer=sgd", "host.momentum=0", "host.adam_beta1=0", "host.adam_beta2=0",
                     "host.net_arch=[{width: 5}]", "device.dtype=float64", "host.learning_rate=0.5",
                     "training.max_gradient_norm=0.01", "host.batch_size=50")  # fmt: skip
-    values_of_nothing_but(learner, torch.tensor([3.0, 0.2, -0.1, -4.0]))  # on both sides of an error of 1
+    set_values(learner, torch.tensor([3.0, 0.2, -0.1, -4.0]))  # on both sides of an error of 1
     reference = copy.deepcopy(learner.network)
-    drawn = learner.replay.draw(50, _key_of(learner, 0), START).transitions
-    target = learner.target(drawn)
-    error = reference(drawn.observation)[torch.arange(50), drawn.action] - target
+    drawn = learner.replay.draw(50, mix(learner._key_of_draws, 0), START).transitions
+    error = reference(drawn.observation)[torch.arange(50), drawn.action] - learner.target(drawn)
     loss = sum(0.5 * e**2 if abs(e) <= 1 else abs(e) - 0.5 for e in error) / 50
     assert (error.abs() > 1).any() and (error.abs() < 1).any()
     gradients = torch.autograd.grad(loss, list(reference.parameters()))
@@ -176,50 +155,24 @@ def test_an_update_by_hand() -> None:
         torch.testing.assert_close(now, before - 0.5 * gradient * 0.01 / (norm + 1e-6))
 
 
-def _key_of(learner: Learner, updates: int) -> Tensor:
-    keys: list[Tensor] = []
-    real, learner.replay.draw = (
-        learner.replay.draw,
-        lambda number, key, clock: (keys.append(key), real(number, key, clock))[1],
-    )
-    saved = copy.deepcopy(learner.network.state_dict()), copy.deepcopy(learner.optimizer.state_dict())
-    learner._update(Clock(0, updates, 0, updates))
-    learner.network.load_state_dict(saved[0])
-    learner.optimizer.load_state_dict(saved[1])
-    learner.replay.draw = real
-    return keys[0]
-
-
-def test_weights_of_prioritised_replay_scale_the_loss_and_errors_come_back() -> None:
+def test_weights_of_prioritised_replay_scale_the_loss_and_set_priorities() -> None:
     learner = begun("agent", "replay.kind=prioritised", "replay.alpha=1", "replay.eps=0.5")
-    weights: list[Tensor] = []
-    td_errors: list[Tensor] = []
+    weight, td_errors = torch.linspace(0, 1, 8), list[Tensor]()
     real, tell = learner.replay.draw, learner.replay.set_priorities
-
-    def draw(*arguments: object) -> object:
-        drawn = real(*arguments)
-        weights.append(torch.linspace(0, 1, 8))
-        return drawn._replace(weight=weights[0])
-
-    learner.replay.draw = draw
-    learner.replay.set_priorities = lambda where, td_error, clock: (
-        td_errors.append(td_error),
-        tell(where, td_error, clock),
-    )
+    learner.replay.draw = lambda *given: real(*given)._replace(weight=weight)
+    learner.replay.set_priorities = lambda where, error, clock: (td_errors.append(error), tell(where, error, clock))
     loss = learner._update(START)["loss"]
-    errors = td_errors[0]
-    huber = torch.where(errors <= 1, errors**2 / 2, errors - 0.5)
-    torch.testing.assert_close(loss, (weights[0] * huber).mean())
+    huber = torch.where(td_errors[0] <= 1, td_errors[0] ** 2 / 2, td_errors[0] - 0.5)
+    torch.testing.assert_close(loss, (weight * huber).mean())
     assert not torch.equal(learner.replay._priorities.values[0], torch.ones(200))
 
 
 def test_batch_normalisation_learns_from_the_prediction_alone() -> None:
-    """Play, targets and evaluation take running means as they are, and leave them so; an update changes those of the
-    network once."""
+    """Play, targets and evaluation use the running means and leave them; an update changes those of the network
+    once."""
     learner = begun("host")
     norm, slow = (net.layers[1] for net in (learner.network, learner.target_network))
-    assert isinstance(norm, nn.BatchNorm1d) and norm.num_batches_tracked == 0
-    learner.target(everything(learner))
+    learner.target(stored(learner))
     learner._rollout(START, 2)
     assert norm.num_batches_tracked == slow.num_batches_tracked == 0
     mean = norm.running_mean.clone()
@@ -239,3 +192,75 @@ def test_the_target_network_follows_by_its_rate_with_running_means() -> None:
             assert value == 1
         else:
             torch.testing.assert_close(value, 0.75 * before[name] + 0.25 * fast.state_dict()[name])
+
+
+def test_each_role_and_opponent_has_games_and_random_numbers_of_its_own() -> None:
+    seeds = [state.seed for learner in learners_of().values() for state in learner._states]
+    assert len(seeds) == 4 and len(torch.cat(seeds).unique()) == 4 * 8
+    alone = begun("agent", "host.player=zeillinger", "agent.opponents=zeillinger")
+    together = begun("agent", "agent.opponents=zeillinger")
+    for learner in (alone, together):
+        learner.learn(START)
+    for a, b in zip(alone.network.parameters(), together.network.parameters(), strict=True):
+        assert torch.equal(a, b)
+    fixed = learners_of("host.player=zeillinger", "agent.opponents=host")
+    assert list(fixed) == ["agent"] and fixed["agent"]._opponents == [HOSTS["zeillinger"]]
+
+
+def test_rollouts_and_target_updates_come_when_they_are_due() -> None:
+    """Rollouts take the opponents in turn."""
+    learner = begun("agent", "agent.steps_before_rollout=2", "agent.rollout_length=3", "agent.opponents=[zeillinger,"
+                    "random_pair]", "agent.steps_before_update_target=3", "agent.target_update_rate=1")  # fmt: skip
+    assert len(learner.replay) == learner.moves == 2 * 3 * 8
+    moves, moved, played = [], [], []
+    for update in range(6):
+        before = copy.deepcopy(learner.target_network.state_dict()), [*learner._states]
+        learner.learn(at(update, 6))
+        moves.append(learner.moves - 48)
+        now = learner.target_network.state_dict()
+        moved.append(any(not torch.equal(value, now[name]) for name, value in before[0].items()))
+        played.append([new is not old for new, old in zip(learner._states, before[1], strict=True)])
+    assert moves == [0, 24, 24, 48, 48, 72]
+    assert moved == [False, False, True, False, False, True]
+    nothing = [False, False]
+    assert played == [nothing, [True, False], nothing, [False, True], nothing, [True, False]]
+    for a, b in zip(learner.network.parameters(), learner.target_network.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_schedules_are_read_at_every_update() -> None:
+    """Each role has its own exploration and learning rate, and its `env_steps` are its own moves."""
+    both = learners_of(
+        "host.epsilon={kind: exponential, progress: updates, initial: 0.5, rate: 0.5, time: 1, final: 0.1}",
+        "host.learning_rate={kind: inverse, progress: updates, initial: 0.1, rate: 0.3}",
+        "agent.epsilon={kind: step, progress: env_steps, points: [[60, 1.0], [61, 0.25]]}",
+        "agent.learning_rate=0.01",
+    )
+    seen: dict[str, list[float]] = {name: [] for name in both}
+    for name, learner in both.items():
+        learner.begin()
+        real = learner.player
+        learner.player = lambda epsilon=0.0, name=name, real=real: (seen[name].append(epsilon), real(epsilon))[1]
+    rates = []
+    for update in range(6):
+        for learner in both.values():
+            learner.learn(at(update, 6))
+        rates.append([group["lr"] for group in both["host"].optimizer.param_groups])
+    assert seen["host"] == pytest.approx([0.5 * 0.5**t + 0.1 * (1 - 0.5**t) for t in (2, 5)])
+    assert seen["agent"] == [1.0, 0.25]  # after 48 moves, after 64
+    assert rates == [pytest.approx([0.3 / (t + 3)] * 2) for t in range(6)]
+    assert [group["lr"] for group in both["agent"].optimizer.param_groups] == [0.01, 0.01]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_resumed_learner_equals_an_uninterrupted_one(role: str) -> None:
+    overrides = ("replay.kind=prioritised", "host.opponents=[random,first]", "agent.opponents=[zeillinger,random_pair]")
+    learner = begun(role, *overrides)
+    for update in range(4):
+        learner.learn(at(update, 9))
+    again = learners_of(*overrides)[role]
+    again.load_state_dict(copy.deepcopy(learner.state_dict()))
+    for update in range(4, 9):
+        assert learner.learn(at(update, 9)) == again.learn(at(update, 9))
+    for name, value in learner.network.state_dict().items():
+        assert torch.equal(value, again.network.state_dict()[name])

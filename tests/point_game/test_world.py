@@ -1,5 +1,6 @@
-"""The point game as a family of tasks, against one stream at a time in plain Python."""
+"""Point game as a family of tasks, against one stream at a time in plain Python."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -9,23 +10,26 @@ from point_worlds import legal_in, lived, point_config, point_game
 from scalar_family import Stream
 from torch import Tensor
 
-from icrl.config.env_schema import PointGameConfig
-from icrl.contracts import Rollout, Step
+from icrl.config.compose import load_config
+from icrl.contracts import ConfigError, Rollout, Step
 from icrl.envs.episodes import OpenEpisodes, finished_episodes
+from icrl.envs.rollout import rollout, start_streams
+from icrl.evaluation.references import references_of
+from icrl.point_game.fixed_players import AGENTS as FIXED_AGENTS
 from icrl.point_game.fixed_players import HOSTS
-from icrl.point_game.rules import PADDING, canonical
-from icrl.point_game.world import GamesState, PointFamily
-from icrl.randomness import mix, stream_seeds
+from icrl.point_game.opponents import opponents_of
+from icrl.point_game.rules import canonical
+from icrl.point_game.world import GamesState, fixed_players
+from icrl.randomness import Noise, stream_seeds
 
 CLOUDS = [{"max_num_points": 5, "max_value": 4}, {"max_num_points": 8, "max_value": 9}]
-WORLDS: dict[str, dict[str, Any]] = {
-    "host": {"opponents": ["random", "first", "last@0.5", "order_2013", "tables_3", "table_8@0.25", "order_3210@1"]},
-    "agent": {
-        "role": "agent",
-        "opponents": [*HOSTS, "zeillinger@0.3", "spivakovsky@0.6", "weak_spivakovsky@0.4", "all_coordinates@1"],
-    },
-}
+AGENTS = ["random", "first", "last@0.5", "order_2013", "tables_3", "table_8@0.25", "order_3210@1"]
+NOISY_HOSTS = ["zeillinger@0.3", "spivakovsky@0.6", "weak_spivakovsky@0.4", "all_coordinates@1"]
 MANY: dict[str, Any] = {"dimensions": [4, 2, 3], "clouds": CLOUDS}
+WORLDS: dict[str, dict[str, Any]] = {
+    "host": {"opponents": AGENTS, **MANY},
+    "agent": {"role": "agent", "opponents": [*HOSTS, *NOISY_HOSTS], **MANY},
+}
 
 
 def assert_same(ours: tuple[GamesState, Tensor, Step], theirs: tuple[GamesState, Tensor, Step], where: Any) -> None:
@@ -34,10 +38,9 @@ def assert_same(ours: tuple[GamesState, Tensor, Step], theirs: tuple[GamesState,
 
 
 @pytest.mark.parametrize("role", WORLDS)
-def test_every_step_is_that_of_plain_python(role: str) -> None:
-    """All opponents, dimensions and clouds side by side; a stream that Python plays alone in its own dimension."""
-    config = point_config(**WORLDS[role], **MANY)
-    env = PointFamily(config)
+def test_every_step_equals_plain_python(role: str) -> None:
+    """All opponents, dimensions and clouds in one batch; Python plays each stream alone in its own dimension."""
+    env = point_game(**WORLDS[role])
     tasks = env.all_tasks()
     tasks = tasks[torch.randperm(len(tasks), generator=torch.Generator().manual_seed(1))]
     seeds = stream_seeds(3, len(tasks))
@@ -48,105 +51,33 @@ def test_every_step_is_that_of_plain_python(role: str) -> None:
     ]
     assert rows[0][2].obs.tolist() == [stream.obs for stream in streams]
     ends: set[tuple[bool, bool]] = set()
-    for _, action, step in rows[1:]:
+    for state, action, step in rows[1:]:
         columns = [column.tolist() for column in step[:-1]]
         for stream, move, *shown in zip(streams, action.tolist(), *columns, strict=True):
-            seen = stream.step(move)
-            obs, reward, terminated, truncated, final_obs, timestep = shown
-            assert (terminated, truncated) == (seen.terminated, seen.truncated)
-            assert (obs, final_obs, reward, timestep) == (seen.obs, seen.final_obs, seen.reward, seen.timestep)
-            ends.add((terminated, truncated))
+            assert shown == [*stream.step(move)]
+            ends.add((shown[2], shown[3]))
         assert (step.optimal_action == env.spec.num_actions).all()
-    assert len(ends) == 4  # both at once too: over with the last move that there was
-    assert {dimension for _, dimension, _ in tasks.tolist()} == {2, 3, 4}
+        assert torch.equal(env.points_of(step.obs), canonical(state.points))
+    assert len(ends) == 4  # a game may also end with the last move of the clock
 
 
 @pytest.mark.parametrize("role", WORLDS)
-def test_a_game_of_two_coordinates_is_the_same_among_four(role: str) -> None:
-    """Also of an opponent whose table has many more subsets."""
-    names = ["table_0", "table_1@0.5", "first", "last", "random"] if role == "host" else ["zeillinger", "random_subset"]
-    config: dict[str, Any] = {"role": role, "opponents": names, "clouds": CLOUDS}
-    alone, among = point_game(**config, dimensions=[2]), point_game(**config, dimensions=[3, 2, 4])
-    tasks = alone.all_tasks().repeat(6, 1)
-    seeds = stream_seeds(5, len(tasks))
-    for (_, _, theirs), (_, _, ours) in zip(*(lived(env, tasks, seeds, 25) for env in (alone, among)), strict=True):
-        for name in ("reward", "terminated", "truncated", "timestep"):
-            assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
-        for small, large in ((theirs.obs, ours.obs), (theirs.final_obs, ours.final_obs)):
-            few, many = alone.points_of(small), among.points_of(large)
-            assert torch.equal(many[..., :2], few)
-            assert torch.equal(many[..., 2:], few[..., :1].clamp(max=0).expand(*few.shape[:-1], 2))
-            assert torch.equal(large[:, 8 * 4 : 8 * 4 + 2], small[:, 8 * 2 : 8 * 2 + 2])  # who answered what
-
-
-@pytest.mark.parametrize("role", WORLDS)
-def test_a_stream_does_not_depend_on_the_others_and_repeats(role: str) -> None:
-    env = point_game(**WORLDS[role], **MANY)
+def test_streams_do_not_depend_on_the_others_and_resume_from_any_state(role: str) -> None:
+    """A step does not change the state before it."""
+    env, again = point_game(**WORLDS[role]), point_game(**WORLDS[role])
     tasks = env.all_tasks()
     seeds = stream_seeds(0, len(tasks))
-    whole = lived(env, tasks, seeds, 20)
-    for some in (torch.tensor([len(tasks) - 1, 3, 8]), torch.arange(1), torch.arange(len(tasks))):
-        other = point_game(**WORLDS[role], **MANY)
-        for row, alone in zip(whole, lived(other, tasks[some], seeds[some], 20), strict=True):
-            assert_same(row, alone, some)
-
-
-@pytest.mark.parametrize("role", WORLDS)
-def test_a_life_goes_on_from_any_state(role: str) -> None:
-    """Played on from a copy of what the state holds, and without a change to what it held before."""
-    env = point_game(**WORLDS[role], **MANY)
-    tasks = env.all_tasks()
-    seeds = stream_seeds(1, len(tasks))
     rows = lived(env, tasks, seeds, 12)
     kept = [[column.clone() for column in state] for state, _, _ in rows]
+    for some in (torch.tensor([len(tasks) - 1, 3, 8]), torch.arange(1)):
+        for row, alone in zip(rows, lived(again, tasks[some], seeds[some], 12), strict=True):
+            assert_same(row, alone, some)
     state = GamesState(*(column.clone().contiguous() for column in rows[4][0]))
-    again = point_game(**WORLDS[role], **MANY)
     for row in rows[5:]:
-        after = again.step(state, row[1])
-        assert_same(row, (after[0], row[1], after[1]), slice(None))
-        state = after[0]
+        state, step = again.step(state, row[1])
+        assert_same(row, (state, row[1], step), slice(None))
     for (state, _, _), before in zip(rows, kept, strict=True):
         assert all(torch.equal(column, old) for column, old in zip(state, before, strict=True))
-
-
-def test_games_and_streams_have_starts_of_their_own() -> None:
-    env = point_game(dimensions=[3], clouds=[{"max_num_points": 8, "max_value": 9}], max_episode_steps=1)
-    seeds = stream_seeds(2, 300)
-    rows = lived(env, env.all_tasks().expand(300, 3), seeds, 3)
-    obs = torch.cat([step.obs for _, _, step in rows])
-    assert len(obs.unique(dim=0)) > 1190
-    assert torch.equal(rows[0][2].obs, env.reset(env.all_tasks().expand(300, 3), seeds)[1].obs)
-
-
-# ---- what is seen
-
-
-@pytest.mark.parametrize("role", WORLDS)
-def test_an_observation_shows_the_position_and_nothing_else(role: str) -> None:
-    env = point_game(**WORLDS[role], **MANY)
-    rows, width = env.spec.points
-    assert (rows, width) == (8, 4) and env.spec.num_actions == (11 if role == "host" else 4)
-    assert env.spec.obs_shape == (rows * width + width + env.spec.num_actions,)
-    tasks = env.all_tasks()
-    for state, _, step in lived(env, tasks, stream_seeds(0, len(tasks)), 20):
-        points = env.points_of(step.obs)
-        assert torch.equal(points, canonical(state.points))
-        assert ((points == PADDING).any(-1) == (points == PADDING).all(-1)).all()
-        for position in points.tolist():
-            left = scalar.left(scalar.rows_of(position))
-            assert left == sorted(left, reverse=True) and len(left) >= 2
-        answered = step.obs[:, rows * width : (rows + 1) * width]
-        assert torch.equal(answered.sum(1), (step.timestep > 0).long())
-        legal = legal_in(env, step.obs)
-        if role == "host":
-            beyond = torch.tensor([[max(subset) >= size for subset in scalar.subsets(4)] for size in range(5)])
-            assert torch.equal(legal, ~beyond[tasks[:, 1]])
-        else:
-            assert (legal.sum(1) >= 2).all()
-            assert all(flags.nonzero().max() < size for flags, size in zip(legal, tasks[:, 1], strict=True))
-
-
-# ---- rules
 
 
 @pytest.mark.parametrize(
@@ -157,7 +88,7 @@ def test_an_observation_shows_the_position_and_nothing_else(role: str) -> None:
         ({"role": "agent", "opponents": ["random_pair"], "dimensions": [3]}, None),
     ],
 )
-def test_what_is_not_legal_is_an_error(options: dict[str, Any], bad: int | None) -> None:
+def test_illegal_actions_are_refused(options: dict[str, Any], bad: int | None) -> None:
     env = point_game(**options)
     state, step = env.reset(env.all_tasks()[:1].expand(3, 3), stream_seeds(0, 3))
     legal = legal_in(env, step.obs)
@@ -168,52 +99,123 @@ def test_what_is_not_legal_is_an_error(options: dict[str, Any], bad: int | None)
         env.step(state, action)
 
 
-@pytest.mark.parametrize("role", WORLDS)
-def test_an_episode_is_a_success_for_the_side_that_wanted_its_end(role: str) -> None:
-    env = point_game(**WORLDS[role], **MANY)
-    tasks = env.all_tasks()
-    rows = lived(env, tasks, stream_seeds(2, len(tasks)), 25)
-    shown = [step for _, _, step in rows]
-    transitions = Rollout(
-        obs=torch.stack([step.obs for step in shown[:-1]]),
-        action=torch.stack([action for _, action, _ in rows[1:]]),
-        reward=torch.stack([step.reward for step in shown[1:]]),
-        next_obs=torch.stack([step.final_obs for step in shown[1:]]),
-        timestep=torch.stack([step.timestep for step in shown[:-1]]),
-        terminated=torch.stack([step.terminated for step in shown[1:]]),
-        truncated=torch.stack([step.truncated for step in shown[1:]]),
-        optimal_action=torch.stack([step.optimal_action for step in shown[1:]]),
-    )
-    episodes, _ = finished_episodes(transitions, OpenEpisodes.none(len(tasks)), env.spec)
-    expected = []
-    for stream in range(len(tasks)):
-        length = 0
-        for over, late in zip(
-            transitions.terminated[:, stream].tolist(), transitions.truncated[:, stream].tolist(), strict=True
-        ):
-            length += 1
-            if over or late:
-                returns = float(over) if role == "host" else float(length - over)
-                expected.append((stream, returns, over if role == "host" else not over, length))
-                length = 0
-    columns = (episodes.stream, episodes.returns, episodes.success, episodes.length)
-    assert [*zip(*(column.tolist() for column in columns), strict=True)] == expected
-    assert 10 < sum(episodes.success) < len(expected) - 10
-
-
 def test_sizes_follow_from_the_options() -> None:
-    config: PointGameConfig = point_config(dimensions=[5, 3], clouds=CLOUDS, max_episode_steps=7)
-    env = PointFamily(config)
+    env = point_game(dimensions=[5, 3], clouds=CLOUDS, max_episode_steps=7)
     assert env.spec._asdict() == {
-        "num_obs": 9 * 5 * 2**7 + 2,
-        "num_actions": 26,
-        "reward_values": (0.0, 1.0),
-        "width": 0,
-        "max_episode_steps": 7,
-        "success": "end",
-        "points": (8, 5),
+        **{"num_obs": 9 * 5 * 2**7 + 2, "num_actions": 26, "reward_values": (0.0, 1.0), "width": 0},
+        **{"max_episode_steps": 7, "success": "end", "points": (8, 5)},
     }
     agent = point_game(role="agent", opponents=["zeillinger"], dimensions=[5]).spec
     assert (agent.num_actions, agent.success) == (5, "survival")
-    assert env.task_columns == ("opponent", "dimension", "cloud") and not env.has_planner
-    assert mix(torch.tensor(7), 3) != mix(torch.tensor(7), 4)
+
+
+def test_groups_of_opponents() -> None:
+    def names(*opponents: str) -> list[str]:
+        return [each.name for each in opponents_of(point_config(opponents=[*opponents], dimensions=[4]))]
+
+    assert names("orders") == ["order_" + "".join(map(str, order)) for order in itertools.permutations(range(4))]
+    assert names("tables_2", "first@0.5") == ["table_0", "table_1", "first@0.5"]
+    env = point_game(opponents=["tables_3000"], dimensions=[4])
+    for action, members in enumerate(scalar.subsets(4)):
+        shares = env._choice[:, action].bincount(minlength=4) / 3000
+        for coordinate in range(4):
+            assert shares[coordinate] == pytest.approx(1 / len(members) if coordinate in members else 0, abs=0.04)
+
+
+NO_AGENTS = ["zeillinger", "table_-1", "table_x", "table_01", "table_10001", "tables_0", "tables", "order_01",
+             "order_0112", "order_0123", "ordering", "", "@0.5", "table_²", "table_٣"]  # fmt: skip
+NO_NOISE = ["", "0", "1.5", "-0.1", "x", "0.20", ".5", "1.", "²", "nan", "1e-1", "0.2@0.3"]
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [*(("host", name) for name in (*NO_AGENTS, *(f"first@{chance}" for chance in NO_NOISE), "random@0.5")),
+     *(("agent", name) for name in ("first", "table_0", "random", "zeillinger@2", "Zeillinger"))],
+)  # fmt: skip
+def test_unknown_opponents_are_refused(role: str, name: str) -> None:
+    known = "random, first, last, orders, order_01..., tables_100, table_0" if role == "host" else ", ".join(HOSTS)
+    good = "first" if role == "host" else "zeillinger"
+    with pytest.raises(ConfigError) as refused:
+        point_game(role=role, opponents=[good, name])
+    start = f"env.opponents={[good, name]}: {name} must be one of {known}, with env.role={role}; @0.2 "
+    assert str(refused.value).startswith(start)
+
+
+def test_no_opponent_and_one_twice_are_refused() -> None:
+    for names in ([], ["first", "first"], ["tables_3", "table_2"], ["orders", "order_201"], ["last@0.5"] * 2):
+        with pytest.raises(ConfigError, match=r"env\.opponents=.*: must be at least one, and none twice"):
+            point_game(opponents=names)
+
+
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [
+        ({**WORLDS["host"], "dimensions": [4]}, 9 * 2 - 2),
+        ({"opponents": ["tables_300"], "dimensions": [2]}, 2),
+        ({"opponents": ["tables_1000"], "dimensions": [3]}, 2 * 2 * 2 * 3),
+        ({"opponents": ["first", "orders", "last"], "dimensions": [3]}, 6),
+        ({"opponents": ["random", "first@1", "first@0.5"], "dimensions": [3]}, 2),
+        ({"role": "agent", "opponents": ["random_subset", "zeillinger@1", "random_pair"], "dimensions": [2, 3]}, 1 + 2),
+    ],
+)
+def test_opponents_that_play_alike_are_one_task(options: dict[str, Any], number: int) -> None:
+    """Otherwise a task might be held out that equals a training task."""
+    env = point_game(**options)
+    tasks = env.all_tasks()
+    labels = [env.label(task) for task in tasks]
+    assert len(tasks) == number == len(set(env.fingerprint(tasks))) == len(set(labels))
+    assert all(set(label) <= set("abcdefghijklmnopqrstuvwxyz0123456789_.-") for label in labels)
+
+
+def test_labels_and_fingerprints_do_not_depend_on_the_number_of_a_task() -> None:
+    """They are the same in worlds with more opponents, clouds and dimensions."""
+    small = point_game(opponents=["table_3", "first"], clouds=CLOUDS[:1], dimensions=[3])
+    other = point_game(opponents=["order_012", "tables_5", "table_3@0.5"], clouds=CLOUDS[::-1], dimensions=[3, 2])
+    known, tasks = set(small.fingerprint(small.all_tasks())), other.all_tasks()
+    prints = zip(tasks, other.fingerprint(tasks), strict=True)
+    shared = [other.label(task) for task, fingerprint in prints if fingerprint in known]
+    assert shared == ["order_012-3d-cloud_1", "table_3-3d-cloud_1"]
+    plain = point_game(opponents=["tables_3", "table_3@0.25"], dimensions=[4])
+    assert [plain.label(task) for task in plain.all_tasks()] == ["table_0", "table_1", "table_2", "table_3_noise_0.25"]
+
+
+def episodes(steps: Rollout, role: str) -> list[tuple[int, float, bool, int]]:
+    """(stream, return, success, length) of each finished episode: the host wants its end, the agent to survive."""
+    found = []
+    for stream in range(steps.action.shape[1]):
+        length = 0
+        for over, late in zip(steps.terminated[:, stream].tolist(), steps.truncated[:, stream].tolist(), strict=True):
+            length += 1
+            if over or late:
+                returns, success = (float(over), over) if role == "host" else (float(length - over), not over)
+                found.append((stream, returns, success, length))
+                length = 0
+    return found
+
+
+@pytest.mark.parametrize(("role", "best"), [("host", ["Zeillinger", "Weak Spivakovsky"]), ("agent", ["First", "Last"])])
+def test_fixed_players_are_references_beside_random_play(role: str, best: list[str]) -> None:
+    """They play as fixed players do, and the hosts win far more games than random play in as many steps."""
+    opponents = ["tables_3", "random"] if role == "host" else ["zeillinger", "random_subset"]
+    options = {"role": role, "dimensions": [4], "clouds": CLOUDS, "opponents": opponents, "max_episode_steps": 20}
+    env, config = point_game(**options), load_config(["experiment=point_game", "evaluation.num_episodes=4"])
+    config.env = point_config(**options)
+    references, won = references_of(env, config), {}
+    assert list(references) == ["random", *best]
+    tasks, noise = env.all_tasks().repeat(10, 1), torch.zeros(1)
+    for name, policy in references.items():
+        streams = start_streams(policy, env, tasks, stream_seeds(0, len(tasks)))
+        steps, _ = rollout(policy, env, streams, 40, Noise(stream_seeds(1, len(tasks))))
+        legal, points = legal_in(env, steps.obs).flatten(0, 1), env.points_of(steps.obs).flatten(0, 1)
+        action = steps.action.flatten()
+        assert legal.gather(1, action[:, None]).all()
+        if name == "Zeillinger":
+            assert torch.equal(action, HOSTS["zeillinger"](points, noise))
+        if name in ("First", "Last"):
+            assert torch.equal(action, FIXED_AGENTS[name.lower()](points, legal, noise))
+        ended, _ = finished_episodes(steps, OpenEpisodes.none(len(tasks)), env.spec)
+        columns = (ended.stream, ended.returns, ended.success, ended.length)
+        assert [*zip(*(column.tolist() for column in columns), strict=True)] == episodes(steps, role)
+        won[name] = sum(ended.success)
+    assert role == "agent" or min(won[name] for name in best) > 1.3 * won["random"]
+    assert fixed_players(env, point_config(**{**options, "dimensions": [3, 4]})) == {}

@@ -13,16 +13,15 @@ def interval(values: np.ndarray, num_resamples: int, confidence: float, seed: in
     return percentile_interval(bootstrap_means(values, num_resamples, seed), confidence)
 
 
-def test_covers_the_truth_as_often_as_promised() -> None:
+def test_an_interval_covers_the_truth_as_often_as_promised() -> None:
     """400 data sets at once on the trailing axis: tasks differ, and streams differ within tasks; the mean is 0."""
     rng = np.random.default_rng(0)
     values = rng.normal(size=(1, 40, 1, 400)) + rng.normal(size=(1, 40, 8, 400))
     low, high = interval(values, 500, 0.9, seed=1)
-    covered = ((low < 0) & (high > 0)).mean()
-    assert 0.86 < covered < 0.96  # the standard error of 0.9 is 0.015
+    assert 0.86 < ((low < 0) & (high > 0)).mean() < 0.96  # the standard error of 0.9 is 0.015
 
 
-@pytest.mark.parametrize("num_runs", [2, 3, 5])
+@pytest.mark.parametrize("num_runs", [2, 5])
 def test_few_runs_cover_the_truth_as_often_as_promised(num_runs: int) -> None:
     """Runs, tasks and streams all differ, runs the most; drawing few runs with replacement covers far less."""
     rng, shape = np.random.default_rng(0), (num_runs, 8, 2, 300)
@@ -46,39 +45,24 @@ def test_runs_that_differ_alone_have_a_t_interval() -> None:
     np.testing.assert_allclose(np.abs(moved[:, 1] - 4), 2 * np.abs(moved[:, 0] - 3))
 
 
-def test_one_run_equals_a_plain_loop() -> None:
-    """Tasks are drawn, and streams anew for each of them."""
+@pytest.mark.parametrize("num_runs", [1, 3])
+def test_resamples_equal_a_plain_loop(num_runs: int) -> None:
+    """One draw of tasks for all runs, new streams for each task and run; several runs also draw t."""
     rng = np.random.default_rng(3)
-    values = rng.normal(size=(1, 6, 1)) + rng.normal(size=(1, 6, 4))
-    means = [
-        np.mean([values[0, task, rng.integers(4, size=4)] for task in rng.integers(6, size=6)]) for _ in range(4000)
-    ]
-    found = bootstrap_means(values, 4000, seed=0)
-    assert found.mean() == pytest.approx(values.mean(), abs=0.1)
-    assert found.std() == pytest.approx(np.std(means), rel=0.05)
-    for share in (0.05, 0.2, 0.8, 0.95):
-        assert np.quantile(found, share) == pytest.approx(np.quantile(means, share), abs=0.06)
-    low, high = percentile_interval(found, 0.8)
-    assert (low, high) == pytest.approx((np.quantile(found, 0.1), np.quantile(found, 0.9)))
-
-
-def test_several_runs_equal_a_plain_loop() -> None:
-    """One draw of tasks for all runs, streams anew for each of both, and then a draw of t."""
-    rng = np.random.default_rng(3)
-    values = 2 * rng.normal(size=(3, 1, 1)) + rng.normal(size=(1, 6, 1)) + rng.normal(size=(3, 6, 4))
-    error = np.sqrt(values.mean((1, 2)).var(ddof=1) / 3)
+    values = 2 * rng.normal(size=(num_runs, 1, 1)) + rng.normal(size=(1, 6, 1)) + rng.normal(size=(num_runs, 6, 4))
+    error = np.sqrt(values.mean((1, 2)).var(ddof=1) / num_runs) if num_runs > 1 else 0.0
     means = []
     for _ in range(3000):
-        tasks = rng.integers(6, size=6)
-        redrawn = np.mean([values[run, task, rng.integers(4, size=4)] for run in range(3) for task in tasks])
-        means.append(redrawn + rng.standard_t(2) * error)
+        tasks, runs = rng.integers(6, size=6), range(num_runs)
+        redrawn = np.mean([values[run, task, rng.integers(4, size=4)] for run in runs for task in tasks])
+        means.append(redrawn + (rng.standard_t(2) * error if error else 0.0))
     found = bootstrap_means(values, 8000, seed=0)
     for share in (0.05, 0.2, 0.5, 0.8, 0.95):
-        assert np.quantile(found, share) == pytest.approx(np.quantile(means, share), abs=0.15 * error)
+        assert np.quantile(found, share) == pytest.approx(np.quantile(means, share), abs=0.15 * error + 0.03)
 
 
 def test_ratios_of_sums_by_hand() -> None:
-    """Of one task with one stream every resample is the ratio; runs of ratios 1/2 and 1 have a standard error of 1/4,
+    """For one task with one stream every resample is the ratio; runs of ratios 1/2 and 1 have a standard error of 1/4,
     and the quantile of t with one degree of freedom at 0.9 is 3.078."""
     above, below = np.array([1.0, 6.0])[:, None, None], np.array([2.0, 6.0])[:, None, None]
     np.testing.assert_allclose(bootstrap_ratios(above[:1], below[:1], 100, seed=0), 0.5)
@@ -113,12 +97,6 @@ def test_episodes_are_treated_one_by_one_and_in_any_chunks(monkeypatch: pytest.M
     monkeypatch.setattr(statistics, "_CHUNK_BYTES", 1000)
     np.testing.assert_allclose(bootstrap_means(values, 200, seed=7), means)
     assert (bootstrap_means(values, 200, seed=8) != means).any()
-
-
-def test_interval_is_a_point_where_nothing_varies() -> None:
-    low, high = interval(np.full((2, 4, 3, 2), 0.25), 100, 0.95, seed=0)
-    assert (low == 0.25).all()
-    assert (high == 0.25).all()
 
 
 @pytest.mark.parametrize(

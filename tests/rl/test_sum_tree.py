@@ -17,19 +17,7 @@ def tree_of(priorities: list[list[float]]) -> SumTree:
     return tree
 
 
-def test_by_hand() -> None:
-    """Two trees of four leaves: intervals begin at the sum of what is before them."""
-    tree = tree_of([[1, 2, 3, 4], [0, 0.5, 0, 0]])
-    assert tree.total.tolist() == [10, 0.5]
-    found = tree.find(
-        torch.tensor(
-            [[0, 0.99, 1, 2.99, 3, 5.99, 6, 9.99], [0, 0.1, 0.2, 0.3, 0.4, 0.49, 0.2, 0.2]], dtype=torch.float64
-        )
-    )
-    assert found.tolist() == [[0, 0, 1, 1, 2, 2, 3, 3], [1] * 8]
-
-
-@pytest.mark.parametrize("num_leaves", [1, 2, 3, 1000])
+@pytest.mark.parametrize("num_leaves", [1, 3, 1000])
 def test_sums_stay_exact_over_millions_of_changes(num_leaves: int) -> None:
     """Priorities from 1e-9 to 1e9; the largest ones come and go, and leave no error behind."""
     generator = torch.Generator().manual_seed(0)
@@ -50,7 +38,7 @@ def test_sums_stay_exact_over_millions_of_changes(num_leaves: int) -> None:
     assert torch.equal(again._sums[:, 1:], tree._sums[:, 1:])  # bit for bit, at every node
 
 
-def test_of_a_leaf_that_is_named_twice_the_larger_priority_counts() -> None:
+def test_the_larger_priority_counts_if_a_leaf_is_named_twice() -> None:
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]):
         tree = tree_of([[1.0, 2.0, 4.0], [9.0, 9.0, 9.0]])
         tree.set(
@@ -60,10 +48,10 @@ def test_of_a_leaf_that_is_named_twice_the_larger_priority_counts() -> None:
         assert tree.total.tolist() == [12, 11]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data(), st.integers(1, 40))
 def test_leaves_of_priority_zero_are_never_found(data: st.DataObject, num_leaves: int) -> None:
-    """Also at both ends, with zeros anywhere and masses up to the last float below the total, and beyond."""
+    """Also at both ends, with masses up to the last float below the total, and beyond."""
     values = st.one_of(st.just(0.0), st.floats(1e-12, 1e12))
     priorities = data.draw(st.lists(values, min_size=num_leaves, max_size=num_leaves).filter(any))
     tree = tree_of([priorities])
@@ -75,7 +63,7 @@ def test_leaves_of_priority_zero_are_never_found(data: st.DataObject, num_leaves
     assert all(priorities[leaf] > 0 for leaf in found.tolist())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data(), st.integers(1, 40))
 def test_intervals_are_those_of_the_cumulative_sum(data: st.DataObject, num_leaves: int) -> None:
     """Of integers, whose sums are exact; every tree by itself."""
@@ -85,15 +73,3 @@ def test_intervals_are_those_of_the_cumulative_sum(data: st.DataObject, num_leav
     found = tree.find(torch.tensor(mass, dtype=torch.float64))
     for row, ours, masses in zip(rows, found.tolist(), mass, strict=True):
         assert ours == np.searchsorted(np.cumsum(row), masses, side="right").tolist()
-
-
-def test_leaves_are_found_as_often_as_their_share() -> None:
-    generator = torch.Generator().manual_seed(1)
-    priorities = torch.rand(2, 100, generator=generator, dtype=torch.float64) ** 3
-    tree = SumTree(2, 100, CPU)
-    tree.set(torch.arange(100).expand(2, -1), priorities)
-    mass = torch.rand(2, 200_000, generator=generator, dtype=torch.float64) * tree.total[:, None]
-    for row, found in zip(priorities, tree.find(mass), strict=True):
-        expected = row / row.sum() * 200_000
-        statistic = ((found.bincount(minlength=100) - expected).square() / expected).sum()
-        assert statistic < 99 + 4 * (2 * 99) ** 0.5  # chi-squared with 99 degrees of freedom

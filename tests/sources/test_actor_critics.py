@@ -1,44 +1,144 @@
-"""A2C and PPO on worlds whose values are known."""
+"""A2C and PPO against one plain PyTorch learner, and against numbers worked out by hand."""
+
+from typing import Any
 
 import pytest
-from probes import ENDLESS, MATCH_IT, ONE_STEP, TWO_STEPS, Probe, learn_world
+import torch
+from probes import OTHER_REWARDS, START, Plain, falling, learners_of, random_rollout, sample_of, transition
 from torch import Tensor
 
-from icrl.config.compose import load_config
-from icrl.sources.a2c import A2C
-from icrl.sources.ppo import PPO
+from icrl.contracts import Rollout, Sample
+from icrl.rl.returns import gae, n_step_returns
 
-OPTIONS = ("source.hidden_size=8", "source.learning_rate=0.02", "source.discount=0.5")
-KINDS = {"a2c": (A2C, 0.5), "ppo": (PPO, 5.0)}  # and the gradient norm that is clipped to
-
-pytestmark = pytest.mark.parametrize("name", KINDS)
-
-
-def learn(name: str, env: Probe, num_updates: int) -> tuple[Tensor, Tensor]:
-    """Probabilities `[S, A]` and values `[S]` after learning with discount 0.5."""
-    kind, norm = KINDS[name]
-    config = load_config([f"source={name}", *OPTIONS, f"source.max_gradient_norm={norm}"]).source
-    outputs = learn_world(kind, config, env, num_updates).outputs()
-    return outputs["log_policy"].exp(), outputs["values"]
+REWARDS = torch.tensor(OTHER_REWARDS.reward_values)
+RATES = {
+    "learning_rate": falling(0.06, 0.02),
+    "value_coefficient": falling(1.0, 0.2),
+    "entropy_coefficient": falling(0.1, 0.3),
+}
 
 
-def test_value_of_one_step(name: str) -> None:
-    _, values = learn(name, ONE_STEP, 200)
-    assert values.tolist() == pytest.approx([1.0], abs=0.02)
+def part_of(sample: Sample, streams: slice) -> Sample:
+    rollout = Rollout(*(column[:, streams] for column in sample.rollout))
+    return sample_of(rollout, targets={name: column[:, streams] for name, column in sample.targets.items()})
 
 
-def test_the_right_action_for_each_observation(name: str) -> None:
-    probabilities, values = learn(name, MATCH_IT, 300)
-    assert probabilities.diagonal().min() > 0.95
-    assert values.min() > 0.9
+class PlainA2C(Plain):
+    def fit(self, sample: Sample, clip_range: float) -> tuple[Tensor, Tensor, dict[str, float]]:
+        """Loss of the actor, returns of the critic, and metrics."""
+        steps, ends = sample.rollout, (sample.rollout.terminated, sample.rollout.truncated)
+        next_value = self.value(steps.next_obs).detach()
+        returns = n_step_returns(REWARDS[steps.reward], next_value, *ends, self.config.discount)
+        advantage = returns - self.value(steps.obs).detach()
+        return -(self.policy(steps.obs).log_prob(steps.action) * advantage).mean(), returns, {}
+
+    def update(self, sample: Sample, update: int) -> dict[str, float]:
+        """Metrics of an update with the rates of iteration `update`."""
+        rates = {"learning_rate": 0.06 - 0.01 * update, "entropy_coefficient": 0.1 + 0.05 * update}
+        policy_loss, returns, metrics = self.fit(sample, 0.1 - 0.02 * update)
+        value_loss = (returns - self.value(sample.rollout.obs)).square().mean()
+        entropy = self.policy(sample.rollout.obs).entropy().mean()
+        loss = policy_loss + (1.0 - 0.2 * update) * value_loss - rates["entropy_coefficient"] * entropy
+        metrics |= {"gradient_norm": self.descend(loss, rates["learning_rate"])} | rates
+        parts = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        return metrics | {name: value.item() for name, value in parts.items()}
 
 
-def test_discounting(name: str) -> None:
-    _, values = learn(name, TWO_STEPS, 300)
-    assert values.tolist() == pytest.approx([0.5, 1.0], abs=0.03)
+class PlainPPO(PlainA2C):
+    @torch.no_grad()
+    def targets(self, steps: Rollout) -> dict[str, Tensor]:
+        value, ends = self.value(steps.obs), (steps.terminated, steps.truncated)
+        rates = self.config.discount, self.config.gae_lambda
+        advantage = gae(REWARDS[steps.reward], value, self.value(steps.next_obs), *ends, *rates)
+        log_prob = self.policy(steps.obs).log_prob(steps.action)
+        return {"log_prob": log_prob, "advantage": advantage, "return": advantage + value}
+
+    def fit(self, sample: Sample, clip_range: float) -> tuple[Tensor, Tensor, dict[str, float]]:
+        """One transition at a time."""
+        advantages, losses, kl, clipped = sample.targets["advantage"], [], [], []
+        if self.config.normalize_advantage:
+            advantages = (advantages - advantages.mean()) / (advantages.var(correction=0).sqrt() + 1e-8)
+        log_probs = self.policy(sample.rollout.obs).log_prob(sample.rollout.action)
+        ratios = (log_probs - sample.targets["log_prob"]).exp().flatten()
+        for ratio, advantage in zip(ratios, advantages.flatten(), strict=True):
+            outside = bool(abs(ratio - 1) > clip_range)
+            bound = 1 + clip_range if ratio > 1 else 1 - clip_range
+            losses.append(-min(ratio * advantage, bound * advantage) if outside else -ratio * advantage)
+            kl.append((ratio - 1 - ratio.log()).item())
+            clipped.append(float(outside))
+        metrics = {"approx_kl": sum(kl) / len(kl), "clip_fraction": sum(clipped) / len(clipped)}
+        return torch.stack(losses).mean(), sample.targets["return"], metrics
 
 
-def test_truncation_bootstraps(name: str) -> None:
-    """1 + 1/2 + 1/4 + ... = 2, though an episode is two steps long; with its end as the task's end it were < 1.5."""
-    _, values = learn(name, ENDLESS, 300)
-    assert values.tolist() == pytest.approx([2.0], abs=0.05)
+@pytest.mark.parametrize("max_gradient_norm", [0.05, 50.0])
+@pytest.mark.parametrize(
+    ("name", "plain", "options"),
+    [
+        ("a2c", PlainA2C, {}),
+        ("ppo", PlainPPO, {"clip_range": falling(0.1, 0.02), "normalize_advantage": False}),
+        ("ppo", PlainPPO, {"clip_range": falling(0.1, 0.02), "normalize_advantage": True}),
+    ],
+)
+def test_updates_equal_those_of_a_plain_learner(name: str, plain: Any, options: Any, max_gradient_norm: float) -> None:
+    """Metrics and parameters, with the gradient clipped (0.05) and not, while all rates change. PPO learns four times
+    from the targets of one unroll, so that the policy leaves the one that played. Weights are not read."""
+    learners = learners_of(name, 2, OTHER_REWARDS, max_gradient_norm=max_gradient_norm, **RATES, **options)
+    others = [plain(learners, index) for index in range(2)]
+    samples = random_rollout(5, 6, 1)
+    targets = learners.targets(samples)
+    for index, one in enumerate(others):
+        for key in targets:
+            own = part_of(sample_of(samples), slice(3 * index, 3 * index + 3)).rollout
+            assert torch.allclose(targets[key][:, 3 * index : 3 * index + 3], one.targets(own)[key], atol=1e-5)
+            assert not targets[key].requires_grad
+    for update in range(4):
+        learners.set_clock(START._replace(iterations=update))
+        samples = random_rollout(5, 6, update) if name == "a2c" else samples
+        sample = sample_of(samples, torch.rand(6), targets)
+        learned = learners.update(sample)
+        assert learned.td_error is None
+        for index, one in enumerate(others):
+            expected = one.update(part_of(sample, slice(3 * index, 3 * index + 3)), update)
+            got = {name: values[index].item() for name, values in learned.metrics.items()}
+            assert got == pytest.approx(expected, abs=2e-5)
+            assert (expected["gradient_norm"] > max_gradient_norm) == (max_gradient_norm == 0.05)
+            assert name == "a2c" or (expected["clip_fraction"] > 0) == (update > 0)
+            one.assert_equal("network", one.network)
+
+
+ACTOR_ALONE = {"value_coefficient": 0.0, "entropy_coefficient": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "pushes"),
+    [
+        (1.4, 2.0, -2 * 1.25, False),  # it gained enough
+        (1.4, -2.0, 2 * 1.4, True),  # it went the wrong way: not clipped
+        (0.5, 2.0, -2 * 0.5, True),
+        (0.5, -2.0, 2 * 0.75, False),
+        (1.2, 2.0, -2 * 1.2, True),
+    ],
+)
+def test_ppo_clip_by_hand(ratio: float, advantage: float, loss: float, *, pushes: bool) -> None:
+    """clip_range 0.25. The actor's gradient is 0 if the loss is clipped."""
+    learner = learners_of("ppo", 1, clip_range=0.25, normalize_advantage=False, **ACTOR_ALONE)
+    played = transition(2, 1, 0, 3, terminated=False, truncated=False)
+    log_prob = learner.targets(played)["log_prob"] - torch.tensor(ratio).log()
+    targets = {"log_prob": log_prob, "advantage": torch.tensor([[advantage]]), "return": torch.zeros(1, 1)}
+    metrics = learner.update(sample_of(played, targets=targets)).metrics
+    assert metrics["policy_loss"].item() == pytest.approx(loss, rel=1e-4)
+    assert (metrics["gradient_norm"].item() > 1e-3) == pushes
+    assert metrics["clip_fraction"].item() == (ratio != 1.2)
+
+
+def test_ppo_normalizes_advantages_for_each_learner() -> None:
+    """The policy is the one that played, so the loss is minus the mean advantage: 0 for every learner. Equal advantages
+    give no gradient, and no division by 0."""
+    played = random_rollout(4, 6, 0)
+    advantage = torch.tensor([1.0, 1.0, 1.0, -50.0, 0.0, 80.0]).expand(4, 6)
+    for normalize, expected in ((True, [0.0, 0.0]), (False, [-1.0, -10.0])):
+        learners = learners_of("ppo", 2, normalize_advantage=normalize, **ACTOR_ALONE)
+        targets = learners.targets(played) | {"advantage": advantage}
+        metrics = learners.update(sample_of(played, targets=targets)).metrics
+        assert metrics["policy_loss"].tolist() == pytest.approx(expected, abs=1e-5)
+        assert (metrics["gradient_norm"] > 1e-3).tolist() == [not normalize, True]

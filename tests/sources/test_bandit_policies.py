@@ -1,4 +1,4 @@
-"""Bandit policies against scalar loops, and their random numbers against the distributions they are to have."""
+"""Bandit policies against scalar loops, and their random numbers against known distributions."""
 
 import math
 
@@ -7,13 +7,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from probes import step_of as fresh
 
 from icrl.config.compose import load_config
 from icrl.contracts import EnvSpec, Step
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.bandit_policies import UCB1, Pulls, ThompsonSampling, gamma, normal
+from icrl.sources.bandit_policies import UCB1, Pulls, ThompsonSampling, normal
 
 VALUES = (-1.0, 0.0, 0.5, 2.0)
 SPEC = EnvSpec(1, 3, VALUES, 0, 4, success="best_action")
@@ -49,49 +50,28 @@ def test_ucb1_equals_a_scalar_loop(rewards: list[int], deviation: float) -> None
 
 
 def frequencies(policy: ThompsonSampling, count: list[int], total: list[float], size: int) -> np.ndarray:
-    """How often each arm is pulled by who knows this of the arms; nothing was pulled just now."""
+    """How often each arm is pulled with these statistics of the arms; nothing was pulled just now."""
     known = Pulls(
         *(torch.tensor([values]).float().expand(size, -1) for values in (count, total)), torch.zeros(size).long()
     )
-    nothing = torch.zeros(size, dtype=torch.long)
-    fresh = Step(nothing, nothing, nothing.bool(), nothing.bool(), nothing, nothing, nothing)
-    action, _ = policy.act(known, fresh, Noise(stream_seeds(0, size)).draw(1)[0])
+    action, _ = policy.act(known, fresh(torch.zeros(size).long()), Noise(stream_seeds(0, size)).draw(1)[0])
     return action.bincount(minlength=3).numpy() / size
 
 
-@pytest.mark.parametrize(
-    ("count", "wins"), [([0, 0, 0], [0, 0, 0]), ([3, 10, 1], [1, 6, 1]), ([200, 190, 5], [120, 110, 3])]
-)
-def test_thompson_sampling_draws_from_beta_beliefs(count: list[int], wins: list[int]) -> None:
+@pytest.mark.parametrize("count", [[0, 0, 0], [3, 10, 1], [200, 190, 5]])
+@pytest.mark.parametrize("deviation", [None, 0.5])
+def test_thompson_sampling_draws_from_the_posterior(count: list[int], deviation: float | None) -> None:
+    """Beta for wins and losses; for normal rewards from precisions: 1 of the prior and 1 / deviation^2 of each pull."""
     size, rng = 40_000, np.random.default_rng(0)
-    n, w = np.array(count), np.array(wins)
-    expected = np.bincount(rng.beta(1 + w, 1 + n - w, (size, 3)).argmax(1), minlength=3) / size
-    np.testing.assert_allclose(frequencies(ThompsonSampling(COIN, None), count, wins, size), expected, atol=0.015)
-
-
-@pytest.mark.parametrize(
-    ("count", "total"), [([0, 0, 0], [0, 0, 0]), ([2, 5, 1], [1.5, 3.0, 2.0]), ([50, 50, 0], [25, 20, 0])]
-)
-def test_thompson_sampling_draws_from_normal_beliefs(count: list[int], total: list[float]) -> None:
-    """The belief is worked out from precisions: 1 of the prior and 1 / deviation^2 of each pull."""
-    size, deviation, rng = 40_000, 0.5, np.random.default_rng(0)
-    precision = 1 + np.array(count) / deviation**2
-    mean = np.array(total) / deviation**2 / precision
-    expected = np.bincount(rng.normal(mean, precision**-0.5, (size, 3)).argmax(1), minlength=3) / size
-    found = frequencies(ThompsonSampling(SPEC, deviation), count, total, size)
-    np.testing.assert_allclose(found, expected, atol=0.015)
-
-
-@pytest.mark.parametrize("shape", [1.0, 2.0, 7.5, 300.0])
-def test_gamma_numbers(shape: float) -> None:
-    """Mean and variance are both the shape, the third central moment twice that; and the quantiles are numpy's."""
-    size = 100_000
-    drawn = gamma(torch.full((size,), shape), stream_seeds(1, size)).double().numpy()
-    assert drawn.mean() == pytest.approx(shape, abs=5 * (shape / size) ** 0.5)
-    assert drawn.var() == pytest.approx(shape, rel=0.04)
-    levels = np.linspace(0.02, 0.98, 20)
-    expected = np.quantile(np.random.default_rng(0).gamma(shape, size=size), levels)
-    np.testing.assert_allclose(np.quantile(drawn, levels), expected, rtol=0.06)
+    n, total = np.array(count), np.array(count) // 2 + 1 * (np.array(count) > 0)
+    if deviation is None:
+        means = rng.beta(1 + total, 1 + n - total, (size, 3))
+    else:
+        precision = 1 + n / deviation**2
+        means = rng.normal(total / deviation**2 / precision, precision**-0.5, (size, 3))
+    expected = np.bincount(means.argmax(1), minlength=3) / size
+    policy = ThompsonSampling(COIN if deviation is None else SPEC, deviation)
+    np.testing.assert_allclose(frequencies(policy, count, total.tolist(), size), expected, atol=0.015)
 
 
 def test_normal_numbers() -> None:

@@ -1,4 +1,4 @@
-"""Searchers against scalar Python that is told of every move in full, and against the field's fixed numbers."""
+"""Searchers against scalar Python that is told of every move in full, and the source that distils them."""
 
 from itertools import permutations
 from typing import Any
@@ -8,36 +8,23 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from probes import CPU, START, alone_and_among_others
 from torch import Tensor
+from worlds import key_to_door, room, scalar_move
 
 from icrl.config.compose import load_config
-from icrl.config.env_schema import DarkRoomConfig, KeyToDoorConfig
-from icrl.contracts import Policy
+from icrl.contracts import ConfigError, Policy, Rollout
 from icrl.envs import make_env
 from icrl.envs.dark_key_to_door import DarkKeyToDoor
 from icrl.envs.dark_room import DarkRoom
-from icrl.envs.exact import optimal_exact
 from icrl.envs.rollout import rollout, start_streams
 from icrl.envs.tasks import streams_of
-from icrl.evaluation.in_context import play_episodes
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.searchers import PermutedSearcher, Searcher, chosen
+from icrl.sources.bandit_policies import ThompsonSampling
+from icrl.sources.room_searchers import PermutedSearcher, RoomSearcher, chosen
+from icrl.sources.searcher import Searcher, in_context_learner
 
-MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))
 NUM_STEPS = 60
-
-
-def room(size: int, random_start: bool, terminate: bool, num_steps: int, permute: bool = False) -> DarkRoom:
-    return DarkRoom(DarkRoomConfig("dark_room", "test", num_steps, size, random_start, terminate, permute))
-
-
-def moved(cell: int, move: int, size: int) -> int:
-    row, column = cell // size + MOVES[move][0], cell % size + MOVES[move][1]
-    return min(max(row, 0), size - 1) * size + min(max(column, 0), size - 1)
-
-
-def away(one: int, other: int, size: int) -> int:
-    return abs(one // size - other // size) + abs(one % size - other % size)
 
 
 def pick(options: list[int], noise: float) -> int:
@@ -45,21 +32,25 @@ def pick(options: list[int], noise: float) -> int:
 
 
 class ScalarSearcher:
-    """One stream. `possible` are the cells of each of the things to find, one after the other in each episode."""
+    """One stream. `possible` are the cells of each of the goals to find, one after the other in each episode."""
 
     def __init__(self, possible: list[set[int]], size: int) -> None:
         self.possible, self.size = [set(cells) for cells in possible], size
         self.found: list[int | None] = [None] * len(possible)
         self.stage = 0
 
+    def distance(self, one: int, other: int) -> int:
+        size = self.size
+        return abs(one // size - other // size) + abs(one % size - other % size)
+
     def wanted(self) -> set[int]:
         found = self.found[self.stage]
         return self.possible[self.stage] if found is None else {found}
 
     def act(self, cell: int, noise: float) -> int:
-        nearest = min(away(cell, other, self.size) for other in self.wanted())
-        target = pick(sorted(c for c in self.wanted() if away(cell, c, self.size) == nearest), noise)
-        shorter = (a for a in (1, 3, 2, 4) if away(moved(cell, a, self.size), target, self.size) < nearest)
+        nearest = min(self.distance(cell, other) for other in self.wanted())
+        target = pick(sorted(c for c in self.wanted() if self.distance(cell, c) == nearest), noise)
+        shorter = (a for a in (1, 3, 2, 4) if self.distance(scalar_move(self.size, cell, a), target) < nearest)
         return next(shorter, 0)
 
     def learn(self, cell: int, action: int, landed: int, rewarded: bool, ended: bool) -> None:
@@ -80,33 +71,34 @@ class ScalarPermutedSearcher(ScalarSearcher):
 
     def act(self, cell: int, noise: float) -> int:
         def distance(c: int) -> int:
-            return min(away(c, other, self.size) for other in self.wanted())
+            return min(self.distance(c, other) for other in self.wanted())
 
         goal = max(distance(cell) - 1, 0)
-        likely = [sum(distance(moved(cell, p[a], self.size)) <= goal for p in self.consistent) for a in range(5)]
+        moves = [distance(scalar_move(self.size, cell, move)) <= goal for move in range(5)]
+        likely = [sum(moves[p[action]] for p in self.consistent) for action in range(5)]
         return pick([a for a in range(5) if likely[a] == max(likely)], noise)
 
     def learn(self, cell: int, action: int, landed: int, rewarded: bool, ended: bool) -> None:
         super().learn(cell, action, landed, rewarded, ended)
-        self.consistent = [p for p in self.consistent if moved(cell, p[action], self.size) == landed]
+        self.consistent = [p for p in self.consistent if scalar_move(self.size, cell, p[action]) == landed]
 
 
 def play_scalar(
     env: DarkRoom | DarkKeyToDoor,
     searcher: ScalarSearcher,
     goals: list[int],
-    does: list[int],
+    does: tuple[int, ...],
     seed: Tensor,
     noise: Tensor,
 ) -> list[tuple[int, int, int]]:
-    """(cell, action, reward) of one stream; only where an episode starts is asked of the environment."""
+    """(cell, action, reward) of one stream; the environment only says where an episode starts."""
     ends_on_last = env.terminate_on_goal if isinstance(env, DarkRoom) else True
     episode, timestep, stage = 0, 0, 0
     cell = int(env.start(seed[None], torch.tensor([episode])))
     played: list[tuple[int, int, int]] = []
     for number in noise.tolist():
         action = searcher.act(cell, number)
-        landed = moved(cell, does[action], env.size)
+        landed = scalar_move(env.size, cell, does[action])
         reward = landed == goals[stage]
         last = stage == len(goals) - 1
         ended = timestep + 1 == env.spec.max_episode_steps or (reward and last and ends_on_last)
@@ -119,8 +111,21 @@ def play_scalar(
     return played
 
 
-def check_equal(env: DarkRoom | DarkKeyToDoor, policy: Policy[Any], scalar: type[ScalarSearcher], seed: int) -> None:
-    """On a few tasks: what `policy` does is what `scalar` does."""
+@pytest.mark.parametrize("kind", ["room", "permuted room", "key to door"])
+@settings(max_examples=8, deadline=None)
+@given(st.integers(2, 5), st.booleans(), st.booleans(), st.integers(2, 16), st.integers(0, 10**6))
+def test_searchers_equal_a_scalar_search(kind: str, size: int, start: bool, other: bool, num_steps: int, seed: int):
+    """Step by step, on a few tasks."""
+    options: dict[str, Any] = {"size": size, "random_start": start, "max_episode_steps": num_steps}
+    policy: Policy[Any]
+    if kind == "key to door":
+        env = key_to_door(show_key=other, **options)
+        policy, scalar = RoomSearcher(env), ScalarSearcher
+    else:
+        env = room(terminate_on_goal=other, permute_actions=kind == "permuted room", **options)
+        policy, scalar = RoomSearcher(env), ScalarSearcher
+        if env.permute_actions:
+            policy, scalar = PermutedSearcher(env), ScalarPermutedSearcher
     all_tasks = env.all_tasks()
     tasks = all_tasks[torch.randperm(len(all_tasks), generator=torch.Generator().manual_seed(seed))[:3]]
     seeds, noise_seeds = stream_seeds(seed, len(tasks)), stream_seeds(seed, len(tasks), purpose=1)
@@ -129,45 +134,18 @@ def check_equal(env: DarkRoom | DarkKeyToDoor, policy: Policy[Any], scalar: type
     num_goals = 2 if isinstance(env, DarkKeyToDoor) else 1
     possible = [set(all_tasks[:, goal].tolist()) for goal in range(num_goals)]
     for stream, task in enumerate(tasks.tolist()):
-        does = list(range(5)) if num_goals == len(task) else list(permutations(range(5)))[task[1]]
-        searcher = scalar(possible, env.size)
+        does = list(permutations(range(5)))[task[1] if kind == "permuted room" else 0]
+        searcher = scalar(possible, size)
         expected = play_scalar(env, searcher, task[:num_goals], does, seeds[stream], noise[:, stream])
-        seen = torch.stack([played.obs % env.size**2, played.action, played.reward], dim=2)[:, stream]
+        seen = torch.stack([played.obs % size**2, played.action, played.reward], dim=2)[:, stream]
         assert [tuple(row) for row in seen.tolist()] == expected
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.integers(2, 6), st.booleans(), st.booleans(), st.integers(1, 12), st.integers(0, 10**6))
-def test_dark_room_equals_a_scalar_search(
-    size: int, random_start: bool, terminate: bool, num_steps: int, seed: int
-) -> None:
-    env = room(size, random_start, terminate, num_steps)
-    check_equal(env, Searcher(env), ScalarSearcher, seed)
-
-
-@settings(max_examples=15, deadline=None)
-@given(st.integers(2, 5), st.booleans(), st.booleans(), st.integers(2, 20), st.integers(0, 10**6))
-def test_key_to_door_equals_a_scalar_search(
-    size: int, random_start: bool, show_key: bool, num_steps: int, seed: int
-) -> None:
-    env = DarkKeyToDoor(KeyToDoorConfig("dark_key_to_door", "test", num_steps, size, random_start, show_key))
-    check_equal(env, Searcher(env), ScalarSearcher, seed)
-
-
-@settings(max_examples=15, deadline=None)
-@given(st.integers(2, 5), st.booleans(), st.booleans(), st.integers(1, 12), st.integers(0, 10**6))
-def test_permuted_actions_equal_a_scalar_search(
-    size: int, random_start: bool, terminate: bool, num_steps: int, seed: int
-) -> None:
-    env = room(size, random_start, terminate, num_steps, permute=True)
-    check_equal(env, PermutedSearcher(env), ScalarPermutedSearcher, seed)
-
-
 def test_the_classic_room_matches_the_known_curve() -> None:
-    """Returns of episodes 1 to 7, within what tie-breaking rules differ by."""
-    env = room(9, random_start=False, terminate=False, num_steps=20)
+    """Returns of episodes 1 to 7, within the differences that tie-breaking rules make."""
+    env = room(terminate_on_goal=False)
     tasks = streams_of(env.all_tasks(), 20)
-    policy = Searcher(env)
+    policy = RoomSearcher(env)
     streams = start_streams(policy, env, tasks, stream_seeds(0, len(tasks)))
     played, _ = rollout(policy, env, streams, 7 * 20, Noise(stream_seeds(1, len(tasks))))
     returns = played.reward.view(7, 20, -1).sum(1).double().mean(1)
@@ -176,22 +154,86 @@ def test_the_classic_room_matches_the_known_curve() -> None:
     assert ((low <= returns) & (returns <= high)).all(), returns
 
 
-@pytest.mark.parametrize("name", ["dark_room", "dark_room_permuted", "dark_key_to_door", "dark_key_to_door_hidden"])
-def test_all_tasks_are_solved_for_good(name: str) -> None:
-    """After few episodes; in rooms with one start in as few steps as the best play takes."""
-    env = make_env(load_config([f"env={name}", "env.size=5"]).env)
-    tasks = env.all_tasks()[::7][:40]
-    policy = PermutedSearcher(env) if name == "dark_room_permuted" else Searcher(env)
-    found, _ = play_episodes(policy, env, tasks, 3, 8, seed=0)
-    assert found.success[..., 4:].all()
-    assert found.success[..., 0].mean() < 1
-    if len(env.starts) == 1:
-        best = optimal_exact(env, tasks).steps_to_goal.numpy()
-        np.testing.assert_array_equal(found.steps_to_goal[..., -1], np.broadcast_to(best[:, None], (len(tasks), 3)))
-
-
-def test_chosen_is_uniform_over_what_is_allowed() -> None:
+def test_chosen_is_uniform_over_the_allowed_columns() -> None:
     allowed = torch.tensor([[False, True, False, True, True]]).expand(3000, -1)
     noise = torch.arange(3000) / 3000
     assert chosen(allowed, noise).bincount(minlength=5).tolist() == [0, 1000, 0, 1000, 1000]
     assert chosen(allowed[:1], torch.tensor([1 - 2**-24])).tolist() == [4]
+
+
+# ---- the source
+
+ENV = room(size=5, max_episode_steps=10)
+
+
+def searcher_in(*options: str) -> tuple[Searcher, Any]:
+    """A searcher and its world."""
+    config: Any = load_config(["source=searcher", *options])
+    env = make_env(config.env)
+    learner = Searcher.create(config, env, env.all_tasks()[:1], stream_seeds(0, 1), CPU)
+    learner.set_clock(START)
+    return learner, env
+
+
+def play(policy: Any, num_steps: int = 60) -> Rollout:
+    tasks = ENV.all_tasks().repeat(2, 1)
+    streams = start_streams(policy, ENV, tasks, stream_seeds(1, len(tasks)))
+    return rollout(policy, ENV, streams, num_steps, Noise(stream_seeds(2, len(tasks))))[0]
+
+
+def searching(noise: str) -> Searcher:
+    return searcher_in("env.size=5", "env.max_episode_steps=10", f"source.noise={noise}")[0]
+
+
+def test_noise_mixes_the_searcher_and_random_actions() -> None:
+    """In an open room the searcher never stays before it has found the goal, so a stay is a random action."""
+    for ours, theirs in zip(play(searching("0.0")), play(RoomSearcher(ENV)), strict=True):
+        assert torch.equal(ours, theirs)
+    actions = play(searching("1.0"), 500).action
+    assert (actions.flatten().bincount(minlength=5) / actions.numel()).tolist() == pytest.approx([0.2] * 5, abs=0.02)
+    played = play(searching("0.25"), 1000)
+    stays = (played.action[played.reward.cumsum(0) == 0] == 0).double().mean().item()
+    assert stays == pytest.approx(0.25 / 5, abs=0.025)
+    assert {1, 2, 3, 4} <= set(played.action[0].tolist())  # ties are left to chance
+    learner = searching("{kind: linear, progress: percent, points: [[0, 1.0], [1, 0.0]]}")
+    learner.set_clock(START._replace(percent=0.75))
+    assert learner.update(None).metrics["noise"].tolist() == [0.25]  # type: ignore[arg-type]
+
+
+def test_a_searcher_concludes_from_the_actions_that_were_done() -> None:
+    """Also after random ones: the true permutation is never ruled out, and rewards are credited to their arm."""
+    learner, env = searcher_in("env=dark_room_permuted", "env.size=3", "source.noise=0.3")
+    tasks = env.all_tasks()[::7]
+    streams = start_streams(learner, env, tasks, stream_seeds(1, len(tasks)))
+    _, streams = rollout(learner, env, streams, 100, Noise(stream_seeds(2, len(tasks))))
+    assert streams.carry.consistent.gather(1, tasks[:, 1:]).all()
+    learner, env = searcher_in("env=bandit", "source.noise=0.3")
+    streams = start_streams(learner, env, env.all_tasks()[:40], stream_seeds(1, 40))
+    played, streams = rollout(learner, env, streams, 50, Noise(stream_seeds(2, 40)))
+    pulled = torch.nn.functional.one_hot(played.action[:-1], env.spec.num_actions)  # the last is not counted yet
+    assert torch.equal(streams.carry.count, pulled.sum(0).float())
+    assert torch.equal(streams.carry.total, (pulled * played.reward[:-1, :, None]).sum(0).float())
+
+
+@pytest.mark.parametrize("index", [0, 3])
+def test_a_learner_alone_equals_itself_among_others(index: int) -> None:
+    alone_and_among_others("searcher", index, 30, 2, noise=0.2)
+
+
+@pytest.mark.parametrize(
+    ("world", "kind"),
+    [
+        ("dark_room", RoomSearcher),
+        ("dark_room_permuted", PermutedSearcher),
+        ("dark_key_to_door", RoomSearcher),
+        ("bandit", ThompsonSampling),
+    ],
+)
+def test_every_world_has_its_own(world: str, kind: type) -> None:
+    config = load_config([f"env={world}"]).env
+    assert type(in_context_learner(make_env(config), config)) is kind
+
+
+def test_a_world_without_a_searcher_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"source\.name=searcher: there is no searcher with env\.name=gymnasium"):
+        searcher_in("env=gymnasium")

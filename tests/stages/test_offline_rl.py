@@ -110,10 +110,11 @@ def test_a_snapshot_is_all_that_is_needed_to_play(offline: Path, tmp_path: Path)
     found = sorted(path.name for path in snapshots.glob("snapshot-*.pt"))
     assert found == [f"snapshot-00000000{update}.pt" for update in (2, 4, 6)]
     state, about = checkpoint.load(snapshots / "snapshot-000000004.json", CPU)
-    critic = make_critic(about["description"])
+    config = load_config(TINY)
+    env = make_env(config.env)
+    critic = make_critic(config, env.spec)
     critic.load_state_dict(state["model"])
     assert critic.updates == 4
-    env = make_env(load_config(TINY).env)
     assert EnvSpec.of(about["description"]["env"]) == env.spec
     policy = GPTPolicy(Guided(None, critic.eval().target, 1.0), 1.0, 1.0, 0.75)
     played, _ = play_episodes(policy, env, env.all_tasks()[:2], 2, 3, seed=0)

@@ -19,8 +19,7 @@ from icrl.data.windows import Windows
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.measures import PARTS
-from icrl.evaluation.protocol import combined
-from icrl.evaluation.saved_episodes import load_episodes
+from icrl.evaluation.results import combined, load_episodes
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
 from icrl.runs.files import read_json
@@ -260,7 +259,7 @@ def test_results_have_the_documented_keys(learned: Learned) -> None:
 def test_episodes_are_kept(learned: Learned) -> None:
     """What was played is beside the results, and says the same again."""
     folder = learned.root / "logs/learns/evaluation"
-    episodes = load_episodes(folder, Identity(**{key: learned.results["owner"][key] for key in Identity._fields}))
+    episodes, _ = load_episodes(folder, Identity(**{key: learned.results["owner"][key] for key in Identity._fields}))
     lives = {"A2C, training tasks, start of life", "A2C, training tasks, end of life"}
     model = {"held_out", "development", "train"}
     assert set(episodes) == {*model, "searcher", *EXPLORERS, "temperature 0", *ABLATIONS, *lives}

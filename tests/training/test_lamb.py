@@ -1,7 +1,8 @@
-"""LAMB against numbers worked by hand and a loop over single numbers."""
+"""LAMB and MTAdam against numbers worked by hand, loops over single numbers, and Adam."""
 
 import copy
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,111 +12,73 @@ from torch import Tensor, nn
 from toy import assert_same
 
 from icrl.training.lamb import Lamb
+from icrl.training.mtadam import MTAdam
 
-SETTINGS = {"lr": 0.1, "betas": (0.7, 0.9), "eps": 0.01}
+RATE, BETAS, EPS = 0.1, (0.7, 0.9, 0.6), 0.01
+LAMB = {"lr": RATE, "betas": BETAS[:2], "eps": EPS}
+MTADAM = LAMB | {"betas": BETAS}
+Found = list[Tensor | None]
 
 
 def random(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
     return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-class ByHand:
-    """One tensor as a list of numbers."""
+class Moments:
+    """Adam's averages of one tensor, as lists of numbers."""
 
-    def __init__(self, weights: list[float], *, decays: bool, weight_decay: float) -> None:
-        self.weights, self.decays, self.weight_decay = list(weights), decays, weight_decay
-        self.mean, self.square = [0.0] * len(weights), [0.0] * len(weights)
-        self.steps = 0
+    def __init__(self, size: int) -> None:
+        self.steps, self.mean, self.square = 0, [0.0] * size, [0.0] * size
 
-    def step(self, gradient: list[float]) -> None:
-        rate, (beta1, beta2), eps = SETTINGS["lr"], SETTINGS["betas"], SETTINGS["eps"]
+    def add(self, gradient: list[float]) -> tuple[list[float], list[float]]:
+        """Corrected mean and root of the corrected square."""
+        beta1, beta2, _ = BETAS
         self.steps += 1
-        change = []
-        for i, g in enumerate(gradient):
-            self.mean[i] = beta1 * self.mean[i] + (1 - beta1) * g
-            self.square[i] = beta2 * self.square[i] + (1 - beta2) * g * g
-            mean, square = self.mean[i] / (1 - beta1**self.steps), self.square[i] / (1 - beta2**self.steps)
-            change.append(mean / (math.sqrt(square) + eps) + self.weight_decay * self.weights[i])
-        of_weights, of_change = (math.sqrt(sum(x * x for x in numbers)) for numbers in (self.weights, change))
-        ratio = of_weights / of_change if self.decays and of_weights and of_change else 1.0
-        self.weights = [w - rate * ratio * u for w, u in zip(self.weights, change, strict=True)]
+        self.mean = [beta1 * m + (1 - beta1) * g for m, g in zip(self.mean, gradient, strict=True)]
+        self.square = [beta2 * v + (1 - beta2) * g * g for v, g in zip(self.square, gradient, strict=True)]
+        corrected = [v / (1 - beta2**self.steps) for v in self.square]
+        return [m / (1 - beta1**self.steps) for m in self.mean], [math.sqrt(v) for v in corrected]
 
 
-@settings(deadline=None)
+def norm_of(numbers: list[float]) -> float:
+    return math.sqrt(sum(x * x for x in numbers))
+
+
+@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10**6), st.booleans(), st.sampled_from([0.0, 0.3]), st.sampled_from([0.01, 1.0, 300.0]))
-def test_steps_are_those_of_the_equation(seed: int, decays: bool, weight_decay: float, scale: float) -> None:
-    """Gradients large and small: none is clipped on the way."""
+def test_steps_of_lamb_follow_the_equation(seed: int, decays: bool, weight_decay: float, scale: float) -> None:
+    """With large and small gradients: none is clipped."""
     parameter = nn.Parameter(random(2, 3, seed=seed))
-    optimizer = Lamb([{"params": [parameter], "decays": decays, "weight_decay": weight_decay}], **SETTINGS)
-    expected = ByHand(parameter.flatten().tolist(), decays=decays, weight_decay=weight_decay)
+    optimizer = Lamb([{"params": [parameter], "decays": decays, "weight_decay": weight_decay}], **LAMB)
+    weights, moments = parameter.flatten().tolist(), Moments(6)
     for step in range(4):
         parameter.grad = random(2, 3, seed=seed + step + 1, scale=scale**step)
-        expected.step(parameter.grad.flatten().tolist())
+        mean, spread = moments.add(parameter.grad.flatten().tolist())
+        change = [m / (s + EPS) + weight_decay * w for m, s, w in zip(mean, spread, weights, strict=True)]
+        ratio = norm_of(weights) / norm_of(change) if decays else 1.0
+        weights = [w - RATE * ratio * u for w, u in zip(weights, change, strict=True)]
         optimizer.step()
-        assert parameter.flatten().tolist() == pytest.approx(expected.weights, rel=1e-9, abs=1e-12)
-
-
-def test_the_first_step_is_the_norm_of_the_weights_against_the_sign_of_the_gradient() -> None:
-    """|w| = 5 and |u| = sqrt(2), without any weight decay."""
-    parameter = nn.Parameter(torch.tensor([3.0, 4.0]))
-    parameter.grad = torch.tensor([7.0, -0.5])
-    Lamb([parameter], lr=0.1, eps=0.0).step()
-    assert parameter.tolist() == pytest.approx([2.646447, 4.353553], abs=1e-6)
+        assert parameter.flatten().tolist() == pytest.approx(weights, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize(
     ("weights", "gradient", "expected"),
-    [([0.0, 0.0], [7.0, -0.5], [-0.1, 0.1]), ([3.0, 4.0], [0.0, 0.0], [3.0, 4.0])],
+    [
+        ([3.0, 4.0], [7.0, -0.5], [2.646447, 4.353553]),  # |w| = 5 and |u| = sqrt(2)
+        ([0.0, 0.0], [7.0, -0.5], [-0.1, 0.1]),  # where a norm is 0 the ratio is 1
+        ([3.0, 4.0], [0.0, 0.0], [3.0, 4.0]),
+    ],
 )
-def test_the_ratio_is_1_where_a_norm_is_0(weights: list[float], gradient: list[float], expected: list[float]) -> None:
-    parameter = nn.Parameter(torch.tensor(weights))
+def test_the_first_step_of_lamb(weights: list[float], gradient: list[float], expected: list[float]) -> None:
+    late, parameter = nn.Parameter(torch.tensor(weights)), nn.Parameter(torch.tensor(weights))
+    optimizer = Lamb([late, parameter], lr=0.1, eps=1e-12)
     parameter.grad = torch.tensor(gradient)
-    Lamb([parameter], lr=0.1, eps=1e-12).step()
-    assert parameter.tolist() == pytest.approx(expected)
-
-
-def test_the_group_says_where_the_ratio_applies_and_not_its_weight_decay() -> None:
-    plain, scaled = (nn.Parameter(torch.tensor([30.0, 40.0])) for _ in range(2))
-    groups = [
-        {"params": [plain], "decays": False, "weight_decay": 0.1},
-        {"params": [scaled], "decays": True, "weight_decay": 0.0},
-    ]
-    optimizer = Lamb(groups, lr=0.1, eps=1e-12)
-    for parameter in (plain, scaled):
-        parameter.grad = torch.tensor([1.0, 1.0])
     optimizer.step()
-    assert plain.tolist() == pytest.approx([30 - 0.1 * (1 + 3), 40 - 0.1 * (1 + 4)])
-    assert scaled.tolist() == pytest.approx([30 - 0.1 * 50 / math.sqrt(2), 40 - 0.1 * 50 / math.sqrt(2)])
-
-
-def test_what_has_no_gradient_stays_and_starts_when_it_has_one() -> None:
-    late, always = nn.Parameter(torch.tensor([3.0, 4.0])), nn.Parameter(torch.tensor([3.0, 4.0]))
-    optimizer = Lamb([late, always], lr=0.1, eps=0.0)
-    always.grad = torch.tensor([1.0, 2.0])
+    assert parameter.tolist() == pytest.approx(expected, abs=1e-6)
+    assert late.tolist() == weights and not optimizer.state[late]  # it has no gradient yet
+    late.grad = torch.tensor(gradient)
     optimizer.step()
-    assert late.tolist() == [3.0, 4.0] and not optimizer.state[late]
-    late.grad = torch.tensor([7.0, -0.5])
-    optimizer.step()
-    assert late.tolist() == pytest.approx([2.646447, 4.353553], abs=1e-6)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_restored_state_goes_on_with_the_same_bits(dtype: torch.dtype) -> None:
-    def after(optimizer: Lamb, parameter: nn.Parameter, first: int) -> None:
-        for step in range(first, first + 3):
-            parameter.grad = random(2, 3, seed=step).to(dtype)
-            optimizer.step()
-
-    one = nn.Parameter(random(2, 3, seed=99).to(dtype))
-    optimizer = Lamb([one], weight_decay=0.1, **SETTINGS)
-    after(optimizer, one, 0)
-    other = nn.Parameter(one.detach().clone())
-    restored = Lamb([other], lr=0.7)
-    restored.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    after(optimizer, one, 3)
-    after(restored, other, 3)
-    assert torch.equal(one, other)
-    assert_same(optimizer.state_dict(), restored.state_dict())
+    assert late.tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_closure_is_called_with_gradients_on() -> None:
@@ -128,3 +91,111 @@ def test_a_closure_is_called_with_gradients_on() -> None:
 
     assert Lamb([parameter]).step(closure) == 25
     assert parameter.tolist() != [3.0, 4.0]
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.integers(0, 10**6),
+    st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=1, max_size=3),
+    st.sampled_from([0.0, 0.3]),
+)
+def test_steps_of_mtadam_follow_the_equation(seed: int, ranks: list[float], weight_decay: float) -> None:
+    """With terms that differ a thousandfold, some without a gradient or with a gradient of 0 for a while."""
+    parameter = nn.Parameter(random(2, 3, seed=seed))
+    optimizer = MTAdam([parameter], **MTADAM, weight_decay=weight_decay)
+    weights, moments, norms = parameter.flatten().tolist(), [Moments(6) for _ in ranks], [0.0] * len(ranks)
+    luck = torch.Generator().manual_seed(seed)
+    for step in range(5):
+        kinds = torch.randint(5, (len(ranks),), generator=luck).tolist()
+        found: Found = [
+            None if kind == 0 else (kind > 1) * 1000.0**term * random(2, 3, seed=seed + 10 * step + term)
+            for term, kind in enumerate(kinds)
+        ]
+        gradients = {term: gradient.flatten().tolist() for term, gradient in enumerate(found) if gradient is not None}
+        for term, gradient in gradients.items():
+            new = norm_of(gradient)
+            norms[term] = BETAS[2] * norms[term] + (1 - BETAS[2]) * new if moments[term].steps else new
+        anchor = next((norms[term] for term in gradients if norms[term] > 1e-10), 1.0)
+        moved = []
+        for term, gradient in gradients.items():
+            factor = ranks[term] * (anchor / norms[term] if norms[term] > 1e-10 else 1.0)
+            moved.append(moments[term].add([factor * g for g in gradient]))
+        for i, weight in enumerate(weights if moved else []):
+            change = sum(mean[i] for mean, _ in moved) / max(spread[i] + EPS for _, spread in moved)
+            weights[i] = weight - RATE * (change + weight_decay * weight)
+        optimizer.step([[gradient] for gradient in found], ranks)
+        assert parameter.flatten().tolist() == pytest.approx(weights, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_mtadam_of_a_single_term_is_adam(weight_decay: float) -> None:
+    ours, theirs = ([nn.Parameter(random(2, 3, seed=1)), nn.Parameter(random(4, seed=2))] for _ in range(2))
+    optimizer = MTAdam(ours, **MTADAM, weight_decay=weight_decay)
+    adam = torch.optim.AdamW(theirs, **LAMB, weight_decay=weight_decay)
+    for step in range(5):
+        gradients = [random(*parameter.shape, seed=step + 10) for parameter in ours]
+        optimizer.step([gradients], [1.0])
+        for parameter, gradient in zip(theirs, gradients, strict=True):
+            parameter.grad = gradient
+        adam.step()
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("gradients", "ranks", "moved"),
+    [
+        ([2.0, -8.0], [1.0, 1.0], 0.0),  # both are scaled to 2
+        ([2.0, -8.0], [1.0, 2.0], 0.5),  # to 2 and -4, over 4
+        ([2.0, -8.0], [2.0, 1.0], -0.5),
+        ([2.0, 8.0], [1.0, 1.0], -2.0),  # as much as two steps of Adam
+        ([0.0, -8.0], [1.0, 1.0], 1.0),  # the second is the anchor
+        ([None, -8.0], [1.0, 1.0], 1.0),
+        ([1e-11, 8.0], [1.0, 1.0], -1.0),  # too small for an anchor
+        ([2.0, -8.0], [0.0, 1.0], 1.0),  # a weight of 0
+        ([None, None], [1.0, 1.0], 0.0),
+    ],
+)
+def test_the_first_step_of_two_terms(gradients: list[float | None], ranks: list[float], moved: float) -> None:
+    parameter = nn.Parameter(torch.tensor([5.0], dtype=torch.float64))
+    found: list[Found] = [[None if g is None else torch.tensor([g], dtype=torch.float64)] for g in gradients]
+    MTAdam([parameter], lr=1.0, eps=1e-12).step(found, ranks)
+    assert parameter.item() - 5.0 == pytest.approx(moved, abs=1e-6)
+
+
+def test_norms_are_those_of_single_tensors() -> None:
+    """A term that is large in one tensor is not held down in another."""
+    one, other = (nn.Parameter(torch.tensor([5.0])) for _ in range(2))
+    large, small, half = torch.tensor([-800.0]), torch.tensor([-0.5]), torch.tensor([0.25])
+    MTAdam([one, other], lr=1.0).step([[torch.tensor([2.0]), half], [large, small]], [1.0, 1.0])
+    assert [one.item(), other.item()] == pytest.approx([5.0, 5.0])
+    with pytest.raises(ValueError, match="zip"):  # as many gradients as parameters
+        MTAdam([one]).step([[half, half]], [1.0])
+
+
+def stepped(optimizer: Lamb | MTAdam, parameter: nn.Parameter, step: int) -> None:
+    if isinstance(optimizer, Lamb):
+        parameter.grad = random(2, 3, seed=step).to(parameter.dtype)
+        optimizer.step()
+    else:  # with terms that begin at different times
+        one, other = (random(2, 3, seed=2 * step + term).to(parameter.dtype) for term in range(2))
+        optimizer.step([[one if step else None], [100 * other]], [1.0, 0.5])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("make", [lambda p: Lamb([p], **LAMB, weight_decay=0.1), lambda p: MTAdam([p], **MTADAM)])
+def test_a_restored_state_continues_with_the_same_bits(
+    make: Callable[[nn.Parameter], Lamb | MTAdam], dtype: torch.dtype
+) -> None:
+    one = nn.Parameter(random(2, 3, seed=99).to(dtype))
+    optimizer = make(one)
+    for step in range(3):
+        stepped(optimizer, one, step)
+    other = nn.Parameter(one.detach().clone())
+    restored = type(optimizer)([other], lr=0.7)
+    restored.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for step in range(3, 6):
+        stepped(optimizer, one, step)
+        stepped(restored, other, step)
+    assert torch.equal(one, other)
+    assert_same(optimizer.state_dict(), restored.state_dict())

@@ -1,4 +1,4 @@
-"""What learners learn from, update by update: the newest unroll, what is kept of earlier ones, histories of others.
+"""Samples that learners learn from, update by update: the newest unroll, replay, recorded histories.
 
 T steps, L learners, N environments of each, W windows per learner.
 """
@@ -24,11 +24,11 @@ from icrl.randomness import mix
 if TYPE_CHECKING:
     from icrl.config.root import Config
 
-Targets = Callable[[Rollout], dict[str, Tensor]]
+Columns = dict[str, Tensor]
 
 
 class Experience:
-    """Gives the samples of each iteration. Which windows meet in one is decided by (seed, iteration, update)."""
+    """Samples of each iteration. The windows of a sample are a function of (seed, iteration, update)."""
 
     def __init__(self, config: Config, spec: EnvSpec, tasks: Tensor, device: torch.device) -> None:
         """For `source.num_learners` learners of each of `tasks` `[G, task_dim]`."""
@@ -46,26 +46,27 @@ class Experience:
             if source.has_offline:
                 self._offline = OfflineWindows(config, source, tasks, length, device)
 
-    def samples(self, iteration: int, transitions: Rollout, targets: Targets) -> Iterator[tuple[Clock, Sample]]:
-        """What is to be learned from in `iteration` (from 1), which played `transitions` `[T, L * N]`, one update after
-        the other and each with its clock. After each update `learned` is to be called. `targets` is asked once, where
-        the whole unroll is learned from."""
-        source, steps = self.source, len(transitions.obs)
-        if self._replay and steps:
+    def samples(
+        self, iteration: int, transitions: Rollout, targets: Callable[[Rollout], Columns]
+    ) -> Iterator[tuple[Clock, Sample]]:
+        """Samples of `iteration` (from 1), which played `transitions` `[T, L * N]`, one per update and each with its
+        clock. Call `learned` after each update. `targets` is called once, if the whole unroll is learned from."""
+        source = self.source
+        if self._replay and len(transitions.obs):
             self._replay.add(transitions)
         now = clock_of(source, iteration - 1)
-        alone = batches_of_a_sweep(source, iteration) * source.num_updates_per_train_iter  # updates by others
-        parts: Iterable[Sample | None] = repeat(None, alone)
+        num_updates = batches_of_a_sweep(source, iteration) * source.num_updates_per_train_iter
+        parts: Iterable[Sample | None] = repeat(None, num_updates)
         if own_windows(source, iteration):
             parts = self._own(iteration, transitions, targets, now)
         for update, own in enumerate(parts):
             clock = now._replace(updates=now.updates + update)
-            yield clock, self._with_others(own, mix(self._key(iteration, update), 1), clock)
+            yield clock, self._with_offline(own, mix(self._key(iteration, update), 1), clock)
 
     def learned(self, clock: Clock, learned: Learned) -> None:
-        """What the update on the last sample told."""
+        """Take in the result of the update on the last sample."""
         if self._replay and self._drawn and learned.td_error is not None:
-            td_error = learned.td_error.unflatten(0, (self._num_learners, -1))  # [L, W], own windows before others
+            td_error = learned.td_error.unflatten(0, (self._num_learners, -1))  # [L, W], own windows come first
             self._replay.set_priorities(self._drawn.where, td_error[:, : self._drawn.where.shape[1]], clock)
             self._drawn = None
 
@@ -79,12 +80,14 @@ class Experience:
     def _key(self, iteration: int, update: int) -> Tensor:
         return mix(mix(torch.tensor(self._seed, device=self._device), iteration), update)
 
-    def _own(self, iteration: int, transitions: Rollout, targets: Targets, now: Clock) -> Iterator[Sample]:
-        """The learners' own part of each sample."""
+    def _own(
+        self, iteration: int, transitions: Rollout, targets: Callable[[Rollout], Columns], now: Clock
+    ) -> Iterator[Sample]:
+        """Samples of the learners' own experience."""
         source, replay = self.source, self._replay
         if replay is None:
-            cut = targets(transitions)
-            yield from mini_batches(source, transitions, cut, self._num_learners, iteration, self._seed)
+            columns = targets(transitions)
+            yield from mini_batches(source, transitions, columns, self._num_learners, iteration, self._seed)
             return
         for sweep in range(source.num_updates_per_train_iter):
             key = self._key(iteration, sweep)
@@ -95,9 +98,9 @@ class Experience:
                 for part in replay.sweep(batches_of_a_sweep(source, iteration), key):
                     yield evenly_weighted(part, {})
 
-    def _with_others(self, own: Sample | None, key: Tensor, clock: Clock) -> Sample:
-        """`own` and as many windows of others as `source.mini_batch_size` says, weighted so that the mean over a
-        learner's windows is the mean loss of its own plus `source.offline_loss_weight` times that of the others."""
+    def _with_offline(self, own: Sample | None, key: Tensor, clock: Clock) -> Sample:
+        """`own` and `source.mini_batch_size` windows of recorded histories. The weights make the mean over a learner's
+        windows the mean loss of its own plus `source.offline_loss_weight` times that of the histories."""
         if self._offline is None:
             return cast(Sample, own)  # there is no update without either
         others = self._offline.draw(self.source.mini_batch_size, key)
@@ -116,8 +119,8 @@ class Experience:
 
 
 def without_others(config: Config) -> Config:
-    """The same for learners of tasks that nobody else has played: they learn from their own experience alone, and the
-    planner teaches where no teacher was trained."""
+    """The same run for tasks without recorded histories or a teacher: learners use their own experience alone, and the
+    planner is the expert."""
     if isinstance(config.source, NoiseDistillationConfig):
         return replace(config, source=replace(config.source, teacher="none"))
     if not isinstance(config.source, ReplayConfig):
@@ -127,17 +130,13 @@ def without_others(config: Config) -> Config:
 
 
 def mini_batches(
-    source: SourceConfig,
-    transitions: Rollout,
-    targets: dict[str, Tensor],
-    num_learners: int,
-    iteration: int,
-    seed: int,
+    source: SourceConfig, transitions: Rollout, targets: Columns, num_learners: int, iteration: int, seed: int
 ) -> Iterator[Sample]:
-    """What is learned from, one update after the other: in each of `source.num_updates_per_train_iter` sweeps the
-    unroll `[T, L * N]` and the `targets` of it are cut into windows of `source.mini_batch_length` steps, and these are
-    drawn without replacement in batches of `source.mini_batch_size` for each learner. All learners draw the same
-    numbers of their own windows, so that learner k does not depend on the others."""
+    """Samples of an unroll `[T, L * N]` and its `targets`, one per update.
+
+    Each of `source.num_updates_per_train_iter` sweeps cuts it into windows of `source.mini_batch_length` steps and
+    draws these without replacement, `source.mini_batch_size` for each learner. All learners draw the same numbers of
+    their own windows, so learner k does not depend on the others."""
     for sweep in range(source.num_updates_per_train_iter):
         if not source.mini_batch_length and not source.mini_batch_size:
             yield evenly_weighted(transitions, targets)
@@ -152,8 +151,8 @@ def mini_batches(
             yield evenly_weighted(Rollout(*rollout), dict(zip(targets, cut, strict=True)))
 
 
-def evenly_weighted(rollout: Rollout, targets: dict[str, Tensor]) -> Sample:
-    """A sample of `[T, L * W]` transitions whose windows weigh 1."""
+def evenly_weighted(rollout: Rollout, targets: Columns) -> Sample:
+    """Sample of `[T, L * W]` transitions whose windows have weight 1."""
     return Sample(rollout, torch.ones(rollout.obs.shape[1], device=rollout.obs.device), targets)
 
 

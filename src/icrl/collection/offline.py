@@ -1,4 +1,4 @@
-"""Transitions that others made: histories of the same tasks, to learn from before or beside one's own experience.
+"""Recorded histories of the same tasks as training data, before or beside the learners' own experience.
 
 T steps in a window, G tasks, L = G * K learners (task by task), W windows per learner.
 """
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class OfflineWindows:
-    """All windows of T steps in the histories named `source.offline_buffer_dir`, in memory in small dtypes: of each
-    task those of all its rows, for each of our learners of it.
+    """All windows of T steps in the histories `source.offline_buffer_dir`, in memory in small dtypes. Every learner of
+    a task uses all rows of that task.
 
-    Of each row the first or last `offline_buffer_length` steps are used, and of these every
-    `offline_buffer_every`-th episode, end to end. A window may cross the ends of episodes."""
+    Each row gives its first or last `offline_buffer_length` steps, and of these every `offline_buffer_every`-th
+    episode, joined end to end. A window may cross the ends of episodes."""
 
     def __init__(self, config: Config, source: ReplayConfig, tasks: Tensor, length: int, device: torch.device) -> None:
-        """For learners of `tasks` `[G, task_dim]`, in windows of `length` steps. Raises `ConfigError` where the
-        histories are of another world, lack one of the tasks or are too short, and what `open_histories` does."""
+        """For learners of `tasks` `[G, task_dim]`, in windows of `length` steps. Raises `ConfigError` if the histories
+        are of another world, lack one of the tasks or are too short, and the errors of `open_histories`."""
         self._num_learners = source.num_learners
         histories = open_histories(config.folder("histories").parent / source.offline_buffer_dir)
         where = f"source.offline_buffer_dir={source.offline_buffer_dir}: {histories.folder}"
@@ -46,9 +46,9 @@ class OfflineWindows:
         per_task = starts.reshape(len(tasks), -1).sum(axis=1)
         if not per_task.all():
             raise ConfigError(
-                f"source.mini_batch_length={length} is longer than what is left of a task's histories: {where}, "
+                f"source.mini_batch_length={length} is longer than the used part of a task's histories: {where}, "
                 f"source.offline_buffer_length={source.offline_buffer_length}, "
-                f"source.offline_buffer_every={source.offline_buffer_every}"
+                f"source.offline_buffer_every={source.offline_buffer_every}. Lower it, or use more of them"
             )
         ends = starts.cumsum()
         self._num_windows, self._first = (
@@ -60,8 +60,8 @@ class OfflineWindows:
         self._offset = torch.arange(length, device=device)[:, None, None]
 
     def draw(self, num_windows: int, key: Tensor) -> Rollout:
-        """`num_windows` for each learner, uniformly over those of its task, `[T, L * W]`; with the same random numbers,
-        which `key` (one int64) names, for all learners."""
+        """`num_windows` for each learner, uniform over those of its task, `[T, L * W]`. All learners use the same
+        random numbers, which are a function of `key` (one int64)."""
         within = (stratified(num_windows, key) * self._num_windows[:, None]).long()
         number = self._first[:, None] + within  # [L, W]
         start = number + self._row_shift[torch.searchsorted(self._row_end, number, right=True)]
@@ -70,14 +70,14 @@ class OfflineWindows:
 
 
 def _rows_of(histories: Histories, tasks: Tensor, where: str) -> np.ndarray:
-    """The rows of each of `tasks` `[G, task_dim]`, task by task."""
+    """Rows of each of `tasks` `[G, task_dim]`, task by task."""
     table = histories.manifest["tasks"]
     place = {tuple(table["all"][number]): place for place, number in enumerate(table["train"])}
     missing = [task for task in tasks.tolist() if tuple(task) not in place]
     if missing:
         raise ConfigError(
             f"{where} has no histories of {len(missing)} of the {len(tasks)} tasks to learn, the first of them "
-            f"{missing[0]}: give tasks.split, tasks.num_train and tasks.seed as they were there"
+            f"{missing[0]}: give the tasks.split, tasks.num_train and tasks.seed of that run"
         )
     per_task = histories.manifest["rows"]["num_learners"] * histories.manifest["rows"]["num_envs"]
     first = np.array([place[tuple(task)] for task in tasks.tolist()]) * per_task
@@ -85,13 +85,14 @@ def _rows_of(histories: Histories, tasks: Tensor, where: str) -> np.ndarray:
 
 
 def _kept_steps(histories: Histories, rows: np.ndarray, source: ReplayConfig, where: str) -> np.ndarray:
-    """Which steps of the `rows` to use, `[rows, steps]` bool."""
+    """Mask of the steps of the `rows` to use, `[rows, steps]` bool."""
     done = (histories.columns["terminated"][rows] | histories.columns["truncated"][rows]) > 0
     row_len = done.shape[1]
     length = source.offline_buffer_length or row_len
     if length > row_len:
         raise ConfigError(
-            f"source.offline_buffer_length={length} is more than the {row_len} steps that a row has: {where}"
+            f"source.offline_buffer_length={length} is more than the {row_len} steps of a row: {where}. Lower it, or "
+            "give 0 for all"
         )
     step = np.arange(row_len)
     within = step < length if source.offline_buffer_range == "first" else step >= row_len - length

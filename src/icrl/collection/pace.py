@@ -1,4 +1,4 @@
-"""How much work there is and how it is spaced: pure functions of the options and the iteration."""
+"""Amount and spacing of work in stage one: pure functions of the options and the iteration."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from icrl.config.schedules import Clock
 if TYPE_CHECKING:
     from icrl.config.training_schema import SourceConfig
 
-BLOCK = 64  # env steps that an evaluation plays between two looks at whether all streams have played enough
+BLOCK = 64  # env steps that an evaluation plays between two checks whether all streams have played enough
 
 
 def unrolled(source: SourceConfig, iterations: int) -> int:
-    """Env steps of each environment in the first so many iterations: floor(iterations * unroll_length) after the
-    pretraining, so that a fraction is carried over and never lost."""
+    """Env steps of each environment in the first `iterations`: floor(iterations * unroll_length) after the pretraining,
+    so that a fraction is carried over and never lost."""
     return math.floor(max(iterations - source.pretraining, 0) * Fraction(str(source.unroll_length)))
 
 
 def num_iterations(source: SourceConfig) -> int:
-    """Iterations of stage one: as asked for, else the fewest that make `num_env_steps`."""
-    if source.num_iterations:
-        return source.num_iterations
-    return source.pretraining + _unrolls_for(source, source.num_env_steps)
+    """Iterations of stage one: the option, else the fewest that make `num_env_steps`."""
+    return source.num_iterations or source.pretraining + _unrolls_for(source, source.num_env_steps)
 
 
 def env_steps(source: SourceConfig) -> int:
@@ -35,23 +33,23 @@ def env_steps(source: SourceConfig) -> int:
 
 
 def _unrolls_for(source: SourceConfig, env_steps: int) -> int:
-    """The fewest unrolls in which a learner makes `env_steps`."""
+    """Fewest unrolls in which a learner makes `env_steps`."""
     per_env = -(-env_steps // source.num_envs)  # rounded up without a float, so that the quotient below is exact
     return math.ceil(per_env / Fraction(str(source.unroll_length)))
 
 
 def first_update(source: SourceConfig) -> int:
-    """The first iteration after whose unroll there are `initial_collect_steps`, and learning from them begins."""
+    """First iteration whose unroll completes `initial_collect_steps`, so that learning from own experience begins."""
     return source.pretraining + max(1, _unrolls_for(source, source.initial_collect_steps))
 
 
 def window_length(source: SourceConfig, steps: int) -> int:
-    """Steps of a window that is learned from, after an unroll of so many `steps`."""
+    """Steps of a training window, after an unroll of `steps`."""
     return source.mini_batch_length or (1 if source.replays else steps)
 
 
 def own_windows(source: SourceConfig, iteration: int) -> int:
-    """Windows of a learner's own experience that can be learned from in `iteration` (from 1); 0 where it is not to."""
+    """Windows of a learner's own experience to learn from in `iteration` (from 1); 0 if it must not learn from it."""
     every = getattr(source, "rl_train_every_update_steps", 1)
     if iteration < first_update(source) or iteration % every:
         return 0
@@ -64,53 +62,36 @@ def own_windows(source: SourceConfig, iteration: int) -> int:
 
 
 def batches_of_a_sweep(source: SourceConfig, iteration: int) -> int:
-    """Updates in each of the `source.num_updates_per_train_iter` sweeps of `iteration` (from 1): with the learner's own
-    experience, or else with that of others alone."""
+    """Updates in each of the `source.num_updates_per_train_iter` sweeps of `iteration` (from 1), on own experience or
+    on recorded histories alone."""
     windows = own_windows(source, iteration)
     if not windows:
         return int(source.has_offline)
     return max(1, windows // source.mini_batch_size) if source.mini_batch_size and not source.draws else 1
 
 
-class _ByValue:
-    """A source as a key, equal to others with the same options."""
-
-    def __init__(self, source: SourceConfig) -> None:
-        self.source, self._value = source, repr(source)
-
-    def __hash__(self) -> int:
-        return hash(self._value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByValue) and self._value == other._value
-
-
 @lru_cache(maxsize=8)
-def _updates_until(key: _ByValue) -> array[int]:
-    """Updates before the end of each iteration, from 0 on: as far as `_updates` has counted."""
+def _updates_until(options: str) -> array[int]:
+    """Updates before the end of each iteration, from 0 on, as far as `clock_of` has counted for these options."""
     return array("q", [0])
 
 
-def _updates(source: SourceConfig, iteration: int) -> int:
-    """Updates before the end of `iteration`. Counted iteration by iteration, and no further than asked: of a billion
-    iterations most may never come."""
-    until = _updates_until(_ByValue(source))
+def clock_of(source: SourceConfig, iteration: int) -> Clock:
+    """Progress after `iteration` iterations of stage one.
+
+    Updates are counted iteration by iteration and no further than asked, because a run may have a billion of them."""
+    until = _updates_until(repr(source))
     for following in range(len(until), iteration + 1):
         until.append(until[-1] + batches_of_a_sweep(source, following) * source.num_updates_per_train_iter)
-    return until[iteration]
-
-
-def clock_of(source: SourceConfig, iteration: int) -> Clock:
-    """Progress when `iteration` iterations of stage one are done."""
     steps = unrolled(source, iteration) * source.num_envs
-    return Clock(iteration / num_iterations(source), iteration, steps, _updates(source, iteration))
+    return Clock(iteration / num_iterations(source), iteration, steps, until[iteration])
 
 
 def interval_of(number: int, interval: int, iterations: int) -> int:
-    """Iterations between two of something that happens `number` times or every `interval`; 0: never."""
+    """Iterations between two events that happen `number` times, or every `interval` if `number` is 0; 0: never."""
     return math.ceil(iterations / number) if number else interval
 
 
 def is_due(iteration: int, interval: int) -> bool:
-    """Whether it is time again; never where `interval` is 0."""
+    """Whether an event with this `interval` happens now; never if it is 0."""
     return bool(interval) and iteration % interval == 0

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from icrl.collection.pace import unrolled
-from icrl.collection.teachers import open_teacher
 from icrl.config.training_schema import NoiseDistillationConfig, ReplayConfig
 from icrl.contracts import ConfigError, Json
 from icrl.data.history_store import HistoryWriter, read_manifest
@@ -16,6 +15,7 @@ from icrl.data.manifests import checksum_of
 from icrl.runs import checkpoint
 from icrl.runs.files import fits
 from icrl.runs.identity import Identity, check_same
+from icrl.sources.noise_distillation import open_teacher
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

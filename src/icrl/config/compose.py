@@ -4,7 +4,9 @@
 command line, notebooks, searches and tests.
 """
 
+import copy
 from collections.abc import Iterable
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,12 +65,14 @@ def load_players_config(overrides: Iterable[str] = ()) -> PlayersConfig:
     return _load("players", PlayersConfig, list(overrides))
 
 
+@cache
 def groups_of(root: type[Config] | type[PlayersConfig]) -> list[str]:
     """Groups that presets are chosen for, in the order of the defaults list of `root`."""
     page = OmegaConf.load(CONF / ("config.yaml" if root is Config else "players.yaml"))
     return [next(iter(entry)) for entry in page.defaults if OmegaConf.is_config(entry)]
 
 
+@cache
 def presets_of(group: str) -> list[str]:
     """Names of the presets of a group."""
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
@@ -84,9 +88,7 @@ def _load(name: str, root: type[AnyConfig], overrides: list[str]) -> AnyConfig:
         (chosen if key in groups else values).append(override)
         _check_preset(override, chosen)
     try:
-        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-            composed = compose(name, overrides=chosen)
-        OmegaConf.set_struct(composed, False)
+        composed = copy.deepcopy(_composed(name, tuple(chosen)))
         parsed = {key.lstrip("+"): value for key, value in map(_parsed, values)}
         for key, value in parsed.items():
             if key.count(".") < 2:
@@ -102,6 +104,14 @@ def _load(name: str, root: type[AnyConfig], overrides: list[str]) -> AnyConfig:
         raise ConfigError(" ".join(str(error).split("\n")[:2])) from error
 
 
+@lru_cache(maxsize=64)
+def _composed(name: str, chosen: tuple[str, ...]) -> DictConfig:
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        composed = compose(name, overrides=list(chosen))
+    OmegaConf.set_struct(composed, False)
+    return composed
+
+
 def _check_preset(override: str, chosen: list[str]) -> None:
     key, _, value = override.partition("=")
     if override in chosen and value not in presets_of(key):
@@ -110,11 +120,19 @@ def _check_preset(override: str, chosen: list[str]) -> None:
 
 def _parsed(override: str) -> tuple[str, Any]:
     """Key and value of `KEY=VALUE`, by Hydra's grammar."""
-    found = OverridesParser.create().parse_override(override)
-    key = found.key_or_group
-    if found.is_delete() or "=" not in override or key == "hydra" or key.startswith("hydra."):
+    key, _, written = override.partition("=")
+    try:
+        found = OverridesParser.create().parse_override(override)
+    except HydraException as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"{override}: cannot be read as KEY=VALUE ({reason}); quotes may help: {key}='...'"
+        ) from error
+    if found.is_delete() or "=" not in override or key.lstrip("+").partition(".")[0] in ("", "hydra"):
         raise ConfigError(f"{override}: there is no such option; --help lists all")
-    return key, found.value()
+    if written == "???":
+        raise ConfigError(f"{override}: no value for {key}")
+    return found.key_or_group, found.value()
 
 
 def _fill_in(composed: DictConfig, root: type[Options]) -> None:

@@ -208,12 +208,8 @@ def _allowed_list(item: Any, field: FieldInfo) -> str:
         return "a list of mappings"
     if words == NAME_WORDS:
         return f"{words}, or a list of such"
-    return f"a list of {words}s" if words in ("a path", "int", "float") else f"a list of {_plural(words)}"
-
-
-def _plural(words: str) -> str:
     first, _, rest = words.removeprefix("a ").partition(" ")
-    return f"{first}s {rest}".strip()
+    return f"a list of {first}s {rest}".strip()
 
 
 def _bounds(field: FieldInfo) -> dict[str, float]:

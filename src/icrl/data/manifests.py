@@ -1,14 +1,16 @@
-"""What `manifest.json` of histories says, and whether it is whole: form, counts, checksums of blocks, whose it is."""
+"""`manifest.json` of a history store: its form, its versions, and the checks of the files that it describes."""
 
+import hashlib
 from pathlib import Path
 
-from icrl.contracts import SPEC_FORM, Json, PipelineError, Rollout
-from icrl.runs.files import digest, fits
-from icrl.runs.identity import Identity, check_owner
+import numpy as np
+
+from icrl.contracts import SPEC_FORM, ConfigError, Json, PipelineError, Rollout
+from icrl.runs.files import digest, fits, read_json, sha256
 
 SCHEMA_VERSION = 3
 MANIFEST = "manifest.json"
-_ADDED: Json = {  # options that came later, with the values that say what was done before
+_ADDED: Json = {  # options that were added later, with the values that describe older histories
     "tasks": {"split": "random", "held_out": []},
     "source": {"num_workers": 0},
 }
@@ -28,12 +30,35 @@ _FORM = {
 
 
 class DamagedHistoriesError(PipelineError):
-    """Histories that are not whole: missing, cut, changed or foreign files."""
+    """A history store has missing, cut, changed or foreign files."""
+
+
+def read_manifest(folder: Path) -> Json:
+    """Read the manifest in `folder`, upgrade it to this version, and check its form and each column's file size.
+
+    Raises `ConfigError` if there are no histories, `DamagedHistoriesError` if a file does not match."""
+    path = folder / MANIFEST
+    if not path.exists():
+        raise ConfigError(f"no histories in {folder}: run `python -m src.train_agents` with the same options first")
+    try:
+        manifest = read_json(path)
+    except PipelineError as error:
+        raise DamagedHistoriesError(str(error)) from error
+    upgrade(manifest, path)
+    check_form(manifest, path)
+    for name, column in manifest["columns"].items():
+        try:
+            found = np.lib.format.open_memmap(folder / f"{name}.npy", mode="r")  # arrays only, never pickles
+        except Exception as error:  # NumPy's header parser raises errors of many types
+            raise DamagedHistoriesError(f"{folder / name}.npy cannot be read: {error}") from error
+        holds = {"dtype": str(found.dtype), "shape": list(found.shape)}
+        if column != holds | {"sha256": column["sha256"]}:
+            raise DamagedHistoriesError(f"{folder / name}.npy holds {holds}, the manifest says {column}")
+    return manifest
 
 
 def upgrade(manifest: Json, path: Path) -> None:
-    """Bring a manifest of an older version to this one: 0.6 and 0.7 had no checksums of blocks, named no
-    run, and had fewer options."""
+    """Convert a manifest of versions 0.6 and 0.7, which had no block checksums, no owner and fewer options."""
     if manifest.get("schema_version") != 2:
         return
     if not manifest.get("complete"):
@@ -49,26 +74,31 @@ def upgrade(manifest: Json, path: Path) -> None:
 
 
 def check_form(manifest: Json, path: Path) -> None:
-    """Raise `DamagedHistoriesError` unless this is a manifest of this version, with as many rows as learners and
-    environments have, whose blocks follow each other up to the last committed step."""
+    """Raise `DamagedHistoriesError` unless the manifest has this version's form, the row count matches its learners
+    and environments, and its blocks are contiguous up to the last committed step."""
     if manifest.get("schema_version") != SCHEMA_VERSION or manifest.keys() != _FORM.keys() or not fits(manifest, _FORM):
         raise DamagedHistoriesError(f"{path} is not a manifest of schema version {SCHEMA_VERSION}")
     tasks, rows, blocks = manifest["tasks"], manifest["rows"], manifest["blocks"]
     num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
     if any(column["shape"][:1] != [num_rows] for column in manifest["columns"].values()):
-        raise DamagedHistoriesError(f"{path} says {num_rows} rows of its tasks, learners and environments")
+        raise DamagedHistoriesError(f"{path}: its tasks, learners and environments make {num_rows} rows, not its shape")
     last = 0 if manifest["complete"] else manifest["committed"]
     if [0, *(block["end"] for block in blocks)] != [*(block["start"] for block in blocks), last]:
-        raise DamagedHistoriesError(f"{path} does not say of each committed step which block it is in")
+        raise DamagedHistoriesError(f"{path}: its blocks do not cover the {last} committed steps one after another")
 
 
-def check_recorded(folder: Path, manifest: Json, owner: Identity) -> None:
-    """Raise `PipelineError` unless the run `owner` recorded these histories, as far as they say who did."""
-    if manifest["owner"]:
-        check_owner(folder / MANIFEST, Identity(**manifest["owner"]), owner)
+def check_columns(folder: Path, manifest: Json) -> None:
+    """Raise `DamagedHistoriesError` unless each column file has the checksum in the manifest."""
+    for name, column in manifest["columns"].items():
+        if sha256(folder / f"{name}.npy") != column["sha256"]:
+            raise DamagedHistoriesError(f"{folder / name}.npy is damaged: its checksum is not the one in the manifest")
+
+
+def block_checksum(block: np.ndarray) -> str:
+    """SHA-256 of a part of a column."""
+    return hashlib.sha256(np.ascontiguousarray(block).data).hexdigest()
 
 
 def checksum_of(manifest: Json) -> str:
-    """Checksum of whose lives these are and of every step in them, wherever and with whatever versions they were
-    recorded."""
+    """Checksum of the tasks, the rows and every recorded step, independent of folder and package versions."""
     return digest({key: manifest[key] for key in ("columns", "tasks", "rows")})

@@ -1,4 +1,4 @@
-"""Several histories as one source of windows: batch t is a function of (seed, t).
+"""Mixture of history stores as one source of windows: batch t is a function of (seed, t).
 
 S stores, B windows.
 """
@@ -23,38 +23,34 @@ if TYPE_CHECKING:
 
 
 def open_stores(config: Config) -> list[Histories]:
-    """Open and check all that `config.histories` names.
+    """Open and check all stores that `config.histories` names.
 
-    One must be made by this configuration. Several may be of other sources, but are of the same world and have the same
-    training and held-out tasks, so that no task that one learns on is held out in another. Raises `ConfigError` where
-    they are not, and what `open_histories` does."""
+    A single store must be recorded with this configuration. Several may have different sources, but must share the
+    world and the task split, so that no training task of one is held out in another. Raises `ConfigError` if they do
+    not, and the errors of `open_histories`."""
     stores = [open_histories(folder) for folder in config.histories_folders]
     compared = ("env", "tasks", "source") if len(stores) == 1 else ("env", "tasks")
     for store in stores:
         check_same(config, store.manifest["config"], compared, str(store.folder))
         for part in ("env", "tasks"):  # the same options may have meant something else to another version
-            _check_equal(part, stores[0], store)
+            one, two = stores[0].manifest[part], store.manifest[part]
+            for name in sorted(one | two):
+                if one.get(name) != two.get(name):
+                    raise ConfigError(
+                        f"{part}.{name} is {reprlib.repr(two.get(name))} in {store.folder} and "
+                        f"{reprlib.repr(one.get(name))} in {stores[0].folder}: histories of one mixture must agree"
+                    )
     return stores
 
 
-def _check_equal(part: str, first: Histories, other: Histories) -> None:
-    one, two = first.manifest[part], other.manifest[part]
-    for name in sorted(one | two):
-        if one.get(name) != two.get(name):
-            raise ConfigError(
-                f"{part}.{name} is {reprlib.repr(two.get(name))} in {other.folder} and "
-                f"{reprlib.repr(one.get(name))} in {first.folder}: histories of one mixture must agree"
-            )
-
-
 def described(stores: Sequence[Histories]) -> Json:
-    """Which histories these are, as checkpoints keep it."""
+    """Names and checksums of the stores, as checkpoints keep them."""
     return [{"name": store.folder.name, "sha256": store.checksum} for store in stores]
 
 
 def check_stores(stores: Sequence[Histories], before: Json, folder: Path) -> None:
-    """Raise `ConfigError` unless the run in `folder`, which noted as `described` what it learned `before` from, learned
-    from the same histories in the same order, whatever they are called now."""
+    """Raise `ConfigError` unless these are the stores `before` (as `described`) that the run in `folder` learned from,
+    in the same order. Their names may differ."""
     now = described(stores)
     if [store["sha256"] for store in now] != [store["sha256"] for store in before]:
         then, given = (
@@ -67,27 +63,19 @@ def check_stores(stores: Sequence[Histories], before: Json, folder: Path) -> Non
 
 
 class Mixture:
-    """Windows of S stores: first a store is drawn by its share, then one of its windows uniformly."""
+    """Windows of S stores: a store is drawn by its share, then one of its windows uniformly."""
 
     def __init__(self, parts: Sequence[Windows], weights: Sequence[float]) -> None:
-        """`weights` are relative; without any, each window of all stores is as likely as another."""
+        """`weights` are relative; if empty, every window of every store is equally likely."""
         self.parts = parts
         shares = torch.tensor(weights or [part.num_windows for part in parts], dtype=torch.float64)
         self.shares: list[float] = (shares / shares.sum()).tolist()  # [S]
         self._steps_up = cumulative(shares / shares.sum()).to(parts[0].device)
-
-    @property
-    def num_windows(self) -> int:
-        return sum(part.num_windows for part in self.parts)
-
-    @property
-    def largest_payoff(self) -> float:
-        """Of any step, in absolute value."""
-        return max(part.largest_payoff for part in self.parts)
+        self.num_windows = sum(part.num_windows for part in parts)
+        self.largest_reward = max(part.largest_reward for part in parts)  # absolute training reward of a step
 
     def batch(self, seed: int, t: int, size: int, rank: int = 0, num_ranks: int = 1) -> Batch:
-        """Batch `t` of the endless sequence that `seed` names: `size` windows; of these every `num_ranks`-th from
-        `rank` on."""
+        """Batch `t` of the endless sequence of `seed`, `size` windows; rank r of n gets the windows r, r + n, ..."""
         lanes = torch.arange(rank, size, num_ranks, device=self._steps_up.device)
         key = mix(torch.full_like(lanes, seed), t)
         store = draw(self._steps_up, uniform(mix(key, 1), lanes))  # [B]

@@ -1,12 +1,12 @@
-"""Reward plug-ins: what a critic learns from, made of the rewards that were seen.
+"""Reward plug-ins: functions from a recorded history to the training reward of a critic.
 
-A plug-in is one of the functions `BUILT_IN`, or a Python file that defines `get_reward(history) -> float32 [T]`. It is
-given whole lives, so that it may reward what a learner does over its episodes.
+A plug-in is a function of `BUILT_IN`, or a Python file that defines `get_reward(history) -> float32 [T]`. It reads
+whole lives, so it may reward progress over episodes.
 """
 
 import hashlib
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import decode_source
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,24 +15,24 @@ from numpy.typing import NDArray
 
 from icrl.contracts import ConfigError, EnvSpec, Json, PipelineError
 from icrl.data.history_store import Histories
-from icrl.data.weights import Floats
 from icrl.runs.files import fits
 
+Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 
 
 class History(NamedTuple):
-    """The life of one stream on one task, episode after episode: read-only columns `[T]`, and what world it is in."""
+    """Life of one stream on one task, episode after episode: read-only columns `[T]`, and its world."""
 
     obs: Integers
     action: Integers
     reward: Floats  # values, not indices
-    next_obs: Integers  # what the action led to, before any reset
+    next_obs: Integers  # the observation after the action, before any reset
     timestep: Integers  # env steps since the last reset
     terminated: Booleans
     truncated: Booleans
-    episode: Integers  # number of the episode that the step is in, from 0 on
+    episode: Integers  # episode number of each step, from 0 on
     task: Integers  # [task_dim], a row of the table of all tasks
     spec: EnvSpec
     world: str  # env.name
@@ -42,7 +42,7 @@ GetReward = Callable[[History], Floats]
 
 
 def identity(history: History) -> Floats:
-    """The reward that was seen, r_t."""
+    """The recorded reward, r_t."""
     return history.reward
 
 
@@ -54,10 +54,10 @@ def step_penalty(history: History) -> Floats:
 def distance(history: History) -> Floats:
     """Potential-based shaping (Ng et al., 1999), undiscounted: r_t + Phi(next_obs_t) - Phi(obs_t).
 
-    Phi(cell) = - moves from the cell to the goal / most moves between two cells of the room; so 0 on the goal, where an
-    episode terminates, and -1 at worst. What is added sums up to Phi(last next_obs) - Phi(first obs) over an episode.
+    Phi(cell) = - moves from the cell to the goal / most moves between two cells of the room. So Phi is 0 on the goal,
+    where an episode terminates, and -1 at worst; the shaping terms of an episode sum to Phi(last) - Phi(first).
 
-    Raises `ConfigError` in worlds other than rooms in which the first number of a task is the goal's cell."""
+    Raises `ConfigError` unless the world is a room whose task starts with the goal cell."""
     if history.world != "dark_room":
         raise ConfigError(
             f"critic.reward_plugin=distance: env.name={history.world} has no goal's cell to measure from; must be "
@@ -73,10 +73,9 @@ def distance(history: History) -> Floats:
 
 
 def improvement(history: History) -> Floats:
-    """max(0, G_e - max(0, G_0, ..., G_{e-1})) at the last step of episode e, G its return; 0 at all other steps.
+    """max(0, G_e - max(0, G_0, ..., G_{e-1})) at the last step of episode e with return G_e; 0 at all other steps.
 
-    Over a life it sums up to the best return, if that is positive. An episode that the history does not see the end of
-    gets nothing."""
+    Over a life it sums to the best return, if that is positive. An unfinished last episode gets nothing."""
     last = np.flatnonzero(history.terminated | history.truncated)
     returns = np.bincount(history.episode, weights=history.reward)[: len(last)]
     best = np.maximum.accumulate(np.append(0, returns))[:-1]
@@ -91,10 +90,10 @@ BUILT_IN: dict[str, GetReward] = {
 
 
 class RewardPlugin(NamedTuple):
-    """A function and where it comes from."""
+    """A reward function and its origin."""
 
-    name: str  # as `critic.reward_plugin` gives it
-    text: str  # of the file; "" for what is built in
+    name: str  # value of `critic.reward_plugin`
+    text: str  # of the file; "" for a built-in function
     sha256: str  # of the text
     get_reward: GetReward
 
@@ -102,82 +101,53 @@ class RewardPlugin(NamedTuple):
 def load_plugin(name: str) -> RewardPlugin:
     """The built-in function of that name, or `get_reward` of the Python file at that path.
 
-    Raises `ConfigError` that names the option where there is no such file, or it fails or defines no such function."""
+    Raises `ConfigError` if the file cannot be read, fails, or defines no such function."""
     wrong = f"critic.reward_plugin={name}:"
     if name in BUILT_IN:
         return RewardPlugin(name, "", hashlib.sha256().hexdigest(), BUILT_IN[name])
-    path, expected = Path(name), f"must be one of {', '.join(BUILT_IN)}, or a Python file (.py)"
-    try:
-        if not path.is_file():
-            raise ConfigError(f"{wrong} {'is not a file' if path.exists() else 'does not exist'}; {expected}")
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{wrong} cannot be read: {error.strerror}") from error
-    spec = importlib.util.spec_from_file_location(f"reward_plugin_{hashlib.sha256(content).hexdigest()}", path)
-    if spec is None or path.suffix != ".py":
+    expected = f"must be one of {', '.join(BUILT_IN)}, or a Python file (.py)"
+    if not name.endswith(".py"):
         raise ConfigError(f"{wrong} is no Python file; {expected}")
     try:
-        text, module = importlib.util.decode_source(content), importlib.util.module_from_spec(spec)
-        # The loader would run a compiled file, if there is one of this age and size, whatever the text is now.
-        exec(compile(content, str(path), "exec"), vars(module))
+        content = Path(name).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{wrong} cannot be read: {error.strerror}; {expected}") from error
+    found: dict[str, Any] = {"__name__": "reward_plugin", "__file__": name}
+    try:
+        text = decode_source(content)
+        exec(compile(content, name, "exec"), found)  # an import could run a stale compiled file
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"{wrong} raises {_told(error)}") from error
-    if "get_reward" not in vars(module):
+        raise ConfigError(f"{wrong} raises {type(error).__name__}: {error}") from error
+    if "get_reward" not in found:
         raise ConfigError(f"{wrong} defines no get_reward")
-    if not callable(module.get_reward):
-        raise ConfigError(f"{wrong} get_reward is not callable but {type(module.get_reward).__name__}")
-    return RewardPlugin(name, text, hashlib.sha256(text.encode()).hexdigest(), module.get_reward)
+    if not callable(found["get_reward"]):
+        raise ConfigError(f"{wrong} get_reward is not callable but {type(found['get_reward']).__name__}")
+    return RewardPlugin(name, text, hashlib.sha256(text.encode()).hexdigest(), found["get_reward"])
 
 
 def training_rewards(
     plugin: RewardPlugin, histories: Histories, rows: Sequence[int] | Integers, num_steps: int
 ) -> Floats:
-    """What `plugin` makes of the first `num_steps` of each of `rows`, `[rows, num_steps]`; fewer, if lives are shorter.
-
-    Raises `ConfigError` where it raises, or returns anything but one finite float32 for each step."""
+    """Rewards of `plugin` for the first `num_steps` of each of `rows`, `[rows, num_steps]`, or fewer if lives are
+    shorter. Raises `ConfigError` if the plug-in raises, or returns anything but one finite float32 per step."""
     num_steps = min(num_steps, histories.columns["reward"].shape[1])
     training_reward = np.empty((len(rows), num_steps), np.float32)
-    for place, (row, life) in enumerate(zip(rows, _lives(histories, rows, num_steps), strict=True)):
-        where = f"in row {row} of {histories.folder}"
+    for index, (row, life) in enumerate(zip(rows, _lives(histories, rows, num_steps), strict=True)):
+        wrong, where = f"critic.reward_plugin={plugin.name}: get_reward", f"in row {row} of {histories.folder}"
         try:
             found = plugin.get_reward(life)
         except PipelineError:
             raise
         except Exception as error:
-            raise ConfigError(
-                f"critic.reward_plugin={plugin.name}: get_reward raises {_told(error)}, {where}"
-            ) from error
+            raise ConfigError(f"{wrong} raises {type(error).__name__}: {error}, {where}") from error
         if fault := _fault(found, num_steps):
-            raise ConfigError(f"critic.reward_plugin={plugin.name}: get_reward returns {fault}, {where}")
-        training_reward[place] = found
+            raise ConfigError(f"{wrong} returns {fault}, {where}")
+        training_reward[index] = found
     return training_reward
 
 
-def described(plugin: RewardPlugin) -> Json:
-    """Which plug-in this is, as checkpoints keep it."""
-    return {"name": plugin.name, "sha256": plugin.sha256, "text": plugin.text}
-
-
-def check_plugin(plugin: RewardPlugin, before: Json, where: Path) -> None:
-    """Raise `ConfigError` unless the run in `where`, which noted as `described` what it learned `before` from, learned
-    from the same text, wherever that lies now, or from the same built-in function."""
-    if not fits(before, {"name": str, "sha256": str, "text": str}):
-        raise PipelineError(f"the newest checkpoint in {where} does not say which critic.reward_plugin it learned from")
-    now = described(plugin)
-    if (now["text"] or now["name"]) != (before["text"] or before["name"]):
-        raise ConfigError(
-            f"{where} was made with {_called(before)}, and this configuration gives {_called(now)}: "
-            "give that here too, or another name="
-        )
-
-
-def _called(one: Json) -> str:
-    whose = f"sha256 {one['sha256'][:12]}" if one["text"] else "built in"
-    return f"critic.reward_plugin={one['name']} ({whose})"
-
-
 def _lives(histories: Histories, rows: Sequence[int] | Integers, num_steps: int) -> Iterator[History]:
-    tasks, spec, row_tasks = histories.manifest["tasks"]["all"], histories.spec, histories.row_tasks
+    spec, row_tasks = histories.spec, histories.row_tasks
     values, world = np.array(spec.reward_values, np.float32), histories.manifest["config"]["env"]["name"]
     for row in rows:
         columns = {name: column[row, :num_steps].astype(np.int64) for name, column in histories.columns.items()}
@@ -189,7 +159,7 @@ def _lives(histories: Histories, rows: Sequence[int] | Integers, num_steps: int)
             "terminated": terminated,
             "truncated": truncated,
             "episode": np.cumsum(done) - done,
-            "task": np.array(tasks[row_tasks[row]], np.int64),
+            "task": np.array(histories.tasks["all"][row_tasks[row]], np.int64),
         }
         for array in arrays.values():
             array.flags.writeable = False
@@ -197,7 +167,7 @@ def _lives(histories: Histories, rows: Sequence[int] | Integers, num_steps: int)
 
 
 def _fault(found: Any, num_steps: int) -> str:
-    """What is wrong with what `get_reward` returned; "" where nothing is."""
+    """Description of an invalid result of `get_reward`; "" if it is valid."""
     if not isinstance(found, np.ndarray):
         return f"{type(found).__name__}, not a NumPy array"
     if found.shape != (num_steps,):
@@ -205,11 +175,24 @@ def _fault(found: Any, num_steps: int) -> str:
     if found.dtype != np.float32:
         return f"{found.dtype}, not float32"
     finite = np.isfinite(found)
-    if not finite.all():
-        first = int(finite.argmin())
-        return f"{found[first]} at step {first}"
-    return ""
+    first = int(finite.argmin())
+    return "" if finite.all() else f"{found[first]} at step {first}"
 
 
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+def described(plugin: RewardPlugin) -> Json:
+    """Name, text and checksum of the plug-in, as checkpoints keep them."""
+    return {"name": plugin.name, "sha256": plugin.sha256, "text": plugin.text}
+
+
+def check_plugin(plugin: RewardPlugin, before: Json, where: Path) -> None:
+    """Raise `ConfigError` unless the run in `where` used the same plug-in: `before`, as `described`, with the same text
+    at any path, or the same built-in function."""
+    if not fits(before, {"name": str, "sha256": str, "text": str}):
+        raise PipelineError(f"the newest checkpoint in {where} does not say which critic.reward_plugin it learned from")
+    now = described(plugin)
+    if (now["text"] or now["name"]) != (before["text"] or before["name"]):
+        origins = [f"sha256 {one['sha256'][:12]}" if one["text"] else "built in" for one in (before, now)]
+        raise ConfigError(
+            f"{where} was made with critic.reward_plugin={before['name']} ({origins[0]}), and this configuration gives "
+            f"critic.reward_plugin={plugin.name} ({origins[1]}): give that here too, or another name="
+        )

@@ -1,4 +1,4 @@
-"""Windows of histories: a window never leaves its row.
+"""Windows of histories with a weight for each step; a window never leaves its row.
 
 N rows, B windows, T steps in a window.
 """
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from icrl.contracts import Batch, ConfigError
+from icrl.contracts import Batch, ConfigError, EnvSpec
 from icrl.data.history_store import Histories
-from icrl.data.rewards import RewardPlugin, training_rewards
-from icrl.data.weights import step_weights
+from icrl.data.rewards import Floats, RewardPlugin, training_rewards
 
 if TYPE_CHECKING:
     from icrl.config.root import DataConfig, ObjectiveConfig
@@ -23,12 +23,10 @@ _RECORDED = tuple(name for name in Batch._fields if name not in ("weight", "trai
 
 
 class Windows:
-    """All windows of `context_len` steps of the rows that are left after selection, in memory in small dtypes.
+    """All windows of `context_len` steps of the selected rows, in memory in small dtypes.
 
-    For each k of `data.keep_every`, each row becomes k rows: one with episodes 0, k, 2k, ..., one with 1, k + 1, ...,
-    so that a window spans k times as much of a life and no episode is wasted. Several k show the same lives at several
-    paces.
-    """
+    For each k of `data.keep_every`, each row becomes k rows: one with episodes 0, k, 2k, ..., one with 1, k + 1, ...
+    So a window spans k times as much of a life, and no episode is wasted."""
 
     def __init__(
         self,
@@ -40,9 +38,9 @@ class Windows:
         device: torch.device,
         plugin: RewardPlugin | None = None,
     ) -> None:
-        """Rows of `tasks` (indices into all tasks) alone; the reward to learn from is the one that was seen, or what
-        `plugin` makes of it. Raises `ConfigError` where no window is left, or `objective`
-        asks for optimal actions that nobody knows."""
+        """Windows of the rows of `tasks` (indices into all tasks). The training reward is the recorded one, or the
+        output of `plugin`. Raises `ConfigError` if no window is left, or if `objective` needs optimal actions and
+        they are unknown."""
         self.device = device
         rows = _selected_rows(histories, config, tasks)
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
@@ -54,8 +52,8 @@ class Windows:
         steps = config.history_len // num_envs or num_steps
         columns = {name: histories.columns[name][rows, :steps] for name in _RECORDED}
         if objective.name == "dpt" and (columns["optimal_action"] == histories.spec.num_actions).any():
-            raise ConfigError(f"objective.name=dpt: nobody knows what is optimal in {histories.folder}")
-        done = (histories.columns["terminated"][rows, :steps] | histories.columns["truncated"][rows, :steps]) > 0
+            raise ConfigError(f"objective.name=dpt: optimal actions are unknown in {histories.folder}")
+        done = (columns["terminated"] | columns["truncated"]) > 0
         columns["training_reward"] = np.array(histories.spec.reward_values, np.float32)[columns["reward"]]
         if plugin:
             columns["training_reward"] = training_rewards(plugin, histories, rows, steps)
@@ -66,8 +64,7 @@ class Windows:
             name: torch.from_numpy(np.concatenate([column[mask] for mask in kept])).to(device)
             for name, column in columns.items()
         }
-        self.largest_payoff = float(self._columns["training_reward"].abs().max()) if lengths.any() else 0.0
-        starts = np.concatenate([[0], lengths.cumsum()[:-1]])
+        self.largest_reward = float(self._columns["training_reward"].abs().max()) if lengths.any() else 0.0
         usable = lengths >= context_len
         if not usable.any():
             raise ConfigError(
@@ -75,15 +72,14 @@ class Windows:
                 f"{config.keep_every} and data.kept_steps={config.kept_steps} leave of {histories.folder}: the longest "
                 f"has {lengths.max(initial=0)} steps"
             )
-        num_windows = lengths[usable] - context_len + 1
-        self.num_windows = int(num_windows.sum())
-        self.num_rows = int(usable.sum())
+        starts, num_windows = (lengths.cumsum() - lengths)[usable], lengths[usable] - context_len + 1
+        self.num_windows, self.num_rows = int(num_windows.sum()), int(usable.sum())
         self._row_end = torch.from_numpy(num_windows.cumsum()).to(device)  # windows before the end of each row
-        self._row_shift = torch.from_numpy(starts[usable] - (num_windows.cumsum() - num_windows)).to(device)
+        self._row_shift = torch.from_numpy(starts - (num_windows.cumsum() - num_windows)).to(device)
         self._offsets = torch.arange(context_len, device=device)
 
     def at(self, window: Tensor) -> Batch:
-        """The windows with the numbers `[B]` in 0 .. num_windows - 1."""
+        """The windows with these numbers `[B]`, from 0 to num_windows - 1."""
         row = torch.searchsorted(self._row_end, window, right=True)
         index = (window + self._row_shift[row])[:, None] + self._offsets  # [B, T]
         recorded = (self._columns[name][index].long() for name in _RECORDED)
@@ -91,8 +87,8 @@ class Windows:
         return Batch(*recorded, weight=weight, training_reward=training_reward)
 
 
-def _kept_steps(config: DataConfig, episode: np.ndarray) -> list[np.ndarray]:
-    """Which steps of rows with the numbers `episode` `[N, steps]` each pace and phase keeps, `[N, steps]` bool each."""
+def _kept_steps(config: DataConfig, episode: NDArray[np.int32]) -> list[NDArray[np.bool_]]:
+    """One mask `[N, steps]` for each pace k and offset, given the episode number of each step `[N, steps]`."""
     kept = [episode % k == phase for k in config.keep_every for phase in range(k)]
     if not config.kept_steps:
         return kept
@@ -100,7 +96,7 @@ def _kept_steps(config: DataConfig, episode: np.ndarray) -> list[np.ndarray]:
 
 
 def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -> np.ndarray:
-    """Indices of the rows of `tasks` whose learner was good enough in the end."""
+    """Indices of the rows of `tasks` whose learner reached `data.min_final_success`."""
     success = np.repeat(histories.final_success(), histories.manifest["rows"]["num_envs"])  # [rows]
     of_tasks = np.isin(histories.row_tasks, tasks)
     rows = np.flatnonzero(of_tasks & (success >= config.min_final_success))
@@ -110,3 +106,34 @@ def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -
             f"reached {success[of_tasks].max():.3f}"
         )
     return rows
+
+
+def step_weights(
+    config: ObjectiveConfig, spec: EnvSpec, reward: NDArray[np.integer], done: NDArray[np.bool_]
+) -> Floats:
+    """Weight of each step in the loss, given rewards (indices into the reward values) and episode ends, `[N, T]` each.
+
+    The mean weight over whole lives is 1, apart from clipping. `none`: 1. `recency`: 2 (t + 1) / (T + 1).
+    `improvement`: the return-to-go over the mean return-to-go of all rows at that age,
+
+        w_t = min((G_t - least) / (mean of G at that age - least), max_weight),    G_t = sum_k discount^k r_{t+k}
+
+    with k up to the end of the episode. An age is a stretch of about `max_episode_steps` steps; `least` is its least
+    G or 0, if that is less; all weights are 1 if all G are at the least. So the model imitates the steps after which
+    an agent did better than others at its age. Early in training, these are the lucky successes."""
+    num_rows, num_steps = reward.shape
+    if config.weighting == "none":
+        return np.ones((num_rows, num_steps), np.float32)
+    if config.weighting == "recency":
+        age = np.arange(1, num_steps + 1, dtype=np.float32)
+        return np.tile(2 * age / (num_steps + 1), (num_rows, 1))
+    values = np.array(spec.reward_values, np.float32)[reward]
+    gains, later = np.empty(reward.shape, np.float32), np.zeros(num_rows, np.float32)
+    for t in reversed(range(num_steps)):
+        later = values[:, t] + config.discount * later * ~done[:, t]
+        gains[:, t] = later
+    for alike in np.array_split(gains, max(1, num_steps // spec.max_episode_steps), axis=1):  # views
+        least = min(alike.min(), 0)
+        mean = alike.mean() - least
+        alike[:] = np.minimum((alike - least) / mean, config.max_weight) if mean > 0 else 1
+    return gains

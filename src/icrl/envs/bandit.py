@@ -1,4 +1,4 @@
-"""Bandits with k arms: one thing to see, k things to do, and the best of them to be found out.
+"""Bandits with k arms: a single observation, k actions, and the best of them to be found.
 
 bernoulli: arm a pays 1 with probability mean_a, drawn from U(0, 1), else 0. gaussian: it pays mean_a, drawn from
 N(0, 1), plus noise of a given deviation, rounded to the nearest of a grid of reward values. An episode is
@@ -13,7 +13,7 @@ from icrl.contracts import EnvSpec
 from icrl.envs.core import MapView, Outcomes, State, TensorEnv
 
 GRID = 0.25  # distance between two reward values of a gaussian bandit
-LARGEST = 8.0  # of them; what is beyond is rounded to it
+LARGEST = 8.0  # reward value; larger ones are rounded to it
 
 
 class Bandit(TensorEnv):
@@ -27,22 +27,21 @@ class Bandit(TensorEnv):
         if config.distribution == "bernoulli":
             means = torch.rand(shape, generator=generator, dtype=torch.float64)
             values = torch.tensor([0.0, 1.0], dtype=torch.float64)
-            self._chances = torch.stack([1 - means, means], dim=-1)  # [tasks, arms, K]
+            self._probabilities = torch.stack([1 - means, means], dim=-1)  # [tasks, arms, K]
         else:
             means = torch.randn(shape, generator=generator, dtype=torch.float64)
             values = torch.arange(-LARGEST, LARGEST + GRID, GRID, dtype=torch.float64)
             edges = (values[1:] + values[:-1]) / 2
             below = torch.special.ndtr((edges - means[..., None]) / config.deviation)
             ends = torch.zeros(*shape, 1, dtype=torch.float64)
-            self._chances = torch.cat([ends, below, ends + 1], dim=-1).diff(dim=-1)
+            self._probabilities = torch.cat([ends, below, ends + 1], dim=-1).diff(dim=-1)
         self._drawn = means  # before rewards are rounded, which depends on the deviation
-        self.means = self._chances @ values  # [tasks, arms]
+        self.means = self._probabilities @ values  # [tasks, arms]
         self._best = self.means.argmax(dim=1)
-        self.spec = EnvSpec(
-            1, config.num_arms, tuple(values.tolist()), 0, config.max_episode_steps, success="best_action"
-        )
+        limit = config.max_episode_steps
+        self.spec = EnvSpec(1, config.num_arms, tuple(values.tolist()), 0, limit, success="best_action")
         self.starts = torch.zeros(1, dtype=torch.long)
-        self._one_pull = config.max_episode_steps == 1
+        self._one_pull = limit == 1
 
     def all_tasks(self) -> Tensor:
         return torch.arange(len(self.means))[:, None]
@@ -50,19 +49,18 @@ class Bandit(TensorEnv):
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         """Every reward value, each with its probability."""
         task, state_index, action = torch.broadcast_tensors(task[..., 0], state_index, action)
-        chance = self._chances[task, action]
-        reward = torch.arange(chance.shape[-1], device=task.device).expand_as(chance)
-        return Outcomes(chance, torch.zeros_like(reward), reward, torch.full_like(reward, self._one_pull).bool())
+        probability = self._probabilities[task, action]
+        reward = torch.arange(probability.shape[-1], device=task.device).expand_as(probability)
+        return Outcomes(probability, torch.zeros_like(reward), reward, torch.full_like(reward, self._one_pull).bool())
 
     def optimal_action(self, state: State) -> Tensor:
-        """The arm with the largest mean."""
         return self._best[state.task[..., 0]]
 
     def label(self, task: Tensor) -> str:
         return f"bandit_{int(task[0])}"
 
     def fingerprint(self, tasks: Tensor) -> list[str]:
-        """The means of the arms."""
+        """Means of the arms."""
         return [str(means) for means in self._drawn[tasks[:, 0]].tolist()]
 
     def map_view(self, task: Tensor) -> MapView:
@@ -70,5 +68,5 @@ class Bandit(TensorEnv):
         return MapView(1, self.spec.num_actions, (int(self._best[task[0]]),))
 
     def cell(self, obs: Tensor, action: Tensor) -> Tensor:
-        """The arm that is pulled."""
+        """The arm that was pulled."""
         return action

@@ -1,7 +1,7 @@
-"""What every tensor environment shares: chance, the clock and the auto-reset, written once.
+"""Base class of tensor environments: randomness, the clock and the auto-reset, written once. B streams.
 
-B streams. An environment gives its rules: where episodes start and what an action can lead to (`outcomes`), from which
-both play and the exact expectations of `exact.py` follow. A world's state is one integer per stream, `state_index`.
+A world gives its rules: where episodes start and what an action can lead to (`outcomes`). Play and the exact
+expectations of `exact.py` both follow from them. The state of a world is one integer per stream, `state_index`.
 """
 
 from typing import NamedTuple, Self
@@ -12,21 +12,21 @@ from torch import Tensor
 from icrl.contracts import EnvSpec, Step
 from icrl.randomness import integers, mix, uniform
 
-_CHANCE = 1 << 40  # added to the number of an episode, so that its outcomes have other random numbers than its start
+_OUTCOMES = 1 << 40  # added to the episode number, so that outcomes and starts use different random numbers
 
 
 class State(NamedTuple):
-    """`[B]` int64 each, but for `task` `[B, task_dim]`."""
+    """State of B streams, `[B]` int64 each, except `task` `[B, task_dim]`."""
 
     task: Tensor
-    seed: Tensor  # decides all that is random in the stream
+    seed: Tensor  # determines all randomness of the stream
     episode: Tensor  # episodes finished so far
     state_index: Tensor  # the world's state as an integer
     timestep: Tensor  # steps since the last reset
 
 
 class Outcomes(NamedTuple):
-    """The K things an action can lead to, `[..., K]` each."""
+    """The K possible outcomes of an action, `[..., K]` each."""
 
     probability: Tensor  # float
     state_index: Tensor  # int64
@@ -35,7 +35,7 @@ class Outcomes(NamedTuple):
 
 
 class MapView(NamedTuple):
-    """How pictures show a task: a grid of cells, some of them marked."""
+    """Map of a task for pictures: a grid of cells, some of them marked."""
 
     rows: int
     columns: int
@@ -43,12 +43,12 @@ class MapView(NamedTuple):
 
 
 class TensorEnv:
-    """Rules plus clock plus auto-reset. Subclasses set the attributes below and give the methods that raise here."""
+    """World with a clock and auto-reset; see `contracts.Env`. Subclasses set the attributes and fill the gaps."""
 
     spec: EnvSpec
-    task_columns: tuple[str, ...]  # what the numbers of a task are; cells where the world is a room
-    starts: Tensor  # state indices where an episode may start, all equally likely
-    goal_cell_name: str = "goal"  # what `goal_cell` gives
+    task_columns: tuple[str, ...]  # meaning of the numbers of a task; they are cells if the world is a room
+    starts: Tensor  # states where an episode may start, all equally likely
+    goal_cell_name: str = "goal"  # meaning of `goal_cell`
     has_planner: bool = True  # whether `outcomes` and `optimal_action` are known
 
     @property
@@ -56,38 +56,39 @@ class TensorEnv:
         return self.spec.num_obs
 
     def all_tasks(self) -> Tensor:
+        """Every task, `[num_tasks, task_dim]` int64."""
         raise NotImplementedError
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
-        """All that can happen; `task` `[..., task_dim]`, the others of shapes that broadcast to `[...]`."""
+        """All possible outcomes; `task` is `[..., task_dim]`, the others broadcast to `[...]`."""
         raise NotImplementedError
 
     def observe(self, state_index: Tensor) -> Tensor:
         return state_index
 
     def optimal_action(self, state: State) -> Tensor:
-        """A best action for states of any leading shape; `spec.num_actions` where nobody knows."""
+        """Best action for states of any leading shape; `spec.num_actions` if it is unknown."""
         raise NotImplementedError
 
     def label(self, task: Tensor) -> str:
-        """A name for the task `[task_dim]`, fit for files."""
+        """Name for the task `[task_dim]` that is fit for file names."""
         raise NotImplementedError
 
     def fingerprint(self, tasks: Tensor) -> list[str]:
-        """What each of `tasks` `[N, task_dim]` is, whatever its number: the same for the same task in a world with
-        other options, if the name of the world is the same. Here: its cells, in a room of this size."""
+        """Identity of each of `tasks` `[N, task_dim]`: equal for equal tasks of worlds that have the same name but
+        other options. By default: its cells, in a room of this size."""
         return [f"{self.spec.width}: {task}" for task in tasks.tolist()]
 
     def map_view(self, task: Tensor) -> MapView:
-        """How pictures show the task `[task_dim]`."""
+        """Map for pictures of the task `[task_dim]`."""
         raise NotImplementedError
 
     def cell(self, obs: Tensor, action: Tensor) -> Tensor:
-        """The cell of the view a stream is on that sees `obs` and did `action` (-1: nothing yet); -1 is nowhere."""
+        """Cell of the map for a stream that sees `obs` after `action` (-1: before its first); -1 is no cell."""
         return obs % self.spec.width**2 if self.spec.width else obs
 
     def goal_cell(self, tasks: Tensor) -> Tensor | None:
-        """The cell that stands for each of the tasks `[N, task_dim]` on a map, `[N]`; None where there is no map."""
+        """Cell that stands for each of `tasks` `[N, task_dim]` on a map, `[N]`; None if there is no map."""
         return None
 
     def to(self, device: torch.device | str) -> Self:
@@ -98,7 +99,7 @@ class TensorEnv:
         return self
 
     def close(self) -> None:
-        """Let go of what the environment holds; there is no use of it after."""
+        """Release the resources of the environment, which cannot be used after."""
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[State, Step]:
         """Start a stream for each row of `tasks` `[B, task_dim]`; see `contracts.Env`."""
@@ -114,14 +115,13 @@ class TensorEnv:
         return self.starts[integers(seed, episode, len(self.starts))]
 
     def move(self, state: State, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Next state index, reward and whether the task ended, `[B]` each: one of the outcomes, by chance."""
+        """Next state index, reward and whether the task ended, `[B]` each, drawn from the outcomes."""
         probability, *outcomes = self.outcomes(state.task, state.state_index, action)
-        if probability.shape[-1] == 1:
-            state_index, reward, terminated = (column[..., 0] for column in outcomes)
-            return state_index, reward, terminated
-        luck = uniform(mix(state.seed, state.episode + _CHANCE), state.timestep)
-        chosen = (probability.cumsum(-1)[..., :-1] <= luck[..., None]).sum(-1, keepdim=True)
-        state_index, reward, terminated = (column.gather(-1, chosen)[..., 0] for column in outcomes)
+        if probability.shape[-1] > 1:
+            noise = uniform(mix(state.seed, state.episode + _OUTCOMES), state.timestep)
+            chosen = (probability.cumsum(-1)[..., :-1] <= noise[..., None]).sum(-1, keepdim=True)
+            outcomes = [column.gather(-1, chosen) for column in outcomes]
+        state_index, reward, terminated = (column[..., 0] for column in outcomes)
         return state_index, reward, terminated
 
     def next_episode(self, state: State, where: Tensor) -> State:
@@ -142,7 +142,7 @@ class TensorEnv:
 
 
 def certain(state_index: Tensor, reward: Tensor, terminated: Tensor) -> Outcomes:
-    """The one thing that can happen, of shapes that broadcast to `[...]`."""
+    """The single outcome of a deterministic action, from fields of shapes that broadcast to `[...]`."""
     state_index, reward, terminated = torch.broadcast_tensors(state_index, reward, terminated)
     one = torch.ones(1, device=state_index.device).expand(*state_index.shape, 1)
     return Outcomes(one, state_index[..., None], reward[..., None], terminated[..., None])

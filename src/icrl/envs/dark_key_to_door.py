@@ -1,9 +1,9 @@
-"""Dark Key-to-Door: find a key nobody shows you, then a door (Laskin et al., 2022).
+"""Dark Key-to-Door: find a key that is never shown, then a door (Laskin et al., 2022).
 
-The room, its actions and what is seen are those of DarkRoom. Standing on the key's cell after a move pays 1 once an
-episode; standing on the door's with the key pays 1 and ends it. So an episode pays at most 2. Whether the key is held
-can be shown: then an observation is has_key * size**2 + cell. Where it is hidden: step-for-step equal to `toymeta`
-0.0.1.
+The room and its actions are those of DarkRoom. The agent gets 1, once an episode, on the key's cell, and 1 on the
+door's with the key, which ends the episode. So an episode pays at most 2. The observation may show whether the agent
+has the key (`env.show_key`): then it is has_key * size**2 + cell. If it does not, the world is step-for-step equal to
+`toymeta` 0.0.1.
 """
 
 import torch
@@ -11,23 +11,21 @@ from torch import Tensor
 
 from icrl.config.env_schema import KeyToDoorConfig
 from icrl.contracts import EnvSpec
-from icrl.envs.core import MapView, Outcomes, State, TensorEnv, certain
-from icrl.envs.rooms import NUM_ACTIONS, centre_of, first_move, next_cells
+from icrl.envs.core import Outcomes, State, certain
+from icrl.envs.rooms import NUM_ACTIONS, Room, first_move
 
 
-class DarkKeyToDoor(TensorEnv):
+class DarkKeyToDoor(Room):
     """A task is the cells of key and door, `[B, 2]`; a state index is has_key * size**2 + cell."""
 
     goal_cell_name = "door"
-    task_columns = ("key", "door")
+    task_columns = goal_columns = ("key", "door")
 
     def __init__(self, config: KeyToDoorConfig) -> None:
-        self.size, self.num_cells = config.size, config.size**2
+        super().__init__(config)
         self.show_key = config.show_key
         num_obs = self.num_states if config.show_key else self.num_cells
         self.spec = EnvSpec(num_obs, NUM_ACTIONS, (0.0, 1.0), self.size, config.max_episode_steps, "goal")
-        self.starts = torch.arange(self.num_cells) if config.random_start else centre_of(self.size)
-        self._next_cell = next_cells(self.size)
 
     @property
     def num_states(self) -> int:
@@ -50,18 +48,5 @@ class DarkKeyToDoor(TensorEnv):
         return state_index if self.show_key else state_index % self.num_cells
 
     def optimal_action(self, state: State) -> Tensor:
-        """A shortest path to the key, or with it to the door."""
         target = torch.where(state.state_index < self.num_cells, state.task[..., 0], state.task[..., 1])
         return first_move(state.state_index % self.num_cells, target, self.size)
-
-    def label(self, task: Tensor) -> str:
-        key, door = (divmod(cell, self.size) for cell in task.tolist())
-        return f"key_{key[0]}_{key[1]}_door_{door[0]}_{door[1]}"
-
-    def map_view(self, task: Tensor) -> MapView:
-        key, door = task.tolist()
-        return MapView(self.size, self.size, (key, door))
-
-    def goal_cell(self, tasks: Tensor) -> Tensor:
-        """The doors."""
-        return tasks[:, 1]

@@ -1,21 +1,19 @@
-"""What policies that need no memory can expect of an episode, exactly, by dynamic programming instead of play.
+"""Exact expectations and optimal plans by dynamic programming instead of play.
 
 N tasks, S states, A actions, K outcomes, M steps an episode.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from icrl.envs.core import State, TensorEnv
+from icrl.envs.core import Outcomes, State, TensorEnv
 from icrl.envs.episodes import is_success
 
-_CELLS_AT_ONCE = 1 << 21  # bounds the memory: tasks * states * actions * outcomes
-
-Stationary = Callable[[State], Tensor]  # states `[N, S]` to action probabilities `[N, S, A]`
+_EQUAL = 1e-9  # returns that differ by less are equal
 
 
 class Expectation(NamedTuple):
@@ -23,34 +21,84 @@ class Expectation(NamedTuple):
 
     episode_return: Tensor
     success: Tensor
-    steps_to_goal: Tensor  # steps until the success; where there is none, the length of the episode
+    steps_to_goal: Tensor  # steps until the success; without one, the length of the episode
 
 
 def random_exact(env: TensorEnv, tasks: Tensor) -> Expectation:
-    """Of the uniformly random policy on `tasks` `[N, task_dim]`."""
+    """Expectation of the uniformly random policy on `tasks` `[N, task_dim]`."""
     return noisy_exact(env, tasks, 1.0)
 
 
 def optimal_exact(env: TensorEnv, tasks: Tensor) -> Expectation:
-    """Of the optimal policy on `tasks` `[N, task_dim]`; averaged over the starts where they vary."""
+    """Expectation of the optimal policy on `tasks` `[N, task_dim]`, averaged over the starts."""
     return noisy_exact(env, tasks, 0.0)
 
 
-def noisy_exact(env: TensorEnv, tasks: Tensor, noise: float | Tensor) -> Expectation:
-    """Of who takes a uniformly random action with probability `noise`, a number or one for each task `[N]`, else the
-    optimal one."""
-    shares = torch.as_tensor(noise, dtype=torch.float64).expand(len(tasks))
-    at_once = _tasks_at_once(env, tasks)
-    chunks = zip(tasks.split(at_once), shares.split(at_once), strict=True)
-    return _joined(_expectation(env, chunk, partial(_noisy, env, share)) for chunk, share in chunks)
+def noisy_exact(env: TensorEnv, tasks: Tensor, noise: float | Tensor, max_cells: int = 1 << 21) -> Expectation:
+    """Expectation of the policy that takes a uniformly random action with probability `noise`, a number or one for each
+    task `[N]`, else the optimal action. At most `max_cells` numbers `[N, S, A, K]` are in memory at once."""
+    first = tasks.new_zeros(1)
+    num_outcomes = env.outcomes(tasks[:1], first, first).state_index.shape[-1]
+    size = max(1, max_cells // (env.num_states * env.spec.num_actions * num_outcomes))
+    noises = torch.as_tensor(noise, dtype=torch.float64).expand(len(tasks))
+    chunks = zip(tasks.split(size), noises.split(size), strict=True)
+    parts = [expectation(env, chunk, partial(_noisy_policy, env, share)) for chunk, share in chunks]
+    return Expectation(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
-def expectation(env: TensorEnv, tasks: Tensor, policy: Stationary) -> Expectation:
-    """Of `policy`, which may depend on the state and time step, on `tasks` `[N, task_dim]`."""
-    return _joined(_expectation(env, chunk, policy) for chunk in tasks.split(_tasks_at_once(env, tasks)))
+def expectation(env: TensorEnv, tasks: Tensor, policy: Callable[[State], Tensor]) -> Expectation:
+    """Expectation of `policy` on `tasks` `[N, task_dim]`, by the flow of probability mass over states.
+
+    `policy` maps states `[N, S]` to action probabilities `[N, S, A]`, and may depend on state and time step."""
+    spec = env.spec
+    shape = (len(tasks), env.num_states)
+    state_index = torch.arange(env.num_states, device=tasks.device).expand(shape)
+    zero = torch.zeros_like(state_index)
+    state = State(tasks[:, None].expand(-1, env.num_states, -1), zero, zero, state_index, zero)
+    actions = torch.arange(spec.num_actions, device=tasks.device)
+    task = state.task[:, :, None].expand(-1, -1, spec.num_actions, -1)
+    probability, after, reward, ends = (part.cpu() for part in env.outcomes(task, state_index[:, :, None], actions))
+    value = torch.tensor(spec.reward_values, dtype=torch.float64)[reward]  # [N, S, A, K]
+    mass = torch.zeros(shape, dtype=torch.float64)
+    mass[:, env.starts.cpu()] = 1 / len(env.starts)
+    pending = mass  # of episodes without a success so far
+    total, success, steps = (torch.zeros(len(tasks), dtype=torch.float64) for _ in range(3))
+    for t in range(spec.max_episode_steps):
+        now = state._replace(timestep=zero + t)
+        chosen = policy(now)[..., None] * probability
+        best = actions == env.optimal_action(now)[..., None]
+        last = ends | (t + 1 == spec.max_episode_steps)
+        won = is_success(spec, value, ends, last, best.cpu()[..., None])
+        flow, pending_flow = mass[..., None, None] * chosen, pending[..., None, None] * chosen
+        total += (flow * value).sum(dim=(1, 2, 3))
+        steps += pending.sum(dim=1)
+        success += (pending_flow * won).sum(dim=(1, 2, 3))
+        mass, pending = _next_mass(flow, after, ends), _next_mass(pending_flow, after, ends | won)
+    return Expectation(total, success, steps)
 
 
-def _noisy(env: TensorEnv, noise: Tensor, state: State) -> Tensor:
+def best_actions(rules: Outcomes, reward_values: Tensor, num_steps: int) -> Tensor:
+    """Actions `[N, M, S]` (int16) that maximise the return of the rest of an episode of `num_steps` = M; of those that
+    do, one that ends it soonest.
+
+    The fields of `rules` are `[N, S, A, K]`. Backward induction (Puterman, 1994, section 4.5), twice in one sweep: with
+    k steps left, V_k(s) = max_a sum_j p_j (r_j + (1 - terminated_j) V_{k-1}(s_j)), and among the actions that attain it
+    the least expected length L_k(s) = min_a 1 + sum_j p_j (1 - terminated_j) L_{k-1}(s_j)."""
+    goes_on = rules.probability.double() * ~rules.terminated
+    reward = (rules.probability * reward_values[rules.reward]).sum(dim=-1)  # [N, S, A]
+    after = rules.state_index.flatten(1)
+    value = length = torch.zeros(rules.state_index.shape[:2], dtype=torch.float64)  # [N, S]
+    best: list[Tensor] = []
+    for _ in range(num_steps):
+        returns = reward + (goes_on * value.gather(1, after).view_as(goes_on)).sum(dim=-1)
+        lengths = 1 + (goes_on * length.gather(1, after).view_as(goes_on)).sum(dim=-1)
+        value = returns.amax(dim=-1)
+        length, action = lengths.masked_fill(returns < value[..., None] - _EQUAL, torch.inf).min(dim=-1)
+        best.append(action.to(torch.int16))
+    return torch.stack(best[::-1], dim=1)
+
+
+def _noisy_policy(env: TensorEnv, noise: Tensor, state: State) -> Tensor:
     """Probabilities of the actions in states `[N, S]`, with the `noise` `[N]` of each task."""
     num_actions = env.spec.num_actions
     uniform = torch.full((*state.state_index.shape, num_actions), 1 / num_actions, dtype=torch.float64)
@@ -60,46 +108,7 @@ def _noisy(env: TensorEnv, noise: Tensor, state: State) -> Tensor:
     return best.lerp(uniform, noise[:, None, None])
 
 
-def _tasks_at_once(env: TensorEnv, tasks: Tensor) -> int:
-    first = tasks.new_zeros(1)
-    num_outcomes = env.outcomes(tasks[:1], first, first).state_index.shape[-1]
-    return max(1, _CELLS_AT_ONCE // (env.num_states * env.spec.num_actions * num_outcomes))
-
-
-def _joined(parts: Iterable[Expectation]) -> Expectation:
-    return Expectation(*(torch.cat(part) for part in zip(*parts, strict=True)))
-
-
-def _expectation(env: TensorEnv, tasks: Tensor, policy: Stationary) -> Expectation:
-    """Probability mass over states flows along the outcomes, step by step."""
-    spec = env.spec
-    shape = (len(tasks), env.num_states)
-    state_index = torch.arange(env.num_states, device=tasks.device).expand(shape)
-    zero = torch.zeros_like(state_index)
-    state = State(tasks[:, None].expand(-1, env.num_states, -1), zero, zero, state_index, zero)
-    actions = torch.arange(spec.num_actions, device=tasks.device)
-    task = state.task[:, :, None].expand(-1, -1, spec.num_actions, -1)
-    chance, after, reward, ends = (part.cpu() for part in env.outcomes(task, state_index[:, :, None], actions))
-    value = torch.tensor(spec.reward_values, dtype=torch.float64)[reward]  # [N, S, A, K]
-    mass = torch.zeros(shape, dtype=torch.float64)
-    mass[:, env.starts.cpu()] = 1 / len(env.starts)
-    fresh = mass  # of episodes without a success so far
-    total, success, steps = (torch.zeros(len(tasks), dtype=torch.float64) for _ in range(3))
-    for t in range(spec.max_episode_steps):
-        now = state._replace(timestep=zero + t)
-        chosen = policy(now)[..., None] * chance
-        best = actions == env.optimal_action(now)[..., None]
-        last = ends | (t + 1 == spec.max_episode_steps)
-        won = is_success(spec, value, ends, last, best.cpu()[..., None])
-        flow, fresh_flow = mass[..., None, None] * chosen, fresh[..., None, None] * chosen
-        total += (flow * value).sum(dim=(1, 2, 3))
-        steps += fresh.sum(dim=1)
-        success += (fresh_flow * won).sum(dim=(1, 2, 3))
-        mass, fresh = _moved(flow, after, ends), _moved(fresh_flow, after, ends | won)
-    return Expectation(total, success, steps)
-
-
-def _moved(flow: Tensor, after: Tensor, over: Tensor) -> Tensor:
-    """The mass `[N, S]` where `flow` `[N, S, A, K]` leads, without what is over."""
+def _next_mass(flow: Tensor, after: Tensor, over: Tensor) -> Tensor:
+    """Mass `[N, S]` that `flow` `[N, S, A, K]` moves, without the episodes that are over."""
     left = flow.masked_fill(over.expand_as(flow), 0.0).flatten(1)
     return torch.zeros(flow.shape[:2], dtype=flow.dtype).scatter_add(1, after.flatten(1), left)

@@ -1,7 +1,7 @@
-"""Pictures of a view, one frame a step.
+"""Pictures of a map, one frame per step. T frames, S = rows * columns cells, P pixels a cell.
 
-A frame is a mosaic of few kinds of cells (floor, trail, goals, each with and without the agent), so the kinds are drawn
-once and all frames are one gather. T frames, S = rows * columns cells, P pixels a cell.
+There are few kinds of cells (floor, trail, goals, each with and without the agent), so each kind is drawn once and all
+frames are one gather.
 """
 
 from typing import Any
@@ -13,13 +13,12 @@ from PIL import Image, ImageDraw, ImageFont
 from icrl.envs.core import MapView
 
 Frames = NDArray[np.uint8]  # [T, H, W, 3]
-Ints = NDArray[np.integer[Any]]
 Color = tuple[int, int, int]
 
 FLOOR: Color = (247, 245, 240)
 GRID: Color = (221, 218, 209)
 TRAIL: Color = (205, 222, 240)
-GOALS: tuple[Color, ...] = ((240, 180, 41), (196, 85, 65))  # of a view, in their order, over and over
+GOALS: tuple[Color, ...] = ((240, 180, 41), (196, 85, 65))  # of a map, in their order, over and over
 AGENT: Color = (35, 87, 160)
 WALL: Color = (68, 74, 86)
 REWARDED: Color = (46, 160, 67)
@@ -27,29 +26,25 @@ CAPTION: Color = (28, 31, 38)
 CAPTION_TEXT: Color = (240, 240, 240)
 SMALLEST_FONT = 6.0
 
-_FLOOR_KIND, _TRAIL_KIND, _FIRST_GOAL_KIND = range(3)
-_NUM_KINDS = _FIRST_GOAL_KIND + len(GOALS)
-
 
 def render_cells(
-    cells: Ints,
+    cells: NDArray[np.integer[Any]],
     view: MapView,
     cell_pixels: int = 24,
     rewarded: NDArray[np.bool_] | None = None,
     visited: NDArray[np.bool_] | None = None,
 ) -> Frames:
-    """Draw a clip of a view, `[T, H, W, 3]`; H and W are even, as video encoders want it.
+    """Draw a clip of a map, `[T, H, W, 3]`; H and W are even, as video encoders want it.
 
-    The agent stands on cell `cells[t]` in frame t, nowhere where that is -1. The wall turns green where `rewarded`
-    `[T]` is true. Cells in `visited` `[T, S]` are shaded; by default those the clip has shown up to frame t.
-    """
-    here = cells[:, None] == np.arange(view.rows * view.columns)  # [T, S]
+    The agent stands on cell `cells[t]` in frame t, nowhere if that is -1. The wall is green where `rewarded` `[T]` is
+    true. Cells in `visited` `[T, S]` are shaded; by default those the clip has shown up to frame t."""
+    agent = cells[:, None] == np.arange(view.rows * view.columns)  # [T, S]
     if visited is None:
-        visited = np.logical_or.accumulate(here, axis=0)
-    kind = np.where(visited, _TRAIL_KIND, _FLOOR_KIND)  # [T, S]
-    kind[:, list(view.goals)] = _FIRST_GOAL_KIND + np.arange(len(view.goals)) % len(GOALS)
-    kind += _NUM_KINDS * here
-    floor = _cells(cell_pixels)[kind.reshape(-1, view.rows, view.columns)]  # [T, row, column, P, P, 3]
+        visited = np.logical_or.accumulate(agent, axis=0)
+    kind = visited.astype(np.int64)  # [T, S], an index into `_kinds`: floor, trail, goals; then the same with the agent
+    kind[:, list(view.goals)] = 2 + np.arange(len(view.goals)) % len(GOALS)
+    kind += (2 + len(GOALS)) * agent
+    floor = _kinds(cell_pixels)[kind.reshape(-1, view.rows, view.columns)]  # [T, row, column, P, P, 3]
     height, width = view.rows * cell_pixels, view.columns * cell_pixels
     floor = floor.swapaxes(2, 3).reshape(len(cells), height, width, 3)
 
@@ -63,8 +58,8 @@ def render_cells(
 
 
 def caption(frames: Frames, text: str, height: int = 22) -> Frames:
-    """Put `text` on a dark strip of `height` pixels above the frames; its letters shrink until the line fits, but not
-    to what nobody could read."""
+    """Put `text` on a dark strip of `height` pixels above the frames. Its letters shrink until the line fits, but stay
+    legible."""
     width = frames.shape[2]
     font_size = 0.6 * height
     while font_size > SMALLEST_FONT and ImageFont.load_default(font_size).getlength(text) > width - height // 2:
@@ -76,15 +71,11 @@ def caption(frames: Frames, text: str, height: int = 22) -> Frames:
     return np.concatenate([above, frames], axis=1)
 
 
-def _cells(pixels: int) -> Frames:
-    """The kinds of cells, `[2 * kinds, P, P, 3]`: without the agent, then with it."""
-    kinds = np.empty((_NUM_KINDS, pixels, pixels, 3))
-    kinds[_FLOOR_KIND] = FLOOR
-    kinds[_TRAIL_KIND] = TRAIL
-    kinds[_FIRST_GOAL_KIND:] = np.array(GOALS)[:, None, None]
+def _kinds(pixels: int) -> Frames:
+    """Pictures of all kinds of cells, `[2 * kinds, P, P, 3]`."""
+    kinds = np.tile(np.array([FLOOR, TRAIL, *GOALS], float)[:, None, None], (1, pixels, pixels, 1))
     kinds[:, -1] = kinds[:, :, -1] = GRID
-    centre = (pixels - 2) / 2  # the last row and column are the grid
-    away = np.arange(pixels) - centre
+    away = np.arange(pixels) - (pixels - 2) / 2  # from the centre; the last row and column are the grid
     distance = np.hypot(away[:, None], away)
     cover = np.clip(0.36 * pixels - distance + 0.5, 0, 1)[..., None]  # anti-aliased disc
     with_agent = (1 - cover) * kinds + cover * np.array(AGENT)

@@ -1,4 +1,4 @@
-"""The one loop in which anything acts in environments: stage one, stage three and videos."""
+"""The one loop in which a policy acts in environments, for stage one, stage three and videos."""
 
 from typing import Generic, NamedTuple
 
@@ -10,7 +10,7 @@ from icrl.randomness import Noise
 
 
 class Streams(NamedTuple, Generic[State, Carry]):
-    """Where B streams stand between two rollouts: the environments, what they showed last, what the policy knows."""
+    """B streams between two rollouts: state of the environments, their last step, carry of the policy."""
 
     state: State
     step: Step
@@ -27,21 +27,17 @@ def start_streams(policy: Policy[Carry], env: Env[State], tasks: Tensor, seeds: 
 def rollout(
     policy: Policy[Carry], env: Env[State], streams: Streams[State, Carry], num_steps: int, noise: Noise
 ) -> tuple[Rollout, Streams[State, Carry]]:
-    """Play `num_steps` steps of every stream and return `[T, B]` transitions and where the streams stand then.
+    """Play `num_steps` steps of every stream; returns `[T, B]` transitions and the streams after them.
 
-    Two rollouts of n steps equal one of 2n.
-    """
+    Two rollouts of n steps equal one of 2n."""
     state, step, carry = streams
-    before: list[tuple[Tensor, Tensor, Tensor]] = []
-    actions: list[Tensor] = []
+    before: list[tuple[Tensor, ...]] = []
     after: list[Step] = []
     for step_noise in noise.draw(num_steps):
         action, carry = policy.act(carry, step, step_noise)
-        before.append((step.obs, step.timestep, step.optimal_action))
+        before.append((step.obs, step.timestep, step.optimal_action, action))
         state, step = env.step(state, action)
-        actions.append(action)
         after.append(step)
-    obs, timestep, best = (torch.stack(column) for column in zip(*before, strict=True))
+    obs, timestep, best, action = (torch.stack(column) for column in zip(*before, strict=True))
     _, reward, terminated, truncated, final_obs, *_ = (torch.stack(column) for column in zip(*after, strict=True))
-    transitions = Rollout(obs, torch.stack(actions), reward, final_obs, timestep, terminated, truncated, best)
-    return transitions, Streams(state, step, carry)
+    return Rollout(obs, action, reward, final_obs, timestep, terminated, truncated, best), Streams(state, step, carry)

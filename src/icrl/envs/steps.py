@@ -1,4 +1,4 @@
-"""Steps from outside: what a world of one's own shows, checked before a policy reads it. B streams."""
+"""Steps of an environment that is not ours, checked before a policy reads them. B streams."""
 
 import torch
 from torch import Tensor
@@ -16,10 +16,10 @@ def step_of(
     truncated: Tensor | None = None,
     final_obs: Tensor | None = None,
 ) -> Step:
-    """A step of B streams of a world with `spec`; see `Step` for the fields and for what they hold after a reset.
+    """Checked step of B streams of a world with `spec`; see `Step` for the fields and their values after a reset.
 
-    `obs` alone makes a first step; after an action `reward` and `timestep` are needed too. Without the others no
-    episode ended. Raises `ValueError` for a field of the wrong shape, dtype or range."""
+    `obs` alone makes a first step; after an action `reward` and `timestep` are needed too. By default no episode ended.
+    Raises `ValueError` for a field of the wrong shape, dtype or range."""
     if (reward is None) != (timestep is None):
         missing = "timestep" if timestep is None else "reward"
         raise ValueError(f"{missing} is missing: give reward and timestep, or neither in the first step of all streams")
@@ -36,11 +36,10 @@ def step_of(
         optimal_action=zero + spec.num_actions,
     )
     check_form(spec, step, len(zero))
+    for name, expected in (("final_obs", obs), ("terminated", zero.bool()), ("truncated", zero.bool())):
+        _check(name, getattr(step, name), expected.shape, expected.dtype)
     check_ranges(spec, step)
-    _check("final_obs", step.final_obs, obs.shape, torch.long)
     _check_range("final_obs", step.final_obs, spec.num_obs)
-    for name in ("terminated", "truncated"):
-        _check(name, getattr(step, name), zero.shape, torch.bool)
     late = step.timestep[step.terminated | step.truncated]
     if late.any():
         raise ValueError(f"timestep is {int(late.max())} where an episode ended: must be 0, that of the next episode")
@@ -48,16 +47,15 @@ def step_of(
 
 
 def check_form(spec: EnvSpec, step: Step, num_streams: int) -> None:
-    """Raise `ValueError` unless what a model reads of `step` has the shapes and the dtype it has in a world with
-    `spec`, for so many streams."""
+    """Raise `ValueError` unless the fields that a model reads have the shapes and the dtype of a world with `spec`."""
     _check("obs", step.obs, (num_streams, *spec.obs_shape), torch.long)
     _check("reward", step.reward, (num_streams,), torch.long)
     _check("timestep", step.timestep, (num_streams,), torch.long)
 
 
 def check_ranges(spec: EnvSpec, step: Step) -> None:
-    """Raise `ValueError` unless what a model reads of `step` is in the ranges of a world with `spec`; waits for the
-    device."""
+    """Raise `ValueError` unless the fields that a model reads are in the ranges of a world with `spec`. Synchronises
+    with the device."""
     _check_range("obs", step.obs, spec.num_obs)
     _check_range("reward", step.reward, spec.num_rewards)
     _check_range("timestep", step.timestep, spec.max_episode_steps)
@@ -67,8 +65,8 @@ def _check(name: str, value: Tensor, shape: tuple[int, ...], dtype: torch.dtype)
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} is a {type(value).__name__}: must be a tensor")
     if value.shape != shape or value.dtype != dtype:
-        form, allowed = (f"{tuple(one)} {kind}" for one, kind in ((value.shape, value.dtype), (shape, dtype)))
         hint = ", an index into spec.reward_values" if name == "reward" else ""
+        form, allowed = f"{tuple(value.shape)} {value.dtype}", f"{tuple(shape)} {dtype}"
         message = f"{name} is {form}: must be {allowed}{hint}, one row for each stream"
         raise ValueError(message.replace("torch.", ""))
 

@@ -1,4 +1,4 @@
-"""Which tasks have source agents, which of these are for development, and which are held out."""
+"""Split of the tasks into training, development and held-out tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Split(NamedTuple):
 
 
 def permuted(num_tasks: int, seed: int) -> list[int]:
-    """The tasks in the seeded order that splits draw from."""
+    """All tasks in the seeded order that splits draw from."""
     return torch.randperm(num_tasks, generator=torch.Generator().manual_seed(seed)).tolist()
 
 
@@ -34,7 +34,7 @@ def split_tasks(env: TensorEnv, config: Config) -> Split:
     other rules hold out a region of the room or a list of tasks, or the last `num_held_out` of these; of the rest the
     first `num_train` (0: all) get source agents.
 
-    Raises `ConfigError` where a rule has no meaning in this world, or there are not so many tasks."""
+    Raises `ConfigError` if a rule has no meaning in this world, or if there are too few tasks."""
     options, num_tasks = config.tasks, len(env.all_tasks())
     order = permuted(num_tasks, options.seed)
     asked = f"tasks.num_train={options.num_train} and tasks.num_held_out={options.num_held_out}"
@@ -47,7 +47,7 @@ def split_tasks(env: TensorEnv, config: Config) -> Split:
             )
         first = num_tasks - options.num_held_out if options.num_held_out else num_train
         return Split(order[:num_train], order[first:])
-    outside = _region(env, config)
+    outside = _held_out_region(env, config)
     train, held_out = ([task for task in order if (task in outside) is side] for side in (False, True))
     if len(train) < max(options.num_train, 2) or len(held_out) < max(options.num_held_out, 1):
         raise ConfigError(
@@ -57,28 +57,24 @@ def split_tasks(env: TensorEnv, config: Config) -> Split:
     return Split(train[: options.num_train or None], held_out[-options.num_held_out :])
 
 
-def _region(env: TensorEnv, config: Config) -> set[int]:
-    """The tasks that a rule other than `random` holds out. Middle lines of a room lie between two rows or columns where
-    its side is even."""
-    options, tasks, width = config.tasks, env.all_tasks(), env.spec.width
+def _held_out_region(env: TensorEnv, config: Config) -> set[int]:
+    """Tasks that a rule other than `random` holds out. In a room of even side the middle lines lie between two rows and
+    between two columns."""
+    options, name, tasks, width = config.tasks, config.env.name, env.all_tasks(), env.spec.width
     if options.split == "list":
         if beyond := [task for task in options.held_out if task >= len(tasks)]:
-            raise ConfigError(
-                f"tasks.held_out={options.held_out}: {beyond[0]} must be below {len(tasks)}, the number of tasks of "
-                f"env.name={config.env.name}"
-            )
+            allowed = f"{beyond[0]} must be below {len(tasks)}, the number of tasks of env.name={name}"
+            raise ConfigError(f"tasks.held_out={options.held_out}: {allowed}")
         return set(options.held_out)
     cells = env.goal_cell(tasks)
     if cells is None:
-        raise ConfigError(
-            f"tasks.split={options.split}: tasks of env.name={config.env.name} have no place on a map; must be random "
-            "or list"
-        )
+        reason = f"tasks of env.name={name} have no place on a map; must be random or list"
+        raise ConfigError(f"tasks.split={options.split}: {reason}")
     row, column = cells // width, cells % width
     if options.split == "quadrant":
         below, right = divmod(options.seed % 4, 2)
-        inside = [(2 * place - (width - 1)).sign() == 2 * far - 1 for place, far in ((row, below), (column, right))]
-        held_out = inside[0] & inside[1]
+        sides = ((2 * cell - (width - 1)).sign() == 2 * far - 1 for cell, far in ((row, below), (column, right)))
+        held_out = torch.logical_and(*sides)
     elif options.split == "ring":
         held_out = (torch.minimum(row, column) == 0) | (torch.maximum(row, column) == width - 1)
     else:
@@ -87,13 +83,12 @@ def _region(env: TensorEnv, config: Config) -> set[int]:
 
 
 def development_of(train: list[int], number: int) -> list[int]:
-    """The training tasks on which recipes and checkpoints are chosen, and no model learns: the last `number`.
+    """The last `number` training tasks: recipes and checkpoints are chosen on them, and no model learns from them.
 
-    Raises `ConfigError` where none would be left to learn from."""
+    Raises `ConfigError` if no other training task is left."""
     if number >= len(train):
-        raise ConfigError(
-            f"data.num_development_tasks={number} must be below {len(train)}, the number of training tasks"
-        )
+        allowed = f"must be below {len(train)}, the number of training tasks"
+        raise ConfigError(f"data.num_development_tasks={number} {allowed}")
     return train[len(train) - number :]
 
 

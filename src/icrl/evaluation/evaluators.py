@@ -1,4 +1,4 @@
-"""What is looked at amid training: the model in context, and source agents on fresh episodes."""
+"""Evaluators that run during training: the model in context, and source agents on fresh episodes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from icrl.collection.collect import EpsilonGreedy, make_learners
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes, summary_of
-from icrl.evaluation.policies import PolicyLoader, plain_gpt
+from icrl.evaluation.trained import PolicyLoader, plain_gpt
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.runs.device import device_of
 from icrl.runs.evaluations import Evaluation
-from icrl.sources.experts import NoiseDistillation
+from icrl.sources.noise_distillation import NoiseDistillation
 
 if TYPE_CHECKING:
     from icrl.config.root import Config, EvalsConfig
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class InContextEvaluator:
-    """Plays a checkpoint of stage two on the tasks that are numbered in `development`, every stream from an empty
-    context. The reward in later episodes is the score."""
+    """Plays a checkpoint of stage two on the tasks with the numbers `development`, each stream from an empty context.
+    The score is the reward per env step in later episodes."""
 
     config: Config
     development: list[int]
@@ -32,12 +32,11 @@ class InContextEvaluator:
 
     def __call__(self, state: dict[str, Any]) -> Evaluation:
         config, device = self.config, device_of(self.config)
-        streams, episodes = spread_of(config.evals)
+        streams, episodes = streams_and_episodes(config.evals)
         with closing(make_env(config.env, device)) as env:
             model = self.load_policy(config, env.spec, state["model"], device)
-            policy = GPTPolicy(
-                model, config.evals.sample_probability, config.policy.temperature, config.policy.context_kept
-            )
+            options = config.policy
+            policy = GPTPolicy(model, config.evals.sample_probability, options.temperature, options.context_kept)
             tasks = env.all_tasks().to(device)[self.development]
             played, _ = play_episodes(policy, env, tasks, streams, episodes, config.seed)
         metrics = {f"development_{name}": value for name, value in summary_of(played).items()}
@@ -46,37 +45,32 @@ class InContextEvaluator:
 
 @dataclass
 class SourceEvaluator:
-    """Plays all source agents of the tasks that are numbered in `train`, on fresh episodes; the mean return is the
-    score."""
+    """Plays all source agents of the tasks with the numbers `train` on fresh episodes. The score is the mean return."""
 
     config: Config
     train: list[int]
 
     def __call__(self, state: dict[str, Any]) -> Evaluation:
         config, device = self.config, device_of(self.config)
-        streams, episodes = spread_of(config.evals)
+        streams, episodes = streams_and_episodes(config.evals)
         with closing(make_env(config.env, device)) as env:
             tasks = env.all_tasks()[self.train].to(device)
             learner, _, _ = make_learners(config, env, tasks, device)
             learner.load_state_dict(state["learner"])
             policy = EpsilonGreedy(learner, config.evals.sample_probability)
-            num_streams = config.source.num_learners * streams
-            played, _ = play_episodes(policy, env, tasks, num_streams, episodes, config.seed)
-        metrics = {
-            "return": float(played.returns.mean()),
-            "success": float(played.success.mean()),
-            "episode_length": float(played.lengths.mean()),
-        }
+            played, _ = play_episodes(policy, env, tasks, config.source.num_learners * streams, episodes, config.seed)
+        means = {"return": played.returns, "success": played.success, "episode_length": played.lengths}
+        metrics = {name: float(values.mean()) for name, values in means.items()}
         return Evaluation(metrics, metrics["return"])
 
 
 def check_streams(config: Config, learner: Any, num_tasks: int) -> None:
-    """Raise `ConfigError` where the streams that `learner` is evaluated in cannot be dealt out evenly to the learners
-    of its teacher, or of the teacher's own."""
+    """Raise `ConfigError` unless the evaluation streams of `learner` divide evenly among the learners of its teacher,
+    and of the teacher's own teacher."""
     source, evals = config.source, config.evals
     while isinstance(learner, NoiseDistillation):
         learner = learner.expert
-        per_task = getattr(learner, "num_learners", num_tasks) // num_tasks  # a planner is as many as are asked
+        per_task = getattr(learner, "num_learners", num_tasks) // num_tasks  # a planner has no learners: one per task
         if source.num_learners * evals.num_eval_environments % per_task:
             raise ConfigError(
                 f"source.num_learners={source.num_learners} x evals.num_eval_environments="
@@ -85,7 +79,7 @@ def check_streams(config: Config, learner: Any, num_tasks: int) -> None:
             )
 
 
-def spread_of(options: EvalsConfig) -> tuple[int, int]:
-    """Streams of a task, and the episodes of each that count: the first ceil(episodes / streams). Counting the first so
-    many to end over all streams would favour short episodes."""
+def streams_and_episodes(options: EvalsConfig) -> tuple[int, int]:
+    """Streams per task, and the number of first episodes of each that count: ceil(episodes / streams). (Counting the
+    first episodes to end over all streams would favour short ones.)"""
     return options.num_eval_environments, math.ceil(options.num_eval_episodes / options.num_eval_environments)

@@ -1,4 +1,4 @@
-"""The in-context protocol: many streams of every task, episode after episode, weights frozen.
+"""In-context protocol: many streams of every task, episode after episode, with frozen weights.
 
 G tasks, S streams per task, E episodes.
 """
@@ -16,28 +16,76 @@ from icrl.envs.episodes import OpenEpisodes, finished_episodes, numbered
 from icrl.envs.rollout import Streams, rollout, start_streams
 from icrl.envs.tasks import streams_of
 from icrl.randomness import Noise, stream_seeds
+from icrl.rl.statistics import Floats, bootstrap_means, percentile_interval
 
 
 class Adaptation(NamedTuple):
-    """What each episode of each stream came to, `[G, S, E]` each."""
+    """Outcome of each episode of each stream, `[G, S, E]` each."""
 
     returns: np.ndarray
     success: np.ndarray  # 1 or 0, as the world defines success (`envs.episodes.is_success`)
-    steps_to_goal: np.ndarray  # steps until the success; the episode's length where none came
+    steps_to_goal: np.ndarray  # steps until the success; the episode's length if there was none
     lengths: np.ndarray
 
     def regret(self, optimum: np.ndarray) -> np.ndarray:
-        """What was missed up to each episode, given the `optimum`, the best return to expect of each task `[G]`:
-        the sum over episodes so far of optimum - return, `[G, S, E]`."""
+        """Cumulative regret `[G, S, E]`: sum of optimum - return so far, given the expected optimal returns `[G]`."""
         return (optimum[:, None, None] - self.returns).cumsum(axis=-1)
+
+
+class Curve(NamedTuple):
+    """Mean over tasks and streams for each episode, and the ends of its bootstrap interval, `[E]` each."""
+
+    mean: Floats
+    low: Floats
+    high: Floats
+
+
+class PolicyEvaluation(NamedTuple):
+    """Result of `evaluate_policy`; see `summary_of` for the summary."""
+
+    returns: Curve
+    success: Curve
+    summary: dict[str, float]
+    episodes: Adaptation
+
+
+def evaluate_policy(
+    policy: Policy[Carry],
+    env: Env[State],
+    tasks: Tensor,
+    *,
+    num_episodes: int,
+    num_streams: int,
+    seed: int = 0,
+    confidence: float = 0.95,
+    num_resamples: int = 2000,
+) -> PolicyEvaluation:
+    """Evaluate `policy` in context on `tasks` `[G, task_dim]` of `env`: returns and successes per episode.
+
+    Each of `num_streams` streams per task starts with an empty context and plays `num_episodes` episodes. Intervals
+    resample tasks and streams, so they cover new tasks and new luck, but no other training run.
+
+    Example::
+
+        env = make_env(load_config(["env.size=5"]).env)
+        found = evaluate_policy(Searcher(env), env, env.all_tasks()[:10], num_episodes=20, num_streams=8)
+        print(found.success.mean[-1], found.success.low[-1], found.success.high[-1], found.summary["last_return"])
+    """
+    episodes, _ = play_episodes(policy, env, tasks, num_streams, num_episodes, seed)
+
+    def curve(values: np.ndarray) -> Curve:
+        resampled = bootstrap_means(values[None], num_resamples, seed)
+        return Curve(values.mean((0, 1)), *percentile_interval(resampled, confidence))
+
+    return PolicyEvaluation(curve(episodes.returns), curve(episodes.success), summary_of(episodes), episodes)
 
 
 def play_episodes(
     policy: Policy[Carry], env: Env[State], tasks: Tensor, num_streams: int, num_episodes: int, seed: int
 ) -> tuple[Adaptation, Rollout]:
     """Play `num_streams` streams of each of `tasks` `[G, task_dim]` until all have `num_episodes` episodes; also
-    returns everything played, `[T, G * S]`."""
-    streams, noise = _fresh(policy, env, tasks, num_streams, seed)
+    return all transitions, `[T, G * S]`."""
+    streams, noise = _new_streams(policy, env, tasks, num_streams, seed)
     played: list[Rollout] = []
     finished = torch.zeros(len(noise.seeds), dtype=torch.long, device=tasks.device)
     while int(finished.min()) < num_episodes:
@@ -51,21 +99,20 @@ def play_episodes(
 def play_steps(
     policy: Policy[Carry], env: Env[State], tasks: Tensor, num_streams: int, num_steps: int, seed: int
 ) -> Rollout:
-    """The first `num_steps` steps of what `play_episodes` plays, `[T, G * S]`."""
-    streams, noise = _fresh(policy, env, tasks, num_streams, seed)
+    """The first `num_steps` steps that `play_episodes` plays, `[T, G * S]`."""
+    streams, noise = _new_streams(policy, env, tasks, num_streams, seed)
     return rollout(policy, env, streams, num_steps, noise)[0]
 
 
 def most_steps(num_episodes: int, spec: EnvSpec) -> int:
-    """How many steps of a stream `play_episodes` plays at most."""
+    """Largest number of steps per stream that `play_episodes` plays."""
     return -(-num_episodes * spec.max_episode_steps // BLOCK) * BLOCK
 
 
-def _fresh(
+def _new_streams(
     policy: Policy[Carry], env: Env[State], tasks: Tensor, num_streams: int, seed: int
 ) -> tuple[Streams[State, Carry], Noise]:
-    """`num_streams` streams of each of `tasks` `[G, task_dim]`, at their start, and the noise they act with. Their
-    purposes are their own: fresh starts and luck, not those that source agents had in training."""
+    """Streams at their start, and their noise; both differ from those of source agents in training."""
     seeds = stream_seeds(seed, len(tasks) * num_streams, purpose=3).to(tasks.device)
     noise = Noise(stream_seeds(seed, len(seeds), purpose=4).to(tasks.device))
     return start_streams(policy, env, streams_of(tasks, num_streams), seeds), noise
@@ -74,7 +121,8 @@ def _fresh(
 def adaptation_of(
     transitions: Rollout, num_tasks: int, num_episodes: int, spec: EnvSpec, *, last: bool = False
 ) -> Adaptation:
-    """The first `num_episodes` of every stream of `[T, G * S]` transitions, or the `last`; they must hold as many."""
+    """The first (or `last`) `num_episodes` of every stream of `[T, G * S]` transitions. Raises `ValueError` if a stream
+    has fewer."""
     num_streams = transitions.obs.shape[1]
     episodes, _ = finished_episodes(transitions, OpenEpisodes.none(num_streams), spec)
     number = numbered(episodes.stream)
@@ -90,32 +138,28 @@ def adaptation_of(
 
 
 def summary_of(adaptation: Adaptation) -> dict[str, float]:
-    """One number each: success and return of the first and of the last episode of every stream, averaged, and
-    `late_reward`, the reward per env step of the second half of the episodes, which grows with success and with speed
-    and so can choose between checkpoints."""
+    """Mean success and return of first and last episodes, and `late_reward`: reward per env step in the second half of
+    the episodes. It grows with success and with speed, so it ranks checkpoints."""
     half = adaptation.returns.shape[-1] // 2
-    return {
-        "first_success": float(adaptation.success[..., 0].mean()),
-        "first_return": float(adaptation.returns[..., 0].mean()),
-        "last_success": float(adaptation.success[..., -1].mean()),
-        "last_return": float(adaptation.returns[..., -1].mean()),
-        "late_reward": float(adaptation.returns[..., half:].sum() / adaptation.lengths[..., half:].sum()),
-    }
+    found = {"late_reward": float(adaptation.returns[..., half:].sum() / adaptation.lengths[..., half:].sum())}
+    for name, episode in (("first", 0), ("last", -1)):
+        found[f"{name}_success"] = float(adaptation.success[..., episode].mean())
+        found[f"{name}_return"] = float(adaptation.returns[..., episode].mean())
+    return found
 
 
 def source_adaptation(
     histories: Histories, num_tasks: int, num_streams: int, num_episodes: int
 ) -> tuple[Adaptation, Adaptation]:
-    """The source agents on their own tasks, the first `num_tasks` of them: the first and the last `num_episodes` of
-    `num_streams` rows per task."""
-    rows = np.arange(len(histories.row_tasks)).reshape(len(histories.manifest["tasks"]["train"]), -1)
+    """First and last `num_episodes` of the source agents in `num_streams` rows of each of the first `num_tasks`
+    training tasks."""
+    rows = np.arange(len(histories.row_tasks)).reshape(len(histories.tasks["train"]), -1)
     rows = rows[:num_tasks, :num_streams].ravel()
-    enough = (num_episodes + 1) * histories.spec.max_episode_steps
+    enough = (num_episodes + 1) * histories.spec.max_episode_steps  # one more, as the last part may begin mid-episode
 
-    def slice_of(steps: slice) -> Rollout:
+    def part(steps: slice) -> Rollout:
         columns = (histories.columns[name][rows, steps].swapaxes(0, 1) for name in Rollout._fields)
         return Rollout(*(torch.from_numpy(column.astype(np.int64)) for column in columns))
 
-    first = adaptation_of(slice_of(slice(enough)), num_tasks, num_episodes, histories.spec)
-    # This slice may begin amid an episode; it is long enough for all these and one more.
-    return first, adaptation_of(slice_of(slice(-enough, None)), num_tasks, num_episodes, histories.spec, last=True)
+    first = adaptation_of(part(slice(enough)), num_tasks, num_episodes, histories.spec)
+    return first, adaptation_of(part(slice(-enough, None)), num_tasks, num_episodes, histories.spec, last=True)

@@ -1,4 +1,4 @@
-"""What is measured of played episodes, of each stream by itself.
+"""Measures of played episodes, per stream.
 
 R runs, G tasks, S streams per task, E episodes. Arrays are `[R, G, S, ...]`.
 """
@@ -17,39 +17,35 @@ PARTS = {
     "train": "model, training tasks",
 }
 MEASURES = ("success", "returns", "steps_to_goal")
-SOLVED = {"fraction_solved": 0.5, "fraction_solved_90": 0.9}  # part of a task's last episodes that are to be successes
+SOLVED = {"fraction_solved": 0.5, "fraction_solved_90": 0.9}  # success rate in a task's last episodes
 REGRETS = {"regret_to_searcher": "searcher", "regret_to_covering_plan": "covering plan"}
-SHARES = ("success", "success_after_first", *SOLVED)  # measures that lie between 0 and 1
-NEAR, SMOOTHED = 0.9, 3  # part of the optimum, and episodes that are averaged to tell when it is reached
+SHARES = ("success", "success_after_first", *SOLVED)  # measures between 0 and 1
+NEAR, SMOOTHED = 0.9, 3  # fraction of the optimum to reach, and the number of episodes averaged to tell
 ROUNDING = 1e-9
 
-Exact = Mapping[str, Mapping[str, Sequence[float]]]  # by policy, random or optimum, and measure: a number for each task
+Exact = Mapping[str, Mapping[str, Sequence[float]]]  # by policy (random, optimum) and measure: one number per task
 
 
 def exact_numbers(expectations: Mapping[str, Expectation]) -> Exact:
-    """Exact references as `references` holds them."""
+    """Exact references in the form of the section `references`."""
+    fields = {"success": "success", "returns": "episode_return", "steps_to_goal": "steps_to_goal"}.items()
     return {
-        name: {
-            "success": found.success.tolist(),
-            "returns": found.episode_return.tolist(),
-            "steps_to_goal": found.steps_to_goal.tolist(),
-        }
-        for name, found in expectations.items()
+        key: {name: getattr(found, field).tolist() for name, field in fields} for key, found in expectations.items()
     }
 
 
 def shown_part(names: Collection[str]) -> str:
-    """The one of `PARTS` that an evaluation is about: the held-out tasks, or development tasks in their place."""
+    """The main part of an evaluation: the held-out tasks, or the development tasks in their place."""
     return "held_out" if "held_out" in names else "development"
 
 
 def tail_of(num_episodes: int) -> int:
-    """How many episodes at the end are averaged as the final result: the last quarter."""
+    """Number of last episodes that make the final result: a quarter."""
     return max(1, num_episodes // 4)
 
 
 def curve_cells(adaptation: Adaptation, exact: Exact, regrets: bool) -> dict[str, Values]:
-    """What is measured in each episode, `[R, G, S, E]` each."""
+    """Measures of each episode, `[R, G, S, E]` each."""
     cells: dict[str, Values] = {measure: getattr(adaptation, measure) for measure in MEASURES}
     if exact:
         optimum = np.array(exact["optimum"]["returns"])
@@ -61,10 +57,10 @@ def curve_cells(adaptation: Adaptation, exact: Exact, regrets: bool) -> dict[str
 
 
 def final_cells(
-    curves: Mapping[str, Values], adaptation: Adaptation, exact: Exact, references: Mapping[str, Adaptation]
+    curves: Mapping[str, Values], adaptation: Adaptation, exact: Exact, others: Mapping[str, Adaptation]
 ) -> dict[str, Values]:
-    """What is measured once for each stream, `[R, G, S]` each; parts of tasks solved once for each task, `[R, G, 1]`.
-    `references`: what other policies came to on the same tasks, by name."""
+    """Measures of each stream, `[R, G, S]` each; solved tasks `[R, G, 1]`. `others`: results of other policies on the
+    same tasks, by name."""
     tail = tail_of(adaptation.returns.shape[-1])
     cells: dict[str, Values] = {
         name: values[..., -1] if name == "regret" else values[..., -tail:].mean(-1) for name, values in curves.items()
@@ -77,19 +73,12 @@ def final_cells(
             share = (adaptation.returns[:, room] - random[room]) / (optimum - random)[room]
             cells["area"] = share.mean(-1)
     for name, other in REGRETS.items():
-        if other in references:
-            cells[name] = (references[other].returns.mean(2, keepdims=True) - adaptation.returns).sum(-1)
+        if other in others:
+            cells[name] = (others[other].returns.mean(2, keepdims=True) - adaptation.returns).sum(-1)
     return cells
 
 
 def after_first(success: Values) -> tuple[Floats, Floats]:
-    """Of each stream of `success` `[R, G, S, E]` the successes after its first, and the episodes after its first,
-    `[R, G, S]` each; 0 of 0 without any."""
+    """Successes, and episodes, after the first success of each stream of `success` `[R, G, S, E]`, `[R, G, S]` each."""
     later = success.cumsum(axis=-1) > success  # a success came before
     return (success * later).sum(-1, dtype=np.float64), later.sum(-1, dtype=np.float64)
-
-
-def running_mean(values: Values) -> Floats:
-    """Of each episode and those after it, `SMOOTHED` in all: `[..., E]` to `[..., E - SMOOTHED + 1]`."""
-    windows = np.lib.stride_tricks.sliding_window_view(values, min(SMOOTHED, values.shape[-1]), axis=-1)
-    return windows.mean(-1)

@@ -1,9 +1,7 @@
-"""Other ways to play the frozen model, which show what its context does: decodings and ablations.
+"""Probes of the frozen model that show how it uses its context: other decodings, and ablations of the context.
 
-An ablation is the same model on a context that was tampered with. Streams end episodes at different times: where the
-context of some is replaced, those alone are read anew, which is exact. It costs one forward over the context for each
-episode of a stream, so that a step costs some context / episode length times what it costs otherwise; where the context
-is wiped, some steps of an episode times, as it is read anew at each of them.
+Streams end episodes at different times. When an ablation replaces the context of some streams, these alone are read
+anew, exactly: one forward over the context per episode of a stream, or per step if the context is wiped.
 
 B streams, n of them that begin an episode, T steps in context or of a life.
 """
@@ -20,6 +18,7 @@ from icrl.contracts import Policy, Rollout, Step
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import most_steps, play_steps
 from icrl.evaluation.protocol import TEMPERATURE, decoding_name
+from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, context_in, windows_of
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
 from icrl.nn.guided import Guided
@@ -28,22 +27,16 @@ from icrl.randomness import mix
 if TYPE_CHECKING:
     from icrl.config.root import Config
 
-_NOISE_BITS = 24  # of a policy's noise
+_NOISE_BITS = 24  # random bits in a policy's noise
 
-# The past of n streams, `[rows, n, T]` (see `gpt.windows_of`), as it becomes, given what it was, the numbers of
-# the streams `[n]`, how many steps they played, and their noise `[n]`.
+# The new past of n streams `[rows, n, T]` (see `gpt.windows_of`), given their past, the indices of the streams `[n]`,
+# the number of steps they played, and their noise `[n]`.
 Rewrite = Callable[[Tensor, Tensor, int, Tensor], Tensor]
 
 
-def policy_of(config: Config, model: GPT | Guided) -> GPTPolicy:
-    """The model, played as `config` says."""
-    return GPTPolicy(model, config.evaluation.sample_probability, config.policy.temperature, config.policy.context_kept)
-
-
 def probes_for(config: Config, model: GPT | Guided, env: TensorEnv, tasks: Tensor) -> dict[str, Policy[Any]]:
-    """The probes `config` asks for, by the name `protocol.numbers_of` knows: other decodings, and ablations that act as
-    `policy_of` does. They are for `evaluation.num_probe_streams` streams of each of `tasks` `[G, task_dim]`. With one
-    task alone there is no context of another."""
+    """The configured probes by the names of `protocol.numbers_of`, for `evaluation.num_probe_streams` streams of each
+    of `tasks` `[G, task_dim]`. A single task has no other task for the ablation `other_task`."""
     options, plain = config.evaluation, policy_of(config, model)
     probes: dict[str, Policy[Any]] = {}
     for temperature in options.temperatures:
@@ -61,8 +54,7 @@ def probes_for(config: Config, model: GPT | Guided, env: TensorEnv, tasks: Tenso
 
 
 class Blanked:
-    """Reads the same reward at every step, the one nearest to 0: no success is seen. (What else tells of one stays: an
-    episode may end with it.)"""
+    """Policy that reads the same reward at every step, the one nearest to 0 (an episode may still end at a success)."""
 
     def __init__(self, policy: GPTPolicy) -> None:
         self.policy = policy
@@ -75,13 +67,15 @@ class Blanked:
 
 
 class RewrittenCarry(NamedTuple):
+    """Context of the policy, and steps played."""
+
     context: GPTCarry
-    time: int  # steps played
+    time: int
 
 
 class Rewritten:
-    """Begins each episode on a past that was rewritten: as many transitions as the context holds, others or in another
-    order, in place of them. The logits are those of one forward over what then stands in the context."""
+    """Policy that begins each episode on a rewritten past of the same length. Its logits are those of one forward over
+    the rewritten context."""
 
     def __init__(self, policy: GPTPolicy, rewrite: Rewrite) -> None:
         self.policy, self.rewrite = policy, rewrite
@@ -89,40 +83,34 @@ class Rewritten:
     def initial_carry(self, num_streams: int) -> RewrittenCarry:
         return RewrittenCarry(self.policy.initial_carry(num_streams), 0)
 
+    @torch.no_grad()
     def act(self, carry: RewrittenCarry, step: Step, noise: Tensor) -> tuple[Tensor, RewrittenCarry]:
-        window, _, seen = carry.context
-        begun = (step.timestep == 0).nonzero()[:, 0]
+        window, cache, seen = carry.context
+        begun, model = (step.timestep == 0).nonzero()[:, 0], self.policy.model
         if seen and len(begun):
             window[REWARD, :, seen - 1] = step.reward
             window[:, begun, :seen] = self.rewrite(window[:, begun, :seen], begun, carry.time, noise[begun])
             step = step._replace(reward=window[REWARD, :, seen - 1])
-            if seen < self.policy.model.config.context_len:  # a full one is read anew in any case
-                self._read_anew(carry.context, begun)
+            if seen < model.config.context_len:  # a full context is read anew in any case
+                anew = model.new_cache(len(begun))
+                model(context_in(model.spec, window[:, begun, :seen]), anew)
+                cache.replace(begun, cast(Any, anew))  # of the same kind, as it is of the same model
         action, context = self.policy.act(carry.context, step, noise)
         return action, RewrittenCarry(context, carry.time + 1)
 
-    @torch.no_grad()
-    def _read_anew(self, context: GPTCarry, streams: Tensor) -> None:
-        """Make the cache of `streams` `[n]` that of their window."""
-        model, (window, cache, seen) = self.policy.model, context
-        anew = model.new_cache(len(streams))
-        model(context_in(model.spec, window[:, streams, :seen]), anew)
-        cache.replace(streams, cast(Any, anew))  # of the same kind, as it is of the same model
-
 
 class WipedCarry(NamedTuple):
-    """The contexts of B streams, of the episode they are in alone. Tensors are written in place."""
+    """Contexts of B streams that hold the current episode alone. Tensors are written in place."""
 
     window: Tensor  # [rows, B, T]
     seen: Tensor  # [B] int64: steps filled
 
 
 class Wiped:
-    """Begins each episode on an empty context. What it does is, stream by stream, what the policy does that starts with
-    this episode.
+    """Policy that begins each episode on an empty context: stream by stream it equals a fresh policy that starts there.
 
-    Streams are at different steps of theirs: each is read anew at every step, from the left end of its window, and
-    what stands to the right of its newest step does not reach it."""
+    Streams are at different steps of their episodes. Each is read anew at every step from the left end of its window;
+    steps to the right of its newest one do not reach it."""
 
     def __init__(self, policy: GPTPolicy) -> None:
         self.policy = policy
@@ -142,7 +130,7 @@ class Wiped:
         """See `GPTPolicy.logits`."""
         window, model, num_kept = carry.window, self.policy.model, self.policy.num_kept
         streams = torch.arange(len(step.obs), device=window.device)
-        window[REWARD, streams, (carry.seen - 1).clamp(min=0)] = step.reward  # read only where a step was taken
+        window[REWARD, streams, (carry.seen - 1).clamp(min=0)] = step.reward  # read only after a step was taken
         seen = carry.seen.masked_fill(step.timestep == 0, 0)
         full = (seen == model.config.context_len).nonzero()[:, 0]
         window[:, full, :num_kept] = window[:, full, -num_kept:]
@@ -154,18 +142,18 @@ class Wiped:
 
 
 def shuffled(window: Tensor, begun: Tensor, time: int, noise: Tensor) -> Tensor:
-    """The same transitions in an order that is drawn from a stream's noise."""
-    luck = mix((noise * (1 << _NOISE_BITS)).long()[:, None], torch.arange(window.shape[2], device=window.device))
-    return window.gather(2, luck.argsort(dim=1).expand(len(window), -1, -1))
+    """Rewrite that puts the transitions in an order drawn from the stream's noise."""
+    keys = mix((noise * (1 << _NOISE_BITS)).long()[:, None], torch.arange(window.shape[2], device=window.device))
+    return window.gather(2, keys.argsort(dim=1).expand(len(window), -1, -1))
 
 
 class OtherLife:
-    """What another stream lived through: of its steps as many as are needed, up to where its first episode ended that
-    ended no earlier than now."""
+    """Rewrite that inserts the past of a stream on the next task, up to an end of one of its episodes: the first end
+    that is not before the current time."""
 
     def __init__(self, life: Rollout, num_streams: int) -> None:
-        """`life`: `[T, G * S]` transitions of S = `num_streams` streams of each task, from their start; a stream takes
-        over that with its number among the streams of the next task."""
+        """`life`: `[T, G * S]` transitions of S = `num_streams` streams of each task, from their start. A stream takes
+        the past of the stream with its number on the next task."""
         lived = (life.obs, life.action, life.reward, life.timestep)
         columns = windows_of(*(column.transpose(0, 1) for column in lived))  # [rows, B, T]
         self.columns = columns.roll(-num_streams, dims=1)

@@ -1,7 +1,8 @@
-"""What to compare a policy with: exact expectations where there is a planner, and policies that learn in context."""
+"""References for comparison: exact expectations, policies that learn in context, and coverage without a goal."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,49 +14,44 @@ from icrl.contracts import Policy
 from icrl.envs.core import TensorEnv
 from icrl.envs.dark_room import DarkRoom
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
-from icrl.point_game.references import fixed_players
-from icrl.point_game.world import PointFamily
+from icrl.evaluation.in_context import play_steps
+from icrl.point_game.world import PointFamily, fixed_players
+from icrl.rl.statistics import Floats
 from icrl.sources.bandit_policies import UCB1
-from icrl.sources.covering_plan import CoveringPlan
-from icrl.sources.experts import Random
-from icrl.sources.goal_memory import PersistentWalk, UniformWalk
-from icrl.sources.searching import in_context_learner
+from icrl.sources.explorers import CoveringPlan, PersistentWalk, UniformWalk
+from icrl.sources.noise_distillation import Random
+from icrl.sources.searcher import in_context_learner
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
 
 COVERING_PLAN = "covering plan"
+NUM_EPISODES = 6  # of coverage
 
 
 def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
-    """The policies to play beside the model, by name. For rooms a searcher, and where one plan fits all goals the
-    covering plan and walkers that remember the goal; for bandits Thompson sampling and UCB1; where there is no planner
-    to tell what chance comes to, chance; in the point game the best fixed players too."""
+    """Policies to play beside the model, by name.
+
+    Rooms: a searcher and, with one start and unpermuted actions, the covering plan and two walkers with a perfect goal
+    memory. Bandits: Thompson sampling and UCB1. Point game: random and the best fixed players. Other worlds without a
+    planner: random."""
     learner = in_context_learner(env, config.env)
     if learner and isinstance(config.env, BanditConfig):
-        deviation = config.env.deviation if config.env.distribution == "gaussian" else 0.5  # of rewards from [0, 1]
+        deviation = config.env.deviation if config.env.distribution == "gaussian" else 0.5  # of rewards in [0, 1]
         return {"Thompson sampling": learner, "UCB1": UCB1(env.spec, deviation)}
+    if learner and isinstance(env, DarkRoom) and not (env.random_start or env.permute_actions):
+        walks = {"persistent": PersistentWalk(env), "uniform": UniformWalk(env)}
+        named = {f"{name} walk with goal memory": walk for name, walk in walks.items()}
+        return {"searcher": learner, COVERING_PLAN: CoveringPlan(env), **named}
     if learner:
-        return {"searcher": learner, **explorers_of(env)}
+        return {"searcher": learner}
     if isinstance(env, PointFamily) and isinstance(config.env, PointGameConfig):
         return {"random": chance(env, config), **fixed_players(env, config.env)}
     return {} if env.has_planner else {"random": chance(env, config)}
 
 
-def explorers_of(env: TensorEnv) -> dict[str, Policy[Any]]:
-    """Policies that know all but where the goal is and forget nothing of it, for DarkRoom with one start and actions
-    that are not permuted; from the one that looks for it best to the one that does so worst. None for other worlds."""
-    if not isinstance(env, DarkRoom) or env.random_start or env.permute_actions:
-        return {}
-    return {
-        COVERING_PLAN: CoveringPlan(env),
-        "persistent walk with goal memory": PersistentWalk(env),
-        "uniform walk with goal memory": UniformWalk(env),
-    }
-
-
 def exact_references(env: TensorEnv, tasks: Tensor) -> dict[str, Expectation]:
-    """What chance and the best play can expect of an episode on `tasks` `[N, task_dim]`; nothing without a planner."""
+    """Exact expectations of random and of optimal play on `tasks` `[N, task_dim]`; empty without a planner."""
     return {"random": random_exact(env, tasks), "optimum": optimal_exact(env, tasks)} if env.has_planner else {}
 
 
@@ -64,3 +60,20 @@ def chance(env: TensorEnv, config: Config) -> Policy[Any]:
     policy = Random(config.source, env.spec, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
     policy.set_clock(Clock(0.0, 0, 0, 0))
     return policy
+
+
+def coverage_of(policies: Mapping[str, Policy[Any]], env: DarkRoom, num_streams: int, seed: int) -> dict[str, Floats]:
+    """Coverage `[1, S, E]` of each policy in a room without a goal.
+
+    It is the share of the possible goal cells that each of S streams has visited by the end of each of its first
+    `NUM_EPISODES` = E episodes. A visit is a move that ends on the cell, which is what shows a goal."""
+    cells = env.all_tasks().unique()
+    nowhere = torch.full((1, 1), env.size**2, device=cells.device)
+    found: dict[str, Floats] = {}
+    for name, policy in policies.items():
+        steps = play_steps(policy, env, nowhere, num_streams, NUM_EPISODES * env.spec.max_episode_steps, seed)
+        visited = torch.zeros(NUM_EPISODES, num_streams, env.size**2, dtype=torch.bool, device=cells.device)
+        by_episode = steps.next_obs.view(NUM_EPISODES, -1, num_streams).transpose(1, 2)  # only the clock ends them
+        seen = visited.scatter_(2, by_episode, True).cumsum(0)[..., cells] > 0
+        found[name] = seen.double().mean(2).T.cpu().numpy()[None]
+    return found

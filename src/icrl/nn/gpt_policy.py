@@ -1,8 +1,8 @@
-"""The frozen model as a policy that learns from its context alone.
+"""The in-context model as a policy, which learns from its context alone.
 
-When the context is full it is *rebuilt*: the newest part of it is read anew from an empty cache, as a window that
-starts there, and goes on from this. (A rolled cache would not do: deeper layers' keys would still carry what
-was dropped.) At every step the logits equal one uncached forward over the steps since the last rebuild's start.
+A full context is *rebuilt*: its newest part is read again into an empty cache, as a window that starts there. (A rolled
+cache would not do, because the keys of deeper layers would still carry the dropped steps.) At every step the logits
+equal one uncached forward over the steps since the start of the last rebuild.
 """
 
 import math
@@ -20,10 +20,10 @@ from icrl.randomness import draw_possible, epsilon_greedy
 
 
 class GPTCarry(NamedTuple):
-    """The context of B streams: its transitions (see `gpt.windows_of`) and their cache.
+    """Context of B streams: a window of transitions (see `gpt.windows_of`) and its cache.
 
-    `seen` steps of it are filled, the last of them without its reward. Tensors are written in place: a carry belongs to
-    one rollout."""
+    `seen` steps are filled, the last of them without its reward. Tensors are written in place: a carry belongs to one
+    rollout."""
 
     window: Tensor
     cache: ContextCache | GuidedCache
@@ -32,11 +32,9 @@ class GPTCarry(NamedTuple):
 
 class GPTPolicy:
     def __init__(self, model: GPT | Guided, epsilon: float, temperature: float, context_kept: float) -> None:
-        """With probability `epsilon` an action is drawn at `temperature`, else it is the most probable one;
-        `context_kept`: the part of a full context that is rebuilt."""
-        self.model = model.eval()
-        self.epsilon = epsilon
-        self.temperature = temperature
+        """With probability `epsilon` an action is sampled at `temperature`, else it is the most probable one.
+        `context_kept` is the part of a full context that is rebuilt."""
+        self.model, self.epsilon, self.temperature = model.eval(), epsilon, temperature
         self.num_kept = max(1, min(int(context_kept * model.config.context_len), model.config.context_len - 1))
 
     def initial_carry(self, num_streams: int) -> GPTCarry:
@@ -46,11 +44,13 @@ class GPTPolicy:
         return GPTCarry(window, self.model.new_cache(num_streams), 0)
 
     def act(self, carry: GPTCarry, step: Step, noise: Tensor) -> tuple[Tensor, GPTCarry]:
-        """See `Policy`. `steps.step_of` makes a `step` of a world of one's own. Raises `ValueError` for wrong shapes or
-        dtypes and, where that is known without waiting for a device, for values out of range."""
+        """Actions `[B]` for `step` (see `Policy`; `steps.step_of` makes a step of your own world). Raises `ValueError`
+        for wrong shapes or dtypes and, on a CPU, for values out of range."""
         check_form(self.model.spec, step, carry.window.shape[1])
         if noise.shape != step.reward.shape:
-            raise ValueError(f"noise is {tuple(noise.shape)}: must be {tuple(step.reward.shape)}, one for each stream")
+            raise ValueError(
+                f"noise is {tuple(noise.shape)}: must be {tuple(step.reward.shape)}, one number per stream"
+            )
         if step.obs.is_cpu:
             check_ranges(self.model.spec, step)
         logits, carry = self.logits(carry, step)
@@ -59,13 +59,13 @@ class GPTPolicy:
         return action, carry
 
     def choose(self, logits: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
-        """Actions `[B]` by `logits` `[B, A]`, of those that are legal on `obs`."""
+        """Legal actions `[B]` on `obs` by `logits` `[B, A]`."""
         logits = self.model.spec.legal_of(logits, obs)
         return draw_possible(epsilon_greedy((logits / self.temperature).softmax(-1), self.epsilon), noise)
 
     @torch.no_grad()
     def logits(self, carry: GPTCarry, step: Step) -> tuple[Tensor, GPTCarry]:
-        """Action logits `[B, A]` for `step`, and the carry with `step` in its context."""
+        """Action logits `[B, A]` for `step`, and the carry with `step` added to its context."""
         window, cache, seen = carry
         if seen:
             window[REWARD, :, seen - 1] = step.reward

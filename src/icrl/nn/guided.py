@@ -1,4 +1,4 @@
-"""Acting on values: a policy's logits and what a critic has to say to them."""
+"""Guided policy: a prior's logits plus the scaled advantages of a critic."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from icrl.nn.kv_cache import ContextCache
 
 
 class GuidedCache(NamedTuple):
-    """What the policy and the critic keep of the steps they have read."""
+    """Caches of the policy and of the critic."""
 
     policy: ContextCache | None
     critic: tuple[ContextCache, ...]
@@ -22,7 +22,7 @@ class GuidedCache(NamedTuple):
             cache.clear()
 
     def replace(self, streams: Tensor, other: "GuidedCache") -> None:
-        """Take over what `other` has read, as that of `streams` `[n]`."""
+        """Copy the context of `other`, which has as many steps, into the rows `streams` `[n]`."""
         for cache, theirs in zip(self.contexts, other.contexts, strict=True):
             cache.replace(streams, theirs)
 
@@ -32,11 +32,11 @@ class GuidedCache(NamedTuple):
 
 
 class Guided(nn.Module):
-    """pi(a | context) ~ prior(a | context) exp(scale (min(Q1, Q2)(o, a) - V(o)))  (Snell et al., 2022), in a form that
-    can be played as a GPT is. The prior is another model, or else the critic's own policy head, or else uniform."""
+    """pi(a | context) ~ prior(a | context) exp(scale (min(Q1, Q2)(o, a) - V(o)))  (Snell et al., 2022), with the
+    interface of a GPT. The prior is another model of the same context length, else the critic's own policy head, else
+    uniform."""
 
     def __init__(self, prior: GPT | None, critic: ValueNetwork, scale: float) -> None:
-        """Both must read as many steps."""
         super().__init__()
         self.prior, self.critic, self.scale = prior, critic, scale
         self.config, self.spec = critic.config, critic.spec
@@ -46,7 +46,7 @@ class Guided(nn.Module):
         return self.critic.device
 
     def forward(self, context: Context, cache: GuidedCache | None = None) -> Tensor:
-        """Action logits `[B, T, A]`. With a cache, the T steps follow those in it."""
+        """Action logits `[B, T, A]`. With a cache the T steps continue it."""
         values = self.critic(context, cache.critic if cache else ())
         logits = values.logits if self.prior is None else self.prior(context, cache.policy if cache else None)
         guidance = self.scale * values.advantage

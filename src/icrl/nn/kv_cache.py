@@ -1,4 +1,4 @@
-"""What a model has seen, kept outside of it: keys and values of tokens, and of visits.
+"""Key-value caches of a context, kept outside the model.
 
 Y layers, B streams, H heads, L tokens, T steps, Dh head width.
 """
@@ -10,22 +10,22 @@ from torch import Tensor
 
 
 class KVCache:
-    """Room for `capacity` tokens of every stream. All streams are equally long; `length` is a Python int, so that
-    nothing waits for a device. `append` writes in place: a cache belongs to one rollout."""
+    """Keys and values of up to `capacity` tokens of every stream. All streams have the same length. `length` is a
+    Python int, so that nothing waits for a device. `append` writes in place: a cache belongs to one rollout."""
 
     def __init__(
         self, num_layers: int, num_streams: int, num_heads: int, capacity: int, head_dim: int, like: Tensor
     ) -> None:
-        """Empty, with the device and dtype of `like`."""
+        """An empty cache with the device and dtype of `like`."""
         shape = (num_layers, num_streams, num_heads, capacity, head_dim)
         self.keys = torch.empty(shape, device=like.device, dtype=like.dtype)
         self.values = torch.empty_like(self.keys)
         self.length = 0
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the new tokens' `[B, H, new, Dh]` in one layer; returns all so far, `[B, H, length + new, Dh]`.
+        """Add new tokens `[B, H, new, Dh]` to one layer; returns all tokens so far, `[B, H, length + new, Dh]`.
 
-        `length` itself moves once all layers have appended, by `advance`."""
+        `length` itself moves by `advance`, after all layers have appended."""
         end = self.length + keys.shape[2]
         self.keys[layer, :, :, self.length : end] = keys
         self.values[layer, :, :, self.length : end] = values
@@ -36,7 +36,7 @@ class KVCache:
 
 
 class VisitCache(KVCache):
-    """The one layer of an induction layer, with a token for each step, and the observations that were visited."""
+    """Cache of an induction layer: one layer, one token per step, and the observations that were visited."""
 
     def __init__(self, num_streams: int, num_heads: int, capacity: int, head_dim: int, like: Tensor) -> None:
         super().__init__(1, num_streams, num_heads, capacity, head_dim, like)
@@ -50,7 +50,7 @@ class VisitCache(KVCache):
 
 
 class ContextCache(NamedTuple):
-    """All that a GPT keeps of the steps it has read: their tokens and, with an induction layer, their visits."""
+    """Everything a GPT keeps of the steps it has read: tokens and, with an induction layer, visits."""
 
     tokens: KVCache
     visits: VisitCache | None
@@ -62,7 +62,7 @@ class ContextCache(NamedTuple):
             self.visits.length = 0
 
     def replace(self, streams: Tensor, other: "ContextCache") -> None:
-        """Take over what `other` has read, which is as many steps, as that of `streams` `[n]`."""
+        """Copy the context of `other`, which has as many steps, into the rows `streams` `[n]`."""
         for own, theirs in ((self.tokens, other.tokens), (self.visits, other.visits)):
             if own and theirs:
                 own.keys[:, streams, :, : theirs.length] = theirs.keys[:, :, :, : theirs.length]

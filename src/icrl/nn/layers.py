@@ -1,18 +1,25 @@
-"""Hidden layers of a network, as a configuration writes them."""
+"""Networks as lists of hidden layers: read from an option, built as modules, and used for points and action values.
+
+B positions, N rows for points, n coordinates, A actions.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from icrl.contracts import ConfigError
 
-_MOST, _MOST_LAYERS = 2**14, 1000  # of a width or a repeat, and of layers: memory holds no more
-_CHOICES = {"normalization": ("none", "layer", "batch"), "activation": ("relu", "tanh", "gelu")}
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
+_MAX_WIDTH, _MAX_LAYERS = 2**14, 1000  # memory holds no more
+_CHOICES = {"normalization": ("none", "layer", "batch"), "activation": tuple(ACTIVATIONS), "residual": (False, True)}
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A linear layer with what follows it; or with `residual` a block of two, added to what the block is given."""
+    """A linear layer, normalization and activation; with `residual` a block of two, added to the block's input."""
 
     width: int
     normalization: str = "none"
@@ -20,11 +27,12 @@ class Layer:
     residual: bool = False
 
 
-def read_net_arch(key: str, written: Any) -> list[Layer]:
-    """The layers that `written`, a list of mappings, describes, each as often as its `repeat` says.
+_NAMES = tuple(field.name for field in fields(Layer))
 
-    An item is a layer, with a `width`, or `{net_arch: [...], repeat: k}`. Raises `ConfigError` that names `key`, the
-    place in the list, what is there and what is allowed."""
+
+def read_net_arch(key: str, written: Any) -> list[Layer]:
+    """The layers that the option `key` lists. An item is a layer with a `width`, or `{net_arch: [...]}`, and both may
+    have a `repeat`. Raises `ConfigError` with the place in the list, what stands there and what is allowed."""
     if not isinstance(written, list):
         raise ConfigError(f"{key}={written}: must be a list of layers")
     layers: list[Layer] = []
@@ -32,38 +40,80 @@ def read_net_arch(key: str, written: Any) -> list[Layer]:
         where = f"{key}[{i}]"
         if not isinstance(item, Mapping):
             raise ConfigError(f"{where}={item}: must be a mapping such as {{width: 64}}")
-        parts = dict(item)
-        repeat = _positive(f"{where}.repeat", parts.pop("repeat", 1))
-        if "net_arch" in parts:
-            own = read_net_arch(f"{where}.net_arch", parts.pop("net_arch"))
-            _check_keys(where, parts, ("net_arch", "repeat"))
+        allowed = ("net_arch", "repeat") if "net_arch" in item else (*_NAMES, "repeat", "net_arch")
+        for name, value in item.items():
+            if name not in allowed:
+                raise ConfigError(f"{where}.{name}: unknown key, must be one of {', '.join(allowed)}")
+            if name != "net_arch":
+                _check(f"{where}.{name}", value, _CHOICES.get(name))
+        if "net_arch" in item:
+            own = read_net_arch(f"{where}.net_arch", item["net_arch"])
+        elif "width" in item:
+            own = [Layer(**{name: item[name] for name in _NAMES if name in item})]
         else:
-            own = [_layer(where, parts)]
-        if len(layers) + len(own) * repeat > _MOST_LAYERS:
-            raise ConfigError(f"{where}={item}: makes more than {_MOST_LAYERS} layers, the most there may be")
+            raise ConfigError(f"{where}.width is missing: a layer is {', '.join(_NAMES)}")
+        repeat = item.get("repeat", 1)
+        if len(layers) + len(own) * repeat > _MAX_LAYERS:
+            raise ConfigError(f"{where}={item}: makes more than {_MAX_LAYERS} layers, the most there may be")
         layers += own * repeat
     return layers
 
 
-def _layer(where: str, parts: dict[str, Any]) -> Layer:
-    names = [field.name for field in fields(Layer)]
-    _check_keys(where, {key: value for key, value in parts.items() if key not in names}, (*names, "repeat", "net_arch"))
-    if "width" not in parts:
-        raise ConfigError(f"{where}.width is missing: a layer is {', '.join(names)}")
-    for key, choices in _CHOICES.items():
-        if key in parts and parts[key] not in choices:
-            raise ConfigError(f"{where}.{key}={parts[key]}: must be one of {', '.join(choices)}")
-    if not isinstance(parts.get("residual", False), bool):
-        raise ConfigError(f"{where}.residual={parts['residual']}: must be true or false")
-    return replace(Layer(_positive(f"{where}.width", parts["width"])), **parts)
+def _check(key: str, value: Any, choices: tuple[str | bool, ...] | None) -> None:
+    """Raise `ConfigError` unless `value` is one of the choices or, without any, a width or a number of repeats."""
+    if choices is None:
+        fits, allowed = type(value) is int and 1 <= value <= _MAX_WIDTH, f"an int >= 1 and <= {_MAX_WIDTH}"
+    else:
+        fits = type(value) is type(choices[0]) and value in choices
+        allowed = "true or false" if choices == (False, True) else f"one of {', '.join(map(str, choices))}"
+    if not fits:
+        raise ConfigError(f"{key}={value}: must be {allowed}")
 
 
-def _check_keys(where: str, unknown: Mapping[Any, Any], allowed: tuple[str, ...]) -> None:
-    if unknown:
-        raise ConfigError(f"{where}.{next(iter(unknown))}: unknown key, must be one of {', '.join(allowed)}")
+class Residual(nn.Module):
+    """activation(x + f(x)) with f = linear, normalization, activation, linear, normalization (He et al., 2016, arXiv
+    1512.03385). A linear projection maps x to the width of the block if its own width is different."""
+
+    def __init__(self, num_inputs: int, layer: Layer) -> None:
+        super().__init__()
+        self.block = nn.Sequential(*_linear(num_inputs, layer), *_linear(layer.width, layer)[:-1])
+        self.shortcut = nn.Identity() if num_inputs == layer.width else nn.Linear(num_inputs, layer.width)
+        self.activation = ACTIVATIONS[layer.activation]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(self.shortcut(x) + self.block(x))
 
 
-def _positive(key: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
-        raise ConfigError(f"{key}={value}: must be an int >= 1 and <= {_MOST}")
-    return value
+def make_network(num_inputs: int, num_outputs: int, layers: list[Layer]) -> nn.Sequential:
+    """The layers in a row, then a linear layer to the outputs, `[B, num_inputs] -> [B, num_outputs]`."""
+    modules: list[nn.Module] = []
+    width = num_inputs
+    for layer in layers:
+        modules += [Residual(width, layer)] if layer.residual else _linear(width, layer)
+        width = layer.width
+    return nn.Sequential(*modules, nn.Linear(width, num_outputs))
+
+
+def _linear(num_inputs: int, layer: Layer) -> list[nn.Module]:
+    norms = {"none": [], "layer": [nn.LayerNorm(layer.width)], "batch": [nn.BatchNorm1d(layer.width)]}
+    return [nn.Linear(num_inputs, layer.width), *norms[layer.normalization], ACTIVATIONS[layer.activation]()]
+
+
+class PointValues(nn.Module):
+    """Action values of the polyhedra game, `[B, N * n + k] -> [B, A]`: an observation is N points in a row, padded with
+    negative numbers, and then k further inputs.
+
+    Padding goes into the network as zeros, which are valid coordinates. So each row gets one more column, which says
+    whether it is a point."""
+
+    def __init__(self, num_points: int, dimension: int, num_others: int, num_actions: int, layers: list[Layer]) -> None:
+        super().__init__()
+        self._shape = (num_points, dimension)
+        self.layers = make_network(num_points * (dimension + 1) + num_others, num_actions, layers)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        num_points, dimension = self._shape
+        points = observation[:, : num_points * dimension].unflatten(1, self._shape)
+        available = points[..., :1] >= 0
+        rows = torch.cat([points * available, available.to(points.dtype)], -1).flatten(1)
+        return self.layers(torch.cat([rows, observation[:, num_points * dimension :]], 1))

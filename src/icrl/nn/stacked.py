@@ -1,4 +1,4 @@
-"""Many independent networks as one module, and what trains them: parameters carry a leading learner axis.
+"""Networks of many learners as one module, and their optimizer: parameters have a leading learner axis.
 
 L learners, S observations, H hidden width, O outputs.
 """
@@ -8,49 +8,53 @@ from torch import Tensor, nn
 
 from icrl.config.training_schema import NetworkConfig
 from icrl.contracts import EnvSpec
-from icrl.nn.points import point_features, point_flags, pool
+from icrl.nn.embeddings import point_features, point_flags, pool
 
 
 class StackedNetwork(nn.Module):
-    """An embedding of the observation, then a linear layer; L of them side by side.
+    """An embedding of the observation and a linear layer, L of them side by side.
 
-    Observations are integers, so what a learner's network says is a table over them: `forward` gives all of it at once,
-    and acting until the next update is a look-up."""
+    Observations are integers, so a learner's network is a table over them. `forward` computes the whole table, and
+    acting until the next update is a look-up."""
 
     def __init__(self, num_learners: int, num_obs: int, num_outputs: int, hidden_size: int, seeds: Tensor) -> None:
-        """`seeds` `[L]`: learner k's initial parameters are a function of its own seed alone."""
+        """`seeds` `[L]`: the initial parameters of learner k are a function of its own seed alone."""
         super().__init__()
         embedding: list[Tensor] = []
         heads: list[Tensor] = []
+        bound = hidden_size**-0.5
         for seed in seeds.tolist():
             generator = torch.Generator().manual_seed(seed)
             embedding.append(torch.randn(num_obs, hidden_size, generator=generator))
-            bound = hidden_size**-0.5
             heads.append(torch.empty(hidden_size, num_outputs).uniform_(-bound, bound, generator=generator))
         self.embedding = nn.Parameter(torch.stack(embedding))  # [L, S, H]
         self.heads = nn.Parameter(torch.stack(heads))  # [L, H, O]
         self.bias = nn.Parameter(torch.zeros(num_learners, 1, num_outputs))
 
     def forward(self) -> Tensor:
-        """`[L, S, O]`: the outputs of every learner for every observation."""
+        """Outputs of every learner for every observation, `[L, S, O]`."""
         return torch.baddbmm(self.bias, self.embedding, self.heads)
 
 
-class StackedPointNetwork(nn.Module):
-    """Networks over point sets (Zaheer et al., "Deep sets", 2017, arXiv 1703.06114), L of them side by side: a layer on
-    each point, the maximum and the mean over points, a layer on these and the flags, and a linear layer.
+def point_layers(spec: EnvSpec, num_outputs: int, hidden_size: int) -> dict[str, tuple[int, int]]:
+    """Inputs and outputs of the layers of one learner's `StackedPointNetwork`."""
+    return {
+        "of_point": (2 * spec.points[1], hidden_size),
+        "of_set": (2 * hidden_size + spec.points[1] + spec.num_actions, hidden_size),
+        "heads": (hidden_size, num_outputs),
+    }
 
-    What is read of a point are `point_features`; the order of the points does not matter."""
+
+class StackedPointNetwork(nn.Module):
+    """Networks over point sets (Zaheer et al., "Deep sets", 2017, arXiv 1703.06114), L of them side by side.
+
+    A layer on the `point_features` of each point, a layer on the maximum and mean over the points and on the flags, and
+    a linear layer. The order of the points does not matter."""
 
     def __init__(self, spec: EnvSpec, num_outputs: int, hidden_size: int, seeds: Tensor) -> None:
-        """`seeds` `[L]`: learner k's initial parameters are a function of its own seed alone."""
+        """`seeds` `[L]`: the initial parameters of learner k are a function of its own seed alone."""
         super().__init__()
-        self._spec = spec
-        shapes = {
-            "of_point": (2 * spec.points[1], hidden_size),
-            "of_set": (2 * hidden_size + spec.points[1] + spec.num_actions, hidden_size),
-            "heads": (hidden_size, num_outputs),
-        }
+        self._spec, shapes = spec, point_layers(spec, num_outputs, hidden_size)
         layers: dict[str, list[Tensor]] = {name: [] for name in shapes}
         for seed in seeds.tolist():
             generator = torch.Generator().manual_seed(seed)
@@ -62,12 +66,12 @@ class StackedPointNetwork(nn.Module):
         self.biases = nn.ParameterDict(biases)
 
     def forward(self, obs: Tensor) -> Tensor:
-        """`[T, B, K] -> [T, B, O]`: the outputs of every learner for its own observations."""
+        """Outputs of every learner for its own observations, `[T, B, K] -> [T, B, O]`."""
         num_learners, (num_steps, num_streams) = len(self.weights["heads"]), obs.shape[:2]
         own = obs.unflatten(1, (num_learners, -1)).transpose(0, 1).flatten(1, 2)  # [L, T * B / L, K]
         features, present = point_features(self._spec, own)  # [L, X, N, 2 * n], [L, X, N, 1]
-        of_point = self._layer("of_point", features.flatten(1, 2)).relu()
-        pooled = pool(of_point.unflatten(1, features.shape[1:3]), present)
+        hidden = self._layer("of_point", features.flatten(1, 2)).relu()
+        pooled = pool(hidden.unflatten(1, features.shape[1:3]), present)
         of_set = torch.cat([pooled, point_flags(self._spec, own)], dim=-1)
         outputs = self._layer("heads", self._layer("of_set", of_set).relu())
         return outputs.unflatten(1, (num_steps, -1)).transpose(0, 1).reshape(num_steps, num_streams, -1)
@@ -77,7 +81,7 @@ class StackedPointNetwork(nn.Module):
 
 
 class StackedAdam(torch.optim.Adam):
-    """Adam (Kingma and Ba, 2015) for the parameters of stacked networks, with a gradient clip for each learner."""
+    """Adam (Kingma and Ba, 2015) for stacked networks, with the gradient clipped per learner."""
 
     def __init__(self, network: nn.Module, config: NetworkConfig) -> None:
         betas = (config.adam_beta1, config.adam_beta2)
@@ -85,10 +89,8 @@ class StackedAdam(torch.optim.Adam):
         self._max_gradient_norm = config.max_gradient_norm
 
     def descend(self, loss: Tensor, learning_rate: float) -> Tensor:
-        """One step of every learner down its `loss` `[L]`, with its gradient scaled to a norm of at most
-        `max_gradient_norm`. Returns the norms before, `[L]`.
-
-        The losses are summed, so that a learner's gradient is that of its own loss."""
+        """One step of every learner on its own `loss` `[L]`, with a gradient norm of at most `max_gradient_norm`.
+        Returns the norms before clipping, `[L]`. The losses are summed, so each gradient is that of its own loss."""
         self.zero_grad()
         loss.sum().backward()
         parameters = self.param_groups[0]["params"]
@@ -102,6 +104,5 @@ class StackedAdam(torch.optim.Adam):
 
 
 def look_up(table: Tensor, index: Tensor) -> Tensor:
-    """`table[index]` for a flat table. Its gradient is added up in one order, where that of indexing depends on which
-    thread comes first."""
+    """`table[index]` for a flat table, with a deterministic gradient: that of indexing depends on thread order."""
     return table.index_select(0, index.flatten()).view_as(index)

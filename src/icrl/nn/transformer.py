@@ -1,12 +1,19 @@
 """A causal transformer, pre-norm, with an exact key-value cache.
 
-B streams, L tokens, D width, H heads, Dh = D / H head width. A step may be G tokens that see each other and all of the
-steps before (`tokens_per_step`, see `cross.py`); with G = 1 this is causal attention as usual.
+B streams, L tokens, D width, H heads, Dh = D / H head width, G tokens per step that see each other and all of the steps
+before. With G = 1 this is ordinary causal attention. With `tokens=cross`, G = 3: action, reward and state are streams s
+with parameters of their own, which read each other by cross-attention. With n a layer norm, per head:
+
+    x[t, s] += O_s sum over u <= t and r of  softmax(Q_s n(x[t, s]) . K_r n(x[u, r]) / sqrt(Dh))  V_r n(x[u, r])
+    x[t, s] += W2_s gelu(W1_s n(x[t, s]))
+
+One softmax over all three streams is a stream's attention to itself and its cross-attention to the other two. Actions
+are predicted from the state stream, so the last block updates this one alone. The norms are shared, because each
+stream's own linear layer rescales their output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,12 +22,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from icrl.nn.kv_cache import KVCache
+from icrl.nn.layers import ACTIVATIONS
 
 if TYPE_CHECKING:
     from icrl.config.root import ModelConfig
 
-MakeLinear = Callable[[int, int], nn.Module]
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
+NUM_STREAMS = 3
 
 
 def rotate(x: Tensor, first: int, tokens_per_step: int = 1) -> Tensor:
@@ -36,34 +43,40 @@ def rotate(x: Tensor, first: int, tokens_per_step: int = 1) -> Tensor:
 
 
 def initialize_linear(module: nn.Module) -> None:
-    """GPT-2's initialization of a linear layer: normal with 0.02."""
+    """GPT-2's initialization of a linear layer: normal with standard deviation 0.02."""
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=0.02)
         nn.init.zeros_(module.bias)
 
 
-class Attention(nn.Module):
-    def __init__(
-        self,
-        config: ModelConfig,
-        tokens_per_step: int = 1,
-        linear: MakeLinear = nn.Linear,
-        *,
-        last: bool = False,
-    ) -> None:
-        """`last`: only the last token of every step asks."""
+class StreamLinear(nn.Module):
+    """A linear layer per stream, `[B, 3 T, in] -> [B, 3 T, out]`; tokens 3 t, 3 t + 1 and 3 t + 2 belong to step t."""
+
+    def __init__(self, num_inputs: int, num_outputs: int) -> None:
         super().__init__()
+        self.streams = nn.ModuleList(nn.Linear(num_inputs, num_outputs) for _ in range(NUM_STREAMS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mapped = [linear(x[:, stream::NUM_STREAMS]) for stream, linear in enumerate(self.streams)]
+        return torch.stack(mapped, dim=2).flatten(1, 2)
+
+
+class Attention(nn.Module):
+    """Causal self-attention over steps. In the last block only the last token of each step is a query."""
+
+    def __init__(self, config: ModelConfig, *, last: bool = False) -> None:
+        super().__init__()
+        cross = config.tokens == "cross"
         self.num_heads = config.num_heads
         self.rotary = config.position == "rope"
         self.dropout = config.attention_dropout
-        self.tokens_per_step = tokens_per_step
-        self.asking = slice(tokens_per_step - 1, None, tokens_per_step) if last else slice(None)
-        self.qkv = linear(config.embed_dim, 3 * config.embed_dim)
-        self.out = (nn.Linear if last else linear)(config.embed_dim, config.embed_dim)
+        self.tokens_per_step = NUM_STREAMS if cross else 1
+        self.queries = slice(self.tokens_per_step - 1, None, self.tokens_per_step) if last else slice(None)
+        self.qkv = (StreamLinear if cross else nn.Linear)(config.embed_dim, 3 * config.embed_dim)
+        self.out = (StreamLinear if cross and not last else nn.Linear)(config.embed_dim, config.embed_dim)
 
     def forward(self, x: Tensor, cache: KVCache | None, layer: int) -> Tensor:
-        """`[B, L, D] -> [B, L, D]`, or `[B, L / G, D]` in the last layer; with a cache, the L tokens follow those in
-        it."""
+        """`[B, L, D] -> [B, L, D]`, or `[B, L / G, D]` in the last block. With a cache the L tokens continue it."""
         query, key, value = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # [B, H, L, Dh]
         before = cache.length if cache else 0
         if self.rotary:
@@ -73,9 +86,10 @@ class Attention(nn.Module):
         is_causal = before == 0 and self.tokens_per_step == 1
         mask = None
         if not is_causal and x.shape[1] > self.tokens_per_step:  # a single step sees everything
-            mask = self._visible(x.shape[1], before, x.device)[self.asking]
+            step = torch.arange(before + x.shape[1], device=x.device) // self.tokens_per_step
+            mask = (step <= step[before:, None])[self.queries]
         mixed = F.scaled_dot_product_attention(
-            query[:, :, self.asking],
+            query[:, :, self.queries],
             key,
             value,
             attn_mask=mask,
@@ -84,57 +98,42 @@ class Attention(nn.Module):
         )
         return self.out(mixed.transpose(1, 2).flatten(2))
 
-    def _visible(self, new: int, before: int, device: torch.device) -> Tensor:
-        """Which tokens the new ones see, `[new, before + new]`: those of all steps up to their own."""
-        step = torch.arange(before + new, device=device) // self.tokens_per_step
-        return step <= step[before:, None]
-
 
 class Block(nn.Module):
-    def __init__(
-        self, config: ModelConfig, tokens_per_step: int = 1, linear: MakeLinear = nn.Linear, *, last: bool = False
-    ) -> None:
-        """`last`: nothing reads any but the last token of every step, so only these are computed."""
+    """Attention and a feed-forward layer, each added to its input. The last block returns one token per step."""
+
+    def __init__(self, config: ModelConfig, *, last: bool = False) -> None:
         super().__init__()
+        linear = StreamLinear if config.tokens == "cross" and not last else nn.Linear
         self.attention_norm = nn.LayerNorm(config.embed_dim)
-        self.attention = Attention(config, tokens_per_step, linear, last=last)
+        self.attention = Attention(config, last=last)
         self.feed_forward_norm = nn.LayerNorm(config.embed_dim)
-        feed = nn.Linear if last else linear
-        self.widen = feed(config.embed_dim, config.ff_dim)
-        self.narrow = feed(config.ff_dim, config.embed_dim)
+        self.widen = linear(config.embed_dim, config.ff_dim)
+        self.narrow = linear(config.ff_dim, config.embed_dim)
         self.activation = ACTIVATIONS[config.activation]()
         self.dropout = nn.Dropout(config.residual_dropout)
 
     def forward(self, x: Tensor, cache: KVCache | None, layer: int) -> Tensor:
         mixed = self.attention(self.attention_norm(x), cache, layer)
-        x = x[:, self.attention.asking] + self.dropout(mixed)
+        x = x[:, self.attention.queries] + self.dropout(mixed)
         return x + self.dropout(self.narrow(self.activation(self.widen(self.feed_forward_norm(x)))))
 
 
 class Transformer(nn.Module):
-    """Blocks and a final norm over embedded tokens. With `recompute`, training keeps the input of a block alone and
-    computes the rest of it anew for the gradient (activation checkpointing): slower, with less memory."""
+    """Blocks and a final norm over embedded tokens, `[B, L, D] -> [B, L / G, D]`: the last token of every step.
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        recompute: bool = False,
-        tokens_per_step: int = 1,
-        linear: MakeLinear = nn.Linear,
-    ) -> None:
-        """`linear` makes the linear layers of every block."""
+    `recompute` is activation checkpointing: training keeps the input of each block alone."""
+
+    def __init__(self, config: ModelConfig, recompute: bool = False) -> None:
         super().__init__()
         self.config, self.recompute = config, recompute
         final = config.num_layers - 1
-        self.blocks = nn.ModuleList(
-            Block(config, tokens_per_step, linear, last=layer == final) for layer in range(config.num_layers)
-        )
+        self.blocks = nn.ModuleList(Block(config, last=layer == final) for layer in range(config.num_layers))
         self.norm = nn.LayerNorm(config.embed_dim)
         self.apply(self._initialize)
 
     def forward(self, x: Tensor, cache: KVCache | None = None) -> Tensor:
-        """`[B, L, D] -> [B, L / G, D]`: what comes of the last token of every step. With a cache the tokens continue
-        it and are added to it; the result equals that of one forward over all tokens."""
+        """With a cache the tokens continue it and are added to it; the result equals one forward over all tokens."""
         num_tokens = x.shape[1]
         for layer, block in enumerate(self.blocks):
             if self.recompute and self.training:

@@ -1,9 +1,9 @@
-"""Algorithm distillation (Laskin et al., 2022): predict what the learning agent did next, at every step of its history.
+"""Algorithm distillation (Laskin et al., 2022): predict the learning agent's next action at every step of its history.
 
     loss = - mean over b, t of w_bt log pi(a_t | everything before it in the window, o_t)
 
-with the weights w of the batch (`data/weights.py`), and the target smoothed to 1 - label_smoothing on a_t and the rest
-spread over all actions. Where it is known which actions are legal, pi is over these alone, and so is the rest.
+with the weights w of the batch (`data/weights.py`) and targets smoothed to 1 - label_smoothing on a_t. The rest is
+spread over all actions. Where legal actions are known, both pi and the rest are over these alone.
 """
 
 from __future__ import annotations
@@ -15,20 +15,27 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icrl.contracts import Batch, EnvSpec
-from icrl.nn.gpt import context_of
+from icrl.nn.gpt import Context, context_of
 
 if TYPE_CHECKING:
     from icrl.config.root import ObjectiveConfig
 
 
+def batch_context(spec: EnvSpec, batch: Batch) -> Context:
+    """Context of the windows of a batch."""
+    return context_of(spec, batch.obs, batch.action, batch.reward, batch.timestep)
+
+
 class AlgorithmDistillation:
+    """The objective of the equation above."""
+
     def __init__(self, config: ObjectiveConfig, spec: EnvSpec) -> None:
         self.label_smoothing, self.spec = config.label_smoothing, spec
         self.weights = {"imitation": 1.0}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The loss over windows `[B, T]`, and as metrics the negative log likelihood without smoothing and weights
-        (`nll`) and how often the most likely action is the target (`accuracy`)."""
+        """The loss over windows `[B, T]`. Metrics: the negative log likelihood without smoothing and weights (`nll`)
+        and the share of steps whose most likely action is the target (`accuracy`)."""
         logits = self.logits(model, batch).flatten(0, 1)  # [B * T, A]
         target = self.target(batch).flatten()
         losses = self._losses(logits, target, batch.obs.flatten(0, 1))
@@ -39,13 +46,12 @@ class AlgorithmDistillation:
         return {"imitation": (losses * batch.weight.flatten()).mean()}, metrics
 
     def target(self, batch: Batch) -> Tensor:
-        """What is predicted at every step, `[B, T]`."""
+        """Predicted actions, `[B, T]`."""
         return batch.action
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Action logits at every step of windows `[B, T]`, `[B, T, A]`: -inf where an action is illegal."""
-        logits = model(context_of(self.spec, batch.obs, batch.action, batch.reward, batch.timestep))
-        return self.spec.legal_of(logits, batch.obs)
+        """Action logits at every step of windows `[B, T]`, `[B, T, A]`: -inf for illegal actions."""
+        return self.spec.legal_of(model(batch_context(self.spec, batch)), batch.obs)
 
     def _losses(self, logits: Tensor, target: Tensor, obs: Tensor) -> Tensor:
         """Cross-entropies `[N]` with the smoothed target, of logits `[N, A]` on observations `[N]` or `[N, K]`."""

@@ -2,9 +2,8 @@
 
     loss = - mean over b, t of w_bt log pi(a*_t | everything before it in the window, o_t)
 
-with the weights w of the batch (1 in the preset) and a*_t the action of a planner that knows the task, which the
-histories have beside the one taken. A model that is trained so acts as posterior sampling does: what it cannot know of
-the task it guesses as often as it is so.
+with the weights w of the batch (1 in the preset). a*_t is the action of a planner that knows the task; histories record
+it beside the action taken. A model trained like this acts as posterior sampling does.
 
 *Differences from the paper:* the context is the stream's own past, in order and across episodes, and every step of it
 is a query, instead of a shuffled set of transitions with one query state.
@@ -18,5 +17,5 @@ from icrl.objectives.ad import AlgorithmDistillation
 
 class DecisionPretraining(AlgorithmDistillation):
     def target(self, batch: Batch) -> Tensor:
-        """The optimal actions, `[B, T]`."""
+        """Optimal actions, `[B, T]`."""
         return batch.optimal_action

@@ -1,8 +1,8 @@
 """Offline reinforcement learning of values in context: ILQL (Snell et al., 2022, arXiv 2206.11871), IQL (Kostrikov et
 al., 2021) and conservative Q-learning (Kumar et al., 2020) on windows of histories.
 
-B windows, T steps, A actions. Networks Q1, Q2, V and, with a bar, their slow copies; at step t of a window, everything
-given what the window shows before it:
+B windows, T steps, A actions. Networks Q1, Q2, V and, with a bar, their target networks. At step t of a window, given
+everything the window shows before it:
 
     q_t = min(Q1bar(o_t, a_t), Q2bar(o_t, a_t))
     v_t = Vbar(o_t)  (backup=expectile)   or   max over a of min(Q1bar, Q2bar)(o_t, a)  (backup=max)
@@ -12,19 +12,16 @@ given what the window shows before it:
     conservative = mean over both of logsumexp over a of Q(o_t, a) - Q(o_t, a_t)
     imitation = - mean log pi(a_t | o_t)
 
-The sums over actions, and pi, are over those that are legal on o_t.
+gamma_t is the discount factor, or 1 within an episode if it counts episodes. lambda is 0 in one-step TD, and where
+y_{t+1} is unknown or belongs to another return. Sums over actions, and pi, are over legal actions. Losses are in
+float32, and the bootstrap carries no gradient.
 
-v_{t+1} belongs to the next observation of the same stream. Across episodes that is what the window shows next, be
-it the first of another episode. Within an episode, nothing follows what terminated; where it was truncated, the final
-observation is read in place of the first one of the next episode. This takes one more forward, which can show one
-truncation of a window: one of them, drawn at random, counts for all that the window has, and the others are left out.
-(The final observation's time step is one that no action is chosen at: it is read as the last that there is.) The last
-step of a window, which has no next observation, does not count: to learn from it only where nothing follows would be to
-choose by the outcome. gamma_t is the discount factor, or 1
-within an episode where it counts episodes; lambda is 0 in one-step TD, and where
-y_{t+1} is unknown, or that of another return.
-
-Losses are in float32, and the bootstrap carries no gradient.
+v_{t+1} belongs to the next observation of the same stream. With horizon=across_episodes this is the next observation in
+the window, even if it starts another episode. With horizon=episode, nothing follows a termination, and after a
+truncation the final observation replaces the next episode's first one. That takes a second forward, which can show one
+truncation per window: one is drawn at random and counts for all truncations of its window. The final observation's
+time step, at which no action is chosen, is read as the last one. The last step of a window has no next observation and
+never counts: to count it only after a termination would select steps by their outcome.
 """
 
 import math
@@ -37,37 +34,37 @@ from torch import Tensor, nn
 from icrl.config.offline_schema import CriticConfig
 from icrl.contracts import Batch
 from icrl.nn.critic import NUM_CRITICS, Critic, Values
-from icrl.nn.gpt import Context, context_of
+from icrl.nn.gpt import Context
+from icrl.objectives.ad import batch_context
 
 
 class Targets(NamedTuple):
-    """What Q and V are to become, `[B, T]` each."""
+    """Regression targets, `[B, T]` each."""
 
     q: Tensor  # for V
     backup: Tensor  # for Q
-    counts: Tensor  # how often a step counts in the loss of Q: 0 where its backup is unknown
+    counts: Tensor  # weight of a step in the loss of Q: 0 if its backup is unknown
 
 
 class ImplicitQLearning:
+    """The objective of the equations above."""
+
     def __init__(self, critic: Critic, bound: float = math.inf) -> None:
-        """`critic` is the model that is trained: its slow copy is where targets come from. `bound`: how large a value
-        can be at most, as far as that is known."""
+        """`critic` is the trained model, whose target network gives the targets. `bound`: see `value_bound`."""
         config = critic.config
-        self.config, self.spec, self.slow = config, critic.online.spec, critic.target
-        self.bound = bound or math.inf  # nothing is ever paid
+        self.config, self.spec, self.target = config, critic.online.spec, critic.target
+        self.bound = bound or math.inf  # 0: no reward is ever paid
         self.weights = {"q1": config.q_loss_scaling, "q2": config.q_loss_scaling}
         if config.backup == "expectile":
             self.weights["value"] = config.v_loss_scaling
-        if config.conservative_scaling:
-            self.weights["conservative"] = config.conservative_scaling
-        if config.imitation_scaling:
-            self.weights["imitation"] = config.imitation_scaling
+        further = {"conservative": config.conservative_scaling, "imitation": config.imitation_scaling}
+        self.weights |= {name: scaling for name, scaling in further.items() if scaling}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The terms of `weights`; as metrics the mean of what is learned, how often the target of V is above it
-        (`above_value`), the largest |Q|, also over the bound (`q_over_bound`: above 1 it diverges), and the mean
-        absolute temporal difference (`td_error`)."""
-        values: Values = model(context_of(self.spec, batch.obs, batch.action, batch.reward, batch.timestep))
+        """The terms named in `weights`. Metrics: the mean Q of the actions taken (`q`) and mean V (`v`), the share of
+        steps whose target of V is above V (`above_value`), the largest |Q|, also divided by the bound (`q_over_bound`:
+        above 1 it diverges), and the mean absolute temporal difference (`td_error`)."""
+        values: Values = model(batch_context(self.spec, batch))
         targets = self.targets(batch)
         taken = values.q.gather(-1, batch.action.expand(NUM_CRITICS, -1, -1)[..., None])[..., 0]  # [2, B, T]
         errors = targets.backup - taken
@@ -95,9 +92,9 @@ class ImplicitQLearning:
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Targets:
-        """From the slow copy, which is in eval mode."""
-        context = context_of(self.spec, batch.obs, batch.action, batch.reward, batch.timestep)
-        seen: Values = self.slow(context)
+        """Targets by the target network, which is in eval mode."""
+        context = batch_context(self.spec, batch)
+        seen: Values = self.target(context)
         q = seen.least_q.gather(-1, batch.action[..., None])[..., 0]
         following = F.pad(seen.value[:, 1:], (0, 1))  # [B, T]
         counts = torch.ones_like(following)
@@ -111,7 +108,7 @@ class ImplicitQLearning:
             truncated[:, -1] = False
             shown = _one_of(truncated)
             counts = torch.where(truncated, shown * truncated.sum(1, keepdim=True), counts)
-            at_end = self.slow(self._with_final(context, batch, shown)).value
+            at_end = self.target(self._with_final(context, batch, shown)).value
             following = torch.where(shown, F.pad(at_end[:, 1:], (0, 1)), following)
         else:
             truncated.zero_()  # the next episode is what follows
@@ -122,12 +119,11 @@ class ImplicitQLearning:
         return Targets(q, reward + discount * following, counts)
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        """What the critic would do: the lower Q of every action, `[B, T, A]`, -inf where it is illegal."""
-        context = context_of(self.spec, batch.obs, batch.action, batch.reward, batch.timestep)
-        return self.spec.legal_of(model(context).least_q, batch.obs)
+        """The lower Q of every action, `[B, T, A]`: -inf for illegal actions."""
+        return self.spec.legal_of(model(batch_context(self.spec, batch)).least_q, batch.obs)
 
     def _with_final(self, context: Context, batch: Batch, shown: Tensor) -> Context:
-        """The context with the final observation after each of the steps `shown` `[B, T]`."""
+        """The context with the final observation after each step in `shown` `[B, T]`."""
         after = F.pad(shown[:, :-1], (1, 0))
         last = self.spec.max_episode_steps - 1
         obs, timestep = (column.roll(1, dims=1) for column in (batch.next_obs, batch.timestep))
@@ -138,8 +134,8 @@ class ImplicitQLearning:
 
 
 def lambda_returns(reward: Tensor, discount: Tensor, following: Tensor, traced: Tensor) -> Tensor:
-    """y_t = r_t + gamma_t ((1 - l_t) v_{t+1} + l_t y_{t+1}) for `[B, T]` rewards, discounts and values that follow,
-    and l `[B, T - 1]`."""
+    """y_t = r_t + gamma_t ((1 - l_t) v_{t+1} + l_t y_{t+1}) for rewards, discounts and next values `[B, T]`, and the
+    lambdas `traced` `[B, T - 1]`."""
     returns = reward + discount * following
     for t in reversed(range(traced.shape[1])):
         returns[:, t] += discount[:, t] * traced[:, t] * (returns[:, t + 1] - following[:, t])
@@ -147,21 +143,19 @@ def lambda_returns(reward: Tensor, discount: Tensor, following: Tensor, traced: 
 
 
 def expectile_loss(above: Tensor, expectile: float) -> Tensor:
-    """|expectile - 1[above < 0]| above^2, elementwise, where `above` is what the target has more than the estimate."""
+    """|expectile - 1[above < 0]| above^2, elementwise, with `above` = target - estimate."""
     return (expectile - (above < 0).float()).abs() * above.square()
 
 
 def _one_of(mask: Tensor) -> Tensor:
-    """One of the places of each row of `mask` `[B, T]` that are true, if there is any; drawn with torch's global
-    generator."""
+    """One true entry of each row of `mask` `[B, T]`, if there is any, drawn with torch's global generator."""
     luck = torch.rand(mask.shape, device=mask.device).masked_fill(~mask, -1)
     return mask & F.one_hot(luck.argmax(1), mask.shape[1]).bool()
 
 
 def value_bound(config: CriticConfig, largest_reward: float, max_episode_steps: int) -> float:
-    """How large a return can be in absolute value, if no reward is larger: r / (1 - gamma), where gamma counts episodes
-    times the steps of one. What is truncated goes on, so that the end of an episode is no bound. Infinite with gamma =
-    1, if anything is paid."""
+    """Largest absolute return: r / (1 - gamma), times the steps of an episode if gamma counts episodes. A truncated
+    episode goes on, so its length is no bound. Infinite with gamma = 1, unless every reward is 0."""
     if not largest_reward:
         return 0.0
     reward, gamma = config.reward_scale * largest_reward, config.discount_factor

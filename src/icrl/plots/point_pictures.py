@@ -75,8 +75,8 @@ def play_moves(game: PointGame, host: Host, agent: Agent, seed: int) -> Iterator
         number += 1
         named = ", ".join(str(i) for i in coords[0].nonzero()[:, 0].tolist())
         before, after = state.points[0, here].double().numpy(), moved[0, here].double().numpy()
-        state, ends = game.step(state, subset, axis)
-        end = "over" if ends.terminated else "broken off" if ends.truncated else ""
+        state, terminated, truncated = game.step(state, subset, axis)
+        end = "over" if terminated else "broken off" if truncated else ""
         title = f"{number}: host {{{named}}}, agent {int(axis)}" + (f": {end}" if end else "")
         yield Move(before, after, stays[here].numpy(), title)
         going = not end

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from icrl.collection.collect import Learner
 from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.collection.pace import env_steps, interval_of, is_due, num_iterations, unrolled
 from icrl.contracts import EnvSpec, Rollout, Step
@@ -22,6 +21,7 @@ from icrl.plots.task_maps import success_figure
 from icrl.plots.video import write_video
 from icrl.plots.walks import film, play, walks_of
 from icrl.runs.summaries import Progress, Summaries, spread
+from icrl.sources.learners import Learner
 from icrl.training.inspection import inspect
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class SourceBoard:
     def texts(self, texts: dict[str, str]) -> None:
         self._summaries.texts(texts)
 
-    def add(self, iteration: int, transitions: Rollout, metrics: dict[str, Tensor], learner: Learner[Any]) -> None:
+    def add(self, iteration: int, transitions: Rollout, metrics: dict[str, Tensor], learner: Learner) -> None:
         """Take in one iteration: its transitions `[T, B]`, metrics `[L]` and the learners after it."""
         self._pending.append(transitions)
         self._progress.advance(transitions.reward.numel())
@@ -122,9 +122,7 @@ class SourceBoard:
             summaries.close()
 
 
-def examine(
-    config: Config, env: TensorEnv, learner: Learner[Any], tasks: Tensor, held_out: list[int]
-) -> dict[str, Any]:
+def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, held_out: list[int]) -> dict[str, Any]:
     """Watch the trained agents of `tasks` `[G, task_dim]` play fresh episodes, who learn in context after as many as
     an evaluation has: who solved its task, a picture of the success per task on TensorBoard, videos of agents and one
     of all of these."""

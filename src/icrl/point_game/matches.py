@@ -1,10 +1,9 @@
-"""How strong two players of the polyhedra game are against each other: games finished per move, and how they went.
+"""Matches between players of the polyhedra game, and their strength rho:
 
     rho(host, agent) = games finished / moves played,
 
 between 0 and 1, high for a strong host, low for a strong agent: an estimate of lim g(k) / k, with g(k) the games
-finished in the first k moves when one game follows another. A game that was broken off counts with its moves but not as
-finished.
+finished in the first k moves when one game follows another. An unfinished game counts with its moves alone.
 
 M games, n coordinates, A = 2**n - n - 1 subsets, R runs (trainings with seeds of their own).
 """
@@ -26,22 +25,24 @@ from icrl.point_game.rules import subsets
 from icrl.randomness import stream_seeds
 from icrl.rl.statistics import bootstrap_ratios, percentile_interval
 
+Floats = NDArray[np.float64]
+
 
 class Match(NamedTuple):
-    """M games, each played once."""
+    """Results of M games, each played once."""
 
-    lengths: Tensor  # [M] int64: moves; `max_moves` where the game was not finished, fewer if numbers became too large
-    finished: Tensor  # [M] bool: the host won; as does an agent's answer outside the subset, which loses the game
-    host_actions: Tensor  # [A] int64: how often each subset was named
-    agent_actions: Tensor  # [n] int64: how often each coordinate was answered
+    lengths: Tensor  # [M] int64: moves; an unfinished game has `max_moves`, or fewer if numbers became too large
+    finished: Tensor  # [M] bool: the host won, also by an answer outside the subset, which loses the game
+    host_actions: Tensor  # [A] int64: how often the host named each subset
+    agent_actions: Tensor  # [n] int64: how often the agent answered each coordinate
 
 
 @torch.no_grad()
 def match(game: PointGame, host: Host, agent: Agent, num_games: int, max_moves: int, seed: int) -> Match:
-    """Play `num_games` games side by side until each is finished, or for `max_moves`: the clock of `game` plays no
-    part. Starts and luck of game k are functions of (`seed`, k), so that all pairs of players face the same ones.
+    """Play `num_games` games side by side until each is finished, or for `max_moves`; the clock of `game` is not used.
+    Starts and noise of game k are functions of (`seed`, k), so all pairs of players face the same ones.
 
-    Players are handed the games that go on, and those only. Raises `ValueError` for less than one game or move."""
+    Players get the unfinished games alone. Raises `ValueError` for less than one game or move."""
     if num_games < 1:
         raise ValueError(f"num_games={num_games}: must be >= 1")
     game = PointGame(replace(game.options, max_episode_steps=max_moves))
@@ -53,11 +54,11 @@ def match(game: PointGame, host: Host, agent: Agent, num_games: int, max_moves: 
     while len(playing):
         subset = game.ask(host, state).subset
         axis = game.answer(agent, state, subset)
-        state, ends = game.step(state, subset, axis)
+        state, terminated, truncated = game.step(state, subset, axis)
         host_actions += subset.bincount(minlength=len(host_actions))
         agent_actions += (axis[:, None] == torch.arange(dimension)).sum(0)
-        lengths[playing], finished[playing] = state.timestep, ends.terminated
-        going = ~(ends.terminated | ends.truncated)
+        lengths[playing], finished[playing] = state.timestep, terminated
+        going = ~(terminated | truncated)
         playing, state = playing[going], PointState(*(field[going] for field in state))
     return Match(lengths, finished, host_actions, agent_actions)
 
@@ -71,19 +72,23 @@ def measure(
     confidence: float,
     num_bootstrap: int,
 ) -> Json:
-    """A match of each pair of players, as numbers that JSON can hold, by the pairs' names:
+    """Play a match of each pair of players; returns numbers that JSON can hold, by the pairs' names:
 
-    `rho`: `value`, and `low` and `high` of its bootstrap interval over games; `mean_length` in moves, where a game that
-    was broken off counts with what was played; `fraction_finished`; `finished_lengths` and `unfinished_lengths`: games
-    of 1 .. `max_moves` moves, a count each; `host_actions` by number of the subset, `agent_actions` by coordinate."""
+    `rho`: `value`, and `low` and `high` of its bootstrap interval over games; `mean_length` in moves, with those of
+    unfinished games; `fraction_finished`; `finished_lengths` and `unfinished_lengths`: a count of the games of each of
+    1 .. `max_moves` moves; `host_actions` by number of the subset, `agent_actions` by coordinate."""
     results = {}
     for name, players in tqdm(pairs.items(), desc="matches", unit="pair", leave=False):
         played = match(game, *players, num_games, max_moves, seed)
+        counts = [
+            played.lengths[games].bincount(minlength=max_moves + 1)[1:].tolist()
+            for games in (played.finished, ~played.finished)
+        ]
         results[name] = {
             "mean_length": played.lengths.double().mean().item(),
             "fraction_finished": played.finished.double().mean().item(),
-            "finished_lengths": _histogram(played.lengths[played.finished], max_moves),
-            "unfinished_lengths": _histogram(played.lengths[~played.finished], max_moves),
+            "finished_lengths": counts[0],
+            "unfinished_lengths": counts[1],
             "host_actions": played.host_actions.tolist(),
             "agent_actions": played.agent_actions.tolist(),
         }
@@ -92,41 +97,29 @@ def measure(
 
 
 def players_of(results: Json) -> tuple[list[str], list[str]]:
-    """The hosts and the agents of pairs that are called `<host>_vs_<agent>`."""
+    """Hosts and agents of pairs that are called `<host>_vs_<agent>`."""
     hosts, agents = zip(*(pair.split("_vs_") for pair in results), strict=True)
     return list(dict.fromkeys(hosts)), list(dict.fromkeys(agents))
 
 
 def rho_over_runs(runs: Sequence[Json], confidence: float, num_bootstrap: int, seed: int) -> Json:
-    """`value`, `low` and `high` of rho for each pair of players that `measure` gave for R runs: finished games of all
-    runs over moves of all runs. The interval is that of a bootstrap which draws games of each run with replacement, and
-    adds the spread of the runs as Student's t has it (see `statistics`); with one run it covers the luck of the games
-    alone.
+    """`value`, `low` and `high` of rho for each pair of players in the results of `measure` for R runs: finished games
+    of all runs over moves of all runs. The bootstrap interval draws games of each run with replacement, and adds the
+    spread of the runs by Student's t (see `statistics`). With one run it covers the chance of the games alone.
 
-    Raises `ValueError` where runs differ in the number of games."""
-    return {
-        name: _rho_interval(np.stack([_outcomes(run[name]) for run in runs]), confidence, num_bootstrap, seed)
-        for name in runs[0]
-    }
-
-
-def _rho_interval(outcomes: NDArray[np.int64], confidence: float, num_bootstrap: int, seed: int) -> dict[str, float]:
-    """Of `outcomes` `[R, M, 2]`: whether the game was finished, and its moves. Both are resampled together."""
-    finished, moves = np.moveaxis(outcomes[:, None].astype(np.float64), -1, 0)  # [R, 1, M] each
-    resampled = bootstrap_ratios(finished, moves, num_bootstrap, seed)
-    low, high = percentile_interval(resampled.clip(0, 1), confidence)
-    return {"value": float(finished.sum() / moves.sum()), "low": float(low), "high": float(high)}
+    Raises `ValueError` if runs differ in the number of games."""
+    found = {}
+    for name in runs[0]:
+        finished, moves = np.stack([_outcomes(run[name]) for run in runs], axis=1)[:, :, None]  # [R, 1, M] each
+        resampled = bootstrap_ratios(finished, moves, num_bootstrap, seed)
+        low, high = percentile_interval(resampled.clip(0, 1), confidence)
+        found[name] = {"value": float(finished.sum() / moves.sum()), "low": float(low), "high": float(high)}
+    return found
 
 
-def _outcomes(result: Json) -> NDArray[np.int64]:
-    """`[M, 2]`: whether each game was finished, and its moves; in order of lengths, which no statistic depends on."""
-    parts = [
-        np.repeat([[won, length] for length in range(1, len(counts) + 1)], counts, axis=0)
-        for won, counts in enumerate((result["unfinished_lengths"], result["finished_lengths"]))
-    ]
-    return np.concatenate(parts)
-
-
-def _histogram(lengths: Tensor, max_moves: int) -> list[int]:
-    """How many games took 1 .. `max_moves` moves."""
-    return lengths.bincount(minlength=max_moves + 1)[1:].tolist()
+def _outcomes(result: Json) -> Floats:
+    """Whether each game was finished, and its moves, `[2, M]`; by length, because no statistic depends on the order."""
+    counts = [*result["unfinished_lengths"], *result["finished_lengths"]]
+    size = len(result["finished_lengths"])
+    won, length = np.divmod(np.arange(len(counts)), size)
+    return np.stack([won, length + 1]).repeat(counts, axis=1).astype(np.float64)

@@ -1,10 +1,10 @@
-"""The polyhedra game as an environment: thousands of games side by side, each with its own clock, auto-reset and luck.
+"""Environment of the polyhedra game: many games side by side, each with its own clock, auto-reset and random numbers.
 
-B streams, T steps, N rows for points, n coordinates. A stream plays game after game; all that is random in it follows
-from its seed, so that it does not depend on which others run beside it. Positions are int64 and exact: a game whose
-largest coordinate passes `MAX_COORDINATE` is truncated before anything is rounded or wraps around.
+B streams, T steps, N rows for points, n coordinates. A stream plays game after game. It is a function of its seed and
+its actions, and does not depend on the other streams. Positions are int64 and exact: a game whose largest coordinate
+exceeds `MAX_COORDINATE` is truncated before a number is rounded or wraps around.
 
-Rewards are one convention for both sides: the host gets +1 and the agent -1 with the move that ends the game, else 0.
+With the move that ends the game the host gets +1 and the agent -1, else both get 0.
 """
 
 from dataclasses import dataclass
@@ -13,30 +13,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from icrl.point_game import rules
 from icrl.point_game.fixed_players import Agent, Host
-from icrl.point_game.rules import (
-    MAX_DIMENSION,
-    PADDING,
-    canonical,
-    is_over,
-    narrowed,
-    random_starts,
-    reduce,
-    reposition,
-    shift,
-    subset_of,
-    trim,
-)
 from icrl.randomness import mix, uniform
 
 MAX_COORDINATE = 2**53  # n times as much fits int64, and up to here float64 is exact too
-_HOST, _AGENT = 0, 1  # apart from each other in the counter of the players' luck
+_HOST, _AGENT = 0, 1  # give the two players different random numbers
 _CHANCE = 1 << 40  # added to the number of an episode, so that its players have other random numbers than its start
 
 
 @dataclass(frozen=True)
 class PointGameOptions:
-    """Raises `ValueError` for what is out of range."""
+    """Options of the game. Raises `ValueError` for a value out of range."""
 
     dimension: int  # n: 2 to 16
     max_num_points: int  # N: points drawn for a start, at least 2
@@ -45,7 +33,7 @@ class PointGameOptions:
     reposition: bool  # subtract each coordinate's minimum after every move: the same game in smaller numbers
 
     def __post_init__(self) -> None:
-        limits = {"dimension": (2, MAX_DIMENSION), "max_num_points": (2, 2**10), "max_value": (1, 2**20)}
+        limits = {"dimension": (2, rules.MAX_DIMENSION), "max_num_points": (2, 2**10), "max_value": (1, 2**20)}
         for name, (low, high) in {**limits, "max_episode_steps": (1, 2**62)}.items():
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
@@ -55,34 +43,20 @@ class PointGameOptions:
 
 
 class PointState(NamedTuple):
-    """Where B games stand."""
+    """State of B games."""
 
     points: Tensor  # [B, N, n] int64, padding -1
-    seed: Tensor  # [B] int64: decides all that is random in the stream
+    seed: Tensor  # [B] int64: seed of all random numbers of the stream
     episode: Tensor  # [B] int64: games finished so far
     timestep: Tensor  # [B] int64: moves since the start of the game
-
-
-class Turn(NamedTuple):
-    """Where the agent is to answer."""
-
-    state: PointState
-    subset: Tensor  # [B] int64: the number of the host's subset
-
-
-class Ends(NamedTuple):
-    """How the last move left B games, before any reset."""
-
-    points: Tensor  # [B, N, n]
-    terminated: Tensor  # [B] bool: the game is over, or the agent's coordinate was not in the subset
-    truncated: Tensor  # [B] bool: the clock ran out, or coordinates became too large
+    subset: Tensor  # [B] int64: the number of the host's subset, once it was asked
 
 
 class PointRollout(NamedTuple):
-    """`[T, B]` moves. Row t of a stream is what its t-th turn was; nothing is dropped or reordered.
+    """Moves `[T, B]`: row t of a stream is its t-th turn.
 
-    `next_subset` is what the host plays on `next_points`. Where the game goes on it is `subset` of row t + 1; where it
-    was truncated it is what the host would have played, which is what an agent's value bootstraps from."""
+    `next_subset` is what the host plays on `next_points`. If the game continues, it is `subset` of row t + 1. If the
+    game was truncated, an agent's value bootstraps from it."""
 
     points: Tensor  # [T, B, N, n]
     subset: Tensor
@@ -96,7 +70,7 @@ class PointRollout(NamedTuple):
 
 
 class PointGame:
-    """Rules and clock; `play` starts the next game in the step in which one ends (SAME_STEP)."""
+    """Rules and clock. `play` starts the next game in the step in which one ends (SAME_STEP)."""
 
     def __init__(self, options: PointGameOptions) -> None:
         self.options = options
@@ -104,86 +78,79 @@ class PointGame:
     def start(self, seed: Tensor, episode: Tensor) -> Tensor:
         """First positions `[B, N, n]` of the games numbered `episode`: at least two points, in canonical order."""
         size = (self.options.max_num_points, self.options.dimension, self.options.max_value)
-        return canonical(random_starts(mix(seed, episode), *size))
+        return rules.canonical(rules.random_starts(mix(seed, episode), *size))
 
     def reset(self, seeds: Tensor) -> PointState:
         """Start a stream for each of `seeds` `[B]` int64."""
         zero = torch.zeros_like(seeds)
-        return PointState(self.start(seeds, zero), seeds, zero, zero)
+        return PointState(self.start(seeds, zero), seeds, zero, zero, zero)
 
-    def step(self, state: PointState, subset: Tensor, axis: Tensor) -> tuple[PointState, Ends]:
-        """The host's subsets `[B]` by number and the agent's coordinates `[B]`, without auto-reset.
+    def step(self, state: PointState, subset: Tensor, axis: Tensor) -> tuple[PointState, Tensor, Tensor]:
+        """Apply the host's subsets `[B]`, by number, and the agent's coordinates `[B]`, without auto-reset; returns the
+        next state and whether each game is terminated (over) and truncated (by the clock or too large coordinates).
 
-        An agent whose coordinate is not in the subset loses the game there and then: left as it is, the position could
-        be held for ever. Raises `ValueError` for a number that names no subset."""
-        coords = subset_of(subset, self.options.dimension)
+        An agent whose coordinate is not in the subset loses the game at once; otherwise it could keep the position for
+        ever. Raises `ValueError` for a number that names no subset."""
+        coords = rules.subset_of(subset, self.options.dimension)
         legal = (coords & (torch.arange(self.options.dimension, device=axis.device) == axis[:, None])).any(1)
-        moved = reduce(shift(narrowed(trim(state.points), self.options.dimension), coords, axis))
-        moved = reposition(moved) if self.options.reposition else moved
+        narrow = rules.narrowed(rules.trim(state.points), self.options.dimension)
+        moved = rules.reduce(rules.shift(narrow, coords, axis))
+        moved = rules.reposition(moved) if self.options.reposition else moved
         timestep = state.timestep + 1
         too_large = moved.amax((1, 2)).long() > MAX_COORDINATE
         points = state.points.new_empty(state.points.shape[::-1]).permute(2, 1, 0)  # games innermost in memory
-        points[:, : moved.shape[1]], points[:, moved.shape[1] :] = moved, PADDING
-        ends = Ends(points, is_over(moved) | ~legal, too_large | (timestep >= self.options.max_episode_steps))
-        return state._replace(points=points, timestep=timestep), ends
+        points[:, : moved.shape[1]], points[:, moved.shape[1] :] = moved, rules.PADDING
+        truncated = too_large | (timestep >= self.options.max_episode_steps)
+        return state._replace(points=points, timestep=timestep), rules.is_over(moved) | ~legal, truncated
 
-    def next_episode(self, state: PointState, where: Tensor) -> PointState:
-        """Start the next game in the streams where `where` `[B]` is true."""
-        episode = state.episode + where
-        points = state.points.clone()
-        points[where] = self.start(state.seed[where], episode[where])
-        return PointState(points, state.seed, episode, state.timestep.masked_fill(where, 0))
-
-    def ask(self, host: Host, state: PointState) -> Turn:
-        """Have the host name its subsets."""
-        return Turn(state, host(state.points, _luck(state, _HOST)))
+    def ask(self, host: Host, state: PointState) -> PointState:
+        """Let the host name its subsets."""
+        return state._replace(subset=host(state.points, _noise(state, _HOST)))
 
     def answer(self, agent: Agent, state: PointState, subset: Tensor) -> Tensor:
-        """The agent's coordinates `[B]`."""
-        return agent(state.points, subset_of(subset, self.options.dimension), _luck(state, _AGENT))
+        """Coordinates `[B]` that the agent answers."""
+        return agent(state.points, rules.subset_of(subset, self.options.dimension), _noise(state, _AGENT))
 
-    def next_turn(self, host: Host, turn: Turn, where: Tensor) -> Turn:
-        """`next_episode`, in which the host is asked anew where `where` `[B]` is true."""
+    def next_game(self, host: Host, state: PointState, where: Tensor) -> PointState:
+        """Start the next game and ask the host in the streams where `where` `[B]` is true."""
         if not where.any():
-            return turn
-        state = self.next_episode(turn.state, where)
-        subset = turn.subset.clone()
-        subset[where] = self.ask(host, PointState(*(field[where] for field in state))).subset
-        return Turn(state, subset)
+            return state
+        seed, episode = state.seed[where], state.episode[where] + 1
+        zero = torch.zeros_like(episode)
+        fresh = self.ask(host, PointState(self.start(seed, episode), seed, episode, zero, zero))
+        return PointState(*(old.index_put((where,), new) for old, new in zip(state, fresh, strict=True)))
 
 
 def host_reward(terminated: Tensor) -> Tensor:
-    """+1 with the end of the game, else 0, float32; the agent's reward is its negative."""
+    """Reward of the host, float32: +1 with the end of the game, else 0. The agent's reward is its negative."""
     return terminated.float()
 
 
 @torch.no_grad()
-def play(game: PointGame, host: Host, agent: Agent, turn: Turn, num_steps: int) -> tuple[PointRollout, Turn]:
-    """Play `num_steps` moves in every stream, from `game.ask(host, game.reset(seeds))` or where an earlier rollout
-    stopped: two rollouts of n moves equal one of 2n."""
+def play(
+    game: PointGame, host: Host, agent: Agent, state: PointState, num_steps: int
+) -> tuple[PointRollout, PointState]:
+    """Play `num_steps` moves in every stream, from `game.ask(host, game.reset(seeds))` or from the end of an earlier
+    rollout: two rollouts of n moves equal one of 2n."""
     record: list[Tensor] = []
     for time in range(num_steps):
-        state, subset = turn
-        axis = game.answer(agent, state, subset)
-        after, ends = game.step(state, subset, axis)
-        asked = game.ask(host, after)
-        row = PointRollout(
-            *(state.points, subset, axis, ends.points, asked.subset, ends.terminated, ends.truncated),
-            *(state.episode, state.timestep),
-        )
+        axis = game.answer(agent, state, state.subset)
+        after, terminated, truncated = game.step(state, state.subset, axis)
+        after = game.ask(host, after)
+        before, moved = (state.points, state.subset, axis), (after.points, after.subset)
+        row = PointRollout(*before, *moved, terminated, truncated, state.episode, state.timestep)
         record = record or [_reserve(column, num_steps) for column in row]
         for column, values in zip(record, row, strict=True):
             column[time] = values  # at once, so that the memory of the row is free for the next
-        turn = game.next_turn(host, asked, ends.terminated | ends.truncated)
-    return PointRollout(*record), turn
+        state = game.next_game(host, after, terminated | truncated)
+    return PointRollout(*record), state
 
 
 def _reserve(column: Tensor, num_steps: int) -> Tensor:
     """Space for `num_steps` tensors like `column`, games innermost in memory."""
-    axes = range(column.ndim, 0, -1)
-    return column.new_empty(num_steps, *reversed(column.shape)).permute(0, *axes)
+    return column.new_empty(num_steps, *reversed(column.shape)).permute(0, *range(column.ndim, 0, -1))
 
 
-def _luck(state: PointState, role: int) -> Tensor:
-    """The players' noise `[B]` at this move of this game of the stream."""
+def _noise(state: PointState, role: int) -> Tensor:
+    """Noise `[B]` of a player at this move of this game of the stream."""
     return uniform(mix(state.seed, state.episode + _CHANCE), 2 * state.timestep + role)

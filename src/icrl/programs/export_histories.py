@@ -2,13 +2,14 @@
 
 python -m src.export_histories format=txt [KEY=VALUE ...]      histories/<histories>/ -> histories/<histories>/export/
 
-`txt` is one file per row, a line per step, columns as in its first line. `npz` is one compressed file of all columns.
-Rewards are values, in `txt` the shortest decimals that read back exactly; all else is whole numbers as in the columns.
-`export.json` names the histories by their checksum, and each file by its own.
+`txt`: one file per row with a line per step; the first line names the columns. `npz`: one compressed file of all
+columns. Rewards are values, in `txt` the shortest decimals that read back exactly; all else is integers as recorded.
+`export.json` has the checksum of the histories, and that of each exported file.
 """
 
 import io
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,12 @@ from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
 
 _ABOUT = "export.json"
-_FORMS = {"txt": "task_*.txt", "npz": "histories.npz"}
+_PATTERNS = ("task_*.txt", "histories.npz")
 
 
 def main(config: Config) -> list[Path]:
-    """Export complete histories; returns the folder of each export. What is there already is not written again, unless
-    it is damaged or was made of other histories."""
+    """Export complete histories; returns the folder of each export. A file that exists is written again only if it is
+    damaged or was made of other histories."""
     prepare(config)
     stores = open_stores(config)
     folders = [store.folder / "export" for store in stores]
@@ -41,83 +42,65 @@ def main(config: Config) -> list[Path]:
 
 
 def export(histories: Histories, folder: Path, form: str) -> None:
-    """Bring the export of `form` in `folder` up to date. Files in any form that are not known to be of these histories
-    are removed first, with a line that says so."""
-    known = _known(histories, folder)
-    stale = [path for form in _FORMS.values() for path in folder.glob(form) if path.name not in known]
+    """Bring the export of `form` in `folder` up to date. Files that are not known to be of these histories are removed
+    first, with a message."""
+    known: dict[str, str] = {}  # checksums of the files of these histories, by name
+    try:
+        about = read_json(folder / _ABOUT, {"histories": str, "files": {str: str}})
+        known = about["files"] if about["histories"] == histories.checksum else {}
+    except PipelineError:
+        pass  # missing or damaged
+    stale = [path for pattern in _PATTERNS for path in folder.glob(pattern) if path.name not in known]
     if stale:
         tqdm.write(f"{folder}: {len(stale)} files are not known to be of {histories.folder} as it is now: removed")
     for path in stale:
         path.unlink()
-    written = {"txt": write_text, "npz": write_npz}[form](histories, folder, known)
+    written: dict[str, str] = {}
+    files = text_files(histories) if form == "txt" else {"histories.npz": lambda: npz_content(histories)}
+    for name, content in tqdm(files.items(), desc="export", unit="file"):
+        path = folder / name
+        if not (path.exists() and sha256(path) == known.get(name)):
+            write_atomically(path, content())
+        written[name] = sha256(path)
     if written.items() - known.items():
         write_json(folder / _ABOUT, {"histories": histories.checksum, "files": known | written})
 
 
-def _known(histories: Histories, folder: Path) -> dict[str, str]:
-    """Checksums of the files in `folder` that were exported from these histories, by name."""
-    try:
-        about = read_json(folder / _ABOUT, {"histories": str, "files": {str: str}})
-    except PipelineError:
-        return {}
-    return about["files"] if about["histories"] == histories.checksum else {}
-
-
-def _write(path: Path, known: dict[str, str], content: Callable[[], bytes]) -> str:
-    """Write `path` unless it is what is `known` of it; returns its checksum."""
-    if not (path.exists() and sha256(path) == known.get(path.name)):
-        write_atomically(path, content())
-    return sha256(path)
-
-
-def write_text(histories: Histories, folder: Path, known: dict[str, str]) -> dict[str, str]:
-    """One file per row, named by its goal's task, learner and environment; returns checksums by name."""
+def text_files(histories: Histories) -> dict[str, Callable[[], bytes]]:
+    """Content of each text file by its name: task, learner and environment of a row."""
     rows = histories.manifest["rows"]
-    per_task = rows["num_learners"] * rows["num_envs"]
-    written: dict[str, str] = {}
-    for row, task in enumerate(tqdm(histories.row_tasks, desc="export", unit="row")):
-        learner, env = divmod(row % per_task, rows["num_envs"])
+    files: dict[str, Callable[[], bytes]] = {}
+    for row, task in enumerate(histories.row_tasks):
+        learner, env = divmod(row % (rows["num_learners"] * rows["num_envs"]), rows["num_envs"])
         name = f"task_{task:03d}_learner_{learner:03d}_env_{env:03d}.txt"
-        written[name] = _write(folder / name, known, lambda row=row: _lines(histories, row))
-    return written
+        files[name] = partial(text_content, histories, row)
+    return files
 
 
-def _lines(histories: Histories, row: int) -> bytes:
-    """A line per step of the row, under one with the names of the columns."""
-    columns = _columns(histories, slice(row, row + 1))
-    parts = [(part, column) for name, whole in columns.items() for part, column in _parts(name, whole[0])]
-    table = np.rec.fromarrays([column for _, column in parts])
+def text_content(histories: Histories, row: int) -> bytes:
+    """Table with a line per step of the row; a column of K numbers becomes K columns."""
+    parts: dict[str, np.ndarray] = {}
+    for name, (column,) in exported_columns(histories, slice(row, row + 1)).items():
+        parts |= {f"{name}_{k}": part for k, part in enumerate(column.T)} if column.ndim > 1 else {name: column}
     text = io.StringIO()
-    formats = ["%s" if column.dtype.kind == "f" else "%d" for _, column in parts]
-    np.savetxt(text, table, fmt=formats, header=" ".join(name for name, _ in parts), comments="")
+    formats = ["%s" if column.dtype.kind == "f" else "%d" for column in parts.values()]
+    np.savetxt(text, np.rec.fromarrays(list(parts.values())), fmt=formats, header=" ".join(parts), comments="")
     return text.getvalue().encode()
 
 
-def _columns(histories: Histories, rows: slice) -> dict[str, np.ndarray]:
-    """The columns of some rows as they are exported, `[rows, time]` or `[rows, time, K]`: rewards as float64 values."""
+def npz_content(histories: Histories) -> bytes:
+    """Archive of all columns `[rows, time]` and the task of each row."""
+    content = io.BytesIO()
+    columns: dict[str, Any] = {"task": histories.row_tasks, **exported_columns(histories, slice(None))}
+    np.savez_compressed(content, **columns)
+    return content.getvalue()
+
+
+def exported_columns(histories: Histories, rows: slice) -> dict[str, np.ndarray]:
+    """Columns of these rows, `[rows, time]` or `[rows, time, K]`, with rewards as float64 values."""
     values = np.array(histories.spec.reward_values, np.float64)
     columns = {name: histories.columns[name][rows] for name in Rollout._fields}
     return columns | {"reward": values[columns["reward"]]}
-
-
-def _parts(name: str, column: np.ndarray) -> list[tuple[str, np.ndarray]]:
-    """A column `[time]` under its own name, the K of one `[time, K]` counted."""
-    if column.ndim == 1:
-        return [(name, column)]
-    return [(f"{name}_{k}", column[:, k]) for k in range(column.shape[1])]
-
-
-def write_npz(histories: Histories, folder: Path, known: dict[str, str]) -> dict[str, str]:
-    """All columns `[rows, time]` and the task of each row in one file; returns its checksum by its name."""
-    name = _FORMS["npz"]
-
-    def content() -> bytes:
-        buffer = io.BytesIO()
-        columns: dict[str, Any] = {"task": histories.row_tasks, **_columns(histories, slice(None))}
-        np.savez_compressed(buffer, **columns)
-        return buffer.getvalue()
-
-    return {name: _write(folder / name, known, content)}
 
 
 def command() -> None:

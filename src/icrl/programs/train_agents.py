@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from icrl.collection.async_unroll import load_policy
+from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import Learner, UnrollWorker, check_parameters, collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.collection.pace import clock_of, interval_of, is_due, num_iterations, unrolled
@@ -25,7 +25,7 @@ from icrl.contracts import ConfigError, Env, EnvSpec, Json, PipelineError, Rollo
 from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.envs import make_env
 from icrl.envs.core import State, TensorEnv
-from icrl.envs.gym.process import ProcessEnv
+from icrl.envs.gym.workers import ProcessEnv
 from icrl.envs.rollout import Streams
 from icrl.envs.tasks import Split, development_of, split_tasks
 from icrl.evaluation.evaluators import SourceEvaluator, check_streams
@@ -95,7 +95,7 @@ def train(
     split: Split,
     snapshots: list[Path],
     device: torch.device,
-) -> tuple[Learner[tuple[()]], Identity]:
+) -> tuple[Learner, Identity]:
     """Run the learners of the training tasks among `all_tasks` `[num_tasks, task_dim]` to the end of their lives, from
     the newest checkpoint if there is one, and record them; returns them, and which run this is."""
     folder, num_tasks = config.folder("logs") / "source", len(split.train)
@@ -119,7 +119,7 @@ def train(
         board = stack.enter_context(SourceBoard(config, env.spec, num_tasks, first))
         if saved:
             board.load_state_dict(saved[0]["statistics"])
-        player = stack.enter_context(closing(load_policy(config, env, learner, streams, noise, first)))
+        player = stack.enter_context(closing(make_unroll_worker(config, env, learner, streams, noise, first)))
         if saved:
             player.load_state_dict(saved[0]["player"])
         record = write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots, owner, first)
@@ -158,8 +158,8 @@ class SourceRunState:
     def __init__(
         self,
         config: Config,
-        learner: Learner[tuple[()]],
-        player: UnrollWorker[tuple[()]],
+        learner: Learner,
+        player: UnrollWorker,
         experience: Experience,
         streams: Streams[State, tuple[()]],
         writer: HistoryWriter,
@@ -276,7 +276,7 @@ def announce(config: Config, spec: EnvSpec, found: Json) -> None:
 
 
 def _restore(
-    saved: Json, learner: Learner[tuple[()]], streams: Streams[State, tuple[()]]
+    saved: Json, learner: Learner, streams: Streams[State, tuple[()]]
 ) -> tuple[int, Streams[State, tuple[()]]]:
     learner.load_state_dict(saved["learner"])
     state, step = type(streams.state)(**saved["state"]), type(streams.step)(**saved["step"])

@@ -14,10 +14,10 @@ from icrl.config.root import Config
 from icrl.contracts import Json
 from icrl.data.rewards import RewardPlugin, check_plugin, described, load_plugin
 from icrl.evaluation.evaluators import InContextEvaluator
-from icrl.evaluation.policies import lone_critic
+from icrl.evaluation.trained import lone_critic
 from icrl.nn.critic import trunk_config
 from icrl.objectives.ilql import ImplicitQLearning, value_bound
-from icrl.runs.device import dtype_of, recorded
+from icrl.runs.device import dtype_of
 from icrl.training.critics import PROGRAM, make_critic
 from icrl.training.needs import fitting_critic
 from icrl.training.program import RunContext, announce, compared, run_program, unweighted
@@ -53,9 +53,9 @@ def train(context: RunContext, plugin: RewardPlugin) -> int:
     spec, trunk = context.spec(), trunk_config(config.model, config.encoder)
     context.check_memory(fitting_critic(config, trunk, spec, context.ranks.size), trunk)
     mixture = context.windows(unweighted(config.objective), plugin)
-    critic = make_critic({"config": recorded(config), "env": spec._asdict()}, config.trainer.activation_checkpointing)
+    critic = make_critic(config, spec, config.trainer.activation_checkpointing)
     critic = critic.to(device, dtype_of(config))
-    bound = value_bound(config.critic, mixture.largest_payoff, spec.max_episode_steps)
+    bound = value_bound(config.critic, mixture.largest_reward, spec.max_episode_steps)
     limit = (
         f"at most {bound:g}" if bound < math.inf else "without a bound: critic.discount_factor below 1 would give one"
     )

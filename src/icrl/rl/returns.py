@@ -1,4 +1,4 @@
-"""Returns: what a critic is fitted to; and advantages: what an actor is."""
+"""Returns that a critic is fitted to, and advantages for an actor."""
 
 import torch
 from torch import Tensor
@@ -7,14 +7,13 @@ from torch import Tensor
 def n_step_returns(
     reward: Tensor, next_value: Tensor, terminated: Tensor, truncated: Tensor, discount: float
 ) -> Tensor:
-    """The longest n-step return that a rollout of T steps allows, `[T, B]` (Mnih et al., 2016, without GAE):
+    """Longest n-step returns that a rollout of T steps allows, `[T, B]` (Mnih et al., 2016, without GAE):
 
         R_t = r_t + discount * (0            if the task ended at t,
                                 V(next_t)    if the clock ran out at t, or t is the last step,
                                 R_{t+1}      else)
 
-    `reward`, `next_value` = V of the observation the action led to, before any reset, `terminated` and `truncated`
-    are `[T, B]`.
+    All arguments are `[T, B]`; `next_value` = V of the observation that the action led to, before any reset.
     """
     returns = torch.empty_like(next_value)
     later = next_value[-1]
@@ -39,7 +38,7 @@ def gae(
         delta_t = r_t + discount * (0 if the task ended at t, else V(next_t)) - V(s_t)
         A_t     = delta_t + discount * gae_lambda * (0 if an episode ended at t or t is the last step, else A_{t+1})
 
-    Arguments as in `n_step_returns`, which for gae_lambda = 1 is A_t + V(s_t); `value` = V of the observation the
+    Arguments as in `n_step_returns`, which is A_t + V(s_t) for gae_lambda = 1; `value` = V of the observation that the
     action was chosen on.
     """
     delta = reward + discount * next_value.masked_fill(terminated, 0.0) - value

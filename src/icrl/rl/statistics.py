@@ -1,15 +1,11 @@
-"""What a set of streams says about the population they came from.
+"""Bootstrap intervals and interquartile means of returns over runs, tasks and streams.
 
-R runs (seeds), N tasks, S streams a task, B resamples; further axes (`...`, such as episodes) are treated one by one.
+R runs (seeds), N tasks, S streams per task, B resamples; further axes (`...`, such as episodes) are treated one by one.
 
-Resamples draw N tasks with replacement, one draw for all runs, as all runs play the same tasks, and then S streams of
-each of them in each run. So their spread covers new tasks and new luck. With one run that is all they cover. Of several
-runs none is drawn anew: to draw a few with replacement spreads less than they do. Instead each resample is moved by
-
-    t * sqrt(variance of the runs' own values / R)
-
-with the unbiased variance, and t drawn from Student's distribution with R - 1 degrees of freedom, once for a resample
-and all that is measured in it. For what varies between runs alone this is the t interval.
+A resample draws N tasks with replacement, the same for all runs, then S streams of each drawn task in each run. Runs
+are not drawn, because a few runs drawn with replacement spread too little. Instead each resample of R > 1 runs is moved
+by t * sqrt(variance of the runs' own values / R), with the unbiased variance and one t per resample from Student's
+distribution with R - 1 degrees of freedom. For values that vary between runs alone this is the t interval.
 """
 
 from typing import Any
@@ -20,28 +16,28 @@ from numpy.typing import NDArray
 Values = NDArray[np.floating[Any]] | NDArray[np.integer[Any]] | NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
-_CHUNK_BYTES = 1 << 25  # of the counts that exist at a time
+_CHUNK_BYTES = 1 << 25  # memory for the table of draws
 
 
 def bootstrap_means(values: Values, num_resamples: int, seed: int) -> Floats:
     """Means of resamples of `values` `[R, N, S, ...]`, `[B, ...]`."""
-    means = _redrawn(values, num_resamples, seed)
-    return means + _between_runs(values.mean((1, 2), dtype=np.float64), num_resamples, seed)
+    means = _resampled_means(values, num_resamples, seed)
+    return means + _run_offsets(values.mean((1, 2), dtype=np.float64), num_resamples, seed)
 
 
 def bootstrap_ratios(above: Floats, below: Floats, num_resamples: int, seed: int) -> Floats:
-    """The sum of `above` over the sum of `below`, `[R, N, S]` each, in resamples, `[B]`; fewer where in some of them
-    nothing is `below`. A run with nothing `below` says nothing of the spread of runs."""
-    sums = _redrawn(np.stack([above, below], axis=-1), num_resamples, seed)
+    """Sum of `above` over sum of `below`, `[R, N, S]` each, in resamples, `[B]`. Resamples and runs in which `below`
+    sums to 0 are left out."""
+    sums = _resampled_means(np.stack([above, below], axis=-1), num_resamples, seed)
     some = sums[:, 1] > 0
     of_runs = np.stack([above.sum((1, 2)), below.sum((1, 2))], axis=-1)
     of_runs = of_runs[of_runs[:, 1] > 0]
-    return (sums[some, 0] / sums[some, 1]) + _between_runs(of_runs[:, 0] / of_runs[:, 1], num_resamples, seed)[some]
+    return (sums[some, 0] / sums[some, 1]) + _run_offsets(of_runs[:, 0] / of_runs[:, 1], num_resamples, seed)[some]
 
 
-def _redrawn(values: Values, num_resamples: int, seed: int) -> Floats:
-    """Means of resamples of tasks and streams, `[B, ...]`. A resample is a table of how often each stream was drawn: a
-    task drawn c times gives c * S draws among its streams in each run. Means are then a matrix product."""
+def _resampled_means(values: Values, num_resamples: int, seed: int) -> Floats:
+    """Means over resampled tasks and streams, `[B, ...]`, as products with a table that counts the draws of each
+    stream: a task drawn c times gives c * S draws among its streams in each run."""
     num_runs, num_tasks, num_streams = values.shape[:3]
     rng = np.random.default_rng(seed)
     task_draws = rng.multinomial(num_tasks, np.full(num_tasks, 1 / num_tasks), size=num_resamples)  # [B, N]
@@ -56,8 +52,8 @@ def _redrawn(values: Values, num_resamples: int, seed: int) -> Floats:
     return means.reshape(num_resamples, *values.shape[3:])
 
 
-def _between_runs(of_runs: Floats, num_resamples: int, seed: int) -> Floats:
-    """How far each resample is moved, `[B, ...]`, given what each run came to by itself, `[R, ...]`."""
+def _run_offsets(of_runs: Floats, num_resamples: int, seed: int) -> Floats:
+    """The t * standard error by which each resample is moved, `[B, ...]`, given each run's own value `[R, ...]`."""
     num_runs = len(of_runs)
     if num_runs < 2:
         return np.zeros((num_resamples, *of_runs.shape[1:]))
@@ -67,17 +63,16 @@ def _between_runs(of_runs: Floats, num_resamples: int, seed: int) -> Floats:
 
 
 def percentile_interval(resampled: Values, confidence: float) -> tuple[Floats, Floats]:
-    """The low and high ends `[...]` of the middle part of `resampled` `[B, ...]` that holds `confidence` of it."""
+    """Low and high ends `[...]` of the central part of `resampled` `[B, ...]` that holds `confidence` of it."""
     tail = (1 - confidence) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail], axis=0)
     return low, high
 
 
 def interquartile_mean(values: Values) -> Floats:
-    """Mean of the middle half of the scores of all runs and tasks, `[R, N, S, ...] -> [...]` (Agarwal et al., 2021). A
-    score is the mean over streams: what single streams come to is often 0 or 1.
+    """Mean of the middle half of the scores of all runs and tasks, `[R, N, S, ...] -> [...]` (Agarwal et al., 2021).
 
-    Where a quarter is no whole number of scores, those on the border count in part."""
+    A score is the mean over streams, because single streams are often 0 or 1. Border scores count in part."""
     scores = values.mean(axis=2)
     ordered = np.sort(scores.reshape(-1, *scores.shape[2:]), axis=0)
     edges = np.clip(np.arange(len(ordered) + 1), len(ordered) / 4, len(ordered) * 3 / 4)

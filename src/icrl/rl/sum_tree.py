@@ -1,13 +1,13 @@
-"""Priorities that are drawn from in proportion, as binary trees of partial sums (Schaul et al. 2016, "Prioritized
-experience replay", arXiv 1511.05952, appendix B.2.1).
+"""Sum trees for sampling in proportion to priorities (Schaul et al. 2016, "Prioritized experience replay", arXiv
+1511.05952, appendix B.2.1).
 
-L trees, one for each learner, k leaves of each. Node 1 is the root, node i has the children 2i and 2i + 1.
+L trees, one for each learner. Node 1 is the root, node i has the children 2i and 2i + 1.
 """
 
 import torch
 from torch import Tensor
 
-_DENSE = 4  # a level with up to so many nodes for each changed leaf is faster summed up whole than node by node
+_DENSE = 4  # a level with at most so many nodes per changed leaf is faster to sum as a whole than node by node
 
 
 class SumTree:
@@ -15,7 +15,7 @@ class SumTree:
 
     def __init__(self, num_trees: int, num_leaves: int, device: torch.device) -> None:
         self._depth = (num_leaves - 1).bit_length()
-        self._first = 1 << self._depth  # the node of leaf 0
+        self._first = 1 << self._depth  # node of leaf 0
         self._num_leaves = num_leaves
         self._sums = torch.zeros(num_trees, 2 * self._first, dtype=torch.float64, device=device)
         self._children = self._sums.view(-1, 2)  # of every node of every tree
@@ -32,9 +32,9 @@ class SumTree:
         return self._sums[:, self._first : self._first + self._num_leaves]
 
     def set(self, leaf: Tensor, priority: Tensor) -> None:
-        """Give the leaves `[L, k]` these priorities `[L, k]` >= 0; of a leaf that is named twice, the larger counts.
+        """Give the leaves `[L, k]` these priorities `[L, k]` >= 0; the larger counts if a leaf is named twice.
 
-        Sums are always those of two children, never changed by a difference, so that no error builds up."""
+        Every sum is computed from two children, never updated by a difference, so no error accumulates."""
         node = leaf + self._first
         self._sums.scatter_reduce_(1, node, priority.double(), "amax", include_self=False)
         for level in reversed(range(self._depth)):
@@ -46,19 +46,19 @@ class SumTree:
                 self._sums.scatter_(1, node, left + right)
 
     def find(self, mass: Tensor) -> Tensor:
-        """The leaves `[L, k]` at `mass` `[L, k]` in [0, total): leaf i holds the interval from p_0 + ... + p_(i-1) to
-        p_0 + ... + p_i. A leaf of priority 0 is never found, unless all of a tree's are."""
+        """Leaves `[L, k]` at `mass` `[L, k]` in [0, total): leaf i holds the interval from p_0 + ... + p_(i-1) to
+        p_0 + ... + p_i. A leaf of priority 0 is never found, unless all leaves of the tree have priority 0."""
         node = torch.ones_like(mass, dtype=torch.long)
         for _ in range(self._depth):
             left, right = self._children_of(node)
-            # What is left of the mass may be rounded up to all that a node holds: nobody is on its right then.
+            # The rest of the mass may be rounded up to the sum of a node: nothing is on its right then.
             to_right = (mass >= left) & (right > 0)
             mass = torch.where(to_right, mass - left, mass)
             node = 2 * node + to_right
         return node - self._first
 
     def _children_of(self, node: Tensor) -> tuple[Tensor, Tensor]:
-        """What the two children of the nodes `[L, k]` hold, `[L, k]` each."""
+        """Sums of the two children of the nodes `[L, k]`, `[L, k]` each."""
         left, right = self._children.index_select(0, (self._trees + node).flatten()).unbind(1)
         return left.view_as(node), right.view_as(node)
 
@@ -69,6 +69,6 @@ class SumTree:
             self._sum_up(level)
 
     def _sum_up(self, level: int) -> None:
-        """All nodes of a level from those below it."""
+        """Compute all nodes of a level from the level below."""
         below = self._sums[:, 2 << level : 4 << level]
         self._sums[:, 1 << level : 2 << level] = below[:, 0::2] + below[:, 1::2]

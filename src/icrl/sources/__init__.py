@@ -1,0 +1,38 @@
+"""Source algorithms, one file each, found by scanning this folder; many learners are one batched learner.
+
+A new source is one file here, with a `Learner` under the decorator `@source(name, options)`, and one preset
+`conf/source/<name>.yaml`. Import `source_class` from here, and everything else from its own file.
+
+Shapes: T steps, L learners, N environments or W windows of each, B = L * N or L * W streams (learner by learner),
+S observations, A actions.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from icrl.contracts import ConfigError
+
+_CLASSES: dict[str, Any] = {}  # by `source.name`
+
+
+def source(name: str, options: type[Any]) -> Callable[[Any], Any]:
+    """Decorator of the class that `source.name=name` stands for; `options` is the class of its options."""
+
+    def register(learner: Any) -> Any:
+        learner.options = options
+        _CLASSES[name] = learner
+        return learner
+
+    return register
+
+
+def source_class(name: str) -> Any:
+    """Class of the source algorithm `name`. Raises `ConfigError` if no file of this folder has one."""
+    if name not in _CLASSES:
+        for module in iter_modules(__path__, f"{__name__}."):
+            import_module(module.name)
+    if name not in _CLASSES:
+        raise ConfigError(f"source.name={name} is unknown: it must be one of {', '.join(sorted(_CLASSES))}")
+    return _CLASSES[name]

@@ -1,9 +1,6 @@
-"""What actor-critics say of observations: tables where an observation is one number, networks where it is a point set.
+"""Actor and critic of A2C and PPO: tables where an observation is one number, networks where it is a point set."""
 
-T steps, L learners, B streams or windows (learner by learner), S observations, A actions.
-"""
-
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,70 +8,45 @@ from torch import Tensor, nn
 from icrl.contracts import EnvSpec
 from icrl.nn.stacked import StackedNetwork, StackedPointNetwork, look_up
 from icrl.randomness import cumulative, draw, draw_possible
-from icrl.sources.rows import LearnerRows
+from icrl.sources.learners import LearnerRows
 
-_IMPOSSIBLE = -1e30  # the logit of an illegal action: its probability is 0, and p log p stays finite
+_IMPOSSIBLE = -1e30  # logit of an illegal action: its probability is 0, and p log p stays finite
 
 
 class ActionEvaluation(NamedTuple):
-    """Of transitions `[T, B]`, with gradient."""
+    """Values of transitions, `[T, B]` each, with gradient."""
 
     log_prob: Tensor  # of the action
     value: Tensor
     entropy: Tensor  # of the policy
 
 
-class Heads(Protocol):
-    """Actor and critic of L learners; between two calls of `refresh` their network must not change."""
-
-    @property
-    def network(self) -> nn.Module: ...
-
-    def refresh(self) -> None: ...
-
-    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
-        """Actions `[B]`, sampled from the policies by inverting the cumulative distribution at `noise` `[B]`."""
-        ...
-
-    def probabilities(self, obs: Tensor) -> Tensor:
-        """What `act` samples from, `[B, A]`."""
-        ...
-
-    def evaluate_actions(self, obs: Tensor, action: Tensor) -> ActionEvaluation: ...
-
-    def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
-        """`[T, B]`, without gradient."""
-        ...
-
-    def value(self, obs: Tensor) -> Tensor:
-        """`[T, B]`, without gradient."""
-        ...
-
-    def outputs(self) -> dict[str, Tensor]:
-        """What the networks say of every observation, where these can be listed."""
-        ...
-
-
 class TableHeads:
-    """Policies and values are constant between updates: tabulated over all L * S rows, once for acting and for the next
-    update's loss, whose gradient flows through these tables."""
+    """Policies and values of L learners, tabulated over all L * S observations.
+
+    They are constant between updates, so one table serves acting and the loss of the next update, whose gradient flows
+    through it. The network must not change without a call of `refresh`."""
 
     def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
+        """Learner k's initial parameters are a function of `seeds[k]` alone."""
         outputs = spec.num_actions + 1  # the actor's logits, then the critic's value
-        self.network = StackedNetwork(len(seeds), spec.num_obs, outputs, hidden_size, seeds).to(device)
+        self.network: nn.Module = StackedNetwork(len(seeds), spec.num_obs, outputs, hidden_size, seeds).to(device)
         self._rows = LearnerRows(len(seeds), spec.num_obs, device)
         self.refresh()
 
     def refresh(self) -> None:
+        """Tabulate the network anew."""
         outputs = self.network()
         self._values = outputs[..., -1].flatten()
         self._log_policy = outputs[..., :-1].flatten(0, 1).log_softmax(-1)  # [L * S, A]
         self._cumulative = cumulative(self._log_policy.detach().exp())  # [L * S, A - 1]
 
     def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        """Actions `[B]`, sampled by inverting the cumulative distribution at `noise` `[B]`."""
         return draw(self._cumulative[self._rows.of(obs)], noise)
 
     def probabilities(self, obs: Tensor) -> Tensor:
+        """Distribution that `act` samples from, `[B, A]`."""
         return self._log_policy.detach()[self._rows.of(obs)].exp()
 
     def evaluate_actions(self, obs: Tensor, action: Tensor) -> ActionEvaluation:
@@ -83,10 +55,8 @@ class TableHeads:
         log_prob = look_up(log_policy.flatten(), row * log_policy.shape[-1] + action)
         return ActionEvaluation(log_prob, look_up(self._values, row), look_up(entropies, row))
 
-    def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
-        return self._log_policy.detach()[self._rows.of(obs), action]
-
     def value(self, obs: Tensor) -> Tensor:
+        """Values `[T, B]`, without gradient."""
         return self._values.detach()[self._rows.of(obs)]
 
     def outputs(self) -> dict[str, Tensor]:
@@ -94,10 +64,10 @@ class TableHeads:
 
 
 class PointHeads:
-    """Networks that are asked for each observation anew; illegal actions have probability 0."""
+    """The same for point sets: the networks run on each observation, and illegal actions have probability 0."""
 
     def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
-        self.network = StackedPointNetwork(spec, spec.num_actions + 1, hidden_size, seeds).to(device)
+        self.network: nn.Module = StackedPointNetwork(spec, spec.num_actions + 1, hidden_size, seeds).to(device)
         self._spec = spec
 
     def refresh(self) -> None: ...
@@ -115,10 +85,6 @@ class PointHeads:
         return ActionEvaluation(log_policy.gather(-1, action[..., None])[..., 0], value, entropy)
 
     @torch.no_grad()
-    def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
-        return self.evaluate_actions(obs, action).log_prob
-
-    @torch.no_grad()
     def value(self, obs: Tensor) -> Tensor:
         return self._log_policy_and_value(obs)[1]
 
@@ -126,12 +92,7 @@ class PointHeads:
         return {}
 
     def _log_policy_and_value(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Of observations `[T, B, K]`: `[T, B, A]` and `[T, B]`."""
+        """`[T, B, A]` and `[T, B]` for observations `[T, B, K]`."""
         outputs = self.network(obs)
         logits = self._spec.legal_of(outputs[..., :-1], obs, _IMPOSSIBLE)
         return logits.log_softmax(-1), outputs[..., -1]
-
-
-def make_heads(spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> Heads:
-    """For L = len(`seeds`) learners; learner k's initial parameters are a function of its own seed alone."""
-    return (PointHeads if spec.obs_shape else TableHeads)(spec, hidden_size, seeds, device)

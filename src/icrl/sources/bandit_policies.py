@@ -1,6 +1,6 @@
-"""What learns in context in bandits as theory says: Thompson sampling and UCB1.
+"""Bandit policies from theory that learn in context: Thompson sampling and UCB1.
 
-B streams, A arms. Rewards are indices into the reward values; arms are counted over the whole stream.
+B streams, A arms. Pulls are counted over the whole stream.
 """
 
 import math
@@ -13,11 +13,11 @@ from icrl.contracts import EnvSpec, Step
 from icrl.randomness import mix, uniform
 
 _NOISE_BITS = 24  # of a policy's noise
-_TRIES = 8  # candidates for each gamma number; all are refused once in 10^10 times
+_TRIES = 8  # candidates for each gamma number; all are rejected once in 10^10 times
 
 
 class Pulls(NamedTuple):
-    """What is known of the arms of each stream."""
+    """Statistics of the arms of each stream."""
 
     count: Tensor  # [B, A] float: pulls of each arm
     total: Tensor  # [B, A] float: sum of its rewards
@@ -25,7 +25,7 @@ class Pulls(NamedTuple):
 
 
 class _BanditPolicy:
-    """Counts what arms paid."""
+    """Policy that counts pulls and rewards and pulls the arm with the largest score."""
 
     def __init__(self, spec: EnvSpec) -> None:
         self._num_arms = spec.num_actions
@@ -44,28 +44,27 @@ class _BanditPolicy:
         action = self.scores(count, total, noise).argmax(dim=1)
         return action, Pulls(count, total, action)
 
-    def did(self, carry: Pulls, action: Tensor) -> Pulls:
-        """What the next reward is credited to is the `action` `[B]` that was done."""
+    def replace_action(self, carry: Pulls, action: Tensor) -> Pulls:
+        """The next reward is credited to the `action` `[B]` that was done."""
         return carry._replace(last=action)
 
     def scores(self, count: Tensor, total: Tensor, noise: Tensor) -> Tensor:
-        """The arm with the largest score `[B, A]` is pulled."""
+        """Scores `[B, A]` of the arms after so many pulls with this sum of rewards, `[B, A]` each."""
         raise NotImplementedError
 
 
 class ThompsonSampling(_BanditPolicy):
-    """Draws a mean for each arm from what is believed of it, and pulls the arm with the largest (Thompson, 1933).
+    """Draws a mean for each arm from its posterior and pulls the arm with the largest (Thompson, 1933).
 
-    For rewards 0 and 1 the belief is Beta(1 + wins, 1 + losses). For rewards with a known `deviation` it is normal:
-    from the prior N(0, 1), after n pulls that paid r in all, N(r / (n + deviation^2), deviation^2 / (n + deviation^2)).
-    """
+    For rewards 0 and 1 the posterior is Beta(1 + wins, 1 + losses). For rewards with a known `deviation` and the prior
+    N(0, 1) it is N(r / (n + deviation^2), deviation^2 / (n + deviation^2)) after n pulls with rewards r in all."""
 
     def __init__(self, spec: EnvSpec, deviation: float | None) -> None:
         super().__init__(spec)
         self._deviation = deviation
 
     def scores(self, count: Tensor, total: Tensor, noise: Tensor) -> Tensor:
-        luck = mix((noise * (1 << _NOISE_BITS)).long(), 0)[:, None]  # the one number of noise makes as many as we need
+        luck = mix((noise * (1 << _NOISE_BITS)).long(), 0)[:, None]  # many numbers from one
         luck = mix(luck, torch.arange(self._num_arms, device=noise.device))  # [B, A]
         if self._deviation is None:
             wins, losses = (gamma(1 + n, mix(luck, i)) for i, n in enumerate((total, count - total)))
@@ -75,7 +74,7 @@ class ThompsonSampling(_BanditPolicy):
 
 
 class UCB1(_BanditPolicy):
-    """Pulls every arm once, then the one with the largest upper bound of its mean (Auer et al., 2002):
+    """Pulls every arm once, then the arm with the largest upper bound of its mean (Auer et al., 2002):
 
         mean + 2 * deviation * sqrt(2 * ln(t) / n)
 
@@ -94,7 +93,7 @@ class UCB1(_BanditPolicy):
 
 def normal(seed: Tensor, counter: int) -> Tensor:
     """Standard normal numbers, one for each seed, by inversion."""
-    half = 0.5 / (1 << _NOISE_BITS)  # the middle of each of the values a uniform number can have, never 0
+    half = 0.5 / (1 << _NOISE_BITS)  # the middle of each possible uniform number, never 0
     return torch.special.ndtri(uniform(seed, counter).double() + half).float()
 
 

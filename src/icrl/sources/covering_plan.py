@@ -1,72 +1,33 @@
-"""The covering plan: paths through a room, one an episode, that leave no cell out and waste few steps.
+"""Covering plan: paths through a room, one per episode, that visit all cells and waste few steps.
 
-B streams, S cells, H steps an episode, K paths. The search keeps W unfinished plans, which have C continuations.
+S cells, H steps per episode, K paths. The search keeps W unfinished plans, which have C continuations.
 """
 
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from icrl.contracts import Step
-from icrl.envs.dark_room import DarkRoom
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP, next_cells
-from icrl.sources.goal_memory import Found, GoalMemory
 
-_RESTARTS = 12  # searches at most, each with weights and luck of its own
-_EFFORT = 1 << 19  # steps of plans times cells of the room, after which no search is started anew
-_WIDTHS = (8, 64)  # fewest and most plans that are kept at a time
+_RESTARTS = 12  # most searches, each with weights and random numbers of its own
+_EFFORT = 1 << 19  # no search starts after so many steps of plans times cells of the room
+_WIDTHS = (8, 64)  # least and most plans that are kept at a time
 _WIDTH_TIMES_CELLS = 1 << 14  # between these
-_WASTED = 1e4  # what a wasted step costs, which is more than how the cells left lie can
-
-_NEVER = np.int16(2**15 - 1)  # a distance that is none
+_WASTED = 1e4  # cost of a wasted step, above the cost of any position of the cells left
+_NEVER = np.int16(2**15 - 1)  # distance to a cell that is not there
 
 Ints = NDArray[np.int64]
 
 
-class CoveringCarry(NamedTuple):
-    found: Found
-    episode: Tensor  # [B] int64: episodes finished
-
-
-class CoveringPlan(GoalMemory):
-    """For DarkRoom with one start and actions that are not permuted: it walks the k-th path of `covering_plan` in
-    episode k, and once a reward showed the goal takes a shortest path there ever after. After the last path it starts
-    over.
-
-    As long as nothing is found, all that any policy learns is which cells are not the goal. So by the end of episode k
-    it has found a goal only if k walks of H steps pass it, and k walks cover at most `coverage_bound` cells. Where the
-    plan covers as many by the end of every episode, and all cells are equally likely to be the goal, no policy has a
-    higher success in any episode of the terminating room: there, this is the Bayes-optimal explorer as success judges
-    it. Others may need fewer steps, or collect more in the classic room; and where the plan covers less than the bound,
-    nothing is claimed.
-    """
-
-    def __init__(self, env: DarkRoom) -> None:
-        super().__init__(env)
-        self._plan = torch.from_numpy(covering_plan(env.size, env.spec.max_episode_steps, int(env.starts[0])))
-
-    def initial_carry(self, num_streams: int) -> CoveringCarry:
-        return CoveringCarry(self.nothing_found(num_streams), torch.zeros(num_streams, dtype=torch.long))
-
-    def act(self, carry: CoveringCarry, step: Step, noise: Tensor) -> tuple[Tensor, CoveringCarry]:
-        found = self.learned(carry.found, step)
-        episode = carry.episode.to(step.obs.device) + (step.terminated | step.truncated)
-        planned = self._plan.to(step.obs.device)[episode % len(self._plan), step.timestep]
-        return self.to_goal(found, step, planned), CoveringCarry(found, episode)
-
-
 @cache
 def covering_plan(size: int, horizon: int, start: int) -> Ints:
-    """Actions `[K, H]` of K walks of at most `horizon` = H moves from `start`, each ended by staying, that cover all
+    """Actions `[K, H]` of K walks from `start` of at most `horizon` = H moves, each ended by staying, that cover all
     cells an episode can reach in a room of this `size`.
 
-    The plan is the best that is found, judged by the cells covered by the end of the first episode, then of the second,
-    and so on: a beam search over whole plans, started anew until `coverage_bound` is met or effort is used up. All its
-    luck is from fixed seeds."""
+    It is the best plan of several beam searches with fixed seeds, judged by the cells covered by the end of the first
+    episode, then of the second, and so on. The searches end when `coverage_bound` is met or effort is used up."""
     plans: list[tuple[list[int], Ints]] = []
     effort = 0
     while len(plans) < _RESTARTS and effort < _EFFORT:
@@ -76,12 +37,11 @@ def covering_plan(size: int, horizon: int, start: int) -> Ints:
         if covered == [coverage_bound(size, horizon, start, number) for number in range(1, len(plan) + 1)]:
             break
         effort += plan.size * size**2
-    _, best = max(plans, key=lambda found: found[0])  # all end with all cells: of two, the sooner has more
-    return best
+    return max(plans, key=lambda found: found[0])[1]  # all end with all cells: of two, the sooner has more
 
 
 def cells_covered(plan: Ints, size: int, start: int) -> list[int]:
-    """How many cells beside `start` a `plan` `[K, H]` has covered by the end of each episode."""
+    """Number of cells beside `start` that a `plan` `[K, H]` has covered by the end of each episode."""
     after = next_cells(size).view(-1, NUM_ACTIONS).tolist()
     covered, numbers = {start}, list[int]()
     for path in plan.tolist():
@@ -94,11 +54,11 @@ def cells_covered(plan: Ints, size: int, start: int) -> list[int]:
 
 
 def coverage_bound(size: int, horizon: int, start: int, num_episodes: int) -> int:
-    """What no `num_episodes` = k walks of `horizon` = H moves from `start` exceed in cells beside it,
+    """Upper bound on the cells beside `start` that `num_episodes` = k walks of `horizon` = H moves can cover:
 
         min over r = 0 .. H of D(r) + k (H - r),    D(r): cells that are 1 to r moves away,
 
-    as the first r moves of a walk lead no further. With r = 0 it is k H, with r = H the number of cells in reach."""
+    because the first r moves of a walk lead no further. r = 0 gives k H, r = H the number of cells in reach."""
     within = np.bincount(_distances(np.array(start), size)).cumsum() - 1
     radius = np.arange(horizon + 1)
     return int((within[radius.clip(max=len(within) - 1)] + num_episodes * (horizon - radius)).min())
@@ -113,20 +73,20 @@ def _distances(cell: Ints, size: int) -> Ints:
 class _Plans(NamedTuple):
     """Plans up to some step, the best first."""
 
-    left: NDArray[np.bool_]  # [W, S + 1]: cells not covered yet; the last column is what lies beyond the walls
-    cell: Ints  # [W]: where the walk is
-    covered: Ints  # [W]: how many cells
-    cost: NDArray[np.float64]  # [W]: how unfavourably the cells lie that are left
-    name: Ints  # [W]: a hash of the cells left
+    left: NDArray[np.bool_]  # [W, S + 1]: cells not covered yet; the last column is false and stands for walls
+    cell: Ints  # [W]: position of the walk
+    covered: Ints  # [W]: number of cells covered
+    cost: NDArray[np.float64]  # [W]: cost of the position of the cells left
+    name: Ints  # [W]: hash of the cells left
 
 
 def _search(size: int, horizon: int, start: int, rng: np.random.Generator) -> Ints:
-    """A plan as `covering_plan` describes it, by one beam search."""
+    """Plan found by one beam search."""
     beam = _Beam(size, start, rng)
     away = _distances(np.array(start), size)
     zero = np.zeros(1, np.int64)
     plans = _Plans(np.append((away > 0) & (away <= horizon), False)[None], zero, zero, np.zeros(1), zero)
-    steps: list[tuple[Ints, Ints]] = []  # for each plan that was kept, which plan it continues, and its move
+    steps: list[tuple[Ints, Ints]] = []  # of each kept plan: number of the plan that it continues, and its move
     while plans.left[0].any():
         time = len(steps) % horizon
         if time == 0:
@@ -141,12 +101,11 @@ def _search(size: int, horizon: int, start: int, rng: np.random.Generator) -> In
 
 
 class _Beam:
-    """What a beam search keeps: of all continuations by one move those that have wasted the fewest steps, counting the
-    steps to the nearest cell left; of these, those where the cells left lie well.
+    """Selection of the plans to keep: of all continuations by one move those that wasted the fewest steps, with the
+    steps to the nearest cell left; among equal ones, those with the lowest cost of the cells left.
 
-    A cell left is the worse the fewer of its neighbours are left, as it may have to be fetched by itself; and one near
-    the start is worth keeping, as every later walk has to pass there. How much either counts is drawn, as are numbers
-    that tell alike plans apart."""
+    A cell left costs more the fewer of its neighbours are left, because it may need a walk by itself. Covering a cell
+    near the start costs too, because every later walk passes there. Both weights are drawn, and a noise breaks ties."""
 
     def __init__(self, size: int, start: int, rng: np.random.Generator) -> None:
         num_cells = size**2
@@ -157,20 +116,18 @@ class _Beam:
         self._neighbours = np.concatenate([np.where(stays, num_cells, self._after), beyond])  # [S + 1, 4]
         self._width = int(np.clip(_WIDTH_TIMES_CELLS // num_cells, *_WIDTHS))
         self._alone = np.arange(4, -1, -1) ** int(rng.integers(1, 4))  # cost of a cell left, by neighbours left
-        self._near = (
-            rng.uniform(0, 6) / np.maximum(_distances(np.array(start), size), 1) ** 2
-        )  # cost of covering a cell
+        self._near = rng.uniform(0, 6) / np.maximum(_distances(np.array(start), size), 1) ** 2  # cost of covering
         self._hash = rng.integers(1 << 62, size=num_cells)
         self._luck, self._rng = rng.uniform(0, 4), rng
 
     def continued(self, plans: _Plans, steps_left: int) -> tuple[_Plans, Ints, Ints]:
-        """The best continuations of `plans`, which of them each continues, and by which move `[W]`; after it
-        `steps_left` steps of the episode remain."""
+        """Best continuations of `plans`, the number of the plan that each continues, and its move, `[W]`. After the
+        move `steps_left` steps of the episode remain."""
         origin, move = (self._after[plans.cell] != plans.cell[:, None]).nonzero()
         cell = self._after[plans.cell[origin], move]  # [C]
         new, around = plans.left[origin, cell], self._neighbours[cell]
         left = plans.left[origin[:, None], around]  # [C, 4]: neighbours left
-        theirs = plans.left[origin[:, None, None], self._neighbours[around]].sum(2)  # how many neighbours of their own
+        theirs = plans.left[origin[:, None, None], self._neighbours[around]].sum(2)  # and their own neighbours left
         lonelier = (left * (self._alone[(theirs - 1).clip(min=0)] - self._alone[theirs])).sum(1)
         cost = plans.cost[origin] + new * (lonelier - self._alone[left.sum(1)] + self._near[cell])
         covered, name = plans.covered[origin] + new, plans.name[origin] ^ (new * self._hash[cell])
@@ -184,8 +141,7 @@ class _Beam:
         return _Plans(after, cell[kept], covered[kept], cost[kept], name[kept]), origin[kept], move[kept] + UP
 
     def _steps_to_next(self, left: NDArray[np.bool_], cell: Ints) -> Ints:
-        """Steps that lead nowhere new on the way from `cell` `[C]` to the nearest other one `left` `[C, S + 1]`; 0
-        where there is none."""
+        """Wasted steps from `cell` `[C]` to the nearest other cell `left` `[C, S + 1]`; 0 if there is none."""
         row, column = self._row[cell, None], self._column[cell, None]
         distance = np.where(left[:, :-1], abs(self._row - row) + abs(self._column - column), _NEVER)
         distance[np.arange(len(cell)), cell] = _NEVER

@@ -5,47 +5,44 @@ Loss of one learner over its W windows of T steps, averaged over the T * W sampl
     L = weight * (y - Q(s, a))^2,    y = r + discount * Q'(s', a'),    without the second term where the task ended
 
 with Q' the target network and a' = argmax Q'(s', .), or argmax Q(s', .) in double DQN (van Hasselt et al., 2016,
-arXiv 1509.06461). `weight` is that of the window: 1, or what corrects prioritised replay (Schaul et al., 2016, arXiv
-1511.05952). The error is squared and not clipped as in the paper, since the gradient is. The losses of all learners are
-summed, gradients are clipped for each learner by itself, so learner k alone equals learner k among others.
+arXiv 1509.06461). `weight` belongs to the window: 1, or the importance weight of prioritised replay (Schaul et al.,
+2016, arXiv 1511.05952). Unlike in the paper the gradient is clipped, not the error. The losses of all learners are
+summed and gradients are clipped per learner, so learner k alone equals learner k among others.
 
 Every `target_update_period` updates Q' <- Q' + target_update_rate * (Q - Q'), parameter by parameter.
-
-T steps, L learners, W windows per learner, B streams or windows (learner by learner), S observations, A actions.
 """
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from icrl.config.schedules import Clock, make_schedule
 from icrl.config.training_schema import DQNConfig
 from icrl.contracts import EnvSpec, Learned, Sample
 from icrl.nn.stacked import StackedAdam, StackedNetwork, look_up
-from icrl.sources.action_values import ActionValues
+from icrl.sources import source
+from icrl.sources.q_learning import ActionValues
+
+_MODULES = ("network", "target_network", "optimizer")  # in a checkpoint
 
 
+@source("dqn", DQNConfig)
 class DQN(ActionValues):
     def __init__(self, config: DQNConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
-        """`seeds` `[L]` int64: one for each learner. All values start at 0, so that first actions are uniform."""
-        super().__init__(config, spec, len(seeds), device)
+        """All values start at 0, so that the first actions are uniform."""
+        super().__init__(config, spec, seeds, device)
         network = StackedNetwork(len(seeds), spec.num_obs, spec.num_actions, config.hidden_size, seeds)
         nn.init.zeros_(network.heads)
         self.network = network.to(device)
         self.target_network = copy.deepcopy(self.network).requires_grad_(False)
         self.optimizer = StackedAdam(self.network, config)
         self._double = config.double
-        self._target_update_period = config.target_update_period
-        self._target_update_rate = make_schedule(config.target_update_rate)
         self._updates = 0
         self._tabulate()
-        self._tabulate_target()
 
     def update(self, sample: Sample) -> Learned:
-        """One gradient step of every learner on its windows `[T, B]`; metrics are `[L]`."""
+        """One gradient step of every learner."""
         rollout, row = sample.rollout, self._rows.of(sample.rollout.obs)
         next_row = self._rows.of(rollout.next_obs)
         chooser = self._values.detach() if self._double else self._target_values
@@ -54,49 +51,30 @@ class DQN(ActionValues):
         error = self._reward_values[rollout.reward] + self._discount * ahead - value
         metrics = self._metrics(error.detach(), row)
         loss = self._per_learner(sample.weight * error.square())
-        norm = self.optimizer.descend(loss, self._learning_rate(self.clock))
+        norm = self.optimizer.descend(loss, self.rate("learning_rate"))
         self._updates += 1
-        if self._updates % self._target_update_period == 0:
-            self._update_target()
-        self._tabulate()
-        rate = torch.full_like(norm, self._learning_rate(self.clock))
+        if self._updates % self.config.target_update_period == 0:
+            with torch.no_grad():
+                for slow, fast in zip(self.target_network.parameters(), self.network.parameters(), strict=True):
+                    slow.lerp_(fast, self.rate("target_update_rate"))
+                self._target_values = self.target_network().flatten(0, 1)
+        self._values = self.network().flatten(0, 1)
+        rate = torch.full_like(norm, self.rate("learning_rate"))
         metrics |= {"loss": loss.detach(), "gradient_norm": norm, "learning_rate": rate}
         return Learned(metrics, td_error=error.detach().abs().mean(0))
 
-    def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and parameters, `[L, ...]` each."""
-        return self.network.named_parameters()
-
     def state_dict(self) -> dict[str, Any]:
-        """The clock too, so that restored learners act as the saved ones."""
-        return {
-            "network": self.network.state_dict(),
-            "target_network": self.target_network.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "updates": self._updates,
-            "clock": list(self.clock),
-        }
+        modules = {name: getattr(self, name).state_dict() for name in _MODULES}
+        return {**modules, "updates": self._updates, **super().state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.network.load_state_dict(state["network"])
-        self.target_network.load_state_dict(state["target_network"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        super().load_state_dict(state)
+        for name in _MODULES:
+            getattr(self, name).load_state_dict(state[name])
         self._updates = state["updates"]
-        self.clock = Clock(*state["clock"])
         self._tabulate()
-        self._tabulate_target()
 
     def _tabulate(self) -> None:
-        """Values are constant between updates: tabulate them over all L * S rows, once for acting and for the next
-        update's loss, whose gradient flows through this table."""
-        self._values = self.network().flatten(0, 1)
-
-    def _tabulate_target(self) -> None:
-        self._target_values = self.target_network().flatten(0, 1)
-
-    @torch.no_grad()
-    def _update_target(self) -> None:
-        rate = self._target_update_rate(self.clock)
-        for slow, fast in zip(self.target_network.parameters(), self.network.parameters(), strict=True):
-            slow.lerp_(fast, rate)
-        self._tabulate_target()
+        """Tabulate both networks over all L * S rows. They are constant between updates, so one table serves acting and
+        the loss of the next update, whose gradient flows through it."""
+        self._values, self._target_values = (n().flatten(0, 1) for n in (self.network, self.target_network))

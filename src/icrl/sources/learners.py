@@ -1,56 +1,107 @@
-"""What all sources share: many learners side by side, and how far their run has come.
+"""Base of all sources: many independent learners as one batched learner."""
 
-T steps, L learners, B streams or windows (learner by learner), A actions.
-"""
+from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Self
 
+import torch
 from torch import Tensor
 
-from icrl.config.schedules import Clock
-from icrl.contracts import Rollout, Step
+from icrl.config.schedules import Clock, Schedule, make_schedule
+from icrl.contracts import Env, EnvSpec, Learned, Rollout, Sample, Step
 from icrl.randomness import draw_possible
 
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
-class Learners:
-    """L learners and, as a `Policy`, what they do in their B streams; the carry is empty. What follows a schedule works
-    from the first `set_clock` on."""
 
+class Learner:
+    """L learners and, as a `Policy`, their actions in B streams; the carry is empty.
+
+    A subclass gives `action_probabilities` and `update`. Call `set_clock` before the first use."""
+
+    options: type[Any]  # class of the options, set by the decorator `source`
+    network: Any = None  # module whose parameters have a leading learner axis
     clock: Clock
 
-    def __init__(self, num_learners: int) -> None:
-        self.num_learners = num_learners
+    def __init__(self, config: Any, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
+        """`config` are the options of the subclass, `seeds` `[L]` int64 decide the initial parameters."""
+        self.config, self.num_learners, self.device = config, len(seeds), device
+        self._spec, self._discount = spec, config.discount
+        self._reward_values = torch.tensor(spec.reward_values, device=device)
+        self._schedules: dict[str, Schedule] = {}
+
+    @classmethod
+    def create(cls, config: Config, env: Env[Any], tasks: Tensor, seeds: Tensor, device: torch.device) -> Self:
+        """Fresh learners for `tasks` `[G, task_dim]`. A source with further set-up, as of an expert, overrides this."""
+        return cls(config.source, env.spec, seeds, device)
 
     def set_clock(self, clock: Clock) -> None:
-        """Progress of the run, which rates are functions of."""
+        """Set the progress of the run, which the rates are functions of."""
         self.clock = clock
 
-    def initial_carry(self, num_streams: int) -> tuple[()]:
-        """Raises `ValueError` where the streams cannot be dealt out evenly."""
+    def rate(self, name: str) -> float:
+        """Value of the option `name`, a number or a schedule, at the present clock."""
+        if name not in self._schedules:
+            self._schedules[name] = make_schedule(getattr(self.config, name))
+        return self._schedules[name](self.clock)
+
+    def initial_carry(self, num_streams: int) -> Any:
+        """Raises `ValueError` unless the learners get equally many streams."""
         if num_streams % self.num_learners:
-            raise ValueError(f"{num_streams} streams for {self.num_learners} learners")
+            raise ValueError(f"{num_streams} streams cannot be dealt out evenly to {self.num_learners} learners")
         return ()
 
-    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
+    def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         """Sample from `action_probabilities` by inverting the cumulative distribution at `noise`."""
         return draw_possible(self.action_probabilities(step), noise), carry
 
     def action_probabilities(self, step: Step) -> Tensor:
-        """What `act` samples from, `[B, A]`."""
+        """Distribution that `act` samples from, `[B, A]`; B is any multiple of L."""
         raise NotImplementedError
 
     def targets(self, rollout: Rollout) -> dict[str, Tensor]:
-        """Nothing: what a transition teaches depends on what is known when it is learned from."""
+        """Columns `[T, B]` that an update needs and that depend on the whole unroll, or on the learners before they
+        learn from it. They are cut into mini-batches as the transitions are."""
         return {}
 
-    def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """None: for those that learn nothing."""
-        yield from ()
+    def update(self, sample: Sample) -> Learned:
+        """Improve every learner once on its windows; metrics are `[L]`."""
+        raise NotImplementedError
+
+    def parameters(self) -> Iterable[tuple[str, Tensor]]:
+        """Names and parameters, `[L, ...]` each."""
+        return self.network.named_parameters() if self.network else ()
 
     def outputs(self) -> dict[str, Tensor]:
-        """What networks or tables say of every observation: where there are none, nothing."""
+        """Outputs of networks or tables for every observation, if the observations can be listed."""
         return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """State with which restored learners act and learn as the saved ones; here the clock."""
+        return {"clock": list(self.clock)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.clock = Clock(*state["clock"])
 
     def _per_learner(self, samples: Tensor) -> Tensor:
         """Mean over each learner's samples, `[T, B] -> [L]`."""
         return samples.unflatten(1, (self.num_learners, -1)).mean(dim=(0, 2))
+
+
+class LearnerRows:
+    """Row numbers in a table `[L * S, ...]`, which holds the tables of L learners over S observations."""
+
+    def __init__(self, num_learners: int, num_obs: int, device: torch.device) -> None:
+        self._first = torch.arange(num_learners, device=device) * num_obs  # [L]
+        self._per_stream: dict[int, Tensor] = {}
+
+    def of(self, obs: Tensor) -> Tensor:
+        """Rows of observations `[..., B]`. Raises `ValueError` unless B is a multiple of L."""
+        num_streams, num_learners = obs.shape[-1], len(self._first)
+        if num_streams not in self._per_stream:
+            if num_streams % num_learners:
+                raise ValueError(f"{num_streams} streams cannot be dealt out evenly to {num_learners} learners")
+            self._per_stream[num_streams] = self._first.repeat_interleave(num_streams // num_learners)
+        return self._per_stream[num_streams] + obs

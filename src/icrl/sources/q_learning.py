@@ -1,18 +1,16 @@
 """Tabular Q-learning (Watkins, 1989), many learners as one table.
 
-For every transition that an update is given
+The target of a transition is computed from the table before the update:
 
     target = r + discount * max_a' Q(s', a'),    without the second term where the task ended
 
-from the table as it was before the update. A cell (s, a) of a learner that is met several times, by its environments
-or at several steps, moves once, towards the mean of its targets, weighted as their windows are:
+A cell (s, a) that several environments or steps of a learner visit moves once, towards the mean of its targets,
+weighted as their windows are:
 
     Q(s, a) <- Q(s, a) + learning_rate * (mean target - Q(s, a))
 
-so with one environment and one step it is the rule of the paper, and the order of the transitions does not matter. Only
-where several targets meet in a cell do weights count: a table has no gradient that they could scale.
-
-T steps, L learners, B streams or windows (learner by learner), S observations, A actions.
+With one environment and one step this is the rule of the thesis, and the order of transitions does not matter. Weights
+count only where several targets meet in a cell, because a table has no gradient that they could scale.
 """
 
 from collections.abc import Iterator
@@ -21,20 +19,48 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icrl.config.schedules import Clock
 from icrl.config.training_schema import QLearningConfig
-from icrl.contracts import EnvSpec, Learned, Sample
-from icrl.sources.action_values import ActionValues
+from icrl.contracts import EnvSpec, Learned, Sample, Step
+from icrl.sources import source
+from icrl.sources.learners import Learner, LearnerRows
 
 
+class ActionValues(Learner):
+    """Epsilon-greedy learners. A subclass keeps `_values` and gives `update`."""
+
+    _values: Tensor  # [L * S, A]
+
+    def __init__(self, config: Any, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
+        super().__init__(config, spec, seeds, device)
+        self._rows = LearnerRows(len(seeds), spec.num_obs, device)
+
+    def action_probabilities(self, step: Step) -> Tensor:
+        """epsilon / A + (1 - epsilon) / (number of best actions) for each best action, `[B, A]`."""
+        values = self._values.detach()[self._rows.of(step.obs)]
+        best = (values == values.amax(-1, keepdim=True)).float()
+        epsilon = self.rate("epsilon")
+        return epsilon / values.shape[-1] + (1 - epsilon) * best / best.sum(-1, keepdim=True)
+
+    def outputs(self) -> dict[str, Tensor]:
+        return {"q_values": self._values.detach()}
+
+    def _metrics(self, error: Tensor, row: Tensor) -> dict[str, Tensor]:
+        """`[L]` each, from TD errors and rows of the observations, `[T, B]` each, before an update."""
+        return {
+            "td_error": self._per_learner(error.abs()),
+            "value": self._per_learner(self._values.detach()[row].amax(-1)),
+            "epsilon": torch.full((self.num_learners,), self.rate("epsilon"), device=error.device),
+        }
+
+
+@source("q_learning", QLearningConfig)
 class QLearning(ActionValues):
     def __init__(self, config: QLearningConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
-        """`seeds` `[L]`: one for each learner; its luck is in the noise alone."""
-        super().__init__(config, spec, len(seeds), device)
+        super().__init__(config, spec, seeds, device)
         self._values = torch.full((len(seeds) * spec.num_obs, spec.num_actions), config.initial_value, device=device)
 
     def update(self, sample: Sample) -> Learned:
-        """One update of every learner on its windows `[T, B]`; metrics are `[L]`."""
+        """One update of every learner's table."""
         rollout, table, row = sample.rollout, self._values, self._rows.of(sample.rollout.obs)
         ahead = table[self._rows.of(rollout.next_obs)].amax(-1).masked_fill(rollout.terminated, 0.0)
         cell = row * table.shape[1] + rollout.action
@@ -46,18 +72,16 @@ class QLearning(ActionValues):
         total, mass = torch.zeros(2, len(cells), dtype=torch.float64, device=table.device)
         total.index_add_(0, which.flatten(), (weight * error).flatten())
         mass.index_add_(0, which.flatten(), weight.flatten())
-        nothing = torch.finfo(mass.dtype).tiny  # a cell whose targets all weigh 0 stays where it is
-        table.view(-1)[cells] += (self._learning_rate(self.clock) * total / mass.clamp(min=nothing)).float()
+        tiny = torch.finfo(mass.dtype).tiny  # a cell whose targets all have weight 0 does not move
+        table.view(-1)[cells] += (self.rate("learning_rate") * total / mass.clamp(min=tiny)).float()
         return Learned(metrics, td_error=error.abs().mean(0))
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """The name of the table, and it, `[L, S, A]`."""
-        yield "table", self._values.unflatten(0, (self.num_learners, -1))
+        yield "table", self._values.unflatten(0, (self.num_learners, -1))  # [L, S, A]
 
     def state_dict(self) -> dict[str, Any]:
-        """The clock too, so that restored learners act as the saved ones."""
-        return {"table": self._values, "clock": list(self.clock)}
+        return {"table": self._values, **super().state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
         self._values.copy_(state["table"])
-        self.clock = Clock(*state["clock"])

@@ -19,9 +19,8 @@ from icrl.config.options import replace
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
-from icrl.evaluation.policies import suffixes_of
-from icrl.evaluation.saved_results import read_results
-from icrl.evaluation.transfer import changes_of, new_tasks, readable_spec, suffix_of
+from icrl.evaluation.results import read_results
+from icrl.evaluation.trained import changes_of, new_tasks, policy_suffixes, readable_spec, suffix_of
 from icrl.runs.device import recorded
 from icrl.runs.files import digest
 from icrl.runs.identity import check_same
@@ -221,7 +220,7 @@ def _rows_of(study: Config, options: Sequence[str], variant: _Variant, jobs: _Jo
     for test, changes in variant.test.items():
         there = load_config([*ours, *changes]) if changes else composed
         parts = trained_for(there.policy)
-        suffix = suffix_of(_changes(there, composed) | suffixes_of(there.policy), there.evaluation.tasks)
+        suffix = suffix_of(_changes(there, composed) | policy_suffixes(there.policy), there.evaluation.tasks)
         evaluated: list[Config] = []
         folders: list[Path] = []
         for name, (model, _) in trained.items():

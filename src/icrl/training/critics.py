@@ -1,4 +1,4 @@
-"""Critics and trunks from checkpoints: each is built anew from what the file says of itself, and nothing else."""
+"""Trained critics: building them, opening finished trainings, and checking that two models belong together."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from icrl.config.offline_schema import CriticConfig, DecoderConfig, EncoderConfig
 from icrl.contracts import SPEC_FORM, ConfigError, EnvSpec, Json, PipelineError
-from icrl.nn.critic import Critic, trunk_config
+from icrl.nn.critic import Critic, ValueNetwork, trunk_config
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of
 from icrl.runs.files import fits
 from icrl.runs.identity import check_same
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config, ModelConfig
+    from icrl.config.root import Config
 
 PROGRAM = "train_ilql"
 _DESCRIBED = {
@@ -29,16 +28,14 @@ _DESCRIBED = {
 }
 
 
-def make_critic(described: Json, recompute: bool = False) -> Critic:
-    """A new critic of the form that checkpoints describe: `config` and `env`."""
-    config = described["config"]
-    model = trunk_config(ModelConfig(**config["model"]), EncoderConfig(**config["encoder"]))
-    decoder, critic = DecoderConfig(**config["decoder"]), CriticConfig(**config["critic"])
-    return Critic(model, decoder, critic, EnvSpec.of(described["env"]), recompute)
+def make_critic(config: Config, spec: EnvSpec, recompute: bool = False) -> Critic:
+    """A new critic with the options `model`, `encoder`, `decoder` and `critic` of `config`."""
+    trunk = trunk_config(config.model, config.encoder)
+    return Critic(ValueNetwork(trunk, config.decoder, config.critic, spec, recompute))
 
 
 def open_finished(folder: Path, kind: str, program: str, device: torch.device) -> tuple[dict[str, Any], Json]:
-    """As `checkpoint.open_finished`. Raises `ConfigError` where there is none."""
+    """State and sidecar as by `checkpoint.open_finished`. Raises `ConfigError` if no training is finished there."""
     found = checkpoint.open_finished(folder, kind, program, device)
     if found is None:
         raise ConfigError(f"no finished training in {folder}: run `python -m src.{program}` with the same options")
@@ -47,7 +44,7 @@ def open_finished(folder: Path, kind: str, program: str, device: torch.device) -
 
 
 def check_described(described: Json, folder: Path) -> None:
-    """Raise `PipelineError` unless a checkpoint in `folder` says what a model was made with."""
+    """Raise `PipelineError` unless a checkpoint in `folder` describes what its model was made with."""
     if not fits(described, _DESCRIBED):
         raise PipelineError(f"a checkpoint in {folder} does not say what it was made with: another version wrote it")
 
@@ -55,20 +52,20 @@ def check_described(described: Json, folder: Path) -> None:
 def load_critic(
     config: Config, device: torch.device, spec: EnvSpec | None = None, kind: str = "last"
 ) -> tuple[Critic, Json]:
-    """The critic of `config.run`, and the sidecar of its newest checkpoint of `kind`; as it reads a world with `spec`,
-    if that is another. Raises `ConfigError` where there is none, or it was made with other options of critics than
-    those of `config`."""
+    """The critic of `config.run`, for a world with `spec` if that differs from its own, and the sidecar of its newest
+    checkpoint of `kind`. Raises `ConfigError` if there is none or its options differ from those of `config`."""
     state, about = open_finished(config.run_folder / "ilql", kind, PROGRAM, device)
     described, where = about["description"], f"the critic of run={config.run}"
     check_same(config, described["config"], ("model", "encoder", "decoder", "critic"), where)
-    critic = make_critic(described | ({"env": spec._asdict()} if spec else {})).to(device, dtype_of(config))
+    critic = make_critic(config, spec or EnvSpec.of(described["env"])).to(device, dtype_of(config))
     load_weights(critic, state["model"], where)
     return critic.eval(), about
 
 
 def check_critic(config: Config, critic: Json, other: Json) -> None:
-    """Raise `ConfigError` unless a critic that is so described learned in the world, from the histories and on the
-    tasks of the `other` model that it is to teach or guide; or of a configuration, which has no histories yet."""
+    """Raise `ConfigError` unless a critic with the description `critic` learned in the world, on the tasks and from the
+    histories of the `other` model that it is to teach or guide. A description of a mere configuration has no
+    histories yet."""
     where = f"the critic of run={config.run}"
     for group in ("env", "tasks", "data"):
         for key, value in other["config"][group].items():
@@ -84,7 +81,7 @@ def check_critic(config: Config, critic: Json, other: Json) -> None:
 
 
 def load_weights(module: nn.Module, state: dict[str, Any], where: str) -> None:
-    """Raises `ConfigError` where they do not fit."""
+    """Load a state into `module`; raises `ConfigError` if it does not fit."""
     try:
         module.load_state_dict(state)
     except RuntimeError as error:

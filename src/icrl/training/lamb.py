@@ -1,5 +1,5 @@
 """LAMB (You et al., 2020, "Large Batch Optimization for Deep Learning", arXiv 1904.00962): Adam whose step on a matrix
-is in proportion to the matrix.
+is proportional to the matrix.
 
     m <- beta1 m + (1 - beta1) g             v <- beta2 v + (1 - beta2) g^2             t <- t + 1
     u = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay w
@@ -14,10 +14,19 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 
+def adam_moments(state: dict[str, Any], gradient: Tensor, beta1: float, beta2: float) -> tuple[Tensor, Tensor]:
+    """Update Adam's averages in `state`; returns m / (1 - beta1^t) and sqrt(v / (1 - beta2^t))."""
+    if "mean" not in state:
+        state.update(step=0, mean=torch.zeros_like(gradient), square=torch.zeros_like(gradient))
+    state["step"] += 1
+    state["mean"].lerp_(gradient, 1 - beta1)
+    state["square"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    return state["mean"] / (1 - beta1 ** state["step"]), (state["square"] / (1 - beta2 ** state["step"])).sqrt()
+
+
 class Lamb(Optimizer):
-    """The ratio is of whole tensors, in groups with `decays`; elsewhere it is 1, as for biases and norms. The group
-    says so, not the weight decay: without any, matrices keep their ratio. Gradients are taken as they are: clipping
-    them is for who calls `step`."""
+    """The ratio applies to whole tensors in groups with `decays`, even at a weight decay of 0. In other groups, which
+    hold biases and norms, it is 1. Gradients are used as they are; the caller clips them."""
 
     def __init__(
         self,
@@ -31,29 +40,14 @@ class Lamb(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """One update of every parameter that has a gradient. Returns what `closure` does, which is called before."""
+        """Update every parameter that has a gradient. Returns the result of `closure`, which is called first."""
         loss = torch.enable_grad()(closure)() if closure else None
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    change = self._change(parameter, group)
-                    rate = group["lr"] * _trust_ratio(parameter, change) if group["decays"] else group["lr"]
-                    parameter.sub_(rate * change)
+                    mean, spread = adam_moments(self.state[parameter], parameter.grad, *group["betas"])
+                    change = mean / (spread + group["eps"]) + group["weight_decay"] * parameter
+                    norm, of_change = parameter.norm(), change.norm()
+                    ratio = torch.where((norm > 0) & (of_change > 0), norm / of_change, 1.0)
+                    parameter.sub_((group["lr"] * ratio if group["decays"] else group["lr"]) * change)
         return loss
-
-    def _change(self, parameter: Tensor, group: dict[str, Any]) -> Tensor:
-        """u of the equation above, with the moments moved."""
-        state, (beta1, beta2) = self.state[parameter], group["betas"]
-        if not state:
-            state.update(step=0, mean=torch.zeros_like(parameter), square=torch.zeros_like(parameter))
-        state["step"] += 1
-        state["mean"].lerp_(parameter.grad, 1 - beta1)
-        state["square"].mul_(beta2).addcmul_(parameter.grad, parameter.grad, value=1 - beta2)
-        mean = state["mean"] / (1 - beta1 ** state["step"])
-        spread = (state["square"] / (1 - beta2 ** state["step"])).sqrt()
-        return mean / (spread + group["eps"]) + group["weight_decay"] * parameter
-
-
-def _trust_ratio(parameter: Tensor, change: Tensor) -> Tensor:
-    of_parameter, of_change = parameter.norm(), change.norm()
-    return torch.where((of_parameter > 0) & (of_change > 0), of_parameter / of_change, 1.0)

@@ -1,7 +1,7 @@
-"""What programs take of memory and disk at least: what they certainly allocate, so that nothing that would run is
-refused. See `memory.check_fits`.
+"""Lower bounds on the memory and disk that programs allocate, so that options that are too large are refused at once.
 
-K numbers in an observation, B streams or windows, T steps, D width.
+Nothing that would run is refused (see `memory.check_fits`). K numbers in an observation, B streams or windows, T steps,
+D width.
 """
 
 from __future__ import annotations
@@ -11,140 +11,132 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import nn
 
 from icrl.collection.pace import BLOCK, interval_of, num_iterations, unrolled, window_length
 from icrl.config.players_schema import PlayersConfig
-from icrl.config.training_schema import (
-    DQNConfig,
-    NetworkConfig,
-    OptimizerConfig,
-    QLearningConfig,
-    ReplayConfig,
-    SGDConfig,
-)
+from icrl.config.training_schema import DQNConfig, NetworkConfig, QLearningConfig, ReplayConfig, SGDConfig
 from icrl.contracts import EnvSpec, Rollout
 from icrl.data.history_store import OBSERVATIONS, column_dtypes
-from icrl.nn.cross import NUM_STREAMS
-from icrl.nn.layers import read_net_arch
-from icrl.nn.sizes import gpt_parameters, learner_parameters, net_parameters, values_parameters
+from icrl.nn.critic import ValueNetwork
+from icrl.nn.gpt import GPT
+from icrl.nn.layers import PointValues, read_net_arch
+from icrl.nn.stacked import point_layers
+from icrl.nn.transformer import NUM_STREAMS
 from icrl.runs.memory import Need, check_fits, check_memory, free_disk
 
 if TYPE_CHECKING:
     from icrl.config.root import Config, ModelConfig
 
-_INT = 8  # bytes of an int64
-_FLOAT = 4
+_INT, _FLOAT = 8, 4  # bytes of an int64 and of a float32
+_META = torch.device("meta")  # modules built there take no memory and draw no random numbers
 
 
 def check_stage_one(config: Config, spec: EnvSpec, num_tasks: int, device: torch.device) -> None:
-    """Raise `ConfigError` where stage one, for `num_tasks` training tasks, needs more memory than `device` has, or its
-    histories, if they are still to be made, more than the disk."""
+    """Raise `ConfigError` if stage one on `num_tasks` training tasks needs more memory than `device` has, or its
+    histories, if they do not exist yet, need more than the disk has."""
     check_memory(config, stage_one(config, spec, num_tasks), device)
-    folder = config.folder("histories")
+    folder, source = config.folder("histories"), config.source
     if not (folder / "manifest.json").exists():
-        check_fits(config, [histories(config, spec, num_tasks)], free_disk(folder), f"disk for {folder}")
-
-
-def histories(config: Config, spec: EnvSpec, num_tasks: int) -> Need:
-    """On disk: every column of every recorded step."""
-    source = config.source
-    size = num_tasks * source.num_learners * source.history_steps * _recorded_bytes(spec)
-    return Need("histories", size, ("tasks.num_train", "source.num_learners", "source.history_steps"))
+        size = num_tasks * source.num_learners * source.history_steps * _recorded_bytes(spec)
+        options = ("tasks.num_train", "source.num_learners", "source.history_steps")
+        check_fits(config, [Need("histories", size, options)], free_disk(folder), f"disk for {folder}")
 
 
 def stage_one(
     config: Config, spec: EnvSpec, num_tasks: int, group: str = "source", *, recorded: bool = True
 ) -> list[Need]:
-    """Learners, their streams, an unroll, what is kept to learn from and, if it is `recorded`, what waits to be
-    written; `group` has the option `num_learners`."""
-    source = config.source
-    learners = num_tasks * source.num_learners
-    streams, per_learner = learners * source.num_envs, f"{group}.num_learners"
-    per_stream = (per_learner, "source.num_envs")
-    needs = [
-        Need("the streams", streams * 2 * _step_bytes(spec), per_stream),
-        Need(
-            "an unroll", streams * int(source.unroll_length) * _step_bytes(spec), (*per_stream, "source.unroll_length")
-        ),
-    ]
+    """Needs of source agents: an unroll, the learners, their replay and, if `recorded`, the steps that wait to be
+    written and an evaluation. `group` holds the option `num_learners`."""
+    source, step = config.source, _step_bytes(spec)
+    learners, per_learner = num_tasks * source.num_learners, f"{group}.num_learners"
+    streams, per_stream = learners * source.num_envs, (per_learner, "source.num_envs")
+    unroll = streams * int(source.unroll_length) * step
+    needs = [Need("an unroll", unroll, (*per_stream, "source.unroll_length"))]
     if isinstance(source, QLearningConfig):
-        size = learners * spec.num_obs * spec.num_actions * _FLOAT
-        needs.append(Need("tables of values", size, (per_learner,)))
+        needs.append(Need("Q-tables", learners * spec.num_obs * spec.num_actions * _FLOAT, (per_learner,)))
     if isinstance(source, NetworkConfig):
-        outputs = spec.num_actions + (0 if isinstance(source, DQNConfig) else 1)
-        copies = 5 if isinstance(source, DQNConfig) else 4  # parameters, gradients, two of Adam, and a target network
-        size = learners * learner_parameters(spec, outputs, source.hidden_size) * copies * _FLOAT
+        is_dqn, width = isinstance(source, DQNConfig), source.hidden_size
+        layers = point_layers(spec, spec.num_actions + (not is_dqn), width)
+        number = sum((inputs + 1) * outputs for inputs, outputs in layers.values())
+        if not spec.obs_shape:  # an embedding takes the place of the first two layers
+            number = spec.num_obs * width + (width + 1) * layers["heads"][1]
+        copies = 4 + is_dqn  # parameters, gradients, two averages of Adam, and a target network
+        size = learners * number * copies * _FLOAT
         needs.append(Need("networks and Adam's state", size, (per_learner, "source.hidden_size")))
     if isinstance(source, ReplayConfig) and source.replays:
         size = streams * source.replay_buffer_length * _recorded_bytes(spec)
-        needs.append(Need("what is kept to learn from", size, (*per_stream, "source.replay_buffer_length")))
+        needs.append(Need("replay", size, (*per_stream, "source.replay_buffer_length")))
         if source.draws:
-            size = learners * source.mini_batch_size * window_length(source, 1) * _step_bytes(spec)
+            size = learners * source.mini_batch_size * window_length(source, 1) * step
             needs.append(Need("a mini-batch", size, (per_learner, "source.mini_batch_size")))
     if recorded:
         checkpoints, iterations = config.checkpoints, num_iterations(source)
         between = interval_of(checkpoints.num_checkpoints, checkpoints.checkpoint_interval, iterations) or iterations
         waiting = min(int(between * source.unroll_length), unrolled(source, iterations))
         spacing = "checkpoints.num_checkpoints" if checkpoints.num_checkpoints else "checkpoints.checkpoint_interval"
-        size = streams * waiting * _recorded_bytes(spec)
-        needs.append(Need("what was played since the last checkpoint", size, (*per_stream, spacing)))
-        if source.evaluate:
-            needs.append(_evaluation_of_agents(config, spec, learners))
+        needs.append(
+            Need("steps between checkpoints", streams * waiting * _recorded_bytes(spec), (*per_stream, spacing))
+        )
+    if recorded and source.evaluate:
+        episodes, environments = config.evals.num_eval_episodes, config.evals.num_eval_environments
+        size = learners * environments * _played(math.ceil(episodes / environments)) * step
+        options = ("source.num_learners", "evals.num_eval_environments", "evals.num_eval_episodes")
+        needs.append(Need("an evaluation", size, options))
     return needs
-
-
-def _evaluation_of_agents(config: Config, spec: EnvSpec, learners: int) -> Need:
-    evals = config.evals
-    played = _played(math.ceil(evals.num_eval_episodes / evals.num_eval_environments))
-    size = learners * evals.num_eval_environments * played * _step_bytes(spec)
-    options = ("source.num_learners", "evals.num_eval_environments", "evals.num_eval_episodes")
-    return Need("an evaluation", size, options)
 
 
 def fitting_gpt(config: Config, spec: EnvSpec, num_ranks: int, num_frozen: int = 0) -> list[Need]:
-    """Training of a sequence model, beside `num_frozen` parameters of another that teaches it."""
-    needs = _training(config, gpt_parameters(config.model, spec), num_frozen, "model", ("embed_dim", "ff_dim"))
-    return [*needs, *_batches(config, config.model, spec, num_ranks, "model")]
+    """Needs of training a sequence model, beside `num_frozen` parameters of another model that teaches it."""
+    with _META:
+        trained, _ = _parameters(GPT(config.model, spec))
+    widths = ("model.num_layers", "model.embed_dim", "model.ff_dim")
+    return [_state(config, trained, num_frozen, widths), *_batches(config, config.model, spec, num_ranks, "model")]
 
 
 def fitting_critic(config: Config, trunk: ModelConfig, spec: EnvSpec, num_ranks: int) -> list[Need]:
-    """Training of a critic with trunks of the form `trunk`."""
-    number = values_parameters(trunk, config.decoder, config.critic, spec)
-    trains = number if config.critic.value_trunk_grad == "full" else 0
-    heads = config.decoder.ff_dim > config.encoder.embed_dim
-    group, widths = ("decoder", ("ff_dim",)) if heads else ("encoder", ("dimension", "ff_dim"))
-    needs = _training(config, trains, 2 * number - trains, group, widths)
-    needs += _batches(config, trunk, spec, num_ranks, "encoder") if trains else []
-    decoder, kept = config.decoder, 2 * 2 * max(0, config.decoder.num_layers - 1)  # before and after an activation
-    size = _windows(config, num_ranks) * _length(config) * kept * decoder.ff_dim * _activation_bytes(config)
-    return [*needs, Need("activations of heads", size, ("trainer.mini_batch_size", "decoder.num_layers"))]
+    """Needs of training a critic whose trunks have the form `trunk`."""
+    decoder, encoder = config.decoder, config.encoder
+    with _META:
+        trained, frozen = _parameters(ValueNetwork(trunk, decoder, config.critic, spec))
+    widths = ("encoder.num_layers", "encoder.embed_dim", "encoder.ff_dim")
+    if decoder.ff_dim > encoder.embed_dim:
+        widths = ("decoder.num_layers", "decoder.ff_dim")
+    batch, *activations = _batches(
+        config, trunk, spec, num_ranks, "encoder", 4 * decoder.ff_dim * (decoder.num_layers - 1)
+    )
+    if config.critic.value_trunk_grad == "none":
+        activations = activations[:1]  # of heads
+    return [_state(config, trained, trained + 2 * frozen, widths), batch, *activations]  # the target network is frozen
 
 
-def _training(config: Config, trains: int, frozen: int, group: str, widths: tuple[str, ...]) -> list[Need]:
-    """Parameters with their gradients and what the optimizer keeps of them."""
-    size = (trains * (2 + _states(config.optimizer)) + frozen) * _element(config)
-    options = tuple(f"{group}.{name}" for name in ("num_layers", *widths))
-    return [Need("parameters, gradients and the optimizer's state", size, options)]
+def _state(config: Config, trained: int, frozen: int, options: tuple[str, ...]) -> Need:
+    optimizer = config.optimizer
+    states = int(optimizer.momentum > 0) if isinstance(optimizer, SGDConfig) else 2
+    size = (trained * (2 + states) + frozen) * _element(config.device.dtype)
+    return Need("parameters, gradients and the optimizer's state", size, options)
 
 
-def _batches(config: Config, model: ModelConfig, spec: EnvSpec, num_ranks: int, group: str) -> list[Need]:
-    """A batch, and what a backward pass reads of one part of it: in each block but the last, which may work on fewer
-    tokens, the inputs of the norms and linear layers, queries, keys and values, and both sides of the activation."""
-    steps, tokens = _windows(config, num_ranks) * _length(config), _tokens(model)
-    width, of_block = model.embed_dim, 6 * model.embed_dim + 2 * model.ff_dim
-    if config.trainer.activation_checkpointing:
-        of_block = width
-    batch = config.trainer.mini_batch_size // num_ranks * _length(config) * (_numbers(spec) + 4) * _INT
-    activations = steps * tokens * (1 + (model.num_layers - 1) * of_block) * _activation_bytes(config)
-    of_batch = ("trainer.mini_batch_size", "model.context_len")
-    needs = [
-        Need("a batch", batch, of_batch),
-        Need("activations of a batch", activations, (*of_batch, f"{group}.num_layers")),
+def _batches(
+    config: Config, model: ModelConfig, spec: EnvSpec, num_ranks: int, group: str, of_heads: int = 0
+) -> list[Need]:
+    """A batch, and the activations that one backward pass reads: `of_heads` numbers per step, and those of each block
+    but the last, which may work on fewer tokens: inputs of norms and linear layers, queries, keys, values, and both
+    sides of the activation."""
+    trainer, width, amp = config.trainer, model.embed_dim, config.device.amp_dtype
+    size, length = trainer.mini_batch_size // num_ranks, trainer.mini_batch_length or config.model.context_len
+    steps, element = size // trainer.gradient_accumulation_steps * length, _element(config.device.dtype)
+    kept = steps * (element if amp == "none" else _element(amp))  # bytes of one number per step
+    of_block = width if trainer.activation_checkpointing else 6 * width + 2 * model.ff_dim
+    of_trunk = _tokens(model) * (1 + (model.num_layers - 1) * of_block)
+    scores = steps * length * model.num_heads * _FLOAT if model.induction else 0  # one per pair of steps
+    options = ("trainer.mini_batch_size", "model.context_len")
+    return [
+        Need("a batch", size * length * (math.prod(spec.obs_shape) + 4) * _INT, options),
+        Need("activations of heads", kept * of_heads, ("trainer.mini_batch_size", "decoder.num_layers")),
+        Need("activations of a batch", kept * of_trunk, (*options, f"{group}.num_layers")),
+        Need("attention to earlier visits", scores, (*options, f"{group}.num_heads")),
     ]
-    if model.induction:  # a score for each pair of steps
-        scores = steps * _length(config) * model.num_heads * _FLOAT
-        needs.append(Need("attention to earlier visits", scores, (*of_batch, f"{group}.num_heads")))
-    return needs
 
 
 def playing(
@@ -156,23 +148,24 @@ def playing(
     device: torch.device,
     options: tuple[str, ...],
 ) -> list[Need]:
-    """A `model` in context: its cache, its window, and all that is played. `options` decide on streams and episodes."""
+    """Needs of a `model` in context: its cache and the rollout. `options` decide on streams and episodes."""
     played = _played(num_episodes)
     held = model.context_len if device.type == "cuda" else min(model.context_len, played)
-    cache = 2 * model.num_layers * num_streams * held * _tokens(model) * model.embed_dim * _element(config)
-    window = num_streams * held * (_numbers(spec) + 3) * _INT
-    transitions = num_streams * played * _step_bytes(spec)
+    numbers = 2 * model.num_layers * num_streams * held * _tokens(model) * model.embed_dim
     return [
-        Need("keys and values of the context", cache, (*options, "model.context_len", "model.num_layers")),
-        Need("the context", window, (*options, "model.context_len")),
-        Need("what is played", transitions, options),
+        Need(
+            "keys and values of the context",
+            numbers * _element(config.device.dtype),
+            (*options, "model.context_len", "model.num_layers"),
+        ),
+        Need("the rollout", num_streams * played * _step_bytes(spec), options),
     ]
 
 
 def evaluation_amid(
     config: Config, model: ModelConfig, spec: EnvSpec, num_tasks: int, device: torch.device
 ) -> list[Need]:
-    """`playing` of `num_tasks` tasks amid training."""
+    """Needs of an evaluation on `num_tasks` tasks during training."""
     evals = config.evals
     episodes = math.ceil(evals.num_eval_episodes / evals.num_eval_environments)
     options = ("evals.num_eval_environments", "evals.num_eval_episodes")
@@ -180,85 +173,61 @@ def evaluation_amid(
 
 
 def bootstrap(config: Config, num_tasks: int) -> Need:
-    """How often each task is drawn, and the mean of each episode, in every resample."""
+    """Need of an interval: the count of each task and the mean of each episode, in every resample."""
     options = config.evaluation
     size = options.num_bootstrap * (num_tasks + options.num_episodes) * _INT
     return Need("the resamples of an interval", size, ("evaluation.num_bootstrap", "evaluation.num_episodes"))
 
 
 def players(config: PlayersConfig) -> list[Need]:
-    """Training of host and agent, and the matches between them."""
-    game, element = config.game, torch.finfo(getattr(torch, config.device.dtype)).bits // 8
-    position = game.max_num_points * game.dimension
-    needs: list[Need] = []
+    """Needs of training host and agent of the point game, and of the matches between them."""
+    game, element = config.game, _element(config.device.dtype)
+    position, needs = game.max_num_points * game.dimension, list[Need]()
     for name in config.learning:
         role, is_host = config.roles[name], name == "host"
         others = 0 if is_host else game.dimension
         actions = 2**game.dimension - game.dimension - 1 if is_host else game.dimension
         layers = read_net_arch(f"{name}.net_arch", role.net_arch)
-        number = net_parameters(position + game.max_num_points + others, actions, layers)
-        states = (2 if role.optimizer == "adam" else int(role.momentum > 0)) + 3  # gradients, and a target network
+        with _META:
+            number = sum(_parameters(PointValues(game.max_num_points, game.dimension, others, actions, layers)))
+        copies = 3 + (2 if role.optimizer == "adam" else int(role.momentum > 0))  # gradients and a target network
         seen, width = position + others, sum(layer.width for layer in layers)
-        games = config.training.num_games
+        batch = role.batch_size * (2 * seen + width) * element
         needs += [
-            Need("networks and the optimizer's state", number * states * element, (f"{name}.net_arch",)),
-            Need("a batch", role.batch_size * (2 * seen + width) * element, (f"{name}.batch_size", f"{name}.net_arch")),
+            Need("networks and the optimizer's state", number * copies * element, (f"{name}.net_arch",)),
+            Need("a batch", batch, (f"{name}.batch_size", f"{name}.net_arch")),
             Need("transitions", config.replay.size * 2 * seen * element, ("replay.size", "game.max_num_points")),
-            Need(
-                "a rollout",
-                games * role.initial_rollout_length * 2 * position * _INT,
-                ("training.num_games", "game.max_num_points"),
-            ),
         ]
-    matched = max(config.evaluation.num_games, config.evaluation.num_final_games)
-    most = "num_games" if matched == config.evaluation.num_games else "num_final_games"
-    options = (f"evaluation.{most}", "game.max_num_points")
-    return [*needs, Need("the positions of a match", matched * position * _INT, options)]
+    option = max("num_games", "num_final_games", key=lambda option: getattr(config.evaluation, option))
+    size = getattr(config.evaluation, option) * position * _INT
+    return [*needs, Need("the positions of a match", size, (f"evaluation.{option}", "game.max_num_points"))]
 
 
-def _numbers(spec: EnvSpec) -> int:
-    """K."""
-    return math.prod(spec.obs_shape)
+def _parameters(module: nn.Module) -> tuple[int, int]:
+    """Number of trained and of frozen parameters."""
+    trained = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+    return trained, sum(parameter.numel() for parameter in module.parameters()) - trained
 
 
 def _step_bytes(spec: EnvSpec) -> int:
-    """Of a transition as it is played: two observations, four other numbers, two ends."""
-    return (2 * _numbers(spec) + 4) * _INT + 2
+    """Bytes of a transition in a rollout: two observations, four other numbers, two flags."""
+    return (2 * math.prod(spec.obs_shape) + 4) * _INT + 2
 
 
 def _recorded_bytes(spec: EnvSpec) -> int:
-    """Of a transition in the dtypes of histories."""
+    """Bytes of a transition in the dtypes of histories."""
     sizes = {name: np.dtype(dtype).itemsize for name, dtype in column_dtypes(spec).items()}
-    return sum(sizes[name] * (_numbers(spec) if name in OBSERVATIONS else 1) for name in Rollout._fields)
+    return sum(sizes[name] * (math.prod(spec.obs_shape) if name in OBSERVATIONS else 1) for name in Rollout._fields)
 
 
 def _played(num_episodes: int) -> int:
-    """Env steps of a stream until it has played so many episodes, of at least a step each."""
+    """Least env steps of a stream in an evaluation of so many episodes, of at least a step each."""
     return -(-num_episodes // BLOCK) * BLOCK
 
 
 def _tokens(model: ModelConfig) -> int:
-    """Of a step."""
     return 1 if model.tokens == "transition" else NUM_STREAMS
 
 
-def _length(config: Config) -> int:
-    return config.trainer.mini_batch_length or config.model.context_len
-
-
-def _windows(config: Config, num_ranks: int) -> int:
-    """That one backward pass goes through."""
-    return config.trainer.mini_batch_size // (config.trainer.gradient_accumulation_steps * num_ranks)
-
-
-def _element(config: Config) -> int:
-    return torch.finfo(getattr(torch, config.device.dtype)).bits // 8
-
-
-def _activation_bytes(config: Config) -> int:
-    return _element(config) if config.device.amp_dtype == "none" else 2
-
-
-def _states(optimizer: OptimizerConfig) -> int:
-    """Numbers that are kept for each parameter."""
-    return int(optimizer.momentum > 0) if isinstance(optimizer, SGDConfig) else 2
+def _element(dtype: str) -> int:
+    return getattr(torch, dtype).itemsize

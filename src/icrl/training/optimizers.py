@@ -1,4 +1,4 @@
-"""Optimizers, and the rates they take from their schedules before each update."""
+"""Optimizers by name, and their rates by schedule."""
 
 from typing import Any
 
@@ -11,41 +11,40 @@ from icrl.training.mtadam import MTAdam
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> optim.Optimizer:
-    """The optimizer of this name, of all parameters that learn; weight decay, which is decoupled, falls on matrices of
-    linear layers alone, not on embeddings, norms or biases."""
+    """The optimizer `config.name` over all trainable parameters. Weight decay is decoupled and applies to the matrices
+    of linear layers alone, not to embeddings, norms or biases."""
     matrices = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Linear)}
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": [parameter for parameter in learning if (id(parameter) in matrices) == decays], "decays": decays}
         for decays in (True, False)
     ]
-    optimizer = _make(groups, config)
+    optimizer = _by_name(config, groups)
     set_rates(optimizer, config, Clock(0, 0, 0, 0))
     return optimizer
 
 
-def _make(groups: list[dict[str, Any]], config: OptimizerConfig) -> optim.Optimizer:
+def _by_name(config: OptimizerConfig, groups: list[dict[str, Any]]) -> optim.Optimizer:
     if isinstance(config, SGDConfig):
         return optim.SGD(groups, lr=0.0, momentum=config.momentum)
     assert isinstance(config, AdamConfig)
-    betas, eps = (config.beta1, config.beta2), config.epsilon
+    adam: dict[str, Any] = {"lr": 0.0, "betas": (config.beta1, config.beta2), "eps": config.epsilon}
     if isinstance(config, MTAdamConfig):
-        return MTAdam(groups, lr=0.0, betas=(*betas, config.beta3), eps=eps)
+        return MTAdam(groups, **adam | {"betas": (config.beta1, config.beta2, config.beta3)})
     match config.name:
         case "adam":
-            return optim.Adam(groups, lr=0.0, betas=betas, eps=eps, fused=True)
-        case "adamw":
-            return optim.AdamW(groups, lr=0.0, betas=betas, eps=eps, fused=True)
+            return optim.Adam(groups, **adam, fused=True)
         case "radam":
-            return optim.RAdam(groups, lr=0.0, betas=betas, eps=eps)
-    return Lamb(groups, lr=0.0, betas=betas, eps=eps)
+            return optim.RAdam(groups, **adam)
+        case "adamw":
+            return optim.AdamW(groups, **adam, fused=True)
+    return Lamb(groups, **adam)
 
 
 def set_rates(optimizer: optim.Optimizer, config: OptimizerConfig, clock: Clock) -> None:
-    """Learning rate and weight decay as their schedules say at `clock`."""
-    rate, decay = (
-        make_schedule(option)(clock) for option in (config.learning_rate, getattr(config, "weight_decay", 0.0))
-    )
+    """Set the learning rate and weight decay that the schedules give at `clock`."""
+    rate = make_schedule(config.learning_rate)(clock)
+    decay = make_schedule(getattr(config, "weight_decay", 0.0))(clock)
     for group in optimizer.param_groups:
         group["lr"] = rate
         group["weight_decay"] = decay if group["decays"] else 0.0

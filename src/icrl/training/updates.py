@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from icrl.config.root import Config
 
 Terms = dict[str, Tensor]
-Gradients = list[Tensor | None]  # one for each parameter of the optimizer
+Gradients = Sequence[Tensor | None]  # one per parameter of the optimizer
 
 
 class Updater:
-    """Improves `model` in place. All its state but the model's is in `state_dict`."""
+    """Optimizer steps on `model`, in place. All state except the model's is in `state_dict`."""
 
     def __init__(
         self,
@@ -35,8 +35,7 @@ class Updater:
         ranks: Ranks,
         after_step: Callable[[], None] | None = None,
     ) -> None:
-        """`after_step` is called whenever the parameters have been changed."""
-        self._after_step = after_step
+        """`after_step` is called after each change of the parameters."""
         self.objective, self.config = objective, config.trainer
         self.optimizer = make_optimizer(model, config.optimizer)
         if isinstance(self.optimizer, MTAdam) and ranks.size > 1:
@@ -44,10 +43,9 @@ class Updater:
                 f"optimizer.name=mtadam needs the gradient of every term, and {ranks.size} processes exchange that of "
                 "their sum alone: run one process, or give another optimizer"
             )
-        self._model, self._optimizer_config = model, config.optimizer
+        self._model, self._optimizer_config, self._after_step = model, config.optimizer, after_step
         self._max_norm = make_schedule(config.optimizer.max_gradient_norm)
-        self._device, self._ranks = device, ranks
-        amp_dtype = config.device.amp_dtype
+        self._device, amp_dtype = device, config.device.amp_dtype
         self._amp_dtype: torch.dtype | None = None if amp_dtype == "none" else getattr(torch, amp_dtype)
         self.scaler = torch.amp.GradScaler(device.type, enabled=amp_dtype == "float16")
         self._parallel: DistributedDataParallel | None = None
@@ -58,11 +56,12 @@ class Updater:
             self._forward = cast(nn.Module, torch.compile(self._forward))
 
     def update(self, batch: Batch, clock: Clock) -> dict[str, Tensor]:
-        """One step on this rank's share of a batch: on the gradient of the mean loss over all ranks' windows. Returns
-        the mean loss and metrics of this rank, and the norm of the whole gradient before it is clipped."""
+        """One step on this rank's share of a batch, by the gradient of the mean loss over all ranks' windows. Returns
+        this rank's mean loss and metrics, and the norm of the whole gradient before clipping."""
         set_rates(self.optimizer, self._optimizer_config, clock)
         self.optimizer.zero_grad()
-        parts, max_norm = _parts(batch, self.config.gradient_accumulation_steps), self._max_norm(clock)
+        number, max_norm = self.config.gradient_accumulation_steps, self._max_norm(clock)
+        parts = [type(batch)(*part) for part in zip(*(column.chunk(number) for column in batch), strict=True)]
         if isinstance(self.optimizer, MTAdam):
             found, norm = self._step_by_term(self.optimizer, parts, max_norm)
         else:
@@ -73,15 +72,15 @@ class Updater:
         return metrics | {"gradient_norm": norm}
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The objective, in the precision of training: the sum of its weighted terms, and as metrics what it tells and,
-        where there are several, its terms."""
+        """Weighted sum of the objective's terms, in the precision of training, and its metrics. The terms are metrics
+        too if there are several."""
         terms, metrics = self._terms(model, batch)
         return self._sum(terms), metrics
 
     def watched(self, metrics: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Of what `update` gave that which must be finite: the loss, its terms where there are several, the norm of the
-        gradient. With float16 an infinite gradient only asks for a smaller loss scale, and 0 stands for its norm, until
-        the scale is so small that a loss of 1 is no normal number in half precision any more."""
+        """The results of `update` that must be finite: the loss, its terms and the gradient norm. With float16 an
+        infinite gradient only lowers the loss scale, so its norm is reported as 0, until the scaled loss of 1 is
+        subnormal in half precision."""
         terms = (name for name in self.objective.weights if name in metrics)
         found = {name: metrics[name] for name in ("loss", *terms, "gradient_norm")}
         if self.scaler.is_enabled():
@@ -91,7 +90,7 @@ class Updater:
         return found
 
     def rates(self) -> Metrics:
-        """The learning rate of the last update and, with float16, the loss scale after it; waits for the device."""
+        """Learning rate of the last update and, with float16, the loss scale after it; waits for the device."""
         rates = {"learning_rate": self.optimizer.param_groups[0]["lr"]}
         return rates | {"loss_scale": self.scaler.get_scale()} if self.scaler.is_enabled() else rates
 
@@ -112,7 +111,13 @@ class Updater:
 
     def _step(self, parts: list[Batch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
         """Follow the gradient of the sum of all terms. Returns each part's metrics, and the gradient's norm."""
-        found = [self._backward(part, len(parts), index == len(parts) - 1) for index, part in enumerate(parts)]
+        found: list[dict[str, Tensor]] = []
+        for part in parts:
+            last = len(found) == len(parts) - 1  # ranks exchange their gradients once, with the last part
+            with nullcontext() if last or self._parallel is None else self._parallel.no_sync():
+                loss, metrics = self.loss(self._forward, part)
+                self.scaler.scale(loss / len(parts)).backward()
+            found.append({"loss": loss.detach()} | metrics)
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
         scale = self.scaler.get_scale() if self._after_step else 0.0  # which waits for the device
@@ -122,24 +127,21 @@ class Updater:
             self._after_step()
         return found, norm
 
-    def _backward(self, part: Batch, num_parts: int, last: bool) -> dict[str, Tensor]:
-        """Add a part's gradient; ranks exchange theirs once, with the last part."""
-        with nullcontext() if last or self._parallel is None else self._parallel.no_sync():
-            loss, metrics = self.loss(self._forward, part)
-            self.scaler.scale(loss / num_parts).backward()
-        return {"loss": loss.detach()} | metrics
-
     def _step_by_term(
         self, optimizer: MTAdam, parts: list[Batch], max_norm: float
     ) -> tuple[list[dict[str, Tensor]], Tensor]:
-        """Let the optimizer combine the gradients of the terms, each clipped by itself. Returns each part's metrics,
-        and the norm of the weighted sum of the gradients as they were; that of the clipped ones becomes `grad`."""
+        """Let the optimizer combine the gradients of the terms, each clipped by itself. Returns each part's metrics and
+        the norm of the weighted sum of the unclipped gradients. The sum of the clipped ones becomes `grad`."""
         found: list[dict[str, Tensor]] = []
         gradients: dict[str, Gradients] = {}
         for part in parts:
-            metrics, of_part = self._by_term(part, optimizer.parameters, len(parts))
-            found.append(metrics)
-            for name, new in of_part.items():
+            terms, metrics = self._terms(self._forward, part)
+            found.append({"loss": self._sum(terms).detach()} | metrics)
+            *_, last = terms
+            for name, term in terms.items():
+                new = torch.autograd.grad(
+                    term / len(parts), optimizer.parameters, retain_graph=name != last, allow_unused=True
+                )
                 old = gradients.get(name, [None] * len(new))
                 gradients[name] = [_added(*pair) for pair in zip(old, new, strict=True)]
         ranks = [self.objective.weights[name] for name in gradients]
@@ -152,30 +154,14 @@ class Updater:
             self._after_step()
         return found, norm
 
-    def _by_term(
-        self, part: Batch, parameters: list[Tensor], num_parts: int
-    ) -> tuple[dict[str, Tensor], dict[str, Gradients]]:
-        """Metrics of a part, and what it adds to the gradient of every term."""
-        terms, metrics = self._terms(self._forward, part)
-        last = list(terms)[-1]
-        gradients: dict[str, Gradients] = {
-            name: list(torch.autograd.grad(term / num_parts, parameters, retain_graph=name != last, allow_unused=True))
-            for name, term in terms.items()
-        }
-        return {"loss": self._sum(terms).detach()} | metrics, gradients
-
-
-def _parts(batch: Batch, number: int) -> list[Batch]:
-    return [type(batch)(*part) for part in zip(*(column.chunk(number) for column in batch), strict=True)]
-
 
 def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
     return one if other is None else other if one is None else one + other
 
 
 def _weighted(gradients: Iterable[Gradients], ranks: list[float]) -> Gradients:
-    """The weighted sum of the gradients of all terms."""
-    total: Gradients = []
+    """Weighted sum of the gradients of all terms."""
+    total: list[Tensor | None] = []
     for found in zip(*gradients, strict=True):
         there = [rank * gradient for rank, gradient in zip(ranks, found, strict=True) if gradient is not None]
         total.append(torch.stack(there).sum(0) if there else None)
@@ -187,6 +173,6 @@ def _norm(gradients: Gradients) -> Tensor:
 
 
 def _clipped(gradients: Gradients, max_norm: float) -> Gradients:
-    """With a global norm of at most `max_norm`, as `clip_grad_norm_` does it."""
+    """`gradients` scaled to a global norm of at most `max_norm`, as `clip_grad_norm_` does."""
     scale = (max_norm / (_norm(gradients) + 1e-6)).clamp(max=1.0)
     return [None if gradient is None else gradient * scale for gradient in gradients]

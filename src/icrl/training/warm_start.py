@@ -1,4 +1,4 @@
-"""Starting a new model from another that is trained: trunks, heads, whole critics, and snapshots to go on from."""
+"""Warm starts: a new model begins with a trained trunk, trained heads, a whole critic, or a snapshot to continue."""
 
 from __future__ import annotations
 
@@ -22,19 +22,17 @@ if TYPE_CHECKING:
     from icrl.config.root import Config
 
 PROGRAMS = ("train_gpt", PROGRAM, "extract_policy")
-_KEPT = {
-    "optimizer": ("name", "beta1", "beta2", "beta3", "epsilon", "momentum"),
-    "device": ("dtype", "amp_dtype"),
-}
+_PREFIX = "critic.initial_model_prefix"
+_KEPT = {"optimizer": ("name", "beta1", "beta2", "beta3", "epsilon", "momentum"), "device": ("dtype", "amp_dtype")}
 
 
 def read_model(
     option: str, path: str, split: Json, device: torch.device, programs: Collection[str] = PROGRAMS
 ) -> tuple[dict[str, Any], Json]:
-    """State of the checkpoint at `path`, which `option` names, and what it is described as.
+    """State and description of the checkpoint at `path`, the value of `option`.
 
-    Raises `ConfigError` where there is none, it is of none of `programs`, or it learned on tasks that are held out or
-    set aside in `split`; `DamagedCheckpointError` where it is not what was written."""
+    Raises `ConfigError` if it is missing, is not of one of `programs`, or learned on tasks that are held out or set
+    aside in `split`; `DamagedCheckpointError` if its checksum is wrong."""
     state, about = checkpoint.load(_sidecar(option, path), device)
     described = about["description"]
     if (found := described.get("program")) not in programs:
@@ -53,29 +51,22 @@ def read_model(
 def _sidecar(option: str, path: str) -> Path:
     file = Path(path)
     if file.suffix != ".pt" or not file.is_file():
-        raise ConfigError(f"{option}={path}: must be a checkpoint that is there, a .pt with its .json beside it")
+        raise ConfigError(f"{option}={path}: must be an existing checkpoint, a .pt with its .json beside it")
     return file.with_suffix(".json")
 
 
 def checksums(config: Config, options: Collection[str]) -> Json:
-    """Of the models that `options` name, for a new run to say what it starts from: by option, without those that name
-    none. Raises `ConfigError` where one is not there."""
+    """Checksums, by option, of the models that `options` name, for a new run to record. Raises `ConfigError` if one is
+    missing."""
     named = {key: value for key, value, _ in walk(config) if key in options and value != "none"}
-    prefix = "critic.initial_model_prefix"
     return {
-        key: checkpoint.check(_snapshot(config) if key == prefix else _sidecar(key, path))["state_sha256"]
+        key: checkpoint.check(_snapshot(config) if key == _PREFIX else _sidecar(key, path))["state_sha256"]
         for key, path in named.items()
     }
 
 
-def load_critic_weights(option: str, path: str, critic: Critic, split: Json, device: torch.device) -> None:
-    """Give `critic` all weights of another, its slow copy too."""
-    state, _ = read_model(option, path, split, device, [PROGRAM])
-    load_weights(critic, state["model"], f"{option}={path}")
-
-
 def load_trunk(option: str, path: str, trunks: list[Trunk], split: Json, device: torch.device) -> None:
-    """Give each of `trunks` the weights of the trunk of another model: a critic's slow one, or all of a GPT but its
+    """Load the trunk of another model into each of `trunks`: a critic's target network's, or all of a GPT but its
     policy head."""
     state, described = read_model(option, path, split, device)
     prefix = "target.trunk." if described["program"] == PROGRAM else ""
@@ -89,75 +80,60 @@ def load_trunk(option: str, path: str, trunks: list[Trunk], split: Json, device:
         load_weights(trunk, weights | own, f"{option}={path}")
 
 
-def load_heads(option: str, path: str, critic: Critic, split: Json, device: torch.device) -> None:
-    """Give `critic` the heads of another's slow copy."""
-    state, _ = read_model(option, path, split, device, [PROGRAM])
-    slow = {name.removeprefix("target."): value for name, value in state["model"].items() if "target." in name}
-    heads = {f"{copy}.{name}": slow[name] for name in slow if "_head" in name for copy in ("online", "target")}
-    trunks = {name: value for name, value in critic.state_dict().items() if "_head" not in name}
-    load_weights(critic, trunks | heads, f"{option}={path}")
-
-
 def initialize(config: Config, critic: Critic, split: Json, device: torch.device) -> None:
-    """Start a new critic from the models that `encoder.load_from`, `decoder.load_from` or `critic.initial_model`
-    name."""
-    online = critic.online
+    """Load into a new critic the models named by `encoder.load_from`, `decoder.load_from` and `critic.initial_model`:
+    a trunk, the heads of another critic's target network, or all of another critic."""
     if (path := config.encoder.load_from) != "none":
-        load_trunk("encoder.load_from", path, [t for t in (online.trunk, online.value_trunk) if t], split, device)
+        trunks = [trunk for trunk in (critic.online.trunk, critic.online.value_trunk) if trunk]
+        load_trunk("encoder.load_from", path, trunks, split, device)
     if (path := config.decoder.load_from) != "none":
-        load_heads("decoder.load_from", path, critic, split, device)
+        state, _ = read_model("decoder.load_from", path, split, device, [PROGRAM])
+        weights = {name: value for name, value in critic.state_dict().items() if "_head" not in name}
+        for name, value in state["model"].items():
+            if "target." in name and "_head" in name:
+                weights |= {name: value, name.replace("target.", "online.", 1): value}
+        load_weights(critic, weights, f"decoder.load_from={path}")
     critic.copy_to_target()
     if (path := config.critic.initial_model) != "none":
-        load_critic_weights("critic.initial_model", path, critic, split, device)
+        state, _ = read_model("critic.initial_model", path, split, device, [PROGRAM])
+        load_weights(critic, state["model"], f"critic.initial_model={path}")
 
 
 def snapshot_state(config: Config, critic: Critic, split: Json, device: torch.device) -> dict[str, Any] | None:
-    """The whole state of the snapshot that `critic.initial_model_prefix` and `initial_model_index` name, for `critic`
-    to go on from; None where they name none."""
-    prefix = config.critic.initial_model_prefix
+    """Whole state of the snapshot that `critic.initial_model_prefix` and `initial_model_index` name, for `critic` to
+    continue, with a new optimizer if `optimizer.initialize` asks for it; None if they name none. Raises `ConfigError`
+    if `critic` cannot continue it."""
+    prefix, total = config.critic.initial_model_prefix, config.trainer.num_iterations
     if prefix == "none":
         return None
-    option = "critic.initial_model_prefix"
-    state, described = read_model(option, str(_snapshot(config).with_suffix(".pt")), split, device, [PROGRAM])
-    _make_fit(config, state, described, critic, f"{option}={prefix}")
+    where = f"{_PREFIX}={prefix}"
+    state, described = read_model(_PREFIX, str(_snapshot(config).with_suffix(".pt")), split, device, [PROGRAM])
+    if state["update"] > total:
+        raise ConfigError(f"{where}: is of update {state['update']}, which is more than trainer.num_iterations={total}")
+    if EnvSpec.of(described["env"]) != critic.online.spec:
+        raise ConfigError(f"{where}: was made in another world than that of env.name={config.env.name} and its options")
+    load_weights(deepcopy(critic), state["model"], where)
+    groups = ["device"] if config.optimizer.initialize else ["optimizer", "device"]
+    for group in groups:  # what the state depends on; rates are set anew at each update
+        then, now = described["config"][group], recorded(config)[group]
+        for name in _KEPT[group]:
+            if then[name] != now[name]:
+                hint = ", or optimizer.initialize=true to start anew" if group == "optimizer" else ""
+                made, given = f"{group}.{name}={then[name]}", now[name]
+                raise ConfigError(f"{where}: was made with {made}, not {given}; give {made}{hint}")
+    if config.optimizer.initialize:
+        state["updater"]["optimizer"] = make_optimizer(critic, config.optimizer).state_dict()
     return state
 
 
 def _snapshot(config: Config) -> Path:
-    """The sidecar of the snapshot that `critic.initial_model_prefix` and `initial_model_index` name."""
+    """Sidecar of the snapshot that `critic.initial_model_prefix` and `initial_model_index` name."""
     prefix, index = config.critic.initial_model_prefix, config.critic.initial_model_index
-    option = "critic.initial_model_prefix"
     found = checkpoint.sidecars(Path(prefix), "last") + checkpoint.sidecars(Path(prefix), "snapshot")
     by_update = {checkpoint.step_of(sidecar): sidecar for sidecar in found}
     if not by_update:
-        raise ConfigError(f"{option}={prefix}: has no snapshots")
+        raise ConfigError(f"{_PREFIX}={prefix}: has no snapshots")
     if index >= 0 and index not in by_update:
         there = ", ".join(str(update) for update in sorted(by_update))
-        raise ConfigError(f"critic.initial_model_index={index}: {option}={prefix} has snapshots {there}")
+        raise ConfigError(f"critic.initial_model_index={index}: {_PREFIX}={prefix} has snapshots {there}")
     return by_update[max(by_update) if index < 0 else index]
-
-
-def _make_fit(config: Config, state: dict[str, Any], described: Json, critic: Critic, where: str) -> None:
-    """Let the `state` of a snapshot begin with a new optimizer, if that is asked for. Raises `ConfigError` where
-    `critic` cannot go on from it."""
-    done, total, then = state["update"], config.trainer.num_iterations, described["config"]
-    if done > total:
-        raise ConfigError(f"{where}: is of update {done}, which is more than trainer.num_iterations={total}")
-    if EnvSpec.of(described["env"]) != critic.online.spec:
-        raise ConfigError(f"{where}: was made in another world than that of env.name={config.env.name} and its options")
-    load_weights(deepcopy(critic), state["model"], where)
-    if config.optimizer.initialize:
-        state["updater"]["optimizer"] = make_optimizer(critic, config.optimizer).state_dict()
-    else:
-        _check_kept(then["optimizer"], recorded(config)["optimizer"], "optimizer", where)
-    _check_kept(then["device"], recorded(config)["device"], "device", where)
-
-
-def _check_kept(then: Json, now: Json, group: str, where: str) -> None:
-    """What the state of a snapshot depends on: all but rates, which are set anew at each update."""
-    for name in _KEPT[group]:
-        if then[name] != now[name]:
-            raise ConfigError(
-                f"{where}: was made with {group}.{name}={then[name]}, not {now[name]}; give {group}.{name}={then[name]}"
-                + (", or optimizer.initialize=true to start anew" if group == "optimizer" else "")
-            )

@@ -1,0 +1,152 @@
+"""Public front of the library: load a trained model, act with it anywhere, make worlds, play and evaluate.
+
+>>> import gymnasium, icrl
+>>> policy = icrl.load("logs/dark_room-a2c")  # doctest: +SKIP
+>>> env = gymnasium.make("icrl:icrl/DarkRoom-v0", goal=(2, 7))
+>>> returns = icrl.rollout(policy, env, num_episodes=20)  # doctest: +SKIP
+"""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from icrl.config.compose import load_config
+from icrl.config.root import Config
+from icrl.contracts import ConfigError, EnvSpec, Json
+from icrl.data.history_store import open_histories
+from icrl.envs import make_env as make_world
+from icrl.envs.core import TensorEnv
+from icrl.envs.steps import step_of
+from icrl.evaluation.in_context import Adaptation, play_episodes
+from icrl.evaluation.trained import plain_gpt
+from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
+from icrl.randomness import Noise, stream_seeds
+from icrl.training.critics import open_finished
+
+__all__ = ["InContextPolicy", "evaluate", "load", "make_env", "open_histories", "rollout"]
+
+
+class InContextPolicy:
+    """Frozen model of stage two that learns from its context, for B streams of a Gymnasium environment.
+
+    The context holds the streams' past over all their episodes. `reset` empties it.
+    """
+
+    def __init__(self, policy: GPTPolicy, config: Config, tasks: Json, seed: int = 0) -> None:
+        """`tasks` is the split that the model was trained with: rows of `all` tasks under `train` and `held_out`."""
+        self.policy, self.config, self.tasks, self.seed = policy, config, tasks, seed
+        self._rewards = np.array(self.spec.reward_values)
+        self.reset()
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Sizes of the world that the model reads."""
+        return self.policy.model.spec
+
+    def reset(self, num_streams: int = 1) -> None:
+        """Empty the context, and make one for `num_streams` streams."""
+        self._carry: GPTCarry = self.policy.initial_carry(num_streams)
+        self._noise = Noise(stream_seeds(self.seed, num_streams, purpose=4))
+        self._timestep = torch.zeros(num_streams, dtype=torch.long)
+        self._started = False
+
+    def act(
+        self, obs: Any, reward: Any = None, terminated: Any = None, truncated: Any = None
+    ) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Choose actions `[B]` int64 for observations `obs` `[B, ...]`; leave out the others in the first step only.
+
+        `reward` `[B]` and the flags `terminated` and `truncated` `[B]` are the answer to the action before. Where an
+        episode ended, `obs` is the first observation of the next one (Gymnasium's SAME_STEP mode). Raises `ValueError`
+        for wrong shapes, observations or rewards that the model does not know."""
+        device = self.policy.model.device
+        seen = torch.as_tensor(np.asarray(obs), dtype=torch.long, device=device).reshape(-1, *self.spec.obs_shape)
+        if self._started == (reward is None):
+            raise ValueError("reward=None: leave reward out in the first step after `reset`, and nowhere else")
+        if reward is None:
+            step = step_of(self.spec, obs=seen)
+        else:
+            ended = np.zeros(len(seen), dtype=bool) | np.asarray(terminated) | np.asarray(truncated)
+            self._timestep = torch.where(torch.from_numpy(ended), 0, self._timestep + 1)
+            step = step_of(
+                self.spec, obs=seen, reward=self._reward_index(reward).to(device), timestep=self._timestep.to(device)
+            )
+        self._started = True
+        action, self._carry = self.policy.act(self._carry, step, next(iter(self._noise.draw(1))).to(device))
+        return action.cpu().numpy()
+
+    def _reward_index(self, reward: Any) -> torch.Tensor:
+        values = np.asarray(reward, dtype=float).reshape(-1)
+        index = np.abs(values[:, None] - self._rewards).argmin(axis=1)
+        if not np.allclose(self._rewards[index], values):
+            raise ValueError(f"reward={values.tolist()}: the model knows the rewards {self._rewards.tolist()} alone")
+        return torch.from_numpy(index)
+
+
+def load(
+    run_folder: str | Path, *, checkpoint: str = "last", temperature: float | None = None, seed: int = 0
+) -> InContextPolicy:
+    """Load the model of stage two in `run_folder`, such as `logs/dark_room-a2c`, as a policy.
+
+    `checkpoint` is "last" or "best". Actions are drawn at `temperature` (None: as the run was configured; 0: the most
+    probable action), with luck that follows from `seed`. Raises `ConfigError` if no training is finished there."""
+    folder = Path(run_folder)
+    state, about = open_finished(folder / "gpt", checkpoint, "train_gpt", torch.device("cpu"))
+    described = about["description"]
+    config = Config.model_validate(described["config"])
+    model = plain_gpt(config, EnvSpec.of(described["env"]), state["model"], torch.device("cpu"))
+    greedy = temperature == 0
+    warmth = config.policy.temperature if temperature is None or greedy else temperature
+    policy = GPTPolicy(model, float(not greedy), warmth, config.policy.context_kept)
+    return InContextPolicy(policy, config, described["tasks"], seed)
+
+
+def make_env(preset: str = "dark_room", *overrides: str) -> TensorEnv:
+    """Make a world as tensors, from a preset of `env=` and options.
+
+    >>> env = make_env("dark_room", "env.size=5")
+    >>> env.all_tasks().shape
+    torch.Size([24, 1])
+    """
+    return make_world(load_config([f"env={preset}", "source=random", *overrides]).env)
+
+
+def rollout(
+    policy: InContextPolicy, env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any], num_episodes: int, seed: int = 0
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Play `num_episodes` episodes of every stream of a Gymnasium environment from an empty context.
+
+    Returns the returns `[B, num_episodes]`. A vector environment must reset in SAME_STEP mode. Raises `ConfigError`
+    otherwise."""
+    batched = isinstance(env, VectorEnv)
+    if isinstance(env, VectorEnv) and env.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
+        raise ConfigError("autoreset_mode of the vector environment must be AutoresetMode.SAME_STEP")
+    num_streams = env.num_envs if isinstance(env, VectorEnv) else 1
+    policy.reset(num_streams)
+    obs, _ = env.reset(seed=seed)
+    returns, number = np.zeros((num_streams, num_episodes)), np.zeros(num_streams, dtype=int)
+    action = policy.act(np.asarray(obs)[None] if not batched else obs)
+    while (number < num_episodes).any():
+        obs, reward, terminated, truncated, _ = env.step(action if batched else action[0])
+        ended = np.atleast_1d(np.logical_or(terminated, truncated))
+        playing = number < num_episodes
+        returns[playing, number[playing]] += np.asarray(reward, dtype=float).reshape(-1)[playing]
+        number += ended
+        if not batched and ended[0]:
+            obs, _ = env.reset()
+        action = policy.act(np.asarray(obs)[None] if not batched else obs, reward, terminated, truncated)
+    return returns
+
+
+def evaluate(
+    policy: InContextPolicy, env: TensorEnv, tasks: Any, num_episodes: int = 40, num_streams: int = 20
+) -> Adaptation:
+    """Play `num_episodes` episodes of `num_streams` streams of each of `tasks` `[G, task_dim]` of a world of tensors.
+
+    Returns what each episode came to, `[G, num_streams, num_episodes]` each: `returns`, `success`, `steps_to_goal`,
+    `lengths`. The tables of a run with references, ablations and intervals are written by the program `evaluate`."""
+    rows = torch.as_tensor(tasks, dtype=torch.long)
+    return play_episodes(policy.policy, env, rows, num_streams, num_episodes, policy.seed)[0]

@@ -1,0 +1,214 @@
+"""Our tensor environments as Gymnasium environments, with numpy arrays in and out. B streams.
+
+Stream i of `BatchedEnv` after `reset(seed=s)` equals `SingleEnv` after `reset(seed=s + i)`, step by step. A seed
+determines all randomness of a stream: the starts of its episodes, the outcomes of its steps and, unless one is given,
+its task. A reset without a seed starts the next episode of the same stream.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from gymnasium import Env, logger
+from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.spaces import Discrete
+from gymnasium.utils.seeding import np_random
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+from torch import Tensor
+
+from icrl.envs.core import State, TensorEnv
+from icrl.envs.gym.make_arguments import make_world
+from icrl.envs.render import Frames, render_cells
+from icrl.randomness import integers
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Infos = dict[str, Any]
+StateType = TypeVar("StateType")
+
+_TASK_DRAW = 2**62  # counter of the draw of the task; the counters of episodes never reach it
+_NO_ACTION = -1  # the last action of a stream that has not acted yet
+
+
+class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
+    """B streams of `core` stepped as one batch of tensors, with auto-reset in the same step.
+
+    Their tasks are `tasks` `[B, task_dim]`; None draws them from the seeds. `infos["timestep"]` counts the steps since
+    the last reset."""
+
+    metadata: Infos = {"render_modes": ["rgb_array"], "render_fps": 4, "autoreset_mode": AutoresetMode.SAME_STEP}
+
+    def __init__(
+        self, core: TensorEnv, num_envs: int, tasks: Tensor | None = None, render_mode: str | None = None
+    ) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode={render_mode!r}: must be 'rgb_array' or None")
+        self.num_envs, self.render_mode = num_envs, render_mode
+        self.single_observation_space = Discrete(core.spec.num_obs)
+        self.single_action_space = Discrete(core.spec.num_actions)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.core, self._tasks = core, tasks
+        self._reward_values = np.array(core.spec.reward_values)
+        self._actions = np.full(num_envs, _NO_ACTION)
+        self._state: State | None = None
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: Infos | None = None
+    ) -> tuple[Ints, Infos]:
+        """Stream i takes seed + i, or item i of a list of seeds. With `options["reset_mask"]`, bool `[B]`, the other
+        streams stay as they are."""
+        super().reset(seed=seed if isinstance(seed, int) else None)
+        seeds, where = seeds_of(seed, self.num_envs), reset_mask(options or {}, self.num_envs)
+        if self._state is None and not where.all():
+            raise ResetNeeded("the first reset() must start every stream: leave out options['reset_mask']")
+        if self._state is None:
+            self._state = self._start(seeds)
+        else:
+            self._state = self.core.next_episode(self._state, torch.from_numpy(where))
+            if seed is not None:
+                fresh = where & np.array([each is not None for each in seeds])
+                pairs = zip(self._start(seeds), self._state, strict=True)
+                chosen = torch.from_numpy(fresh)
+                self._state = State(*(torch.where(chosen.view(-1, *[1] * (a.dim() - 1)), a, b) for a, b in pairs))
+                self._actions = np.where(fresh, _NO_ACTION, self._actions)
+        return self._observe(self._state), {"timestep": np.zeros(self.num_envs, np.int64), "_timestep": where}
+
+    def step(self, actions: Ints) -> tuple[Ints, NDArray[Any], Bools, Bools, Infos]:
+        state = started(self._state)
+        actions = np.asarray(actions)
+        if not self.action_space.contains(actions):
+            allowed = f"must be {self.num_envs} integers >= 0 and < {self.core.spec.num_actions}"
+            raise InvalidAction(f"actions={actions!r}: {allowed}")
+        self._actions = actions.copy()
+        self._state, step = self.core.step(state, torch.from_numpy(actions).long())
+        terminated, truncated = step.terminated.numpy(), step.truncated.numpy()
+        infos: Infos = {"timestep": self._state.timestep.numpy().copy(), "_timestep": np.ones(self.num_envs, bool)}
+        done = terminated | truncated
+        if done.any():
+            final_info = {"timestep": np.where(done, state.timestep.numpy() + 1, 0), "_timestep": done.copy()}
+            infos |= final_infos(done, step.final_obs.numpy()[done], final_info)
+        return self._observe(self._state), self._reward_values[step.reward.numpy()], terminated, truncated, infos
+
+    def render(self, obs: Ints | None = None) -> tuple[Frames, ...] | None:
+        """Map of every stream with the agent, or with the last arm pulled in a bandit: B frames `[H, W, 3]`. They show
+        the present, or the moment of an earlier `obs` `[B]`."""
+        state = started(self._state)
+        if self.render_mode is None:
+            logger.warn("render() shows nothing: make the environment with render_mode='rgb_array'")
+            return None
+        obs = self._observe(state) if obs is None else obs
+        cells = self.core.cell(torch.from_numpy(obs), torch.from_numpy(self._actions)).split(1)
+        views = map(self.core.map_view, state.task)
+        return tuple(render_cells(cell.numpy(), view)[0] for cell, view in zip(cells, views, strict=True))
+
+    def _observe(self, state: State) -> Ints:
+        return self.core.observe(state.state_index).numpy().copy()  # a copy: the caller may write to it
+
+    def _start(self, seeds: Sequence[int | None]) -> State:
+        """State of every stream at its beginning; np_random checks each seed, and draws one for None."""
+        drawn = stream_seeds(np_random(seed)[1] for seed in seeds)
+        tasks = self._tasks
+        if tasks is None:
+            all_tasks = self.core.all_tasks()
+            tasks = all_tasks[integers(drawn, _TASK_DRAW, len(all_tasks))]
+        return self.core.reset(tasks, drawn)[0]
+
+
+class SingleEnv(Env[np.int64, np.int64]):
+    """The one stream of `batched`. `info["timestep"]` counts the steps since the last reset."""
+
+    metadata: Infos = {"render_modes": ["rgb_array"], "render_fps": 4}
+
+    def __init__(self, batched: BatchedEnv) -> None:
+        self._batched, self.render_mode = batched, batched.render_mode
+        self.observation_space = batched.single_observation_space
+        self.action_space = batched.single_action_space
+        self._obs: Ints | None = None  # the last observation shown, [1]
+        self._next_obs: Ints | None = None  # once an episode ended: the first observation of the next
+
+    def reset(self, *, seed: int | None = None, options: Infos | None = None) -> tuple[np.int64, Infos]:
+        super().reset(seed=seed)
+        if seed is not None or self._obs is None:
+            self._obs, _ = self._batched.reset(seed=[self.np_random_seed])
+        else:  # an episode that ended was followed by the next at once
+            self._obs = self._batched.reset()[0] if self._next_obs is None else self._next_obs
+        self._next_obs = None
+        return self._obs[0], {"timestep": 0}
+
+    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, Infos]:
+        started(self._obs)
+        if self._next_obs is not None:
+            raise ResetNeeded("the episode has ended: call reset() before step()")
+        if not self.action_space.contains(action):
+            raise InvalidAction(
+                f"action={action!r}: must be an integer >= 0 and < {self._batched.core.spec.num_actions}"
+            )
+        self._obs, reward, terminated, truncated, infos = self._batched.step(np.array([action]))
+        if terminated[0] or truncated[0]:
+            self._next_obs, self._obs, infos = self._obs, np.array([*infos["final_obs"]]), infos["final_info"]
+        info = {"timestep": int(infos["timestep"][0])}
+        return self._obs[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), info
+
+    def render(self) -> Frames | None:
+        """Frame `[H, W, 3]` of the last step, even if it ended its episode."""
+        frames = self._batched.render(self._obs)
+        return None if frames is None else frames[0]
+
+
+def make_single(*, render_mode: str | None = None, **given: Any) -> SingleEnv:
+    """Entry point of `gymnasium.make`; see `make_world` for the arguments."""
+    core, task = make_world(1, one_task=True, **given)
+    return SingleEnv(BatchedEnv(core, 1, task, render_mode))
+
+
+def make_batched(num_envs: int = 1, *, render_mode: str | None = None, **given: Any) -> BatchedEnv:
+    """Entry point of `gymnasium.make_vec`; see `make_world` for the arguments."""
+    core, tasks = make_world(num_envs, **given)
+    return BatchedEnv(core, num_envs, tasks, render_mode)
+
+
+# ---- seeds, masks and infos, shared by every world that has Gymnasium's vector interface
+
+
+def stream_seeds(seeds: Iterable[int]) -> Tensor:
+    """Seeds of tensor environments `[B]` int64: Gymnasium's non-negative seeds, cut to 64 bits."""
+    return torch.from_numpy(np.array([seed % 2**64 for seed in seeds], np.uint64).view(np.int64))
+
+
+def seeds_of(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[int | None]:
+    """One seed for each stream from the argument of `VectorEnv.reset`; None means that no seed was chosen."""
+    if seed is None or isinstance(seed, int):
+        return [None if seed is None else seed + stream for stream in range(num_envs)]
+    if len(seed) != num_envs:
+        raise ValueError(f"seed={seed}: must be an int or a list of num_envs={num_envs}")
+    return seed
+
+
+def reset_mask(options: Infos, num_envs: int) -> Bools:
+    """Streams that `VectorEnv.reset` resets, `[B]`: all without `options["reset_mask"]`."""
+    mask = options.get("reset_mask", np.ones(num_envs, bool))
+    if not (isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (num_envs,) and mask.any()):
+        allowed = f"must be an array of num_envs={num_envs} bools, not all False"
+        raise ValueError(f"options['reset_mask']={mask!r}: {allowed}")
+    return mask.copy()
+
+
+def started(state: StateType | None) -> StateType:
+    """`state`, if there is one. Raises `ResetNeeded` before the first reset."""
+    if state is None:
+        raise ResetNeeded("call reset() first")
+    return state
+
+
+def final_infos(done: Bools, final_obs: Iterable[Any], final_info: Infos) -> Infos:
+    """Infos of the streams `done` `[B]` that ended in a step, as in Gymnasium's own vector environments.
+
+    `final_obs` has the last observation of each of these streams."""
+    last_obs = np.full(len(done), None, dtype=object)
+    for stream, obs in zip(done.nonzero()[0], final_obs, strict=True):
+        last_obs[stream] = obs
+    return {"final_obs": last_obs, "_final_obs": done.copy(), "final_info": final_info, "_final_info": done.copy()}

@@ -1,0 +1,190 @@
+"""Streams of any world in worker processes, many in each, behind `contracts.Env`.
+
+For environments that are slow: the same tasks and seeds give the same steps, bit for bit, for any number of workers.
+"""
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icrl.config.env_schema import EnvConfig
+from icrl.contracts import PipelineError, Step
+from icrl.envs import make_env
+from icrl.envs.gym.gymnasium_env import GymnasiumEnv
+from icrl.runs.processes import end_with_parent, killed_at_the_end, without_signals
+
+# A fork of a process with threads may inherit a lock that nobody releases, and torch has threads. A fork server has
+# none, and does the big imports once for all workers.
+_CONTEXT = "forkserver"
+_PRELOAD = ["torch", "gymnasium", "hydra", "icrl.envs.gym.gymnasium_env"]
+_START_SECONDS = 600.0  # that a worker may take to start, on a busy machine
+_ALIVE_SECONDS = 0.2  # between two signs of life of a worker
+_CLOSE_SECONDS = 5.0  # for the workers to end by themselves
+
+
+class ProcessEnv:
+    """World of `config` with an equal share of the streams in each worker process, as `contracts.Env`.
+
+    Raises `PipelineError` if the system refuses a process, or if a process dies, runs out of memory or does not answer
+    in time. All workers end then, and the next call starts new ones. Call `close` when done."""
+
+    step_seconds = 60.0  # that one environment may take for a step
+
+    def __init__(self, config: EnvConfig, num_workers: int = 0, device: torch.device | str = "cpu") -> None:
+        """`num_workers=0` means one for each core. The workers start with the first streams."""
+        rules = make_env(config, device)
+        self.spec, self.all_tasks, self.optimal_action = rules.spec, rules.all_tasks, rules.optimal_action
+        self._make = rules.make_streams if isinstance(rules, GymnasiumEnv) else partial(make_env, config)
+        available = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+        self._num_workers = num_workers or available
+        self.processes: list[BaseProcess] = []
+        self._connections: list[Connection] = []
+        self._shares: list[slice] = []
+        self._num_streams = 0
+        self._state: Any = None  # the state that the workers are in
+
+    def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
+        """See `contracts.Env`."""
+        return self._call("reset", tasks, seeds)
+
+    def step(self, state: Any, action: Tensor) -> tuple[Any, Step]:
+        """See `contracts.Env`. The workers are sent `state` unless they are in it."""
+        return self._call("step", state, action)
+
+    def close(self, terminate: bool = False) -> None:
+        """End the workers, if there are any; with `terminate`, without waiting for them."""
+        for connection in self._connections:
+            connection.close()  # which the workers notice
+        deadline = time.monotonic() + (0.0 if terminate else _CLOSE_SECONDS)
+        for process in self.processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+            process.kill()
+            process.join()
+        self.processes.clear()
+        self._connections.clear()
+        self._num_streams, self._state = 0, None
+
+    def _call(self, method: str, first: Any, second: Tensor) -> tuple[Any, Step]:
+        """Call a method of all environments; `first` and `second` are tensors, or named tuples of them, `[B, ...]`."""
+        try:
+            if self._num_streams != len(second):
+                self.close()
+                self._start(len(second))
+            with self._failures():
+                for connection, share in zip(self._connections, self._shares, strict=True):
+                    given = None if first is self._state else _arrays(first, share)
+                    connection.send((method, given, _arrays(second, share)))
+                answers = [_answer(connection, self.step_seconds) for connection in self._connections]
+            state, step = (_tensors(parts, second.device) for parts in zip(*answers, strict=True))
+        except BaseException:  # after Ctrl-C too: an answer may be on its way, which nobody would read
+            self.close(terminate=True)
+            raise
+        self._state = state
+        return state, step._replace(optimal_action=self.optimal_action(state))
+
+    def _start(self, num_streams: int) -> None:
+        number = min(self._num_workers, num_streams)
+        self._num_streams = num_streams
+        self._shares = [slice(num_streams * i // number, num_streams * (i + 1) // number) for i in range(number)]
+        context = multiprocessing.get_context(_CONTEXT)
+        context.set_forkserver_preload(_PRELOAD)
+        try:
+            with without_signals():  # this process answers signals, and closes the workers
+                for share in self._shares:
+                    ours, theirs = context.Pipe()
+                    self._connections.append(ours)
+                    with closing(theirs):
+                        arguments = (theirs, self._make, share.stop - share.start)
+                        process = context.Process(target=_serve, args=arguments, daemon=True)
+                        process.start()
+                    self.processes.append(process)
+        except (OSError, EOFError, MemoryError) as error:  # the fork server just ends where it is refused something
+            reason = f" ({' '.join(str(error).split())})" if isinstance(error, OSError) else ""
+            raise PipelineError(
+                f"the system refuses {number} environment processes{reason}: lower source.num_workers, raise the limits"
+                " of processes and files (ulimit -u, ulimit -n), or use source.vectorization=tensor, which needs none"
+            ) from error
+        with self._failures():
+            for connection in self._connections:
+                _answer(connection, _START_SECONDS)
+        killed_at_the_end(self.processes)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Errors of connections as one line that says which worker died."""
+        try:
+            yield
+        except (EOFError, ConnectionError, TimeoutError) as error:
+            wait([process.sentinel for process in self.processes], timeout=1.0)  # one is gone before its exit code
+            died = [f"{i} (exit code {p.exitcode})" for i, p in enumerate(self.processes) if p.exitcode is not None]
+            reason = str(error)
+            if died:
+                hint = "lower source.num_workers to leave more memory to each"
+                reason = f"environment process {', '.join(died)} died: {hint}"
+            raise PipelineError(f"{reason}; source.vectorization=tensor needs no processes") from error
+
+
+def _serve(connection: Connection, make: Callable[[], Any], num_streams: int) -> None:
+    """Main function of a worker, until its connection is closed: None is a sign of life, all else an answer."""
+    end_with_parent(1)
+    torch.set_num_threads(1)
+    due = 0.0
+
+    def show_life() -> None:
+        nonlocal due
+        if time.monotonic() > due:
+            connection.send(None)
+            due = time.monotonic() + _ALIVE_SECONDS
+
+    try:
+        with closing(make()) as env:
+            env.before_each = show_life  # called by environments that are stepped one after the other
+            connection.send(())  # it has started
+            state = None
+            while True:
+                method, first, second = connection.recv()
+                given = state if first is None else _tensors([first])
+                state, step = getattr(env, method)(given, _tensors([second]))
+                connection.send((_arrays(state), _arrays(step)))
+    except (EOFError, ConnectionError):
+        pass
+    except PipelineError as error:
+        connection.send(error)
+    except MemoryError:
+        hint = "lower source.num_learners or source.num_envs, or use source.vectorization=tensor"
+        connection.send(PipelineError(f"no memory is left for the {num_streams} environments of a process: {hint}"))
+
+
+def _answer(connection: Connection, timeout: float) -> Any:
+    """Next answer of a worker; `timeout` seconds may pass between two signs of life."""
+    while connection.poll(timeout):
+        if isinstance(answer := connection.recv(), PipelineError):
+            raise answer
+        if answer is not None:
+            return answer
+    raise TimeoutError(f"an environment gave no answer in {timeout:g} s")
+
+
+def _arrays(part: Any, share: slice = slice(None)) -> Any:
+    """Streams `share` of a tensor, or of a named tuple of tensors, as arrays."""
+    if isinstance(part, Tensor):
+        return part[share].cpu().numpy()
+    return type(part)(*(_arrays(field, share) for field in part))
+
+
+def _tensors(parts: Sequence[Any], device: torch.device | str = "cpu") -> Any:
+    """Inverse of `_arrays` for all shares of a tensor, or of a named tuple of tensors."""
+    if isinstance(parts[0], np.ndarray):
+        return torch.from_numpy(np.concatenate(parts)).to(device)
+    return type(parts[0])(*(_tensors(shares, device) for shares in zip(*parts, strict=True)))

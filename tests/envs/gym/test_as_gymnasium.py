@@ -1,0 +1,273 @@
+"""Our worlds as Gymnasium environments: against Gymnasium's own checker and vector environment, and by hand."""
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.error import Error, InvalidAction, ResetNeeded
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from stable_baselines3 import A2C
+from stable_baselines3.common.env_util import make_vec_env
+from worlds import WORLDS, bandit
+
+from icrl.envs.core import MapView
+from icrl.envs.gym.as_gymnasium import BatchedEnv, SingleEnv, make_batched, make_single, started, stream_seeds
+from icrl.envs.render import render_cells
+
+ROOMS = ["icrl/DarkRoom-v0", "icrl/DarkRoomClassic-v0", "icrl/DarkRoomHard-v0", "icrl/DarkRoomPermuted-v0"]
+BANDITS = ["icrl/Bandit-v0", "icrl/BanditGaussian-v0"]
+IDS = [*ROOMS, "icrl/DarkKeyToDoor-v0", *BANDITS]
+SMALL = {"name": "dark_room", "size": 3, "random_start": False, "terminate_on_goal": True, "permute_actions": False}
+LIMITS = {
+    "DarkRoom": 20,
+    "DarkRoomClassic": 20,
+    "DarkRoomHard": 20,
+    "DarkRoomPermuted": 20,
+    "DarkKeyToDoor": 50,
+    "Bandit": 1,
+    "BanditGaussian": 1,
+    "PointGameHost": 100,
+    "PointGameAgent": 100,
+}
+
+
+def room(**options: Any) -> SingleEnv:
+    return make_single(**{**SMALL, **options})
+
+
+def rooms(num_envs: int, **options: Any) -> BatchedEnv:
+    return make_batched(num_envs, **{**SMALL, **options})
+
+
+def test_importing_the_library_registers_every_world_without_pytorch() -> None:
+    program = "import sys, icrl, gymnasium; print('torch' in sys.modules, *list(gymnasium.registry)[-9:])"
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert out.split() == ["False", *(f"icrl/{name}-v0" for name in LIMITS)]
+    assert {name: gymnasium.spec(f"icrl/{name}-v0").max_episode_steps for name in LIMITS} == LIMITS
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_check_env_has_no_complaint(env_id: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for render_mode in (None, "rgb_array"):
+            check_env(gymnasium.make(f"icrl:{env_id}", render_mode=render_mode).unwrapped)
+
+
+@pytest.mark.parametrize(("env_id", "terminates"), zip(ROOMS[:2], [True, False], strict=True))
+def test_registered_rooms(env_id: str, terminates: bool) -> None:
+    single = gymnasium.make(f"icrl:{env_id}", goal=(4, 5))
+    batched = gymnasium.make_vec(f"icrl:{env_id}", num_envs=2, goal=(4, 5))
+    assert isinstance(single.unwrapped, SingleEnv) and isinstance(batched, BatchedEnv)
+    assert (single.observation_space.n, single.action_space.n) == (81, 5)
+    for seed in range(3):  # a given goal stays, whatever the seed
+        assert single.reset(seed=seed)[0] == 40
+        assert single.step(2)[:4] == (41, 1.0, terminates, False)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("options", ["registered", "others", "task"])
+def test_native_vector_equals_gymnasiums_own(env_id: str, options: str) -> None:
+    """Every value, type and info of many episodes, with resets by seed, by list of seeds and by mask in between."""
+    others = {"num_arms": 3} if env_id in BANDITS else {"random_start": True, "size": 4}
+    task = [41, 7] if env_id in ("icrl/DarkRoomPermuted-v0", "icrl/DarkKeyToDoor-v0") else [41]
+    given = {"registered": {}, "others": {**others, "max_episode_steps": 6}, "task": {"task": task}}[options]
+    native = gymnasium.make_vec(env_id, 5, **given)
+    same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    sync = gymnasium.make_vec(env_id, 5, vectorization_mode="sync", vector_kwargs=same_step, **given)
+    assert isinstance(native, BatchedEnv) and isinstance(sync, SyncVectorEnv)
+    assert native.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert (native.observation_space, native.action_space) == (sync.observation_space, sync.action_space)
+    rng = np.random.default_rng(0)
+    resets: dict[int, dict[str, Any]] = {
+        0: {"seed": 7},
+        50: {},
+        60: {"options": {"reset_mask": np.array([True, False, True, False, False])}},
+        70: {"seed": 3, "options": {"reset_mask": np.array([False, True, True, False, False])}},
+        80: {"seed": [4, None, 2**70, None, 0]},
+    }
+    for time in range(85):
+        if time in resets:
+            assert data_equivalence(native.reset(**resets[time]), sync.reset(**resets[time]), exact=True)
+        actions = rng.integers(native.single_action_space.n, size=5)
+        ours, theirs = native.step(actions), sync.step(actions)
+        assert data_equivalence(ours, theirs, exact=True), f"{time}: {ours} {theirs}"
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_streams_equal_single_environments_and_the_tensors(name: str) -> None:
+    """In every world, over many episodes: stream i is the single environment of seed + i."""
+    core = WORLDS[name]()
+    batched, singles = BatchedEnv(core, 4), [SingleEnv(BatchedEnv(core, 1)) for _ in range(4)]
+    obs, _ = batched.reset(seed=11)
+    assert [single.reset(seed=11 + i)[0] for i, single in enumerate(singles)] == obs.tolist()
+    state, _ = core.reset(started(batched._state).task, stream_seeds([11, 12, 13, 14]))
+    rng, ends, earned = np.random.default_rng(1), 0, set[float]()
+    for _ in range(120):
+        actions = rng.integers(core.spec.num_actions, size=4)
+        obs, rewards, terminated, truncated, infos = batched.step(actions)
+        state, step = core.step(state, torch.from_numpy(actions))
+        for i, single in enumerate(singles):
+            single_obs, *rest, info = single.step(actions[i])
+            expected = [core.spec.reward_values[step.reward[i]], bool(step.terminated[i]), bool(step.truncated[i])]
+            assert rest == [rewards[i], terminated[i], truncated[i]] == expected and isinstance(rest[0], float)
+            assert single_obs == step.final_obs[i]
+            earned.add(rest[0])
+            if terminated[i] or truncated[i]:
+                assert infos["final_obs"][i] == single_obs
+                assert infos["final_info"]["timestep"][i] == info["timestep"]
+                single_obs, info = single.reset()
+                ends += 1
+            assert (obs[i], infos["timestep"][i]) == (single_obs, info["timestep"])
+    assert ends > 60
+    assert len(earned) == 2 or (name == "gaussian" and len(earned) > 10 and min(earned) < 0)
+
+
+def test_the_seed_decides_goal_and_start_independently() -> None:
+    env, same = rooms(900, random_start=True), rooms(900, random_start=True)
+    obs, _ = env.reset(seed=0)
+    assert np.array_equal(same.reset(seed=0)[0], obs) and not np.array_equal(same.reset(seed=900)[0], obs)
+    pairs = np.bincount(9 * started(env._state).task[:, 0].numpy() + obs, minlength=81)
+    assert pairs.min() > 0 and pairs.max() < 30  # 900 draws of 81: 11 +- 5 standard deviations
+
+
+def test_infos_of_streams_with_goals_of_their_own() -> None:
+    env = rooms(3, goals=[(0, 1), (1, 2), (2, 1)])
+    for _ in range(2):
+        env.reset(seed=0)
+        obs, rewards, terminated, truncated, infos = env.step(np.array([1, 2, 2]))
+        assert (rewards.tolist(), terminated.tolist()) == ([1, 1, 0], [True, True, False]) and not truncated.any()
+        assert (obs.tolist(), infos["final_obs"].tolist()) == ([4, 4, 5], [1, 5, None])
+        assert infos["_final_obs"].tolist() == infos["_final_info"].tolist() == [True, True, False]
+        assert infos["final_info"]["timestep"].tolist() == [1, 1, 0] and infos["timestep"].tolist() == [0, 0, 1]
+    obs, infos = env.reset(options={"reset_mask": np.array([False, True, True])})
+    assert obs.tolist() == [4, 4, 4] and infos["_timestep"].tolist() == [False, True, True]
+    obs[:], infos["timestep"][:] = 0, 9  # arrays are the caller's: writing to them does not move the agent
+    obs, *_, infos = env.step(np.array([2, 0, 0]))
+    assert obs.tolist() == [5, 4, 4] and infos["timestep"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("limit", [3, 30])
+def test_the_time_limit_of_make_is_the_only_clock(limit: int) -> None:
+    """Even above the registered limit, with the same end in the single and the batched environment."""
+    single = gymnasium.make("icrl/DarkRoomClassic-v0", max_episode_steps=limit)
+    batched = gymnasium.make_vec("icrl/DarkRoomClassic-v0", 2, max_episode_steps=limit)
+    single.reset(seed=0), batched.reset(seed=0)
+    for time in range(1, limit + 1):
+        assert single.step(0)[3] == (time == limit)
+        assert batched.step(np.zeros(2, int))[3].tolist() == [time == limit] * 2
+
+
+MASK = "reset_mask.*2 bools"
+STARTED: list[tuple[Callable[[Any, Any], Any], type[Exception], str]] = [
+    *((lambda one, _, a=a: one.step(a), InvalidAction, "integer >= 0 and < 5") for a in (5, -1, 1.5, "up", None)),
+    *((lambda _, two, a=a: two.step(np.array([0, a])), InvalidAction, "2 integers >= 0") for a in (5, -1, 1.5, "up")),
+    *((lambda _, two, a=a: two.step(a), InvalidAction, "be 2 integers") for a in (np.zeros(3, int), np.int64(0))),
+    *(
+        (lambda _, two, mask=mask: two.reset(options={"reset_mask": mask}), ValueError, MASK)
+        for mask in ([True, False], np.array([1, 0]), np.array([True]), np.array([False, False]), None, np.array(True))
+    ),
+    (lambda one, _: one.reset(seed=-1), Error, "greater or equal to zero"),
+    (lambda _, two: two.reset(seed=-1), Error, "greater or equal to zero"),
+    (lambda _, two: two.reset(seed=[1]), ValueError, "num_envs=2"),
+    (lambda one, _: (one.step(1), one.step(1)), ResetNeeded, "the episode has ended"),
+]
+NOT_STARTED: list[tuple[Callable[[Any, Any], Any], type[Exception], str]] = [
+    (lambda one, _: one.step(np.int64(0)), ResetNeeded, r"call reset\(\) first"),
+    (lambda one, _: one.render(), ResetNeeded, r"call reset\(\) first"),
+    (lambda _, two: two.step(np.zeros(2, int)), ResetNeeded, r"call reset\(\) first"),
+    (lambda _, two: two.render(), ResetNeeded, r"call reset\(\) first"),
+    (lambda _, two: two.reset(options={"reset_mask": np.array([True, False])}), ResetNeeded, "every stream"),
+]
+
+
+@pytest.mark.parametrize(
+    ("begin", "call", "error", "message"),
+    [(True, *row) for row in STARTED] + [(False, *row) for row in NOT_STARTED],
+)
+def test_wrong_calls_are_refused(begin: bool, call: Callable, error: type[Exception], message: str) -> None:
+    single, batched = room(max_episode_steps=1, render_mode="rgb_array"), rooms(2, render_mode="rgb_array")
+    if begin:
+        single.reset(seed=0), batched.reset(seed=0)
+    with pytest.raises(error, match=message):
+        call(single, batched)
+
+
+# ---- pictures
+
+
+def shown(cell: int, view: MapView) -> np.ndarray:
+    return render_cells(np.array([cell]), view)[0]
+
+
+def test_render_shows_agent_and_goal_of_each_stream() -> None:
+    """The last frame of an episode shows its last cell."""
+    options = {"size": 3, "render_mode": "rgb_array"}
+    single = gymnasium.make("icrl/DarkRoom-v0", **options, goal=(1, 2))
+    batched = gymnasium.make_vec("icrl/DarkRoom-v0", 2, **options, goals=[(0, 0), (2, 2)])
+    single.reset(seed=0), batched.reset(seed=0)
+    views = MapView(3, 3, (0,)), MapView(3, 3, (8,))
+    assert np.array_equal(single.render(), shown(4, MapView(3, 3, (5,))))
+    assert np.array_equal(batched.render(), [shown(4, view) for view in views])
+    single.step(np.int64(2)), batched.step(np.array([2, 3]))
+    assert np.array_equal(single.render(), shown(5, MapView(3, 3, (5,))))
+    assert np.array_equal(batched.render(), [shown(5, views[0]), shown(7, views[1])])
+    single.reset()
+    assert np.array_equal(single.render(), shown(4, MapView(3, 3, (5,))))
+
+
+def test_render_without_a_mode_warns() -> None:
+    for env in (room(), rooms(2)):
+        env.reset(seed=0)
+        with pytest.warns(UserWarning, match="rgb_array"):
+            assert env.render() is None
+
+
+def test_render_shows_the_arm_pulled_last() -> None:
+    """And none before the first pull of a stream; over the end of episodes of one pull each too."""
+    options = {"num_arms": 4, "task": [3], "render_mode": "rgb_array"}
+    single = gymnasium.make("icrl/Bandit-v0", **options)
+    batched = gymnasium.make_vec("icrl/Bandit-v0", 2, **options)
+    view = MapView(1, 4, (int(bandit(num_arms=4).means[3].argmax()),))
+    for _ in range(2):
+        single.reset(seed=0), batched.reset(seed=0)
+        assert np.array_equal([single.render(), *batched.render()], [shown(-1, view)] * 3)
+        for arm in (2, 0):
+            single.step(np.int64(arm)), batched.step(np.array([arm, 1]))
+            assert np.array_equal([single.render(), *batched.render()], [shown(each, view) for each in (arm, arm, 1)])
+            single.reset()
+            assert np.array_equal(single.render(), shown(arm, view))
+    batched.reset(seed=1, options={"reset_mask": np.array([False, True])})
+    assert np.array_equal(batched.render(), [shown(0, view), shown(-1, view)])
+
+
+# ---- a learner from outside
+
+
+def success(env: gymnasium.Env, act: Callable[[np.int64], np.int64]) -> float:
+    """Share of 200 episodes that reach the goal."""
+    reached = 0.0
+    for _ in range(200):
+        obs, _ = env.reset()
+        done = False
+        while not done:
+            obs, reward, terminated, truncated, _ = env.step(act(obs))
+            reached, done = reached + float(reward), terminated or truncated
+    return reached / 200
+
+
+def test_a2c_of_stable_baselines_learns_to_reach_the_goal() -> None:
+    options = {"size": 3, "goal": (0, 0), "max_episode_steps": 4}
+    env, rng = gymnasium.make("icrl/DarkRoom-v0", **options), np.random.default_rng(0)
+    env.reset(seed=0)
+    assert success(env, lambda obs: rng.integers(5)) < 0.35
+    parallel = make_vec_env("icrl/DarkRoom-v0", n_envs=4, seed=0, env_kwargs=options)
+    model = A2C("MlpPolicy", parallel, learning_rate=3e-3, seed=0, device="cpu").learn(4000)
+    assert success(env, lambda obs: model.predict(obs)[0]) > 0.9

@@ -1,0 +1,186 @@
+"""Gymnasium environments as worlds: their transition tables, maps and refusals."""
+
+from collections import Counter
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_env import LAKES, TOY, lake, toy
+
+from icrl.config.compose import load_config
+from icrl.config.env_schema import GymnasiumConfig
+from icrl.contracts import ConfigError
+from icrl.envs import make_env
+from icrl.envs.core import State
+from icrl.envs.exact import optimal_exact, random_exact
+from icrl.envs.gym.gymnasium_env import GymnasiumEnv
+from icrl.envs.render import render_cells
+from icrl.randomness import stream_seeds
+
+# ---- the transition table
+
+
+@cache
+def slippery() -> GymnasiumEnv:
+    return GymnasiumEnv(lake(tasks=LAKES[2:], max_episode_steps=12))
+
+
+def test_outcomes_have_the_frequencies_of_play() -> None:
+    env, num_streams = slippery(), 60
+    counts: Counter[tuple[int, ...]] = Counter()
+    tried: Counter[tuple[int, int]] = Counter()
+    state, _ = env.reset(torch.zeros(num_streams, 1).long(), stream_seeds(1, num_streams))
+    for action in torch.randint(4, (100, num_streams), generator=torch.Generator().manual_seed(0)):
+        before, (state, step) = state, env.step(state, action)
+        for now in zip(before.state_index, action, step.final_obs, step.reward, step.terminated, strict=True):
+            cell, done, *outcome = (int(value) for value in now)
+            counts[cell, done, *outcome] += 1
+            tried[cell, done] += 1
+    assert len(tried) == 7 * 4  # all but the hole and the goal
+    expected: Counter[tuple[int, ...]] = Counter()
+    for cell, action in tried:
+        parts = env.outcomes(torch.tensor([0]), torch.tensor(cell), torch.tensor(action))
+        for chance, *outcome in zip(*(part.tolist() for part in parts), strict=True):
+            expected[cell, action, *outcome] += chance
+    for key, chance in expected.items():
+        number = tried[key[0], key[1]]
+        assert abs(counts[key] / number - chance) < 5 * (0.25 / number) ** 0.5, key
+    assert set(counts) <= {key for key, chance in expected.items() if chance > 0}
+
+
+def test_fewer_outcomes_are_filled_up_with_impossible_ones() -> None:
+    env = GymnasiumEnv(lake())
+    outcomes = env.outcomes(env.all_tasks()[:, None, None], torch.arange(9)[:, None], torch.arange(4))
+    assert outcomes.probability.shape == (3, 9, 4, 3)
+    assert torch.allclose(outcomes.probability.sum(-1), torch.ones(3, 9, 4).double())
+    assert (outcomes.probability[:2, :, :, 0] == 1).all()
+    for cell, action, expected in ((0, 2, [1.0, 1, 0, False]), (7, 2, [1.0, 8, 1, True]), (1, 1, [1.0, 4, 0, True])):
+        assert [part[0, cell, action, 0].item() for part in outcomes] == expected
+
+
+def test_the_optimal_action_attains_the_optimum_by_play() -> None:
+    env, num_streams = GymnasiumEnv(lake(max_episode_steps=9)), 40
+    exact = optimal_exact(env, env.all_tasks())
+    assert exact.episode_return[:2].tolist() == [1, 1] and exact.steps_to_goal[:2].tolist() == [4, 2]
+    assert random_exact(env, env.all_tasks()).episode_return.max() < 0.4
+    for task, optimum in enumerate(exact.episode_return.tolist()):
+        state, step = env.reset(torch.full((num_streams, 1), task), stream_seeds(2, num_streams))
+        total, episodes = 0, 0
+        for _ in range(45):
+            assert torch.equal(step.optimal_action, env.optimal_action(state))
+            state, step = env.step(state, step.optimal_action)
+            total += int(step.reward.sum())
+            episodes += int((step.terminated | step.truncated).sum())
+        assert abs(total / episodes - optimum) < 5 * (0.25 / episodes) ** 0.5
+
+
+def test_plans_are_for_states_of_any_shape() -> None:
+    env = GymnasiumEnv(lake())
+    cell, zero = torch.arange(9).expand(3, 9), torch.zeros(3, 9).long()
+    best = env.optimal_action(State(env.all_tasks()[:, None].expand(3, 9, 1), zero, zero, cell, zero))
+    assert best.shape == (3, 9) and best.dtype == torch.int64
+    assert best[0, 7] == best[0, 6] == 2 and best[0, 2] == best[0, 5] == 1  # along the walls, to the corner
+
+
+def test_starts_are_those_of_the_table() -> None:
+    assert slippery().starts.tolist() == [0]
+    taxi = GymnasiumEnv(lake(id="Taxi-v4", tasks=[{}], width=0, reward_values=[-10, -1, 20], max_episode_steps=2))
+    rides = [(start // 4 % 5, start % 4) for start in taxi.starts.tolist()]  # places of a passenger and of its goal
+    assert len(rides) == 300 and all(passenger < 4 and passenger != goal for passenger, goal in rides)
+    two = GymnasiumEnv(lake(tasks=[{"desc": ["SFS", "FHF", "FFG"], "is_slippery": False}]))
+    assert two.has_planner and two.starts.tolist() == [0, 2]
+    assert optimal_exact(two, two.all_tasks()).steps_to_goal.item() == 3  # 4 from the one, 2 from the other
+    assert set(two.reset(torch.zeros(50, 1).long(), stream_seeds(0, 50))[1].obs.tolist()) == {0, 2}
+
+
+ELSEWHERE = {"desc": ["FFS", "FHF", "FFG"], "is_slippery": False}
+
+
+@pytest.mark.parametrize("config", [toy(), lake(tasks=[LAKES[0], ELSEWHERE])], ids=["no table", "starts that differ"])
+def test_without_a_table_the_optimal_action_is_unknown(config: GymnasiumConfig) -> None:
+    env = GymnasiumEnv(config)
+    assert not env.has_planner
+    state, first = env.reset(env.all_tasks(), stream_seeds(0, len(config.tasks)))
+    after, step = env.step(state, torch.zeros_like(first.obs))
+    for unknown in (first.optimal_action, step.optimal_action, env.optimal_action(after)):
+        assert (unknown == env.spec.num_actions).all()
+    with pytest.raises(ConfigError, match="env.id"):
+        random_exact(env, env.all_tasks())
+
+
+# ---- names and pictures
+
+
+def test_names_and_maps() -> None:
+    env = GymnasiumEnv(lake())
+    assert [env.label(task) for task in env.all_tasks()] == ["task_0", "task_1", "task_2"]
+    assert [env.map_view(task) for task in env.all_tasks()] == [(3, 3, (8,)), (3, 3, (2,)), (3, 3, (8,))]
+    assert env.goal_cell(env.all_tasks()) is None and len(set(env.fingerprint(env.all_tasks()))) == 3
+    view = GymnasiumEnv(lake(tasks=[{"desc": ["SFG", "GFF", "FGG"], "is_slippery": False}])).map_view(torch.tensor([0]))
+    assert view.goals == (2, 3, 7, 8) and len(render_cells(torch.arange(9).numpy(), view)) == 9
+
+
+@given(st.integers(2, 300))
+@settings(max_examples=25, deadline=None)
+def test_observations_of_no_square_are_folded_into_rows(num_obs: int) -> None:
+    """Each has a cell of its own, and the grid is no strip."""
+    env = GymnasiumEnv(toy(size=num_obs))
+    rows, columns, goals = env.map_view(torch.tensor([0]))
+    assert rows <= columns < 2 * num_obs**0.5 + 2 and not goals
+    assert 0 <= rows * columns - num_obs < columns
+    assert torch.equal(env.cell(torch.arange(num_obs), torch.zeros(num_obs)), torch.arange(num_obs))
+
+
+@pytest.mark.parametrize(
+    ("name", "rewards", "expected"),
+    [("Taxi-v4", [-10, -1, 20], (20, 25, (0, 85, 410, 475))), ("CliffWalking-v1", [-1, -100], (6, 8, ()))],
+)
+def test_maps_of_registered_environments(name: str, rewards: list[float], expected: tuple[Any, ...]) -> None:
+    env = GymnasiumEnv(lake(id=name, tasks=[{}], width=0, reward_values=rewards, max_episode_steps=2))
+    assert env.map_view(torch.tensor([0])) == expected
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"id": "FrozenLake-v9"}, ["env.id=FrozenLake-v9", "v1"]),
+        ({"id": "FrozenLake"}, ["env.id=FrozenLake", "No registered env"]),
+        ({"id": "no_such_module:A-v0"}, ["env.id=no_such_module:A-v0", "No module named"]),
+        ({"tasks": []}, ["env.tasks=[]"]),
+        ({"tasks": [LAKES[0], {"dsc": 1}]}, ["env.tasks[1]={'dsc': 1}", "dsc", "unexpected keyword"]),
+        ({"tasks": [{"map_name": "9x9"}]}, ["env.tasks[0]={'map_name': '9x9'}", "KeyError"]),
+        ({"tasks": [*LAKES, {}]}, ["env.tasks[3]={}", "16 observations", "env.tasks[0]", "9 observations"]),
+        ({"tasks": [LAKES[0], LAKES[1] | {"max_episode_steps": 7}]}, ["env.tasks[1]", "env.max_episode_steps"]),
+        ({"tasks": [*LAKES, {}, dict(LAKES[1])]}, ["env.tasks[1]", "env.tasks[4]", "must differ"]),
+        ({"id": "CartPole-v1", "tasks": [{}]}, ["env.tasks[0]={}", "CartPole-v1", "Box", "Discrete"]),
+        ({"id": TOY, "tasks": [{"first": 1}]}, ["env.tasks[0]={'first': 1}", "from 0"]),
+        ({"width": 2}, ["env.width=2", "number of observations, which is 9"]),
+        ({"reward_values": [0.0, 0.5]}, ["env.reward_values=[0.0, 0.5]", "lacks 1"]),
+        ({"reward_values": [0.0, 1.0, 0.0]}, ["env.reward_values=[0.0, 1.0, 0.0]", "none twice"]),
+        ({"reward_values": []}, ["env.reward_values=[]"]),
+    ],
+)
+def test_wrong_options_are_refused_before_any_work(changes: dict[str, Any], parts: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        GymnasiumEnv(lake(**changes))
+    message = str(refused.value)
+    assert all(part in message for part in parts) and "\n" not in message, message
+
+
+def test_the_preset_has_different_maps_that_can_all_be_solved() -> None:
+    config = load_config(["env=gymnasium"])
+    assert isinstance(config.env, GymnasiumConfig)
+    env = make_env(config.env)
+    tasks = env.all_tasks()
+    assert len({tuple(task["desc"]) for task in config.env.tasks}) == len(tasks) == 36
+    assert config.tasks.num_train * 3 == len(tasks) * 2
+    optimum = optimal_exact(env, tasks)
+    assert (optimum.success == 1).all() and optimum.steps_to_goal.min() >= 2
+    assert len({env.map_view(task).goals for task in tasks}) >= 12
+    assert random_exact(env, tasks).success.mean() < 0.3

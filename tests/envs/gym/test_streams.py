@@ -1,0 +1,226 @@
+"""Streams of Gymnasium environments against a plain loop, replay of their states, and their errors."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+from harness import TINY, results_of, run
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from toy_env import LAKES, TOY, Toy, lake, toy
+
+from icrl.collection.collect import LocalUnrollWorker
+from icrl.config.env_schema import GymnasiumConfig
+from icrl.contracts import PipelineError, Step
+from icrl.envs.gym.gymnasium_env import GymnasiumEnv
+from icrl.envs.gym.streams import PlayedState
+from icrl.envs.gym.workers import ProcessEnv
+from icrl.randomness import integers, stream_seeds
+
+STREAMS = 6
+TASKS = torch.tensor([[0], [1], [2], [2], [1], [0]])
+SEEDS = stream_seeds(0, STREAMS)
+FIRST = TASKS[:1]  # of worlds with one task
+
+
+def random_actions(num_steps: int, num_streams: int = STREAMS, num_actions: int = 4) -> Tensor:
+    return torch.randint(num_actions, (num_steps, num_streams), generator=torch.Generator().manual_seed(0))
+
+
+def play(env: Any, tasks: Tensor, seeds: Tensor, actions: Tensor) -> list[tuple[PlayedState, Step]]:
+    played = [env.reset(tasks, seeds)]
+    for action in actions:
+        played.append(env.step(played[-1][0], action))
+    return played
+
+
+def same(ours: tuple[Any, Step], theirs: tuple[Any, Step]) -> bool:
+    pairs = zip((*ours[0], *ours[1]), (*theirs[0], *theirs[1]), strict=True)
+    return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
+
+
+def plain_loop(arguments: dict[str, Any], limit: int, seed: int, actions: list[int]) -> Iterator[list[Any]]:
+    """A stream as a plain loop: obs, reward, terminated, truncated, final_obs, timestep, episode."""
+    env = gymnasium.make("FrozenLake-v1", **arguments)
+    episode, timestep = 0, 0
+    env.reset(seed=int(integers(torch.tensor(seed), 0, 2**31)))
+    for action in actions:
+        final_obs, reward, terminated, truncated, _ = env.step(action)
+        timestep += 1
+        truncated = truncated or timestep == limit
+        obs = final_obs
+        if terminated or truncated:
+            episode, timestep = episode + 1, 0
+            obs, _ = env.reset(seed=int(integers(torch.tensor(seed), episode, 2**31)))
+        yield [obs, int(reward), terminated, truncated, final_obs, timestep, episode]
+
+
+@example(seed=1, task=2, limit=3, actions=[1, 2] * 20)  # slips in many episodes
+@settings(max_examples=10, deadline=None)
+@given(
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(0, 2),
+    st.integers(1, 9),
+    st.lists(st.integers(0, 3), min_size=1, max_size=40),
+)
+def test_steps_are_those_of_a_plain_loop(seed: int, task: int, limit: int, actions: list[int]) -> None:
+    env = GymnasiumEnv(lake(max_episode_steps=limit))
+    played = play(env, torch.tensor([[task]]), torch.tensor([seed]), torch.tensor(actions)[:, None])
+    first = played[0][1]
+    assert first.obs.tolist() == first.final_obs.tolist() == [0] and not first.terminated and not first.truncated
+    expected_steps = plain_loop(LAKES[task], limit, seed, actions)
+    for number, ((state, step), expected) in enumerate(zip(played[1:], expected_steps, strict=True), 1):
+        shown = [step.obs, step.reward, step.terminated, step.truncated, step.final_obs, step.timestep, state.episode]
+        assert [value.item() for value in shown] == expected
+        assert state.state_index.item() == step.obs.item() and state.timestep.item() == step.timestep.item()
+        this_episode = actions[number - state.timestep.item() : number]
+        assert state.actions.tolist() == [this_episode + [0] * (limit - len(this_episode))]
+
+
+def test_streams_do_not_depend_on_their_neighbours_nor_on_the_past() -> None:
+    env, actions, some = GymnasiumEnv(lake()), random_actions(40), torch.tensor([4, 2])
+    whole = play(env, TASKS, SEEDS, actions)
+    assert whole[-1][0].episode.min() > 3
+    for ours, expected in zip(play(env, TASKS[some], SEEDS[some], actions[:, some]), whole, strict=True):
+        state, step = (type(part)(*(field[some] for field in part)) for part in expected)
+        assert same(ours, (state, step))
+    slips = [step.obs for _, step in play(env, TASKS[2:4], SEEDS[2:4], actions[:, 2:3].expand(-1, 2))]
+    assert any(obs[0] != obs[1] for obs in slips)  # the same actions on the same lake
+
+
+@pytest.mark.parametrize("config", [lake(), toy(), lake(tasks=LAKES[2:])], ids=["lakes", "toy", "slippery"])
+def test_any_state_can_be_restored(config: GymnasiumConfig) -> None:
+    """In the middle of episodes, by environments that are new or in another state."""
+    env, other = GymnasiumEnv(config), GymnasiumEnv(config)
+    actions = random_actions(30, num_actions=env.spec.num_actions)
+    played = play(env, TASKS % len(config.tasks), SEEDS, actions)
+    assert played[17][0].timestep.max() > 1 and played[17][0].episode.min() > 0
+    for start in (0, 29, 17, 18):
+        state = PlayedState(*(field.clone() for field in played[start][0]))
+        for expected, action in zip(played[start + 1 :], actions[start:], strict=True):
+            assert same(ours := other.step(state, action), expected)
+            state = ours[0]
+
+
+@pytest.mark.parametrize("limit", [5, 130])
+def test_our_time_limit_counts(limit: int) -> None:
+    """Frozen lakes are registered with 100 steps."""
+    env = GymnasiumEnv(lake(max_episode_steps=limit))
+    played = play(env, FIRST, SEEDS[:1], torch.zeros(270, 1).long())  # against the wall
+    assert [number for number, (_, step) in enumerate(played) if step.truncated] == list(range(limit, 271, limit))
+    assert not any(step.terminated for _, step in played) and env.spec.max_episode_steps == limit
+
+
+def test_an_environment_may_end_sooner_by_itself() -> None:
+    env = GymnasiumEnv(toy(fault="truncate", at=4, slip=0, size=30))
+    played = play(env, FIRST, SEEDS[:1], torch.zeros(12, 1).long())
+    assert [number for number, (_, step) in enumerate(played) if step.truncated] == [4, 8, 12]
+    assert same(env.step(PlayedState(*played[9][0]), torch.tensor([0])), played[10])
+
+
+def test_rewards_are_indices_of_their_values() -> None:
+    tasks = [{"reward": torch.tensor(0.1).item(), "slip": 0}]  # rounded to float32
+    env = GymnasiumEnv(lake(id=TOY, tasks=tasks, width=0, reward_values=[2, 0, 0.1]))
+    played = play(env, FIRST, SEEDS[:1], torch.ones(12, 1).long())
+    assert {(int(step.reward), bool(step.terminated)) for _, step in played[1:]} == {(1, False), (2, True)}
+
+
+def test_environments_are_closed_when_they_are_no_longer_needed() -> None:
+    Toy.open_ones.clear()
+    env = GymnasiumEnv(lake(id=TOY, tasks=[{}, {"size": 5}], width=0))
+    assert not Toy.open_ones
+    for tasks in (TASKS % 2, TASKS % 2, 1 - TASKS % 2, TASKS[:2] % 2):
+        env.step(env.reset(tasks, SEEDS[: len(tasks)])[0], torch.zeros(len(tasks)).long())
+        assert len(Toy.open_ones) == len(tasks)
+    env.close()
+    env.close()
+    assert not Toy.open_ones
+
+
+@pytest.mark.parametrize("way", [GymnasiumEnv, ProcessEnv])
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ({"fault": "reset"}, ["env.tasks[0]", "LookupError: no such thing"]),
+        ({"fault": "step"}, [TOY, "env.tasks[0]", "Unpicklable: cannot go on"]),
+        ({"fault": "obs"}, ["env.tasks[0]", "observation", "Discrete(5)"]),
+        ({"reward": 0.7, "slip": 0}, ["env.reward_values=[0.0, 1.0]", "lacks 0.7"]),
+        ({"reward": float("nan"), "slip": 0}, ["env.reward_values=[0.0, 1.0]", "lacks nan"]),
+    ],
+)
+def test_errors_inside_are_reported(way: Any, arguments: dict[str, Any], parts: list[str]) -> None:
+    with closing(way(toy(**arguments))) as env, pytest.raises(PipelineError) as failed:
+        play(env, TASKS[:2] * 0, SEEDS[:2], torch.ones(9, 2).long())
+    message = str(failed.value)
+    assert all(part in message for part in parts) and "\n" not in message, message
+
+
+def test_it_goes_on_after_an_error() -> None:
+    Toy.open_ones.clear()
+    env, up = GymnasiumEnv(toy(fault="step", at=3, slip=0, size=30)), torch.tensor([1])
+    state = play(env, FIRST, SEEDS[:1], torch.ones(2, 1).long())[-1][0]
+    for _ in range(2):
+        with pytest.raises(PipelineError):
+            env.step(state, up)
+        assert not Toy.open_ones
+    again, after = env.reset(FIRST, SEEDS[:1])
+    assert env.step(again, up)[1].obs == after.obs + 1
+
+
+def test_an_environment_that_remembers_earlier_episodes_cannot_be_resumed() -> None:
+    env = GymnasiumEnv(toy(fault="memory", at=2, slip=0, size=30))
+    played = play(env, FIRST, SEEDS[:1], torch.ones(4, 1).long())
+    with pytest.raises(PipelineError, match="cannot be resumed"):
+        env.step(PlayedState(*played[-1][0]), torch.tensor([1]))
+
+
+PRESET = tuple(option for option in TINY if not option.startswith("env."))
+SMALL = (
+    *("env=gymnasium", "env.max_episode_steps=4", "tasks.num_train=2", "data.num_development_tasks=1"),
+    *("source.evaluate=false", "source.num_envs=1", "source.unroll_length=5"),
+    *("source.num_env_steps=30", "source.history_steps=30"),
+    "env.tasks=[{map_name: 4x4}, {map_name: 4x4, is_slippery: false}, {map_name: 4x4, success_rate: 0.5}]",
+)
+
+
+class Killed(BaseException):
+    """An error that nothing catches."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("whole")
+    assert run("train_agents", root, *SMALL, preset=PRESET).code == 0
+    return root
+
+
+@pytest.mark.parametrize("way", ["tensor", "process"])
+def test_an_interrupted_run_equals_an_uninterrupted_one(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """In the middle of episodes: 5 steps an unroll, 4 an episode."""
+    options = (*SMALL, f"source.vectorization={way}")
+    calls, play_on = 0, LocalUnrollWorker.play
+
+    def play_until(self: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise Killed
+        return play_on(self)
+
+    monkeypatch.setattr(LocalUnrollWorker, "play", play_until)
+    with pytest.raises(Killed):
+        run("train_agents", tmp_path, *options, preset=PRESET)
+    assert run("train_agents", tmp_path, *options, preset=PRESET).code == 0
+    assert calls == 4 + 4  # it went on from the checkpoint after the second unroll
+    ours, expected = results_of(tmp_path), results_of(whole)
+    assert set(ours) == set(expected)
+    assert any(name.endswith("obs.npy") for name in expected) and any(name.endswith(".pt") for name in expected)
+    for name in expected:
+        assert ours[name] == expected[name] or (way == "process" and not name.endswith((".npy", ".pt"))), name

@@ -1,0 +1,205 @@
+"""Environments in worker processes against the same environments in this process."""
+
+import errno
+import multiprocessing.process
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+import torch
+from kin import all_gone
+from toy_env import die, lake, toy, use_too_much_memory
+
+from icrl.config.compose import load_config
+from icrl.contracts import PipelineError, Step
+from icrl.envs import make_env
+from icrl.envs.gym.workers import ProcessEnv
+from icrl.randomness import stream_seeds
+
+NUM_STREAMS = 4
+ROOM = load_config(["env.size=4", "env.random_start=true", "env.max_episode_steps=6"]).env
+WORLDS = {
+    "room": ROOM,
+    "hidden key": load_config(["env=dark_key_to_door_hidden", "env.size=3", "env.max_episode_steps=9"]).env,
+    "gaussian": load_config(["env=bandit_gaussian", "env.max_episode_steps=3"]).env,
+    "lake": lake(),
+    "toy": toy(),
+}
+TENSORS = make_env(ROOM)
+TASKS, SEEDS = TENSORS.all_tasks()[:NUM_STREAMS], stream_seeds(0, NUM_STREAMS)
+ACTIONS = torch.randint(5, (60, NUM_STREAMS), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def env() -> Iterator[ProcessEnv]:
+    with closing(ProcessEnv(ROOM, 3)) as processes:
+        yield processes
+
+
+def assert_same(ours: tuple[Any, Step], theirs: tuple[Any, Step]) -> None:
+    for group, expected_group in zip(ours, theirs, strict=True):
+        for field, value, expected in zip(group._fields, group, expected_group, strict=True):
+            assert value.dtype == expected.dtype and torch.equal(value, expected), field
+
+
+def assert_same_episodes(env: ProcessEnv, ours: Any, theirs: Any) -> None:
+    for action in ACTIONS:
+        after, expected = env.step(ours, action), TENSORS.step(theirs, action)
+        assert_same(after, expected)
+        ours, theirs = after[0], expected[0]
+    assert theirs.episode.min() > 5
+
+
+def pids_of(env: ProcessEnv) -> list[int]:
+    return [process.pid for process in env.processes if process.pid]
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_steps_are_the_same_bit_for_bit(name: str) -> None:
+    """In every world, and after a jump to a state that the workers are not in."""
+    local, num_streams = make_env(WORLDS[name]), 3
+    tasks = local.all_tasks()[torch.arange(num_streams) % len(local.all_tasks())]
+    theirs = local.reset(tasks, SEEDS[:num_streams])
+    with closing(ProcessEnv(WORLDS[name], 2)) as there:
+        ours = there.reset(tasks, SEEDS[:num_streams])
+        assert torch.equal(there.all_tasks(), local.all_tasks()) and there.spec == local.spec
+        assert torch.equal(there.optimal_action(ours[0]), local.optimal_action(theirs[0]))
+        for number, action in enumerate(ACTIONS[:, :num_streams] % local.spec.num_actions):
+            assert_same(ours, theirs)
+            if number == 20:
+                kept = theirs
+            if number == 30:
+                ours = theirs = kept
+            ours, theirs = there.step(type(ours[0])(*ours[0]), action), local.step(theirs[0], action)
+        assert theirs[0].episode.min() > 3
+
+
+@pytest.mark.parametrize(("num_workers", "num_streams"), [(1, 4), (4, 4), (5, 2)])
+def test_the_number_of_workers_changes_nothing(num_workers: int, num_streams: int) -> None:
+    """There are as many as asked for, but none without a stream; the number of streams may change."""
+    with closing(ProcessEnv(ROOM, num_workers)) as env:
+        for count in (num_streams, 1):
+            tasks, seeds = TASKS[:count], SEEDS[:count]
+            ours, theirs = env.reset(tasks, seeds), TENSORS.reset(tasks, seeds)
+            assert len({os.getpid(), *pids_of(env)}) == 1 + min(num_workers, count)
+            for action in ACTIONS[:20, :count]:
+                assert_same(ours, theirs)
+                ours, theirs = env.step(ours[0], action), TENSORS.step(theirs[0], action)
+
+
+def test_there_is_a_worker_for_each_core_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
+    with closing(ProcessEnv(ROOM)) as env:
+        env.reset(TASKS, SEEDS)
+        assert len(pids_of(env)) == 2
+
+
+def test_resets_and_states_from_elsewhere(env: ProcessEnv) -> None:
+    for tasks, seeds in ((TASKS, SEEDS), (TASKS.flip(0), -SEEDS)):
+        ours, theirs = env.reset(tasks, seeds), TENSORS.reset(tasks, seeds)
+        assert_same(ours, theirs)
+        assert_same_episodes(env, ours[0], theirs[0])
+    assert_same_episodes(env, theirs[0], theirs[0])
+
+
+def test_a_dead_process_is_an_error(env: ProcessEnv) -> None:
+    state, _ = env.reset(TASKS, SEEDS)
+    pids = pids_of(env)
+    os.kill(pids[2], signal.SIGKILL)
+    with pytest.raises(PipelineError, match=r"process 2 \(exit code -9\) died.*source.vectorization=tensor"):
+        for action in ACTIONS:
+            state, _ = env.step(state, action)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+    assert_same_episodes(env, state, state)  # with new processes
+
+
+def test_a_process_that_does_not_answer_is_an_error() -> None:
+    with closing(ProcessEnv(ROOM, 2)) as env:
+        state, _ = env.reset(TASKS, SEEDS)
+        os.kill(pids_of(env)[1], signal.SIGSTOP)
+        env.step_seconds = 0.5
+        with pytest.raises(PipelineError, match="no answer in 0.5 s"):
+            env.step(state, ACTIONS[0])
+
+
+def test_many_slow_environments_have_a_limit_each() -> None:
+    with closing(ProcessEnv(toy(fault="slow"), 1)) as env:
+        env.step_seconds = 0.5
+        assert env.reset(torch.zeros(8, 1).long(), stream_seeds(0, 8))[1].obs.shape == (8,)
+
+
+def refusal(make: Any, num_streams: int = NUM_STREAMS) -> str:
+    """Message if environments cannot be made; no process is left behind."""
+    env = ProcessEnv(ROOM, num_streams // 2)
+    env._make = make
+    with pytest.raises(PipelineError) as failed:
+        env.reset(TASKS[:1].expand(num_streams, 1), stream_seeds(0, num_streams))
+    message = str(failed.value)
+    assert "\n" not in message and "source.vectorization=tensor" in message and not env.processes, message
+    return message
+
+
+def test_processes_that_do_not_start_or_have_no_memory_are_an_error() -> None:
+    assert "(exit code 1) died" in refusal(die)
+    assert "no memory is left for the 2 environments of a process" in refusal(use_too_much_memory)
+
+
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.ENOMEM])
+def test_processes_that_the_system_refuses_are_an_error(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def start(process: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", start)
+    message = refusal(die)
+    assert f"refuses 2 environment processes ([Errno {code}] {os.strerror(code)})" in message
+    assert "source.num_workers" in message and "ulimit -u" in message
+
+
+def test_files_that_the_system_refuses_are_an_error() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(free := os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 8, hard))
+    try:
+        message = refusal(die, 18)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "refuses 9 environment processes ([Errno 24] Too many open files)" in message and "ulimit -n" in message
+
+
+def test_nothing_is_left_when_the_training_process_is_killed() -> None:
+    """Even if an environment is stuck."""
+    program = """
+import torch
+from toy_env import toy
+from icrl.envs.gym.workers import ProcessEnv
+if __name__ == "__main__":
+    env, zero = ProcessEnv(toy(fault="hang", at=1), 2), torch.zeros(4, dtype=torch.long)
+    state, _ = env.reset(zero[:, None], zero)
+    print(*(process.pid for process in env.processes), flush=True)
+    env.step(state, zero)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        pids = [int(pid) for pid in trainer.stdout.readline().split()]
+        assert [trainer.stdout.readline() for _ in pids] == ["stuck\n"] * 2
+        trainer.kill()
+    assert all_gone(pids)
+
+
+def test_close_ends_the_processes_even_with_a_dead_one() -> None:
+    env = ProcessEnv(ROOM, 2)
+    env.close()  # nothing to end yet
+    for victims in (0, 1):
+        env.reset(TASKS[:2], SEEDS[:2])
+        pids = pids_of(env)
+        for pid in pids[:victims]:
+            os.kill(pid, signal.SIGKILL)
+        env.close()
+        env.close()
+        assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)

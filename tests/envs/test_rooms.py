@@ -1,0 +1,195 @@
+"""DarkRoom and Key-to-Door against `toymeta`, one cell at a time in plain Python, and by hand."""
+
+import itertools
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+import toymeta  # registers its environments
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toymeta.dark_key_door import DarkKeyToDoor as ToymetaKeyToDoor
+from toymeta.dark_room import DarkRoom as ToymetaRoom
+from worlds import WORLDS, key_to_door, room, scalar_move
+
+from icrl.envs.core import State
+from icrl.envs.dark_key_to_door import DarkKeyToDoor
+from icrl.envs.dark_room import DarkRoom
+from icrl.envs.rooms import DOWN, NUM_ACTIONS, UP
+from icrl.randomness import stream_seeds
+
+
+def every_transition(env: DarkRoom | DarkKeyToDoor) -> list[list[int]]:
+    """Next state index, reward and end for each task, state and action in turn."""
+    tasks = env.all_tasks()
+    grids = (torch.arange(len(tasks)), torch.arange(env.num_states), torch.arange(NUM_ACTIONS))
+    task, state_index, action = torch.cartesian_prod(*grids).T
+    zero = torch.zeros_like(task)
+    return torch.stack(env.move(State(tasks[task], zero, zero, state_index, zero), action), dim=1).tolist()
+
+
+@pytest.mark.parametrize("terminate", [True, False])
+def test_every_transition_of_a_room_equals_toymeta(terminate: bool) -> None:
+    size, theirs = 6, []
+    env = room(size=size, terminate_on_goal=terminate)
+    for goal in env.all_tasks()[:, 0].tolist():
+        peer = ToymetaRoom(size, goal=divmod(goal, size), random_start=False, terminate_on_goal=terminate)
+        for cell, action in itertools.product(range(size**2), range(NUM_ACTIONS)):
+            peer.agent_pos = np.array(divmod(cell, size), dtype=np.float32)
+            obs, reward, terminated, _, _ = peer.step(action)
+            theirs.append([obs, int(reward), int(terminated)])
+    assert every_transition(env) == theirs
+
+
+def test_every_transition_of_key_to_door_equals_toymeta() -> None:
+    size, theirs = 3, []
+    env = key_to_door(size=size)
+    for key, door in env.all_tasks().tolist():
+        peer = ToymetaKeyToDoor(size, goal=(divmod(door, size), divmod(key, size)))
+        for has_key, cell, action in itertools.product((False, True), range(size**2), range(NUM_ACTIONS)):
+            peer.has_key, peer.agent_pos = has_key, np.array(divmod(cell, size), dtype=np.float32)
+            obs, reward, terminated, _, info = peer.step(action)
+            theirs.append([info["has_key"] * size**2 + obs, int(reward), int(terminated)])
+    assert every_transition(env) == theirs
+
+
+@pytest.mark.parametrize(
+    ("env_id", "size", "steps"),
+    [("Dark-Room-9x9-v0", 9, 20), ("Dark-Room-3x3-v0", 3, 10), ("Dark-Room-Hard-17x17-v0", 17, 20)],
+)
+def test_episodes_equal_toymeta(env_id: str, size: int, steps: int) -> None:
+    """Start, clock and reset, over several episodes of the environments that `toymeta` registers."""
+    assert toymeta.__version__ == "0.0.1"
+    goal, ends = (size // 2 - 1, size // 2 + 1), set()
+    peer = gymnasium.make(env_id, goal=goal)
+    env = room(size=size, terminate_on_goal=size == 17, max_episode_steps=steps)
+    state, step = env.reset(torch.tensor([[goal[0] * size + goal[1]]]), torch.tensor([0]))
+    obs, _ = peer.reset()
+    for action in torch.randint(NUM_ACTIONS, (400,), generator=torch.Generator().manual_seed(0)).tolist():
+        assert step.obs.item() == obs
+        state, step = env.step(state, torch.tensor([action]))
+        obs, reward, terminated, truncated, _ = peer.step(action)
+        assert (step.final_obs.item(), step.reward.item()) == (obs, reward)
+        assert (step.terminated.item(), step.truncated.item()) == (terminated, truncated)
+        ends.add((terminated, truncated))
+        if terminated or truncated:
+            obs, _ = peer.reset()
+    assert (False, True) in ends and ((True, False) in ends) == (size == 17)
+
+
+@pytest.mark.parametrize("random_start", [True, False])
+@pytest.mark.parametrize("option", [True, False])
+@pytest.mark.parametrize("make", [room, key_to_door])
+def test_streams_equal_scalar_loop(make, option: bool, random_start: bool) -> None:
+    """All fields of every step; one room has an even side, so that its start is not in the middle."""
+    is_room, limit, start = make is room, 9, 10 if make is room else 4
+    size, name = (4, "terminate_on_goal") if is_room else (3, "show_key")
+    env = make(**{"size": size, name: option, "random_start": random_start, "max_episode_steps": limit})
+    tasks = env.all_tasks()
+    state, first = env.reset(tasks, stream_seeds(2, len(tasks)))
+    cells, keys, clocks = first.obs.tolist(), [False] * len(tasks), [0] * len(tasks)
+    ends = set()
+    for action in torch.randint(NUM_ACTIONS, (60, len(tasks)), generator=torch.Generator().manual_seed(1)):
+        state, step = env.step(state, action)
+        for stream, task in enumerate(tasks.tolist()):
+            cell, had_key = scalar_move(size, cells[stream], int(action[stream])), keys[stream]
+            paid = cell == (task[1] if had_key else task[0])
+            terminated = paid and (option if is_room else had_key)
+            has_key = not is_room and (had_key or paid)
+            clock = clocks[stream] + 1
+            truncated = clock == limit
+            final_obs = obs = cell + size**2 * (has_key and option)
+            if terminated or truncated:
+                cell = obs = int(step.obs[stream]) if random_start else start
+                assert cell < size**2
+                has_key, clock = False, 0
+            got = tuple(field[stream].item() for field in step[:-1])
+            assert got == (obs, int(paid), terminated, truncated, final_obs, clock)
+            cells[stream], keys[stream], clocks[stream] = cell, has_key, clock
+            ends.add((terminated, truncated))
+    assert torch.equal(state.timestep, step.timestep)
+    assert ends == {(False, False), (False, True)} | ({(True, False), (True, True)} if option or not is_room else set())
+
+
+def test_a_goal_by_hand() -> None:
+    """The last step both terminates and truncates, and each step shows the optimal action of its own state."""
+    env = room(size=3, max_episode_steps=1)
+    state, step = env.reset(torch.tensor([[1], [8]]), torch.tensor([5, 6]))
+    assert step.optimal_action.tolist() == [UP, DOWN]
+    state, step = env.step(state, torch.tensor([UP, UP]))
+    assert [field.tolist() for field in step] == [[4, 4], [1, 0], [True, False], [True] * 2, [1, 1], [0, 0], [UP, DOWN]]
+    assert state.episode.tolist() == [1, 1] and state.task.tolist() == [[1], [8]]
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_stream_does_not_depend_on_its_neighbours(name: str) -> None:
+    env = WORLDS[name]()
+    tasks, seeds = env.all_tasks()[:8], stream_seeds(3, 8)
+    actions = torch.randint(env.spec.num_actions, (40, 8), generator=torch.Generator().manual_seed(4))
+    chosen = torch.tensor([6, 1, 3])
+    (all_state, all_step), (state, step) = env.reset(tasks, seeds), env.reset(tasks[chosen], seeds[chosen])
+    for action in actions:
+        all_state, all_step = env.step(all_state, action)
+        state, step = env.step(state, action[chosen])
+        assert all(torch.equal(a, b[chosen]) for a, b in zip((*step, *state), (*all_step, *all_state), strict=True))
+
+
+@pytest.mark.parametrize("make", [room, key_to_door])
+def test_random_starts_change_with_episode_and_seed_and_reach_every_cell(make) -> None:
+    env = make(size=3, random_start=True, max_episode_steps=1)
+    state, step = env.reset(env.all_tasks()[:1].repeat(40, 1), stream_seeds(6, 40))
+    starts = [step.obs]
+    for _ in range(39):
+        state, step = env.step(state, torch.zeros(40, dtype=torch.long))
+        starts.append(step.obs)
+    table = torch.stack(starts)  # [episode, stream]
+    counts = table.flatten().bincount()
+    assert len(counts) == 9 and counts.min() > 130 and counts.max() < 226  # 1600 draws: 178 +- 4 standard deviations
+    assert len(table.unique(dim=0)) == len(table.unique(dim=1).T) == 40
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10**6), st.booleans(), st.booleans())
+def test_permuted_actions_do_what_the_permutation_says(seed: int, terminate: bool, random_start: bool) -> None:
+    """Every field of many steps equals the plain room's, if that is given the meaning of each action."""
+    options = {"size": 4, "terminate_on_goal": terminate, "random_start": random_start, "max_episode_steps": 7}
+    plain, permuted = room(**options), room(**options, permute_actions=True)
+    generator = torch.Generator().manual_seed(seed)
+    tasks = permuted.all_tasks()[torch.randint(len(permuted.all_tasks()), (30,), generator=generator)]
+    meaning = torch.tensor(list(itertools.permutations(range(NUM_ACTIONS))))[tasks[:, 1]]  # [B, A]
+    state, step = permuted.reset(tasks, stream_seeds(seed, 30))
+    plain_state, plain_step = plain.reset(tasks[:, :1], stream_seeds(seed, 30))
+    for action in torch.randint(NUM_ACTIONS, (25, 30), generator=generator):
+        assert all(torch.equal(a, b) for a, b in zip(step[:-1], plain_step[:-1], strict=True))
+        assert torch.equal(meaning.gather(1, step.optimal_action[:, None])[:, 0], plain_step.optimal_action)
+        state, step = permuted.step(state, action)
+        plain_state, plain_step = plain.step(plain_state, meaning.gather(1, action[:, None])[:, 0])
+
+
+def test_tasks_sizes_and_descriptions_of_dark_rooms() -> None:
+    """The common start of all episodes is no goal."""
+    goals = [0, 1, 2, 3, 5, 6, 7, 8]
+    plain, permuted = room(size=3), room(size=3, permute_actions=True)
+    assert plain.all_tasks().tolist() == [[goal] for goal in goals]
+    assert room(size=3, random_start=True).all_tasks()[:, 0].tolist() == list(range(9))
+    assert permuted.all_tasks().tolist() == [[goal, order] for goal in goals for order in range(120)]
+    assert room(size=6, max_episode_steps=11).spec == (36, NUM_ACTIONS, (0.0, 1.0), 6, 11, "goal", (0, 0))
+    assert room(size=6, terminate_on_goal=False).spec.success == "reward"
+    assert permuted.label(torch.tensor([5, 119])) == "goal_1_2_actions_43210"
+    assert plain.label(torch.tensor([5])) == "goal_1_2"
+    assert permuted.map_view(torch.tensor([5, 119])) == (3, 3, (5,))
+    assert permuted.goal_cell(permuted.all_tasks()[:121]).tolist() == [0] * 120 + [1]
+    assert plain.fingerprint(torch.tensor([[5]])) == permuted.fingerprint(torch.tensor([[5, 0]])) == ["3: [5, 0]"]
+
+
+def test_tasks_sizes_and_descriptions_of_key_to_door() -> None:
+    pairs = [[key, door] for key in range(4) for door in range(4) if key != door]
+    assert key_to_door(size=2).all_tasks().tolist() == pairs and len(key_to_door().all_tasks()) == 6480
+    shown, hidden, task = key_to_door(size=4), key_to_door(size=4, show_key=False), torch.tensor([6, 13])
+    assert shown.spec == (32, NUM_ACTIONS, (0.0, 1.0), 4, 50, "goal", (0, 0))
+    assert hidden.spec == (16, NUM_ACTIONS, (0.0, 1.0), 4, 50, "goal", (0, 0))
+    assert shown.num_states == hidden.num_states == 32
+    assert (shown.label(task), shown.map_view(task)) == ("key_1_2_door_3_1", (4, 4, (6, 13)))
+    assert shown.goal_cell(shown.all_tasks()[:2]).tolist() == [1, 2]
+    assert shown.cell(torch.tensor([5, 21]), torch.tensor([0, -1])).tolist() == [5, 5]

@@ -1,0 +1,232 @@
+"""Results on disk: exact and small episodes, refusal of damaged files, and combination of several runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from results import OWNER, write_results
+
+from icrl.config.compose import load_config
+from icrl.contracts import Json, PipelineError
+from icrl.evaluation.in_context import Adaptation
+from icrl.evaluation.protocol import Setting, coverage_numbers, numbers_of
+from icrl.evaluation.results import combined, load_episodes, read_results, save_episodes
+from icrl.runs.files import write_json
+from icrl.runs.identity import Identity, write_owned
+
+OPTIONS = load_config(["evaluation.num_bootstrap=100"]).evaluation
+REST = {"success": [1.0, 1.0], "steps_to_goal": [3.0, 3.0]}
+EXACT = {"random": {"returns": [0.5, 0.0], **REST}, "optimum": {"returns": [6.0, 1.0], **REST}}
+
+
+def adaptation(*values: float) -> Adaptation:
+    column = np.array([[values]])
+    return Adaptation(column, column > 0, np.full_like(column, 7), np.full_like(column, 7))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "kind"),
+    [
+        *((0.0, 255.0, "u1"), (-3.0, 5.0, "i1"), (0.0, 300.0, "u2"), (0.5, 2.25, "f2")),
+        *((0.5, 70_000.0, "f4"), (0.1, 0.30000000000000004, "f8")),
+    ],
+)
+def test_episodes_have_the_smallest_type_that_is_exact(tmp_path: Path, low: float, high: float, kind: str) -> None:
+    save_episodes(tmp_path, {"held_out": adaptation(low, high)}, OWNER)
+    with np.load(tmp_path / "episodes.npz", allow_pickle=False) as found:
+        assert found["held_out/returns"].dtype == np.dtype(kind) and found["held_out/success"].dtype == np.uint8
+    loaded = load_episodes(tmp_path, OWNER)[0]["held_out"]
+    assert loaded.returns.tolist() == [[[low, high]]] and all(values.dtype == np.float64 for values in loaded)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4))
+@settings(deadline=None, max_examples=20)
+def test_saved_episodes_come_back_and_make_the_same_file(
+    tmp_path_factory: pytest.TempPathFactory, values: list[float]
+) -> None:
+    folder = tmp_path_factory.mktemp("episodes")
+    episodes = {"held_out": adaptation(*values), "model, greedy/0.5": adaptation(1.0)}
+    coverage = {"model, context kept": np.array([[[0.1, 0.7]]]), "random": np.array([[[0.0, 1.0]]])}
+    checksum = save_episodes(folder, episodes, OWNER, coverage)
+    found, covered = load_episodes(folder, OWNER)
+    assert list(found) == list(episodes) and list(covered) == list(coverage)
+    for name, expected in episodes.items():
+        np.testing.assert_array_equal(np.stack(found[name]), np.stack(expected).astype(np.float64))
+    assert all(np.array_equal(covered[name], shares) for name, shares in coverage.items())
+    assert [path.name for path in folder.iterdir()] == ["episodes.npz"]
+    assert save_episodes(folder, episodes, OWNER, coverage) == checksum
+
+
+def test_a_missing_cut_or_damaged_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.npz"
+    with pytest.raises(PipelineError, match="episodes.npz is not readable"):
+        load_episodes(tmp_path, OWNER)
+    save_episodes(tmp_path, {"held_out": adaptation(*range(50))}, OWNER)
+    whole, noticed = path.read_bytes(), 0
+    expected = np.stack(load_episodes(tmp_path, OWNER)[0]["held_out"])
+    for content in (b"", whole[:10], whole[: len(whole) // 2], whole[:-1], b"no archive"):
+        path.write_bytes(content)
+        with pytest.raises(PipelineError, match="episodes.npz is not readable"):
+            load_episodes(tmp_path, OWNER)
+    places = range(0, len(whole), 7)
+    for place in places:  # a changed byte is noticed, or does not matter, such as a date
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
+        try:
+            np.testing.assert_array_equal(np.stack(load_episodes(tmp_path, OWNER)[0]["held_out"]), expected)
+        except PipelineError as error:
+            noticed += "episodes.npz" in str(error)
+    assert noticed > len(places) / 2
+
+
+@pytest.mark.parametrize("other", [Identity("evaluate", "beef"), Identity("train_gpt", "f00d")])
+def test_the_episodes_of_another_run_are_refused(tmp_path: Path, other: Identity) -> None:
+    save_episodes(tmp_path, {"held_out": adaptation(1)}, OWNER)
+    with pytest.raises(PipelineError, match=r"episodes\.npz is of evaluate \(run f00d\), and here belongs"):
+        load_episodes(tmp_path, other)
+
+
+WHOLE = {"owner": np.array(OWNER)} | {f"held_out/{field}": np.ones((2, 3, 4)) for field in Adaptation._fields}
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {},
+        {name: WHOLE[name] for name in list(WHOLE)[:-1]},
+        {name: values for name, values in WHOLE.items() if name != "owner"},
+        WHOLE | {"owner": np.zeros(2)},
+        WHOLE | {"owner": np.array("train_gpt")},
+        WHOLE | {"held_out/more": np.ones((2, 3, 4))},
+        WHOLE | {"held_out/returns": np.ones((2, 3, 5))},
+        {name: values if name == "owner" else values[0] for name, values in WHOLE.items()},
+        WHOLE | {"held_out/returns": np.full((2, 3, 4), "one")},
+        WHOLE | {"held_out/returns": np.full((2, 3, 4), object())},
+        WHOLE | {"train/returns": np.ones((2, 3, 4))},
+        WHOLE | {"coverage/one": np.ones((1, 3, 4)), "coverage/two": np.ones((3, 4))},
+    ],
+)
+def test_arrays_of_another_form_are_refused(tmp_path: Path, arrays: dict[str, Any]) -> None:
+    np.savez(tmp_path / "episodes.npz", **arrays)
+    with pytest.raises(PipelineError, match="episodes.npz"):
+        load_episodes(tmp_path, OWNER)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"final": {}},
+        {"curves": {"random": {}}},
+        {"protocol": {"num_tasks": {}, "decoding": "1", "confidence": 0.95}},
+        {"coverage": {}},
+        {"coverage": {"plan": {"mean": 1}}},
+        {"episodes": 3},
+    ],
+)
+def test_results_of_another_form_are_refused(tmp_path: Path, changes: Json) -> None:
+    write_results(tmp_path)
+    assert read_results(tmp_path)[1] == OWNER
+    write_results(tmp_path, **changes)
+    with pytest.raises(PipelineError, match=r"results\.json does not hold what belongs there"):
+        read_results(tmp_path)
+
+
+# ---- several runs
+
+
+def life(seed: int, num_streams: int = 3) -> dict[str, Adaptation]:
+    rng, found = np.random.default_rng(seed), {}
+    for name in ("held_out", "train", "searcher"):
+        values = rng.integers(3, size=(2, num_streams, 8)).astype(float)
+        found[name] = Adaptation(values, (values >= 1) * 1.0, np.full_like(values, 2), np.full_like(values, 2))
+    return found
+
+
+def covered(seed: int) -> dict[str, Any]:
+    shares = np.random.default_rng(seed).random((1, 5, 3)).cumsum(axis=2) / 3
+    return {"model, context kept": shares, "random": shares / 2}
+
+
+def written(folder: Path, seed: int, found: dict[str, Adaptation], **changes: Any) -> Path:
+    """An evaluation on disk, as stage three leaves it; `changes` to its results."""
+    setting = Setting(dict.fromkeys(found, EXACT), changes.pop("decoding", "1"), regrets=True)
+    results = {
+        "config": {"env": {"size": 3}, "seed": seed},
+        "held_out_tasks": [[7], [4]],
+        "train_tasks": [[1], [2]],
+        "references": setting.references,
+        **numbers_of({seed: found}, setting, OPTIONS, seed),
+        **coverage_numbers([covered(seed)], OPTIONS, seed),
+        "checkpoint": "abc",
+        "episodes": save_episodes(folder, found, OWNER, covered(seed)),
+    }
+    write_owned(folder / "results.json", OWNER, 6, results | changes)
+    return folder
+
+
+def test_runs_are_combined(tmp_path: Path) -> None:
+    folders = [written(tmp_path / str(seed), seed, life(seed)) for seed in (4, 2)]
+    found = combined(folders, OPTIONS, 5)
+    setting = Setting({"held_out": EXACT, "train": EXACT}, "1", regrets=True)
+    assert found == {
+        **numbers_of({4: life(4), 2: life(2)}, setting, OPTIONS, 5),
+        **coverage_numbers([covered(4), covered(2)], OPTIONS, 5),
+        "held_out_tasks": [[7], [4]],
+        "train_tasks": [[1], [2]],
+        "references": dict.fromkeys(("held_out", "train", "searcher"), EXACT),
+    }
+    assert found["protocol"]["seeds"] == [4, 2] and "regret" in found["final"]["held_out"]
+    both = np.stack([life(seed)["held_out"].returns for seed in (4, 2)])
+    assert found["curves"]["model, held-out tasks"]["returns"]["mean"] == pytest.approx(both.mean((0, 1, 2)).tolist())
+    alone = combined(folders[:1], OPTIONS, 4)
+    results, _ = read_results(folders[0])
+    assert results | alone == results and results.keys() - alone.keys() == {"config", "checkpoint", "episodes"}
+
+
+@pytest.mark.parametrize(
+    ("seed", "num_streams", "changes", "words"),
+    [
+        (1, 3, {"held_out_tasks": [[7], [5]]}, "held-out tasks"),
+        (1, 3, {"train_tasks": [[1], [3]]}, "training tasks"),
+        (1, 3, {"config": {"env": {"size": 4}, "seed": 1}}, "worlds"),
+        (1, 3, {"decoding": "0"}, "decodings"),
+        (1, 2, {}, "policies, streams or episodes"),
+        (0, 3, {}, "same seed"),
+    ],
+)
+def test_unlike_runs_are_refused(
+    tmp_path: Path, seed: int, num_streams: int, changes: dict[str, Any], words: str
+) -> None:
+    first = written(tmp_path / "first", 0, life(0))
+    second = written(tmp_path / "second", seed, life(seed, num_streams), **changes)
+    with pytest.raises(PipelineError, match=words) as error:
+        combined([first, second], OPTIONS, 0)
+    assert str(first) in str(error.value) and str(second) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: save_episodes(folder, life(0, 2), OWNER), "episodes.npz does not hold the episodes"),
+        (
+            lambda folder: save_episodes(folder, life(0), OWNER),
+            "episodes.npz does not hold the episodes",
+        ),  # no coverage
+        (lambda folder: (folder / "episodes.npz").unlink(), "episodes.npz"),
+        (
+            lambda folder: save_episodes(folder, life(0), Identity("evaluate", "beef")),
+            r"episodes\.npz is of evaluate \(run beef\), .* of evaluate \(run f00d\)",
+        ),
+        (lambda folder: write_json(folder / "results.json", {"config": {}}), "does not hold what belongs there"),
+        (lambda folder: (folder / "results.json").unlink(), "results.json"),
+    ],
+)
+def test_incomplete_folders_are_refused(tmp_path: Path, spoil: Callable[[Path], object], message: str) -> None:
+    folder = written(tmp_path, 0, life(0))
+    combined([folder], OPTIONS, 0)
+    spoil(folder)
+    with pytest.raises(PipelineError, match=message):
+        combined([folder], OPTIONS, 0)

@@ -1,0 +1,173 @@
+"""A trained model in another world: the worlds that it can read, the tasks that are new to it, and the results."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import run
+
+from icrl.config.compose import load_config
+from icrl.config.options import replace
+from icrl.config.root import Config
+from icrl.contracts import ConfigError, EnvSpec
+from icrl.envs import make_env
+from icrl.evaluation.trained import changes_of, new_tasks, readable_spec, suffix_of
+from icrl.runs.device import recorded
+from icrl.runs.files import read_json
+
+CONFIG = load_config(["env.size=5"])
+BY_CELL = load_config(["env.size=5", "model.obs_encoding=cell"])
+SPEC = EnvSpec(25, 5, (0.0, 1.0), 5, 20, "goal")
+TRAINED = json.loads(json.dumps(SPEC._asdict()))  # as checkpoints keep it: lists for tuples
+
+
+def changed(config: Config = CONFIG, **options: Any) -> Config:
+    return replace(config, env=replace(config.env, **options))
+
+
+def holding_out(config: Config, number: int) -> Config:
+    return replace(config, tasks=replace(config.tasks, num_held_out=number))
+
+
+def test_changes_are_named_with_their_new_values() -> None:
+    trained = recorded(CONFIG)
+    assert changes_of(CONFIG, trained) == {}
+    assert changes_of(changed(size=7, terminate_on_goal=False), trained) == {"size": 7, "terminate_on_goal": False}
+    assert changes_of(changed(variant="other"), trained) == {}  # a label
+    assert changes_of(changed(variant="other", size=7), trained) == {"variant": "other", "size": 7}
+    with pytest.raises(ConfigError, match=r"env\.name=bandit.*env\.name=dark_room"):
+        changes_of(load_config(["env=bandit"]), trained)
+
+
+def test_suffixes_of_folders() -> None:
+    changes = {"variant": "dark_room_classic", "terminate_on_goal": False, "deviation": 0.5}
+    assert suffix_of(changes) == "-variant=dark_room_classic-terminate_on_goal=false-deviation=0.5"
+    assert suffix_of({}) == "" and suffix_of({"size": 13}, "development") == "-development-size=13"
+    one, other = (suffix_of({"tasks": [{"desc": ["SFFF", end]}]}) for end in ("FFFG", "FFGF"))
+    assert one != other and all(
+        suffix.removeprefix("-tasks=").isalnum() and len(suffix) == 15 for suffix in (one, other)
+    )
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"max_episode_steps": 7}, {"success": "reward"}, {"num_obs": 49, "width": 7}], ids=str
+)
+def test_a_readable_world_keeps_all_but_its_clock(changes: dict[str, Any]) -> None:
+    spec = SPEC._replace(**changes)
+    assert readable_spec(CONFIG, spec, TRAINED) == spec._replace(max_episode_steps=20)
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        (CONFIG, {"num_actions": 4}, "number of actions of this world is 4, and the model was trained with 5"),
+        (CONFIG, {"reward_values": (0.0, 2.0)}, r"reward values .* is \(0\.0, 2\.0\), .* with \(0\.0, 1\.0\)"),
+        (CONFIG, {"num_obs": 50}, "layers of observations of this world is 2, and the model was trained with 1"),
+        (CONFIG, {"max_episode_steps": 21}, r"env\.max_episode_steps=21: .*env\.max_episode_steps=20"),
+        (BY_CELL, {"num_obs": 49, "width": 7}, r"49 observations .* with 25; .*model\.obs_encoding=cell"),
+    ],
+)
+def test_unreadable_worlds_are_refused(config: Config, changes: dict[str, Any], message: str) -> None:
+    assert readable_spec(config, SPEC, TRAINED) == SPEC
+    with pytest.raises(ConfigError, match=message):
+        readable_spec(config, SPEC._replace(**changes), TRAINED)
+
+
+def played(config: Config, before: Config, train: list[int]) -> list[list[int]]:
+    """Tasks in the world of `config` that are new to a model trained on the tasks `train` of `before`."""
+    with closing(make_env(before.env)) as first, closing(make_env(config.env)) as env:
+        split = {"all": first.all_tasks().tolist(), "train": train}
+        return env.all_tasks()[new_tasks(config, env, recorded(before), split)].tolist()
+
+
+@pytest.mark.parametrize(("asked", "number"), [(0, 15), (4, 4)])
+def test_all_tasks_of_another_room_are_new(asked: int, number: int) -> None:
+    """The number of a cell is another cell there."""
+    smaller = changed(size=4)
+    found, everything = played(holding_out(smaller, asked), CONFIG, [0, 1, 2]), played(smaller, CONFIG, [0, 1, 2])
+    assert len(found) == number and [10] not in found  # the centre
+    assert found == everything[:number] and everything != sorted(everything)  # by a seeded permutation
+    other_seed = replace(smaller, tasks=replace(CONFIG.tasks, seed=1))
+    assert played(other_seed, CONFIG, [0, 1, 2]) != everything
+
+
+@pytest.mark.parametrize("options", [{"max_episode_steps": 9}, {"terminate_on_goal": False}, {"random_start": True}])
+def test_a_training_goal_is_not_new_under_other_rules(options: dict[str, Any]) -> None:
+    """Whatever its number is there: with random starts the centre, cell 12, is a goal as well."""
+    goals = set(range(25)) if "random_start" in options else set(range(25)) - {12}
+    found = played(changed(**options), CONFIG, [0, 5, 11, 12, 23])  # the goals 0, 5, 11, 13 and 24
+    assert sorted(found) == [[goal] for goal in sorted(goals - {0, 5, 11, 13, 24})]
+
+
+def test_a_goal_with_its_actions_in_order_is_the_same_task() -> None:
+    """Of the permuted tasks of a training goal, only that with the first permutation was met."""
+    found = played(changed(permute_actions=True), CONFIG, [0, 5])
+    assert len(found) == 24 * 120 - 2
+    assert not {(0, 0), (5, 0)} & {tuple(task) for task in found} and [0, 1] in found
+
+
+def test_more_tasks_than_are_new_are_refused() -> None:
+    config = holding_out(CONFIG, 22)
+    assert len(played(config, CONFIG, [0, 1])) == 22
+    with pytest.raises(ConfigError, match=r"tasks\.num_held_out=22: this world has 21 tasks that are new"):
+        played(config, CONFIG, [0, 1, 2])
+    with pytest.raises(ConfigError, match="trained on all 24 tasks of this world"):
+        played(CONFIG, CONFIG, list(range(24)))
+
+
+def test_tasks_of_other_worlds_are_compared_by_what_they_mean() -> None:
+    """Key and door are one task; a bandit is its arms; a Gymnasium task is its environment with its arguments."""
+    config = load_config(["env=dark_key_to_door", "env.size=2", "env.max_episode_steps=9", "tasks.num_held_out=0"])
+    found = played(changed(config, random_start=True, show_key=False), config, [0, 4])  # (0, 1) and (1, 2)
+    assert len(found) == 10 and [0, 1] not in found and [1, 2] not in found and [1, 0] in found and [2, 1] in found
+    for world in ("bandit", "bandit_gaussian"):
+        config = holding_out(load_config([f"env={world}", "env.num_tasks=24", "env.num_arms=4"]), 0)
+        for options, known in (({"num_tasks": 30}, {3, 7}), ({"deviation": 2.0}, {3, 7}), ({"tasks_seed": 1}, set())):
+            arms = {task for (task,) in played(changed(config, **options), config, [3, 7])}
+            assert arms == set(range(options.get("num_tasks", 24))) - known
+    lake = holding_out(load_config(["env=gymnasium", "env.width=0"]), 0)
+    one, two, three = ({"desc": desc, "is_slippery": False} for desc in (["SF", "FG"], ["SF", "GF"], ["SG", "FF"]))
+    wet, turned = {"is_slippery": True, "desc": ["SF", "FG"]}, dict(reversed(two.items()))
+    before = changed(lake, tasks=[one, two, three])
+    assert sorted(played(changed(lake, tasks=[wet, turned, one, three]), before, [0, 1])) == [[0], [3]]
+    other = changed(lake, tasks=[wet, turned, one], max_episode_steps=9)
+    assert sorted(played(other, before, [0, 1, 2])) == [[0]]
+
+
+# ---- the whole stage
+
+
+def test_a_larger_room_is_played_beside_the_first_one(root: Path) -> None:
+    logs, videos = root / "logs/tiny", root / "videos/tiny"
+    before = (logs / "evaluation/results.json").read_bytes()
+    outcome = run("evaluate", root, "env.size=4", "tasks.num_held_out=3", "evaluation.videos=true")
+    assert outcome.code == 0, outcome
+    results = read_json(logs / "evaluation-size=4/results.json")
+    probes, about = {"decodings", "ablations"}, {"config", "protocol", "references", "checkpoint", "episodes", "owner"}
+    assert set(results) == {"held_out_tasks", "curves", "final", "coverage"} | probes | about
+    explorers = ["covering plan", "persistent walk with goal memory", "uniform walk with goal memory"]
+    assert list(results["curves"]) == ["model, held-out tasks", "searcher", *explorers, "random", "optimum"]
+    assert set(results["final"]) == {"held_out"} and len(results["held_out_tasks"]) == 3
+    assert {"adaptation.png", "goals.png"} <= {path.name for path in (logs / "evaluation-size=4").iterdir()}
+    assert [path.name for path in videos.iterdir()] == ["in_context-size=4"]
+    assert len(list((videos / "in_context-size=4").iterdir())) == 3
+    assert (logs / "evaluation/results.json").read_bytes() == before
+    again = run("evaluate", root, "env.size=4", "tasks.num_held_out=3")
+    assert again.code == 0 and again.out.splitlines()[:4] == outcome.out.splitlines()[:4]
+    assert "tasks.num_held_out=3" in run("evaluate", root, "env.size=4").refusal
+
+
+def test_refusals_leave_nothing_behind(root: Path) -> None:
+    for options, words in (
+        (["env.max_episode_steps=3", "tasks.num_held_out=4"], ["tasks.num_held_out=4", "3 tasks that are new"]),
+        (["env.max_episode_steps=5"], ["env.max_episode_steps=5", "env.max_episode_steps=4"]),
+        (["env.size=4", "model.embed_dim=16"], ["model.embed_dim=8", "16"]),
+        (["env=dark_key_to_door"], ["env.name=dark_key_to_door", "env.name=dark_room"]),
+        (["tasks.num_train=4"], ["tasks.num_train=5"]),
+        (["env.size=4", "evaluation.tasks=development"], ["evaluation.tasks=development", "evaluation.tasks=test"]),
+    ):
+        refusal = run("evaluate", root, *options).refusal
+        assert all(word in refusal for word in words), refusal
+        assert {path.name for path in (root / "logs/tiny").iterdir()} == {"source", "gpt", "evaluation"}

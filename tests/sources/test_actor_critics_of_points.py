@@ -1,0 +1,158 @@
+"""A2C and PPO in the point game, whose observations are point sets and whose actions are not always legal."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import scalar_points as scalar
+import torch
+from models import outspoken
+from point_worlds import legal_in, lived, point_game
+from probes import CPU, learn_from, learners_of, restored, step_of
+from scalar_points import Points
+from torch import Tensor
+
+from icrl.collection.collect import EpsilonGreedy
+from icrl.contracts import Rollout
+from icrl.envs.episodes import OpenEpisodes, finished_episodes
+from icrl.envs.rollout import rollout, start_streams
+from icrl.point_game.world import PointFamily
+from icrl.randomness import Noise, stream_seeds, uniform
+from icrl.sources.actor_critic import PointHeads
+
+WORLDS = {
+    "host": point_game(opponents=["table_3", "random", "last", "first@0.5"], dimensions=[3, 2]),
+    "agent": point_game(role="agent", opponents=["zeillinger", "random_pair", "weak_spivakovsky", "random_subset"]),
+}
+every_kind = pytest.mark.parametrize("kind", ["a2c", "ppo"])
+every_role = pytest.mark.parametrize("role", WORLDS)
+
+
+def learners_in(env: PointFamily, kind: str = "a2c", num_learners: int = 4, **changes: Any) -> Any:
+    return learners_of(kind, num_learners, env.spec, **{"hidden_size": 16} | changes)
+
+
+def seen(role: str, number: int = 30) -> Tensor:
+    """Observations `[3, number, K]` of games at play."""
+    env = WORLDS[role]
+    tasks = env.all_tasks().repeat(number, 1)[:number]
+    return torch.stack([row[2].obs for row in lived(env, tasks, stream_seeds(7, number), 2)])
+
+
+@pytest.mark.parametrize("std", [0.1, 1000.0])
+@every_role
+def test_no_illegal_action_is_ever_drawn(role: str, std: float) -> None:
+    """With logits of up to billions, at the lowest and the highest noise there is, in play and in evaluation."""
+    env, learner = WORLDS[role], learners_in(WORLDS[role], num_learners=3)
+    outspoken(learner.network, std)
+    luck = torch.cat([torch.tensor([0.0, 1 - 2**-24]), uniform(stream_seeds(1, 8), 0)])
+    for obs in seen(role):
+        legal, probabilities = legal_in(env, obs), learner.action_probabilities(step_of(obs))
+        assert (probabilities[~legal] == 0).all() and probabilities.isfinite().all()
+        assert torch.allclose(probabilities.sum(1), torch.ones(len(obs)))
+        for policy in (learner, EpsilonGreedy(learner, 0.0), EpsilonGreedy(learner, 0.5)):
+            for noise in luck:
+                action, _ = policy.act((), step_of(obs), noise.expand(len(obs)))
+                assert legal.gather(1, action[:, None]).all()
+
+
+@every_role
+def test_random_play_is_uniform_over_the_legal_actions(role: str) -> None:
+    chance, obs = learners_of("random", 1, WORLDS[role].spec), seen(role)[0]
+    legal = legal_in(WORLDS[role], obs)
+    assert torch.allclose(chance.action_probabilities(step_of(obs)), legal / legal.sum(1, keepdim=True))
+
+
+@every_role
+def test_evaluated_actions_are_those_of_a_distribution_over_legal_actions(role: str) -> None:
+    env, obs = WORLDS[role], seen(role)
+    heads = PointHeads(env.spec, 16, stream_seeds(0, 3), CPU)
+    assert heads.outputs() == {}
+    outspoken(heads.network)
+    legal = legal_in(env, obs)
+    action = legal.long().argmax(-1)
+    evaluated, outputs = heads.evaluate_actions(obs, action), heads.network(obs)
+    for place in np.ndindex(*action.shape):
+        plain = torch.distributions.Categorical(logits=outputs[place][:-1][legal[place]])
+        assert torch.allclose(evaluated.log_prob[place], plain.log_prob(torch.tensor(0)), atol=1e-5)
+        assert torch.allclose(evaluated.entropy[place], plain.entropy(), atol=1e-5)
+    assert torch.equal(evaluated.value, outputs[..., -1]) and evaluated.log_prob.requires_grad
+    assert torch.equal(heads.value(obs), evaluated.value.detach()) and not heads.value(obs).requires_grad
+
+
+def played(learner: Any, env: PointFamily, streams: slice, num_updates: int) -> Rollout:
+    """Twelve streams, three of a task each, or those of `streams`; the learner learns from every 4 steps."""
+    tasks = env.all_tasks()[:4].repeat_interleave(3, 0)[streams]
+    where = start_streams(learner, env, tasks, stream_seeds(0, 12, 0)[streams])
+    noise, steps = Noise(stream_seeds(0, 12, 1)[streams]), []
+    for _ in range(num_updates):
+        transitions, where = rollout(learner, env, where, 4, noise)
+        learn_from(learner, transitions)
+        steps.append(transitions)
+    return Rollout(*(torch.cat(column) for column in zip(*steps, strict=True)))
+
+
+@every_kind
+@every_role
+def test_a_learner_alone_equals_itself_among_others(role: str, kind: str) -> None:
+    """And every parameter learns."""
+    env, others, one = WORLDS[role], learners_in(WORLDS[role], kind), learners_in(WORLDS[role], kind, 1)
+    before = {name: value.detach().clone() for name, value in others.parameters()}
+    together, alone = played(others, env, slice(None), 8), played(one, env, slice(3), 8)
+    for column, columns in zip(alone, together, strict=True):
+        assert torch.equal(column, columns[:, :3])
+    for (name, ours), (_, theirs) in zip(one.parameters(), others.parameters(), strict=True):
+        assert torch.allclose(ours[0], theirs[0], atol=1e-5), name
+        assert ((theirs - before[name]).flatten(1).abs().amax(1) > 0).all(), name
+    if role == "host":  # the host of a task with two coordinates is never asked about the other subsets
+        small = env.all_tasks()[:4, 1] == 2
+        heads, old = dict(others.parameters())["weights.heads"], before["weights.heads"]
+        assert small.any() and torch.equal(heads[small][..., 1:4], old[small][..., 1:4])
+
+
+def test_restored_learners_act_as_the_saved_ones() -> None:
+    env, learner = WORLDS["host"], learners_in(WORLDS["host"])
+    played(learner, env, slice(None), 3)
+    other = restored(learner, learners_in(env, seed=9))
+    first, second = (played(one, env, slice(None), 3) for one in (learner, other))
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(first, second, strict=True))
+
+
+def best_lengths(env: PointFamily, starts: list[Points]) -> list[int]:
+    """The fewest moves of a host who knows what the agent answers, by a search over all that it can play."""
+    subsets = scalar.subsets(3)
+    answers = [env._choice[0, action].item() for action in range(len(subsets))]
+
+    @cache
+    def fewest(points: tuple, left: int) -> int:
+        if len(points) < 2 or not left:
+            return 0
+        nexts = (
+            scalar.reduce(scalar.shift([*points], subset, answer))
+            for subset, answer in zip(subsets, answers, strict=True)
+        )
+        return 1 + min(fewest(tuple(sorted(scalar.left(scalar.reposition(after)))), left - 1) for after in nexts)
+
+    return [fewest(tuple(sorted(scalar.left(points))), 6) for points in starts]
+
+
+@every_kind
+def test_a_host_learns_to_win_as_fast_as_possible(kind: str) -> None:
+    clouds = [{"max_num_points": 4, "max_value": 3}]
+    env = point_game(dimensions=[3], clouds=clouds, opponents=["table_5"], max_episode_steps=12)
+    options = {"learning_rate": 0.01, "discount": 0.8, "hidden_size": 32, "entropy_coefficient": 0.01}
+    learner = learners_in(env, kind, 1, **options)
+    tasks = env.all_tasks().expand(16, 3)
+    streams, noise = start_streams(learner, env, tasks, stream_seeds(1, 16)), Noise(stream_seeds(2, 16))
+    for _ in range(90):
+        transitions, streams = rollout(learner, env, streams, 8, noise)
+        learn_from(learner, transitions)
+    number, lengths = 200, []
+    tasks, seeds = env.all_tasks().expand(number, 3), stream_seeds(5, number)
+    for policy in (EpsilonGreedy(learner, 0.0), learners_of("random", 1, env.spec)):
+        steps = rollout(policy, env, start_streams(policy, env, tasks, seeds), 60, Noise(stream_seeds(6, number)))[0]
+        lengths.append(finished_episodes(steps, OpenEpisodes.none(number), env.spec)[0].length.mean())
+    starts = [scalar.rows_of(points) for points in env.points_of(env.reset(tasks, seeds)[1].obs).tolist()]
+    best = np.mean(best_lengths(env, starts))
+    assert best <= lengths[0] < best + 0.25 * (lengths[1] - best)

@@ -1,0 +1,130 @@
+"""The covering plan and the walks: legal paths, all cells, distance to the bound, shortest paths to a known goal."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import room, scalar_move
+
+from icrl.envs.rooms import next_cells
+from icrl.evaluation.in_context import play_episodes
+from icrl.sources.covering_plan import cells_covered, coverage_bound, covering_plan
+from icrl.sources.explorers import CoveringPlan, Explorer, PersistentWalk, UniformWalk
+
+
+def walked(plan: np.ndarray, size: int, start: int) -> list[int]:
+    """Cells beside `start` covered by the end of each walk, by plain Python; a walk must not run into a wall, nor go on
+    once it stays."""
+    cells, covered = {start}, []
+    for path in plan.tolist():
+        cell = start
+        for place, action in enumerate(path):
+            assert scalar_move(size, cell, action) != cell if action else not any(path[place:])
+            cell = scalar_move(size, cell, action)
+            cells.add(cell)
+        covered.append(len(cells) - 1)
+    return covered
+
+
+def test_the_default_room_is_covered_without_a_wasted_step() -> None:
+    plan = covering_plan(9, 20, 40)
+    assert walked(plan, 9, 40) == [20, 40, 60, 80]
+    covering_plan.cache_clear()
+    np.testing.assert_array_equal(plan, covering_plan(9, 20, 40))
+
+
+@given(st.integers(2, 7), st.integers(1, 30), st.integers(0, 48))
+@settings(max_examples=10, deadline=None)
+def test_all_cells_within_reach_are_covered(size: int, horizon: int, where: int) -> None:
+    start = where % size**2
+    plan = covering_plan(size, horizon, start)
+    covered = walked(plan, size, start)
+    distance = [abs(c // size - start // size) + abs(c % size - start % size) for c in range(size**2)]
+    reach = sum(0 < steps <= horizon for steps in distance)
+    assert covered[-1] == reach
+    assert covered == cells_covered(plan, size, start) == sorted(set(covered))  # each episode adds something
+    for number, cells in enumerate(covered, start=1):
+        bound = coverage_bound(size, horizon, start, number)
+        assert cells <= bound <= min(reach, number * horizon)
+        assert cells >= 0.85 * bound - 1
+
+
+@pytest.mark.parametrize(
+    ("size", "horizon", "start", "missing"), [(5, 10, 12, 0), (8, 20, 0, 0), (9, 13, 40, 0), (13, 20, 84, 1)]
+)
+def test_distance_to_the_bound(size: int, horizon: int, start: int, missing: int) -> None:
+    covered = cells_covered(covering_plan(size, horizon, start), size, start)
+    bounds = [coverage_bound(size, horizon, start, number) for number in range(1, len(covered) + 1)]
+    assert max(bound - cells for bound, cells in zip(bounds, covered, strict=True)) <= missing
+
+
+def test_the_bound_by_hand() -> None:
+    """In the corner of a large room 2 cells are next, 5 within two moves, 9 within three."""
+    assert [coverage_bound(9, 3, 0, number) for number in range(1, 6)] == [3, 6, 8, 9, 9]
+    assert [coverage_bound(3, 50, 4, number) for number in (1, 2)] == [8, 8]
+
+
+def test_the_plan_finds_every_goal_of_the_default_room_by_episode_four() -> None:
+    env = room()
+    found, _ = play_episodes(CoveringPlan(env), env, env.all_tasks(), 1, 6, seed=0)
+    assert found.success.mean((0, 1)).tolist() == [0.25, 0.5, 0.75, 1, 1, 1]
+
+
+def test_the_plan_starts_over_if_nothing_is_found() -> None:
+    env = room(size=3, max_episode_steps=4)
+    _, played = play_episodes(CoveringPlan(env), env, torch.tensor([[9]]), 1, 6, seed=0)
+    paths = torch.from_numpy(covering_plan(3, 4, 4))
+    assert len(paths) == 2
+    assert torch.equal(played.action[:24, 0].view(6, 4), paths.repeat(3, 1))
+
+
+@pytest.mark.parametrize("terminate", [True, False])
+@pytest.mark.parametrize("kind", [UniformWalk, PersistentWalk, CoveringPlan])
+def test_a_known_goal_is_approached_by_a_shortest_path(kind: type[Explorer], terminate: bool) -> None:
+    env = room(size=5, max_episode_steps=10, terminate_on_goal=terminate)
+    tasks: Any = env.all_tasks()
+    found, played = play_episodes(kind(env), env, tasks, 20, 12, seed=0)
+    goals, after = tasks[:, 0].repeat_interleave(20), next_cells(5).view(-1, 5)
+
+    def away(cells: torch.Tensor) -> torch.Tensor:
+        return (cells // 5 - goals // 5).abs() + (cells % 5 - goals % 5).abs()
+
+    knows = torch.zeros(len(goals), dtype=torch.bool)
+    for obs, action, reward in zip(played.obs, played.action, played.reward, strict=True):
+        before, landed = away(obs), away(after[obs, action])
+        assert torch.equal(landed[knows], (before[knows] - 1).clamp(min=0))
+        knows = knows | (reward > 0)
+    assert found.success[..., 0].mean() < 0.5 < found.success[..., -1].mean()
+
+
+def test_walks_before_the_goal_is_found() -> None:
+    """A uniform walk takes each action equally often. A persistent walk keeps its direction with probability
+    1/2 + 1/2 * 1/4, at walls too, and never stays; episodes begin anew."""
+    env = room(size=4, max_episode_steps=8)
+    nowhere = torch.tensor([[16]])
+    _, played = play_episodes(UniformWalk(env), env, nowhere, 3000, 2, seed=1)
+    shares = played.action.flatten().bincount(minlength=5) / played.action.numel()
+    assert torch.allclose(shares, torch.full((5,), 0.2), atol=0.005)
+    _, played = play_episodes(PersistentWalk(env), env, nowhere, 3000, 2, seed=1)
+    action, begins = played.action, played.timestep[1:] == 0
+    assert action.min() == 1
+    same = action[1:] == action[:-1]
+    assert same[~begins].double().mean().item() == pytest.approx(0.625, abs=0.005)
+    assert same[begins].double().mean().item() == pytest.approx(0.25, abs=0.02)
+    others = torch.stack([action[1:], action[:-1]], dim=-1)[~begins & ~same]
+    turned = (others[:, 0] - others[:, 1]) % 4
+    assert torch.allclose(turned.bincount(minlength=4)[1:] / len(turned), torch.full((3,), 1 / 3), atol=0.01)
+
+
+def test_known_numbers_of_the_default_split() -> None:
+    """Held-out goals of the default room: success in episodes 5, 10 and 31 to 40, and steps at the end."""
+    env = room()
+    held_out = torch.randperm(80, generator=torch.Generator().manual_seed(0))[57:]
+    found, _ = play_episodes(PersistentWalk(env), env, env.all_tasks()[held_out], 60, 40, seed=0)
+    success = found.success.mean((0, 1))
+    assert success[4] == pytest.approx(0.53, abs=0.04) and success[9] == pytest.approx(0.76, abs=0.04)
+    assert success[30:].mean() == pytest.approx(0.987, abs=0.01)
+    assert found.steps_to_goal[..., 30:].mean() == pytest.approx(4.71, abs=0.08)

@@ -1,0 +1,173 @@
+"""The contract that all learning sources keep: found by name, independent of each other, restorable, and they learn."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from probes import (
+    CPU,
+    ENDLESS,
+    MATCH_IT,
+    ONE_STEP,
+    SPEC,
+    START,
+    TWO_STEPS,
+    alone_and_among_others,
+    learn_from,
+    learn_world,
+    learners_of,
+    random_rollout,
+    restored,
+    step_of,
+)
+
+from icrl.contracts import ConfigError, EnvSpec, Rollout
+from icrl.sources import source, source_class
+from icrl.sources.learners import Learner, LearnerRows
+
+FALLING = {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [1, 0.0]]}
+# Of each source: options with which it learns fast, unroll and updates for it, and options of a restored run.
+KINDS = {
+    "a2c": ({"learning_rate": 0.02}, 5, 12, {"entropy_coefficient": FALLING}),
+    "ppo": ({"learning_rate": 0.02}, 5, 12, {}),
+    "dqn": ({"learning_rate": 0.02, "epsilon": 0.3}, 2, 30, {"epsilon": FALLING, "target_update_period": 2}),
+    "q_learning": ({"epsilon": 0.3}, 2, 30, {"epsilon": FALLING, "initial_value": 0.5}),
+}
+every_kind = pytest.mark.parametrize("name", KINDS)
+
+
+def test_a_source_is_registered_by_its_decorator() -> None:
+    @source("mine", dict)
+    class Mine(Learner): ...
+
+    assert source_class("mine") is Mine and Mine.options is dict
+    assert source_class("ppo").__module__ == "icrl.sources.ppo"
+    with pytest.raises(ConfigError, match=r"source\.name=nobody is unknown: it must be one of a2c, .*random"):
+        source_class("nobody")
+
+
+@pytest.mark.parametrize("index", [0, 3])
+@every_kind
+def test_a_learner_alone_equals_itself_among_others(name: str, index: int) -> None:
+    options, length, updates, _ = KINDS[name]
+    one, all_learners = alone_and_among_others(name, index, length, updates, **options)
+    for (_, ours), (_, theirs) in zip(one.parameters(), all_learners.parameters(), strict=True):
+        assert torch.allclose(ours[0], theirs[index], atol=1e-5)
+
+
+@every_kind
+def test_a_restored_learner_goes_on_as_the_saved_one(name: str) -> None:
+    options = KINDS[name][3]
+    first = learners_of(name, 2, **options)
+    for update in range(3):
+        first.set_clock(START._replace(percent=0.8))
+        learn_from(first, random_rollout(4, 4, update))
+    second = restored(first, learners_of(name, 2, seed=1, **options))
+    for update in range(3, 8):
+        step = step_of(torch.arange(4))
+        assert torch.equal(first.action_probabilities(step), second.action_probabilities(step))
+        noise = torch.linspace(0, 0.999, 4)
+        assert torch.equal(first.act((), step, noise)[0], second.act((), step, noise)[0])
+        for learner in (first, second):
+            learner.set_clock(START._replace(percent=0.8, iterations=update))
+            learn_from(learner, random_rollout(4, 4, update))
+    for (_, ours), (_, theirs) in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@every_kind
+def test_parameters_and_outputs(name: str) -> None:
+    """Names and shapes with the learners first; outputs for every observation, learner by learner, without gradient."""
+    learners = learners_of(name, 2)
+    learn_from(learners, random_rollout(3, 4, 0))
+    named = dict(learners.parameters())
+    assert set(named) == ({"table"} if name == "q_learning" else {"embedding", "heads", "bias"})
+    assert all(len(parameter) == 2 for parameter in named.values())
+    table = named["table"] if name == "q_learning" else learners.network()
+    outputs = learners.outputs()
+    assert not any(values.requires_grad for values in outputs.values())
+    if "q_values" in outputs:
+        assert torch.equal(outputs["q_values"], table.flatten(0, 1))
+        assert learners.targets(random_rollout(3, 4, 0)) == {}
+    else:
+        assert torch.allclose(outputs["log_policy"], table[..., :-1].log_softmax(-1).reshape(12, 3))
+        assert torch.allclose(outputs["values"], table[..., -1].reshape(12))
+
+
+@pytest.mark.parametrize("name", ["a2c", "q_learning"])
+def test_act_samples_the_probabilities(name: str) -> None:
+    """An even grid of noise turns probabilities into counts, for each learner its own; also after an update."""
+    count, learners = 4000, learners_of(name, 2, learning_rate=0.5)
+    learn_from(learners, random_rollout(3, 4, 0))
+    noise = ((torch.arange(count) + 0.5) / count).repeat(2)
+    for obs in range(SPEC.num_obs):
+        probabilities = learners.action_probabilities(step_of(torch.full((4,), obs)))[::2]
+        action, carry = learners.act(learners.initial_carry(2 * count), step_of(torch.full((2 * count,), obs)), noise)
+        assert carry == ()
+        for index in range(2):
+            shares = action[index * count : (index + 1) * count].bincount(minlength=3) / count
+            assert torch.allclose(shares, probabilities[index], atol=2 / count)
+
+
+def test_threads_do_not_change_an_update() -> None:
+    """As many learners as the default run has, where a gradient summed by threads would depend on their order."""
+    num_learners, seen = 570, set()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for _ in range(3):
+            learners = learners_of("a2c", num_learners, EnvSpec(81, 5, (0.0, 1.0), 9, 20), hidden_size=64)
+            generator = torch.Generator().manual_seed(0)
+            shape = (10, num_learners * 10)
+            columns = [torch.randint(high, shape, generator=generator) for high in (81, 5, 2, 81, 20, 1, 1, 5)]
+            learn_from(learners, Rollout(*columns[:5], columns[5].bool(), columns[6].bool(), columns[7]))
+            seen.add(tuple(parameter.sum(dtype=torch.float64).item() for _, parameter in learners.parameters()))
+    finally:
+        torch.set_num_threads(threads)
+    assert len(seen) == 1
+
+
+# Options and updates with which the sources learn the probe worlds, with discount 0.5.
+PROBES = {
+    "a2c": ({"learning_rate": 0.02}, 300),
+    "ppo": ({"learning_rate": 0.02, "max_gradient_norm": 5.0}, 300),
+    "dqn": ({"learning_rate": 0.02, "epsilon": 1.0, "target_update_rate": 0.2}, 250),
+    "q_learning": ({"epsilon": 1.0}, 100),
+}
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_values_of_probe_worlds(name: str) -> None:
+    """One step is worth 1; two are discounted; a truncated episode bootstraps: 1 + 1/2 + 1/4 + ... = 2, although it is
+    two steps long. In a world that asks for one action per observation, that action is learned."""
+    options, updates = PROBES[name]
+
+    def learn(env: object) -> dict[str, torch.Tensor]:
+        spec = env.spec  # type: ignore[attr-defined]
+        return learn_world(learners_of(name, 1, spec, discount=0.5, **options), env, updates).outputs()  # type: ignore[arg-type]
+
+    values = "values" if "log_policy" in learn(ONE_STEP) else "q_values"
+    for env, expected in ((ONE_STEP, [1.0]), (TWO_STEPS, [0.5, 1.0]), (ENDLESS, [2.0])):
+        found = learn(env)[values].reshape(env.spec.num_obs, -1).amax(-1)
+        assert found.tolist() == pytest.approx(expected, abs=0.05)
+    outputs = learn(MATCH_IT)
+    if values == "q_values":
+        assert torch.allclose(outputs[values], torch.eye(2), atol=0.02)
+    else:
+        assert outputs["log_policy"].exp().diagonal().min() > 0.95 and outputs[values].min() > 0.9
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.integers(1, 3))
+def test_each_learner_has_table_rows_of_its_own(learners: int, num_obs: int, num_envs: int, num_steps: int) -> None:
+    obs = torch.randint(num_obs, (num_steps, learners * num_envs))
+    rows = LearnerRows(learners, num_obs, CPU).of(obs)
+    stream = torch.arange(learners * num_envs)
+    assert torch.equal(rows, stream // num_envs * num_obs + obs)
+
+
+def test_streams_that_cannot_be_dealt_out_evenly_are_refused() -> None:
+    for refused in (LearnerRows(3, 7, CPU).of, lambda obs: learners_of("a2c", 3).initial_carry(len(obs))):
+        for num_streams in (1, 2, 4):
+            with pytest.raises(ValueError, match=f"{num_streams} streams cannot be dealt out evenly to 3 learners"):
+                refused(torch.zeros(num_streams, dtype=torch.long))

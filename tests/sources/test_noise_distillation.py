@@ -1,0 +1,179 @@
+"""Noise distillation: the mixture of expert and noise over a run, and its experts, planner or trained agents."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from harness import run
+from probes import CPU, START, alone_and_among_others, changed, learners_of, source_options, step_of
+
+from icrl.config.compose import load_config
+from icrl.contracts import ConfigError, Rollout, Step
+from icrl.data.history_store import open_histories
+from icrl.envs import make_env
+from icrl.envs.exact import noisy_exact, optimal_exact, random_exact
+from icrl.envs.rollout import rollout, start_streams
+from icrl.randomness import Noise, stream_seeds
+from icrl.sources import source_class
+from icrl.sources.noise_distillation import least_noise
+
+CONFIG = load_config(["source=noise_distillation", "env.size=4", "env.max_episode_steps=8"])
+ENV = make_env(CONFIG.env)
+
+
+def expert(percent: float, num_learners: int = 1) -> Any:
+    """Of a run whose noise falls from 1 to 0 at 0.9 of it."""
+    learners = learners_of("noise_distillation", num_learners, ENV.spec)
+    learners.set_clock(START._replace(percent=percent))
+    return learners
+
+
+def play(learners: Any, num_streams: int, num_steps: int) -> Rollout:
+    tasks = ENV.all_tasks()[torch.arange(num_streams) % len(ENV.all_tasks())]
+    streams = start_streams(learners, ENV, tasks, stream_seeds(0, num_streams))
+    return rollout(learners, ENV, streams, num_steps, Noise(stream_seeds(0, num_streams, 1)))[0]
+
+
+def shown(optimal_action: list[int]) -> Step:
+    best = torch.tensor(optimal_action)
+    return step_of(torch.zeros_like(best))._replace(optimal_action=best)
+
+
+def test_the_mixture_by_hand() -> None:
+    """At 0.45 of the run half the actions are random, so 0.1 for each of 5; an update reports the noise alone."""
+    learners = expert(0.45)
+    probabilities = learners.action_probabilities(shown([2, 0]))
+    assert torch.allclose(probabilities, torch.tensor([[0.1, 0.1, 0.6, 0.1, 0.1], [0.6, 0.1, 0.1, 0.1, 0.1]]))
+    learned = learners.update(None)
+    assert learned.metrics["noise"].tolist() == [pytest.approx(0.5)] and learned.td_error is None
+
+    class AlwaysLeft:
+        def action_probabilities(self, step: Step) -> torch.Tensor:
+            return torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0]).expand(len(step.obs), 5)
+
+    learners.expert = AlwaysLeft()
+    assert torch.allclose(learners.action_probabilities(shown([2])), torch.tensor([[0.1, 0.1, 0.1, 0.1, 0.6]]))
+
+
+@pytest.mark.parametrize(("percent", "optimal"), [(0.0, 0.2), (0.45, 0.6), (0.95, 1.0)])
+def test_a_run_goes_from_random_to_optimal_actions(percent: float, optimal: float) -> None:
+    played = play(expert(percent), 400, 20)
+    best = (played.action == played.optimal_action).double().mean().item()
+    assert best == pytest.approx(optimal, abs=5 * (optimal * (1 - optimal) / 8000) ** 0.5)
+
+
+def test_the_noise_stays_above_its_lower_bound_also_when_restored() -> None:
+    learners = expert(1.0, num_learners=2)
+    learners.find_least_noise = lambda: torch.tensor([0.25, 0.75])
+    assert learners.noise.tolist() == [0.25, 0.75]
+    learners.set_clock(START._replace(percent=0.45))
+    assert learners.noise.tolist() == [pytest.approx(0.5), 0.75]
+    assert learners.action_probabilities(shown([0, 0, 0, 0]))[:, 0].tolist() == pytest.approx([0.6, 0.6, 0.4, 0.4])
+    other = expert(0.0, num_learners=2)
+    other.load_state_dict(learners.state_dict())
+    assert torch.equal(other.noise, learners.noise)
+
+
+@pytest.mark.parametrize(("name", "exact"), [("optimal", optimal_exact), ("random", random_exact)])
+def test_planner_and_random_actions_reach_their_exact_success(name: str, exact: Any) -> None:
+    tasks = ENV.all_tasks()
+    played = play(learners_of(name, 1, ENV.spec), 100 * len(tasks), 8)
+    first = played.reward * (played.terminated.cumsum(0) - played.terminated.long() == 0)
+    assert first.sum(0).double().mean().item() == pytest.approx(exact(ENV, tasks).success.mean().item(), abs=0.05)
+
+
+def test_random_actions_need_no_planner() -> None:
+    unknown = shown([5, 5])
+    assert torch.equal(learners_of("random", 1, ENV.spec).action_probabilities(unknown), torch.full((2, 5), 0.2))
+    for name in ("optimal", "noise_distillation"):
+        config = changed(CONFIG, env=load_config(["env=point_game"]).env, source=source_options(name))
+        with pytest.raises(ConfigError, match=rf"source\.name={name} needs the optimal .* env\.name=point_game"):
+            source_class(name).create(config, ENV, ENV.all_tasks()[:1], stream_seeds(0, 1), CPU)
+
+
+@pytest.mark.parametrize("index", [0, 3])
+def test_a_learner_alone_equals_itself_among_others(index: int) -> None:
+    alone_and_among_others("noise_distillation", index, 30, 2)
+
+
+@pytest.mark.parametrize("max_performance", [0.3, 0.95])
+def test_the_least_noise_gives_the_performance_on_every_task(max_performance: float) -> None:
+    """Task by task, so that one does not depend on which others there are."""
+    tasks = ENV.all_tasks()
+    noise = least_noise(CONFIG.env, tasks, max_performance)
+    chance, found = (noisy_exact(ENV, tasks, share).episode_return for share in (1.0, noise))
+    assert ((noise > 0) & (noise < 1)).all() and noise.unique().numel() > 3
+    assert torch.allclose(found, chance + max_performance * (1 - chance), atol=1e-3)
+    assert torch.equal(least_noise(CONFIG.env, tasks[5:6], max_performance), noise[5:6])
+
+
+# ---- runs with teachers
+
+SMALL = ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5", "num_threads=1", "device=cpu")
+RUN = ("source.num_envs=2", "source.videos_per_task=0", "summaries.num_summaries=2", "checkpoints.num_checkpoints=2")
+FITS = ("evaluation.num_episodes=3", "model.context_len=8", "data.num_development_tasks=1")
+STEPS = ("source.num_env_steps=400", "source.history_steps=400")
+EXPERT = ("source=noise_distillation", "source.unroll_length=10", *STEPS)
+LEARNED = ("source=q_learning", "source.num_learners=2", "source.unroll_length=1")
+
+
+def train(root: Path, name: str, *options: str) -> Any:
+    return run("train_agents", root, *SMALL, *RUN, *FITS, *options, f"name={name}", preset=())
+
+
+def optimal_at_the_end(root: Path, name: str, *options: str) -> float:
+    """Fraction of optimal actions among the last of a run."""
+    outcome = train(root, name, *options)
+    assert outcome.code == 0, outcome.err
+    columns = open_histories(root / "histories" / name).columns
+    return float(np.mean(columns["action"][:, -20:] == columns["optimal_action"][:, -20:]))
+
+
+@pytest.fixture(scope="module")
+def teachers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with finished runs: agents that learned, agents that hardly learned, and a searcher."""
+    root = tmp_path_factory.mktemp("teachers")
+    sizes = {"learned": 3000, "short": 40}
+    for name, steps in sizes.items():
+        optimal_at_the_end(root, name, *LEARNED, f"source.num_env_steps={steps}", f"source.history_steps={steps}")
+    optimal_at_the_end(root, "searcher", "source=searcher", "source.num_env_steps=120", "source.history_steps=120")
+    return root
+
+
+def test_a_weak_planner_stays_weak_and_so_do_those_it_teaches(teachers: Path) -> None:
+    assert optimal_at_the_end(teachers, "best", *EXPERT) == 1.0
+    weak = optimal_at_the_end(teachers, "weak", *EXPERT, "source.max_performance=0.5")
+    taught = optimal_at_the_end(teachers, "taught", *EXPERT, "source.teacher=weak")
+    assert 0.3 < weak < 0.9 and taught == pytest.approx(weak, abs=0.12)
+    refused = train(teachers, "x", *EXPERT, "source.teacher=taught").refusal
+    assert "source.teacher=taught" in refused and "source.teacher=weak" in refused
+
+
+def test_trained_agents_teach(teachers: Path) -> None:
+    """An agent that hardly learned is imitated too: it is no planner. Q-learning finds shortest paths, if not always
+    the planner's, so learners that imitate it reach the goal as fast."""
+    by_learned = optimal_at_the_end(teachers, "pupil", *EXPERT, "source.teacher=learned")
+    by_short = optimal_at_the_end(teachers, "other", *EXPERT, "source.teacher=short")
+    assert by_short < by_learned
+    columns = open_histories(teachers / "histories" / "pupil").columns
+    assert columns["terminated"][:, -40:].any(axis=1).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["source.teacher=nobody"], ["source.teacher=nobody", "no finished run"]),
+        (["source.teacher=searcher"], ["source.teacher=searcher", "its own past alone"]),
+        (["source.teacher=learned", "env.max_episode_steps=3"], ["env.max_episode_steps=4", "3"]),
+        (
+            ["source.teacher=learned", "source.num_envs=5"],
+            ["source.num_envs=5", "2 learners", "source.teacher=learned"],
+        ),
+        (["source.max_performance=0.5", "source.teacher=learned"], ["source.max_performance=0.5", "source.teacher"]),
+    ],
+)
+def test_refused_teachers(teachers: Path, options: list[str], parts: list[str]) -> None:
+    refused = train(teachers, "x", *EXPERT, *options).refusal
+    assert all(part in refused for part in parts), refused

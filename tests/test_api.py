@@ -1,0 +1,78 @@
+"""Public front of the library, its examples and the scripts in `examples/`."""
+
+import doctest
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+
+import icrl
+from icrl.config.paths import PROJECT
+from icrl.contracts import ConfigError
+
+pytestmark = pytest.mark.quick
+ROOM = {"goal": (1, 1), "size": 5, "max_episode_steps": 10}
+
+
+def test_examples_of_docstrings_run() -> None:
+    found = doctest.testmod(sys.modules[icrl.load.__module__], extraglobs={"icrl": icrl})
+    assert found.attempted >= 3 and not found.failed
+
+
+def test_a_loaded_model_acts_in_single_and_batched_environments_alike(finished: Path) -> None:
+    policy = icrl.load(finished / "logs/tiny", seed=3)
+    single = icrl.rollout(policy, gymnasium.make("icrl:icrl/DarkRoom-v0", **ROOM), num_episodes=4)
+    batch = gymnasium.make_vec("icrl:icrl/DarkRoom-v0", num_envs=3, **ROOM)
+    returns = icrl.rollout(policy, batch, num_episodes=4)
+    assert returns.shape == (3, 4) and set(returns.ravel()) <= {0.0, 1.0}
+    np.testing.assert_array_equal(returns[:1], single)  # more streams change none
+
+
+def test_it_plays_as_evaluation_does(finished: Path) -> None:
+    """Greedy actions in a room that is stepped by hand equal those of the tensor world."""
+    policy = icrl.load(finished / "logs/tiny", temperature=0)
+    env = icrl.make_env("dark_room", "env.size=5", "env.max_episode_steps=10")
+    task = torch.tensor([[6]])
+    played = icrl.evaluate(policy, env, task, num_episodes=3, num_streams=1)
+    by_hand = icrl.rollout(policy, gymnasium.make("icrl:icrl/DarkRoom-v0", **ROOM), num_episodes=3)
+    np.testing.assert_array_equal(played.returns[0], by_hand)
+
+
+def test_wrong_steps_are_refused(finished: Path) -> None:
+    policy = icrl.load(finished / "logs/tiny")
+    with pytest.raises(ValueError, match="reward=None"):
+        policy.act([0], reward=[0.0])
+    policy.act([12])
+    with pytest.raises(ValueError, match="reward=None"):
+        policy.act([12])
+    with pytest.raises(ValueError, match=r"knows the rewards \[0\.0, 1\.0\] alone"):
+        policy.act([12], [0.5], [False], [False])
+    with pytest.raises(ValueError, match="obs is 99"):
+        policy.act([99], [0.0], [False], [False])
+    next_step = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+    assert next_step.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
+    with pytest.raises(ConfigError, match="SAME_STEP"):
+        icrl.rollout(policy, next_step, num_episodes=1)
+    with pytest.raises(ConfigError, match="no finished training"):
+        icrl.load(finished / "logs/other")
+
+
+def test_histories_open(finished: Path) -> None:
+    histories = icrl.open_histories(finished / "histories/tiny")
+    assert histories.columns["action"].ndim == 2 and histories.spec.num_actions == 5
+
+
+@pytest.mark.parametrize(
+    ("script", "folder"), [("act", "logs"), ("read_histories", "histories"), ("film_learning", "logs")]
+)
+def test_scripts_of_examples_run(script: str, folder: str, finished: Path, tmp_path: Path) -> None:
+    arguments = [str(finished / folder / "tiny"), str(tmp_path / "film.gif")]
+    command = [sys.executable, str(PROJECT / f"examples/{script}.py"), *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "[" in done.stdout

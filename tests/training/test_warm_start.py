@@ -1,0 +1,206 @@
+"""Warm starts: the weights each one takes over, and every refusal."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from critics import CONFIG, SPEC, SPLIT, batch_of, config_of, fresh_critic, same_weights, saved
+from models import outspoken
+
+from icrl.config.root import Config
+from icrl.config.schedules import Clock
+from icrl.contracts import ConfigError, EnvSpec, Json
+from icrl.nn.critic import Critic
+from icrl.nn.gpt import GPT
+from icrl.objectives.ilql import ImplicitQLearning
+from icrl.runs import checkpoint
+from icrl.runs.distributed import Ranks
+from icrl.training.updates import Updater
+from icrl.training.warm_start import checksums, initialize, load_trunk, read_model, snapshot_state
+
+CPU = torch.device("cpu")
+WIDE = {"encoder": {"embed_dim": 12, "num_heads": 3}}
+
+
+def gpt() -> GPT:
+    return GPT(CONFIG.model, SPEC)
+
+
+def from_there(folder: Path, **changes: dict[str, Any]) -> Config:
+    """A configuration that continues the newest snapshot in `folder`."""
+    return config_of(**changes | {"critic": {"initial_model_prefix": str(folder)} | changes.get("critic", {})})
+
+
+STARTS: dict[str, Callable[[str, Critic, Json], Any]] = {  # option, and how a critic starts from a path
+    "encoder.load_from": lambda path, critic, split: initialize(
+        config_of(encoder={"load_from": path}), critic, split, CPU
+    ),
+    "decoder.load_from": lambda path, critic, split: initialize(
+        config_of(decoder={"load_from": path}), critic, split, CPU
+    ),
+    "critic.initial_model": lambda path, critic, split: initialize(
+        config_of(critic={"initial_model": path}), critic, split, CPU
+    ),
+    "critic.initial_model_prefix": lambda path, critic, split: snapshot_state(
+        from_there(Path(path).parent), critic, split, CPU
+    ),
+}
+
+
+def test_a_trunk_comes_from_a_target_network_or_a_gpt_without_its_head(tmp_path: Path) -> None:
+    other, source = outspoken(fresh_critic()), outspoken(gpt(), 0.7)
+    critic, policy = fresh_critic(), gpt()
+    head = policy.policy_head.weight.clone()
+    load_trunk("encoder.load_from", saved(tmp_path / "a", other), [critic.online.trunk, policy], SPLIT, CPU)
+    assert same_weights(critic.online.trunk.state_dict(), other.target.trunk.state_dict())
+    assert torch.equal(policy.prev_action.weight, other.target.trunk.prev_action.weight)
+    path = saved(tmp_path / "b", source, program="train_gpt")
+    load_trunk("encoder.load_from", path, [critic.online.trunk, policy], SPLIT, CPU)
+    assert torch.equal(critic.online.trunk.prev_action.weight, source.prev_action.weight)
+    assert torch.equal(policy.policy_head.weight, head)
+
+
+def test_trunk_and_heads_start_both_networks_and_a_whole_critic_is_copied(tmp_path: Path) -> None:
+    other = outspoken(fresh_critic())
+    path = saved(tmp_path, other)
+    parts = {"encoder.load_from": ".trunk.", "decoder.load_from": "_head"}
+    for option, part in parts.items():
+        critic = fresh_critic()
+        STARTS[option](path, critic, SPLIT)
+        assert same_weights(critic.online.state_dict(), critic.target.state_dict()) and critic.updates == 0
+        for name, value in critic.state_dict().items():
+            if part in name:
+                assert torch.equal(value, other.state_dict()[name.replace("online", "target")])
+    critic = fresh_critic()
+    STARTS["critic.initial_model"](path, critic, SPLIT)
+    assert same_weights(critic.state_dict(), other.state_dict())
+    config = config_of(encoder={"load_from": path}, critic={"initial_model_prefix": str(tmp_path)})
+    options = ["encoder.load_from", "decoder.load_from", "critic.initial_model_prefix"]
+    recorded = checksums(config, options)
+    assert set(recorded) == {options[0], options[2]} and len(set(recorded.values())) == 1
+
+
+@pytest.mark.parametrize("option", STARTS)
+def test_a_model_that_does_not_fit_is_refused(tmp_path: Path, option: str) -> None:
+    path = saved(tmp_path / "a", fresh_critic())
+    with pytest.raises(ConfigError, match=rf"{option}=.*: does not fit the options.*size mismatch"):
+        STARTS[option](path, fresh_critic(config_of(**WIDE)), SPLIT)
+    if option != "encoder.load_from":
+        policy = saved(tmp_path / "b", gpt(), program="train_gpt")
+        with pytest.raises(ConfigError, match=rf"{option}=.*: is a model of train_gpt, and must be one of train_ilql"):
+            STARTS[option](policy, fresh_critic(), SPLIT)
+
+
+@pytest.mark.parametrize("program", ["train_gpt", "train_ilql", "extract_policy", "train_agents", None])
+def test_models_of_three_programs_can_be_read(tmp_path: Path, program: str | None) -> None:
+    path = saved(tmp_path, gpt(), program=program)
+    if program in ("train_agents", None):
+        with pytest.raises(ConfigError, match=re.escape(f"option={path}: is a model of {program}, and must be one of")):
+            read_model("option", path, SPLIT, CPU)
+    else:
+        state, about = read_model("option", path, SPLIT, CPU)
+        assert state["update"] == 3 and about["program"] == program
+    with pytest.raises(ConfigError, match=r"option=gone\.pt: must be an existing checkpoint"):
+        read_model("option", "gone.pt", SPLIT, CPU)
+    checkpoint.save(tmp_path / "b", "last", 3, {"agents": torch.zeros(1)}, {"of": "agents"}, 1)  # names no program
+    with pytest.raises(ConfigError, match="is a model of None"):
+        read_model("option", str(tmp_path / "b/last-000000003.pt"), SPLIT, CPU)
+
+
+def here(train: list[int], development: list[int], held_out: list[int]) -> Json:
+    return {"all": SPLIT["all"], "train": train, "development": development, "held_out": held_out}
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "leaked"),
+    [
+        (here([0, 1, 2, 3], [3], [4, 5]), here([0, 1, 2, 3], [3], [4, 5]), 0),
+        (here([0, 1, 2, 3], [3], [4, 5]), here([0, 1, 2, 4], [4], [3, 5]), 0),  # its development task is held out
+        (here([0, 1, 2, 3], [], [4, 5]), here([0, 1, 2, 3], [3], [4, 5]), 1),  # it learned on a development task
+        (here([0, 1, 2, 3], [3], [4, 5]), here([5, 4, 3, 2], [2], [1, 0]), 3),
+    ],
+)
+def test_a_model_that_learned_on_unseen_tasks_is_refused(tmp_path: Path, then: Json, now: Json, leaked: int) -> None:
+    path = saved(tmp_path / "critic", fresh_critic(), tasks=then)
+    for option, start in STARTS.items():
+        if leaked:
+            with pytest.raises(ConfigError, match=rf"^{option}=.*: learned on {leaked} tasks that are held out"):
+                start(path, fresh_critic(), now)
+        else:
+            start(path, fresh_critic(), now)
+    elsewhere = now | {"all": [[9], [8], [7], [6], [5], [4]]}  # tasks of another world, whatever their numbers
+    load_trunk("option", path, [gpt()], elsewhere, CPU)
+
+
+# ---- snapshots
+
+
+def test_a_snapshot_is_found_by_its_update(tmp_path: Path) -> None:
+    critic = fresh_critic()
+    assert snapshot_state(CONFIG, critic, SPLIT, CPU) is None
+    with pytest.raises(ConfigError, match=rf"critic.initial_model_prefix={tmp_path}: has no snapshots"):
+        snapshot_state(from_there(tmp_path), critic, SPLIT, CPU)
+    saved(tmp_path, critic)
+    with pytest.raises(ConfigError, match=r"critic.initial_model_index=2: .* has snapshots 3"):
+        snapshot_state(from_there(tmp_path, critic={"initial_model_index": 2}), critic, SPLIT, CPU)
+    with pytest.raises(ConfigError, match=r"is of update 3, which is more than trainer.num_iterations=2"):
+        snapshot_state(from_there(tmp_path, trainer={"num_iterations": 2}), critic, SPLIT, CPU)
+    rates = {"learning_rate": 0.5, "weight_decay": 0.5, "max_gradient_norm": 0.5}  # may be others
+    state = snapshot_state(from_there(tmp_path, optimizer=rates), critic, SPLIT, CPU)
+    assert state is not None and state["update"] == 3 and same_weights(state["model"], critic.state_dict())
+    assert state["updater"]["optimizer"] == "of then"
+
+
+@pytest.mark.parametrize(
+    ("group", "option", "value"),
+    [("optimizer", "beta1", 0.5), ("optimizer", "name", "adam"), ("device", "dtype", "float64")],
+)
+def test_a_snapshot_keeps_the_options_of_its_state(tmp_path: Path, group: str, option: str, value: Any) -> None:
+    """In both directions; only a new optimizer may differ."""
+    changes = {group: {option: value}}
+    for name, then, now in (("a", {}, changes), ("b", changes, {})):
+        saved(tmp_path / name, fresh_critic(), config=config_of(**then))
+        was, is_now = (getattr(getattr(config_of(**one), group), option) for one in (then, now))
+        made = re.escape(f"was made with {group}.{option}={was}, not {is_now}; give {group}.{option}={was}")
+        with pytest.raises(ConfigError, match=rf"critic.initial_model_prefix={tmp_path / name}: {made}"):
+            snapshot_state(from_there(tmp_path / name, **now), fresh_critic(), SPLIT, CPU)
+        anew = from_there(tmp_path / name, **now | {"optimizer": now.get("optimizer", {}) | {"initialize": True}})
+        if group == "optimizer":
+            assert snapshot_state(anew, fresh_critic(), SPLIT, CPU)
+        else:
+            with pytest.raises(ConfigError, match=made):
+                snapshot_state(anew, fresh_critic(), SPLIT, CPU)
+
+
+@pytest.mark.parametrize(
+    ("spec", "form", "why"),
+    [
+        (SPEC._replace(reward_values=(0.0, 2.0)), {}, "was made in another world"),
+        (SPEC, WIDE, "does not fit the options"),
+        (SPEC, {"critic": {"separate_value": True}}, "does not fit the options"),
+    ],
+)
+def test_a_snapshot_of_another_world_or_form_leaves_the_critic_unchanged(
+    tmp_path: Path, spec: EnvSpec, form: dict[str, Any], why: str
+) -> None:
+    saved(tmp_path, outspoken(fresh_critic()))
+    config = from_there(tmp_path, **form)
+    critic = fresh_critic(config, spec)
+    before = {name: value.clone() for name, value in critic.state_dict().items()}
+    with pytest.raises(ConfigError, match=f"critic.initial_model_prefix={tmp_path}: {why}"):
+        snapshot_state(config, critic, SPLIT, CPU)
+    assert same_weights(critic.state_dict(), before)
+
+
+def test_a_new_optimizer_fits_the_critic_that_continues(tmp_path: Path) -> None:
+    saved(tmp_path, fresh_critic())
+    config, critic = from_there(tmp_path, optimizer={"initialize": True}), fresh_critic()
+    state = snapshot_state(config, critic, SPLIT, CPU)
+    assert state is not None
+    updater = Updater(critic, ImplicitQLearning(critic), config, CPU, Ranks())
+    updater.load_state_dict({"scaler": {}} | state["updater"])
+    updater.update(batch_of(4), Clock(0, 0, 0, 0))
+    assert {float(one["step"]) for one in updater.optimizer.state.values()} == {1.0}
