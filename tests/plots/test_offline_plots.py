@@ -113,9 +113,10 @@ def test_key_and_door_are_marked_and_no_start_if_starts_vary() -> None:
 def config(tmp_path: Path) -> Config:
     """Configuration of a finished critic with its initial weights."""
     config = load_config(["experiment=tiny", "device=cpu", f"root={tmp_path}"])
-    about = critics.described(config) | {"env": make_env(config.env).spec._asdict()}
+    spec = make_env(config.env).spec
+    about = critics.described(config) | {"env": spec._asdict()}
     tasks = {"all": [], "train": list(range(20)), "held_out": [20, 21, 23], "development": []}
-    folder, state = tmp_path / "logs" / "tiny" / "ilql", {"model": make_critic(about).state_dict()}
+    folder, state = tmp_path / "logs" / "tiny" / "ilql", {"model": make_critic(config, spec).state_dict()}
     checkpoint.save(folder, "last", 1, state, about | {"tasks": tasks}, keep=1)
     critics.finish(folder, 1)
     return config

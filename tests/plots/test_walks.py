@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from icrl.config.compose import load_config
-from icrl.contracts import Rollout
 from icrl.envs import make_env
 from icrl.envs.core import MapView
 from icrl.envs.render import caption, render_cells
@@ -43,30 +42,6 @@ def test_walks_join_up_and_end_where_the_episode_ended() -> None:
                 assert there in {int(env._next_cell[here * 5 + action]) for action in range(5)}
     done = (played.terminated | played.truncated).sum(0)
     assert [len(walks_of(env, played, stream)) for stream in range(4)] == done.tolist()
-
-
-@pytest.mark.parametrize("show_key", [False, True])
-def test_walks_with_a_key_stay_in_the_room(show_key: bool) -> None:
-    """A reward at the key and one at the door, which ends the walk."""
-    config = load_config(["env=dark_key_to_door", "env.size=3", f"env.show_key={show_key}"])
-    env = make_env(config.env)
-    tasks = env.all_tasks()[[0, 40]]
-    _, played = play_episodes(chance(env, config), env, tasks, 1, num_episodes=6, seed=0)
-    for stream, task in enumerate(tasks.tolist()):
-        for walk in walks_of(env, played, stream):
-            assert walk.cells[walk.rewarded].tolist() == task[: walk.rewarded.sum()]
-            assert walk.cells.max() < 9 and not walk.rewarded[:-1].sum() > 1
-
-
-def test_walks_in_a_bandit_show_the_arm_that_was_pulled() -> None:
-    env = make_env(load_config(["env=bandit_gaussian", "env.num_arms=3", "env.max_episode_steps=3"]).env)
-    values = env.spec.reward_values
-    reward = torch.tensor([values.index(value) for value in (-1.0, 0.0, 0.5)])[:, None]
-    nothing = torch.zeros(3, 1, dtype=torch.long)
-    action, time = torch.tensor([[2], [0], [1]]), torch.arange(3)[:, None]
-    (walk,) = walks_of(env, Rollout(nothing, action, reward, nothing, time, nothing.bool(), time == 2, nothing), 0)
-    assert walk.cells.tolist() == [2, 2, 0, 1]
-    assert walk.rewarded.tolist() == [False, False, False, True]
 
 
 def drawn(walks: list[Walk]) -> Frames:
