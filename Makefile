@@ -44,8 +44,9 @@ format: .venv/dev.stamp
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
 	$(PYTHON) -m venv .venv
 
-.venv/run.stamp: .venv/bin/python requirements.txt
+.venv/run.stamp: .venv/bin/python requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $@
 
 .venv/dev.stamp: .venv/run.stamp requirements-dev.txt
