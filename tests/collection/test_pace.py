@@ -7,9 +7,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icrl.collection.pace import clock_of, env_steps, first_update, interval_of, is_due, num_iterations, unrolled
+from icrl.collection.pace import clock_of, env_steps, first_update, num_iterations, unrolled
 from icrl.config.compose import load_config
 from icrl.config.training_schema import SourceConfig
+from icrl.runs.intervals import interval_of, is_due
 
 SOURCE = load_config(["source=q_learning"]).source
 HUNDREDTHS = st.integers(100, 2000)  # of an env step in an unroll

@@ -20,6 +20,7 @@ from icrl.contracts import Batch, ConfigError, PipelineError, Stopped
 from icrl.objectives.ilql import ImplicitQLearning
 from icrl.runs.distributed import Ranks, joined
 from icrl.training.fit import fit
+from icrl.training.program import RunContext
 
 
 def share(ranks: Ranks, update: int) -> Batch:
@@ -163,10 +164,8 @@ def critic_fitted(folder: Path, ranks: Ranks, form: dict[str, Any]) -> str:
 
     about = {"program": "train_ilql", "run": "f00d"}
     try:
-        fit(
-            *(model, ImplicitQLearning(model), batches, look, config, folder, about, CPU, ranks),
-            after_step=model.after_update,
-        )
+        context = RunContext(config, folder, CPU, ranks, about, [])
+        fit(context, model, ImplicitQLearning(model), batches, look, after_step=model.after_update)
     except (ConfigError, PipelineError) as error:
         return f"{type(error).__name__}: {error}"
     return ""

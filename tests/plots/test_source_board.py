@@ -25,7 +25,7 @@ from icrl.plots.source_board import SourceBoard, examine
 from icrl.plots.video import Frame
 from icrl.plots.walks import HOLD
 from icrl.programs.train_agents import announce
-from icrl.runs import summaries
+from icrl.runs import metrics
 
 LEARNERS, ENVS, LENGTH = 3, 2, 5  # one learner for each of 3 tasks; an unroll is an episode of each environment
 STEPS = LENGTH * ENVS  # env steps of a learner in an iteration

@@ -8,7 +8,7 @@ import pytest
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.plots.training_curves import read_scalars, running_mean, training_figure, write_training_curves
-from icrl.runs.summaries import Summaries
+from icrl.runs.metrics import Summaries
 
 
 def _log(folder: Path, first: int, last: int, offset: float = 0.0) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from icrl.config.schedules import Clock
 from icrl.point_game.learners import Learner
-from icrl.point_game.parts import blend
+from icrl.rl.double_q import blend
 from icrl.point_game.rollout import PointRollout
 from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets
 from icrl.point_game.transitions import Transitions

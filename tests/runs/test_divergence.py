@@ -27,6 +27,7 @@ from icrl.runs.distributed import Ranks
 from icrl.runs.divergence import DivergedError, Watch
 from icrl.runs.files import read_json
 from icrl.training.fit import fit
+from icrl.training.program import RunContext
 
 BARE = {"num_summaries": 0, "summary_interval": 0}
 FLOAT16 = {"amp_dtype": "float16"}
@@ -174,10 +175,8 @@ def fit_critic(folder: Path, bound: float = math.inf, program: str = "train_ilql
     model = critics.fresh_critic(config)
     objective = ImplicitQLearning(model, bound)
     batches = lambda update: critics.batch_of(4, seed=update)  # noqa: E731
-    fit(
-        *(model, objective, batches, look, config, folder, {"program": program, "run": "f00d"}, CPU, Ranks()),
-        after_step=model.after_update,
-    )
+    context = RunContext(config, folder, CPU, Ranks(), {"program": program, "run": "f00d"}, [])
+    fit(context, model, objective, batches, look, after_step=model.after_update)
 
 
 @pytest.mark.parametrize(

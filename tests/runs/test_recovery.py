@@ -154,7 +154,7 @@ def test_a_crash_is_put_aside_and_no_run_goes_on_from_it(tmp_path: Path, undistu
         run(tmp_path, batches=dying(8, RuntimeError))
     assert steps_of(tmp_path) == [3, 6] and steps_of(tmp_path, "crash") == [8]
     state, sidecar = checkpoint.load_newest(tmp_path, "crash", CPU)
-    assert state["update"] == 8 and sidecar["description"]["about"] == "toy"
+    assert state["step"] == 8 and sidecar["description"]["about"] == "toy"
     assert sidecar["description"]["error"].endswith("RuntimeError: mine\n")
     assert not torch.equal(state["model"]["1.weight"], weights_of(tmp_path)["1.weight"])
     asked: list[int] = []

@@ -19,7 +19,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 import icrl.runs.summaries as module
 from icrl.contracts import PipelineError
-from icrl.runs.summaries import Progress, Summaries, flatten, spread
+from icrl.runs.metrics import Progress, Summaries, flatten, spread
 
 Points = dict[str, list[tuple[int, float]]]
 

@@ -17,7 +17,7 @@ from icrl.config.paths import PROJECT
 from icrl.contracts import Batch, ConfigError
 from icrl.runs import checkpoint, summaries
 from icrl.runs.distributed import Ranks
-from icrl.runs.summaries import Progress
+from icrl.runs.metrics import Progress
 from icrl.training.board import Board
 from icrl.training.noise_scale import NoiseScale
 

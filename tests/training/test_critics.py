@@ -60,7 +60,7 @@ def finished(tmp_path: Path) -> Config:
     """The configuration of a run with a finished critic: the newest of update 5, the best of update 3."""
     folder = tmp_path / "logs/mine/ilql"
     for kind, update, size in (("best", 3, 0.5), ("last", 5, 1.0)):
-        state = {"update": update, "model": outspoken(fresh_critic(), size).state_dict()}
+        state = {"step": update, "model": outspoken(fresh_critic(), size).state_dict()}
         checkpoint.save(folder, kind, update, state, described(), 1)
     finish(folder, 5)
     return config_for(tmp_path)

@@ -46,7 +46,7 @@ def terminate() -> None:
 
 def slow_look(state: dict[str, Any]) -> Evaluation:
     """Takes as long over the last evaluation as it is told."""
-    while state["update"] == CONFIG.trainer.num_iterations and not Path(os.environ["TOY_GO_ON"]).exists():
+    while state["step"] == CONFIG.trainer.num_iterations and not Path(os.environ["TOY_GO_ON"]).exists():
         time.sleep(0.02)
     return look(state)
 
@@ -158,7 +158,7 @@ def test_the_best_checkpoint_is_that_of_the_best_score(undisturbed: Path) -> Non
     best = max(known[1:], key=lambda entry: entry["score"])
     assert 0 < best["step"] < 6  # neither the first nor late, or neither this nor a resumed run would show a thing
     state, sidecar = load_newest(undisturbed, "best", CPU)
-    assert sidecar["step"] == state["update"] == best["step"]
+    assert sidecar["step"] == state["step"] == best["step"]
     assert sidecar["description"]["about"] == "toy"
     assert look(state).score == best["score"]
     assert steps_of(undisturbed, "best") == [best["step"]] and not steps_of(undisturbed, "pending")

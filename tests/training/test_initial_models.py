@@ -140,7 +140,7 @@ def test_models_of_other_programs_are_refused(tmp_path: Path, program: str | Non
 def test_what_any_of_the_three_programs_made_can_be_read(tmp_path: Path, program: str) -> None:
     path = saved(tmp_path, GPT(CONFIG.model, SPEC), program=program)
     state, about = read_model("option", path, SPLIT, CPU)
-    assert state["update"] == 3 and about["program"] == program
+    assert state["step"] == 3 and about["program"] == program
 
 
 # ---- snapshots
@@ -164,7 +164,7 @@ def test_a_folder_without_snapshots_of_a_critic(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"critic.initial_model_index=2: .* has snapshots 3"):
         snapshot_state(from_there(tmp_path, critic={"initial_model_index": 2}), critic, SPLIT, CPU)
     state = snapshot_state(config, critic, SPLIT, CPU)
-    assert state is not None and state["update"] == 3 and same_weights(state["model"], critic.state_dict())
+    assert state is not None and state["step"] == 3 and same_weights(state["model"], critic.state_dict())
 
 
 OTHER_STATE = {

@@ -119,13 +119,3 @@ def clock_of(source: SourceConfig, iteration: int) -> Clock:
     """Progress when `iteration` iterations of stage one are done."""
     steps = unrolled(source, iteration) * source.num_envs
     return Clock(iteration / num_iterations(source), iteration, steps, _updates(source, iteration))
-
-
-def interval_of(number: int, interval: int, iterations: int) -> int:
-    """Iterations between two of something that happens `number` times or every `interval`; 0: never."""
-    return math.ceil(iterations / number) if number else interval
-
-
-def is_due(iteration: int, interval: int) -> bool:
-    """Whether it is time again; never where `interval` is 0."""
-    return bool(interval) and iteration % interval == 0

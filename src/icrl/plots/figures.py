@@ -21,7 +21,7 @@ from icrl.plots.plots import (
     save_figure,
 )
 from icrl.plots.task_maps import success_figure
-from icrl.runs.summaries import Summaries
+from icrl.runs.metrics import MetricLogger
 
 
 def write_figures(folder: Path, name: str, env: TensorEnv, results: Json, learners: Collection[str]) -> None:
@@ -41,13 +41,13 @@ def write_figures(folder: Path, name: str, env: TensorEnv, results: Json, learne
     if coverage := results.get("coverage"):
         figures["coverage"] = _coverage(coverage, learners, f"Exploration without a goal: {name}")
     figures["goals"] = _goals(env, results)
-    summaries = Summaries(folder)
+    summaries = MetricLogger(folder)
     for picture, figure in figures.items():
         save_figure(folder / f"{picture}.png", figure)
         summaries.image(picture, figure_to_array(figure), 0)
     summaries.close()
     for policy, measures in all_curves(results).items():  # a run each, so that one chart holds all policies
-        board = Summaries(folder / policy.replace(", ", "-").replace(" ", "_").replace("'", ""))
+        board = MetricLogger(folder / policy.replace(", ", "-").replace(" ", "_").replace("'", ""))
         for measure, curve in measures.items():
             for episode, value in enumerate(curve["mean"], start=1):
                 board.scalars("adaptation", {measure: value}, episode)

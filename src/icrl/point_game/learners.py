@@ -28,19 +28,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icrl.collection.pace import is_due
 from icrl.config.players_schema import PlayersConfig
 from icrl.config.schedules import Clock, make_schedule
 from icrl.nn.layers import read_net_arch
 from icrl.nn.net_arch import PointValues
 from icrl.point_game.fixed_players import AGENTS, HOSTS, Agent, Host, choose
-from icrl.point_game.parts import blend, make_game, optimizer_config
+from icrl.point_game.parts import make_game, optimizer_config
 from icrl.point_game.rollout import PointRollout, PointState, Turn, host_reward, play
 from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets
 from icrl.point_game.stopwatch import Stopwatch
-from icrl.point_game.transitions import TransitionReplay, Transitions
+from icrl.point_game.transitions import Transitions, as_columns, drawn_transitions, transition_replay
 from icrl.randomness import mix
+from icrl.rl.double_q import blend, double_q_target
 from icrl.runs.device import dtype_of
+from icrl.runs.intervals import is_due
 from icrl.training.optimizers import make_optimizer, set_rates
 
 _LARGEST_NOISE = 1 - 2**-24  # of the numbers that players are given
@@ -73,7 +74,7 @@ class Learner(ABC):
         shape = (1, self.game.options.max_num_points * self.game.options.dimension + self.num_others)
         number, flat = torch.zeros(1, device=device), torch.zeros(shape, device=device, dtype=self._dtype)
         like = Transitions(flat, number.long(), number.to(self._dtype), number.bool(), flat)
-        self.replay = TransitionReplay(config.replay, like)
+        self.replay = transition_replay(config.replay, like)
 
     @property
     @abstractmethod
@@ -126,11 +127,11 @@ class Learner(ABC):
 
     @torch.no_grad()
     def target(self, transitions: Transitions) -> Tensor:
-        """y `[W]`: what the values of the actions that were taken should be."""
+        """Target y `[W]` of the values of the actions that were taken."""
         after = transitions.next_observation
-        best = self._legal_values(after).argmax(1, keepdim=True)
-        ahead = self.target_network(after).gather(1, best)[:, 0]
-        return transitions.reward + self.role.discount * ahead.masked_fill(transitions.terminated, 0.0)
+        chooser_values, target_values = self._legal_values(after), self.target_network(after)
+        ended, discount = transitions.terminated, self.role.discount
+        return double_q_target(transitions.reward, ended, target_values, chooser_values, discount)
 
     def rates(self, clock: Clock) -> dict[str, float]:
         """What the schedules say at `clock`."""
@@ -140,18 +141,19 @@ class Learner(ABC):
     def _update(self, clock: Clock) -> dict[str, Tensor]:
         clock = clock._replace(env_steps=self.moves)
         drawn = self.replay.draw(self.role.batch_size, mix(self._key_of_draws, clock.updates), clock)
-        observation, action, *_ = drawn.transitions
-        target = self.target(drawn.transitions)
+        transitions = drawn_transitions(drawn.rollout)
+        observation, action, *_ = transitions
+        target = self.target(transitions)
         self.network.train()
         value = self.network(observation).gather(1, action[:, None])[:, 0]
         self.network.eval()
-        loss = (drawn.weight * F.smooth_l1_loss(value, target, reduction="none")).mean()
+        loss = (drawn.weight[0] * F.smooth_l1_loss(value, target, reduction="none")).mean()
         self.optimizer.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), self._optimizer_config.max_gradient_norm)
         set_rates(self.optimizer, self._optimizer_config, clock)
         self.optimizer.step()
-        self.replay.set_priorities(drawn.where, (value - target).detach().abs(), clock)
+        self.replay.set_priorities(drawn.where, (value - target).detach().abs()[None], clock)
         return {"loss": loss.detach(), "mean_q": value.detach().mean(), "gradient_norm": norm}
 
     def _rollout(self, clock: Clock, num_steps: int) -> None:
@@ -162,7 +164,7 @@ class Learner(ABC):
         with self.watch.phase("env"):
             rollout, self._turns[now] = play(self.game, host, agent, self._turns[now], num_steps)
         with self.watch.phase("store"):
-            self.replay.add(self.transitions(rollout))
+            self.replay.add(as_columns(self.transitions(rollout)))
         self._rollouts += 1
         self.moves += rollout.subset.numel()
 

@@ -26,8 +26,8 @@ from tqdm import tqdm
 from icrl.config.command_line import run_stage
 from icrl.contracts import PipelineError, Stopped
 from icrl.runs.files import only_writer
+from icrl.runs.metrics import Progress
 from icrl.runs.processes import end_with_parent, start_quietly
-from icrl.runs.summaries import Progress
 from icrl.studies.plan import Job, plan
 from icrl.studies.report import write_report
 

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.runs.files import write_atomically
 from icrl.runs.identity import Identity, check_owner, read_owned, write_owned
-from icrl.runs.summaries import flatten
+from icrl.runs.metrics import flatten
 
 _MAX_DIFF = 100_000  # characters
 _GIT_SECONDS = 30

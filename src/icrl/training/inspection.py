@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from torch import Tensor
 
 from icrl.config.training_schema import SummariesConfig
-from icrl.runs.summaries import Summaries
+from icrl.runs.metrics import MetricLogger
 
 Policy = Callable[[], tuple[Tensor, dict[str, Tensor]]]  # action probabilities `[..., A]`, and a network's outputs
 
 
 def inspect(
-    summaries: Summaries,
+    logger: MetricLogger,
     options: SummariesConfig,
     step: int,
     parameters: Iterable[tuple[str, Tensor]],
@@ -23,18 +23,18 @@ def inspect(
     data that is learned from. `prefix` comes before each tag, for what has another step axis."""
     if options.grads_and_vars:
         norms, values = parameters_and_gradients(parameters)
-        summaries.scalars(f"{prefix}parameters", norms, step)
-        summaries.histograms({f"{prefix}{tag}": value for tag, value in values.items()}, step)
+        logger.scalars(f"{prefix}parameters", norms, step)
+        logger.histograms({f"{prefix}{tag}": value for tag, value in values.items()}, step)
     if options.action_distributions or options.outputs:
         probabilities, outputs = policy()
         if options.action_distributions:
             means, entropies = action_distribution(probabilities)
-            summaries.scalars(f"{prefix}actions", means, step)
-            summaries.histograms({f"{prefix}actions/entropies": entropies}, step)
+            logger.scalars(f"{prefix}actions", means, step)
+            logger.histograms({f"{prefix}actions/entropies": entropies}, step)
         if options.outputs:
-            summaries.histograms({f"{prefix}outputs/{name}": value for name, value in outputs.items()}, step)
+            logger.histograms({f"{prefix}outputs/{name}": value for name, value in outputs.items()}, step)
     if options.debug:
-        summaries.histograms({f"{prefix}data/{name}": column for name, column in data.items()}, step)
+        logger.histograms({f"{prefix}data/{name}": column for name, column in data.items()}, step)
 
 
 def parameters_and_gradients(named: Iterable[tuple[str, Tensor]]) -> tuple[dict[str, float], dict[str, Tensor]]:

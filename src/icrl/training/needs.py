@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from icrl.collection.pace import BLOCK, draws, interval_of, num_iterations, replays, unrolled, window_length
+from icrl.collection.pace import BLOCK, draws, num_iterations, replays, unrolled, window_length
 from icrl.config.players_schema import PlayersConfig
 from icrl.config.training_schema import DQNConfig, NetworkConfig, OptimizerConfig, QLearningConfig, ReplayConfig
 from icrl.contracts import EnvSpec, Rollout
@@ -20,6 +20,7 @@ from icrl.data.history_store import OBSERVATIONS, column_dtypes
 from icrl.nn.cross import NUM_STREAMS
 from icrl.nn.layers import read_net_arch
 from icrl.nn.sizes import gpt_parameters, learner_parameters, net_parameters, values_parameters
+from icrl.runs.intervals import interval_of
 from icrl.runs.memory import Need, check_fits, check_memory, free_disk
 
 if TYPE_CHECKING:

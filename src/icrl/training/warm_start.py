@@ -140,7 +140,7 @@ def _snapshot(config: Config) -> Path:
 def _make_fit(config: Config, state: dict[str, Any], described: Json, critic: Critic, where: str) -> None:
     """Let the `state` of a snapshot begin with a new optimizer, if that is asked for. Raises `ConfigError` where
     `critic` cannot go on from it."""
-    done, total, then = state["update"], config.trainer.num_iterations, described["config"]
+    done, total, then = state["step"], config.trainer.num_iterations, described["config"]
     if done > total:
         raise ConfigError(f"{where}: is of update {done}, which is more than trainer.num_iterations={total}")
     if EnvSpec.of(described["env"]) != critic.online.spec:
