@@ -54,7 +54,9 @@ class Replay(Generic[Columns]):
         self._priorities, self._restore, self._from_oldest, self._dtype = priorities, restore, from_oldest, dtype
         self._count = 0  # steps of each stream that were ever added
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """Steps of each stream that are kept."""
         return min(self._count, self._capacity)
 
     def add(self, new: Columns) -> None:
@@ -89,7 +91,7 @@ class Replay(Generic[Columns]):
     def sweep(self, batches: int, key: Tensor) -> Iterator[Columns]:
         """All that is kept, once: cut into windows from the newest step backwards, the remainder dropped, and dealt out
         in `batches` of nearly equal size, shuffled."""
-        per_env = len(self) // self._length
+        per_env = self.size // self._length
         number = shuffled(per_env * self._num_envs, key)
         start = self._count - (1 + number % per_env) * self._length
         for where in self._place(number // per_env, start).tensor_split(batches):
@@ -97,7 +99,7 @@ class Replay(Generic[Columns]):
 
     def state_dict(self) -> dict[str, Any]:
         """All that is kept: columns `[len, B, ...]` and priorities `[L, N * len]`."""
-        size = len(self)
+        size = self.size
         kept = {name: _first(column, size) for name, column in self._columns._asdict().items()}
         values = self._priorities.values.unflatten(1, (self._num_envs, -1)) if self._priorities else None
         priorities = None if values is None else values[..., :size].flatten(1).clone()

@@ -52,9 +52,6 @@ class SourceCurves:
         self.loggers = [self._logger, *self._own]
         self.statistics = EpisodeStatistics(spec, num_learners, source.num_envs)
 
-    def texts(self, texts: dict[str, str]) -> None:
-        self._logger.texts(texts)
-
     def add(self, iteration: int, transitions: Rollout, metrics: dict[str, Tensor], learner: Learner[Any]) -> None:
         """Take in one iteration: its transitions `[T, B]`, metrics `[L]` and the learners after it."""
         self.statistics.add(transitions)

@@ -1,14 +1,12 @@
 """Training loop of the players of the polyhedra game: updates, matches during training, checkpoints, curves."""
 
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import fields
 
 import torch
 from torch import Tensor, nn
 
-from icrl.config.paths import PROJECT
 from icrl.config.players_schema import PlayersConfig
 from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError, Json
@@ -16,11 +14,11 @@ from icrl.point_game.learners import Learner, Player, make_learners, player_of
 from icrl.point_game.stopwatch import Stopwatch
 from icrl.runs.checkpoint import FINISHED, check_run
 from icrl.runs.device import recorded
-from icrl.runs.divergence import DivergedError, Watch, are_finite, diverged
+from icrl.runs.divergence import FiniteCheck
 from icrl.runs.identity import Identity, check_owner, check_same, identity_of, read_owned, write_owned
 from icrl.runs.intervals import Interval
 from icrl.runs.metrics import MetricLogger, Progress, profiled
-from icrl.runs.record import check_snapshots, parameters_table, texts, write_run_record
+from icrl.runs.record import parameters_table, record_session
 from icrl.runs.run_state import RunState
 
 _COUNTS = ("host_actions", "agent_actions", "finished_lengths", "unfinished_lengths")  # of a match, by number
@@ -44,22 +42,26 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
     learners = make_learners(config, stopwatch, device)
     description = owner._asdict() | {"config": recorded(config)}
     run = RunState(folder, description, config.checkpoints, total, device)
-    check_resumes(config, run)
+    if run.resumed_from:
+        check_continues(config, run.resumed_from["description"].get("config"))
+        check_run(folder, run.resumed_from, owner)
+    elif (folder / FINISHED).exists():
+        raise ConfigError(f"{folder} is finished and its checkpoints are gone: remove it too")
     match_due = Interval(evaluation.num_evals, evaluation.eval_interval, total, end=True)
     host, agent = player_of("host", config, learners), player_of("agent", config, learners)
     with ExitStack() as stack:
         progress = Progress("train_players", total, run.done, "update")
         logger = stack.enter_context(MetricLogger(folder, run.done, options, total, progress, run.done))
         run.loggers.append(logger)
-        snapshots = check_snapshots(options.code_snapshots, PROJECT)
-        session = write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots, owner, run.done)
-        logger.texts(texts(session) | {f"parameters/{name}": _table(learner) for name, learner in learners.items()})
+        texts = record_session(config, folder, owner, run.done)
+        logger.texts(texts | {f"parameters/{name}": _table(learner) for name, learner in learners.items()})
         for name, learner in learners.items():
             run.add(name, learner)
             if run.is_fresh:
                 learner.begin()
         curves = PlayerCurves(config, logger, stopwatch, run.done)
-        finite = _FiniteCheck(run, learners)
+        finite = FiniteCheck("train_players", {name: learner.network for name, learner in learners.items()}, _cure)
+        run.before_save = lambda: finite.check(run.done)
         iteration_done = stack.enter_context(profiled(folder, options.profiled_iterations))
         stack.enter_context(run)
         for update in range(run.done, total + 1):
@@ -72,7 +74,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
                 break
             clock = Clock(update / total, update, 0, update)
             metrics = {name: learner.learn(clock) for name, learner in learners.items()}
-            finite.note(update + 1, metrics)
+            finite.note(update + 1, {f"{name} {key}": metrics[name][key] for name in metrics for key in _WATCHED})
             curves.show(metrics, learners, update + 1)
             iteration_done()
         curves.write_times()
@@ -91,15 +93,6 @@ def check_continues(config: PlayersConfig, before: Json) -> None:
         check_same(config, before, _compared(config), str(config.folder))
 
 
-def check_resumes(config: PlayersConfig, run: RunState) -> None:
-    """Raise an error if the checkpoint of `run` belongs to another run, or is missing though the run is finished."""
-    if run.resumed_from:
-        check_continues(config, run.resumed_from["description"].get("config"))
-        check_run(run.folder, run.resumed_from, owner_of(config))
-    elif (run.folder / FINISHED).exists():
-        raise ConfigError(f"{run.folder} is finished and its checkpoints are gone: remove it too")
-
-
 def _compared(config: PlayersConfig) -> list[str]:
     return [field.name for field in fields(config) if field.name not in _MAY_DIFFER]
 
@@ -108,32 +101,8 @@ def _table(learner: Learner) -> str:
     return parameters_table(learner.network, learner.optimizer)
 
 
-class _FiniteCheck:
-    """Raises `DivergedError` if losses, gradients or parameters are not finite."""
-
-    def __init__(self, run: RunState, learners: dict[str, Learner]) -> None:
-        self._run, self._learners, self._watch = run, learners, Watch()
-        run.before_save = self._check
-
-    def note(self, update: int, metrics: dict[str, dict[str, Tensor]]) -> None:
-        """Take in the metrics of an update, which are checked from time to time."""
-        self._watch.note(update, {f"{name} {key}": metrics[name][key] for name in metrics for key in _WATCHED})
-        if self._watch.is_full:
-            self._check_updates()
-
-    def _check_updates(self) -> None:
-        if found := self._watch.first_bad():
-            raise self._diverged("in", *found)
-
-    def _check(self) -> None:
-        self._check_updates()
-        bad = [name for name, learner in self._learners.items() if not are_finite(learner.network.parameters())]
-        if bad:
-            raise self._diverged("after", self._run.done, [f"{name} parameters" for name in bad])
-
-    def _diverged(self, when: str, update: int, names: Iterable[str]) -> DivergedError:
-        cure = f"a lower {next(iter(names)).split()[0]}.learning_rate or training.max_gradient_norm"
-        return diverged(f"train_players, {when} update {update}", names, cure)
+def _cure(name: str) -> str:
+    return f"a lower {name.partition(' ')[0]}.learning_rate or training.max_gradient_norm"
 
 
 class PlayerCurves:
@@ -155,7 +124,7 @@ class PlayerCurves:
         if self._logger.due(update):
             for name, learner in learners.items():
                 values = {key: value.item() for key, value in metrics[name].items()}
-                fill = {"replay_fill": float(len(learner.replay)), "moves": float(learner.moves)}
+                fill = {"replay_fill": float(learner.replay.size), "moves": float(learner.moves)}
                 self._logger.scalars(name, values | fill, update)
                 if self._config.summaries.layerwise:
                     self._logger.scalars(f"{name}_layers", layers_of(learner.network), update)

@@ -3,7 +3,6 @@
 python -m src.train_agents [KEY=VALUE ...]      -> histories/<name>/, logs/<name>/source/, videos/<name>/source/
 """
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -36,7 +35,7 @@ from icrl.runs.files import only_writer
 from icrl.runs.identity import Identity, check_owner, check_same, identity_of, read_owned, write_owned
 from icrl.runs.intervals import Interval
 from icrl.runs.metrics import MetricLogger, profiled
-from icrl.runs.record import check_snapshots, texts, write_run_record
+from icrl.runs.record import check_snapshots, record_session
 from icrl.runs.run_state import RunState
 from icrl.training.needs import check_stage_one
 
@@ -46,7 +45,7 @@ _FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]
 
 def main(config: Config) -> Path:
     """Train and record, or resume, or print the results; returns the folder with the histories."""
-    snapshots = check_snapshots(config.summaries.code_snapshots, PROJECT)
+    check_snapshots(config.summaries.code_snapshots, PROJECT)
     device = prepare(config)
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
     finished = folder / FINISHED
@@ -62,7 +61,7 @@ def main(config: Config) -> Path:
             if not finished.exists():
                 check_stage_one(config, env.spec, len(split.train), device)
                 with training_env(config, env, device) as world:
-                    learner, owner = train(config, world, all_tasks, split, snapshots, device)
+                    learner, owner = train(config, world, all_tasks, split, device)
                 found = examine(config, env, learner, all_tasks[split.train].to(device), split.held_out)
                 write_owned(finished, owner, num_iterations(config.source), found)
             found, whose, _ = read_owned(finished, _FOUND)
@@ -91,7 +90,6 @@ def train(
     env: Env[State],
     all_tasks: Tensor,
     split: Split,
-    snapshots: list[Path],
     device: torch.device,
 ) -> tuple[Learner[tuple[()]], Identity]:
     """Train the learners of the training tasks among `all_tasks` `[num_tasks, task_dim]` from the newest checkpoint, if
@@ -118,8 +116,7 @@ def train(
         run.loggers += curves.loggers
         unrolls = load_policy(config, env, learner, position.streams, noise, run.done)
         worker = run.add("unroll_worker", stack.enter_context(closing(unrolls)))
-        session = write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots, owner, run.done)
-        curves.texts(texts(session))
+        curves.loggers[0].texts(record_session(config, folder, owner, run.done))
         pretraining_logger = pretraining_metrics(config, run, stack)
         evaluation = SourceEvaluations(config, split.train, run, learner, position, stack)
         commit_at_save(config, run, writer, learner, position)

@@ -3,10 +3,10 @@
 No such state is saved, so the run resumes from the checkpoint before it, and the same command ends the same way.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from icrl.contracts import PipelineError
 from icrl.runs.distributed import Ranks
@@ -51,6 +51,38 @@ class Watch:
         return update, {name: where for name, where in zip(found, bad[first], strict=True) if where.any()}
 
 
+class FiniteCheck(Watch):
+    """Check of a training loop: raises `DivergedError`, on all ranks, if values or parameters are not finite."""
+
+    def __init__(
+        self, program: str, networks: dict[str, nn.Module], cure: Callable[[str], str], ranks: Ranks | None = None
+    ) -> None:
+        """`networks` by the word that names their parameters in messages; `cure` takes the first bad name."""
+        super().__init__()
+        self._program, self._networks, self._cure, self._ranks = program, networks, cure, ranks or Ranks()
+
+    def note(self, update: int, values: dict[str, Tensor], check: bool = False) -> None:
+        """Keep the `values` of an update; they are checked from time to time, and at once with `check`."""
+        super().note(update, values)
+        if check or self.is_full:
+            self._check_updates()
+
+    def _check_updates(self) -> None:
+        if found := self.first_bad(self._ranks):
+            raise self._diverged("in", *found)
+
+    def check(self, update: int) -> None:
+        """Check the parameters after `update` too."""
+        self._check_updates()
+        networks = self._networks.items()
+        bad = [f"{name} parameters".strip() for name, network in networks if not _are_finite(network.parameters())]
+        if self._ranks.any(bool(bad)):
+            raise self._diverged("after", update, bad or ["parameters"])
+
+    def _diverged(self, when: str, update: int, names: Iterable[str]) -> DivergedError:
+        return diverged(f"{self._program}, {when} update {update}", names, self._cure(next(iter(names))))
+
+
 def diverged(where: str, names: Iterable[str], cure: str) -> DivergedError:
     """The error that says what is not finite, `where`, and what may help."""
     return DivergedError(
@@ -65,5 +97,5 @@ def bad_rows(named: Iterable[tuple[str, Tensor]]) -> Tensor | None:
     return torch.stack(bad).any(0) if bad else None
 
 
-def are_finite(values: Iterable[Tensor]) -> bool:
+def _are_finite(values: Iterable[Tensor]) -> bool:
     return all(bool(value.isfinite().all()) for value in values)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from tqdm import tqdm
 
-from icrl.config.paths import PROJECT
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch, Objective
 from icrl.runs.checkpoint import FINISHED
-from icrl.runs.device import recorded
-from icrl.runs.divergence import Watch, are_finite, diverged
+from icrl.runs.divergence import FiniteCheck
 from icrl.runs.evaluations import Evaluations, Evaluator
 from icrl.runs.identity import Identity, write_owned
 from icrl.runs.intervals import Interval, is_due
 from icrl.runs.metrics import MetricLogger, Progress, profiled
-from icrl.runs.record import check_snapshots, parameters_table, texts, write_run_record
+from icrl.runs.record import parameters_table, record_session
 from icrl.runs.run_state import Generators, RunState
 from icrl.training.curves import UpdateCurves
 from icrl.training.noise_scale import NoiseScale, make_noise_scale
@@ -60,9 +57,11 @@ def fit(
     evaluation = Interval(config.evals.num_evals, config.evals.eval_interval, total, end=True)
     snapshot = Interval(0, -(-saving.snapshot_interval // config.trainer.mini_batch_size), total)
     with ExitStack() as stack:
+        program = Identity.of(context.description).program
         logger, evaluations = _services(stack, context, run, evaluator, model, updater)
         noise_scale = make_noise_scale(config, ranks)
-        finite = _FiniteCheck(run, model, updater)
+        finite = FiniteCheck(program, {"": model}, lambda _: _cure(program, updater), ranks)
+        run.before_save = lambda: finite.check(run.done)
         _restore(run, model, updater, noise_scale, context.device)
         curves = UpdateCurves(config, objective, ranks, logger)
         num_profiled = config.summaries.profiled_iterations * ranks.is_writer
@@ -70,10 +69,8 @@ def fit(
         stack.enter_context(run)
         for update in range(run.done, total + 1):
             run.done = update
-            if config.trainer.evaluate and (update == 0 or evaluation.due(update)):
-                _evaluate(run, evaluations, model, context.device)
-            if evaluations:
-                evaluations.poll()
+            if config.trainer.evaluate:
+                _evaluate(run, evaluations, update == 0 or evaluation.due(update), model, context.device)
             if not run.is_saved and snapshot.due(update):
                 run.save("snapshot", keep=total)  # all of them
             run.save_if_due()
@@ -82,7 +79,7 @@ def fit(
             batch, due = batch_at(update), logger.due(update + 1)
             scale = noise_scale.measure(model, updater.loss, batch, update + 1, ranks) if due else {}
             metrics = updater.update(batch, Clock(update / total, update, 0, update))
-            finite.note(update + 1, metrics, check=due)
+            finite.note(update + 1, updater.watched(metrics), check=due)
             if due:
                 curves.show(update + 1, metrics, scale | updater.rates(), model, batch)
             if is_due(update + 1, config.trainer.parameter_check_interval):
@@ -100,14 +97,14 @@ def _services(
 ) -> tuple[MetricLogger, Evaluations | None]:
     """The logger of a rank and, on the first one, the run record and the evaluations."""
     config, folder, options, is_writer = context.config, run.folder, context.config.summaries, context.ranks.is_writer
-    snapshots, owner = check_snapshots(options.code_snapshots, PROJECT), Identity.of(context.description)
+    owner = Identity.of(context.description)
     progress = Progress(owner.program, run.total, run.done, "update", is_writer)
     logger = MetricLogger(folder if is_writer else None, run.done, options, run.total, progress, run.done)
     run.loggers.append(stack.enter_context(logger))
     if not is_writer:
         return logger, None
-    session = write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots, owner, run.done)
-    logger.texts(texts(session) | {"parameters": parameters_table(model, updater.optimizer)})
+    texts = record_session(config, folder, owner, run.done)
+    logger.texts(texts | {"parameters": parameters_table(model, updater.optimizer)})
     if not config.trainer.evaluate:
         return logger, None
     done = -1 if run.is_fresh else run.done
@@ -125,40 +122,20 @@ def _restore(run: RunState, model: nn.Module, updater: Updater, noise_scale: Noi
     run.add("generators", Generators(device, run.ranks))
 
 
-def _evaluate(run: RunState, evaluations: Evaluations | None, model: nn.Module, device: torch.device) -> None:
-    """Start an evaluation; all ranks call it, the first one with `evaluations`. Dropout goes on as if there were
-    none."""
-    run.before_save()
-    if evaluations:
+def _evaluate(
+    run: RunState, evaluations: Evaluations | None, due: bool, model: nn.Module, device: torch.device
+) -> None:
+    """Start an evaluation if one is `due`, and take in results; all ranks call it, the first one with `evaluations`.
+    Dropout goes on as if there were none."""
+    if due:
+        run.before_save()
+    if evaluations and due:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             evaluations.start(run.done, {"step": run.done, "model": model.state_dict()})
+    if evaluations:
+        evaluations.poll()
 
 
-class _FiniteCheck:
-    """Raises `DivergedError`, on all ranks, if losses, gradients or parameters are not finite."""
-
-    def __init__(self, run: RunState, model: nn.Module, updater: Updater) -> None:
-        self._run, self._model, self._updater, self._watch = run, model, updater, Watch()
-        self._program = Identity.of(run.description).program
-        run.before_save = self._check
-
-    def note(self, update: int, metrics: dict[str, Tensor], check: bool) -> None:
-        """Take in the metrics of an update; they are checked from time to time, and at once if `check` says so."""
-        self._watch.note(update, self._updater.watched(metrics))
-        if check or self._watch.is_full:
-            self._check_updates()
-
-    def _check_updates(self) -> None:
-        if found := self._watch.first_bad(self._run.ranks):
-            raise diverged(f"{self._program}, in update {found[0]}", found[1], self._cure)
-
-    def _check(self) -> None:
-        self._check_updates()
-        if self._run.ranks.any(not are_finite(self._model.parameters())):
-            raise diverged(f"{self._program}, after update {self._run.done}", ["parameters"], self._cure)
-
-    @property
-    def _cure(self) -> str:
-        precise = "device.amp_dtype=bfloat16 or " if self._updater.scaler.is_enabled() else ""
-        lowered = f"{_LOWERED.get(self._program, '')}optimizer.learning_rate or optimizer.max_gradient_norm"
-        return f"{precise}a lower {lowered}"
+def _cure(program: str, updater: Updater) -> str:
+    precise = "device.amp_dtype=bfloat16 or " if updater.scaler.is_enabled() else ""
+    return f"{precise}a lower {_LOWERED.get(program, '')}optimizer.learning_rate or optimizer.max_gradient_norm"
