@@ -107,13 +107,6 @@ def test_a_sweep_deals_out_all_that_is_kept(
     assert sorted(used) == [100 * step + env for step in range(done - kept, done) for env in range(num_envs)]
 
 
-def test_sweeps_are_in_an_order_of_their_own() -> None:
-    replay = replay_of(1, num_envs=4, replay_buffer_length=9)
-    replay.add(steps_of(0, 9, torch.arange(4)))
-    orders = [next(replay.sweep(1, key_of(key))).obs[0].tolist() for key in (1, 2, 1)]
-    assert orders[0] == orders[2] != orders[1] and orders[0] != sorted(orders[0])
-
-
 @settings(max_examples=60, deadline=None)
 @given(lives(), st.randoms(use_true_random=False), st.sampled_from([0.0, 0.5, 2.0, 150.0]))
 def test_priorities_against_a_table(life: tuple[int, int, int, int, list[int]], random: Any, alpha: float) -> None:

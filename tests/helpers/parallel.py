@@ -97,20 +97,6 @@ def differing(folder: Path, ranks: Ranks) -> str:
     return fitted(folder, ranks, model, batches, trainer={"parameter_check_interval": 4})
 
 
-def not_a_number(folder: Path, ranks: Ranks) -> list[str]:
-    """On both ranks: equal. On one: not."""
-    model, found = model_of(0), []
-    model[1].weight.data[0, 0] = torch.nan
-    for update in (1, 2):
-        try:
-            ranks.check_equal(model, update)
-        except PipelineError as error:
-            found.append(str(error))
-        if ranks.rank:
-            model[1].weight.data[0, 0] = 0.0
-    return found
-
-
 def broken_down(folder: Path, ranks: Ranks) -> str:
     """The loss of the second process alone is no number, in the last update before a checkpoint."""
     model = model_of(0)
@@ -171,37 +157,17 @@ def critic_fitted(folder: Path, ranks: Ranks, form: dict[str, Any]) -> str:
     return ""
 
 
-def indivisible(folder: Path, ranks: Ranks) -> list[str]:
-    found = []
-    for size, parts in ((8, 2), (7, 1), (6, 2)):
-        try:
-            ranks.check_divides(size, parts)
-        except ConfigError as error:
-            found.append(str(error))
-    return found
-
-
 def of_all(folder: Path, ranks: Ranks) -> list[Any]:
     own = torch.tensor([1.0, 10.0]) * (ranks.rank + 1)
     gathered = [value.tolist() for value in ranks.gather(own)]
     return [ranks.any(bool(ranks.rank)), ranks.any(False), ranks.average(own).tolist(), gathered, own.tolist()]
 
 
-def pace(folder: Path, ranks: Ranks) -> float:
-    """Seconds of one question to all, the median of many."""
-    seconds = []
-    for _ in range(300):
-        start = time.perf_counter()
-        ranks.any(False)
-        seconds.append(time.perf_counter() - start)
-    return sorted(seconds)[150]
-
-
 CASES = {
     case.__name__: case
     for case in (
         *(equal_to_one_process, with_accumulation, with_dropout, resumed, grown, differing),
-        *(not_a_number, broken_down, broken_down_in_half, critic, critic_on_fixed_trunk, indivisible, of_all, pace),
+        *(broken_down, broken_down_in_half, critic, critic_on_fixed_trunk, of_all),
     )
 }
 

@@ -44,13 +44,6 @@ def terminate() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def slow_look(state: dict[str, Any]) -> Evaluation:
-    """Takes as long over the last evaluation as it is told."""
-    while state["step"] == CONFIG.trainer.num_iterations and not Path(os.environ["TOY_GO_ON"]).exists():
-        time.sleep(0.02)
-    return look(state)
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
@@ -116,14 +109,6 @@ def test_every_kind_of_run_resumes_to_the_bit(
         assert {later / earlier for earlier, later in itertools.pairwise(scales)} == {0.5, 1.0, 2.0}
 
 
-def test_the_generator_of_dropout_matters(tmp_path: Path, undisturbed: Path) -> None:
-    """Another one gives other weights: the tests above can fail."""
-    model = model_of(SEED)
-    torch.manual_seed(1)
-    run(tmp_path, model=model)
-    assert not torch.equal(weights_of(tmp_path)["1.weight"], weights_of(undisturbed)["1.weight"])
-
-
 def test_evaluations_change_nothing(tmp_path: Path, undisturbed: Path) -> None:
     """Not even where they take random numbers, here or in a process of their own, or where they are left out."""
     for name, config in {
@@ -135,21 +120,6 @@ def test_evaluations_change_nothing(tmp_path: Path, undisturbed: Path) -> None:
             assert torch.equal(weights_of(tmp_path / name)[key], value), name
     assert left_in(tmp_path / "process") == left_in(undisturbed)
     assert not (tmp_path / "none" / "evaluations.json").exists() and not steps_of(tmp_path / "none", "best")
-
-
-def test_results_of_evaluations_are_taken_in_while_training_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use_worker_here(monkeypatch)  # answers at the second look
-    known: list[list[int]] = []
-
-    def batches(update: int) -> Batch:
-        truth = tmp_path / "evaluations.json"
-        known.append([entry["step"] for entry in read_json(truth)["evaluations"]] if truth.exists() else [])
-        return batch_at(update)
-
-    run(tmp_path, config_of(evals={"async_eval": True}), batches=batches)
-    assert known[:4] == [[], [0], [0], [0, 2]]
 
 
 def test_the_best_checkpoint_is_that_of_the_best_score(undisturbed: Path) -> None:
@@ -196,14 +166,6 @@ def test_a_damaged_checkpoint_costs_only_the_updates_since_the_one_before(tmp_pa
     assert left_in(tmp_path) == left_in(undisturbed)
 
 
-def test_a_finished_run_is_left_alone(tmp_path: Path) -> None:
-    run(tmp_path)
-    before = {path.name: path.read_bytes() for path in tmp_path.glob("*-*.*[tn]")}
-    assert len(before) == 6
-    run(tmp_path, model=model_of(7), batches=dying(11))
-    assert {path.name: path.read_bytes() for path in tmp_path.glob("*-*.*[tn]")} == before
-
-
 def test_curves_are_over_updates_and_say_what_was_done(undisturbed: Path) -> None:
     found = curves(undisturbed)
     assert set(found) == {"train/loss", "train/accuracy", "train/gradient_norm", "train/learning_rate"}
@@ -233,45 +195,6 @@ def test_what_is_no_number_is_not_saved(tmp_path: Path, undisturbed: Path, snaps
     assert steps_of(tmp_path, "snapshot") == ([2, 4] if snapshot_interval else [])
     run(tmp_path, config, model_of(99))
     assert left_in(tmp_path) == left_in(undisturbed)
-
-
-def test_it_trains_in_training_mode(tmp_path: Path) -> None:
-    model, modes = model_of(0), []
-
-    def batches(update: int) -> Batch:
-        modes.append(model.training)
-        return batch_at(update)
-
-    run(tmp_path, config_of(summaries={"outputs": True}), model.eval(), batches)
-    assert modes == [True] * 11
-
-
-def test_a_sigterm_does_not_wait_for_the_last_evaluation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Path
-) -> None:
-    """All is saved by then, so it ends within about a second; the continued run has only to wait."""
-    go_on, waited = tmp_path / "go_on", []
-    monkeypatch.setenv("TOY_GO_ON", str(go_on))
-    config = config_of(evals={"async_eval": True})
-
-    class Interrupted(RealEvaluations):
-        def wait(self, *until: Any) -> None:
-            while len(self.results) < 6:
-                self.poll()
-            terminate()
-            before = time.monotonic()
-            super().wait(*until)
-            waited.append(time.monotonic() - before)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "Evaluations", Interrupted)
-        with pytest.raises(Stopped, match="update 11 of 11 is saved"):
-            run(tmp_path / "run", config, look=slow_look)
-    assert waited[0] < 2
-    assert 11 not in [entry["step"] for entry in read_json(tmp_path / "run/evaluations.json")["evaluations"]]
-    go_on.touch()
-    run(tmp_path / "run", config, model_of(99), dying(0), slow_look)
-    assert left_in(tmp_path / "run") == left_in(undisturbed)
 
 
 def test_ordinary_updates_read_no_files_and_wait_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
