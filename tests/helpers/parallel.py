@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import time
 import weakref
 from contextlib import suppress
 from pathlib import Path

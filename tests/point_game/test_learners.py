@@ -11,18 +11,18 @@ from torch import Tensor, nn
 
 from icrl.config.schedules import Clock
 from icrl.point_game.learners import Learner
-from icrl.rl.double_q import blend
 from icrl.point_game.rollout import PointRollout
 from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets
-from icrl.point_game.transitions import Transitions
+from icrl.point_game.transitions import Transitions, drawn_transitions
 from icrl.randomness import stream_seeds, uniform
+from icrl.rl.double_q import blend
 
 ROLES = ("host", "agent")
 
 
 def everything(learner: Learner) -> Transitions:
     """All that is kept."""
-    return learner.replay._at(torch.arange(len(learner.replay)))
+    return Transitions(*(column[: learner.replay.size, 0] for column in learner.replay._columns))
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -107,7 +107,7 @@ def test_what_is_kept_is_what_was_played(role: str) -> None:
     learner = begun(role, "game.max_episode_steps=3")
     rollouts: list[PointRollout] = []
     learner.transitions = lambda rollout: (rollouts.append(rollout), type(learner).transitions(learner, rollout))[1]
-    before = len(learner.replay)
+    before = learner.replay.size
     learner._rollout(START, 2)
     (rollout,), kept = rollouts, everything(learner)
     fields = [column.flatten(0, 1) for column in rollout]
@@ -162,7 +162,7 @@ def test_an_update_by_hand() -> None:
                     "training.max_gradient_norm=0.01", "host.batch_size=50")  # fmt: skip
     values_of_nothing_but(learner, torch.tensor([3.0, 0.2, -0.1, -4.0]))  # on both sides of an error of 1
     reference = copy.deepcopy(learner.network)
-    drawn = learner.replay.draw(50, _key_of(learner, 0), START).transitions
+    drawn = drawn_transitions(learner.replay.draw(50, _key_of(learner, 0), START).rollout)
     target = learner.target(drawn)
     error = reference(drawn.observation)[torch.arange(50), drawn.action] - target
     loss = sum(0.5 * e**2 if abs(e) <= 1 else abs(e) - 0.5 for e in error) / 50
@@ -199,7 +199,7 @@ def test_weights_of_prioritised_replay_scale_the_loss_and_errors_come_back() -> 
     def draw(*arguments: object) -> object:
         drawn = real(*arguments)
         weights.append(torch.linspace(0, 1, 8))
-        return drawn._replace(weight=weights[0])
+        return drawn._replace(weight=weights[0][None])
 
     learner.replay.draw = draw
     learner.replay.set_priorities = lambda where, td_error, clock: (
@@ -207,7 +207,7 @@ def test_weights_of_prioritised_replay_scale_the_loss_and_errors_come_back() -> 
         tell(where, td_error, clock),
     )
     loss = learner._update(START)["loss"]
-    errors = td_errors[0]
+    errors = td_errors[0][0]
     huber = torch.where(errors <= 1, errors**2 / 2, errors - 0.5)
     torch.testing.assert_close(loss, (weights[0] * huber).mean())
     assert not torch.equal(learner.replay._priorities.values[0], torch.ones(200))

@@ -29,7 +29,7 @@ def test_each_role_and_opponent_has_games_and_luck_of_its_own() -> None:
 
 def test_rollouts_take_the_opponents_in_turn() -> None:
     learner = begun("host", "host.opponents=[first,agent,random]")
-    assert len(learner.replay) == 3 * 3 * 8 and learner.moves == 72
+    assert learner.replay.size == 3 * 3 * 8 and learner.moves == 72
     before = [turn.state.timestep + 100 * turn.state.episode for turn in learner._turns]
     learner._rollout(START, 1)
     learner._rollout(START, 1)

@@ -2,14 +2,13 @@
 
 import os
 import pickle
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 from icrl.contracts import PipelineError
-from icrl.runs.checkpoint import DamagedCheckpointError, load, load_newest, open_finished, save, sidecars
+from icrl.runs.checkpoint import DamagedCheckpointError, load, load_newest, open_finished, save
 from icrl.runs.files import read_json, sha256, write_json
 from icrl.runs.identity import Identity, write_owned
 

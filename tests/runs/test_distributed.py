@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ import torch
 from kin import all_gone
 from parallel import critic
 from torch import Tensor
-from toy import CPU, config_of, curves, left_in, model_of, run, steps_of, values_of, weights_of
+from toy import CPU, config_of, left_in, model_of, run, steps_of, values_of, weights_of
 
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
-from icrl.runs import distributed
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.distributed import Ranks, joined
 

@@ -1,7 +1,6 @@
 """Files that are whole or not there, on full disks and with several runs at a time."""
 
 import errno
-import hashlib
 import json
 import multiprocessing
 import os
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from icrl.contracts import PipelineError
-from icrl.runs.files import digest, fits, only_writer, read_json, reserve, sha256, write_atomically, write_json
+from icrl.runs.files import digest, fits, only_writer, read_json, reserve, write_atomically, write_json
 
 
 def full_disk(*_: object) -> None:

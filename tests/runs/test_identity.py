@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icrl.config.compose import load_config, load_players_config
+from icrl.config.compose import load_config
 from icrl.contracts import PipelineError
 from icrl.runs.identity import Identity, check_owner, identity_of, read_owned, write_owned
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.runs import memory
-from icrl.runs.memory import Need, check_fits, free_disk, free_memory, ran_out
+from icrl.runs.memory import Need, check_fits, free_memory, ran_out
 
 CPU = torch.device("cpu")
 CONFIG = load_config()

@@ -26,7 +26,9 @@ Points = dict[str, list[tuple[int, float]]]
 
 
 def options_of(**changes: Any) -> CurveOptions:
-    return SimpleNamespace(**{"num_summaries": 0, "summary_interval": 4, "flush_secs": 1000, "max_queue": 100} | changes)
+    return SimpleNamespace(
+        **{"num_summaries": 0, "summary_interval": 4, "flush_secs": 1000, "max_queue": 100} | changes
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +80,11 @@ def test_all_kinds_of_events(tmp_path: Path) -> None:
     (chart,) = layout.category[0].chart
     assert (layout.category[0].title, chart.title) == ("source agents", "return")
     (margin,) = chart.margin.series
-    assert (margin.value, margin.lower, margin.upper) == ("source/return/mean", "source/return/p05", "source/return/p95")
+    assert (margin.value, margin.lower, margin.upper) == (
+        "source/return/mean",
+        "source/return/p05",
+        "source/return/p95",
+    )
 
 
 def test_without_a_folder_nothing_is_written(tmp_path: Path) -> None:

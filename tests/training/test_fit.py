@@ -3,7 +3,6 @@
 import itertools
 import os
 import signal
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from toy import (
-    CONFIG,
     CPU,
     SEED,
     Naming,
@@ -34,10 +32,7 @@ from icrl.config.root import Config
 from icrl.contracts import Batch, Stopped
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.divergence import DivergedError
-from icrl.runs.evaluations import Evaluation
-from icrl.runs.evaluations import Evaluations as RealEvaluations
 from icrl.runs.files import read_json
-from icrl.training import fit as module
 
 
 def terminate() -> None:

@@ -77,7 +77,8 @@ def fit(
             if update == total:
                 break
             batch, due = batch_at(update), logger.due(update + 1)
-            scale = noise_scale.measure(model, updater.loss, batch, update + 1, ranks) if due else {}
+            of_all = (ranks.average, ranks.size)
+            scale = noise_scale.measure(model, updater.loss, batch, update + 1, *of_all) if due else {}
             metrics = updater.update(batch, Clock(update / total, update, 0, update))
             finite.note(update + 1, updater.watched(metrics), check=due)
             if due:

@@ -58,25 +58,25 @@ class NoiseScale:
         loss: Loss,
         batch: Batch,
         update: int,
-        ranks: Ranks | None = None,
+        average: Callable[[Tensor], Tensor] = lambda gradient: gradient,
+        num_ranks: int = 1,
     ) -> Metrics:
         """`gradient_noise_scale` in windows after `update` updates, with the averages it is made of; empty while no
         estimate was positive.
 
         Windows are the samples, as steps of one window are correlated; the batch `[B, T]` holds them in random order
-        and `loss` is their mean; every one of the `ranks` has B windows of its own. An estimate that is negative or not
-        finite leaves the last valid one in place. Parameters, their `grad` and the generators stay as they are, but a
-        forward pass may change buffers. Raises `ValueError` for B < 2."""
+        and `loss` is their mean. `average` takes a flat gradient to its mean over `num_ranks` ranks with B windows
+        each. An estimate that is negative or not finite leaves the last valid one in place. Parameters, their `grad`
+        and the generators stay as they are, but a forward pass may change buffers. Raises `ValueError` for B < 2."""
         if self._parts is None:
             return {}
-        ranks = ranks or Ranks()
         size = len(batch[0])
         if size < 2:
             raise ValueError(f"a gradient noise scale needs a batch of at least 2 windows, not {size}")
         devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
         with torch.random.fork_rng(devices):  # dropout must not draw other numbers because of a measurement
             signal, noise = self._parts(
-                lambda start, stop: ranks.average(self._gradient(model, loss, batch, start, stop)), size, ranks.size
+                lambda start, stop: average(self._gradient(model, loss, batch, start, stop)), size, num_ranks
             )
         if math.isfinite(signal) and math.isfinite(noise):
             self._add(signal, noise, _DECAY ** (update - self._update))
