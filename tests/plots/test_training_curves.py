@@ -8,11 +8,11 @@ import pytest
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.plots.training_curves import read_scalars, running_mean, training_figure, write_training_curves
-from icrl.runs.metrics import Summaries
+from icrl.runs.metrics import MetricLogger
 
 
 def _log(folder: Path, first: int, last: int, offset: float = 0.0) -> None:
-    summaries = Summaries(folder, first)
+    summaries = MetricLogger(folder, first)
     for update in range(first, last):
         summaries.scalars("train", {"nll": 1 / (update + 1) + offset}, update)
         if update % 2 == 0:
