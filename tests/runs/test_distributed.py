@@ -139,18 +139,6 @@ def test_all_processes_are_told_the_same(found: list[dict[str, Any]]) -> None:
     assert [one["of_all"] for one in found] == [[*shared, [1.0, 10.0]], [*shared, [2.0, 20.0]]]
 
 
-def test_a_group_ends_with_its_training(found: list[dict[str, Any]]) -> None:
-    """On the first rank it was stopped, on the second it was through. Threads of a group that stays abort the exit."""
-    assert [one["group_is_gone"] for one in found] == [True, True]
-
-
-def test_only_the_first_process_writes(parallel: Path) -> None:
-    """One event file for each session, one record of it, and nothing that the second left."""
-    for case, sessions in (("with_dropout", 1), ("resumed", 2)):
-        assert len([*(parallel / case).glob("events.*")]) == sessions
-        assert len(json.loads((parallel / case / "run.json").read_text())["sessions"]) == sessions
-
-
 def test_one_process_talks_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setattr(torch.distributed, "all_reduce", None)

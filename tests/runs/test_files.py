@@ -154,12 +154,6 @@ def test_a_second_process_is_refused_until_the_first_is_done(tmp_path: Path) -> 
         assert said == "holding"
 
 
-def test_a_folder_that_cannot_be_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"x")
-    with pytest.raises(PipelineError, match="cannot write in"), only_writer(tmp_path / "file"):
-        pytest.fail("a file is no folder")
-
-
 @pytest.mark.parametrize(
     ("content", "form", "fitting"),
     [

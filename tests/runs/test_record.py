@@ -93,14 +93,6 @@ def test_all_changes_since_the_revision_are_there(project: Path) -> None:
     assert (project / "code.py").read_text() == "x = 2\n"
 
 
-def test_a_huge_diff_is_cut(project: Path) -> None:
-    (project / "code.py").write_text("long line\n" * 30_000)
-    diff = git_state(project)["diff"]
-    cut, note = diff[:100_000], diff[100_000:]
-    assert cut.endswith("ng line\n+") or "+long line" in cut[-30:]
-    assert re.fullmatch(r"\n# cut: 100000 of 3\d{5} characters\n", note)
-
-
 UNKNOWN = {"revision": None, "dirty": None, "diff": ""}
 
 

@@ -46,19 +46,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_learns(tmp_path: Path) -> None:
-    model = model_of(0, dropout=0.0)
-    before = Naming()(model, batch_at(-1))[0]["naming"].item()
-    silent = config_of(
-        trainer={"num_iterations": 60, "evaluate": False},
-        summaries={"summary_interval": 0},
-        checkpoints={"checkpoint_interval": 0},
-    )
-    run(tmp_path, silent, model)
-    assert before > 1
-    assert Naming()(model.eval(), batch_at(-1))[0]["naming"].item() < 0.02
-
-
 @pytest.mark.parametrize("deaths", [[1], [3], [4], [8], [10], [5, 7], [3, 3, 6]], ids=str)
 def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(
     tmp_path: Path, undisturbed: Path, deaths: list[int]
