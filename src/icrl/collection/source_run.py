@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Position:
-    """Where the streams stand: the part of the state of a run that every iteration replaces."""
+    """Position of the streams in their episodes: the part of a run state that every iteration replaces."""
 
     def __init__(self, streams: Streams[State, tuple[()]]) -> None:
         self.streams = streams

@@ -227,7 +227,7 @@ class Evaluations:
         checkpoint.prune(self._folder, "pending", [file.stem for file in self._pending() if file != sidecar])
 
     def _save_if_best(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
-        """Of equal scores the latest wins; an untrained state is never the best, nor is a score of NaN."""
+        """Save the state if it is the best: the latest of equal scores, never an untrained state or a score of NaN."""
         best, best_score = None, float("-inf")
         for other, (_, score) in self.results.items():
             if other >= self._trained and score >= best_score:

@@ -45,27 +45,24 @@ def fit(
     there is one, or else from the state of another run, `start`.
 
     `batch_at(update)` is this rank's share of a batch. `evaluator` evaluates a state `{"step", "model"}`. `after_step`
-    is called after each step of the optimizer, and may change the model. The folder of the run keeps the newest
-    checkpoints (`last`), the one with the best evaluation (`best`), one every so many samples (`snapshot`), and
-    TensorBoard curves over updates. A resumed run ends with the bits of an undisturbed one. Raises `Stopped` when a
-    signal asked the run to end, and `DivergedError`, on all ranks, when a loss, a gradient or a parameter is not
-    finite: at the latest before the next state is saved or evaluated."""
+    is called after each optimizer step, and may change the model. The run writes checkpoints (`last`, `best` by
+    evaluation, `snapshot` every so many samples) and curves. A resumed run ends with the bits of an undisturbed one.
+    Raises `Stopped` when a signal asked the run to end, and `DivergedError`, on all ranks, when a loss, a gradient or a
+    parameter is not finite: at the latest before the next state is saved or evaluated."""
     config, ranks, total = context.config, context.ranks, num_updates or context.config.trainer.num_iterations
     updater = Updater(model.train(), objective, config, context.device, ranks, after_step)
-    saving = config.checkpoints
+    saving, program = config.checkpoints, Identity.of(context.description).program
     run = RunState(context.folder, context.description, saving, total, context.device, ranks=ranks, start=start)
     evaluation = Interval(config.evals.num_evals, config.evals.eval_interval, total, end=True)
     snapshot = Interval(0, -(-saving.snapshot_interval // config.trainer.mini_batch_size), total)
     with ExitStack() as stack:
-        program = Identity.of(context.description).program
         logger, evaluations = _services(stack, context, run, evaluator, model, updater)
         noise_scale = make_noise_scale(config, ranks)
         finite = FiniteCheck(program, {"": model}, lambda _: _cure(program, updater), ranks)
         run.before_save = lambda: finite.check(run.done)
         _restore(run, model, updater, noise_scale, context.device)
-        curves = UpdateCurves(config, objective, ranks, logger)
-        num_profiled = config.summaries.profiled_iterations * ranks.is_writer
-        iteration_done = stack.enter_context(profiled(run.folder, num_profiled))
+        curves, over_ranks = UpdateCurves(config, objective, ranks, logger), (ranks.average, ranks.size)
+        iteration_done = stack.enter_context(profiled(run.folder, _num_profiled(context)))
         stack.enter_context(run)
         for update in range(run.done, total + 1):
             run.done = update
@@ -77,8 +74,7 @@ def fit(
             if update == total:
                 break
             batch, due = batch_at(update), logger.due(update + 1)
-            of_all = (ranks.average, ranks.size)
-            scale = noise_scale.measure(model, updater.loss, batch, update + 1, *of_all) if due else {}
+            scale = noise_scale.measure(model, updater.loss, batch, update + 1, *over_ranks) if due else {}
             metrics = updater.update(batch, Clock(update / total, update, 0, update))
             finite.note(update + 1, updater.watched(metrics), check=due)
             if due:
@@ -91,6 +87,10 @@ def fit(
             run.finish(evaluations.wait)
     if ranks.is_writer:
         write_owned(run.folder / FINISHED, Identity.of(context.description), total, {"updates": total})
+
+
+def _num_profiled(context: RunContext) -> int:
+    return context.config.summaries.profiled_iterations * context.ranks.is_writer
 
 
 def _services(

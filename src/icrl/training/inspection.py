@@ -1,4 +1,4 @@
-"""What summaries show of parameters, gradients and policies."""
+"""Curves and histograms of parameters, gradients and policies."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -19,8 +19,8 @@ def inspect(
     data: Mapping[str, Tensor],
     prefix: str = "",
 ) -> None:
-    """The curves and histograms that `options` ask for: of what the parameters are, what the policy would do, and the
-    data that is learned from. `prefix` comes before each tag, for what has another step axis."""
+    """Add the curves and histograms that `options` ask for: of parameters, the policy, and the data of the update.
+    `prefix` comes before each tag, for curves with another step axis."""
     if options.grads_and_vars:
         norms, values = parameters_and_gradients(parameters)
         logger.scalars(f"{prefix}parameters", norms, step)
@@ -51,7 +51,7 @@ def parameters_and_gradients(named: Iterable[tuple[str, Tensor]]) -> tuple[dict[
 
 
 def action_distribution(probabilities: Tensor) -> tuple[dict[str, float], Tensor]:
-    """Of action probabilities `[..., A]`: the mean of each action's and the mean entropy in nats, and all entropies."""
+    """Mean of each action's probability `[..., A]` and mean entropy in nats, and all entropies."""
     flat = probabilities.flatten(0, -2).float()
     entropy = -(flat * flat.clamp(min=1e-12).log()).sum(-1)
     means = {f"probability_{action}": value for action, value in enumerate(flat.mean(0).tolist())}
