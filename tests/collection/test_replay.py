@@ -162,19 +162,6 @@ def prioritised(**changes: Any) -> tuple[Replay[Rollout], Tensor]:
     return replay, td_error.gather(1, order)
 
 
-def test_windows_are_drawn_as_often_as_their_priority_says() -> None:
-    """Over 1000 draws of 8 for each learner: p / sum p each, and every draw takes one of each eighth."""
-    replay, td_error = prioritised(priority_replay_alpha=LINEAR, priority_replay_eps=0.1)
-    share = (td_error.double() + 0.1).sqrt()  # alpha is 0.5 at half of the run
-    share /= share.sum(1, keepdim=True)
-    starts = torch.cat([replay.draw(8, key_of(k), CLOCK).rollout.obs[0].view(2, 8) for k in range(1000)], 1)
-    for learner, (row, found) in enumerate(zip(share, starts, strict=True)):
-        known = torch.tensor(sorted(100 * t + b for t in range(5, 15) for b in (2 * learner, 2 * learner + 1)))
-        counts = (found[:, None] == known).sum(0)
-        statistic = ((counts - row * 8_000).square() / (row * 8_000)).sum()
-        assert counts.sum() == 8_000 and statistic < 19 + 4 * (2 * 19) ** 0.5  # chi-squared
-
-
 def test_weights_correct_for_what_is_drawn_often() -> None:
     """importance = p / mean p of all that can be drawn; weight = importance^(-beta), over the largest of those drawn
     for the learner."""

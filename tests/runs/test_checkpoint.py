@@ -143,19 +143,6 @@ def test_old_ones_are_pruned_and_other_kinds_are_not(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("keep", [1, 2])
-def test_a_run_that_passed_over_a_damaged_one_keeps_what_it_writes(tmp_path: Path, keep: int) -> None:
-    """It goes on from 10, and what it saves then is older than the damaged 30, which must not crowd it out."""
-    for step in (10, 20, 30):
-        write(tmp_path, step)
-    for step in (20, 30):
-        spoil(tmp_path / f"last-{step:09d}.pt", "cut")
-    assert newest(tmp_path) == 10
-    write(tmp_path, 15, keep=keep)
-    assert newest(tmp_path) == 15
-    assert len(list(tmp_path.glob("*.pt"))) == len(list(tmp_path.glob("*.json"))) == keep
-
-
 class Exploit:
     def __init__(self, path: Path) -> None:
         self.path = path

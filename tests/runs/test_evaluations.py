@@ -6,9 +6,8 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -190,9 +189,6 @@ def test_what_a_run_leaves(undisturbed: Path) -> None:
     assert not names(undisturbed, "pending")
 
 
-# What a crash leaves
-
-
 class Deaths:
     """Counts what changes files for good, and kills before operation number `last`."""
 
@@ -260,21 +256,6 @@ def test_going_on_from_an_older_checkpoint(tmp_path: Path, undisturbed: Path, *,
     assert_same_end(tmp_path, undisturbed)
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_a_pending_one_is_finished(tmp_path: Path, *, known: bool) -> None:
-    """Killed after the result was written and before `best` was, or before any result."""
-    for step in (1, 2):
-        checkpoint.save(tmp_path, "pending", step, state_at(step), {"about": "toy"}, keep=9)
-    if known:
-        written = [{"step": step, "metrics": {}, "score": float(step)} for step in (1, 2)]
-        write_owned(tmp_path / "evaluations.json", OWNER, 2, {"evaluations": written})
-    with make(tmp_path, Options(async_eval=False), done=2) as service:
-        assert [service.results[step].score for step in (1, 2)] == ([1.0, 2.0] if known else SCORES[1:3])
-        assert service.results[1].metrics == ({} if known else {"sum": 0.75})
-    assert names(tmp_path, "best") == ["best-000000002.json", "best-000000002.pt"]
-    assert not names(tmp_path, "pending")
-
-
 @pytest.mark.parametrize("other", [{"program": "train_gpt", "run": "beef"}, {"program": "train_ilql", "run": "f00d"}])
 def test_what_is_of_another_run_is_refused(tmp_path: Path, other: dict[str, str]) -> None:
     """Results as well as what is pending; but not where the run begins anew, and drops all that was there."""
@@ -299,9 +280,6 @@ def test_a_pending_one_that_is_damaged_or_renamed_is_refused(tmp_path: Path, *, 
         path.rename(path.with_stem("pending-000000002"))
     with pytest.raises(checkpoint.DamagedCheckpointError, match="was written as pending-000000001"):
         make(tmp_path, Options(async_eval), done=2)
-
-
-# The process
 
 
 def test_a_process_of_its_own(tmp_path: Path, reports: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,42 +375,6 @@ def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
         until(lambda: gone(first))
     cut = "the process of the evaluation at step 1 gave no answer in 0.5 s; "
     assert reports == [cut + "it is started again"] * 2 + [cut + "given up after 3 times"]
-
-
-def run_and_die(folder: Path, pipe: Connection, how: str) -> None:
-    """A training process that ends without `close`."""
-    note = folder / "pid"
-    service = make(folder, Options())
-    service.start(1, state_at(1, act="hang", where=str(note)))
-    until(note.exists)
-    pipe.send(pid_of(service))
-    if how == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.fixture
-def trainings(tmp_path: Path) -> Iterator[dict[str, tuple[multiprocessing.process.BaseProcess, int]]]:
-    context = multiprocessing.get_context("forkserver")
-    started = {}
-    for how in ("killed", "returned"):
-        ours, theirs = context.Pipe()
-        folder = tmp_path / how
-        folder.mkdir()
-        process = context.Process(target=run_and_die, args=(folder, theirs, how))
-        process.start()
-        started[how] = process, ours
-    yield {how: (process, ours.recv()) for how, (process, ours) in started.items()}
-    for process, _ in started.values():
-        process.kill()
-
-
-@pytest.mark.usefixtures("quick")
-def test_it_ends_with_its_parent(trainings: dict[str, tuple[multiprocessing.process.BaseProcess, int]]) -> None:
-    """Even in the middle of an evaluation that hangs, and the parent does not wait for it."""
-    for process, worker in trainings.values():
-        process.join(10)
-        assert process.exitcode is not None
-        until(lambda worker=worker: gone(worker))
 
 
 @pytest.mark.parametrize(("trained", "best"), [(0, [0]), (1, [3]), (4, [5])])

@@ -133,21 +133,6 @@ def test_checkpoints_are_written_and_kept_as_told(tmp_path: Path, options: dict[
     assert load_newest(tmp_path, "last", CPU)[1]["description"]["about"] == "toy"
 
 
-def test_a_damaged_checkpoint_costs_only_the_updates_since_the_one_before(tmp_path: Path, undisturbed: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, batches=dying(8))
-    (tmp_path / "last-000000006.pt").write_bytes(b"torn")
-    asked: list[int] = []
-
-    def batches(update: int) -> Batch:
-        asked.append(update)
-        return batch_at(update)
-
-    run(tmp_path, batches=batches)
-    assert asked == [*range(3, 11)]
-    assert left_in(tmp_path) == left_in(undisturbed)
-
-
 def test_curves_are_over_updates_and_say_what_was_done(undisturbed: Path) -> None:
     found = curves(undisturbed)
     assert set(found) == {"train/loss", "train/accuracy", "train/gradient_norm", "train/learning_rate"}

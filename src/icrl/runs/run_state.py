@@ -76,15 +76,21 @@ class RunState:
         self._saved: dict[str, Any] = dict(found[0]) if found else dict(start or {})
         self.resumed_from: Json | None = found[1] if found else None  # sidecar of the checkpoint
         self.is_fresh = not self._saved
-        self.done: int = self._saved.pop("step", 0)
+        self.done: int = found[1]["step"] if found else self._saved.get("step", 0)
         self._saved_at = self.done if found else -1
         self._asked: set[int] = set()
         self._handlers: dict[int, Any] = {}
 
     def add(self, name: str, part: Part) -> Part:
-        """Make `part` a part of the state, and restore it if the run resumes."""
+        """Make `part` a part of the state, and restore it if the run resumes. Raises `PipelineError` if the checkpoint
+        lacks it."""
         self._parts[name] = part
-        if name in self._saved:
+        if not self.is_fresh:
+            if name not in self._saved:
+                raise PipelineError(
+                    f"the checkpoint of {self.where} in {self.folder} has no part {name}: another version wrote it; "
+                    "convert it, or give another name="
+                )
             part.load_state_dict(self._saved.pop(name))
         return part
 
