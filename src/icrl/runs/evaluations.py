@@ -265,7 +265,7 @@ class _Worker:
         """Kill the process if it does not end by itself within `patience` seconds; returns its exit code."""
         self._process.join(patience)
         self._kill()
-        self._process.join(_GLANCE)
+        self._process.join(10 * _GLANCE)  # at the lowest priority even its end takes time
         self._connection.close()
         return self._process.exitcode
 
