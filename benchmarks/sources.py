@@ -20,7 +20,7 @@ from icrl.collection.experience import Experience
 from icrl.config.compose import load_config
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
-from icrl.plots.source_board import SOLVED
+from icrl.plots.source_agents import SOLVED
 
 SOURCES = ("a2c", "ppo", "q_learning", "dqn", "noise_distillation", "optimal", "random")
 SEEDS = (0, 1, 2)

@@ -64,11 +64,6 @@ def test_statistics_equal_queues_over_uneven_blocks(seed: int, lengths: list[int
         assert values.tolist() == pytest.approx(expected[name], nan_ok=True)
 
 
-def test_nothing_is_known_before_an_episode_ends() -> None:
-    statistics = EpisodeStatistics(SPEC, NUM_LEARNERS, NUM_ENVS)
-    assert all(np.isnan(values).all() for values in statistics.summary().values())
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 30))
 def test_restored_statistics_go_on_as_the_saved_ones(seed: int, before: int, after: int) -> None:

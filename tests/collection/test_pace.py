@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from probes import changed
 
-from icrl.collection.pace import clock_of, env_steps, first_update, interval_of, is_due, num_iterations, unrolled
+from icrl.collection.pace import clock_of, env_steps, first_update, num_iterations, unrolled
 from icrl.config.compose import load_config
+from icrl.runs.intervals import interval_of, is_due
 
 SOURCE: Any = load_config(["source=q_learning"]).source
 HUNDREDTHS = st.integers(100, 2000)  # of an env step in an unroll

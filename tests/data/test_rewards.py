@@ -1,6 +1,5 @@
 """Reward plug-ins: the built-in ones against loops, and refusal of invalid files and results."""
 
-import dataclasses
 import hashlib
 import itertools
 import json
@@ -14,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import NUM_ROWS, PER_TASK, TRAIN, histories_of, random_done
 
+from icrl.config.options import replace
 from icrl.contracts import ConfigError, EnvSpec, PipelineError
 from icrl.data.history_store import Histories
 from icrl.data.rewards import BUILT_IN, History, check_plugin, described, load_plugin, training_rewards
@@ -101,7 +101,7 @@ def test_distance_telescopes_over_an_episode(width: int, numbers: list[int]) -> 
 def test_a_plugin_reads_the_first_steps_of_each_life(num_steps: int, shown: int, seed: int, row: int) -> None:
     done, kept = random_done(num_steps, seed), min(num_steps, shown)
     lives = stored(done, reward=~done)
-    lives = dataclasses.replace(lives, columns=lives.columns | {"next_obs": lives.columns["obs"] + 1})
+    lives = replace(lives, columns=lives.columns | {"next_obs": lives.columns["obs"] + 1})
     given_lives = []
 
     def look(life: History) -> np.ndarray:

@@ -28,7 +28,7 @@ from tqdm import tqdm
 from icrl.config import command_line as runtime
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.plots import figures, source_board
+from icrl.plots import figures, source_agents
 
 # How a stage ends: by itself with a code, or (negative) by the signal where it is not in its loop, or cannot help it.
 ENDS = {signal.SIGINT: {130}, signal.SIGTERM: {143, -signal.SIGTERM}, signal.SIGKILL: {-signal.SIGKILL}}
@@ -67,7 +67,7 @@ def _make_cheap() -> None:
     def blank(*_: Any, **__: Any) -> Figure:
         return Figure((0.5, 0.5))
 
-    source_board.success_figure = figures.success_figure = figures.adaptation_figure = blank
+    source_agents.success_figure = figures.success_figure = figures.adaptation_figure = blank
 
 
 def _crash(stage: str, root: Path, by: signal.Signals, point: int, expected: dict[str, Any]) -> str | None:

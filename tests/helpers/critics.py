@@ -107,7 +107,7 @@ def described(config: Config = CONFIG, program: str = "train_ilql", tasks: Json 
 
 def saved(folder: Path, model: nn.Module, update: int = 3, **about: Any) -> str:
     """Path of a new checkpoint of `model`; `about` are arguments of `described`."""
-    state = {"update": update, "model": model.state_dict(), "updater": {"optimizer": "of then"}}
+    state = {"step": update, "model": model.state_dict(), "updater": {"optimizer": "of then"}}
     checkpoint.save(folder, "last", update, state, described(**about), 1)
     return str(folder / f"last-{update:09d}.pt")
 

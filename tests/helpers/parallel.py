@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from icrl.contracts import Batch, ConfigError, PipelineError, Stopped
 from icrl.objectives.ilql import ImplicitQLearning
 from icrl.runs.distributed import Ranks, joined
 from icrl.training.fit import fit
+from icrl.training.program import RunContext
 
 
 def share(ranks: Ranks, update: int) -> Batch:
@@ -96,20 +96,6 @@ def differing(folder: Path, ranks: Ranks) -> str:
     return fitted(folder, ranks, model, batches, trainer={"parameter_check_interval": 4})
 
 
-def not_a_number(folder: Path, ranks: Ranks) -> list[str]:
-    """NaN on both ranks counts as equal, on one rank as different."""
-    model, found = model_of(0), []
-    model[1].weight.data[0, 0] = torch.nan
-    for update in (1, 2):
-        try:
-            ranks.check_equal(model, update)
-        except PipelineError as error:
-            found.append(str(error))
-        if ranks.rank:
-            model[1].weight.data[0, 0] = 0.0
-    return found
-
-
 def broken_down(folder: Path, ranks: Ranks) -> str:
     """The loss of the second process alone is NaN, in the last update before a checkpoint."""
     model = model_of(0)
@@ -163,23 +149,11 @@ def critic_fitted(folder: Path, ranks: Ranks, form: dict[str, Any]) -> str:
 
     about = {"program": "train_ilql", "run": "f00d"}
     try:
-        fit(
-            *(model, ImplicitQLearning(model), batches, look, config, folder, about, CPU, ranks),
-            after_step=model.after_update,
-        )
+        context = RunContext(config, folder, CPU, ranks, about, [])
+        fit(context, model, ImplicitQLearning(model), batches, look, after_step=model.after_update)
     except (ConfigError, PipelineError) as error:
         return f"{type(error).__name__}: {error}"
     return ""
-
-
-def indivisible(folder: Path, ranks: Ranks) -> list[str]:
-    found = []
-    for size, parts in ((8, 2), (7, 1), (6, 2)):
-        try:
-            ranks.check_divides(size, parts)
-        except ConfigError as error:
-            found.append(str(error))
-    return found
 
 
 def of_all(folder: Path, ranks: Ranks) -> list[Any]:
@@ -188,21 +162,11 @@ def of_all(folder: Path, ranks: Ranks) -> list[Any]:
     return [ranks.any(bool(ranks.rank)), ranks.any(False), ranks.average(own).tolist(), gathered, own.tolist()]
 
 
-def pace(folder: Path, ranks: Ranks) -> float:
-    """Seconds of one question to all processes, the median of many."""
-    seconds = []
-    for _ in range(300):
-        start = time.perf_counter()
-        ranks.any(False)
-        seconds.append(time.perf_counter() - start)
-    return sorted(seconds)[150]
-
-
 CASES = {
     case.__name__: case
     for case in (
         *(equal_to_one_process, with_accumulation, with_dropout, resumed, grown, differing),
-        *(not_a_number, broken_down, broken_down_in_half, critic, critic_on_fixed_trunk, indivisible, of_all, pace),
+        *(broken_down, broken_down_in_half, critic, critic_on_fixed_trunk, of_all),
     )
 }
 

@@ -20,6 +20,7 @@ from icrl.runs.distributed import Ranks
 from icrl.runs.evaluations import Evaluation, Evaluator
 from icrl.runs.files import read_json
 from icrl.training.fit import fit
+from icrl.training.program import RunContext
 
 CPU = torch.device("cpu")
 SEED = 8  # gives a run whose best evaluation is an early one
@@ -99,7 +100,7 @@ def run(
 ) -> nn.Module:
     model = model or model_of(SEED)
     about = {"program": "train_gpt", "run": "f00d", "about": "toy"}
-    fit(model, Naming(), batches, look, config, folder, about, CPU, ranks or Ranks())
+    fit(RunContext(config, folder, CPU, ranks or Ranks(), about, []), model, Naming(), batches, look)
     return model
 
 

@@ -18,17 +18,18 @@ from icrl.plots.training_curves import (
     write_value_curves,
 )
 from icrl.runs import checkpoint
-from icrl.runs.summaries import Summaries
+from icrl.runs.metrics import MetricLogger
 
 STEPS = np.arange(4.0)
 
 
 def log(folder: Path, first: int, last: int, offset: float = 0.0) -> None:
-    with Summaries(folder, first) as summaries:
-        for update in range(first, last):
-            summaries.scalars("train", {"nll": 1 / (update + 1) + offset}, update)
-            if update % 2 == 0:
-                summaries.scalars("in_context", {"development_last_success": update / 10}, update)
+    logger = MetricLogger(folder, first)
+    for update in range(first, last):
+        logger.scalars("train", {"nll": 1 / (update + 1) + offset}, update)
+        if update % 2 == 0:
+            logger.scalars("in_context", {"development_last_success": update / 10}, update)
+    logger.close()
 
 
 @pytest.mark.parametrize("resumed_at", [0, 3])

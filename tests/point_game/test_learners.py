@@ -9,18 +9,18 @@ from torch import Tensor, nn
 
 from icrl.point_game.fixed_players import HOSTS
 from icrl.point_game.learners import Learner
-from icrl.point_game.parts import blend
 from icrl.point_game.rollout import PointRollout
 from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets
-from icrl.point_game.transitions import Transitions
+from icrl.point_game.transitions import Transitions, drawn_transitions
 from icrl.randomness import mix, stream_seeds, uniform
+from icrl.rl.double_q import blend
 
 ROLES = ("host", "agent")
 
 
 def stored(learner: Learner) -> Transitions:
     """All transitions in the replay."""
-    return learner.replay._at(torch.arange(len(learner.replay)))
+    return Transitions(*(column[: learner.replay.size, 0] for column in learner.replay._columns))
 
 
 def watch_rollouts(learner: Learner) -> list[PointRollout]:
@@ -95,7 +95,7 @@ def test_the_replay_holds_the_moves_played(role: str) -> None:
     """The observation is in canonical order and rescaled. The agent's next one has the subset that is played next.
     Rewards are +1 and -1 with the end of a game alone."""
     learner = begun(role, "game.max_episode_steps=3")
-    rollouts, before = watch_rollouts(learner), len(learner.replay)
+    rollouts, before = watch_rollouts(learner), learner.replay.size
     learner._rollout(START, 2)
     (rollout,), kept = rollouts, stored(learner)
     flat = PointRollout(*(column.flatten(0, 1) for column in rollout))
@@ -142,7 +142,7 @@ def test_an_update_by_hand() -> None:
                     "training.max_gradient_norm=0.01", "host.batch_size=50")  # fmt: skip
     set_values(learner, torch.tensor([3.0, 0.2, -0.1, -4.0]))  # on both sides of an error of 1
     reference = copy.deepcopy(learner.network)
-    drawn = learner.replay.draw(50, mix(learner._key_of_draws, 0), START).transitions
+    drawn = drawn_transitions(learner.replay.draw(50, mix(learner._key_of_draws, 0), START).rollout)
     error = reference(drawn.observation)[torch.arange(50), drawn.action] - learner.target(drawn)
     loss = sum(0.5 * e**2 if abs(e) <= 1 else abs(e) - 0.5 for e in error) / 50
     assert (error.abs() > 1).any() and (error.abs() < 1).any()
@@ -159,10 +159,11 @@ def test_weights_of_prioritised_replay_scale_the_loss_and_set_priorities() -> No
     learner = begun("agent", "replay.kind=prioritised", "replay.alpha=1", "replay.eps=0.5")
     weight, td_errors = torch.linspace(0, 1, 8), list[Tensor]()
     real, tell = learner.replay.draw, learner.replay.set_priorities
-    learner.replay.draw = lambda *given: real(*given)._replace(weight=weight)
+    learner.replay.draw = lambda *given: real(*given)._replace(weight=weight[None])
     learner.replay.set_priorities = lambda where, error, clock: (td_errors.append(error), tell(where, error, clock))
     loss = learner._update(START)["loss"]
-    huber = torch.where(td_errors[0] <= 1, td_errors[0] ** 2 / 2, td_errors[0] - 0.5)
+    errors = td_errors[0][0]
+    huber = torch.where(errors <= 1, errors**2 / 2, errors - 0.5)
     torch.testing.assert_close(loss, (weight * huber).mean())
     assert not torch.equal(learner.replay._priorities.values[0], torch.ones(200))
 

@@ -43,14 +43,6 @@ def test_who_is_read_by_nobody_ends_quietly(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with open("/dev/full", "w", encoding="utf-8") as full:
-        assert code_of(full, monkeypatch) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ") and "No space left" in line
-
-
 @pytest.mark.parametrize(("encoding", "shown"), [("ascii", b"gr\\xf6\\xdfe"), ("utf-8", "größe".encode())])
 def test_what_an_encoding_lacks_is_written_as_escapes(
     encoding: str, shown: bytes, monkeypatch: pytest.MonkeyPatch
@@ -58,18 +50,6 @@ def test_what_an_encoding_lacks_is_written_as_escapes(
     written = io.BytesIO()
     assert code_of(io.TextIOWrapper(written, encoding=encoding), monkeypatch) == 0
     assert written.getvalue().startswith(shown + b" ")
-
-
-def test_a_pipe_that_breaks_elsewhere_is_no_quiet_end(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def main(_: Config) -> None:
-        raise BrokenPipeError("of a worker")
-
-    monkeypatch.setattr("sys.argv", ["stage"])
-    with pytest.raises(SystemExit) as end:
-        run_stage(main, "src.train_gpt", "")
-    assert end.value.code == 2 and "of a worker" in capsys.readouterr().err
 
 
 def test_a_program_runs_with_its_outputs_closed_and_without_a_backend(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ import torch
 from kin import all_gone
 from parallel import critic
 from torch import Tensor
-from toy import CPU, config_of, curves, left_in, model_of, run, steps_of, values_of, weights_of
+from toy import CPU, config_of, left_in, model_of, run, steps_of, values_of, weights_of
 
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
-from icrl.runs import distributed
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.distributed import Ranks, joined
 
@@ -81,16 +79,6 @@ def test_two_processes_learn_what_one_learns(
         assert ours == pytest.approx(values_of(alone, f"train/{tag}"), abs=1e-5), tag
 
 
-def test_what_is_shown_of_gradients_is_of_all_processes(
-    parallel: Path, found: list[dict[str, Any]], alone: Path
-) -> None:
-    folder = parallel / "equal_to_one_process"
-    tag = "parameters/gradient_norm/1.weight"
-    assert values_of(folder, tag) == pytest.approx(values_of(alone, tag), rel=1e-3)
-    assert len(values_of(folder, "train/gradient_noise_scale")) == 6
-    assert curves(alone).keys() - curves(folder).keys() == set()
-
-
 def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(parallel: Path, found: list[dict[str, Any]]) -> None:
     """With dropout that differs between processes. The signal went to the first alone, and both stopped."""
     assert [one["with_dropout"] for one in found] == ["", ""]
@@ -116,12 +104,6 @@ def test_parameters_that_differ_are_found_out(parallel: Path, found: list[dict[s
     message = "PipelineError: after update 4 rank 1 has other parameters than rank 0: 4.bias"
     assert [one["differing"] for one in found] == [message] * 2
     assert not [*(parallel / "differing").glob("crash-*")]
-
-
-def test_what_is_no_number_on_one_process_alone_is_found_out(found: list[dict[str, Any]]) -> None:
-    assert [one["not_a_number"] for one in found] == [
-        ["after update 2 rank 1 has other parameters than rank 0: 1.weight"]
-    ] * 2
 
 
 def test_where_the_loss_of_one_is_no_number_all_stop_and_say_the_same(
@@ -152,34 +134,9 @@ def test_two_processes_learn_the_values_that_one_learns(
     )
 
 
-def test_a_batch_that_cannot_be_dealt_out_is_refused(found: list[dict[str, Any]]) -> None:
-    messages = [
-        f"trainer.mini_batch_size={size} must be a multiple of 2 processes x "
-        f"trainer.gradient_accumulation_steps={parts}"
-        for size, parts in ((7, 1), (6, 2))
-    ]
-    assert [one["indivisible"] for one in found] == [messages] * 2
-
-
 def test_all_processes_are_told_the_same(found: list[dict[str, Any]]) -> None:
     shared = [True, False, [1.5, 15.0], [[1.0, 10.0], [2.0, 20.0]]]
     assert [one["of_all"] for one in found] == [[*shared, [1.0, 10.0]], [*shared, [2.0, 20.0]]]
-
-
-def test_a_group_ends_with_its_training(found: list[dict[str, Any]]) -> None:
-    """On the first rank it was stopped, on the second it was through. Threads of a group that stays abort the exit."""
-    assert [one["group_is_gone"] for one in found] == [True, True]
-
-
-def test_asking_all_processes_is_cheap(found: list[dict[str, Any]]) -> None:
-    assert max(one["pace"] for one in found) < 5e-3  # seconds; far less where cores are free
-
-
-def test_only_the_first_process_writes(parallel: Path) -> None:
-    """One event file for each session, one record of it, and nothing that the second left."""
-    for case, sessions in (("with_dropout", 1), ("resumed", 2)):
-        assert len([*(parallel / case).glob("events.*")]) == sessions
-        assert len(json.loads((parallel / case / "run.json").read_text())["sessions"]) == sessions
 
 
 def test_one_process_talks_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,13 +228,3 @@ def test_a_rank_without_the_rest_is_refused(rank: pytest.MonkeyPatch, missing: l
 def test_a_rank_that_cannot_be_is_refused(rank: pytest.MonkeyPatch, name: str, value: str, allowed: str) -> None:
     rank.setenv(name, value)
     assert refusal().startswith(f"{name}={value} in the environment: must be an int {allowed};")
-
-
-def test_a_torchrun_that_is_gone_before_its_process_began_is_found_out(rank: pytest.MonkeyPatch) -> None:
-    rank.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-    rank.setattr(distributed, "_GREETING", timedelta(seconds=1))
-    assert "MASTER_ADDR:MASTER_PORT=127.0.0.1:1" in refusal()
-
-
-def test_ranks_above_the_first_do_not_write() -> None:
-    assert [Ranks(rank, 3).is_writer for rank in range(3)] == [True, False, False]

@@ -6,16 +6,13 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from icrl.contracts import PipelineError
@@ -192,9 +189,6 @@ def test_what_a_run_leaves(undisturbed: Path) -> None:
     assert not names(undisturbed, "pending")
 
 
-# What a crash leaves
-
-
 class Deaths:
     """Counts what changes files for good, and kills before operation number `last`."""
 
@@ -245,19 +239,6 @@ def test_killed_before_any_file_operation(tmp_path: Path, undisturbed: Path, *, 
 
 
 @pytest.mark.usefixtures("here")
-@given(lives=st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=5), end=st.booleans())
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_killed_again_and_again(
-    tmp_path_factory: pytest.TempPathFactory, undisturbed: Path, lives: list[tuple[int, bool]], *, end: bool
-) -> None:
-    folder = tmp_path_factory.mktemp("lives")
-    for last, async_eval in lives:
-        run(folder, last, async_eval=async_eval)
-    run(folder, async_eval=end)
-    assert_same_end(folder, undisturbed)
-
-
-@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("async_eval", [True, False])
 def test_going_on_from_an_older_checkpoint(tmp_path: Path, undisturbed: Path, *, async_eval: bool) -> None:
     """What came later is forgotten: results, points and pending ones, half-written ones too."""
@@ -273,49 +254,6 @@ def test_going_on_from_an_older_checkpoint(tmp_path: Path, undisturbed: Path, *,
     assert points(tmp_path)["eval/sum"] == [(0, 0.0), (1, 0.75), (2, 1.5)]
     train(tmp_path, async_eval=async_eval)
     assert_same_end(tmp_path, undisturbed)
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_a_pending_one_is_finished(tmp_path: Path, *, known: bool) -> None:
-    """Killed after the result was written and before `best` was, or before any result."""
-    for step in (1, 2):
-        checkpoint.save(tmp_path, "pending", step, state_at(step), {"about": "toy"}, keep=9)
-    if known:
-        written = [{"step": step, "metrics": {}, "score": float(step)} for step in (1, 2)]
-        write_owned(tmp_path / "evaluations.json", OWNER, 2, {"evaluations": written})
-    with make(tmp_path, Options(async_eval=False), done=2) as service:
-        assert [service.results[step].score for step in (1, 2)] == ([1.0, 2.0] if known else SCORES[1:3])
-        assert service.results[1].metrics == ({} if known else {"sum": 0.75})
-    assert names(tmp_path, "best") == ["best-000000002.json", "best-000000002.pt"]
-    assert not names(tmp_path, "pending")
-
-
-def test_one_that_comes_late_takes_its_place(tmp_path: Path) -> None:
-    """After a power failure that undid a deletion; a better one of a later step stays the best."""
-    checkpoint.save(tmp_path, "pending", 1, state_at(1), {}, keep=9)
-    written = [{"step": 2, "metrics": {}, "score": 2.0}]
-    write_owned(tmp_path / "evaluations.json", OWNER, 2, {"evaluations": written})
-    with make(tmp_path, Options(async_eval=False), done=2) as service:
-        assert list(service.results) == steps_in(tmp_path) == [1, 2]
-    assert not names(tmp_path, "best") and not names(tmp_path, "pending")
-
-
-def test_a_result_that_is_known_is_not_sought_again(tmp_path: Path) -> None:
-    with make(tmp_path, Options(async_eval=False)) as service:
-        service.start(1, state_at(1))
-        service.start(1, state_at(1, act="raise"))
-        with pytest.raises(ValueError, match="no such thing"):
-            service.start(2, state_at(2, act="raise"))
-    assert steps_in(tmp_path) == [1]
-
-
-@pytest.mark.usefixtures("here")
-def test_nor_is_one_that_is_under_way(tmp_path: Path) -> None:
-    with make(tmp_path, Options()) as service:
-        service.start(1, state_at(1))
-        service.start(1, state_at(1, act="raise"))
-        service.wait()
-    assert steps_in(tmp_path) == [1]
 
 
 @pytest.mark.parametrize("other", [{"program": "train_gpt", "run": "beef"}, {"program": "train_ilql", "run": "f00d"}])
@@ -342,15 +280,6 @@ def test_a_pending_one_that_is_damaged_or_renamed_is_refused(tmp_path: Path, *, 
         path.rename(path.with_stem("pending-000000002"))
     with pytest.raises(checkpoint.DamagedCheckpointError, match="was written as pending-000000001"):
         make(tmp_path, Options(async_eval), done=2)
-
-
-def test_a_damaged_truth_is_an_error_with_its_name(tmp_path: Path) -> None:
-    (tmp_path / "evaluations.json").write_text("[{")
-    with pytest.raises(PipelineError, match=r"evaluations\.json"):
-        make(tmp_path, Options())
-
-
-# The process
 
 
 def test_a_process_of_its_own(tmp_path: Path, reports: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,12 +313,6 @@ def test_a_process_of_its_own(tmp_path: Path, reports: list[str], monkeypatch: p
     assert not names(tmp_path, "pending")
     assert names(tmp_path, "best") == ["best-000000003.json", "best-000000003.pt"]
     assert points(tmp_path)["eval/sum"] == [(1, 0.75), (2, 1.5), (3, 2.25)]
-
-
-@pytest.mark.usefixtures("quick")
-def test_both_ways_end_alike(tmp_path: Path, undisturbed: Path) -> None:
-    train(tmp_path, async_eval=True)
-    assert_same_end(tmp_path, undisturbed)
 
 
 @pytest.mark.usefixtures("quick")
@@ -454,79 +377,9 @@ def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
     assert reports == [cut + "it is started again"] * 2 + [cut + "given up after 3 times"]
 
 
-@pytest.mark.usefixtures("quick")
-def test_one_that_raises_is_told_and_given_up(tmp_path: Path, reports: list[str]) -> None:
-    """Training goes on, and so do the other evaluations."""
-    with make(tmp_path, Options(), report=reports.append) as service:
-        service.start(1, state_at(1, act="raise"))
-        service.start(2, state_at(2))
-        service.wait()
-        assert list(service.results) == steps_in(tmp_path) == [2]
-    assert len(reports) == 3
-    assert all("step 1 failed" in line and "in look" in line for line in reports)
-    assert all("ValueError: no such thing" in line for line in reports)
-    assert [line.rpartition("; ")[2] for line in reports[1:]] == ["it is started again", "given up after 3 times"]
-
-
-@pytest.mark.usefixtures("quick")
-def test_closed_while_it_works(tmp_path: Path, undisturbed: Path) -> None:
-    """As by an interrupt: nothing is lost, whichever way the run goes on."""
-    with make(tmp_path, Options()) as service:
-        for step in range(3):
-            service.start(step, state_at(step))
-        checkpoint.save(tmp_path, "last", 2, {"step": 2}, {}, keep=2)
-        pid = pid_of(service)
-    until(lambda: gone(pid))
-    train(tmp_path, async_eval=True)
-    assert_same_end(tmp_path, undisturbed)
-
-
-def run_and_die(folder: Path, pipe: Connection, how: str) -> None:
-    """A training process that ends without `close`."""
-    note = folder / "pid"
-    service = make(folder, Options())
-    service.start(1, state_at(1, act="hang", where=str(note)))
-    until(note.exists)
-    pipe.send(pid_of(service))
-    if how == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.fixture
-def trainings(tmp_path: Path) -> Iterator[dict[str, tuple[multiprocessing.process.BaseProcess, int]]]:
-    context = multiprocessing.get_context("forkserver")
-    started = {}
-    for how in ("killed", "returned"):
-        ours, theirs = context.Pipe()
-        folder = tmp_path / how
-        folder.mkdir()
-        process = context.Process(target=run_and_die, args=(folder, theirs, how))
-        process.start()
-        started[how] = process, ours
-    yield {how: (process, ours.recv()) for how, (process, ours) in started.items()}
-    for process, _ in started.values():
-        process.kill()
-
-
-@pytest.mark.usefixtures("quick")
-def test_it_ends_with_its_parent(trainings: dict[str, tuple[multiprocessing.process.BaseProcess, int]]) -> None:
-    """Even in the middle of an evaluation that hangs, and the parent does not wait for it."""
-    for process, worker in trainings.values():
-        process.join(10)
-        assert process.exitcode is not None
-        until(lambda worker=worker: gone(worker))
-
-
 @pytest.mark.parametrize(("trained", "best"), [(0, [0]), (1, [3]), (4, [5])])
 def test_what_is_untrained_is_never_the_best(tmp_path: Path, trained: int, best: list[int]) -> None:
     with Evaluations(tmp_path, "eval", look, Options(async_eval=False), -1, {}, print, trained) as service:
         for step in range(6):
             service.start(step, state_at(step))
     assert names(tmp_path, "best") == [f"best-{step:09d}{suffix}" for step in best for suffix in (".json", ".pt")]
-
-
-def test_a_result_is_told(tmp_path: Path) -> None:
-    lines: list[str] = []
-    with Evaluations(tmp_path, "eval", look, Options(async_eval=False), -1, {}, lines.append) as service:
-        service.start(2, state_at(2))
-    assert lines == ["evaluation at 2:  sum 1.5"]

@@ -11,16 +11,11 @@ from hypothesis import strategies as st
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.runs import memory
-from icrl.runs.memory import Need, check_fits, free_disk, free_memory, ran_out
+from icrl.runs.memory import Need, check_fits, free_memory, ran_out
 
 CPU = torch.device("cpu")
 CONFIG = load_config()
 MEMINFO = "MemTotal:       100 kB\nMemAvailable:   60 kB\nSwapFree:       4 kB\nHugePages_Free: 0\n"
-
-
-def test_this_system_has_some_memory_and_some_disk(tmp_path: Path) -> None:
-    assert (free_memory(CPU) or 1 << 40) > 1 << 20
-    assert free_disk(tmp_path / "not" / "there") == free_disk(tmp_path) > 1 << 20
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import PipelineError
 from icrl.data.history_store import HistoryWriter
-from icrl.plots import figures, source_board
+from icrl.plots import figures, source_agents
 from icrl.programs import evaluate, extract_policy, train_agents, train_gpt, train_ilql
 from icrl.runs import record as run_record
 from icrl.runs.files import read_json, sha256, write_json
@@ -33,7 +33,7 @@ def cheap() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
         for module, name in (
-            *((source_board, "success_figure"), (figures, "success_figure")),
+            *((source_agents, "success_figure"), (figures, "success_figure")),
             *((figures, "adaptation_figure"),),
         ):
             patch.setattr(module, name, lambda *_, **__: Figure((0.5, 0.5)))

@@ -44,7 +44,7 @@ def checkpoints_of(root: Path, name: str) -> list[tuple[int, list[Tensor]]]:
     for kind in ("last", "best"):
         newest = load_newest(root / "logs" / name / "gpt", kind, CPU)
         assert newest
-        found.append((newest[0]["update"], list(newest[0]["model"].values())))
+        found.append((newest[0]["step"], list(newest[0]["model"].values())))
     return found
 
 

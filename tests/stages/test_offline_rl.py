@@ -130,7 +130,7 @@ def test_from_a_snapshot_a_new_run_comes_to_the_end_of_the_old_one(offline: Path
     options = (f"critic.initial_model_prefix={snapshots}", f"critic.initial_model_index={index}")
     go("train_ilql", offline, "name=new", "histories=tiny", *options)
     one, other = newest(offline, "tiny/ilql"), newest(offline, "new/ilql")
-    for part in ("update", "model", "updater", "generators"):
+    for part in ("step", "model", "updater", "generators"):
         assert same(one[part], other[part]), part
     assert other["model"]["updates"] == 6
 
@@ -299,7 +299,7 @@ def test_epochs_are_counted_in_windows(offline: Path) -> None:
     )
     expected = -(-windows // 4)
     assert expected > 6
-    assert newest(offline, "tiny/other")["update"] == expected
+    assert newest(offline, "tiny/other")["step"] == expected
     assert read_json(offline / "logs/tiny/other/finished.json")["updates"] == expected
 
 

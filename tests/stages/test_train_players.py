@@ -25,7 +25,7 @@ from icrl.programs import train_players
 from icrl.runs import checkpoint
 from icrl.runs import record as run_record
 from icrl.runs.files import read_json
-from icrl.runs.profiling import Profiler
+from icrl.runs.metrics import MetricLogger
 
 COMMON = ("players=tiny", "device=cpu", "evaluation.pictures=false")
 
@@ -142,13 +142,13 @@ def test_killed_for_real_it_goes_on_to_the_same_end(tmp_path: Path) -> None:
 def test_asked_to_stop_it_saves_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = 0
 
-    def step(_: Profiler) -> None:
+    def advance(_: MetricLogger) -> None:
         nonlocal steps
         steps += 1
         if steps == 7:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(Profiler, "step", step)
+    monkeypatch.setattr(MetricLogger, "advance", advance)
     with pytest.raises(Stopped, match="update 7 of 12 is saved"):
         run(tmp_path / "stopped")
     assert (tmp_path / "stopped/logs/tiny/players/last-000000007.pt").exists()
@@ -269,7 +269,7 @@ def test_one_role_learns_alone(tmp_path: Path, fixed: str) -> None:
         tmp_path, fixed, *opponents, "game.reposition=false", "game.scale_observation=false", "replay.kind=prioritised"
     )
     state = torch.load(folder / "last-000000012.pt", weights_only=True)
-    assert list(state["learners"]) == [{"host": "agent", "agent": "host"}[role]]
+    assert [name for name in state if name != "step"] == [{"host": "agent", "agent": "host"}[role]]
     results = read_json(folder / "results.json")["matches"]
     same = {"host": ("host_vs_first", "zeillinger_vs_first"), "agent": ("host_vs_agent", "host_vs_first")}[role]
     assert results[same[0]] == results[same[1]]

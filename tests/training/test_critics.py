@@ -27,7 +27,7 @@ def finished(tmp_path: Path) -> Config:
     """Configuration of a run with a finished critic: the newest of update 5, the best of update 3."""
     folder = tmp_path / "logs/mine/ilql"
     for kind, update, size in (("best", 3, 0.5), ("last", 5, 1.0)):
-        state = {"update": update, "model": outspoken(fresh_critic(), size).state_dict()}
+        state = {"step": update, "model": outspoken(fresh_critic(), size).state_dict()}
         checkpoint.save(folder, kind, update, state, described(), 1)
     with pytest.raises(ConfigError, match="no finished training in .*ilql: run `python -m src.train_ilql`"):
         open_finished(folder, "last", "train_ilql", CPU)

@@ -3,7 +3,6 @@
 import itertools
 import os
 import signal
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from toy import (
-    CONFIG,
     CPU,
     SEED,
     Naming,
@@ -34,21 +32,11 @@ from icrl.config.root import Config
 from icrl.contracts import Batch, Stopped
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.divergence import DivergedError
-from icrl.runs.evaluations import Evaluation
-from icrl.runs.evaluations import Evaluations as RealEvaluations
 from icrl.runs.files import read_json
-from icrl.training import fit as module
 
 
 def terminate() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def slow_look(state: dict[str, Any]) -> Evaluation:
-    """Takes as long over the last evaluation as it is told."""
-    while state["update"] == CONFIG.trainer.num_iterations and not Path(os.environ["TOY_GO_ON"]).exists():
-        time.sleep(0.02)
-    return look(state)
 
 
 @pytest.fixture(scope="module")
@@ -56,19 +44,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
     run(folder)
     return folder
-
-
-def test_it_learns(tmp_path: Path) -> None:
-    model = model_of(0, dropout=0.0)
-    before = Naming()(model, batch_at(-1))[0]["naming"].item()
-    silent = config_of(
-        trainer={"num_iterations": 60, "evaluate": False},
-        summaries={"summary_interval": 0},
-        checkpoints={"checkpoint_interval": 0},
-    )
-    run(tmp_path, silent, model)
-    assert before > 1
-    assert Naming()(model.eval(), batch_at(-1))[0]["naming"].item() < 0.02
 
 
 @pytest.mark.parametrize("deaths", [[1], [3], [4], [8], [10], [5, 7], [3, 3, 6]], ids=str)
@@ -116,14 +91,6 @@ def test_every_kind_of_run_resumes_to_the_bit(
         assert {later / earlier for earlier, later in itertools.pairwise(scales)} == {0.5, 1.0, 2.0}
 
 
-def test_the_generator_of_dropout_matters(tmp_path: Path, undisturbed: Path) -> None:
-    """Another one gives other weights: the tests above can fail."""
-    model = model_of(SEED)
-    torch.manual_seed(1)
-    run(tmp_path, model=model)
-    assert not torch.equal(weights_of(tmp_path)["1.weight"], weights_of(undisturbed)["1.weight"])
-
-
 def test_evaluations_change_nothing(tmp_path: Path, undisturbed: Path) -> None:
     """Not even where they take random numbers, here or in a process of their own, or where they are left out."""
     for name, config in {
@@ -137,28 +104,13 @@ def test_evaluations_change_nothing(tmp_path: Path, undisturbed: Path) -> None:
     assert not (tmp_path / "none" / "evaluations.json").exists() and not steps_of(tmp_path / "none", "best")
 
 
-def test_results_of_evaluations_are_taken_in_while_training_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use_worker_here(monkeypatch)  # answers at the second look
-    known: list[list[int]] = []
-
-    def batches(update: int) -> Batch:
-        truth = tmp_path / "evaluations.json"
-        known.append([entry["step"] for entry in read_json(truth)["evaluations"]] if truth.exists() else [])
-        return batch_at(update)
-
-    run(tmp_path, config_of(evals={"async_eval": True}), batches=batches)
-    assert known[:4] == [[], [0], [0], [0, 2]]
-
-
 def test_the_best_checkpoint_is_that_of_the_best_score(undisturbed: Path) -> None:
     known = read_json(undisturbed / "evaluations.json")["evaluations"]
     assert [entry["step"] for entry in known] == [0, 2, 4, 6, 8, 10, 11]
     best = max(known[1:], key=lambda entry: entry["score"])
     assert 0 < best["step"] < 6  # neither the first nor late, or neither this nor a resumed run would show a thing
     state, sidecar = load_newest(undisturbed, "best", CPU)
-    assert sidecar["step"] == state["update"] == best["step"]
+    assert sidecar["step"] == state["step"] == best["step"]
     assert sidecar["description"]["about"] == "toy"
     assert look(state).score == best["score"]
     assert steps_of(undisturbed, "best") == [best["step"]] and not steps_of(undisturbed, "pending")
@@ -179,29 +131,6 @@ def test_checkpoints_are_written_and_kept_as_told(tmp_path: Path, options: dict[
     run(tmp_path, config_of(trainer={"evaluate": False}, checkpoints=options))
     assert steps_of(tmp_path) == expected
     assert load_newest(tmp_path, "last", CPU)[1]["description"]["about"] == "toy"
-
-
-def test_a_damaged_checkpoint_costs_only_the_updates_since_the_one_before(tmp_path: Path, undisturbed: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, batches=dying(8))
-    (tmp_path / "last-000000006.pt").write_bytes(b"torn")
-    asked: list[int] = []
-
-    def batches(update: int) -> Batch:
-        asked.append(update)
-        return batch_at(update)
-
-    run(tmp_path, batches=batches)
-    assert asked == [*range(3, 11)]
-    assert left_in(tmp_path) == left_in(undisturbed)
-
-
-def test_a_finished_run_is_left_alone(tmp_path: Path) -> None:
-    run(tmp_path)
-    before = {path.name: path.read_bytes() for path in tmp_path.glob("*-*.*[tn]")}
-    assert len(before) == 6
-    run(tmp_path, model=model_of(7), batches=dying(11))
-    assert {path.name: path.read_bytes() for path in tmp_path.glob("*-*.*[tn]")} == before
 
 
 def test_curves_are_over_updates_and_say_what_was_done(undisturbed: Path) -> None:
@@ -233,45 +162,6 @@ def test_what_is_no_number_is_not_saved(tmp_path: Path, undisturbed: Path, snaps
     assert steps_of(tmp_path, "snapshot") == ([2, 4] if snapshot_interval else [])
     run(tmp_path, config, model_of(99))
     assert left_in(tmp_path) == left_in(undisturbed)
-
-
-def test_it_trains_in_training_mode(tmp_path: Path) -> None:
-    model, modes = model_of(0), []
-
-    def batches(update: int) -> Batch:
-        modes.append(model.training)
-        return batch_at(update)
-
-    run(tmp_path, config_of(summaries={"outputs": True}), model.eval(), batches)
-    assert modes == [True] * 11
-
-
-def test_a_sigterm_does_not_wait_for_the_last_evaluation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Path
-) -> None:
-    """All is saved by then, so it ends within about a second; the continued run has only to wait."""
-    go_on, waited = tmp_path / "go_on", []
-    monkeypatch.setenv("TOY_GO_ON", str(go_on))
-    config = config_of(evals={"async_eval": True})
-
-    class Interrupted(RealEvaluations):
-        def wait(self, *until: Any) -> None:
-            while len(self.results) < 6:
-                self.poll()
-            terminate()
-            before = time.monotonic()
-            super().wait(*until)
-            waited.append(time.monotonic() - before)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "Evaluations", Interrupted)
-        with pytest.raises(Stopped, match="update 11 of 11 is saved"):
-            run(tmp_path / "run", config, look=slow_look)
-    assert waited[0] < 2
-    assert 11 not in [entry["step"] for entry in read_json(tmp_path / "run/evaluations.json")["evaluations"]]
-    go_on.touch()
-    run(tmp_path / "run", config, model_of(99), dying(0), slow_look)
-    assert left_in(tmp_path / "run") == left_in(undisturbed)
 
 
 def test_ordinary_updates_read_no_files_and_wait_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Running averages of what the agents of stage one do."""
+"""Running averages over the last episodes of the agents of stage one."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ import torch
 from icrl.contracts import EnvSpec, Rollout
 from icrl.envs.episodes import OpenEpisodes, finished_episodes, numbered
 
+MOST_PENDING = 100  # unrolls in memory before they are taken into the averages
 _MEASURES = ("return", "success", "episode_length")
 
 
@@ -21,23 +22,24 @@ class EpisodeStatistics:
         self._last = np.full((len(_MEASURES), num_streams, window), np.nan)
         self._count = np.zeros(num_streams, np.int64)
         self._open = OpenEpisodes.none(num_streams)
+        self._pending: list[Rollout] = []
 
     def add(self, transitions: Rollout) -> None:
-        """Take in the episodes that end in `[T, B]` transitions."""
-        episodes, self._open = finished_episodes(transitions, self._open, self._spec)
-        number = self._count[episodes.stream] + numbered(episodes.stream)
-        slot = number % self._last.shape[-1]
-        self._last[:, episodes.stream, slot] = (episodes.returns, episodes.success, episodes.length)
-        np.add.at(self._count, episodes.stream, 1)
+        """Take in the episodes that end in `[T, B]` transitions, at the latest when they are asked for."""
+        self._pending.append(transitions)
+        if len(self._pending) >= MOST_PENDING:
+            self._take_in()
 
     def summary(self) -> dict[str, np.ndarray]:
-        """`return`, `success` and `episode_length` per learner, `[L]`; NaN where no episode has ended yet."""
+        """`return`, `success` and `episode_length` per learner, `[L]`; NaN if no episode has ended yet."""
+        self._take_in()
         last = self._last.reshape(self._shape)
         ended = (~np.isnan(last[0])).sum(axis=-1)  # [L]
         means = np.where(ended > 0, np.nansum(last, axis=-1) / np.maximum(ended, 1), np.nan)
         return dict(zip(_MEASURES, means, strict=True))
 
     def state_dict(self) -> dict[str, Any]:
+        self._take_in()
         arrays = (self._last, self._count, *self._open)
         return {"arrays": [torch.from_numpy(array.copy()) for array in arrays]}
 
@@ -45,3 +47,14 @@ class EpisodeStatistics:
         arrays = [array.cpu().numpy().copy() for array in state["arrays"]]
         self._last, self._count, *still_open = arrays
         self._open = OpenEpisodes(*still_open)
+
+    def _take_in(self) -> None:
+        if not self._pending:
+            return
+        transitions = Rollout(*(torch.cat(column) for column in zip(*self._pending, strict=True)))
+        self._pending = []
+        episodes, self._open = finished_episodes(transitions, self._open, self._spec)
+        number = self._count[episodes.stream] + numbered(episodes.stream)
+        slot = number % self._last.shape[-1]
+        self._last[:, episodes.stream, slot] = (episodes.returns, episodes.success, episodes.length)
+        np.add.at(self._count, episodes.stream, 1)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from icrl.collection.offline import OfflineWindows
 from icrl.collection.pace import batches_of_a_sweep, clock_of, own_windows, window_length
-from icrl.collection.replay import Drawn, Replay, shuffled
+from icrl.collection.replay import Drawn, Replay, rollout_replay, shuffled
 from icrl.config.options import replace
 from icrl.config.schedules import Clock, make_schedule
 from icrl.config.training_schema import NoiseDistillationConfig, ReplayConfig, SourceConfig
@@ -35,14 +35,14 @@ class Experience:
         self.source = source = config.source
         self._seed, self._device = config.seed, device
         self._num_learners = len(tasks) * source.num_learners
-        self._replay: Replay | None = None
+        self._replay: Replay[Rollout] | None = None
         self._offline: OfflineWindows | None = None
         self._drawn: Drawn | None = None
         if isinstance(source, ReplayConfig):
             length = window_length(source, 1)
             self._offline_weight = make_schedule(source.offline_loss_weight)
             if source.replays:
-                self._replay = Replay(source, spec, self._num_learners, length, device)
+                self._replay = rollout_replay(source, spec, self._num_learners, length, device)
             if source.has_offline:
                 self._offline = OfflineWindows(config, source, tasks, length, device)
 

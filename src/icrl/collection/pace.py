@@ -85,13 +85,3 @@ def clock_of(source: SourceConfig, iteration: int) -> Clock:
         until.append(until[-1] + batches_of_a_sweep(source, following) * source.num_updates_per_train_iter)
     steps = unrolled(source, iteration) * source.num_envs
     return Clock(iteration / num_iterations(source), iteration, steps, until[iteration])
-
-
-def interval_of(number: int, interval: int, iterations: int) -> int:
-    """Iterations between two events that happen `number` times, or every `interval` if `number` is 0; 0: never."""
-    return math.ceil(iterations / number) if number else interval
-
-
-def is_due(iteration: int, interval: int) -> bool:
-    """Whether an event with this `interval` happens now; never if it is 0."""
-    return bool(interval) and iteration % interval == 0

@@ -1,9 +1,9 @@
-"""Which run of stage one this is, and whether it may go on from what is there."""
+"""Identity of a stage-one run, the checks before it resumes, and the position of its streams."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +12,8 @@ from icrl.config.training_schema import NoiseDistillationConfig, ReplayConfig
 from icrl.contracts import ConfigError, Json
 from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.data.manifests import checksum_of
+from icrl.envs.core import State
+from icrl.envs.rollout import Streams
 from icrl.runs import checkpoint
 from icrl.runs.files import fits
 from icrl.runs.identity import Identity, check_same
@@ -21,15 +23,31 @@ if TYPE_CHECKING:
     from icrl.config.root import Config
 
 
+class Position:
+    """Position of the streams in their episodes: the part of a run state that every iteration replaces."""
+
+    def __init__(self, streams: Streams[State, tuple[()]]) -> None:
+        self.streams = streams
+
+    def state_dict(self) -> dict[str, Any]:
+        state, step, carry = self.streams
+        return {"state": state._asdict(), "step": step._asdict(), "carry": _plain(carry)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        now = self.streams
+        kept, step = type(now.state)(**state["state"]), type(now.step)(**state["step"])
+        self.streams = Streams(kept, step, _like(now.carry, state["carry"]))
+
+
 def compared(config: Config) -> tuple[str, ...]:
-    """Groups of options that a continued run must have as the run before it."""
+    """Groups of options that a resumed run must have as before."""
     groups = ("seed", "env", "tasks", "source")
     return (*groups, "evals") if config.source.evaluate else groups
 
 
 def inputs_of(config: Config, device: torch.device) -> Json:
-    """Checksums of what the learners learn from beside the world, by the option that names it: a teacher, histories of
-    others. Raises `ConfigError` where it is not there."""
+    """Checksums of a teacher and of offline histories, by the option that names them. Raises `ConfigError` if one is
+    missing."""
     source, inputs = config.source, dict[str, str]()
     if isinstance(source, NoiseDistillationConfig) and source.teacher != "none":
         inputs["source.teacher"] = open_teacher(config, source.teacher, device)[1]["state_sha256"]
@@ -40,8 +58,8 @@ def inputs_of(config: Config, device: torch.device) -> Json:
 
 
 def check_continues(config: Config, folder: Path, saved: Json, owner: Identity, inputs: Json) -> None:
-    """Raise `ConfigError` unless the run `owner`, with `config` and `inputs`, may go on from the checkpoint in `folder`
-    whose sidecar is `saved`; `PipelineError` where that is of another program or run."""
+    """Raise `ConfigError` unless the run `owner`, with `config` and `inputs`, may resume from the checkpoint in
+    `folder` whose sidecar is `saved`; `PipelineError` if that belongs to another program or run."""
     before = saved["description"]
     if fits(before, {"config": dict, "inputs": {str: str}}):
         check_same(config, before["config"], compared(config), str(folder))
@@ -53,9 +71,9 @@ def check_continues(config: Config, folder: Path, saved: Json, owner: Identity, 
     checkpoint.check_run(folder, saved, owner)
 
 
-def go_on_together(config: Config, writer: HistoryWriter, folder: Path, first: int | None) -> None:
-    """Let `writer` go on where the newest checkpoint in `folder`, of iteration `first`, does. Raises `ConfigError`
-    where one of the two is gone."""
+def align_writer(config: Config, writer: HistoryWriter, folder: Path, first: int | None) -> None:
+    """Let `writer` continue at iteration `first`, that of the newest checkpoint in `folder` (None: there is none).
+    Raises `ConfigError` if one of the two is missing."""
     if first is None and writer.manifest["complete"]:
         raise ConfigError(
             f"the histories in {writer.folder} are complete, and the agents that made them are gone from {folder}: "
@@ -65,3 +83,16 @@ def go_on_together(config: Config, writer: HistoryWriter, folder: Path, first: i
     if first is not None and writer.manifest["committed"] < steps:
         raise ConfigError(f"{folder} belongs to histories that are gone from {writer.folder}: remove it too")
     writer.keep(steps)
+
+
+def _plain(carry: Any) -> Any:
+    """A carry (tensors in tuples) as lists: a checkpoint must not name classes."""
+    return [_plain(part) for part in carry] if isinstance(carry, tuple) else carry
+
+
+def _like(carry: Any, saved: Any) -> Any:
+    """A saved carry in the form of `carry`."""
+    if not isinstance(carry, tuple):
+        return saved
+    parts = [_like(part, saved_part) for part, saved_part in zip(carry, saved, strict=True)]
+    return type(carry)(*parts) if parts else ()

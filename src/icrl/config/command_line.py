@@ -15,8 +15,8 @@ from icrl.config.options import walk
 from icrl.config.players_schema import PlayersConfig
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, PipelineError, Stopped
-from icrl.runs.console import close_outputs, open_outputs
 from icrl.runs.memory import ran_out
+from icrl.runs.processes import close_outputs, open_outputs
 
 _BAD_INPUT = 2
 LARGE = {  # by program: the options that most of its memory depends on

@@ -14,7 +14,7 @@ from icrl.evaluation.measures import PARTS, shown_part
 from icrl.evaluation.report import Curves, all_curves, probes_of
 from icrl.plots import style
 from icrl.plots.task_maps import success_figure
-from icrl.runs.summaries import Summaries
+from icrl.runs.metrics import MetricLogger
 
 
 class Panel(NamedTuple):
@@ -60,15 +60,17 @@ def write_figures(folder: Path, name: str, env: TensorEnv, results: Json, learne
         title = f"Exploration without a goal: {name}"
         figures["coverage"] = adaptation_figure([_panel("cells visited", coverage, others)], title=title)
     figures["goals"] = _goals(env, results)
-    with Summaries(folder) as summaries:
-        for picture, figure in figures.items():
-            style.save_figure(folder / f"{picture}.png", figure)
-            summaries.image(picture, style.figure_to_array(figure), 0)
+    logger = MetricLogger(folder)
+    for picture, figure in figures.items():
+        style.save_figure(folder / f"{picture}.png", figure)
+        logger.image(picture, style.figure_to_array(figure), 0)
+    logger.close()
     for policy, measures in all_curves(results).items():  # a run each, so that one chart holds all policies
-        with Summaries(folder / policy.replace(", ", "-").replace(" ", "_").replace("'", "")) as summaries:
-            for measure, curve in measures.items():
-                for episode, value in enumerate(curve["mean"], start=1):
-                    summaries.scalars("adaptation", {measure: value}, episode)
+        logger = MetricLogger(folder / policy.replace(", ", "-").replace(" ", "_").replace("'", ""))
+        for measure, curve in measures.items():
+            for episode, value in enumerate(curve["mean"], start=1):
+                logger.scalars("adaptation", {measure: value}, episode)
+        logger.close()
 
 
 def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequence[str], title: str) -> Figure:

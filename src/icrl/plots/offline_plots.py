@@ -34,7 +34,7 @@ from icrl.plots.figures import Panel, adaptation_figure
 from icrl.plots.study_plots import shared_references, shown_curve
 from icrl.runs.device import device_of, recorded
 from icrl.runs.distributed import Ranks
-from icrl.runs.identity import Identity, check_same
+from icrl.runs.identity import check_same
 from icrl.training.critics import check_critic, load_critic, open_finished
 from icrl.training.program import RunContext, unweighted
 
@@ -168,7 +168,7 @@ def write_weight_plot(config: Config) -> Path:
     check_stores(stores, about["histories"], folder)
     if about["inputs"].get("critic") != values["state_sha256"]:
         raise ConfigError(f"{folder} was extracted from another critic than that of run={config.run}")
-    context = RunContext(config, folder, stores, device, Ranks(), Identity.of(about), about["inputs"], about)
+    context = RunContext(config, folder, device, Ranks(), about, stores)
     mixture = context.windows(unweighted(config.objective))
     objective, size = AdvantageWeightedRegression(config.awr, critic.target), config.trainer.mini_batch_size
     weights = weights_of(objective, [mixture.batch(config.seed, update, size) for update in range(NUM_BATCHES)])

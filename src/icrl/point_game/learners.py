@@ -26,18 +26,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icrl.collection.pace import is_due
 from icrl.config.players_schema import PlayersConfig
 from icrl.config.schedules import Clock, make_schedule
 from icrl.nn.layers import PointValues, read_net_arch
 from icrl.point_game.fixed_players import AGENTS, HOSTS, Agent, Host, choose
-from icrl.point_game.parts import blend, make_game, optimizer_config
+from icrl.point_game.parts import make_game, optimizer_config
 from icrl.point_game.rollout import PointRollout, PointState, host_reward, play
 from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets
 from icrl.point_game.stopwatch import Stopwatch
-from icrl.point_game.transitions import TransitionReplay, Transitions
+from icrl.point_game.transitions import Transitions, as_columns, drawn_transitions, transition_replay
 from icrl.randomness import mix
+from icrl.rl.double_q import blend, double_q_target
 from icrl.runs.device import dtype_of
+from icrl.runs.intervals import is_due
 from icrl.training.optimizers import make_optimizer, set_rates
 
 _LARGEST_NOISE = 1 - 2**-24  # of the numbers that players are given
@@ -78,7 +79,7 @@ class Learner:
         shape = (1, self.game.options.max_num_points * self.game.options.dimension + num_others)
         number, flat = torch.zeros(1, device=device), torch.zeros(shape, device=device, dtype=self._dtype)
         like = Transitions(flat, number.long(), number.to(self._dtype), number.bool(), flat)
-        self.replay = TransitionReplay(config.replay, like)
+        self.replay = transition_replay(config.replay, like)
 
     def player(self, epsilon: float = 0.0) -> Player:
         """Player that takes the best action of the current network, or with probability `epsilon` any legal one."""
@@ -132,9 +133,9 @@ class Learner:
     def target(self, transitions: Transitions) -> Tensor:
         """Target values y `[W]` of the actions taken."""
         after = transitions.next_observation
-        best = self._legal_values(after).argmax(1, keepdim=True)
-        ahead = self.target_network(after).gather(1, best)[:, 0]
-        return transitions.reward + self.role.discount * ahead.masked_fill(transitions.terminated, 0.0)
+        chooser_values, target_values = self._legal_values(after), self.target_network(after)
+        ended, discount = transitions.terminated, self.role.discount
+        return double_q_target(transitions.reward, ended, target_values, chooser_values, discount)
 
     def rates(self, clock: Clock) -> dict[str, float]:
         """Scheduled exploration and learning rate at `clock`; their `env_steps` are the moves of this role."""
@@ -144,18 +145,19 @@ class Learner:
     def _update(self, clock: Clock) -> dict[str, Tensor]:
         clock = clock._replace(env_steps=self.moves)
         drawn = self.replay.draw(self.role.batch_size, mix(self._key_of_draws, clock.updates), clock)
-        observation, action, *_ = drawn.transitions
-        target = self.target(drawn.transitions)
+        transitions = drawn_transitions(drawn.rollout)
+        observation, action, *_ = transitions
+        target = self.target(transitions)
         self.network.train()
         value = self.network(observation).gather(1, action[:, None])[:, 0]
         self.network.eval()
-        loss = (drawn.weight * F.smooth_l1_loss(value, target, reduction="none")).mean()
+        loss = (drawn.weight[0] * F.smooth_l1_loss(value, target, reduction="none")).mean()
         self.optimizer.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), self._optimizer_config.max_gradient_norm)
         set_rates(self.optimizer, self._optimizer_config, clock)
         self.optimizer.step()
-        self.replay.set_priorities(drawn.where, (value - target).detach().abs(), clock)
+        self.replay.set_priorities(drawn.where, (value - target).detach().abs()[None], clock)
         return {"loss": loss.detach(), "mean_q": value.detach().mean(), "gradient_norm": norm}
 
     def _rollout(self, clock: Clock, num_steps: int) -> None:
@@ -166,7 +168,7 @@ class Learner:
         with self.watch.phase("env"):
             rollout, self._states[now] = play(self.game, host, agent, self._states[now], num_steps)
         with self.watch.phase("store"):
-            self.replay.add(self.transitions(rollout))
+            self.replay.add(as_columns(self.transitions(rollout)))
         self._rollouts += 1
         self.moves += rollout.subset.numel()
 

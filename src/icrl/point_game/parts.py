@@ -1,9 +1,6 @@
-"""What a player of the polyhedra game is trained with: its rules, its optimizer, its target network."""
+"""Rules and optimizer options of the polyhedra game from its configuration."""
 
 from typing import Any
-
-import torch
-from torch import nn
 
 from icrl.config.players_schema import PlayersConfig, RoleConfig
 from icrl.config.training_schema import AdamConfig, OptimizerConfig, SGDConfig
@@ -22,10 +19,3 @@ def optimizer_config(role: RoleConfig, max_gradient_norm: float) -> OptimizerCon
     if role.optimizer == "sgd":
         return SGDConfig(momentum=role.momentum, **shared)
     return AdamConfig(beta1=role.adam_beta1, beta2=role.adam_beta2, epsilon=role.adam_eps, **shared)
-
-
-@torch.no_grad()
-def blend(target: nn.Module, network: nn.Module, rate: float) -> None:
-    """target <- target + rate * (network - target) for all parameters and running means; counters are copied."""
-    for slow, fast in zip(target.state_dict().values(), network.state_dict().values(), strict=True):
-        slow.lerp_(fast, rate) if slow.is_floating_point() else slow.copy_(fast)

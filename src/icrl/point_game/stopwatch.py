@@ -1,4 +1,4 @@
-"""Where the time of a run goes, phase by phase."""
+"""Time that a run spends in each of its phases."""
 
 import time
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import torch
 class Stopwatch:
     """Milliseconds spent in named phases. A phase within a phase counts for itself alone, so that phases add up.
 
-    Where it is not `active` nothing is measured. On a GPU each change of phase waits for what was begun."""
+    Nothing is measured unless it is `active`. On a GPU each change of phase waits for the kernels before it."""
 
     def __init__(self, active: bool, device: torch.device) -> None:
         self._active, self._gpu = active, device.type == "cuda"

@@ -25,7 +25,7 @@ import icrl
 from icrl.config.command_line import run_stage
 from icrl.contracts import PipelineError, Stopped
 from icrl.runs.files import only_writer
-from icrl.runs.summaries import Progress
+from icrl.runs.metrics import Progress
 from icrl.studies.plan import Job, plan
 from icrl.studies.report import write_report
 

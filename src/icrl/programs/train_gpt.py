@@ -16,30 +16,27 @@ from icrl.nn.gpt import GPT
 from icrl.objectives.ad import AlgorithmDistillation
 from icrl.objectives.dpt import DecisionPretraining
 from icrl.runs.device import dtype_of
+from icrl.training.fit import fit
 from icrl.training.needs import fitting_gpt
-from icrl.training.program import RunContext, compared, run_program
+from icrl.training.program import compared, open_run
 
 PROGRAM = "train_gpt"
 OBJECTIVES = {"ad": AlgorithmDistillation, "dpt": DecisionPretraining}
 
 
 def main(config: Config) -> Path:
-    """Train, or continue training; returns the folder with the checkpoints."""
-    return run_program(config, PROGRAM, config.folder("logs") / "gpt", compared(config, "objective"), train)
-
-
-def train(context: RunContext) -> int:
-    """Fit the model to windows of all stores; returns the number of updates."""
-    config, spec, tasks = context.config, context.spec(), context.tasks
-    context.check_memory(fitting_gpt(config, spec, context.ranks.size), config.model)
-    model = GPT(config.model, spec, config.trainer.activation_checkpointing).to(context.device, dtype_of(config))
-    return context.fit(
-        model,
-        OBJECTIVES[config.objective.name](config.objective, spec),
-        context.windows(config.objective),
-        InContextEvaluator(config, tasks["development"]),
-        config.trainer.num_iterations,
-    )
+    """Train, or resume training; returns the folder with the checkpoints."""
+    folder = config.folder("logs") / "gpt"
+    with open_run(config, PROGRAM, folder, compared(config, "objective")) as context:
+        if context:
+            spec = context.spec()
+            context.check_memory(fitting_gpt(config, spec, context.ranks.size), config.model)
+            model = GPT(config.model, spec, config.trainer.activation_checkpointing)
+            model = model.to(context.device, dtype_of(config))
+            objective = OBJECTIVES[config.objective.name](config.objective, spec)
+            batches = context.batches(context.windows(config.objective))
+            fit(context, model, objective, batches, InContextEvaluator(config, context.tasks["development"]))
+    return folder
 
 
 def command() -> None:

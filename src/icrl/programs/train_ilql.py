@@ -2,7 +2,7 @@
 
 python -m src.train_ilql [KEY=VALUE ...]      histories/<histories>/ -> logs/<name>/ilql/
 
-critic=ilql|iql|cql chooses what values are. `python -m src.extract_policy` makes a policy of them,
+critic=ilql|iql|cql chooses the loss of the values. `python -m src.extract_policy` extracts a policy from them,
 `python -m src.evaluate policy.advantage_scale=B` lets them guide the model of stage two.
 """
 
@@ -12,68 +12,58 @@ from pathlib import Path
 from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.contracts import Json
-from icrl.data.rewards import RewardPlugin, check_plugin, described, load_plugin
+from icrl.data.rewards import check_plugin, described, load_plugin
 from icrl.evaluation.evaluators import InContextEvaluator
 from icrl.evaluation.trained import lone_critic
 from icrl.nn.critic import trunk_config
 from icrl.objectives.ilql import ImplicitQLearning, value_bound
 from icrl.runs.device import dtype_of
 from icrl.training.critics import PROGRAM, make_critic
+from icrl.training.fit import fit
 from icrl.training.needs import fitting_critic
-from icrl.training.program import RunContext, announce, compared, run_program, unweighted
+from icrl.training.program import announce, compared, open_run, unweighted
 from icrl.training.warm_start import checksums, initialize, snapshot_state
 
 _STARTS = ("encoder.load_from", "decoder.load_from", "critic.initial_model", "critic.initial_model_prefix")
 
 
 def main(config: Config) -> Path:
-    """Train, or continue training; returns the folder with the checkpoints."""
+    """Train, or resume training; returns the folder with the checkpoints."""
     folder = config.folder("logs") / "ilql"
     groups = compared(config, "encoder", "decoder", "critic", *(["awr"] if config.trainer.evaluate else []))
     plugin = load_plugin(config.critic.reward_plugin)
 
     def inputs(before: Json | None) -> Json:
+        if before:
+            check_plugin(plugin, before.get("reward_plugin"), folder)
         start = before["inputs"].get("warm_start") if before else checksums(config, _STARTS)
         return {"reward_plugin": plugin.sha256, "warm_start": start}
 
-    return run_program(
-        config,
-        PROGRAM,
-        folder,
-        groups,
-        lambda place: train(place, plugin),
-        lambda before: check_plugin(plugin, before.get("reward_plugin"), folder),
-        inputs,
-    )
-
-
-def train(context: RunContext, plugin: RewardPlugin) -> int:
-    """Fit the critic to windows of all stores; returns the number of updates."""
-    config, tasks, device = context.config, context.tasks, context.device
-    spec, trunk = context.spec(), trunk_config(config.model, config.encoder)
-    context.check_memory(fitting_critic(config, trunk, spec, context.ranks.size), trunk)
-    mixture = context.windows(unweighted(config.objective), plugin)
-    critic = make_critic(config, spec, config.trainer.activation_checkpointing)
-    critic = critic.to(device, dtype_of(config))
-    bound = value_bound(config.critic, mixture.largest_reward, spec.max_episode_steps)
-    limit = (
-        f"at most {bound:g}" if bound < math.inf else "without a bound: critic.discount_factor below 1 would give one"
-    )
-    announce(f"values are {limit}, in absolute value", context.ranks)
-    start = None
-    if not context.before:
-        initialize(config, critic, tasks, device)
-        start = snapshot_state(config, critic, tasks, device)
-    return context.fit(
-        critic,
-        ImplicitQLearning(critic, bound),
-        mixture,
-        InContextEvaluator(config, tasks["development"], lone_critic),
-        config.trainer.num_iterations,
-        {"reward_plugin": described(plugin)},
-        critic.after_update,
-        start,
-    )
+    with open_run(config, PROGRAM, folder, groups, inputs) as context:
+        if context:
+            spec, tasks, trunk = context.spec(), context.tasks, trunk_config(config.model, config.encoder)
+            context.check_memory(fitting_critic(config, trunk, spec, context.ranks.size), trunk)
+            mixture = context.windows(unweighted(config.objective), plugin)
+            critic = make_critic(config, spec, config.trainer.activation_checkpointing)
+            critic = critic.to(context.device, dtype_of(config))
+            bound = value_bound(config.critic, mixture.largest_reward, spec.max_episode_steps)
+            unbounded = "without a bound: critic.discount_factor below 1 would give one"
+            limit = f"at most {bound:g}" if bound < math.inf else unbounded
+            announce(f"values are {limit}, in absolute value", context.ranks)
+            start = None
+            if not context.before:
+                initialize(config, critic, tasks, context.device)
+                start = snapshot_state(config, critic, tasks, context.device)
+            fit(
+                context.described_by({"reward_plugin": described(plugin)}),
+                critic,
+                ImplicitQLearning(critic, bound),
+                context.batches(mixture),
+                InContextEvaluator(config, tasks["development"], lone_critic),
+                after_step=critic.after_update,
+                start=start,
+            )
+    return folder
 
 
 def command() -> None:

@@ -1,8 +1,8 @@
-"""Checkpoints: a whole state or none, found again after any crash.
+"""Checkpoint files: a whole state or none, found again after any crash.
 
-`<kind>-<step>.pt` holds plain dicts of tensors and numbers, `<kind>-<step>.json` its kind, step, checksum and
-description, of which `program` and `run` say whose it is. The sidecar is written last, so a state without one was never
-finished. Nothing is unpickled beyond `weights_only`.
+`<kind>-<step>.pt` holds plain dicts of tensors and numbers; its sidecar `<kind>-<step>.json` kind, step, checksum and
+description, whose `program` and `run` name the owner. The sidecar is written last, so a state without one is
+unfinished. Loading is `weights_only`.
 """
 
 import io
@@ -24,11 +24,11 @@ _SIDECAR = {"kind": str, "step": int, "state_sha256": str, "description": dict}
 
 
 class DamagedCheckpointError(PipelineError):
-    """A checkpoint that is not what was written."""
+    """A checkpoint whose content is not what was written."""
 
 
 def save(folder: Path, kind: str, step: int, state: dict[str, Any], description: Json, keep: int) -> None:
-    """Write a checkpoint of `kind` (`last`, `best`, `pending`) and drop all but it and the `keep - 1` before it."""
+    """Write a checkpoint of `kind` (`last`, `best`, `pending`); keep it and the `keep - 1` before it."""
     path = folder / f"{kind}-{step:09d}.pt"
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -36,33 +36,31 @@ def save(folder: Path, kind: str, step: int, state: dict[str, Any], description:
     about = {"kind": kind, "step": step, "state_sha256": sha256(path), "description": description}
     write_json(path.with_suffix(".json"), about)
     stems = sorted({_stem(file) for file in folder.glob(f"{kind}-*")}, reverse=True)
-    newest = stems.index(path.stem)  # a later one is damaged, or this run would have gone on from it
+    newest = stems.index(path.stem)  # a later one is damaged, or this run would have resumed from it
     prune(folder, kind, stems[newest : newest + keep])
 
 
 def prune(folder: Path, kind: str, kept: Collection[str]) -> None:
-    """Delete all checkpoints of `kind`, half-written ones too, but those named in `kept` (`<kind>-<step>`)."""
-    for file in sorted(folder.glob(f"{kind}-*")):  # with a .json before its .pt: first goes the sidecar, then the state
+    """Delete all checkpoints of `kind`, half-written ones too, except those named in `kept` (`<kind>-<step>`)."""
+    for file in sorted(folder.glob(f"{kind}-*")):  # a .json sorts before its .pt: the sidecar goes first
         if _stem(file) not in kept:
             file.unlink()
 
 
 def sidecars(folder: Path, kind: str) -> list[Path]:
     """JSON sidecars of the checkpoints of `kind`, the newest first."""
-    found = [file for file in folder.glob(f"{kind}-*.json") if re.fullmatch(r"\d{9,}", _number(file))]
+    found = [file for file in folder.glob(f"{kind}-*.json") if re.fullmatch(r"\d{9,}", file.stem.rpartition("-")[2])]
     return sorted(found, key=step_of, reverse=True)
 
 
 def step_of(sidecar: Path) -> int:
-    """The step in the name of a sidecar."""
-    return int(_number(sidecar))
+    """Step in the name of a sidecar."""
+    return int(sidecar.stem.rpartition("-")[2])
 
 
 def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str, Any], Json] | None:
-    """State and sidecar (`kind`, `step`, `state_sha256`, `description`) of the newest whole checkpoint of `kind`, None
-    where there is none.
-
-    Damaged ones are passed over for an older good one; where all are damaged, `DamagedCheckpointError`."""
+    """State and sidecar of the newest whole checkpoint of `kind`; None if there is none. Damaged ones are skipped for
+    an older whole one; raises `DamagedCheckpointError` if all are damaged."""
     damage = None
     for sidecar in sidecars(folder, kind):
         try:
@@ -79,19 +77,19 @@ def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str
 
 
 def load(sidecar: Path, device: torch.device) -> tuple[dict[str, Any], Json]:
-    """State of one checkpoint, by its JSON sidecar, and what that says."""
+    """State and sidecar of one checkpoint, by the path of its sidecar."""
     about, path = check(sidecar), sidecar.with_suffix(".pt")
     try:
         return torch.load(path, map_location=device, weights_only=True), about
-    except Exception as error:  # whatever a foreign file makes the parser raise
+    except Exception as error:  # a foreign file may make the parser raise anything
         raise DamagedCheckpointError(
             f"{path} cannot be read ({type(error).__name__}); delete it and its .json to go on"
         ) from error
 
 
 def check(sidecar: Path) -> Json:
-    """What a sidecar says of its checkpoint. Raises `DamagedCheckpointError` unless the state beside it is the one that
-    it is of, under the name that it was written with."""
+    """Content of a sidecar. Raises `DamagedCheckpointError` unless the state beside it is the one it describes, under
+    the name that it was written with."""
     path = sidecar.with_suffix(".pt")
     try:
         about = read_json(sidecar, _SIDECAR)
@@ -108,8 +106,8 @@ def check(sidecar: Path) -> Json:
 
 
 def open_finished(folder: Path, kind: str, program: str, device: torch.device) -> tuple[dict[str, Any], Json] | None:
-    """State and sidecar of the newest checkpoint of `kind` of a finished run of `program` in `folder`; None where there
-    is none. Raises `PipelineError` where one of the two is of another run, or the last checkpoint not of the end."""
+    """State and sidecar of the newest checkpoint of `kind` of a finished run of `program`; None if there is none.
+    Raises `PipelineError` if one of the two files belongs to another run, or the last checkpoint is not of the end."""
     found, finished = load_newest(folder, kind, device), folder / FINISHED
     if found is None or not finished.exists():
         return None
@@ -122,21 +120,17 @@ def open_finished(folder: Path, kind: str, program: str, device: torch.device) -
 
 
 def check_run(folder: Path, about: Json, expected: Identity) -> None:
-    """Raise `PipelineError` unless the checkpoint in `folder` whose sidecar says `about` is of the `expected` run."""
+    """Raise `PipelineError` unless the checkpoint in `folder` with the sidecar `about` is of the `expected` run."""
     check_owner(folder / f"{about['kind']}-{about['step']:09d}.json", Identity.of(about["description"]), expected)
 
 
 def check_end(finished: Path, step: int, newest: int) -> None:
-    """Raise `PipelineError` unless the `newest` checkpoint is of the `step` that `finished` says the run ended at."""
+    """Raise `PipelineError` unless the `newest` checkpoint is of the `step` at which `finished` says the run ended."""
     if step != newest:
         raise PipelineError(
             f"{finished} says that the run ended at step {step}, and the newest whole checkpoint beside it is of step "
             f"{newest}: put the missing one back, or remove {finished.name}, and the same command goes on from there"
         )
-
-
-def _number(file: Path) -> str:
-    return file.stem.rpartition("-")[2]
 
 
 def _stem(file: Path) -> str:

@@ -25,7 +25,7 @@ def prepare(config: Config | PlayersConfig) -> torch.device:
 
 
 def device_of(config: Config | PlayersConfig) -> torch.device:
-    """Where tensors live. Raises `ConfigError` where a GPU is asked for that is not there."""
+    """Device of all tensors. Raises `ConfigError` if it is a GPU that is not there."""
     asked = config.device.type
     kind, _, number = asked.partition(":")
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0

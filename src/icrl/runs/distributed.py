@@ -1,6 +1,6 @@
 """Data parallel training under `torchrun`: one process per rank, each with its share of every batch.
 
-Without `torchrun` there is one rank, and nothing here talks to anybody.
+Without `torchrun` there is one rank, and nothing here communicates.
 """
 
 import importlib
@@ -34,6 +34,10 @@ class Ranks:
         """Whether this process writes checkpoints and curves, and evaluates."""
         return self.rank == 0
 
+    def leave(self) -> None:
+        """Go on alone, because this rank has failed and the others may wait for it no more."""
+        self.size = 1
+
     def any(self, flag: bool) -> bool:
         """Whether `flag` is true on any rank, the same answer on all."""
         if self.size == 1:
@@ -43,7 +47,7 @@ class Ranks:
         return bool(flags)
 
     def average(self, values: Tensor) -> Tensor:
-        """The mean of a tensor over all ranks."""
+        """Mean of a tensor over all ranks."""
         if self.size == 1:
             return values
         total = values.clone()
@@ -51,7 +55,7 @@ class Ranks:
         return total / self.size
 
     def gather(self, values: Tensor) -> list[Tensor]:
-        """A CPU tensor of every rank, on all of them; shapes must agree."""
+        """The CPU tensors of all ranks, on every rank; shapes must agree."""
         if self.size == 1:
             return [values]
         found = [torch.empty_like(values) for _ in range(self.size)]
@@ -59,7 +63,7 @@ class Ranks:
         return found
 
     def check_equal(self, model: nn.Module, update: int) -> None:
-        """Raise `PipelineError` where mean or norm of a parameter differs between ranks."""
+        """Raise `PipelineError` if the mean or the norm of a parameter differs between ranks."""
         named = list(model.named_parameters())
         statistics = [torch.stack([p.detach().double().mean(), p.detach().double().norm()]).cpu() for _, p in named]
         first, *others = self.gather(torch.stack(statistics))
@@ -70,7 +74,7 @@ class Ranks:
                 raise PipelineError(f"after update {update} rank {rank} has other parameters than rank 0: {names}")
 
     def check_divides(self, batch_size: int, accumulation_steps: int) -> None:
-        """Raise `ConfigError` unless a batch can be dealt out evenly."""
+        """Raise `ConfigError` unless every rank and part gets the same number of windows."""
         if batch_size % (self.size * accumulation_steps):
             raise ConfigError(
                 f"trainer.mini_batch_size={batch_size} must be a multiple of {self.size} processes x "
@@ -80,7 +84,7 @@ class Ranks:
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
-    """This process among those that `torchrun` started, and its own device; alone where `torchrun` was not used."""
+    """The ranks that `torchrun` started and the device of this one; a single rank without `torchrun`."""
     if not os.environ.get("RANK"):
         yield Ranks(), device
         return
@@ -112,8 +116,7 @@ def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
 
 
 def _checked_environment() -> int:
-    """The value of LOCAL_RANK. Raises `ConfigError` where a variable that torchrun sets is not there, or is not what it
-    should be."""
+    """Value of LOCAL_RANK. Raises `ConfigError` if a variable that torchrun sets is missing or out of range."""
     if missing := [name for name in _VARIABLES if not os.environ.get(name)]:
         raise ConfigError(
             f"RANK={os.environ['RANK']} is set in the environment, but not {', '.join(missing)}: torchrun sets all of "
@@ -126,7 +129,7 @@ def _checked_environment() -> int:
 
 
 def _number(name: str, low: int, high: int, because: str = "") -> int:
-    """The value of an environment variable."""
+    """Value of an environment variable."""
     value = os.environ[name]
     if not re.fullmatch("[0-9]{1,9}", value) or not low <= int(value) <= high:
         raise ConfigError(
@@ -137,7 +140,7 @@ def _number(name: str, low: int, high: int, because: str = "") -> int:
 
 
 def _join(backend: str) -> None:
-    """Make the group of all processes. Raises `PipelineError` where what brings them together does not answer."""
+    """Make the group of all processes. Raises `PipelineError` if the process at their meeting point does not answer."""
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     try:
         store, rank, size = next(dist.rendezvous("env://", timeout=_GREETING if hosted else _PATIENCE))

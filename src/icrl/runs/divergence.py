@@ -1,18 +1,17 @@
-"""Training that has lost its numbers: losses, gradients or parameters that are not finite.
+"""Divergence: losses, gradients or parameters that are not finite.
 
-Nothing of such a training is saved. An update is not undone: parameters follow a gradient that is not finite, and what
-was saved before it stays what a run goes on from. So the same command comes to the same end.
+No such state is saved, so the run resumes from the checkpoint before it, and the same command ends the same way.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from icrl.contracts import PipelineError
 from icrl.runs.distributed import Ranks
 
-_MOST = 32  # updates after which numbers are looked at in any case
+_MOST = 32  # updates after which values are checked in any case
 
 
 class DivergedError(PipelineError):
@@ -20,7 +19,7 @@ class DivergedError(PipelineError):
 
 
 class Watch:
-    """Numbers of updates that must be finite. They stay on their device: nothing waits for it before `first_bad`."""
+    """Values of updates that must be finite. They stay on their device, so that nothing waits before `first_bad`."""
 
     def __init__(self) -> None:
         self._noted: list[tuple[int, dict[str, Tensor]]] = []
@@ -31,12 +30,12 @@ class Watch:
         return len(self._noted) >= _MOST
 
     def note(self, update: int, values: dict[str, Tensor]) -> None:
-        """Keep the `values` of an update, all of one shape, the same names each time."""
+        """Keep the `values` of an update: all of one shape, with the same names each time."""
         self._noted.append((update, values))
 
     def first_bad(self, ranks: Ranks | None = None) -> tuple[int, dict[str, Tensor]] | None:
-        """The number of the first update noted since the last call that has a value which is not finite on any of the
-        `ranks`, and its bad values: where they are so, bool on the CPU, by name."""
+        """First update since the last call with a value that is not finite on any of the `ranks`, and its bad values by
+        name, true (on the CPU) where they are not finite."""
         noted = self._noted.copy()
         self._noted.clear()
         if not noted:
@@ -52,8 +51,40 @@ class Watch:
         return update, {name: where for name, where in zip(found, bad[first], strict=True) if where.any()}
 
 
+class FiniteCheck(Watch):
+    """Check of a training loop: raises `DivergedError`, on all ranks, if values or parameters are not finite."""
+
+    def __init__(
+        self, program: str, networks: dict[str, nn.Module], cure: Callable[[str], str], ranks: Ranks | None = None
+    ) -> None:
+        """`networks` by the word that names their parameters in messages; `cure` takes the first bad name."""
+        super().__init__()
+        self._program, self._networks, self._cure, self._ranks = program, networks, cure, ranks or Ranks()
+
+    def note(self, update: int, values: dict[str, Tensor], check: bool = False) -> None:
+        """Keep the `values` of an update; they are checked from time to time, and at once with `check`."""
+        super().note(update, values)
+        if check or self.is_full:
+            self._check_updates()
+
+    def _check_updates(self) -> None:
+        if found := self.first_bad(self._ranks):
+            raise self._diverged("in", *found)
+
+    def check(self, update: int) -> None:
+        """Check the parameters after `update` too."""
+        self._check_updates()
+        networks = self._networks.items()
+        bad = [f"{name} parameters".strip() for name, network in networks if not _are_finite(network.parameters())]
+        if self._ranks.any(bool(bad)):
+            raise self._diverged("after", update, bad or ["parameters"])
+
+    def _diverged(self, when: str, update: int, names: Iterable[str]) -> DivergedError:
+        return diverged(f"{self._program}, {when} update {update}", names, self._cure(next(iter(names))))
+
+
 def diverged(where: str, names: Iterable[str], cure: str) -> DivergedError:
-    """Say `where` what is not finite, and what may help."""
+    """The error that says what is not finite, `where`, and what may help."""
     return DivergedError(
         f"{where}: {', '.join(names)} not finite. Training stops, and nothing after its last checkpoint is kept. Under "
         f"another name=, {cure} may help"
@@ -61,11 +92,10 @@ def diverged(where: str, names: Iterable[str], cure: str) -> DivergedError:
 
 
 def bad_rows(named: Iterable[tuple[str, Tensor]]) -> Tensor | None:
-    """Which rows of parameters with a leading axis `[L, ...]` are not finite in any of them, `[L]` bool; None where
-    there are no parameters."""
+    """Rows of parameters `[L, ...]` that are not finite in any of them, `[L]` bool; None if there are no parameters."""
     bad = [~value.isfinite().flatten(1).all(1) for _, value in named]
     return torch.stack(bad).any(0) if bad else None
 
 
-def are_finite(values: Iterable[Tensor]) -> bool:
+def _are_finite(values: Iterable[Tensor]) -> bool:
     return all(bool(value.isfinite().all()) for value in values)

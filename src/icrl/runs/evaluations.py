@@ -1,9 +1,9 @@
-"""Periodic evaluations while a model trains: on the spot, or in a process of their own that never holds training up.
+"""Evaluations that run during training: in this process, or in one of their own that never delays training.
 
-`evaluations.json` is the single truth about what is known; the TensorBoard points in `evals/` and the checkpoint `best`
-follow from it. What is still to be found out lies beside it as checkpoints of kind `pending`. A result is taken in by
-steps that may each be done twice (truth, points, `best`, and only then the pending files go), so a run that is killed
-between any two of them ends with the files of an undisturbed one.
+`evaluations.json` is the single record of results; the TensorBoard points in `evals/` and the checkpoint `best` follow
+from it. States that are still to be evaluated lie beside it as checkpoints of kind `pending`. A result is taken in by
+steps that may each happen twice (record, points, `best`, and only then the pending files go), so a run that is killed
+between any two of them ends with the files of an undisturbed run.
 """
 
 import os
@@ -15,7 +15,6 @@ from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 import torch
@@ -24,26 +23,26 @@ from icrl.contracts import Json, Metrics
 from icrl.runs import checkpoint
 from icrl.runs.checkpoint import step_of
 from icrl.runs.identity import Identity, check_owner, read_owned, write_owned
+from icrl.runs.metrics import MetricLogger
 from icrl.runs.processes import end_with_parent, start_quietly
-from icrl.runs.summaries import Summaries
 
 _CONTEXT = "spawn"  # torch's threads may hold locks when a process is forked
 _MAX_DEATHS = 3  # of the process over one evaluation, before that is given up
-_GLANCE = 1.0  # seconds between two looks at the process while there is nothing to do but wait
+_GLANCE = 1.0  # seconds between two checks of the process while there is nothing to do but wait
 _CPU = torch.device("cpu")
 _FORM = {"evaluations": [{"step": int, "metrics": {str: float}, "score": float}]}
 
 
 class Evaluation(NamedTuple):
-    """What an evaluation found: curves to show, and the score that chooses the best checkpoint (higher is better)."""
+    """Result of an evaluation: curves, and the score that chooses the best checkpoint (higher is better)."""
 
     metrics: Metrics
     score: float
 
 
 Evaluator = Callable[[dict[str, Any]], Evaluation]
-"""From the state of a checkpoint to what it is worth. A function of the state alone (no global generator), so that it
-finds the same in any process; picklable where evaluations are asynchronous."""
+"""Evaluates the state of a checkpoint. A function of the state alone (no global generator), so that it gives the same
+result in any process; picklable if evaluations are asynchronous."""
 
 
 class Options(Protocol):
@@ -57,113 +56,108 @@ class Options(Protocol):
 
 
 class Evaluations:
-    """`results` holds what is known, by step, in order of step. Use it as a context manager, or call `close`."""
+    """Evaluations of one run; `results` holds them by step, in order of step. A context manager."""
 
     def __init__(
         self,
         folder: Path,
         prefix: str,
-        look: Evaluator,
+        evaluate: Evaluator,
         options: Options,
         done: int,
         description: Json,
         report: Callable[[str], None],
         trained: int = 1,
     ) -> None:
-        """Go on in `folder` at step `done`, -1 where training begins anew: what is known of later steps is dropped,
-        what was started up to `done` and has no result is evaluated again. Curves are `prefix`/metric; `description`
-        goes beside the checkpoints; `report` takes a line for whoever watches; what has not come to step `trained` is
-        never the best. Raises `PipelineError` where files are of another run than `description` names."""
-        self._folder, self._prefix, self._look, self._options = folder, prefix, look, options
+        """Continue in `folder` at step `done` (-1: a new run): results of later steps are dropped, and states that were
+        started up to `done` and have no result are evaluated again. Curves are `prefix`/metric; `description` goes
+        beside the checkpoints; `report` takes log lines; a state before step `trained` is never the best. Raises
+        `PipelineError` if files belong to another run than `description` names."""
+        self._folder, self._prefix, self._evaluate, self._options = folder, prefix, evaluate, options
         self._description, self._report, self._trained = description, report, trained
-        self._truth = folder / "evaluations.json"
-        self._owner = Identity.of(description)
-        known = self._known(done)
-        self.results = {step: found for step, found in known.items() if step <= done}
+        self._record_path, self._owner = folder / "evaluations.json", Identity.of(description)
+        recorded = self._recorded(done)
+        self.results = {step: found for step, found in recorded.items() if step <= done}
         self._worker: _Worker | None = None
-        self._current: Path | None = None  # sidecar of what the worker was given
+        self._current: Path | None = None  # sidecar of the state that the worker evaluates
         self._deadline = 0.0
         self._deaths = 0  # over the current evaluation
-        if len(self.results) < len(known):
+        if len(self.results) < len(recorded):
             self._write()
         checkpoint.prune(folder, "pending", [file.stem for file in self._pending() if step_of(file) <= done])
         for sidecar in self._pending():
             check_owner(sidecar, Identity.of(checkpoint.check(sidecar)["description"]), self._owner)
-        self._summaries = self._redraw()
+        self._logger = self._redraw()
         self._catch_up()
 
     def start(self, step: int, state: dict[str, Any]) -> None:
-        """Evaluate `state`, the one of a checkpoint at `step`; steps only grow. Nothing is done where the result is
-        known or under way.
+        """Evaluate the `state` of a checkpoint at `step`, unless its result is known or under way; steps only grow.
 
-        Call it before the checkpoint that training would go on from at `step` is written. When it returns the state is
-        safe on disk (asynchronous) or its result is (synchronous), and training may change the weights."""
+        Call it before the checkpoint at `step` is written. When it returns the state is safe on disk (asynchronous) or
+        its result is (synchronous), and training may change the weights."""
         if step in self.results or step in map(step_of, self._pending()):
             return
         if self._options.async_eval:
             checkpoint.save(self._folder, "pending", step, state, self._description, keep=sys.maxsize)
             self._feed()
         else:
-            self._record(step, self._look(state))
-            if step == self._best_step():
-                self._save_best(step, state)
+            self._add(step, self._evaluate(state))
+            self._save_if_best(step, lambda: state)
 
     def poll(self) -> None:
-        """Take in what has come back, and see to a process that died, hangs or met an exception in `look`."""
+        """Take in a result that has come back; restart a process that died, hangs or met an exception."""
         self._take_in(0.0)
 
     def wait(self, until: Callable[[], bool] = lambda: False) -> None:
-        """`poll` until nothing is under way any more, or `until` says so, which is asked about once a second."""
+        """`poll` until nothing is under way any more, or `until`, asked about once a second, is true."""
         while self._current and not until():
             self._take_in(_GLANCE)
 
     def close(self) -> None:
-        """End the process; what it had not finished is evaluated when the run is continued. Twice is fine."""
+        """End the process; what it has not finished is evaluated when the run resumes. Calling it twice is fine."""
         if self._worker:
             self._worker.end(0.0)
         self._worker = self._current = None
-        self._summaries.close()
+        self._logger.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _pending(self) -> list[Path]:
-        """Sidecars of what was started and is not yet taken in, in order of step."""
+        """Sidecars of the states that were started and are not yet taken in, in order of step."""
         return checkpoint.sidecars(self._folder, "pending")[::-1]
 
-    def _redraw(self) -> Summaries:
-        """Write the points of what is known anew: an event file cannot be replaced in one step."""
+    def _redraw(self) -> MetricLogger:
+        """Write all points again: an event file cannot be replaced in one step."""
         folder = self._folder / "evals"
         for file in folder.glob("events.out.tfevents.*"):
             file.unlink()
-        summaries = Summaries(folder)
+        logger = MetricLogger(folder)
         for step, evaluation in self.results.items():
-            summaries.scalars(self._prefix, evaluation.metrics, step)
-        summaries.flush()
-        return summaries
+            logger.scalars(self._prefix, evaluation.metrics, step)
+        logger.flush()
+        return logger
 
     def _catch_up(self) -> None:
-        """Finish what the run before this one left pending, or hand it to the worker."""
+        """Finish what the run before this one left pending, or give it to the worker."""
         for sidecar in self._pending():
             step = step_of(sidecar)
             if step not in self.results and not self._options.async_eval:
-                self._record(step, self._look(checkpoint.load(sidecar, _CPU)[0]))
+                self._add(step, self._evaluate(checkpoint.load(sidecar, _CPU)[0]))
             if step in self.results:
                 self._settle(sidecar)
         self._feed()
 
     def _feed(self) -> None:
-        """Give the worker, a new one if need be, the first pending evaluation, unless it has one."""
+        """Give the worker (a new one if there is none) the first pending evaluation, unless it has one."""
         waiting = self._pending()
         if self._current or not waiting:
             return
         self._deadline = time.monotonic() + self._options.timeout
-        self._worker = self._worker or _Worker(self._look)
+        self._worker = self._worker or _Worker(self._evaluate)
         self._worker.give(waiting[0])
         self._current = waiting[0]
 
@@ -178,7 +172,7 @@ class Evaluations:
             return
         step = step_of(self._current)
         if isinstance(answer, Evaluation):
-            self._record(step, answer)
+            self._add(step, answer)
             self._settle(self._current)
             self._current, self._deaths = None, 0
             self._feed()
@@ -190,7 +184,7 @@ class Evaluations:
             self._retry(f"gave no answer in {self._options.timeout:g} s")
 
     def _retry(self, fate: str) -> None:
-        """Go on with a new worker; without this evaluation, if too many have died over it."""
+        """Continue with a new worker; give this evaluation up if too many workers have died over it."""
         assert self._current
         self._deaths += 1
         line = f"the process of the evaluation at step {step_of(self._current)} {fate}"
@@ -203,56 +197,53 @@ class Evaluations:
         self._worker = self._current = None
         self._feed()
 
-    def _record(self, step: int, evaluation: Evaluation) -> None:
+    def _add(self, step: int, evaluation: Evaluation) -> None:
         self.results = dict(sorted((self.results | {step: evaluation}).items()))
         self._write()
-        self._summaries.scalars(self._prefix, evaluation.metrics, step)
-        self._summaries.flush()
+        self._logger.scalars(self._prefix, evaluation.metrics, step)
+        self._logger.flush()
         found = "  ".join(f"{name} {value:.3g}" for name, value in evaluation.metrics.items())
         self._report(f"evaluation at {step}:  {found}")
 
-    def _known(self, done: int) -> dict[int, Evaluation]:
-        """What is written of results, by step."""
-        if not self._truth.exists():
+    def _recorded(self, done: int) -> dict[int, Evaluation]:
+        """Results on disk, by step."""
+        if not self._record_path.exists():
             return {}
-        known, owner, _ = read_owned(self._truth, _FORM)
-        if done >= 0:  # what was there before a run that begins anew is dropped, whose ever it is
-            check_owner(self._truth, owner, self._owner)
-        return {entry["step"]: Evaluation(entry["metrics"], entry["score"]) for entry in known["evaluations"]}
+        content, owner, _ = read_owned(self._record_path, _FORM)
+        if done >= 0:  # a new run drops the results of any other
+            check_owner(self._record_path, owner, self._owner)
+        return {entry["step"]: Evaluation(entry["metrics"], entry["score"]) for entry in content["evaluations"]}
 
     def _write(self) -> None:
-        known = [{"step": step} | found._asdict() for step, found in self.results.items()]
-        write_owned(self._truth, self._owner, max(self.results, default=-1), {"evaluations": known})
+        entries = [{"step": step} | found._asdict() for step, found in self.results.items()]
+        write_owned(self._record_path, self._owner, max(self.results, default=-1), {"evaluations": entries})
 
     def _settle(self, sidecar: Path) -> None:
-        """Let go of a pending state whose result is written: it becomes `best` or nothing."""
-        if step_of(sidecar) == self._best_step():
-            self._save_best(step_of(sidecar), checkpoint.load(sidecar, _CPU)[0])
+        """Let go of a pending state whose result is written: it becomes `best` or is deleted."""
+        self._save_if_best(step_of(sidecar), lambda: checkpoint.load(sidecar, _CPU)[0])
         self._remove(sidecar)
 
     def _remove(self, sidecar: Path) -> None:
         checkpoint.prune(self._folder, "pending", [file.stem for file in self._pending() if file != sidecar])
 
-    def _save_best(self, step: int, state: dict[str, Any]) -> None:
-        checkpoint.save(self._folder, "best", step, state, self._description, keep=1)
-
-    def _best_step(self) -> int | None:
-        """Of equal scores the latest wins; what is untrained is never the best, nor is a score of NaN."""
+    def _save_if_best(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
+        """Save the state if it is the best: the latest of equal scores, never an untrained state or a score of NaN."""
         best, best_score = None, float("-inf")
-        for step, (_, score) in self.results.items():
-            if step >= self._trained and score >= best_score:
-                best, best_score = step, score
-        return best
+        for other, (_, score) in self.results.items():
+            if other >= self._trained and score >= best_score:
+                best, best_score = other, score
+        if step == best:
+            checkpoint.save(self._folder, "best", step, state(), self._description, keep=1)
 
 
 class _Worker:
-    """A process that answers one sidecar after the other. It has the lowest priority and leaves signals to its parent,
-    and it ends with it."""
+    """Process that evaluates one state after the other. It has the lowest priority, leaves signals to its parent and
+    ends with it."""
 
-    def __init__(self, look: Evaluator) -> None:
+    def __init__(self, evaluate: Evaluator) -> None:
         context = get_context(_CONTEXT)
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, look), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, evaluate), daemon=True)
         self._kill = start_quietly(self._process)
         theirs.close()
 
@@ -261,8 +252,8 @@ class _Worker:
             self._connection.send(sidecar)
 
     def answer(self, patience: float) -> Evaluation | str | None:
-        """What comes within `patience` seconds: an evaluation, or the traceback of an exception. An `EOFError` or
-        `OSError` if the process is dead."""
+        """The evaluation, or the traceback of an exception, if one comes within `patience` seconds. Raises `EOFError`
+        or `OSError` if the process is dead."""
         wait([self._connection, self._process.sentinel], patience)
         if self._connection.poll():
             return self._connection.recv()
@@ -271,16 +262,16 @@ class _Worker:
         return None
 
     def end(self, patience: float) -> int | None:
-        """Kill it, if it does not end by itself within `patience` seconds; returns its exit code."""
+        """Kill the process if it does not end by itself within `patience` seconds; returns its exit code."""
         self._process.join(patience)
         self._kill()
-        self._process.join(_GLANCE)
+        self._process.join(10 * _GLANCE)  # at the lowest priority even its end takes time
         self._connection.close()
         return self._process.exitcode
 
 
-def _serve(connection: Connection, look: Evaluator) -> None:
-    """What the process does: from the sidecar of a state to what `look` says of it, or to its traceback."""
+def _serve(connection: Connection, evaluate: Evaluator) -> None:
+    """Main function of the process: receive the sidecar of a state, send its evaluation or a traceback."""
     os.nice(19)
     if sys.platform == "linux":  # nice alone lets it finish its time slice while threads of training wait for the core
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
@@ -290,7 +281,7 @@ def _serve(connection: Connection, look: Evaluator) -> None:
         while True:
             sidecar = connection.recv()
             try:
-                answer = look(checkpoint.load(sidecar, _CPU)[0])
+                answer = evaluate(checkpoint.load(sidecar, _CPU)[0])
             except Exception:
                 answer = traceback.format_exc()
             connection.send(answer)

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: atomic writes, space reserved first, checksums, one writer."""
+"""Files that are whole or missing: atomic writes, reserved space, checksums, a single writer per folder."""
 
 import fcntl
 import hashlib
@@ -40,8 +40,8 @@ def write_json(path: Path, value: Json) -> None:
 
 
 def read_json(path: Path, form: Form = dict) -> Json:
-    """What `write_json` wrote, of the `form` that `fits` knows. Raises `PipelineError` with the name of a file that is
-    missing, or is not that."""
+    """Mapping that `write_json` wrote, of the `form` that `fits` knows. Raises `PipelineError` with the name of a file
+    that is missing, damaged or of another form."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -71,7 +71,7 @@ def fits(content: Json, form: Form) -> bool:
 
 
 def digest(content: Json) -> str:
-    """The SHA-256 of what JSON can hold, whatever the order of its keys."""
+    """SHA-256 of a JSON value, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -90,8 +90,8 @@ def sha256(path: Path) -> str:
 
 
 def reserve(path: Path, size: int) -> None:
-    """Give `path` `size` bytes of real disk space, so that a full disk is an error now and not a crash later
-    (writing through a memory map to a full disk kills the process)."""
+    """Give `path` `size` bytes of real disk space, so that a full disk is an error now: writing through a memory map to
+    a full disk would kill the process."""
     try:
         with path.open("r+b") as file:
             if hasattr(os, "posix_fallocate"):
@@ -107,7 +107,7 @@ def reserve(path: Path, size: int) -> None:
 
 @contextmanager
 def only_writer(directory: Path) -> Iterator[None]:
-    """Hold `directory` for this process; a second run on it is refused. The lock ends with the process."""
+    """Lock `directory` for this process; a second run on it is refused. The lock ends with the process."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = (directory / ".lock").open("w")

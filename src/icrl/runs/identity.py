@@ -1,5 +1,5 @@
-"""Whose a file is. Each file that a run leaves and a program reads again names the program, the run and the step it is
-of, so that one in another's place is refused.
+"""Identity of a run. Each file that a program reads again names its program, run and step, so that a file in the place
+of another is refused.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Identity(NamedTuple):
 def identity_of(
     program: str, config: Config | PlayersConfig, groups: Collection[str], inputs: Json | None = None
 ) -> Identity:
-    """The run that `config` asks `program` for: its options in `groups`, which a continued run must have as they were
-    (those that `may_change` are left out), and checksums of its `inputs`."""
+    """Identity of the run of `program` with `config`: its options in `groups`, without those that `may_change` when it
+    resumes, and checksums of its `inputs`."""
     options = {
         key: value for key, value, field in walk(config) if key.partition(".")[0] in groups and not field.may_change
     }
@@ -46,7 +46,7 @@ def identity_of(
 
 
 def check_owner(path: Path, found: Identity, expected: Identity) -> None:
-    """Raise `PipelineError` unless `path`, which is of the run that was `found`, is of the one that is `expected`."""
+    """Raise `PipelineError` unless the run `found` in the file `path` is the `expected` one."""
     if found != expected:
         raise PipelineError(
             f"{path} is of {found}, and here belongs what is of {expected}: put the right file back, or remove this one"
@@ -54,20 +54,20 @@ def check_owner(path: Path, found: Identity, expected: Identity) -> None:
 
 
 def write_owned(path: Path, owner: Identity, step: int, content: Json) -> None:
-    """Write a mapping as `write_json` does, and that it is of this run at this step."""
+    """Write a mapping as `write_json` does, with its owner and step."""
     write_json(path, content | {"owner": owner._asdict() | {"step": step}})
 
 
 def read_owned(path: Path, form: Form) -> tuple[Json, Identity, int]:
-    """What `write_owned` wrote, of the `form` that `files.fits` knows: content, run and step. Raises `PipelineError`
-    with the name of a file that is missing, or is not that."""
+    """Content, owner and step that `write_owned` wrote, of the `form` that `files.fits` knows. Raises `PipelineError`
+    with the name of a file that is missing, damaged or of another form."""
     content = read_json(path, {"owner": _OWNER, **form})
     owner = content.pop("owner")
     return content, Identity(owner["program"], owner["run"]), owner["step"]
 
 
 def _plain(value: Any) -> Any:
-    """With whole numbers as such, as options that are equal may be written in either way."""
+    """Value with whole floats as ints, because equal options may be written in either way."""
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""How much memory and disk space there is, and a refusal, before any work, of what certainly needs more."""
+"""Free memory and disk space, and the refusal before any work of a run that certainly needs more."""
 
 import shutil
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _SIGNS = (  # of errors of PyTorch, NumPy and Python that have no class of their
 
 
 class Need(NamedTuple):
-    """Bytes that something takes at least, and the options that decide how many."""
+    """Bytes that a part takes at least, and the options that decide how many."""
 
     what: str
     size: int
@@ -33,8 +33,8 @@ class Need(NamedTuple):
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that can be had on `device`; None where nobody knows. On a CPU: what the system could give, page cache and
-    swap included, or the limit of the control group where that is lower."""
+    """Bytes that are free on `device`; None if unknown. On a CPU: page cache and swap included, or the limit of the
+    control group if that is lower."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -48,18 +48,18 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def ran_out(error: Exception) -> bool:
-    """Whether an error says that there is no memory for what was asked, or that no number counts so much."""
+    """Whether an error says that an allocation is too large for the memory or for its size to be a number."""
     return isinstance(error, MemoryError) or any(sign in str(error) for sign in _SIGNS)
 
 
 def free_disk(folder: Path) -> int:
-    """Bytes that files in `folder`, which need not be there yet, may take."""
+    """Bytes that files in `folder`, which need not exist yet, may take."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(there).free
 
 
 def check_memory(config: Any, needs: Sequence[Need], device: torch.device) -> None:
-    """Raise `ConfigError` where `device` has less memory than all `needs` of `config` together."""
+    """Raise `ConfigError` if `device` has less memory than all `needs` of `config` together."""
     check_fits(config, needs, free_memory(device), f"memory of {device}" if device.type == "cuda" else "memory")
 
 

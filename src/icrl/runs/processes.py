@@ -1,25 +1,28 @@
-"""Processes that work for this one, and leave signals to it.
+"""Child processes that leave signals to this one, and standard outputs that are closed, not UTF-8 or without a reader.
 
 A signal often goes to a whole group of processes. The training process answers it, and ends the others in its time.
 """
 
 import os
+import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from multiprocessing import parent_process, resource_tracker
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
-_GLANCE = 0.5  # seconds between two looks at who the parent is
+_GLANCE = 0.5  # seconds between two checks of who the parent is
 
 
 @contextmanager
 def without_signals() -> Iterator[None]:
-    """Processes that start within, and all that they start, are deaf to signals; there is no gap while they start."""
+    """Processes that start inside ignore signals, and so do all that they start; there is no gap while they start."""
     resource_tracker.ensure_running()  # in here, because starting it sets SIGINT and SIGTERM free
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # inherited
     try:
@@ -29,8 +32,8 @@ def without_signals() -> Iterator[None]:
 
 
 def killed_at_the_end(processes: Iterable[BaseProcess]) -> Callable[[], object]:
-    """What kills `processes`, and does so at the end of the program at the latest: there multiprocessing would send
-    SIGTERM, to which they are deaf, and wait for ever."""
+    """Function that kills `processes`; it runs at the end of the program at the latest. Multiprocessing itself would
+    send SIGTERM there, which they ignore, and wait for ever."""
     kept = list(processes)
 
     def kill() -> None:
@@ -40,33 +43,76 @@ def killed_at_the_end(processes: Iterable[BaseProcess]) -> Callable[[], object]:
     return Finalize(None, kill, exitpriority=0)
 
 
-def end_with_parent(code: int) -> None:
-    """This process ends with `code` as soon as its parent does, however that ends."""
-    parent = parent_process()
-    assert parent
-
-    def wait() -> None:
-        parent.join()
-        os._exit(code)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def end_with_launcher(code: int) -> None:
-    """This process ends with `code` soon after the one that started it does, however that ends; for those that were
-    not started by multiprocessing. Whether that one is gone already cannot be told."""
-    launcher = os.getppid()
-
-    def wait() -> None:
-        while os.getppid() == launcher:  # another one takes orphans in
-            time.sleep(_GLANCE)
-        os._exit(code)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
 def start_quietly(process: BaseProcess) -> Callable[[], object]:
-    """Start a process that is deaf to signals; returns what kills it, as `killed_at_the_end` does."""
+    """Start a process that ignores signals; returns the function that kills it, as `killed_at_the_end` does."""
     with without_signals():
         process.start()
     return killed_at_the_end([process])
+
+
+def end_with_parent(code: int) -> None:
+    """End this process with `code` as soon as its parent ends in any way."""
+    parent = parent_process()
+    assert parent
+    _exit_after(parent.join, code)
+
+
+def end_with_launcher(code: int) -> None:
+    """End this process with `code` soon after the one that started it ends in any way; for processes that
+    multiprocessing did not start. A launcher that is gone already is not noticed."""
+    launcher = os.getppid()
+
+    def wait() -> None:
+        while os.getppid() == launcher:  # another process adopts orphans
+            time.sleep(_GLANCE)
+
+    _exit_after(wait, code)
+
+
+def _exit_after(wait: Callable[[], object], code: int) -> None:
+    def run() -> None:
+        wait()
+        os._exit(code)
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def open_outputs() -> None:
+    """Send what goes to a closed output nowhere, instead of into the file that is opened next, and write characters
+    that an output's encoding lacks as escapes."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:  # the way Python says that it was closed
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            try:
+                os.fstat(number)
+            except OSError:
+                os.dup2(nowhere, number)
+            setattr(sys, name, os.fdopen(nowhere, "w", encoding="utf-8"))
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def close_outputs() -> bool:
+    """Flush the outputs; returns whether the reader of one is gone. Text that cannot be written is dropped, so that the
+    interpreter ends quietly."""
+    gone = False
+    for stream in (sys.stdout, sys.stderr):
+        refused = False
+        try:
+            stream.flush()
+        except OSError:
+            refused = True
+        with suppress(OSError):  # an output that is no file has no reader
+            unread = _is_unread(stream.fileno())
+            gone |= unread
+            if refused or unread:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return gone
+
+
+def _is_unread(number: int) -> bool:
+    """Whether this file descriptor is a pipe or a terminal whose other end is closed."""
+    poll = select.poll()
+    poll.register(number, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

@@ -1,4 +1,4 @@
-"""What a run records of itself when it starts: options, command, code, versions, host.
+"""Record of a run, written when it starts: options, command, code, versions, host.
 
 run.json        {"sessions": [...]}, one more each time the run is started or continued
 code.diff       how the code of the first session differs from its revision; of the k-th, code-<k>.diff
@@ -9,20 +9,24 @@ import platform
 import re
 import shlex
 import subprocess
+import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from tqdm import tqdm
 
+from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Json, PipelineError
+from icrl.runs.device import recorded
 from icrl.runs.files import write_atomically
 from icrl.runs.identity import Identity, check_owner, read_owned, write_owned
-from icrl.runs.summaries import flatten
+from icrl.runs.metrics import flatten
 
 _MAX_DIFF = 100_000  # characters
 _GIT_SECONDS = 30
@@ -31,9 +35,8 @@ _FORM = {"sessions": [{"started": str, "git": _GIT}]}
 
 
 def git_state(project: Path) -> Json:
-    """`revision`, whether files in `project` are `dirty`, and their `diff` against it below the names of untracked
-    files, cut after 100 000 characters. `revision` and `dirty` are None where git is missing or `project` is not in a
-    checkout with a commit. Never raises."""
+    """`revision`, whether files in `project` are `dirty`, and the names of untracked files with the `diff`, cut after
+    100 000 characters. `revision` and `dirty` are None without git or a commit. Never raises."""
     try:
         revision = _git(project, "rev-parse", "HEAD").strip()
         untracked = _git(project, "ls-files", "--others", "--exclude-standard", "--directory", "--no-empty-directory")
@@ -70,28 +73,25 @@ def parameters_table(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
 
 def check_snapshots(paths: list[str], project: Path) -> list[Path]:
     """Absolute paths of `paths`, which are relative to `project`. Raises `ConfigError` for one that does not exist, is
-    not a file or, links followed, lies outside."""
+    no file or, links followed, lies outside."""
     root = project.resolve()
-    files: list[Path] = []
-    for path in paths:
-        file = (root / path).resolve()
+    files = [(root / path).resolve() for path in paths]
+    for path, file in zip(paths, files, strict=True):
         if not file.is_relative_to(root):
             raise ConfigError(f"summaries.code_snapshots={path} is outside the project {root}")
         if not file.is_file():
             reason = "is not a file" if file.exists() else "does not exist"
             raise ConfigError(f"summaries.code_snapshots={path} {reason} in {root}")
-        files.append(file)
     return files
 
 
 def write_run_record(
     folder: Path, project: Path, config: Json, command: list[str], snapshots: list[Path], owner: Identity, step: int
 ) -> Json:
-    """Add a session of the run `owner`, which begins at `step`, to `folder`/run.json and return it, as `texts` takes
-    it: with the diff and the `snapshots` (from `check_snapshots`), of which run.json has the file's name and the
-    checksums.
+    """Add a session of the run `owner`, which begins at `step`, to `folder`/run.json. Returns it for `texts`, with the
+    diff and the `snapshots` (from `check_snapshots`), of which run.json has names and checksums alone.
 
-    A damaged run.json, or one of another run, is kept aside as run.json.damaged: training never stops for it."""
+    A run.json that is damaged or of another run is kept as run.json.damaged: training never stops for it."""
     session = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command,
@@ -128,15 +128,21 @@ def write_run_record(
     return session
 
 
+def record_session(config: Any, folder: Path, owner: Identity, step: int) -> dict[str, str]:
+    """Record a session of a program with `config` that begins at `step`; returns its `texts`."""
+    snapshots = check_snapshots(config.summaries.code_snapshots, PROJECT)
+    return texts(write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots, owner, step))
+
+
 def read_sessions(path: Path, owner: Identity) -> list[Json]:
-    """The sessions of the run `owner`, from its run.json. Raises `PipelineError` where it is of another."""
+    """Sessions of the run `owner`, from its run.json. Raises `PipelineError` if that belongs to another."""
     written, found, _ = read_owned(path, _FORM)
     check_owner(path, found, owner)
     return written["sessions"]
 
 
 def _sessions(path: Path, owner: Identity) -> list[Json]:
-    """What earlier sessions wrote; a file that is something else is moved away."""
+    """Earlier sessions; a file that holds something else is moved away."""
     if not path.exists():
         return []
     with suppress(PipelineError):
@@ -148,7 +154,7 @@ def _sessions(path: Path, owner: Identity) -> list[Json]:
 
 
 def texts(session: Json) -> dict[str, str]:
-    """What TensorBoard shows of a session, tag -> markdown: configuration, command, git, code_snapshots/<file>."""
+    """Texts of a session for TensorBoard, tag -> markdown: configuration, command, git, code_snapshots/<file>."""
     git = session["git"]
     changes = f"with changes\n\n{_fenced(git['diff'])}" if git["dirty"] else "without changes"
     options = "\n".join(f"{key}: {value}" for key, value in flatten(session["config"]).items())
@@ -160,6 +166,6 @@ def texts(session: Json) -> dict[str, str]:
 
 
 def _fenced(text: str) -> str:
-    """A block of code that nothing in `text` closes."""
+    """Block of code that nothing in `text` closes."""
     fence = "`" * (1 + max([2, *map(len, re.findall("`+", text))]))
     return f"{fence}\n{text}\n{fence}"

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from icrl.config.training_schema import DQNConfig
 from icrl.contracts import EnvSpec, Learned, Sample
 from icrl.nn.stacked import StackedAdam, StackedNetwork, look_up
+from icrl.rl.double_q import blend, double_q_target
 from icrl.sources import source
 from icrl.sources.q_learning import ActionValues
 
@@ -46,17 +47,17 @@ class DQN(ActionValues):
         rollout, row = sample.rollout, self._rows.of(sample.rollout.obs)
         next_row = self._rows.of(rollout.next_obs)
         chooser = self._values.detach() if self._double else self._target_values
-        ahead = self._target_values[next_row, chooser[next_row].argmax(-1)].masked_fill(rollout.terminated, 0.0)
+        target_values, chooser_values = self._target_values[next_row], chooser[next_row]
+        reward, ended = self._reward_values[rollout.reward], rollout.terminated
         value = look_up(self._values.flatten(), row * self._values.shape[1] + rollout.action)
-        error = self._reward_values[rollout.reward] + self._discount * ahead - value
+        error = double_q_target(reward, ended, target_values, chooser_values, self._discount) - value
         metrics = self._metrics(error.detach(), row)
         loss = self._per_learner(sample.weight * error.square())
         norm = self.optimizer.descend(loss, self.rate("learning_rate"))
         self._updates += 1
         if self._updates % self.config.target_update_period == 0:
+            blend(self.target_network, self.network, self.rate("target_update_rate"))
             with torch.no_grad():
-                for slow, fast in zip(self.target_network.parameters(), self.network.parameters(), strict=True):
-                    slow.lerp_(fast, self.rate("target_update_rate"))
                 self._target_values = self.target_network().flatten(0, 1)
         self._values = self.network().flatten(0, 1)
         rate = torch.full_like(norm, self.rate("learning_rate"))

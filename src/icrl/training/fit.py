@@ -2,228 +2,141 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from tqdm import tqdm
 
-from icrl.collection.pace import interval_of, is_due
-from icrl.config.paths import PROJECT
 from icrl.config.schedules import Clock
-from icrl.contracts import Batch, Json, Objective
-from icrl.runs import checkpoint
-from icrl.runs.device import recorded
-from icrl.runs.distributed import Ranks
-from icrl.runs.divergence import Watch, are_finite, diverged
+from icrl.contracts import Batch, Objective
+from icrl.runs.checkpoint import FINISHED
+from icrl.runs.divergence import FiniteCheck
 from icrl.runs.evaluations import Evaluations, Evaluator
-from icrl.runs.identity import Identity
-from icrl.runs.profiling import Profiler
-from icrl.runs.record import check_snapshots, parameters_table, texts, write_run_record
-from icrl.runs.recovery import Recovery
-from icrl.runs.summaries import Progress, Summaries
-from icrl.training.board import Board
+from icrl.runs.identity import Identity, write_owned
+from icrl.runs.intervals import Interval, is_due
+from icrl.runs.metrics import MetricLogger, Progress, profiled
+from icrl.runs.record import parameters_table, record_session
+from icrl.runs.run_state import Generators, RunState
+from icrl.training.curves import UpdateCurves
+from icrl.training.noise_scale import NoiseScale, make_noise_scale
 from icrl.training.updates import Updater
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.training.program import RunContext
 
 _LOWERED = {"train_ilql": "critic.reward_scale, ", "extract_policy": "awr.advantage_threshold, "}  # by program
-_RESTORE = {"cpu": torch.set_rng_state, "cuda": torch.cuda.set_rng_state}
 
 
 def fit(
+    context: RunContext,
     model: nn.Module,
     objective: Objective,
     batch_at: Callable[[int], Batch],
-    look: Evaluator,
-    config: Config,
-    folder: Path,
-    description: Json,
-    device: torch.device,
-    ranks: Ranks,
+    evaluator: Evaluator,
     *,
+    num_updates: int = 0,
     after_step: Callable[[], None] | None = None,
     start: dict[str, Any] | None = None,
 ) -> None:
-    """Train `model` in place for `trainer.num_iterations`, from the newest checkpoint in `folder` if there is one, or
-    else from the state of another run, `start`.
+    """Train `model` in place for `num_updates` (0: `trainer.num_iterations`), from the newest checkpoint of the run if
+    there is one, or else from the state of another run, `start`.
 
-    `batch_at(update)` is this rank's share of a batch. `look` evaluates a state `{"update", "model"}`. `after_step` is
-    called after each step of the optimizer, and may change the model. Keeps the newest checkpoints (`last`), the one
-    with the best evaluation (`best`) and for good one every so many samples (`snapshot`) in `folder`, with
-    `description` beside them, whose `program` and `run` say whose they are, and TensorBoard curves over updates. A
-    continued run ends with the bits of an undisturbed one. Raises `Stopped` when a signal asked the run to end, and
-    `DivergedError`, on all ranks, when a loss, a gradient or a parameter is not finite: at the latest before the next
-    state is saved or evaluated."""
-    total, options, owner = config.trainer.num_iterations, config.summaries, Identity.of(description)
-    model.train()
-    updater = Updater(model, objective, config, device, ranks, after_step)
-    found = checkpoint.load_newest(folder, "last", device)
-    saved = found[0] if found else start
-    done = saved["update"] if saved else -1
-    snapshots = check_snapshots(options.code_snapshots, PROJECT)
+    `batch_at(update)` is this rank's share of a batch. `evaluator` evaluates a state `{"step", "model"}`. `after_step`
+    is called after each optimizer step, and may change the model. The run writes checkpoints (`last`, `best` by
+    evaluation, `snapshot` every so many samples) and curves. A resumed run ends with the bits of an undisturbed one.
+    Raises `Stopped` when a signal asked the run to end, and `DivergedError`, on all ranks, when a loss, a gradient or a
+    parameter is not finite: at the latest before the next state is saved or evaluated."""
+    config, ranks, total = context.config, context.ranks, num_updates or context.config.trainer.num_iterations
+    updater = Updater(model.train(), objective, config, context.device, ranks, after_step)
+    saving, program = config.checkpoints, Identity.of(context.description).program
+    run = RunState(context.folder, context.description, saving, total, context.device, ranks=ranks, start=start)
+    evaluation = Interval(config.evals.num_evals, config.evals.eval_interval, total, end=True)
+    snapshot = Interval(0, -(-saving.snapshot_interval // config.trainer.mini_batch_size), total)
     with ExitStack() as stack:
-        progress = stack.enter_context(Progress(owner.program, total, max(done, 0), "update", ranks.is_writer))
-        evaluations = summaries = None
-        if ranks.is_writer:
-            pace = {"flush_secs": options.flush_secs, "max_queue": options.max_queue}
-            summaries = stack.enter_context(Summaries(folder, max(done, 0), **pace))
-            session = write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots, owner, max(done, 0))
-            summaries.texts(texts(session) | {"parameters": parameters_table(model, updater.optimizer)})
+        logger, evaluations = _services(stack, context, run, evaluator, model, updater)
+        noise_scale = make_noise_scale(config, ranks)
+        finite = FiniteCheck(program, {"": model}, lambda _: _cure(program, updater), ranks)
+        run.before_save = lambda: finite.check(run.done)
+        _restore(run, model, updater, noise_scale, context.device)
+        curves, over_ranks = UpdateCurves(config, objective, ranks, logger), (ranks.average, ranks.size)
+        iteration_done = stack.enter_context(profiled(run.folder, _num_profiled(context)))
+        stack.enter_context(run)
+        for update in range(run.done, total + 1):
+            run.done = update
             if config.trainer.evaluate:
-                evaluations = stack.enter_context(
-                    Evaluations(folder, "in_context", look, config.evals, done, description, tqdm.write)
-                )
-        board = Board(config, objective, ranks, summaries, progress)
-        fitting = Fitting(model, updater, board, ranks, device, folder, description, max(done, 0), owner.program)
-        if saved:
-            fitting.load_state_dict(saved)
-        profiler = stack.enter_context(Profiler(folder, options.profiled_iterations * ranks.is_writer, tqdm.write))
-        on_crash = config.checkpoints.on_crash if ranks.is_writer else "skip"
-        recovery = stack.enter_context(Recovery(on_crash, fitting.save_crash))
-        _run(fitting, batch_at, evaluations, config, progress, profiler, recovery, resumed=found is not None)
-
-
-class Fitting:
-    """What changes with every update, and survives it in checkpoints."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        updater: Updater,
-        board: Board,
-        ranks: Ranks,
-        device: torch.device,
-        folder: Path,
-        description: Json,
-        done: int,
-        program: str,
-    ) -> None:
-        self.model, self.updater, self.board, self.ranks = model, updater, board, ranks
-        self.program, self.watch = program, Watch()
-        self.device, self.folder, self.description = device, folder, description
-        self.done = done  # updates
-        if ranks.rank:  # dropout of their own for all but the first, which goes on as a run of one process would
-            torch.manual_seed(torch.initial_seed() + ranks.rank)
-
-    def evaluate(self, evaluations: Evaluations | None) -> None:
-        """Start an evaluation of the model as it is; all ranks call it, the first with `evaluations`. Dropout goes on
-        as if there were none."""
-        self.check()
-        if evaluations is None:
-            return
-        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            evaluations.start(self.done, {"update": self.done, "model": self.model.state_dict()})
-
-    def save(self, keep: int, kind: str = "last") -> None:
-        """Write a checkpoint of this `kind`; all ranks call it, and the first writes."""
-        self.check()
-        generators = {device: self.ranks.gather(state) for device, state in self._generators().items()}
-        if self.ranks.is_writer:
-            checkpoint.save(self.folder, kind, self.done, self._state(generators), self.description, keep)
-
-    def check(self) -> None:
-        """Raise `DivergedError`, on all ranks that call it, where losses, gradients or parameters are not finite."""
-        self.check_updates()
-        if self.ranks.any(not are_finite(self.model.parameters())):
-            raise diverged(f"{self.program}, after update {self.done}", ["parameters"], self._cure)
-
-    def check_updates(self) -> None:
-        """As `check`, of losses and gradients alone."""
-        if found := self.watch.first_bad(self.ranks):
-            update, bad = found
-            raise diverged(f"{self.program}, in update {update}", bad, self._cure)
-
-    @property
-    def _cure(self) -> str:
-        precise = "device.amp_dtype=bfloat16 or " if self.updater.scaler.is_enabled() else ""
-        lowered = f"{_LOWERED.get(self.program, '')}optimizer.learning_rate or optimizer.max_gradient_norm"
-        return f"{precise}a lower {lowered}"
-
-    def save_crash(self, error: str) -> None:
-        """Put the state of a failed run aside, for a look at it; no run goes on from it."""
-        generators = {kind: [state] for kind, state in self._generators().items()}  # the other ranks may be gone
-        description = self.description | {"error": error}
-        checkpoint.save(self.folder, "crash", self.done, self._state(generators), description, 1)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self.updater.load_state_dict(state["updater"])
-        self.board.load_state_dict(state["board"])
-        for kind in self._generators():
-            states = state["generators"].get(kind, [])
-            if self.ranks.rank < len(states):  # ranks may be more now
-                _RESTORE[kind](states[self.ranks.rank].cpu())
-
-    def _generators(self) -> dict[str, Tensor]:
-        """States of this rank's generators behind dropout, by kind of device."""
-        states = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            states["cuda"] = torch.cuda.get_rng_state(self.device)
-        return states
-
-    def _state(self, generators: dict[str, list[Tensor]]) -> dict[str, Any]:
-        return {
-            "update": self.done,
-            "model": self.model.state_dict(),
-            "updater": self.updater.state_dict(),
-            "board": self.board.state_dict(),
-            "generators": generators,
-        }
-
-
-def _run(
-    fitting: Fitting,
-    batch_at: Callable[[int], Batch],
-    evaluations: Evaluations | None,
-    config: Config,
-    progress: Progress,
-    profiler: Profiler,
-    recovery: Recovery,
-    *,
-    resumed: bool,
-) -> None:
-    total, ranks, checkpoints = config.trainer.num_iterations, fitting.ranks, config.checkpoints
-    per_evaluation = interval_of(config.evals.num_evals, config.evals.eval_interval, total)
-    per_checkpoint = interval_of(checkpoints.num_checkpoints, checkpoints.checkpoint_interval, total)
-    per_snapshot = -(-checkpoints.snapshot_interval // config.trainer.mini_batch_size)  # updates
-    for update in range(fitting.done, total + 1):
-        fitting.done, last = update, update == total
-        if config.trainer.evaluate and (update == 0 or last or is_due(update, per_evaluation)):
-            fitting.evaluate(evaluations)
+                _evaluate(run, evaluations, update == 0 or evaluation.due(update), model, context.device)
+            if not run.is_saved and snapshot.due(update):
+                run.save("snapshot", keep=total)  # all of them
+            run.save_if_due()
+            if update == total:
+                break
+            batch, due = batch_at(update), logger.due(update + 1)
+            scale = noise_scale.measure(model, updater.loss, batch, update + 1, *over_ranks) if due else {}
+            metrics = updater.update(batch, Clock(update / total, update, 0, update))
+            finite.note(update + 1, updater.watched(metrics), check=due)
+            if due:
+                curves.show(update + 1, metrics, scale | updater.rates(), model, batch)
+            if is_due(update + 1, config.trainer.parameter_check_interval):
+                ranks.check_equal(model, update + 1)
+            iteration_done()
+            logger.advance()
         if evaluations:
-            evaluations.poll()
-        if not resumed and update and is_due(update, per_snapshot):
-            fitting.save(total, "snapshot")  # all of them
-        asked = ranks.any(recovery.save_now)
-        if not resumed and (last or asked or (update and is_due(update, per_checkpoint))):
-            fitting.save(checkpoints.keep_last)
-        if asked:
-            recovery.saved(f"update {update} of {total}", ranks.any(recovery.stop_now))
-        resumed = False
-        if last:
-            break
-        _one_update(fitting, batch_at(update), update, total)
-        if is_due(update + 1, config.trainer.parameter_check_interval):
-            ranks.check_equal(fitting.model, update + 1)
-        profiler.step()
-        progress.advance(1)
-    if evaluations:
-        recovery.finish(evaluations.wait, f"update {total} of {total}")
+            run.finish(evaluations.wait)
+    if ranks.is_writer:
+        write_owned(run.folder / FINISHED, Identity.of(context.description), total, {"updates": total})
 
 
-def _one_update(fitting: Fitting, batch: Batch, update: int, total: int) -> None:
-    board, updater, model = fitting.board, fitting.updater, fitting.model
-    due = board.is_due(update + 1)
-    others = board.noise_scale(update + 1, model, updater.loss, batch) if due else {}
-    metrics = updater.update(batch, Clock(update / total, update, 0, update))
-    fitting.watch.note(update + 1, updater.watched(metrics))
-    if due or fitting.watch.is_full:
-        fitting.check_updates()
+def _num_profiled(context: RunContext) -> int:
+    return context.config.summaries.profiled_iterations * context.ranks.is_writer
+
+
+def _services(
+    stack: ExitStack, context: RunContext, run: RunState, evaluator: Evaluator, model: nn.Module, updater: Updater
+) -> tuple[MetricLogger, Evaluations | None]:
+    """The logger of a rank and, on the first one, the run record and the evaluations."""
+    config, folder, options, is_writer = context.config, run.folder, context.config.summaries, context.ranks.is_writer
+    owner = Identity.of(context.description)
+    progress = Progress(owner.program, run.total, run.done, "update", is_writer)
+    logger = MetricLogger(folder if is_writer else None, run.done, options, run.total, progress, run.done)
+    run.loggers.append(stack.enter_context(logger))
+    if not is_writer:
+        return logger, None
+    texts = record_session(config, folder, owner, run.done)
+    logger.texts(texts | {"parameters": parameters_table(model, updater.optimizer)})
+    if not config.trainer.evaluate:
+        return logger, None
+    done = -1 if run.is_fresh else run.done
+    evaluations = Evaluations(folder, "in_context", evaluator, config.evals, done, context.description, tqdm.write)
+    return logger, stack.enter_context(evaluations)
+
+
+def _restore(run: RunState, model: nn.Module, updater: Updater, noise_scale: NoiseScale, device: torch.device) -> None:
+    """Name the parts of the state; a run that resumes gets them back."""
+    if run.ranks.rank:  # dropout of their own for all but the first, which goes on as a run of one process would
+        torch.manual_seed(torch.initial_seed() + run.ranks.rank)
+    run.add("model", model)
+    run.add("updater", updater)
+    run.add("noise_scale", noise_scale)
+    run.add("generators", Generators(device, run.ranks))
+
+
+def _evaluate(
+    run: RunState, evaluations: Evaluations | None, due: bool, model: nn.Module, device: torch.device
+) -> None:
+    """Start an evaluation if one is `due`, and take in results; all ranks call it, the first one with `evaluations`.
+    Dropout goes on as if there were none."""
     if due:
-        board.show(update + 1, metrics, others | updater.rates(), model, batch)
+        run.before_save()
+    if evaluations and due:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            evaluations.start(run.done, {"step": run.done, "model": model.state_dict()})
+    if evaluations:
+        evaluations.poll()
+
+
+def _cure(program: str, updater: Updater) -> str:
+    precise = "device.amp_dtype=bfloat16 or " if updater.scaler.is_enabled() else ""
+    return f"{precise}a lower {_LOWERED.get(program, '')}optimizer.learning_rate or optimizer.max_gradient_norm"

@@ -1,17 +1,17 @@
-"""What summaries show of parameters, gradients and policies."""
+"""Curves and histograms of parameters, gradients and policies."""
 
 from collections.abc import Callable, Iterable, Mapping
 
 from torch import Tensor
 
 from icrl.config.training_schema import SummariesConfig
-from icrl.runs.summaries import Summaries
+from icrl.runs.metrics import MetricLogger
 
 Policy = Callable[[], tuple[Tensor, dict[str, Tensor]]]  # action probabilities `[..., A]`, and a network's outputs
 
 
 def inspect(
-    summaries: Summaries,
+    logger: MetricLogger,
     options: SummariesConfig,
     step: int,
     parameters: Iterable[tuple[str, Tensor]],
@@ -19,22 +19,22 @@ def inspect(
     data: Mapping[str, Tensor],
     prefix: str = "",
 ) -> None:
-    """The curves and histograms that `options` ask for: of what the parameters are, what the policy would do, and the
-    data that is learned from. `prefix` comes before each tag, for what has another step axis."""
+    """Add the curves and histograms that `options` ask for: of parameters, the policy, and the data of the update.
+    `prefix` comes before each tag, for curves with another step axis."""
     if options.grads_and_vars:
         norms, values = parameters_and_gradients(parameters)
-        summaries.scalars(f"{prefix}parameters", norms, step)
-        summaries.histograms({f"{prefix}{tag}": value for tag, value in values.items()}, step)
+        logger.scalars(f"{prefix}parameters", norms, step)
+        logger.histograms({f"{prefix}{tag}": value for tag, value in values.items()}, step)
     if options.action_distributions or options.outputs:
         probabilities, outputs = policy()
         if options.action_distributions:
             means, entropies = action_distribution(probabilities)
-            summaries.scalars(f"{prefix}actions", means, step)
-            summaries.histograms({f"{prefix}actions/entropies": entropies}, step)
+            logger.scalars(f"{prefix}actions", means, step)
+            logger.histograms({f"{prefix}actions/entropies": entropies}, step)
         if options.outputs:
-            summaries.histograms({f"{prefix}outputs/{name}": value for name, value in outputs.items()}, step)
+            logger.histograms({f"{prefix}outputs/{name}": value for name, value in outputs.items()}, step)
     if options.debug:
-        summaries.histograms({f"{prefix}data/{name}": column for name, column in data.items()}, step)
+        logger.histograms({f"{prefix}data/{name}": column for name, column in data.items()}, step)
 
 
 def parameters_and_gradients(named: Iterable[tuple[str, Tensor]]) -> tuple[dict[str, float], dict[str, Tensor]]:
@@ -51,7 +51,7 @@ def parameters_and_gradients(named: Iterable[tuple[str, Tensor]]) -> tuple[dict[
 
 
 def action_distribution(probabilities: Tensor) -> tuple[dict[str, float], Tensor]:
-    """Of action probabilities `[..., A]`: the mean of each action's and the mean entropy in nats, and all entropies."""
+    """Mean of each action's probability `[..., A]` and mean entropy in nats, and all entropies."""
     flat = probabilities.flatten(0, -2).float()
     entropy = -(flat * flat.clamp(min=1e-12).log()).sum(-1)
     means = {f"probability_{action}": value for action, value in enumerate(flat.mean(0).tolist())}

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from icrl.collection.pace import BLOCK, interval_of, num_iterations, unrolled, window_length
+from icrl.collection.pace import BLOCK, num_iterations, unrolled, window_length
 from icrl.config.players_schema import PlayersConfig
 from icrl.config.training_schema import DQNConfig, NetworkConfig, QLearningConfig, ReplayConfig, SGDConfig
 from icrl.contracts import EnvSpec, Rollout
@@ -23,6 +23,7 @@ from icrl.nn.gpt import GPT
 from icrl.nn.layers import PointValues, read_net_arch
 from icrl.nn.stacked import point_layers
 from icrl.nn.transformer import NUM_STREAMS
+from icrl.runs.intervals import interval_of
 from icrl.runs.memory import Need, check_fits, check_memory, free_disk
 
 if TYPE_CHECKING:

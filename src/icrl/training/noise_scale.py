@@ -1,4 +1,4 @@
-"""The gradient noise scale: the batch size, in windows, at which noise and signal of the gradient are of one size.
+"""Gradient noise scale: the batch size, in windows, at which noise and signal of the gradient are equal.
 
     GNS = tr(Sigma) / |G|^2        (McCandlish et al., 2018, "An Empirical Model of Large-Batch Training", B_simple)
 
@@ -6,39 +6,45 @@ G is the gradient of the expected loss and Sigma the covariance of the gradient 
 than GNS gain almost linearly from more windows, much larger ones hardly at all.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from icrl.contracts import Batch, Json, Metrics
+from icrl.contracts import Batch, ConfigError, Json, Metrics
+from icrl.runs.distributed import Ranks
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 Loss = Callable[[nn.Module, Batch], tuple[Tensor, dict[str, Tensor]]]
+Gradients = Callable[[int, int], Tensor]  # windows from, to -> mean gradient over ranks
 
 _DECAY = 0.999  # of the moving averages, for each update
-_EPS = 1e-8
 
 
 class NoiseScale:
     """Measures the noise scale from time to time, from the gradients of two parts of one batch.
 
-    A mean gradient g_n of n windows has E|g_n|^2 = |G|^2 + tr(Sigma) / n. So without bias, where a and b are the parts,
+    A mean gradient g_n of n windows has E|g_n|^2 = |G|^2 + tr(Sigma) / n. With parts a and b of the batch, unbiased:
 
     "alternative": halves of b = floor(B / 2) windows (an odd one is left out)
         |G|^2 ~ <g_a, g_b>        tr(Sigma) ~ ((|g_a|^2 + |g_b|^2) / 2 - <g_a, g_b>) b
     "paper" (appendix A.1): b = max(1, floor(B / 10)) windows, and as big batch all B, which hold these b
         |G|^2 ~ (B |g_B|^2 - b |g_b|^2) / (B - b)        tr(Sigma) ~ (|g_b|^2 - |g_B|^2) / (1 / b - 1 / B)
 
-    The big batch is the paper's: it needs no third gradient, as g_B = (b g_b + (B - b) g_rest) / B, varies less than
-    the rest alone, and differs from the small one down to B = 2. Both estimates are averaged over time at a rate of
-    0.001 an update before they are divided: for "alternative", GNS = (beta / alpha - 1) b of the averages; for "paper"
-    1e-8 is added to |G|^2.
+    The big batch needs no third gradient, as g_B = (b g_b + (B - b) g_rest) / B. Both estimates are averaged over time
+    at a rate of 0.001 an update before they are divided; for "paper" 1e-8 is added to |G|^2. "none" measures nothing.
     """
 
     def __init__(self, kind: str, part_size: int) -> None:
         """Gradients are added up over `part_size` windows at a time."""
-        self._parts, self._eps = {"alternative": (_halves, 0.0), "paper": (_small_and_all, _EPS)}[kind]
+        self._parts = {"none": None, "alternative": _halves, "paper": _small_and_all}[kind]
+        self._eps = 1e-8 if kind == "paper" else 0.0
         self._part_size = part_size
         self._update = 0  # at the last measurement
         self._weight = 0.0  # of all measurements in the averages, which start at 0
@@ -55,14 +61,15 @@ class NoiseScale:
         average: Callable[[Tensor], Tensor] = lambda gradient: gradient,
         num_ranks: int = 1,
     ) -> Metrics:
-        """After `update` updates: `gradient_noise_scale` in windows, with the averages it is made of; empty while no
+        """`gradient_noise_scale` in windows after `update` updates, with the averages it is made of; empty while no
         estimate was positive.
 
         Windows are the samples, as steps of one window are correlated; the batch `[B, T]` holds them in random order
-        and `loss` is their mean. `average` takes a flat gradient to its mean over `num_ranks` data parallel ranks
-        with a batch of B each; it is called twice. An estimate that is negative or not finite leaves the last valid
-        one in place. Parameters' `grad`, the weights and the state of the generators stay as they are, but not what a
-        forward pass does to buffers. Raises `ValueError` for B < 2."""
+        and `loss` is their mean. `average` takes a flat gradient to its mean over `num_ranks` ranks with B windows
+        each. An estimate that is negative or not finite leaves the last valid one in place. Parameters, their `grad`
+        and the generators stay as they are, but a forward pass may change buffers. Raises `ValueError` for B < 2."""
+        if self._parts is None:
+            return {}
         size = len(batch[0])
         if size < 2:
             raise ValueError(f"a gradient noise scale needs a batch of at least 2 windows, not {size}")
@@ -92,20 +99,19 @@ class NoiseScale:
         self._valid, self._update = state["valid"], state["update"]
 
     def _gradient(self, model: nn.Module, loss: Loss, batch: Batch, start: int, stop: int) -> Tensor:
-        """Of the mean loss of windows `start` to `stop` for all parameters that learn, flat; nothing is added to their
-        `grad`."""
+        """Flat gradient of the mean loss of windows `start` to `stop`; nothing is added to `grad`."""
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         size = sum(parameter.numel() for parameter in parameters)
         total = torch.zeros(size, dtype=parameters[0].dtype, device=parameters[0].device)
         for first in range(start, stop, self._part_size):
-            part = _rows(batch, first, min(first + self._part_size, stop))
+            part = batch._make(column[first : min(first + self._part_size, stop)] for column in batch)
             mean, _ = loss(model, part)
             gradients = torch.autograd.grad(mean, parameters, materialize_grads=True)
             total += torch.cat([gradient.flatten() for gradient in gradients]) * (len(part[0]) / (stop - start))
         return total
 
     def _add(self, signal: float, noise: float, decay: float) -> None:
-        """Average a measurement in; as in Adam, divided by the sum of weights the first values are unbiased."""
+        """Average a measurement in; as in Adam, dividing by the sum of weights makes the first values unbiased."""
         self._weight += (1 - decay) * (1 - self._weight)
         self._signal += (1 - decay) * (signal - self._signal)
         self._noise += (1 - decay) * (noise - self._noise)
@@ -113,7 +119,16 @@ class NoiseScale:
             self._valid = self._noise / (self._signal + self._eps * self._weight)
 
 
-Gradients = Callable[[int, int], Tensor]  # windows from, to -> mean gradient over ranks
+def make_noise_scale(config: Config, ranks: Ranks) -> NoiseScale:
+    """The estimate that `summaries.gradient_noise_scale` names. Raises `ConfigError` if the batch is too small for
+    it."""
+    kind, size = config.summaries.gradient_noise_scale, config.trainer.mini_batch_size
+    if kind != "none" and size < 2 * ranks.size:
+        raise ConfigError(
+            f"summaries.gradient_noise_scale={kind} needs parts of a batch; "
+            f"trainer.mini_batch_size={size} is too small for {ranks.size} processes"
+        )
+    return NoiseScale(kind, size // ranks.size // config.trainer.gradient_accumulation_steps)
 
 
 def _halves(gradient: Gradients, size: int, num_ranks: int) -> tuple[float, float]:
@@ -130,7 +145,3 @@ def _small_and_all(gradient: Gradients, size: int, num_ranks: int) -> tuple[floa
     of_small, of_all = torch.stack([g_small.dot(g_small), g_all.dot(g_all)]).tolist()
     signal = (size * of_all - small * of_small) / (size - small)
     return signal, (of_small - of_all) / (1 / small - 1 / size) * num_ranks
-
-
-def _rows(batch: Batch, start: int, stop: int) -> Batch:
-    return batch._make(column[start:stop] for column in batch)

@@ -1,19 +1,17 @@
-"""What all programs that fit a model to windows of histories do around it: open the histories, hold the folder,
-continue or say that all is done."""
+"""Run of a program that fits a model to histories: open the histories, lock the folder, resume or report the end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import nn
 
 from icrl.config.options import replace
 from icrl.config.paths import PROJECT
-from icrl.contracts import ConfigError, EnvSpec, Json, Objective
+from icrl.contracts import Batch, ConfigError, EnvSpec, Json
 from icrl.data.history_store import Histories
 from icrl.data.mixture import Mixture, check_stores, described, open_stores
 from icrl.data.rewards import RewardPlugin
@@ -23,13 +21,11 @@ from icrl.envs.tasks import development_of
 from icrl.runs.checkpoint import FINISHED, check_end, check_run, load_newest
 from icrl.runs.device import prepare, recorded
 from icrl.runs.distributed import Ranks, joined
-from icrl.runs.evaluations import Evaluator
 from icrl.runs.files import only_writer
-from icrl.runs.identity import Identity, check_owner, check_same, identity_of, read_owned, write_owned
+from icrl.runs.identity import Identity, check_owner, check_same, identity_of, read_owned
 from icrl.runs.memory import Need, check_memory
 from icrl.runs.record import check_snapshots
 from icrl.training.critics import check_described
-from icrl.training.fit import fit
 from icrl.training.needs import evaluation_amid
 
 if TYPE_CHECKING:
@@ -37,29 +33,31 @@ if TYPE_CHECKING:
 
 
 class RunContext(NamedTuple):
-    """Where one process of a program works, and on what."""
+    """One process of a run: its options, folder, device and rank, and the histories it learns from."""
 
     config: Config
     folder: Path
-    stores: list[Histories]
     device: torch.device
     ranks: Ranks
-    owner: Identity  # the run
-    inputs: Json  # checksums of what it is made of
-    before: Json | None  # what the newest checkpoint says of itself, where a run is continued
+    description: Json  # goes beside checkpoints: the run, its options, and all that is needed to build the model
+    stores: list[Histories]
+    before: Json | None = None  # description of the newest checkpoint, if the run resumes
 
     @property
     def tasks(self) -> Json:
         """The split, with the training tasks that are set aside as `development`."""
-        split = self.stores[0].manifest["tasks"]
-        return split | {"development": development_of(split["train"], self.config.data.num_development_tasks)}
+        return _tasks(self.config, self.stores)
 
     def spec(self) -> EnvSpec:
         return make_env(self.config.env, self.device).spec
 
+    def described_by(self, more: Json) -> RunContext:
+        """The same run with a longer description."""
+        return self._replace(description=self.description | more)
+
     def check_memory(self, needs: Sequence[Need], model: ModelConfig) -> None:
-        """Raise `ConfigError` where the device has less memory than training `needs`, or than evaluations amid it do of
-        a `model` of this form."""
+        """Raise `ConfigError` if the device has less memory than training `needs`, or than evaluations during it need
+        for a `model` of this form."""
         check_memory(self.config, needs, self.device)
         if self.config.trainer.evaluate and self.ranks.is_writer:
             played = len(self.tasks["development"])
@@ -67,7 +65,7 @@ class RunContext(NamedTuple):
             check_memory(self.config, needs, self.device)
 
     def windows(self, objective: ObjectiveConfig, plugin: RewardPlugin | None = None) -> Mixture:
-        """The windows of all training tasks that are not set aside, with the weights of `objective` and the rewards of
+        """Windows of all training tasks that are not set aside, with the weights of `objective` and the rewards of
         `plugin`."""
         config, tasks = self.config, self.tasks
         learned = [task for task in tasks["train"] if task not in tasks["development"]]
@@ -79,69 +77,37 @@ class RunContext(NamedTuple):
             announce(f"{what}, drawn with probability {share:.3f}", self.ranks)
         return mixture
 
-    def fit(
-        self,
-        model: nn.Module,
-        objective: Objective,
-        mixture: Mixture,
-        look: Evaluator,
-        num_updates: int,
-        about: Json | None = None,
-        after_step: Callable[[], None] | None = None,
-        start: dict[str, Any] | None = None,
-    ) -> int:
-        """Fit `model` to batches of `mixture`, see `fit.fit`; returns `num_updates`. Checkpoints say of themselves what
-        is needed to build the model anew, and what is `about` it."""
-        config, ranks, size = self.config, self.ranks, self.config.trainer.mini_batch_size
-        description = self.owner._asdict() | {
-            "inputs": self.inputs,
-            "config": recorded(config),
-            "env": self.spec()._asdict(),
-            "tasks": self.tasks,
-            "histories": described(self.stores),
-        }
-        fit(
-            model,
-            objective,
-            lambda update: mixture.batch(config.seed, update, size, ranks.rank, ranks.size),
-            look,
-            replace(config, trainer=replace(config.trainer, num_iterations=num_updates)),
-            self.folder,
-            description | (about or {}),
-            self.device,
-            ranks,
-            after_step=after_step,
-            start=start,
-        )
-        return num_updates
+    def batches(self, mixture: Mixture) -> Callable[[int], Batch]:
+        """This rank's share of the batch of each update."""
+        seed, size, ranks = self.config.seed, self.config.trainer.mini_batch_size, self.ranks
+        return lambda update: mixture.batch(seed, update, size, ranks.rank, ranks.size)
 
 
 def unweighted(objective: ObjectiveConfig) -> ObjectiveConfig:
-    """For those who weigh steps themselves, or not at all."""
+    """Options of windows whose steps all weigh 1, for objectives that weigh steps themselves or not at all."""
     return replace(objective, name="ad", weighting="none")
 
 
 def compared(config: Config, *own: str) -> tuple[str, ...]:
-    """Groups of options that a continued run must have as the run before it: those of every program, its `own`, and who
-    played where it was evaluated. The source is that of the histories, which must be the same."""
+    """Groups of options that a resumed run must have as before: those of every program, its `own`, and the policy if it
+    is evaluated. The source is that of the histories, which must be the same."""
     groups = ("seed", "env", "tasks", "data", "model", "optimizer", "trainer", "device", *own)
     return (*groups, "policy", "evals") if config.trainer.evaluate else groups
 
 
-def run_program(
+@contextmanager
+def open_run(
     config: Config,
     program: str,
     folder: Path,
     groups: Sequence[str],
-    train: Callable[[RunContext], int],
-    check: Callable[[Json], None] = lambda _: None,
     inputs: Callable[[Json | None], Json] = lambda _: {},
-) -> Path:
-    """Let `train` make a model of `program` in `folder`, or continue to; returns the folder. `train` says how many
-    updates it made, `inputs` by what the newest checkpoint says of itself what the model is made of beside histories.
+) -> Iterator[RunContext | None]:
+    """Lock `folder` for a run of `program`, new or resumed; yields None if all its updates are done.
 
-    Raises `ConfigError` where the folder has a model of other histories, of a configuration that differs in `groups`,
-    or that `check` refuses by what its checkpoint says of itself; `PipelineError` where it has files of another run."""
+    `inputs` takes the description of the newest checkpoint, if there is one, and returns checksums of the inputs beside
+    histories; it may refuse the checkpoint. Raises `ConfigError` if the folder has a model of other histories or of a
+    configuration that differs in `groups`, and `PipelineError` if it has files of another run."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     with joined(prepare(config)) as (ranks, device):
         ranks.check_divides(config.trainer.mini_batch_size, config.trainer.gradient_accumulation_steps)
@@ -155,7 +121,6 @@ def run_program(
                 check_described(before, folder)
                 check_same(config, before["config"], groups, str(folder))
                 check_stores(stores, before["histories"], folder)
-                check(before)
             made_of = inputs(before) | {"histories": [store.checksum for store in stores]}
             owner = identity_of(program, config, groups, made_of)
             if found:
@@ -167,14 +132,25 @@ def run_program(
                 check_owner(finished, whose, owner)
                 check_end(finished, updates, found[1]["step"])
                 announce(f"all {updates} updates of {config.name} are done: {folder}", ranks)
-                return folder
-            updates = train(RunContext(config, folder, stores, device, ranks, owner, made_of, before))
-            if ranks.is_writer:
-                write_owned(finished, owner, updates, {"updates": updates})
+                yield None
+                return
+            description = owner._asdict() | {
+                "inputs": made_of,
+                "config": recorded(config),
+                "env": make_env(config.env, device).spec._asdict(),
+                "tasks": _tasks(config, stores),
+                "histories": described(stores),
+            }
+            yield RunContext(config, folder, device, ranks, description, stores, before)
     announce(f"checkpoints and TensorBoard curves: {folder}", ranks)
-    return folder
 
 
 def announce(line: str, ranks: Ranks) -> None:
+    """Print a line, on the first rank alone."""
     if ranks.is_writer:
         print(line)
+
+
+def _tasks(config: Config, stores: Sequence[Histories]) -> Json:
+    split = stores[0].manifest["tasks"]
+    return split | {"development": development_of(split["train"], config.data.num_development_tasks)}

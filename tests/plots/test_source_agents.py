@@ -1,4 +1,4 @@
-"""What stage one shows: curves against numbers worked out by hand, every option with its effect, and the last look."""
+"""Curves of stage one against numbers worked out by hand, every option with its effect, and the final examination."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,23 +9,19 @@ import pytest
 import torch
 from harness import curves_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
 from torch import Tensor
-from torch.utils import tensorboard
 
-from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import EnvSpec, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
-from icrl.plots import source_board
-from icrl.plots.source_board import SourceBoard, examine
+from icrl.plots import source_agents
+from icrl.plots.source_agents import SourceCurves, examine
 from icrl.plots.video import Frame
 from icrl.plots.walks import HOLD
 from icrl.programs.train_agents import announce
-from icrl.runs import summaries
 
 LEARNERS, ENVS, LENGTH = 3, 2, 5  # one learner for each of 3 tasks; an unroll is an episode of each environment
 STEPS = LENGTH * ENVS  # env steps of a learner in an iteration
@@ -79,7 +75,7 @@ def unroll(ends: bool = True) -> Rollout:
     return Rollout(time, nothing + 2, (time < REWARDS).long(), time, time, nothing.bool(), last, time)
 
 
-def show(board: SourceBoard, iterations: range, ends: bool = True) -> None:
+def show(board: SourceCurves, iterations: range, ends: bool = True) -> None:
     metrics = {"loss": torch.tensor([1.0, 2.0, 6.0])}
     for iteration in iterations:
         board.add(iteration, unroll(ends), metrics, Shown())
@@ -87,7 +83,7 @@ def show(board: SourceBoard, iterations: range, ends: bool = True) -> None:
 
 def shown(config: Config, last: int = 12) -> Path:
     """The folder of a board that has seen all iterations up to the `last`."""
-    with SourceBoard(config, SPEC, LEARNERS, 0) as board:
+    with SourceCurves(config, SPEC, LEARNERS, 0) as board:
         show(board, range(1, last + 1))
     return config.folder("logs") / "source"
 
@@ -119,14 +115,6 @@ def test_curves_by_hand(tmp_path: Path) -> None:
     assert all(tag.encode() in layout for tag in BASE if tag.count("/") == 2)  # one chart has mean and band
 
 
-def test_nothing_is_said_of_episodes_before_one_ends(tmp_path: Path) -> None:
-    config = config_of(tmp_path, {"per_agent_curves": True})
-    with SourceBoard(config, SPEC, LEARNERS, 0) as board:
-        board.add(1, unroll(ends=False), {}, Shown())
-    assert points(config.folder("logs") / "source") == {"source/fraction_solved": [(10, 0.0)]}
-    assert points(config.folder("logs") / "source/agents/0000") == {}
-
-
 @pytest.mark.parametrize("own", [False, True])
 def test_agents_have_curves_of_their_own_if_asked(tmp_path: Path, own: bool) -> None:
     folder = shown(config_of(tmp_path, {"per_agent_curves": own}, summary_interval=6))
@@ -135,35 +123,6 @@ def test_agents_have_curves_of_their_own_if_asked(tmp_path: Path, own: bool) -> 
         expected = {"source/return": value, "source/success": success, "source/episode_length": 5.0}
         curves = {tag: [(60, number), (120, number)] for tag, number in expected.items()}
         assert points(folder / "agents" / f"{agent:04d}") == curves
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"num_summaries": 0, "summary_interval": 4}, [4, 8, 12]),
-        ({"num_summaries": 6, "summary_interval": 0}, [2, 4, 6, 8, 10, 12]),
-        ({"num_summaries": 5, "summary_interval": 0}, [3, 6, 9, 12]),  # rounded up: at most as many
-        ({"num_summaries": 0, "summary_interval": 0}, []),
-        ({"num_summaries": 0, "summary_interval": 5, "summarize_first_interval": True}, [1, 2, 3, 4, 5, 10]),
-        ({"num_summaries": 0, "summary_interval": 5, "summarize_first_interval": False}, [5, 10]),
-    ],
-    ids=str,
-)
-def test_points_are_spaced_as_told(tmp_path: Path, options: dict[str, Any], expected: list[int]) -> None:
-    found = curves_of(shown(config_of(tmp_path, **options)))
-    assert found.get("source/fraction_solved", []) == [STEPS * iteration for iteration in expected]
-
-
-@pytest.mark.parametrize("early", [False, True])
-@pytest.mark.parametrize("interval", [1, 8])
-def test_ten_lines_are_logged_however_many_points_there_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], interval: int, early: bool
-) -> None:
-    options = {"summary_interval": interval, "summarize_first_interval": early}
-    shown(config_of(tmp_path, {"num_env_steps": 80 * STEPS}, **options), 80)
-    logged = [line for line in capsys.readouterr().out.splitlines() if line.startswith("train_agents ")]
-    assert len(logged) == 10
-    assert all("return 1.167  fraction_solved 0.3333" in line for line in logged)
 
 
 SHOWN: dict[str, tuple[dict[str, float], dict[str, tuple[int, float]]]] = {
@@ -199,48 +158,25 @@ def test_what_is_asked_for_is_shown_over_env_steps(tmp_path: Path, option: str) 
             assert event.histogram_value.sum == pytest.approx(total)
 
 
-def test_the_pace_of_writing_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the curves of agents too."""
-    made: list[tuple[int, int]] = []
-
-    def writer(*arguments: Any, **options: Any) -> tensorboard.SummaryWriter:
-        made.append((options["flush_secs"], options["max_queue"]))
-        return tensorboard.SummaryWriter(*arguments, **options)
-
-    monkeypatch.setattr(summaries, "SummaryWriter", writer)
-    shown(config_of(tmp_path, {"per_agent_curves": True}, flush_secs=7, max_queue=3), 1)
-    assert made == [(7, 3)] * (1 + LEARNERS)
-
-
-def test_points_are_on_disk_once_the_state_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the checkpoint that it goes into. The disk is one that TensorBoard writes to only when it flushes."""
-    monkeypatch.delattr(LocalFileSystem, "append")
-    config = config_of(tmp_path, {"per_agent_curves": True}, flush_secs=1000)
-    folder = config.folder("logs") / "source"
-    with SourceBoard(config, SPEC, LEARNERS, 0) as board:
-        show(board, range(1, 5))
-        board.state_dict()
-        for one in (folder, folder / "agents/0002"):
-            assert {tuple(steps) for steps in curves_of(one).values()} == {(10, 20, 30, 40)}
-
-
 @pytest.mark.parametrize("interval", [1, 3])
 def test_a_board_goes_on_as_one_that_was_not_interrupted(tmp_path: Path, interval: int) -> None:
     """Amid an episode, after one that was interrupted further on: the same averages, and each point once."""
     whole, broken = (config_of(tmp_path / name, summary_interval=interval) for name in ("whole", "broken"))
 
-    def live(board: SourceBoard, iterations: range) -> None:
+    def live(board: SourceCurves, iterations: range) -> None:
         for iteration in iterations:
             show(board, range(iteration, iteration + 1), ends=iteration % 3 == 0)
 
-    with SourceBoard(whole, SPEC, LEARNERS, 0) as board:
+    with SourceCurves(whole, SPEC, LEARNERS, 0) as board:
         live(board, range(1, 13))
-    with SourceBoard(broken, SPEC, LEARNERS, 0) as board:
+    with SourceCurves(broken, SPEC, LEARNERS, 0) as board:
         live(board, range(1, 6))
-        state = board.state_dict()
+        state = board.statistics.state_dict()
+        for logger in board.loggers:
+            logger.flush()
         live(board, range(6, 9))
-    with SourceBoard(broken, SPEC, LEARNERS, 5) as board:
-        board.load_state_dict(state)
+    with SourceCurves(broken, SPEC, LEARNERS, 5) as board:
+        board.statistics.load_state_dict(state)
         live(board, range(6, 13))
     expected = points(whole.folder("logs") / "source")
     folder = broken.folder("logs") / "source"
@@ -250,18 +186,6 @@ def test_a_board_goes_on_as_one_that_was_not_interrupted(tmp_path: Path, interva
     last = max(folder.glob("events.*"), key=lambda path: path.stat().st_mtime_ns)
     late = points(last)
     assert late == {tag: [(at, value) for at, value in values if at > 50] for tag, values in expected.items()}
-
-
-def test_unrolls_do_not_fill_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any point to show they are taken into the averages from time to time."""
-    taken: list[int] = []
-    monkeypatch.setattr(source_board, "MOST_PENDING", 3)
-    monkeypatch.setattr(EpisodeStatistics, "add", lambda statistics, lived: taken.append(len(lived.obs)))
-    with SourceBoard(config_of(tmp_path, summary_interval=0), SPEC, LEARNERS, 0) as board:
-        show(board, range(1, 8))
-        assert taken == [3 * LENGTH] * 2
-        board.summary()
-    assert taken == [3 * LENGTH] * 2 + [LENGTH]
 
 
 class Split:
@@ -297,7 +221,7 @@ def test_who_solved_its_task_and_their_videos(
         assert path.parent == config.folder("videos") / "source" and path.suffix == ".mp4" and fps == 6
         written[path.stem] = len([*frames])
 
-    monkeypatch.setattr(source_board, "write_video", write)
+    monkeypatch.setattr(source_agents, "write_video", write)
     config = config_of(tmp_path, {"num_learners": 2, "videos_per_task": videos, "max_videos": at_most})
     env = make_env(config.env)
     found = examine(config, env, Split(), env.all_tasks()[[1, 6]], [0])

@@ -1,0 +1,227 @@
+"""Metrics of a run while it works: TensorBoard curves, log lines with throughput and time left, a profile."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+from icrl.contracts import Json, PipelineError
+from icrl.runs.files import write_atomically
+from icrl.runs.intervals import Interval
+
+_LINES = 10  # log lines in a whole run; TensorBoard has all points
+
+
+class CurveOptions(Protocol):
+    """Options of the curves of every program."""
+
+    num_summaries: int
+    summary_interval: int
+    flush_secs: int
+    max_queue: int
+
+
+class Progress:
+    """Progress bar, and log lines for readers of a file: share done, throughput, time left."""
+
+    def __init__(self, label: str, total: int, done: int, unit: str, shown: bool = True) -> None:
+        self._label, self._total, self._first, self._unit = label, total, done, unit
+        self._done = done
+        self._start = time.monotonic()
+        self._bar = tqdm(
+            total=total, initial=done, desc=label, unit=unit, unit_scale=True, dynamic_ncols=True, disable=not shown
+        )
+
+    def advance(self, amount: int) -> None:
+        self._done += amount
+        self._bar.update(amount)
+
+    def log(self, values: dict[str, float]) -> None:
+        """Write one line above the bar."""
+        rate = (self._done - self._first) / max(time.monotonic() - self._start, 1e-9)
+        left = f"{(self._total - self._done) / rate:.0f} s left" if rate else "starting"
+        shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
+        share = self._done / self._total
+        tqdm.write(f"{self._label}  {share:4.0%}  {shown}  {rate:,.4g} {self._unit}/s  {left}")
+
+    def close(self) -> None:
+        self._bar.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class MetricLogger:
+    """TensorBoard events of one run, and its log lines. Without a folder it shows nothing.
+
+    Each curve has one step axis; the first word of its tag says which: `source...`, `update` and `evaluation` env steps
+    per learner, `adaptation` episodes, all others gradient updates."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        done: int | None = None,
+        options: CurveOptions | None = None,
+        total: int = 0,
+        progress: Progress | None = None,
+        first: int = 0,
+    ) -> None:
+        """Append to `folder`. If the run resumes at step `done`, the points after it, which an interrupted run left,
+        are hidden (all points if `done` is 0). `options` space the points over `total` iterations, of which `first` are
+        done, and set `flush_secs`, the time until they reach the disk, and `max_queue`, the number that may wait. The
+        logger closes its `progress`."""
+        self._writer: SummaryWriter | None = None
+        self._progress, self._total, self._lines = progress, total, first * _LINES // max(total, 1)
+        if options:
+            first = getattr(options, "summarize_first_interval", False)
+            self._points = Interval(options.num_summaries, options.summary_interval, total, first=first)
+        if folder:
+            _warn_of_the_clock(folder)
+            seconds, queue = (options.flush_secs, options.max_queue) if options else (10, 100)
+            purge = done and done + 1
+            self._writer = SummaryWriter(str(folder), purge_step=purge, max_queue=queue, flush_secs=seconds)
+
+    @property
+    def is_shown(self) -> bool:
+        return self._writer is not None
+
+    def due(self, iteration: int) -> bool:
+        """Whether the options ask for points of this iteration."""
+        return self._points.due(iteration)
+
+    def advance(self, amount: int = 1) -> None:
+        """Move the progress bar on."""
+        if self._progress:
+            self._progress.advance(amount)
+
+    def line_due(self, iteration: int) -> bool:
+        """Whether one of the ten log lines of a run falls between this iteration and that of the call before."""
+        before, self._lines = self._lines, iteration * _LINES // self._total
+        return self._lines > before
+
+    def line(self, values: dict[str, float]) -> None:
+        """Write a log line, if there is a progress bar."""
+        if self._progress:
+            self._progress.log(values)
+
+    def scalars(self, prefix: str, values: dict[str, float], step: int) -> None:
+        """Add a point to each curve."""
+        for name, value in values.items():
+            if self._writer:
+                self._writer.add_scalar(f"{prefix}/{name}", value, step)
+
+    def histograms(self, values: dict[str, Tensor], step: int) -> None:
+        """Add a distribution to each tag; numbers that are not finite are left out."""
+        for tag, numbers in values.items():
+            finite = numbers[numbers.isfinite()]
+            if self._writer and finite.numel():
+                self._writer.add_histogram(tag, finite.float(), step)
+
+    def image(self, tag: str, pixels: np.ndarray, step: int) -> None:
+        """Show RGB `pixels` `[H, W, 3]` uint8."""
+        if self._writer:
+            self._writer.add_image(tag, pixels, step, dataformats="HWC")
+
+    def texts(self, texts: dict[str, str]) -> None:
+        """Show Markdown texts."""
+        for tag, text in texts.items():
+            if self._writer:
+                self._writer.add_text(tag, text, 0)
+
+    def bands(self, title: str, tags: list[str]) -> None:
+        """Lay out one chart for each tag: its mean with the band between the 5th and 95th percentile."""
+        charts = {tag.rsplit("/", 1)[-1]: ["Margin", [f"{tag}/mean", f"{tag}/p05", f"{tag}/p95"]] for tag in tags}
+        if self._writer:
+            self._writer.add_custom_scalars({title: charts})
+
+    def flush(self) -> None:
+        """Put all points on disk: before a checkpoint, so that a crash leaves no gap before it."""
+        try:
+            if self._writer:
+                self._writer.flush()
+        except OSError as error:  # raised by the thread that writes
+            folder = self._writer.log_dir if self._writer else ""
+            raise PipelineError(f"cannot write curves in {folder}: {error.strerror}") from error
+
+    def close(self) -> None:
+        if self._progress:
+            self._progress.close()
+        self.flush()
+        if self._writer:
+            self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(PipelineError) if error else nullcontext():  # the exception of training says more
+            self.close()
+
+
+def _warn_of_the_clock(folder: Path) -> None:
+    """TensorBoard reads event files in the order of the times in their names."""
+    stamps = [int(path.name.split(".")[3]) for path in folder.glob("events.out.tfevents.*")]
+    if max(stamps, default=0) > time.time():
+        tqdm.write(
+            f"the clock was set back since {folder} was written: TensorBoard may show points of an interrupted run "
+            "again; checkpoints and results do not depend on the clock"
+        )
+
+
+@contextmanager
+def profiled(folder: Path, num_iterations: int) -> Iterator[Callable[[], None]]:
+    """Profile of iterations 2 to `num_iterations` + 1; the first one warms up caches, compiler and profiler.
+
+    Call what it yields after every iteration. As soon as all are recorded, or when the context is left,
+    `folder`/profile gets train.*.pt.trace.json, a trace for TensorBoard or Perfetto, and report.txt, the slowest
+    operations."""
+    if not num_iterations:
+        yield lambda: None
+        return
+    write_trace = tensorboard_trace_handler(str(folder / "profile"), "train")
+    orders = {"own CPU time": "self_cpu_time_total", "CPU time with what it calls": "cpu_time_total"}
+    if gpu := torch.cuda.is_available():
+        orders["own GPU time"] = "self_device_time_total"
+
+    def write(recorded: Any) -> None:
+        write_trace(recorded)
+        averages = recorded.key_averages()
+        tables = [f"By {name}\n{averages.table(sort_by=order, row_limit=40)}" for name, order in orders.items()]
+        write_atomically(folder / "profile" / "report.txt", "\n".join(tables).encode())
+        tqdm.write(f"profile: {folder / 'profile'}")
+
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * gpu
+    pace = schedule(wait=0, warmup=1, active=num_iterations, repeat=1)
+    with profile(activities=activities, schedule=pace, on_trace_ready=write) as recorded:
+        yield recorded.step
+
+
+def spread(values: np.ndarray) -> dict[str, float]:
+    """Mean, 5th and 95th percentile over learners; empty if no learner has a value yet."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return {}
+    low, high = np.percentile(known, [5, 95])
+    return {"mean": float(known.mean()), "p05": float(low), "p95": float(high)}
+
+
+def flatten(nested: Json, prefix: str = "") -> dict[str, Json]:
+    """Nested dicts as one with dotted keys."""
+    flat: dict[str, Json] = {}
+    for key, value in nested.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

@@ -1,0 +1,185 @@
+"""Checkpointed state of a training run: one for stage one, stage two and the point game.
+
+A run that resumes ends with the bits of one that was never interrupted. It saves when a checkpoint is due, when a
+signal asks for it (SIGTERM: save and end, SIGUSR2: save and go on) and, put aside for inspection, after a crash.
+"""
+
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from icrl.config.training_schema import SavingConfig
+from icrl.contracts import Json, PipelineError, Stopped
+from icrl.runs import checkpoint
+from icrl.runs.distributed import Ranks
+from icrl.runs.intervals import Interval
+from icrl.runs.metrics import MetricLogger
+
+_STOP, _SAVE = signal.SIGTERM, signal.SIGUSR2
+_RESTORE = {"cpu": torch.set_rng_state, "cuda": torch.cuda.set_rng_state}
+
+
+class Stateful(Protocol):
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any], /) -> object: ...
+
+
+Part = TypeVar("Part", bound=Stateful)
+
+
+class RunState:
+    """Progress of a run (`done` of `total` steps) and its named parts, which are saved and restored together.
+
+    The training loop runs inside it as a context manager: there signals are answered between two iterations, so that
+    one in the middle of an iteration or a save does no harm, and an exception is a crash unless the program or the
+    system raised it as a refusal (`PipelineError`, `OSError`)."""
+
+    def __init__(
+        self,
+        folder: Path,
+        description: Json,
+        options: SavingConfig,
+        total: int,
+        device: torch.device,
+        *,
+        unit: str = "update",
+        ranks: Ranks | None = None,
+        start: dict[str, Any] | None = None,
+    ) -> None:
+        """Read the newest checkpoint in `folder`, or else the state `start` of another run. `description` goes beside
+        every checkpoint; its `program` and `run` say whose it is."""
+        self.folder, self.description, self.total, self.unit = folder, description, total, unit
+        self.ranks, self._options = ranks or Ranks(), options
+        self.before_save: Callable[[], None] = lambda: None  # raises if the state is not to be resumed from
+        self.loggers: list[MetricLogger] = []  # flushed before each save
+        self._interval = Interval(options.num_checkpoints, options.checkpoint_interval, total, end=True)
+        self._parts: dict[str, Stateful] = {}
+        found = checkpoint.load_newest(folder, "last", device)
+        self._saved: dict[str, Any] = dict(found[0]) if found else dict(start or {})
+        self.resumed_from: Json | None = found[1] if found else None  # sidecar of the checkpoint
+        self.is_fresh = not self._saved
+        self.done: int = found[1]["step"] if found else self._saved.get("step", 0)
+        self._saved_at = self.done if found else -1
+        self._asked: set[int] = set()
+        self._handlers: dict[int, Any] = {}
+
+    def add(self, name: str, part: Part) -> Part:
+        """Make `part` a part of the state, and restore it if the run resumes. Raises `PipelineError` if the checkpoint
+        lacks it."""
+        self._parts[name] = part
+        if not self.is_fresh:
+            if name not in self._saved:
+                raise PipelineError(
+                    f"the checkpoint of {self.where} in {self.folder} has no part {name}: another version wrote it; "
+                    "convert it, or give another name="
+                )
+            part.load_state_dict(self._saved.pop(name))
+        return part
+
+    @property
+    def where(self) -> str:
+        return f"{self.unit} {self.done} of {self.total}"
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether a checkpoint of this very step is on disk, as when a run has just resumed."""
+        return self.done == self._saved_at
+
+    def save_if_due(self) -> None:
+        """Write a checkpoint if one is due or a signal asks for it; raises `Stopped` if the run is to end. All ranks
+        call it."""
+        asked = self.ranks.any(bool(self._asked))
+        if not self.is_saved and (asked or self._interval.due(self.done)):
+            self.save("last", self._options.keep_last)
+            self._saved_at = self.done
+        if asked:
+            self._answer(self.ranks.any(_STOP in self._asked))
+
+    def save(self, kind: str, keep: int) -> None:
+        """Write a checkpoint of this kind; all ranks call it, and the first one writes."""
+        self.before_save()
+        self._write(kind, self.description, keep)
+
+    def finish(self, wait: Callable[[Callable[[], bool]], None]) -> None:
+        """When all is saved, `wait` for evaluations that are under way, but only until a signal asks the run to end."""
+        wait(lambda: _STOP in self._asked)
+        if _STOP in self._asked:
+            self._answer(stop=True)
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # other threads must not set handlers
+            self._handlers = {number: signal.signal(number, self._note) for number in (_STOP, _SAVE)}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        if isinstance(error, Exception) and not isinstance(error, (PipelineError, OSError, Stopped)):
+            self._save_crash(error)
+
+    def _write(self, kind: str, description: Json, keep: int) -> None:
+        for logger in self.loggers:
+            logger.flush()
+        state = {"step": self.done} | {name: part.state_dict() for name, part in self._parts.items()}
+        if self.ranks.is_writer:
+            checkpoint.save(self.folder, kind, self.done, state, description, keep)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self._asked.add(number)
+
+    def _answer(self, stop: bool) -> None:
+        """Report the checkpoint that a signal asked for; raises `Stopped` if the run is to end."""
+        if stop:
+            raise Stopped(f"SIGTERM: {self.where} is saved; the same command continues")
+        self._asked.discard(_SAVE)  # a SIGTERM that has just come is still to be answered
+        tqdm.write(f"SIGUSR2: {self.where} is saved")
+
+    def _save_crash(self, error: Exception) -> None:
+        """Put the state of a failed run aside for inspection, as `checkpoints.on_crash` says; no run resumes from
+        it."""
+        question, choice = f"{type(error).__name__}: {error}\nSave the state of the failed run?", self._options.on_crash
+        if not self.ranks.is_writer or choice == "skip" or (choice == "ask" and not _yes(question)):
+            return
+        self.ranks.leave()
+        try:
+            text = "".join(traceback.format_exception(error))
+            self._write("crash", self.description | {"error": text}, 1)
+        except Exception as refused:  # the first error is the one to be seen
+            tqdm.write(f"the state of the failed run cannot be saved: {refused}", file=sys.stderr)
+
+
+class Generators:
+    """States of the global random generators, which dropout reads, of all ranks."""
+
+    def __init__(self, device: torch.device, ranks: Ranks) -> None:
+        self._device, self._ranks = device, ranks
+
+    def state_dict(self) -> dict[str, list[Tensor]]:
+        """By kind of device, one state per rank; all ranks call it."""
+        states = {"cpu": torch.get_rng_state()}
+        if self._device.type == "cuda":
+            states["cuda"] = torch.cuda.get_rng_state(self._device)
+        return {kind: self._ranks.gather(state) for kind, state in states.items()}
+
+    def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
+        for kind in {"cpu", self._device.type}:
+            states = state.get(kind, [])
+            if self._ranks.rank < len(states):  # there may be more ranks now
+                _RESTORE[kind](states[self._ranks.rank].cpu())
+
+
+def _yes(question: str) -> bool:
+    try:
+        return input(f"{question} [y/n] ").strip().lower() in ("y", "yes")
+    except (EOFError, KeyboardInterrupt):
+        return False

@@ -1,0 +1,217 @@
+"""Metrics of a run: points, log lines and profiles, read back with TensorBoard's own reader."""
+
+import errno
+import json
+import math
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
+from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
+from tensorboard.summary.writer import event_file_writer
+from tensorboard.summary.writer.record_writer import RecordWriter
+from torch.profiler import record_function
+
+from icrl.contracts import PipelineError
+from icrl.runs.metrics import CurveOptions, MetricLogger, Progress, flatten, profiled, spread
+
+Points = dict[str, list[tuple[int, float]]]
+
+
+def options_of(**changes: Any) -> CurveOptions:
+    return SimpleNamespace(
+        **{"num_summaries": 0, "summary_interval": 4, "flush_secs": 1000, "max_queue": 100} | changes
+    )
+
+
+@pytest.fixture(autouse=True)
+def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard orders event files of one second and one process by name, so number them from one digit on."""
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
+
+
+def read(folder: Path) -> EventAccumulator:
+    return EventAccumulator(str(folder)).Reload()
+
+
+def points(folder: Path) -> Points:
+    events = read(folder)
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_all_kinds_of_events(tmp_path: Path) -> None:
+    """Each curve has the steps it was given; histograms are of the finite numbers."""
+    distributions = {
+        "mixed": torch.tensor([[1.0, math.nan], [-math.inf, 3.0]]),
+        "half": torch.tensor([0.5, 2.0], dtype=torch.bfloat16, requires_grad=True),
+        "none": torch.tensor([math.nan]),
+        "empty": torch.zeros(0),
+    }
+    with MetricLogger(tmp_path, 0) as logger:
+        for update in (1, 2, 3):
+            logger.scalars("source", {"return": update / 4, "success": 0.5}, update * 1000)
+            logger.scalars("train", {"loss": 8.0 / update}, update)
+        logger.histograms(distributions, 7)
+        logger.texts({"git": "revision `abc`"})
+        logger.image("goals", np.zeros((4, 6, 3), np.uint8), 2)
+        logger.bands("source agents", ["source/return"])
+    assert points(tmp_path) == {
+        "source/return": [(1000, 0.25), (2000, 0.5), (3000, 0.75)],
+        "source/success": [(1000, 0.5), (2000, 0.5), (3000, 0.5)],
+        "train/loss": [(1, 8.0), (2, 4.0), (3, pytest.approx(8 / 3))],
+    }
+    found = read(tmp_path)
+    for tag, (number, total, low, high) in {"mixed": (2, 4.0, 1.0, 3.0), "half": (2, 2.5, 0.5, 2.0)}.items():
+        (event,) = found.Histograms(tag)
+        value = event.histogram_value
+        assert (event.step, value.num, value.sum, value.min, value.max) == (7, number, total, low, high), tag
+    assert set(found.Tags()["histograms"]) == {"mixed", "half"}
+    assert found.Tensors("git/text_summary")[0].tensor_proto.string_val == [b"revision `abc`"]
+    (image,) = found.Images("goals")
+    assert (image.step, image.height, image.width) == (2, 4, 6)
+    layout = Layout.FromString(found.Tensors("custom_scalars__config__")[0].tensor_proto.string_val[0])
+    (chart,) = layout.category[0].chart
+    assert (layout.category[0].title, chart.title) == ("source agents", "return")
+    (margin,) = chart.margin.series
+    assert (margin.value, margin.lower, margin.upper) == (
+        "source/return/mean",
+        "source/return/p05",
+        "source/return/p95",
+    )
+
+
+def test_without_a_folder_nothing_is_written(tmp_path: Path) -> None:
+    with MetricLogger(None, 0, options_of(), 8) as logger:
+        assert logger.due(4) and not logger.is_shown
+        logger.scalars("train", {"loss": 1.0}, 4)
+        logger.histograms({"values": torch.ones(3)}, 4)
+        logger.texts({"git": "x"})
+
+
+def write(folder: Path, done: int | None, steps: range, value: float) -> None:
+    with MetricLogger(folder, done) as logger:
+        for step in steps:
+            logger.scalars("train", {"loss": value}, step)
+
+
+@pytest.mark.parametrize("done", [0, 3, 5, None])
+def test_a_resumed_run_hides_the_points_after_its_checkpoint(tmp_path: Path, done: int | None) -> None:
+    """The run went to 5, and resumes from `done`; with None it appends."""
+    write(tmp_path, 0, range(1, 6), 1.0)
+    first = 5 if done is None else done
+    write(tmp_path, done, range(first + 1, 7), 2.0)
+    assert points(tmp_path)["train/loss"] == [(step, 1.0 if step <= first else 2.0) for step in range(1, 7)]
+
+
+def test_flushed_points_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Local disks get them at once; here the file system cannot append, as buckets cannot."""
+    monkeypatch.delattr(LocalFileSystem, "append")
+    logger = MetricLogger(tmp_path, 0, options_of())
+    logger.scalars("train", {str(number): 1.0 for number in range(50)}, 1)
+    time.sleep(0.1)
+    assert len(points(tmp_path)) < 50
+    logger.flush()
+    assert len(points(tmp_path)) == 50
+    logger.close()
+    logger.close()
+
+
+def test_a_full_queue_delays_the_next_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a slow disk slows training down, and does not fill memory."""
+    go_on, write = threading.Event(), RecordWriter.write
+    logger = MetricLogger(tmp_path, 0, options_of(max_queue=2))
+
+    def slow(writer: RecordWriter, data: bytes) -> None:
+        go_on.wait(10)
+        write(writer, data)
+
+    monkeypatch.setattr(RecordWriter, "write", slow)
+    values = {str(number): 1.0 for number in range(4)}
+    thread = threading.Thread(target=logger.scalars, args=("train", values, 1), daemon=True)
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive()  # one is being written, two wait
+    go_on.set()
+    thread.join()
+    logger.close()
+    assert len(points(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("error", [None, ValueError("mine")])
+def test_a_full_disk_is_reported_unless_training_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    logger = MetricLogger(tmp_path, 0)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RecordWriter, "flush", refuse)
+    expected, match = (ValueError, "mine") if error else (PipelineError, f"write curves in {tmp_path}: No space left")
+    with pytest.raises(expected, match=match), logger:
+        if error:
+            raise error
+
+
+def test_a_clock_that_was_set_back_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / f"events.out.tfevents.{int(time.time()) + 1000}.host").touch()
+    MetricLogger(tmp_path, 0).close()
+    assert "the clock was set back" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("interval", [1, 8])
+@pytest.mark.parametrize("first", [0, 40])
+def test_ten_lines_in_a_whole_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], interval: int, first: int
+) -> None:
+    progress = Progress("label", 80, first, "update", shown=False)
+    with MetricLogger(None, 0, options_of(summary_interval=interval), 80, progress, first) as logger:
+        for iteration in range(first + 1, 81):
+            logger.advance()
+            if logger.due(iteration) and logger.line_due(iteration):
+                logger.line({"loss": 0.25})
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == (80 - first) // 8
+    assert lines[0].startswith(f"label   {10 + first * 100 // 80}%") and "  loss 0.25  " in lines[0]
+    assert "update/s" in lines[0] and lines[-1].endswith("  0 s left")
+
+
+def test_spread_and_flatten() -> None:
+    assert spread(np.array([1.0, np.nan, 3.0])) == {"mean": 2.0, "p05": pytest.approx(1.1), "p95": pytest.approx(2.9)}
+    assert spread(np.array([np.nan])) == {}
+    assert flatten({"a": {"b": 1, "c": {"d": [2]}}, "e": None}) == {"a.b": 1, "a.c.d": [2], "e": None}
+
+
+@pytest.mark.parametrize(("number", "last", "expected"), [(3, 6, [2, 3, 4]), (4, 3, [2, 3]), (0, 3, []), (2, 0, [])])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_iterations_after_the_first_are_profiled(
+    tmp_path: Path, number: int, last: int, expected: list[int], fails: bool
+) -> None:
+    """Also when training fails after them; its exception is the one that is raised."""
+    weight = torch.ones(4, 4, requires_grad=True)
+    try:
+        with profiled(tmp_path, number) as iteration_done:
+            for iteration in range(1, last + 1):
+                with record_function(f"iteration {iteration}"):
+                    (weight @ weight).sum().backward()
+                iteration_done()
+            if fails:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        assert fails
+    if not expected:
+        assert not list(tmp_path.glob("profile/*"))
+        return
+    (trace,) = tmp_path.glob("profile/train.*.pt.trace.json")
+    events = json.loads(trace.read_text())["traceEvents"]
+    markers = {event["name"] for event in events if event["name"].startswith("iteration ") and event["ph"] == "X"}
+    assert markers == {f"iteration {iteration}" for iteration in expected}
+    own, called = (tmp_path / "profile/report.txt").read_text().split("By CPU time with what it calls")
+    assert own.startswith("By own CPU time") and "aten::mm" in own and "aten::mm" in called

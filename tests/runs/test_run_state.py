@@ -1,0 +1,249 @@
+"""Run state: what a run saves when it is asked to stop or fails, and that it resumes to the bit."""
+
+import builtins
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toy import CPU, batch_at, config_of, doing, dying, left_in, model_of, run, steps_of, weights_of
+
+from icrl.contracts import Batch, ConfigError, PipelineError, Stopped
+from icrl.runs import checkpoint
+from icrl.runs.distributed import Ranks
+from icrl.runs.intervals import Interval
+from icrl.runs.run_state import RunState
+
+BOTH = (signal.SIGTERM, signal.SIGUSR2)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Every test puts the handlers back."""
+    before = [signal.getsignal(number) for number in BOTH]
+    yield
+    assert [signal.getsignal(number) for number in BOTH] == before
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    run(folder)
+    return folder
+
+
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+class Counter:
+    """A part of a state."""
+
+    value = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"value": self.value}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.value = state["value"]
+
+
+def state_of(folder: Path, on_crash: str = "save", **changes: Any) -> RunState:
+    options = config_of(checkpoints={"on_crash": on_crash, "checkpoint_interval": 4}).checkpoints
+    return RunState(folder, {"program": "train_gpt", "run": "f00d"}, options, 10, CPU, **changes)
+
+
+def fail(folder: Path, error: BaseException, on_crash: str = "save", **changes: Any) -> list[int]:
+    """Raise within the context of a run; returns the steps of crash checkpoints."""
+    with pytest.raises(type(error), match="mine") as caught, state_of(folder, on_crash, **changes):
+        raise error
+    assert caught.value is error
+    return steps_of(folder, "crash")
+
+
+@pytest.mark.parametrize(
+    ("interval", "due"),
+    [
+        (Interval(0, 4, 10), [4, 8]),
+        (Interval(3, 0, 10), [4, 8]),
+        (Interval(0, 4, 10, end=True), [4, 8, 10]),
+        (Interval(0, 4, 10, first=True), [1, 2, 3, 4, 8]),
+        (Interval(0, 0, 10), []),
+        (Interval(0, 0, 10, end=True), [10]),
+    ],
+)
+def test_intervals(interval: Interval, due: list[int]) -> None:
+    assert [iteration for iteration in range(11) if interval.due(iteration)] == due
+
+
+def test_parts_are_saved_when_due_and_restored_by_name(tmp_path: Path) -> None:
+    with state_of(tmp_path) as state:
+        assert state.is_fresh and not state.is_saved
+        counter = state.add("counter", Counter())
+        for state.done in range(1, 11):
+            counter.value = 7 * state.done
+            state.save_if_due()
+    assert steps_of(tmp_path) == [8, 10]
+    again = state_of(tmp_path)
+    assert (again.done, again.is_fresh, again.is_saved) == (10, False, True)
+    assert again.add("counter", Counter()).value == 70
+    with pytest.raises(PipelineError, match="checkpoint of update 10 of 10 in .* has no part new: another version"):
+        again.add("new", Counter())
+    started = state_of(tmp_path / "other", start={"step": 3, "counter": {"value": 5}})
+    assert (started.done, started.is_fresh, started.is_saved) == (3, False, False)
+    assert started.add("counter", Counter()).value == 5
+
+
+def test_signals_are_answered_between_iterations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with state_of(tmp_path) as state:
+        state.done = 1
+        send(signal.SIGUSR2)
+        state.save_if_due()
+        state.save_if_due()
+        assert steps_of(tmp_path) == [1] and capsys.readouterr().out.count("SIGUSR2: update 1 of 10 is saved") == 1
+        state.done = 2
+        send(signal.SIGTERM)
+        with pytest.raises(Stopped, match="SIGTERM: update 2 of 10 is saved; the same command continues"):
+            state.save_if_due()
+        assert steps_of(tmp_path) == [1, 2]
+
+
+def test_a_state_that_must_not_be_saved_is_not(tmp_path: Path) -> None:
+    state = state_of(tmp_path)
+
+    def refuse() -> None:
+        raise PipelineError("mine")
+
+    state.before_save, state.done = refuse, 4
+    with pytest.raises(PipelineError, match="mine"):
+        state.save_if_due()
+    assert not steps_of(tmp_path)
+
+
+def test_another_thread_trains_without_handlers(tmp_path: Path) -> None:
+    config = config_of(trainer={"num_iterations": 2, "evaluate": False})
+    thread = threading.Thread(target=run, args=(tmp_path, config, model_of(0)))
+    thread.start()
+    thread.join()
+    assert steps_of(tmp_path) == [2]
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt, PipelineError, ConfigError, Stopped, OSError, SystemExit], ids=lambda one: one.__name__
+)
+def test_an_interrupt_or_a_refusal_is_no_crash(tmp_path: Path, error: type[BaseException]) -> None:
+    assert fail(tmp_path, error("mine")) == []
+
+
+def test_a_crash_is_saved_by_the_first_rank_unless_it_is_to_be_skipped(tmp_path: Path) -> None:
+    assert fail(tmp_path / "skip", ValueError("mine"), "skip") == []
+    assert fail(tmp_path / "second", ValueError("mine"), "ask", ranks=Ranks(1, 2)) == []
+    assert fail(tmp_path / "first", ValueError("mine"), ranks=Ranks(0, 2)) == [0]  # does not wait for the second
+
+
+@pytest.mark.parametrize(
+    ("answer", "saved"),
+    [(" YES ", [0]), ("n", []), ("yeah", []), (EOFError(), []), (KeyboardInterrupt(), [])],
+    ids=repr,
+)
+def test_the_terminal_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str | BaseException, saved: list[int]
+) -> None:
+    asked: list[str] = []
+
+    def ask(question: str) -> str:
+        asked.append(question)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(builtins, "input", ask)
+    assert fail(tmp_path, ValueError("mine"), "ask") == saved
+    assert asked == ["ValueError: mine\nSave the state of the failed run? [y/n] "]
+
+
+def test_the_first_error_is_the_one_that_is_raised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    fail(tmp_path / "file", ValueError("mine"))
+    assert "the state of the failed run cannot be saved: cannot write" in capsys.readouterr().err
+
+
+def test_a_crash_is_put_aside_and_no_run_resumes_from_it(tmp_path: Path, undisturbed: Path) -> None:
+    with pytest.raises(RuntimeError, match="mine"):
+        run(tmp_path, batches=dying(8, RuntimeError))
+    assert steps_of(tmp_path) == [3, 6] and steps_of(tmp_path, "crash") == [8]
+    state, sidecar = checkpoint.load_newest(tmp_path, "crash", CPU)
+    assert state["step"] == 8 and sidecar["description"]["error"].endswith("RuntimeError: mine\n")
+    assert not torch.equal(state["model"]["1.weight"], weights_of(tmp_path)["1.weight"])
+    asked: list[int] = []
+    run(tmp_path, model=model_of(99), batches=lambda update: asked.append(update) or batch_at(update))
+    assert asked == [*range(6, 11)]
+    assert left_in(tmp_path) | {"crash": None} == left_in(undisturbed)
+
+
+@pytest.mark.parametrize("number", BOTH)
+@pytest.mark.parametrize("update", [0, 4, 10])
+def test_a_signal_in_an_update_changes_nothing_in_the_end(
+    tmp_path: Path, undisturbed: Path, number: int, update: int
+) -> None:
+    batches = doing(lambda: send(number), update)
+    if number == signal.SIGTERM:
+        with pytest.raises(Stopped, match=f"SIGTERM: update {update + 1} of 11 is saved"):
+            run(tmp_path, batches=batches)
+        assert steps_of(tmp_path)[-1] == update + 1 and not steps_of(tmp_path, "crash")
+        run(tmp_path, model=model_of(99))
+    else:
+        run(tmp_path, batches=batches)
+    assert left_in(tmp_path) == left_in(undisturbed)
+
+
+def test_a_signal_during_a_save_harms_nothing(
+    tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def interrupted(file: int) -> None:
+        send(signal.SIGTERM)
+        fsync(file)
+
+    def batches(update: int) -> Batch:
+        monkeypatch.setattr(os, "fsync", interrupted if update == 2 else fsync)  # the next is the checkpoint of 3
+        return batch_at(update)
+
+    with pytest.raises(Stopped, match="update 4 of 11 is saved"):
+        run(tmp_path, batches=batches)
+    for sidecar in checkpoint.sidecars(tmp_path, "last"):
+        checkpoint.load(sidecar, CPU)
+    run(tmp_path, model=model_of(99))
+    assert left_in(tmp_path) == left_in(undisturbed)
+
+
+@pytest.mark.parametrize("number", BOTH)
+@pytest.mark.parametrize("dead", [None, 4])
+def test_a_signal_before_the_first_update_of_a_session(
+    tmp_path: Path, undisturbed: Path, number: int, dead: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new run saves its start; a resumed one has its checkpoint already."""
+    if dead:
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, batches=dying(dead))
+    enter: Callable[[RunState], RunState] = RunState.__enter__
+
+    def prompt(state: RunState) -> RunState:
+        enter(state)
+        send(number)
+        return state
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunState, "__enter__", prompt)
+        with pytest.raises((Stopped, KeyboardInterrupt)):
+            run(tmp_path, model=model_of(99) if dead else None, batches=dying(3 if dead else 0))
+    assert steps_of(tmp_path) == [3 if dead else 0]
+    run(tmp_path, model=model_of(99))
+    assert left_in(tmp_path) == left_in(undisturbed)

@@ -1,0 +1,156 @@
+"""Curves of the gradient loop: every option has its effect, and none changes the run."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
+from toy import CPU, SEED, Naming, batch_at, config_of, curves, dying, model_of, run, values_of, weights_of
+
+from icrl.contracts import ConfigError
+from icrl.runs import checkpoint
+from icrl.runs.distributed import Ranks
+from icrl.training.inspection import action_distribution, parameters_and_gradients
+from icrl.training.noise_scale import NoiseScale, make_noise_scale
+
+NAMES = ("0.weight", "1.weight", "1.bias", "4.weight", "4.bias")
+BASE = {"train/loss", "train/accuracy", "train/gradient_norm", "train/learning_rate"}
+ALL: dict[str, Any] = {
+    "summarize_first_interval": True,
+    "grads_and_vars": True,
+    "gradient_noise_scale": "paper",
+    "action_distributions": True,
+    "outputs": True,
+    "debug": True,
+    "code_snapshots": ["README.md"],
+    "profiled_iterations": 2,
+}
+
+
+def run_with(folder: Path, num_iterations: int = 4, **options: Any) -> Path:
+    """A run without evaluations that shows every second update, unless told otherwise."""
+    spaced = {"num_summaries": 0, "summary_interval": 2}
+    run(folder, config_of(trainer={"num_iterations": num_iterations, "evaluate": False}, summaries=spaced | options))
+    return folder
+
+
+def read(folder: Path) -> EventAccumulator:
+    return EventAccumulator(str(folder), size_guidance={"histograms": 0, "tensors": 0}).Reload()
+
+
+def steps_of_loss(folder: Path) -> list[int]:
+    return [step for step, _ in curves(folder).get("train/loss", [])]
+
+
+def test_points_are_on_disk_before_the_checkpoint_that_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a kill after it would leave a gap. The disk is one that TensorBoard writes to only when it flushes."""
+    save, seen = checkpoint.save, []
+
+    def looked_at(folder: Path, kind: str, step: int, *arguments: Any) -> None:
+        seen.append((step, [*steps_of_loss(folder)]))
+        save(folder, kind, step, *arguments)
+
+    monkeypatch.delattr(LocalFileSystem, "append")
+    monkeypatch.setattr(checkpoint, "save", looked_at)
+    run_with(tmp_path, 9, summary_interval=1, flush_secs=1000)
+    assert seen == [(3, [1, 2, 3]), (6, [*range(1, 7)]), (9, [*range(1, 10)])]
+
+
+def test_parameters_and_gradients(tmp_path: Path) -> None:
+    found = read(run_with(tmp_path, grads_and_vars=True))
+    both = {f"{kind}/{name}" for kind in ("value", "gradient") for name in NAMES}
+    assert set(found.Tags()["histograms"]) == both
+    assert set(curves(tmp_path)) - BASE == {f"parameters/{tag.replace('/', '_norm/', 1)}" for tag in both}
+    for name, value in weights_of(tmp_path).items():
+        assert values_of(tmp_path, f"parameters/value_norm/{name}")[-1] == pytest.approx(value.norm().item(), rel=1e-5)
+        last = found.Histograms(f"value/{name}")[-1]
+        assert last.step == 4
+        assert last.histogram_value.num == value.numel()
+        assert last.histogram_value.sum == pytest.approx(value.sum().item(), abs=1e-4)
+    norms = [values_of(tmp_path, f"parameters/gradient_norm/{name}")[0] for name in NAMES]
+    whole = min(values_of(tmp_path, "train/gradient_norm")[0], 1.0)  # they are the clipped ones
+    assert math.hypot(*norms) == pytest.approx(whole, rel=1e-3)
+
+
+def test_averages_of_the_noise_scale_survive_an_interruption(tmp_path: Path) -> None:
+    config = config_of(
+        trainer={"num_iterations": 8, "evaluate": False},
+        summaries={"summary_interval": 2, "gradient_noise_scale": "alternative"},
+        checkpoints={"checkpoint_interval": 4},
+    )
+    run(tmp_path / "whole", config)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "broken", config, batches=dying(5))
+    run(tmp_path / "broken", config, model_of(99))
+    assert curves(tmp_path / "broken") == curves(tmp_path / "whole")
+
+
+def test_the_base_curves_and_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = read(run_with(tmp_path, code_snapshots=["Makefile"]))
+    assert set(curves(tmp_path)) == BASE and found.Tags()["histograms"] == []
+    texts = {tag.removesuffix("/text_summary") for tag in found.Tags()["tensors"]}
+    assert texts == {"configuration", "command", "git", "parameters", "code_snapshots/Makefile"}
+    assert not (tmp_path / "profile").exists()
+    table = found.Tensors("parameters/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert "| `4.weight` | (3, 16) | 48 | 0.01 |" in table
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("train_gpt ")]
+    assert len(lines) == 2 and all("  loss " in line and "  accuracy " in line for line in lines)
+    with pytest.raises(ConfigError, match=r"summaries\.code_snapshots=nothing\.py"):
+        run_with(tmp_path / "other", code_snapshots=["nothing.py"])
+
+
+def test_the_noise_scale(tmp_path: Path) -> None:
+    """The first estimate is of the model before its first update; a batch needs two windows per process."""
+    loss = lambda model, batch: (Naming()(model, batch)[0]["naming"], {})  # noqa: E731
+    expected = NoiseScale("paper", 100).measure(model_of(SEED), loss, batch_at(0), 1)
+    run_with(tmp_path, gradient_noise_scale="paper", summary_interval=1)
+    assert expected
+    for name, value in expected.items():
+        assert values_of(tmp_path, f"train/{name}")[0] == pytest.approx(value, rel=1e-5), name
+    config = config_of(summaries={"gradient_noise_scale": "paper"})
+    make_noise_scale(config, Ranks(0, 4))
+    with pytest.raises(ConfigError, match=r"gradient_noise_scale=paper .* trainer\.mini_batch_size=8 .* 5 processes"):
+        make_noise_scale(config, Ranks(0, 5))
+
+
+def test_distributions_outputs_and_data(tmp_path: Path) -> None:
+    """They are of the batch of the last update and the model after it, without dropout."""
+    found = read(run_with(tmp_path, action_distributions=True, outputs=True, debug=True))
+    model = model_of(0).eval()
+    model.load_state_dict(weights_of(tmp_path))
+    logits = model(batch_at(3).obs).detach()
+    means, entropy = action_distribution(logits.softmax(-1))
+    assert {f"actions/{name}" for name in means} == set(curves(tmp_path)) - BASE
+    for name, value in means.items():
+        assert values_of(tmp_path, f"actions/{name}")[-1] == pytest.approx(value, abs=1e-5)
+    expected = {"actions/entropies": entropy, "outputs/logits": logits}
+    expected |= {f"data/{name}": column.float() for name, column in batch_at(3)._asdict().items()}
+    assert set(found.Tags()["histograms"]) == expected.keys()
+    for tag, values in expected.items():
+        last = found.Histograms(tag)[-1]
+        assert (last.step, last.histogram_value.num) == (4, values.numel()), tag
+        assert last.histogram_value.sum == pytest.approx(values.sum().item(), abs=1e-3), tag
+
+
+def test_norms_and_the_action_distribution_by_hand() -> None:
+    weight, bias = torch.nn.Parameter(torch.tensor([3.0, 4.0])), torch.nn.Parameter(torch.tensor([2.0]))
+    weight.grad = torch.tensor([0.0, 5.0])
+    norms, values = parameters_and_gradients([("weight", weight), ("bias", bias)])
+    assert norms == {"value_norm/weight": 5, "gradient_norm/weight": 5, "value_norm/bias": 2}
+    assert values.keys() == {"value/weight", "gradient/weight", "value/bias"}
+    means, entropies = action_distribution(torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]))
+    assert entropies.tolist() == [pytest.approx(math.log(2)), pytest.approx(0)]
+    expected = {"probability_0": 0.75, "probability_1": 0.25, "probability_2": 0, "entropy": math.log(2) / 2}
+    assert means == pytest.approx(expected)
+
+
+def test_none_of_it_changes_the_run(tmp_path: Path) -> None:
+    run_with(tmp_path / "off", summary_interval=0)
+    run_with(tmp_path / "on", **ALL)
+    off, on = (checkpoint.load_newest(tmp_path / name, "last", CPU)[0] for name in ("off", "on"))
+    assert torch.equal(off["generators"]["cpu"][0], on["generators"]["cpu"][0])
+    for name, value in off["model"].items():
+        assert torch.equal(on["model"][name], value), name
