@@ -108,8 +108,8 @@ def snapshot_state(config: Config, critic: Critic, split: Json, device: torch.de
         return None
     where = f"{_PREFIX}={prefix}"
     state, described = read_model(_PREFIX, str(_snapshot(config).with_suffix(".pt")), split, device, [PROGRAM])
-    if state["update"] > total:
-        raise ConfigError(f"{where}: is of update {state['update']}, which is more than trainer.num_iterations={total}")
+    if state["step"] > total:
+        raise ConfigError(f"{where}: is of update {state['step']}, which is more than trainer.num_iterations={total}")
     if EnvSpec.of(described["env"]) != critic.online.spec:
         raise ConfigError(f"{where}: was made in another world than that of env.name={config.env.name} and its options")
     load_weights(deepcopy(critic), state["model"], where)
