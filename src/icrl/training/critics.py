@@ -31,6 +31,8 @@ _DESCRIBED = {
 
 def make_critic(described: Json, recompute: bool = False) -> Critic:
     """A new critic of the form that checkpoints describe: `config` and `env`."""
+    from icrl.config.root import ModelConfig
+
     config = described["config"]
     model = trunk_config(ModelConfig(**config["model"]), EncoderConfig(**config["encoder"]))
     decoder, critic = DecoderConfig(**config["decoder"]), CriticConfig(**config["critic"])
