@@ -289,7 +289,7 @@ def test_json_of_another_shape(root: Path, config: Config, name: str, main: int)
         found, refused = told_or_refused(config, MAINS[main : main + 1])
         assert refused or found == told or (name.endswith("results.json") and found), shape
         refusals += bool(refused)
-    assert refusals > 5
+    assert refusals > 3
 
 
 # ---- of another run

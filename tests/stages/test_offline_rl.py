@@ -79,7 +79,7 @@ def test_an_interrupted_program_continues_to_the_same_bits(
     for path in (offline / f"logs/tiny/{folder}").glob("*"):
         if path.name in ("finished.json", "last-000000006.json", "snapshot-000000006.json"):
             path.unlink()
-    go(stage, offline, *SNAPSHOTS)
+    go(stage, offline, *(SNAPSHOTS if stage == "train_ilql" else ()))
     assert results_of(offline) == results_of(critics)
 
 

@@ -20,6 +20,7 @@ MAY_CHANGE = [
 ]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("options", [[], MAY_CHANGE])
 def test_a_finished_stage_is_not_done_again(finished: Path, options: list[str]) -> None:
     """Not even with options that may change, as they do not touch what is computed."""
@@ -32,6 +33,7 @@ def test_a_finished_stage_is_not_done_again(finished: Path, options: list[str]) 
     assert files_of(finished) == before
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("stage", "field", "made_with", "value"),
     [
