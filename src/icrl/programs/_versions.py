@@ -27,8 +27,13 @@ OPTIONS = {  # renamed options
     "decoder.activation_function": "decoder.activation",
 }
 VALUES = {("source.name", "noisy_expert"): "noise_distillation"}  # renamed values of options
-HOSTS_07 = {"spivakovsky": "weak_spivakovsky", "spivakovsky_first": "weak_spivakovsky_first"}  # 0.8 reused the names
-ADDED = {"tasks.split": "random", "tasks.held_out": [], "source.num_workers": 0, "evaluation.tasks": "test"}
+HOSTS_07 = (r"^spivakovsky(_first)?(?=@|$)", r"weak_\g<0>")  # 0.8 gave the name to another player
+ADDED: dict[str, Any] = {
+    "tasks.split": "random",
+    "tasks.held_out": [],
+    "source.num_workers": 0,
+    "evaluation.tasks": "test",
+}
 PRESETS = {
     "env": "variant",
     "source": "name",
@@ -40,7 +45,7 @@ KEYS = [  # renamed keys in `<file>:<dotted path>`: pattern, replacement; `_07` 
     (r"^(train_agents:state)\.place$", r"\1.state_index"),
     (r"^(description:tasks)\.validation$", r"\1.development"),
     (r"^(evaluations\w*:.*\.metrics)\.validation_", r"\1.development_"),
-    (r"^(\w+_07:.*\b)(spivakovsky(_first)?_vs_)", r"\1weak_\2"),  # 0.8 gave the name to another player
+    (r"^(\w+_07:.*\b)(spivakovsky(_first)?_vs_)", r"\1weak_\2"),  # as `HOSTS_07`
 ]
 
 
@@ -53,7 +58,7 @@ def present_config(text_before: str, is_07: bool = False) -> tuple[Any, Json]:
     new = {OPTIONS.get(key, key): VALUES.get((key, str(value)), value) for key, value in old.items()}
     if is_07:
         hosts = {key: value for key, value in new.items() if key.endswith(".opponents")}
-        new |= {key: [HOSTS_07.get(one, one) for one in value] for key, value in hosts.items()}
+        new |= {key: [re.sub(*HOSTS_07, one) for one in value] for key, value in hosts.items()}
     if old.get("data.num_validation_tasks") == 0:
         new["trainer.evaluate"] = False  # 0.7 evaluated on held-out tasks alone
     load = load_players_config if is_players else load_config

@@ -96,15 +96,8 @@ class Conversion:
         """Convert all of the run `name` but its states; returns what was converted."""
         done, source = list[str](), None
         for folder in sorted((self.root / "logs" / name).glob("*/")):
-            changed, sidecars = 0, sorted(folder.glob(SIDECARS), key=step_of)
-            for path in sidecars:
-                about = read_json(path)
-                owner, record, about["description"] = self._described(about["description"])
-                about["kind"] = path.stem.rpartition("-")[0]
-                changed += self._stage(path, self._with_moved(about))
-            if sidecars:
-                others = [path for path in sorted(folder.glob("*.json")) if path.stem in OWNED]
-                changed += sum(self._convert_owned(path, owner, record, step_of(sidecars[-1])) for path in others)
+            if sidecars := sorted(folder.glob(SIDECARS), key=step_of):
+                owner, changed = self._convert_part(folder, sidecars)
                 source = owner if folder.name == "source" else source
                 done += [f"{folder.name}: {changed} files converted"] if changed else []
             elif (path := folder / "results.json").exists() and not folder.name.startswith("old-"):
@@ -119,6 +112,17 @@ class Conversion:
         manifest = self.root / "histories" / name / manifests.MANIFEST
         changed = manifest.exists() and self._convert_manifest(manifest, source)
         return ["histories converted", *done] if changed else done
+
+    def _convert_part(self, folder: Path, sidecars: list[Path]) -> tuple[Identity, int]:
+        """Convert the sidecars and the files beside them; returns the run, and the number of changed files."""
+        found, changed = [self._described(read_json(path)["description"]) for path in sidecars], 0
+        for path, (*_, description) in zip(sidecars, found, strict=True):
+            about = read_json(path) | {"kind": path.stem.rpartition("-")[0], "description": description}
+            changed += self._stage(path, self._with_moved(about))
+        owner, record, _ = found[-1]
+        others = [path for path in sorted(folder.glob("*.json")) if path.stem in OWNED]
+        changed += sum(self._convert_owned(path, owner, record, step_of(sidecars[-1])) for path in others)
+        return owner, changed
 
     def _convert_owned(self, path: Path, owner: Identity, record: Json, step: int) -> bool:
         content = read_json(path)
@@ -140,7 +144,9 @@ class Conversion:
         manifest["complete"] = complete
         if not complete and not manifest["blocks"] and (end := manifest["committed"]):
             parts = {name: np.load(file, mmap_mode="r")[:, :end] for name, file in columns.items()}
-            checksums = {name: hashlib.sha256(np.ascontiguousarray(part)).hexdigest() for name, part in parts.items()}
+            checksums = {
+                name: hashlib.sha256(np.ascontiguousarray(part).data).hexdigest() for name, part in parts.items()
+            }
             manifest["blocks"] = [{"start": 0, "end": end, "sha256": checksums}]
         for name, file in columns.items() if complete else ():
             if not file.exists() or sha256(file) != manifest["columns"][name]["sha256"]:
@@ -183,7 +189,7 @@ class Conversion:
 
 def command() -> None:
     """Run this program with the options of the command line."""
-    options = dict(argument.partition("=")[::2] for argument in sys.argv[1:])
+    options = {key: value for key, _, value in (argument.partition("=") for argument in sys.argv[1:])}
     if {"-h", "--help"} & options.keys():
         print(__doc__)
         return
