@@ -1,9 +1,9 @@
-# make run | test | check | notebooks | bench | docs | clean-venv.  ARGS="experiment=reference seed=1" reaches all three stages.
+# make run | test | quick | check | notebooks | bench | docs | clean-venv.  ARGS="experiment=reference seed=1" reaches all three stages.
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 
-.PHONY: run test check notebooks bench docs format
+.PHONY: run test quick check notebooks bench docs format
 
 run: .venv/run.stamp
 	$(BIN)/python -m src.train_agents $(ARGS)
@@ -12,6 +12,9 @@ run: .venv/run.stamp
 
 test: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses 2 --dist loadfile
+
+quick: .venv/dev.stamp
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m quick --numprocesses 2 --dist loadfile tests
 
 check: .venv/dev.stamp
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""What tests of several parts share: a finished run of all stages."""
+"""Shared by all tests: a finished run of all stages, and the selection of `pytest -m quick`."""
 
 import os
 import shutil
@@ -17,9 +17,38 @@ os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (_TESTS.parent / "src", _TES
 event_file_writer._global_uid = event_file_writer.AtomicCounter(10**6)
 
 
+QUICK = (  # files with the strongest tests of each room that take a few seconds
+    *("test_layers.py", "test_randomness.py", "config/test_schedules.py"),
+    *("envs/test_dark_room.py", "envs/test_exact.py", "envs/test_rollout.py", "envs/test_episodes.py"),
+    *("rl/test_returns.py", "rl/test_sum_tree.py", "rl/test_statistics.py"),
+    *("nn/test_transformer.py", "nn/test_gpt_policy.py", "nn/test_stacked.py", "objectives/test_ad.py"),
+    *("data/test_windows.py", "data/test_weights.py", "sources/test_searchers.py", "sources/test_goal_memory.py"),
+    *("collection/test_pace.py", "point_game/test_rules.py", "point_game/test_transitions.py"),
+    *("runs/test_files.py", "runs/test_checkpoint.py", "runs/test_identity.py", "evaluation/test_report.py"),
+)
+
+
+PARTLY_QUICK = ("stages/test_rerun.py",)  # here tests are marked one by one
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m quick`, do not even import the other files."""
+    quick = {_TESTS / name for name in (*QUICK, *PARTLY_QUICK)}
+    skipped = config.option.markexpr == "quick" and collection_path.suffix == ".py" and collection_path not in quick
+    return True if skipped else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all tests of the quick files."""
+    quick = {_TESTS / name for name in QUICK}
+    for item in items:
+        if item.path in quick:
+            item.add_marker(pytest.mark.quick)
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The root of a finished run of all stages with the options `harness.TINY`; only to be read."""
+    """Root of a finished run of all stages with the options `harness.TINY`; only to be read."""
     root = tmp_path_factory.mktemp("finished")
     for stage in STAGES:
         outcome = run(stage, root)
@@ -29,5 +58,5 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(finished: Path, tmp_path: Path) -> Path:
-    """A copy of that run to do with as one likes."""
+    """Copy of that run, to be changed."""
     return Path(shutil.copytree(finished, tmp_path / "root"))

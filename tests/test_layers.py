@@ -93,3 +93,10 @@ def test_files_and_functions_are_short_and_docstrings_name_the_thing(path: Path)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
             first = (ast.get_docstring(node) or "").split(" ")[0].rstrip(",:")
             assert first not in VAGUE, ast.get_docstring(node)
+
+
+def test_files_of_the_quick_selection_exist(pytestconfig: pytest.Config) -> None:
+    """`QUICK` in `tests/conftest.py`, which `make quick` runs."""
+    tests = Path(__file__).resolve().parent
+    conftest = pytestconfig.pluginmanager.get_plugin(str(tests / "conftest.py"))
+    assert conftest and not [name for name in conftest.QUICK if not (tests / name).is_file()]

@@ -82,6 +82,31 @@ def run(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY) -> 
     return Outcome(code, out.getvalue(), err.getvalue())
 
 
+def refusal(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY) -> str:
+    """Message of a command that refuses and leaves all files as they were."""
+    before = files_of(root)
+    message = run(stage, root, *options, preset=preset).refusal
+    assert files_of(root) == before
+    return message
+
+
+def flip(path: Path, position: int) -> None:
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+class Exploit:
+    """Object that creates a folder when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
 def start(stage: str, root: Path, *options: str, through: Sequence[str] = ()) -> subprocess.Popen[str]:
     """Start a stage in a process of its own, `through` a command that starts the one it is given."""
     return subprocess.Popen(

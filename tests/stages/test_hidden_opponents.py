@@ -119,20 +119,6 @@ def test_a_killed_run_ends_with_the_bits_of_one_that_was_not(whole: Path, root: 
     assert results_of(root) == results_of(whole)
 
 
-def test_other_opponents_have_a_folder_of_their_own(root: Path) -> None:
-    before = results_in(root / "logs/small/evaluation")
-    orders = ("env.opponents=['first@0.5',random]", "tasks.num_held_out=0")
-    done("evaluate", root, *orders)
-    (folder,) = [path for path in (root / "logs/small").iterdir() if path.name.startswith("evaluation-opponents=")]
-    results = results_in(folder)
-    assert {"model, held-out tasks", "random", "Zeillinger", "Weak Spivakovsky"} <= set(results["curves"])
-    assert results["held_out_tasks"] == [[1, 3, 0], [0, 3, 0]] or sorted(results["held_out_tasks"]) == [
-        [0, 3, 0],
-        [1, 3, 0],
-    ]
-    assert results_in(root / "logs/small/evaluation") == before
-
-
 def test_opponents_that_were_learned_from_are_not_new(root: Path) -> None:
     """By whatever name they go: all orders are tables."""
     tasks = open_histories(root / "histories/small").manifest["tasks"]
@@ -153,35 +139,17 @@ def test_a_world_that_the_model_cannot_read_is_refused(whole: Path, option: str,
     assert says in run("evaluate", whole, option, preset=SMALL).refusal
 
 
-def test_larger_coordinates_can_be_read(root: Path) -> None:
-    done("evaluate", root, "env.clouds=[{max_num_points: 4, max_value: 30},{max_num_points: 5, max_value: 9}]")
-
-
-@pytest.mark.parametrize("backup", ["expectile", "max"])
-def test_offline_learning_of_the_game(root: Path, backup: str) -> None:
-    more = () if backup == "expectile" else ("critic.backup=max", "critic.v_loss_scaling=0", "critic.expectile=0.5")
-    done("train_ilql", root, *more)
-    done("extract_policy", root, *more)
+def test_offline_learning_of_the_game(root: Path) -> None:
+    done("train_ilql", root)
+    done("extract_policy", root)
 
 
 def test_an_agent_through_all_stages(tmp_path: Path) -> None:
     agent = (*AGENT, "tasks.num_train=3", "tasks.num_held_out=2")
     for stage in STAGES:
-        done(stage, tmp_path, *agent)
+        done(stage, tmp_path, *agent, "evaluation.num_streams=1", "evaluation.ablations=false")
     curves = results_in(tmp_path / "logs/small/evaluation")["curves"]
     assert {"model, held-out tasks", "random", "First", "Last"} <= set(curves)
     columns = open_histories(tmp_path / "histories/small").columns
     legal = np.take_along_axis(columns["obs"][..., -3:], columns["action"][..., None].astype(np.int64), -1)
     assert (legal == 1).all() and (columns["reward"] == 1 - columns["terminated"]).all()
-
-
-def test_a_mixture_of_two_lives_of_the_game_and_of_no_other_game(root: Path) -> None:
-    done("train_agents", root, "name=other", "seed=3")
-    done("train_gpt", root, "name=mixed", "histories=[small,other]")
-    done("train_agents", root, "name=strange", "env.max_episode_steps=5")
-    refused = run("train_gpt", root, "name=no", "histories=[small,strange]", preset=SMALL).refusal
-    assert "histories/strange was made with env.max_episode_steps=5" in refused
-    assert (
-        "nobody knows what is optimal"
-        in run("train_gpt", root, "name=dpt", "histories=small", "objective=dpt", preset=SMALL).refusal
-    )

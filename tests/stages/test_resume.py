@@ -11,35 +11,37 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import STAGES, ended, results_of, run, start
+from harness import ended, results_of, run, start
 
 from icrl.config.paths import PROJECT
 
-NUM_KILLS = int(os.environ.get("ICRL_KILLS", "2"))  # of each training stage at random moments; 20 before a release
+NUM_KILLS = int(os.environ.get("ICRL_KILLS", "1"))  # of each training stage at random moments; 20 before a release
+EVERY = 1 if NUM_KILLS >= 20 else 5  # of the writes, this one in so many is the last of a run
 # Work for more than half a second after each kill, with a checkpoint every few milliseconds; evaluations in a process
 # of their own.
 LONG = (
     *(f"source.num_env_steps={1200 * NUM_KILLS}", f"source.history_steps={1200 * NUM_KILLS}", "evals.async_eval=true"),
     *(f"trainer.num_iterations={120 * NUM_KILLS}", "checkpoints.checkpoint_interval=7", "evals.eval_interval=50"),
 )
-HELD = {"train_agents": "histories/tiny", "train_gpt": "logs/tiny/gpt", "evaluate": "logs/tiny/evaluation"}
+HELD = {"train_agents": "histories/tiny", "train_gpt": "logs/tiny/gpt"}
 NEEDED = {"train_agents": [], "train_gpt": ["histories"], "evaluate": ["histories", "logs/tiny/gpt"]}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
-    ("stage", "signals", "at_least"),
+    ("stage", "signals", "num_writes"),
     [
-        ("train_agents", ["SIGKILL", "SIGTERM:40", "SIGINT:0,20,33,60"], 60),
-        ("train_gpt", ["SIGKILL", "SIGTERM:20", "SIGINT:0,7,22,30"], 33),
-        ("evaluate", ["SIGKILL", "SIGTERM:1", "SIGINT:4"], 9),
+        ("train_agents", ["SIGTERM:40", "SIGINT:20,60"], 60),
+        ("train_gpt", ["SIGTERM:20", "SIGINT:7,30"], 33),
+        ("evaluate", ["SIGINT:4"], 9),
     ],
 )
 def test_every_write_may_be_the_last(
-    finished: Path, tmp_path: Path, stage: str, signals: list[str], at_least: int
+    finished: Path, tmp_path: Path, stage: str, signals: list[str], num_writes: int
 ) -> None:
     folder = tmp_path / "root"
     folder.mkdir()
+    signals = [f"SIGKILL:{','.join(map(str, range(2, num_writes, EVERY)))}", *signals]
     for part in NEEDED[stage]:
         shutil.copytree(finished / part, folder / part)
     swept = subprocess.run(
@@ -53,24 +55,22 @@ def test_every_write_may_be_the_last(
     assert swept.returncode == 0, swept.stderr
     report = json.loads(swept.stdout)
     assert not any(found["failures"] for found in report.values()), (report, swept.stderr)
-    assert report["SIGKILL"]["points"] >= at_least
-    for name, _, points in (text.partition(":") for text in signals[1:]):
+    for name, _, points in (text.partition(":") for text in signals):
         assert report[name]["points"] == len(points.split(","))
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     """Again and again, for real: the same ends as those of a run that nothing disturbed, and evaluated on the spot."""
-    for stage in STAGES:
+    root, stages = tmp_path / "killed", ("train_agents", "train_gpt")
+    for stage in stages:
         assert run(stage, tmp_path / "undisturbed", *LONG, "evals.async_eval=false").code == 0
-    root = tmp_path / "killed"
-    for stage in STAGES:
-        for _ in range(NUM_KILLS if stage != "evaluate" else 1):
+        for _ in range(NUM_KILLS):
             process = start_and_wait_for_lock(stage, root, *LONG)
             time.sleep(random.uniform(0, 0.3))
             process.kill()
             outcome = ended(process)
             assert outcome.code == -signal.SIGKILL, outcome
-        outcome = ended(start(stage, root, *LONG))
+        outcome = run(stage, root, *LONG)
         assert outcome.code == 0, outcome
     assert results_of(root) == results_of(tmp_path / "undisturbed")
 

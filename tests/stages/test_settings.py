@@ -107,8 +107,6 @@ def test_what_evaluations_leave(finished: Path, stage: str, prefix: str, last: i
     [
         ("train_agents", 3, 0, [0, 20, 40, 60]),
         ("train_agents", 0, 4, [0, 40, 60]),
-        ("train_agents", 0, 0, [0, 60]),
-        ("train_gpt", 3, 0, [0, 2, 4, 6]),
         ("train_gpt", 0, 0, [0, 6]),
     ],
 )
@@ -142,7 +140,7 @@ def test_without_evaluations_there_are_none_and_all_else_is_the_same(
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("number", "interval", "kept", "expected"),
-    [(0, 4, 9, [4, 6]), (0, 1, 3, [4, 5, 6]), (2, 0, 9, [3, 6]), (0, 0, 9, [6])],
+    [(0, 1, 3, [4, 5, 6]), (2, 0, 9, [3, 6])],
 )
 def test_checkpoints_of_agents_are_written_and_kept_as_told(
     tmp_path: Path, number: int, interval: int, kept: int, expected: list[int]
@@ -222,9 +220,7 @@ def test_none_of_it_changes_what_is_learned(finished: Path, shown: Path) -> None
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(
-    "option", ["source.adam_beta1=0.5", "source.adam_beta2=0.5", "source.adam_eps=0.1", "source.hidden_size=4"]
-)
+@pytest.mark.parametrize("option", ["source.adam_beta1=0.5", "source.adam_eps=0.1"])
 def test_what_agents_learn_depends_on(finished: Path, tmp_path: Path, option: str) -> None:
     done("train_agents", tmp_path, "source.evaluate=false", option)
     ours, theirs = (state_in(root, "train_agents")["learner"]["network"] for root in (tmp_path, finished))

@@ -4,9 +4,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import harness
@@ -16,7 +13,6 @@ from harness import results_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from icrl.config.compose import load_players_config
-from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.point_game import fit as fit_players
 from icrl.point_game.fit import layers_of
@@ -81,7 +77,7 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
         run(tmp_path)
 
 
-@pytest.mark.parametrize(("options", "drawn"), [([], 1), (["game.dimension=4"], 0), (["evaluation.pictures=false"], 0)])
+@pytest.mark.parametrize(("options", "drawn"), [([], 1), (["game.dimension=4"], 0)])
 def test_a_game_is_drawn_where_it_can_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], drawn: int
 ) -> None:
@@ -106,7 +102,7 @@ def test_a_run_of_other_options_is_refused(tmp_path: Path) -> None:
     run(tmp_path, "checkpoints.checkpoint_interval=1", "summaries.layerwise=true")
 
 
-@pytest.mark.parametrize(("kind", "steps"), [("uniform", [1, 5]), ("prioritised", [4, 11])])
+@pytest.mark.parametrize(("kind", "steps"), [("uniform", [5]), ("prioritised", [4, 11])])
 def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(tmp_path: Path, kind: str, steps: list[int]) -> None:
     """A kill leaves what the last checkpoint says: going on from each of them gives the files of one run."""
     option = f"replay.kind={kind}"
@@ -122,21 +118,6 @@ def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(tmp_path: Path, 
         earlier = {".": None, "matches.json": None}  # of which the first part was in files that are not there
         assert found | earlier == expected | earlier, step
     assert expected["."]["matches/host_vs_agent/rho"] == [5, 10, 12]
-
-
-def test_killed_for_real_it_goes_on_to_the_same_end(tmp_path: Path) -> None:
-    options = ("training.num_updates=100", "checkpoints.checkpoint_interval=5", "evaluation.eval_interval=40")
-    command = [sys.executable, "-m", "src.train_players", *COMMON, *options, f"root={tmp_path / 'killed'}"]
-    folder = tmp_path / "killed/logs/tiny/players"
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, cwd=PROJECT, env=environment, stderr=subprocess.DEVNULL)
-    while not (folder / "last-000000010.json").exists() and process.poll() is None:
-        time.sleep(0.002)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    done = subprocess.run(command, cwd=PROJECT, env=environment, check=True, capture_output=True, text=True)
-    assert "all 100 updates of tiny are done" in done.stdout
-    assert results_of(folder) == results_of(run(tmp_path / "whole", *options))
 
 
 def test_asked_to_stop_it_saves_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,10 +164,9 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ("ended", "name", "refused"),
     [
         *((True, "finished.json", "made with seed=1"), (True, "results.json", "here belongs")),
-        *((True, "matches.json", None), (True, "last-000000012.*", None)),
         *((False, "finished.json", "made with seed=1"), (False, "last-000000012.*", "made with seed=1")),
         *((False, "last-000000008.*", "made with seed=1"), (False, "matches.json", "here belongs")),
-        *((False, "results.json", None), (False, "run.json", None)),
+        (False, "run.json", None),
     ],
 )
 def test_files_of_another_run(
@@ -232,7 +212,7 @@ def test_numbers_that_are_none_are_never_saved(
     assert sorted(path.name for path in config.folder.glob("last-*.pt")) == [f"last-{n:09d}.pt" for n in saved]
 
 
-@pytest.mark.parametrize("replay", ["uniform", "prioritised"])
+@pytest.mark.parametrize("replay", ["prioritised"])
 def test_losses_that_are_not_finite_end_it_again_and_again(tmp_path: Path, replay: str) -> None:
     """Between two checkpoints and evaluations, and with the numbers in the replay's priorities."""
     options = (f"replay.kind={replay}", "host.learning_rate=1e30", "training.num_updates=200",
@@ -278,7 +258,7 @@ def test_one_role_learns_alone(tmp_path: Path, fixed: str) -> None:
 def test_a_short_run_learns(tmp_path: Path) -> None:
     """Seconds of training: the host is then far better than at random, and the agent lasts longer than at random."""
     options = (
-        *("training.num_updates=300", "training.num_games=64", "replay.size=20000", "evaluation.num_final_games=500"),
+        *("training.num_updates=200", "training.num_games=64", "replay.size=20000", "evaluation.num_final_games=500"),
         *("evaluation.eval_interval=0", "checkpoints.checkpoint_interval=0", "game.max_num_points=6"),
         *("host.opponents=[agent,first]", "agent.opponents=[host,zeillinger]"),
         *(

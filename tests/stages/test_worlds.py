@@ -17,13 +17,13 @@ WORLDS = {
     "bandit": ("env.num_arms=3", "env.num_tasks=20", "tasks.num_train=8", "tasks.num_held_out=3"),
     "gymnasium": ("env.max_episode_steps=9", "tasks.num_train=6", "tasks.num_held_out=3"),
 }
-VARIANTS = {  # of rules that are played with all sources above
+VARIANTS = {  # presets with the same rules
     "dark_room_classic": ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
     "dark_room_hard": ("env.max_episode_steps=16", "tasks.num_train=5", "tasks.num_held_out=3"),
     "dark_key_to_door_hidden": ("env.size=3", "env.max_episode_steps=9", "tasks.num_train=8", "tasks.num_held_out=3"),
     "bandit_gaussian": ("env.num_arms=3", "env.num_tasks=20", "tasks.num_train=8", "tasks.num_held_out=3"),
 }
-LEARNING = ("source.num_envs=2", "source.num_env_steps=1200", "source.history_steps=1000", "source.num_learners=2")
+LEARNING = ("source.num_envs=2", "source.num_env_steps=240", "source.history_steps=200", "source.num_learners=2")
 ALL = ("data.min_final_success=0",)  # of the learners that have not come far in such a short life
 SOURCES = {
     "a2c": (*ALL, "source.hidden_size=8", "source.unroll_length=5"),
@@ -42,7 +42,7 @@ SOURCES = {
     "random": ("source.unroll_length=5",),
 }
 SMALL = (
-    *("name=small", "device=cpu", "num_threads=1", "source.videos_per_task=1", "source.max_videos=2"),
+    *("name=small", "device=cpu", "num_threads=1", "source.videos_per_task=1", "source.max_videos=1"),
     *("data.keep_every=1", "data.kept_steps=0", "data.num_development_tasks=1"),
     *("model.context_len=12", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
     *("trainer.num_iterations=4", "trainer.mini_batch_size=4", "evals.num_evals=1", "evals.async_eval=false"),
@@ -57,24 +57,29 @@ SMALL = (
 )
 
 
-@pytest.mark.parametrize(
-    ("world", "source"),
-    [
-        *((world, source) for world in WORLDS for source in SOURCES if (world, source) != ("gymnasium", "searcher")),
-        *((world, "noise_distillation") for world in VARIANTS),
-    ],
-)
-def test_a_world_and_a_source_through_all_stages(tmp_path: Path, world: str, source: str):
+PIPELINES = [  # every world and every source at least once
+    *(("dark_room", "a2c"), ("dark_room", "random"), ("dark_room_permuted", "searcher"), ("dark_room_permuted", "ppo")),
+    *(("dark_key_to_door", "q_learning"), ("dark_key_to_door", "noise_distillation"), ("bandit", "dqn")),
+    *(("bandit", "searcher"), ("gymnasium", "a2c"), ("gymnasium", "optimal")),
+    *((world, "noise_distillation") for world in VARIANTS),
+]
+
+
+@pytest.mark.parametrize(("world", "source"), PIPELINES)
+def test_pipeline(tmp_path: Path, world: str, source: str):
+    """The stages run in every world, and the optimum beats chance there."""
     options = (f"env={world}", f"source={source}", *SMALL, *LEARNING, *(WORLDS | VARIANTS)[world], *SOURCES[source])
-    # One of a world's pipelines makes videos: they take longest, and do not depend on the source.
-    films = source == "a2c"
+    films = source == "a2c"  # videos take longest, and do not depend on the source
     options = (*options, f"evaluation.videos={films}", *(() if films else ("source.videos_per_task=0",)))
-    for stage in ("train_agents", "train_gpt", "evaluate"):
+    evaluated = world in WORLDS and source == dict(reversed(PIPELINES))[world]
+    for stage in ("train_agents", "train_gpt", *(["evaluate"] if evaluated else [])):
         outcome = run(stage, tmp_path, *options, preset=())
         assert outcome.code == 0, (stage, outcome.err)
     columns = open_histories(tmp_path / "histories" / "small").columns
     if source == "optimal":
         assert np.array_equal(columns["action"], columns["optimal_action"])
+    if not evaluated:
+        return
     results = read_json(tmp_path / "logs" / "small" / "evaluation" / "results.json")
     for name, curves in results["curves"].items():
         for measure, curve in curves.items():
@@ -87,9 +92,9 @@ def test_a_world_and_a_source_through_all_stages(tmp_path: Path, world: str, sou
     assert bool(videos) == films
 
 
-@pytest.mark.parametrize("world", ["dark_room", "dark_room_permuted", "bandit"])
-def test_what_a_searcher_knows_survives_the_end_of_a_run(tmp_path: Path, world: str):
-    """A run that goes on from a checkpoint in the middle of its lives records the same."""
+@pytest.mark.parametrize("world", ["dark_room_permuted", "bandit"])
+def test_memory_of_a_searcher_is_in_the_checkpoint(tmp_path: Path, world: str):
+    """A run that continues from the middle records the same histories."""
     options = (f"env={world}", "source=searcher", *SMALL, *LEARNING, *WORLDS[world], *SOURCES["searcher"])
     options = (*options, "source.videos_per_task=0", "checkpoints.num_checkpoints=3")
 
@@ -105,7 +110,7 @@ def test_what_a_searcher_knows_survives_the_end_of_a_run(tmp_path: Path, world: 
     assert record() == expected
 
 
-def test_no_searcher_is_said_before_anything_is_written(tmp_path: Path):
+def test_world_without_searcher_is_refused_before_anything_is_written(tmp_path: Path):
     options = ("env=gymnasium", "source=searcher", *SMALL, *LEARNING, *WORLDS["gymnasium"])
     outcome = run("train_agents", tmp_path, *options, preset=())
     assert outcome.code == 2

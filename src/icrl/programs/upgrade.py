@@ -1,0 +1,202 @@
+"""Convert the histories, checkpoints and results of versions 0.7 and 0.8 to the present format.
+
+python -m src.upgrade root=FOLDER [name=RUN]      FOLDER/histories/ and FOLDER/logs/: of RUN, or of all runs
+
+All files are checked and converted into FOLDER/.upgrade/ before the first one is replaced, so a refusal changes
+nothing. If the program is stopped while it replaces files, the same command completes the work. Files of the present
+format stay as they are. Evaluations and searches are kept as `old-<folder>`: their programs compute them again.
+"""
+
+import hashlib
+import io
+import json
+import re
+import shutil
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from icrl.collection import source_run
+from icrl.config.paths import PROJECT
+from icrl.contracts import ConfigError, Json, PipelineError
+from icrl.data import manifests
+from icrl.point_game.fit import owner_of
+from icrl.programs._versions import inputs_07, present_config, program_of, rename_keys
+from icrl.runs.checkpoint import step_of
+from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
+from icrl.runs.identity import Identity, identity_of
+from icrl.training.program import compared
+
+GROUPS = {"train_gpt": ["objective"], "train_ilql": ["encoder", "decoder", "critic"], "extract_policy": ["awr"]}
+OWNED = ("finished", "evaluations", "run", "matches", "results", "milliseconds")  # files that name their run since 0.8
+FORM, SIDECARS = {"step": int, "state_sha256": str, "description": dict}, "*-[0-9]*.json"
+STAGING, MOVED = ".upgrade", "upgraded.json"  # in the root: converted files; checksums of states before and after
+
+
+def main(root: Path, name: str = "") -> list[str]:
+    """Convert the runs under `root`, or the run `name` alone; returns a line for each. Raises `PipelineError`, and
+    changes nothing, if a file is damaged or cannot be converted."""
+    finish(root)
+    shutil.rmtree(root / STAGING, ignore_errors=True)
+    names = sorted({path.name for kind in ("histories", "logs") for path in (root / kind).glob("*") if path.is_dir()})
+    if name not in ("", *names):
+        raise ConfigError(f"name={name}: no such run in {root}; there are {', '.join(names) or 'none'}")
+    conversion = Conversion(root, [one for one in names if name in ("", one)])
+    with ExitStack() as locks:
+        for lock in [*root.glob("histories/*/.lock"), *root.glob("logs/*/*/.lock")]:
+            locks.enter_context(only_writer(lock.parent))
+        for sidecar in sorted(root.glob(f"logs/*/*/{SIDECARS}")):  # all: a run names the states that it was made from
+            conversion.convert_state(sidecar)
+        done = {one: conversion.convert(one) for one in conversion.names}
+        if any(done.values()):
+            write_json(root / STAGING / MOVED, conversion.moved)
+            write_json(root / STAGING / "complete.json", {"aside": conversion.aside})
+        finish(root)
+    return [f"{one}: {', '.join(what) or 'nothing to convert'}" for one, what in done.items()]
+
+
+def finish(root: Path) -> None:
+    """Replace files by those in the staging folder if all were converted. It may be called again at any time."""
+    staging, marker = root / STAGING, root / STAGING / "complete.json"
+    if marker.exists():
+        for folder in map(Path, read_json(marker)["aside"]):
+            if folder.exists():
+                folder.rename(folder.with_name(f"old-{folder.name}"))
+        for path in [path for path in staging.rglob("*") if path.is_file() and path != marker]:
+            path.replace(root / path.relative_to(staging))
+        marker.unlink()
+        shutil.rmtree(staging)
+
+
+class Conversion:
+    """Conversion of the runs `names` under one root into its staging folder. `moved` holds the new checksum of each
+    changed state, `aside` the folders to rename."""
+
+    def __init__(self, root: Path, names: list[str]) -> None:
+        self.root, self.names, self.aside = root, names, list[str]()
+        self.moved: Json = read_json(root / MOVED) if (root / MOVED).exists() else {}
+
+    def convert_state(self, sidecar: Path) -> None:
+        """Check a checkpoint, and rename the keys of its state."""
+        about, path, renamed = read_json(sidecar, FORM), sidecar.with_suffix(".pt"), list[str]()
+        if not path.exists() or sha256(path) != about["state_sha256"] or step_of(sidecar) != about["step"]:
+            raise PipelineError(f"{path} is missing, damaged or renamed: put it back, or delete it and its .json")
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        state, buffer = rename_keys(state, f"{program_of(about['description'])}:", renamed), io.BytesIO()
+        if renamed:
+            torch.save(state, buffer)
+            self.moved[about["state_sha256"]] = hashlib.sha256(buffer.getvalue()).hexdigest()
+            if path.parent.parent.name in self.names:
+                write_atomically(self._staged(path), buffer.getvalue())
+
+    def convert(self, name: str) -> list[str]:
+        """Convert all of the run `name` but its states; returns what was converted."""
+        done, source = list[str](), None
+        for folder in sorted((self.root / "logs" / name).glob("*/")):
+            if sidecars := sorted(folder.glob(SIDECARS), key=step_of):
+                owner, changed = self._convert_part(folder, sidecars)
+                source = owner if folder.name == "source" else source
+                done += [f"{folder.name}: {changed} files converted"] if changed else []
+            elif (path := folder / "results.json").exists() and not folder.name.startswith("old-"):
+                about = read_json(path)
+                config = read_json(folder / "config.json") if (folder / "config.json").exists() else about["config"]
+                config.pop("owner", None)
+                if present_config(json.dumps(config))[1] != config or self._with_moved(about) != about:
+                    if (kept := folder.with_name(f"old-{folder.name}")).exists():
+                        raise PipelineError(f"{kept} is there already: remove it, or give it another name")
+                    self.aside.append(str(folder))
+                    done.append(f"{folder.name}: kept as old-{folder.name}")
+        manifest = self.root / "histories" / name / manifests.MANIFEST
+        changed = manifest.exists() and self._convert_manifest(manifest, source)
+        return ["histories converted", *done] if changed else done
+
+    def _convert_part(self, folder: Path, sidecars: list[Path]) -> tuple[Identity, int]:
+        """Convert the sidecars and the files beside them; returns the run, and the number of changed files."""
+        found, changed = [self._described(read_json(path)["description"]) for path in sidecars], 0
+        for path, (*_, description) in zip(sidecars, found, strict=True):
+            about = read_json(path) | {"kind": path.stem.rpartition("-")[0], "description": description}
+            changed += self._stage(path, self._with_moved(about))
+        owner, record, _ = found[-1]
+        others = [path for path in sorted(folder.glob("*.json")) if path.stem in OWNED]
+        changed += sum(self._convert_owned(path, owner, record, step_of(sidecars[-1])) for path in others)
+        return owner, changed
+
+    def _convert_owned(self, path: Path, owner: Identity, record: Json, step: int) -> bool:
+        content = read_json(path)
+        before = content.pop("owner", None)
+        if path.stem == "evaluations":
+            step = max((entry["step"] for entry in content["evaluations"]), default=-1)
+        if owner.program == "train_players" and path.stem in ("matches", "results", "milliseconds") and not before:
+            content = {path.stem.replace("results", "matches"): content}
+        content = rename_keys(content, f"{path.stem}{'' if before else '_07'}:", [])
+        content |= {"config": record} if "config" in content else {}
+        step = before["step"] if before else 0 if path.stem == "run" else step
+        return self._stage(path, content | {"owner": owner._asdict() | {"step": step}})
+
+    def _convert_manifest(self, path: Path, owner: Identity | None) -> bool:
+        manifest, complete = read_json(path), read_json(path)["complete"]
+        columns = {name: path.with_name(f"{name}.npy") for name in manifest["columns"]}
+        manifest["complete"] = True  # 0.7 wrote no checksums of blocks: histories that it began get them here
+        manifests.upgrade(manifest, path)
+        manifest["complete"] = complete
+        if not complete and not manifest["blocks"] and (end := manifest["committed"]):
+            parts = {name: np.load(file, mmap_mode="r")[:, :end] for name, file in columns.items()}
+            checksums = {
+                name: hashlib.sha256(np.ascontiguousarray(part).data).hexdigest() for name, part in parts.items()
+            }
+            manifest["blocks"] = [{"start": 0, "end": end, "sha256": checksums}]
+        for name, file in columns.items() if complete else ():
+            if not file.exists() or sha256(file) != manifest["columns"][name]["sha256"]:
+                raise PipelineError(f"{file} is missing or damaged: its checksum is not the one in {path}")
+        manifest["config"] = present_config(json.dumps(manifest["config"]))[1]
+        manifest["owner"] = owner._asdict() if owner else manifest["owner"]
+        manifests.check_form(manifest, path)
+        return self._stage(path, manifest)
+
+    def _described(self, before: Json) -> tuple[Identity, Json, Json]:
+        """Run, recorded configuration and description of a checkpoint that was described as `before`."""
+        program, rest = program_of(before), rename_keys(before, "description:", [])
+        if "config" not in rest:  # stage one of 0.7
+            rest = {"config": rest} | ({"error": rest.pop("error")} if "error" in rest else {})
+        config, record = present_config(json.dumps(rest["config"]), "run" not in before)
+        if program == "train_players":
+            return (owner := owner_of(config)), record, rest | owner._asdict() | {"config": record}
+        rest["inputs"] = self._with_moved(rest["inputs"] if "inputs" in rest else inputs_07(self.root, config, rest))
+        rest.pop("critic", None)  # 0.7; one of the inputs now
+        if program == "train_agents":
+            groups = source_run.compared(config)
+        else:
+            values = ["awr"] if program == "train_ilql" and config.trainer.evaluate else []
+            groups = compared(config, *GROUPS[program], *values)
+        owner = identity_of(program, config, groups, rest["inputs"])
+        return owner, record, rest | owner._asdict() | {"config": record}
+
+    def _with_moved(self, content: Json) -> Json:
+        """`content` with the new checksums of states in the place of the old ones."""
+        return json.loads(re.sub(r"[0-9a-f]{64}", lambda old: self.moved.get(old[0], old[0]), json.dumps(content)))
+
+    def _staged(self, path: Path) -> Path:
+        return self.root / STAGING / path.relative_to(self.root)
+
+    def _stage(self, path: Path, content: Json) -> bool:
+        if changed := read_json(path) != (content := json.loads(json.dumps(content))):
+            write_json(self._staged(path), content)
+        return changed
+
+
+def command() -> None:
+    """Run this program with the options of the command line."""
+    options = {key: value for key, _, value in (argument.partition("=") for argument in sys.argv[1:])}
+    if {"-h", "--help"} & options.keys():
+        print(__doc__)
+        return
+    try:
+        if not {"root"} <= options.keys() <= {"root", "name"}:
+            raise ConfigError("usage: python -m src.upgrade root=FOLDER [name=RUN]")
+        print("\n".join(main(PROJECT / options["root"], options.get("name", ""))) or "no runs")
+    except (PipelineError, OSError) as error:
+        print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        sys.exit(2)

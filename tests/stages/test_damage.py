@@ -1,0 +1,376 @@
+"""Files that are damaged, of another shape, of another run or program, or renamed: refused in one line, replaced by an
+older file, or without any effect on the results of a run."""
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from harness import TINY, Exploit, files_of, flip, refusal, results_of, run
+from matplotlib.figure import Figure
+
+from icrl.config.compose import load_config
+from icrl.config.options import replace
+from icrl.config.root import Config
+from icrl.contracts import PipelineError
+from icrl.data.history_store import HistoryWriter, open_histories
+from icrl.plots import figures, source_agents
+from icrl.programs import evaluate, extract_policy, train_agents, train_gpt, train_ilql
+from icrl.runs import record as run_record
+from icrl.runs.files import read_json, sha256, write_json
+
+SOURCE, GPT, EVALUATION, HISTORIES = "logs/tiny/source", "logs/tiny/gpt", "logs/tiny/evaluation", "histories/tiny"
+MAINS = (train_agents.main, train_gpt.main, evaluate.main)
+STAGES = {"train_agents": SOURCE, "train_gpt": GPT}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cheap() -> Iterator[None]:
+    """Without git and pictures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
+        for module, name in (
+            *((source_agents, "success_figure"), (figures, "success_figure"), (figures, "adaptation_figure")),
+        ):
+            patch.setattr(module, name, lambda *_, **__: Figure((0.5, 0.5)))
+        yield
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Config:
+    return load_config([*TINY, "root=here"])
+
+
+@pytest.fixture
+def config(tiny: Config, root: Path) -> Config:
+    """Configuration of the copied run."""
+    return replace(tiny, root=str(root))
+
+
+@pytest.fixture(scope="module")
+def told(finished: Path, tiny: Config) -> str:
+    """Output of the evaluation of an undisturbed run."""
+    return run_all(replace(tiny, root=str(finished)), MAINS[2:]).replace(str(finished), "")
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory, finished: Path, tiny: Config) -> dict[str, Path]:
+    """Roots of finished runs of another seed, of longer training, and of programs that have the folder gpt/."""
+    seed, longer, programs = (tmp_path_factory.mktemp(name) for name in ("seed", "longer", "programs"))
+    run_all(replace(tiny, seed=1, root=str(seed)), MAINS)
+    for root in (longer, programs):
+        shutil.copytree(finished / "histories", root / "histories")
+    run_all(replace(tiny, root=str(longer), trainer=replace(tiny.trainer, num_iterations=8)), MAINS[1:2])
+    run_all(replace(tiny, root=str(programs)), (train_ilql.main, extract_policy.main))
+    found = {"seed": seed, "longer": longer}
+    for program in ("ilql", "awr"):
+        found[program] = tmp_path_factory.mktemp(program)
+        shutil.copytree(programs / "logs/tiny" / program, found[program] / GPT)
+    return found
+
+
+def run_all(config: Config, mains: Sequence[Callable[[Config], Any]]) -> str:
+    """Output of the programs, one after the other."""
+    out = StringIO()
+    with redirect_stdout(out), redirect_stderr(StringIO()):
+        for main in mains:
+            main(config)
+    return out.getvalue()
+
+
+def told_or_refused(config: Config, mains: Sequence[Callable[[Config], Any]] = MAINS) -> tuple[str, str]:
+    """Output of the programs, and the refusal of one of them in one line; any other exception fails the test."""
+    told, refused = "", ""
+    try:
+        told = run_all(config, mains)
+    except PipelineError as error:
+        refused = str(error)
+    assert "\n" not in refused.strip() and (not refused or config.root in refused)
+    return told, refused
+
+
+def check_same_results(root: Path, finished: Path, damaged: Sequence[str]) -> None:
+    """The results are those of the undisturbed run, except for the damaged files, which no program read."""
+    left_out = {f"{name}.damaged" for name in damaged}  # a run.json is put aside
+    for path in map(Path, damaged):
+        kind, dash, _ = path.name.partition("-")
+        left_out.add(str(path.with_name(kind + path.suffix)) if dash else str(path))
+    found, expected = results_of(root), results_of(finished)
+    differ = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
+    assert {name for name in differ if not name.endswith(".png")} <= left_out
+
+
+# ---- damaged
+
+
+def flipped(content: bytes, at: float) -> bytes:
+    place = int(at * (len(content) - 1))
+    return content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "cut": lambda content: content[: len(content) // 3],
+    "almost whole": lambda content: content[:-9],
+    "a bit at the start": lambda content: flipped(content, 0.02),
+    "a bit amid": lambda content: flipped(content, 0.5),
+    "zeros": lambda content: bytes(len(content)),
+    "deep": lambda _: b"[" * 100_000,
+}
+FILES = {  # and the programs that read them
+    f"{HISTORIES}/manifest.json": MAINS,
+    f"{HISTORIES}/reward.npy": MAINS[1:],
+    **{f"{SOURCE}/{name}": MAINS[:1] for name in ("last-000000006.pt", "finished.json", "evaluations.json")},
+    **{f"{GPT}/last-000000006.{suffix}": MAINS[1:2] for suffix in ("pt", "json")},
+    **{f"{GPT}/{name}": MAINS[1:] for name in ("finished.json", "evaluations.json", "best-*.pt", "best-*.json")},
+    **{f"{EVALUATION}/{name}": MAINS[2:] for name in ("results.json", "episodes.npz")},
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_files_of_a_finished_run(finished: Path, root: Path, config: Config, name: str) -> None:
+    (path,) = root.glob(name)
+    whole, told = path.read_bytes(), run_all(config, FILES[name])
+    for damage, do in DAMAGES.items():
+        path.write_bytes(do(whole))
+        found, refused = told_or_refused(config, FILES[name])
+        assert refused or found == told, damage
+        path.write_bytes(whole)
+    check_same_results(root, finished, [])
+
+
+def edit(change: dict[str, Any]) -> Callable[[Path], None]:
+    return lambda f: write_json(f / "manifest.json", read_json(f / "manifest.json") | change)
+
+
+HISTORY_DAMAGES: dict[str, Callable[[Path], object]] = {
+    "action.npy is damaged": lambda f: flip(f / "action.npy", -1),
+    "action.npy cannot be read": lambda f: flip(f / "action.npy", 12),
+    "reward.npy cannot be read": lambda f: os.truncate(f / "reward.npy", 300),
+    "next_obs.npy cannot be read": lambda f: (f / "next_obs.npy").unlink(),
+    "float64": lambda f: np.save(f / "obs.npy", np.zeros((10, 25))),
+    "obs.npy cannot be read": lambda f: np.savez((f / "obs.npy").open("wb"), obs=np.zeros(3)),
+    "manifest.json is damaged": lambda f: (f / "manifest.json").write_text("[1, 2]"),
+    "is not a manifest of schema version": edit({"columns": {}}),
+    "is not a manifest": edit({"schema_version": 99}),
+}
+
+
+@pytest.mark.parametrize("message", HISTORY_DAMAGES)
+def test_damaged_histories(root: Path, message: str) -> None:
+    """Programs open histories with `open_histories`; see the test of finished runs for the programs."""
+    HISTORY_DAMAGES[message](root / HISTORIES)
+    with pytest.raises(PipelineError, match=message):
+        open_histories(root / HISTORIES)
+
+
+def test_nothing_is_unpickled(root: Path, tmp_path: Path) -> None:
+    """Neither a column nor a checkpoint with the right checksum beside it."""
+    column, mark = root / HISTORIES / "obs.npy", tmp_path / "mark"
+    for state in (root / GPT).glob("*.pt"):
+        torch.save({"model": Exploit(mark)}, state)
+        sidecar = state.with_suffix(".json")
+        write_json(sidecar, read_json(sidecar) | {"state_sha256": sha256(state)})
+    (root / GPT / "finished.json").unlink()
+    for stage in ("train_gpt", "evaluate"):
+        message = refusal(stage, root, "name=tiny")
+        assert "cannot be read" in message and "weights_only" not in message  # torch's advice to run the exploit
+    np.save(column, np.array([Exploit(mark)], dtype=object), allow_pickle=True)
+    assert "obs.npy cannot be read" in refusal("train_gpt", root, "name=new", "histories=tiny")
+    column.write_bytes(b"cos\nmkdir\n(V" + str(mark).encode() + b"\ntR.")
+    assert "obs.npy cannot be read" in refusal("train_gpt", root, "name=new", "histories=tiny")
+    assert not mark.exists()
+
+
+CHECKPOINT_DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a flipped byte": lambda path: flip(path, 5000),
+    "no state": lambda path: path.unlink(),
+    "no sidecar": lambda path: path.with_suffix(".json").unlink(),
+    "a garbled sidecar": lambda path: path.with_suffix(".json").write_text("{"),
+}
+
+
+@pytest.mark.parametrize(
+    ("stage", "damage"),
+    [("train_agents", "a flipped byte"), *(("train_gpt", damage) for damage in CHECKPOINT_DAMAGES)],
+)
+def test_an_older_checkpoint_replaces_a_damaged_one(finished: Path, root: Path, stage: str, damage: str) -> None:
+    (root / STAGES[stage] / "finished.json").unlink()
+    CHECKPOINT_DAMAGES[damage](root / STAGES[stage] / "last-000000006.pt")
+    assert run(stage, root).code == 0
+    check_same_results(root, finished, [])
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_no_good_checkpoint(root: Path, stage: str) -> None:
+    """A finished run whose checkpoints are gone is not started again either: its histories would be overwritten."""
+    folder = root / STAGES[stage]
+    kept = (folder / "finished.json").read_bytes()
+    (folder / "finished.json").unlink()
+    for state in folder.glob("last-*.pt"):
+        flip(state, 5000)
+    message = refusal(stage, root)
+    assert f"{folder / 'last-000000004.pt'}" in message and "delete it and its .json to go on" in message
+    for path in folder.glob("last-*"):
+        path.unlink()
+    if stage == "train_gpt":
+        (folder / "finished.json").write_bytes(kept)
+    message = refusal(stage, root)
+    assert str(folder) in message and "gone" in message and "remove" in message
+
+
+def test_a_state_that_was_cut_with_its_checksum_right(root: Path, config: Config) -> None:
+    path, last = root / GPT / "last-000000006.pt", replace(config.evaluation, checkpoint="last")
+    whole = path.read_bytes()
+    for size in (0, 400, 2800):
+        path.write_bytes(whole[:size])
+        write_json(path.with_suffix(".json"), read_json(path.with_suffix(".json")) | {"state_sha256": sha256(path)})
+        for main in MAINS[1:]:
+            refused = told_or_refused(replace(config, evaluation=last), [main])[1]
+            assert "and the newest whole checkpoint beside it is of step 4" in refused
+
+
+def test_a_step_of_interrupted_histories(finished: Path, tmp_path: Path, tiny: Config) -> None:
+    """Damage in a committed block is found before the run continues."""
+    config = replace(tiny, root=str(tmp_path))
+
+    def die(_: HistoryWriter) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(HistoryWriter, "finish", die)
+        run_all(config, MAINS[:1])
+    path = tmp_path / HISTORIES / "reward.npy"
+    whole = path.read_bytes()
+    for damaged in (flipped(whole, 0.99), whole[:-25] + b"\1" * 25):
+        path.write_bytes(damaged)
+        assert f"{path} is damaged in the block of steps " in told_or_refused(config, MAINS[:1])[1]
+    path.write_bytes(whole)
+    assert not told_or_refused(config, MAINS[:1])[1]
+    assert path.read_bytes() == (finished / HISTORIES / "reward.npy").read_bytes()
+
+
+# ---- of another shape
+
+
+def shapes(content: Any, depth: int) -> Iterator[Any]:
+    """Mappings that lack a key, or have a value of another kind, here or below."""
+    for key, value in content.items():
+        yield {name: part for name, part in content.items() if name != key}
+        others: Iterable[Any] = ["x" if not isinstance(value, str) else None]
+        if isinstance(value, dict) and depth:
+            others = itertools.chain(others, itertools.islice(shapes(value, depth - 1), 0, None, 3))
+        if isinstance(value, list) and value and isinstance(value[0], dict) and depth:
+            others = itertools.chain(others, ([below, *value[1:]] for below in shapes(value[0], depth - 1)))
+        yield from (content | {key: other} for other in others)
+
+
+@pytest.mark.parametrize(
+    ("name", "main"),
+    [
+        *((f"{HISTORIES}/manifest.json", 1), (f"{SOURCE}/finished.json", 0), (f"{GPT}/finished.json", 1)),
+        *((f"{GPT}/last-000000006.json", 1), (f"{GPT}/best-*.json", 2), (f"{EVALUATION}/results.json", 2)),
+    ],
+)
+def test_json_of_another_shape(root: Path, config: Config, name: str, main: int) -> None:
+    """With the right checksum. A file is refused, or it has the effect of the right one."""
+    (path,) = root.glob(name)
+    content, told = read_json(path), run_all(config, MAINS[main : main + 1])
+    refusals = 0
+    for shape in shapes(content, 1):
+        write_json(path, shape)
+        found, refused = told_or_refused(config, MAINS[main : main + 1])
+        assert refused or found == told or (name.endswith("results.json") and found), shape
+        refusals += bool(refused)
+    assert refusals > 3
+
+
+# ---- of another run
+
+ALONE = {"finished.json", "evaluations.json", "run.json", "results.json", "episodes.npz", "manifest.json", "reward.npy"}
+NAMED = ("here belongs", "was made with", "is damaged", "ended at", "was written as", "of another model")
+
+
+def swapped(root: Path, folder: str) -> list[list[str]]:
+    """Files in `folder` that another run also has, checkpoints as pairs."""
+    paths = [path for path in sorted((root / folder).rglob("*")) if path.is_file()]
+    names = [path.relative_to(root).as_posix() for path in paths if path.name in ALONE]
+    states = [path for path in paths if path.suffix == ".pt" and path.name.startswith(("last-", "best-"))]
+    pairs = [[path.with_suffix(suffix).relative_to(root).as_posix() for suffix in (".pt", ".json")] for path in states]
+    return [*([name] for name in names), *pairs]
+
+
+def check_harmless(root: Path, finished: Path, config: Config, names: Sequence[str], told: str) -> None:
+    """Programs refuse in a line that names the file, or their output and files are those of an undisturbed run."""
+    here = replace(config, root=str(root))
+    if why := told_or_refused(here)[1]:
+        assert str(root) in why and any(word in why for word in NAMED), (names, why)
+    else:
+        check_same_results(root, finished, names)
+        assert run_all(here, MAINS[2:]).replace(str(root), "") == told, names
+
+
+@pytest.mark.parametrize(
+    ("other", "killed", "folders"),
+    [
+        ("seed", "", [HISTORIES, SOURCE, GPT, EVALUATION]),
+        ("seed", SOURCE, [SOURCE]),
+        *(("longer", GPT, [GPT]), ("ilql", "", [GPT]), ("awr", GPT, [GPT])),
+    ],
+)
+def test_files_of_another_run(
+    finished: Path,
+    tmp_path: Path,
+    others: dict[str, Path],
+    tiny: Config,
+    told: str,
+    other: str,
+    killed: str,
+    folders: list[str],
+) -> None:
+    """In a finished run, and in one that continues from its checkpoint of step 4."""
+    for number, names in enumerate(names for folder in folders for names in swapped(others[other], folder)):
+        root = Path(shutil.copytree(finished, tmp_path / str(number)))
+        for path in (root / killed / "finished.json", *(root / killed).glob("last-000000006.*")) if killed else ():
+            path.unlink()
+        if "best-" in names[0]:  # there is one
+            for path in (root / names[0]).parent.glob("best-*"):
+                path.unlink()
+        for name in names:
+            shutil.copy(others[other] / name, root / name)
+        check_harmless(root, finished, tiny, names, told)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize(
+    ("old", "new"), [("last-000000004", "last-000000009"), ("best-*", "last-000000006"), ("last-000000006", "last-x")]
+)
+def test_renamed_checkpoints(
+    finished: Path, root: Path, config: Config, told: str, killed: bool, old: str, new: str
+) -> None:
+    if killed:
+        (root / GPT / "finished.json").unlink()
+    (state,) = (root / GPT).glob(f"{old}.pt")
+    for suffix in (".json", ".pt"):
+        state.with_suffix(suffix).replace(root / GPT / f"{new}{suffix}")
+    check_harmless(root, finished, config, [f"{GPT}/{new}.pt", f"{GPT}/{new}.json"], told)
+
+
+def test_finished_json_of_a_later_step_is_refused(root: Path, config: Config) -> None:
+    """Although histories and checkpoints are of the same run."""
+    for path in (root / GPT).glob("last-000000006.*"):
+        path.unlink()
+    last = replace(config, evaluation=replace(config.evaluation, checkpoint="last"))
+    for main in MAINS[1:]:
+        refused = told_or_refused(last, [main])[1]
+        assert "ended at step 6, and the newest whole checkpoint beside it is of step 4" in refused
+    before = files_of(root)
+    (root / GPT / "finished.json").unlink()
+    assert not told_or_refused(config)[1] and files_of(root) != before

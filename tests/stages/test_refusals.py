@@ -1,0 +1,279 @@
+"""Mistakes of a user and limits of a machine: one line that says what and where, exit code 2, and nothing is lost."""
+
+import errno
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from harness import STAGES, TINY, ended, files_of, refusal, results_of, run, start
+
+from icrl.config.compose import load_config, load_players_config
+from icrl.contracts import ConfigError
+from icrl.envs import make_env
+from icrl.envs.core import TensorEnv
+from icrl.envs.dark_room import DarkRoom
+from icrl.programs import search_params, train_agents, train_players
+from icrl.runs import memory
+from icrl.runs.files import read_json, write_json
+
+CHECKPOINTS = {"train_agents": "logs/tiny/source", "train_gpt": "logs/tiny/gpt"}
+PLAIN = [option for option in TINY if not option.startswith("source.hidden_size")]  # not all sources have a network
+NEW, EVALUATED = ("name=new", "histories=tiny"), ("name=new", "histories=tiny", "run=tiny")
+
+# ---- options
+
+
+@pytest.mark.parametrize(
+    ("option", "parts"),
+    [
+        ("source.learning_rat=0.1", ["source.learning_rat"]),
+        ("source=sarsa", ["sarsa"]),
+        ("source.num_envs=many", ["source.num_envs", "many"]),
+        ("env.size=1", ["env.size=1", ">= 2"]),
+        ("model.position=alibi", ["model.position=alibi", "rope"]),
+        ("model.num_heads=3", ["model.num_heads=3", "model.embed_dim=8"]),
+        ("model.context_len=26", ["model.context_len=26", "25 steps"]),
+        ("source.num_env_steps=64", ["source.num_env_steps=64", "multiple", "10"]),
+        ("evals.num_eval_environments=25", ["evals.num_eval_environments=25", "evals.num_eval_episodes=24"]),
+        ("evaluation.num_episodes=6", ["evaluation.num_episodes=6", "source.history_steps=50"]),
+    ],
+)
+def test_options_that_the_loader_refuses(option: str, parts: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_config([*TINY, option])
+    assert all(part in str(refused.value) for part in parts) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["colour=red"], ["colour"]),
+        (["seed"], ["seed"]),
+        (["--seed=1"], ["--seed=1", "KEY=VALUE"]),
+        (["experiment=tiny", "experiment=searcher"], ["experiment=tiny experiment=searcher: ", "give one"]),
+        (["summaries.code_snapshots=[no.py]"], ["summaries.code_snapshots=no.py", "does not exist"]),
+        (["tasks.num_train=8"], ["tasks.num_train=8", "tasks.num_held_out=0", "has 8 tasks", "one held out"]),
+    ],
+)
+def test_options_that_the_program_refuses(tmp_path: Path, options: list[str], parts: list[str]) -> None:
+    outcome = run("train_agents", tmp_path / "root", *options)
+    assert all(part in outcome.refusal for part in parts), outcome
+    assert outcome.err == f"error: {outcome.refusal}\n" and outcome.out == ""
+    assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong"),
+    [
+        ("noise_distillation", ["source.teacher=nobody"]),
+        ("q_learning", ["source.offline_buffer_dir=nobody", "source.mini_batch_length=1", "source.mini_batch_size=2"]),
+    ],
+)
+def test_a_refused_source_leaves_nothing(tmp_path: Path, source: str, wrong: list[str]) -> None:
+    assert "nobody" in refusal("train_agents", tmp_path, f"source={source}", *wrong, preset=PLAIN)
+    assert files_of(tmp_path) == {}
+    assert run("train_agents", tmp_path, f"source={source}", "source.evaluate=false", preset=PLAIN).code == 0
+
+
+@pytest.mark.parametrize("options", [("source.teacher=nobody",), ()])
+def test_the_environment_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]) -> None:
+    """Also after a refusal."""
+    closed: list[DarkRoom] = []
+    made: list[TensorEnv] = []
+
+    def close(self: DarkRoom) -> None:
+        closed.append(self)
+
+    monkeypatch.setattr(DarkRoom, "close", close)
+    monkeypatch.setattr(train_agents, "make_env", lambda config, device: made.append(make_env(config)) or made[0])
+    outcome = run(
+        "train_agents", tmp_path, "source=noise_distillation", "source.evaluate=false", *options, preset=PLAIN
+    )
+    assert outcome.code == (2 if options else 0), outcome.err
+    assert len(made) == 1 and made[0] in closed
+
+
+def test_learners_of_a_teacher_share_the_streams_of_evaluations(tmp_path: Path) -> None:
+    assert run("train_agents", tmp_path, "source.num_learners=3", "name=teacher").code == 0
+    learners = ("source=noise_distillation", "source.teacher=teacher", "source.num_envs=3", "source.history_steps=60")
+    options = (*learners, "source.num_env_steps=75", "evaluation.num_episodes=2")
+    message = refusal("train_agents", tmp_path, *options, preset=PLAIN)
+    fields = ("source.num_learners=1", "evals.num_eval_environments=8", "3 learners", "source.teacher=teacher")
+    assert all(part in message for part in fields), message
+    assert run("train_agents", tmp_path, *options, "evals.num_eval_environments=6", preset=PLAIN).code == 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_gpu(tmp_path: Path) -> None:
+    assert "device.type=cuda" in refusal("train_agents", tmp_path / "root", "device=cuda")
+
+
+# ---- output of an earlier stage
+
+
+def begin_again(root: Path) -> None:
+    path = root / "histories/tiny/manifest.json"
+    write_json(path, read_json(path) | {"complete": False, "committed": 0})
+
+
+@pytest.mark.parametrize(
+    ("stage", "options", "remove", "part"),
+    [
+        ("train_gpt", NEW, shutil.rmtree, "python -m src.train_agents"),
+        ("evaluate", EVALUATED, shutil.rmtree, "python -m src.train_gpt"),
+        ("train_gpt", NEW, begin_again, "not complete"),
+        ("evaluate", EVALUATED, lambda root: (root / "logs/tiny/gpt/finished.json").unlink(), "no finished training"),
+        ("evaluate", EVALUATED, lambda root: shutil.rmtree(root / "histories"), "no histories"),
+        ("train_gpt", (*NEW, "data.keep_every=20"), lambda root: None, "data.keep_every=[20]"),
+    ],
+)
+def test_earlier_stages(
+    root: Path, stage: str, options: tuple[str, ...], remove: Callable[[Path], object], part: str
+) -> None:
+    remove(root)
+    assert part in refusal(stage, root, *options)
+
+
+# ---- memory
+
+LIFE = ("source.num_env_steps=100000000", "source.history_steps=100000000")
+HIDDEN, UNROLL, ONCE = "source.hidden_size=65536", "source.unroll_length=1000000", "checkpoints.checkpoint_interval=0"
+MANY = ("evals.num_eval_environments=50000", "evals.num_eval_episodes=50000")
+TOO_LARGE = [  # program, options, and start of the message
+    ("train_agents", (HIDDEN, "source.num_learners=100"), f"source.num_learners=100 x {HIDDEN} needs"),
+    ("train_agents", (UNROLL, "source.num_env_steps=2000000"), f"source.num_learners=1 x source.num_envs=2 x {UNROLL}"),
+    ("train_agents", LIFE, "tasks.num_train=5 x source.num_learners=1 x source.history_steps=100000000 needs"),
+    ("train_agents", (*LIFE, ONCE), f"source.num_learners=1 x source.num_envs=2 x {ONCE} needs"),
+    ("train_agents", MANY, "source.num_learners=1 x evals.num_eval_environments=50000 x"),
+    ("train_gpt", (*NEW, "model.embed_dim=4096"), "model.num_layers=1 x model.embed_dim=4096 x model.ff_dim=16 needs"),
+    ("train_gpt", (*NEW, "trainer.mini_batch_size=1000000"), "trainer.mini_batch_size=1000000 x model.context_len=8"),
+    ("train_gpt", (*NEW, *MANY), "evals.num_eval_env"),
+    ("train_ilql", (*NEW, "decoder.num_layers=1000", "decoder.ff_dim=1024"), "decoder.num_layers=1000 x deco"),
+    ("evaluate", (*EVALUATED, "evaluation.num_streams=100000"), "evaluation.num_streams=1"),
+    ("evaluate", (*EVALUATED, "evaluation.num_train_streams=100000"), "evaluation.num_train_"),
+]
+
+
+@pytest.fixture
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for 0.1 GB in memory and on the disk."""
+    monkeypatch.setattr(memory, "free_memory", lambda _: 10**8)
+    monkeypatch.setattr("icrl.training.needs.free_disk", lambda _: 10**8)
+
+
+@pytest.mark.usefixtures("little")
+@pytest.mark.parametrize(("program", "options", "start"), TOO_LARGE, ids=lambda part: str(part)[:60])
+def test_needs_that_exceed_the_memory(
+    program: str, options: tuple[str, ...], start: str, finished: Path, tmp_path: Path
+) -> None:
+    found = refusal(program, tmp_path / "new" if program == "train_agents" else finished, *options)
+    assert found.startswith(start), found
+    assert found.endswith("0.1 GB are free: lower one of these options")
+
+
+@pytest.mark.usefixtures("little")
+def test_needs_of_the_search_and_of_players(tmp_path: Path) -> None:
+    tiny = ["experiment=tiny", f"root={tmp_path}", "search.num_learners=100000"]
+    with pytest.raises(ConfigError, match=r"^search\.num_learners=100000 x source\.hidden_size=\d+ needs about"):
+        search_params.main(load_config(tiny))
+    with pytest.raises(ConfigError, match=r"^replay\.size=10000000 x game\.max_num_points=\d+ needs about"):
+        train_players.main(load_players_config(["players=tiny", f"root={tmp_path}", "replay.size=10000000"]))
+    assert all(path.name == ".lock" for path in tmp_path.rglob("*") if path.is_file())
+
+
+# ---- disks
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """The system refuses to write past `size` bytes of a file."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    ("size", "stage", "part"),
+    [
+        (100, "train_agents", "obs.npy"),
+        (250, "train_agents", "cannot reserve"),
+        (10_000, "train_agents", "last-000000002.pt"),
+        (20_000, "train_agents", "goals.png"),
+        (20_000, "train_gpt", "last-000000002.pt"),
+        (20_000, "evaluate", "adaptation.png"),
+    ],
+)
+def test_a_file_that_cannot_be_written(finished: Path, root: Path, size: int, stage: str, part: str) -> None:
+    """The same command continues when there is room again."""
+    for name in {"train_agents": ["histories", "logs/tiny/source"], "train_gpt": ["logs/tiny/gpt"]}.get(stage, []):
+        shutil.rmtree(root / name)
+    if stage == "evaluate":
+        shutil.rmtree(root / "logs/tiny/evaluation")
+    with largest_file(size):
+        message = run(stage, root).refusal
+    assert "File too large" in message and part in message
+    assert run(stage, root).code == 0
+    assert results_of(root) == results_of(finished)
+
+
+@pytest.mark.parametrize(("stage", "writes"), [("train_agents", 12), ("train_gpt", 15)])
+def test_a_disk_that_fills_up(
+    finished: Path, root: Path, monkeypatch: pytest.MonkeyPatch, stage: str, writes: int
+) -> None:
+    """From the given sync on there is no room, for no later write either."""
+    shutil.rmtree(root / CHECKPOINTS[stage])
+    if stage == "train_agents":
+        shutil.rmtree(root / "histories")
+    real, left = os.fsync, [writes]
+
+    def fsync(descriptor: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fsync)
+        assert "No space left on device" in run(stage, root).refusal
+    assert run(stage, root).code == 0
+    assert results_of(root) == results_of(finished)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_root_that_is_a_file(tmp_path: Path, stage: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert str(tmp_path / "file") in run(stage, tmp_path / "file").refusal
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+# Root may write anywhere: a program that gives up this right and starts another one. 24: drop a capability for good;
+# 1, 2: to override permissions.
+OBEDIENT = """
+import ctypes, os, sys
+for capability in (1, 2):
+    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="takes Linux's capabilities")
+def test_folders_without_permission(root: Path) -> None:
+    (root / "logs/tiny/gpt/finished.json").unlink()
+    before, folders = files_of(root), [root / "logs/tiny/gpt", root / "logs/tiny", root / "histories"]
+    for folder in folders:
+        folder.chmod(0o500)
+    outcome = ended(start("train_gpt", root, through=[sys.executable, "-c", OBEDIENT]))
+    assert "Permission denied" in outcome.refusal and str(root) in outcome.refusal
+    for folder in folders:
+        folder.chmod(0o700)
+    assert files_of(root) == before
+    assert run("train_gpt", root).code == 0
