@@ -24,13 +24,13 @@ from toy import assert_same
 from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker, set_up, version_of
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, mini_batches
-from icrl.collection.pace import clock_of
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.contracts import PipelineError, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams
+from icrl.sources.pace import clock_of
 
 TOTAL = 14  # iterations
 SIZES = ("env.size=4", "env.max_episode_steps=9", "source.num_learners=1", "source.num_envs=2")

@@ -15,16 +15,16 @@ from toy import assert_same
 
 from icrl.collection.collect import EpsilonGreedy, LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience
-from icrl.collection.pace import clock_of, num_iterations, own_windows
 from icrl.config.compose import load_config
 from icrl.config.schedules import Clock
-from icrl.config.training_schema import SourceConfig
 from icrl.contracts import Learned, Sample, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
 from icrl.envs.tasks import streams_of
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.learners import Learner
+from icrl.sources.options import SourceConfig
+from icrl.sources.pace import clock_of, num_iterations, own_windows
 
 SMALL = ("env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2")
 CONFIG: Any = load_config([*SMALL, "source.hidden_size=8", "source.unroll_length=4"])

@@ -15,11 +15,11 @@ from toy import assert_same
 
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, mini_batches, without_others
-from icrl.collection.pace import num_iterations
 from icrl.config.compose import load_config
 from icrl.contracts import Learned, Rollout, Sample, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import Streams
+from icrl.sources.pace import num_iterations
 
 SIZES = ("env=dark_room", "env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2")
 TABULAR: Any = load_config(["source=q_learning", *SIZES])

@@ -12,9 +12,8 @@ from icrl.config.compose import load_config, load_players_config, presets_of
 from icrl.config.options import walk
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
-from icrl.config.training_schema import DeviceConfig
 from icrl.contracts import ConfigError
-from icrl.runs.device import device_of, dtype_of, prepare
+from icrl.runs.device import DeviceConfig, device_of, dtype_of, prepare
 
 
 def test_help_lists_the_options_of_the_choices_made() -> None:

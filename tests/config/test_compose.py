@@ -12,15 +12,17 @@ from omegaconf import OmegaConf
 
 from icrl.config.compose import CONF, groups_of, load_config, load_players_config, presets_of
 from icrl.config.options import Options, replace, walk
-from icrl.config.players_schema import FIXED_AGENTS, FIXED_HOSTS, PlayersConfig
 from icrl.config.root import Config
-from icrl.config.training_schema import SOURCES, A2CConfig, DQNConfig
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.nn.gpt import GPT
 from icrl.point_game.fixed_players import AGENTS, HOSTS
+from icrl.point_game.options import FIXED_AGENTS, FIXED_HOSTS, PlayersConfig
 from icrl.runs.device import recorded
 from icrl.runs.identity import check_same
+from icrl.sources import source_options
+from icrl.sources.a2c import A2CConfig
+from icrl.sources.dqn import DQNConfig
 
 DEFAULT = load_config()
 
@@ -120,7 +122,7 @@ def test_every_preset_composes_and_says_only_what_differs(preset: str) -> None:
 
 @pytest.mark.parametrize("env", presets_of("env"))
 def test_every_world_goes_with_sources_and_has_the_tasks_its_preset_asks_for(env: str) -> None:
-    for source in ("a2c", "random") if env == "point_game" else SOURCES:
+    for source in ("a2c", "random") if env == "point_game" else source_options():
         config = load_config([f"env={env}", f"source={source}", "evaluation.num_episodes=4", "model.context_len=20"])
         assert config.data.min_final_success == (0.5 if source in ("a2c", "ppo", "q_learning", "dqn") else 0.0)
     with closing(make_env(config.env)) as made:

@@ -12,11 +12,11 @@ from hypothesis.extra.numpy import arrays
 from lives import ALIKE, CONFIG, CPU, NUM_ENVS, NUM_ROWS, PER_TASK, TRAIN, Code, codes_of, histories_of, random_done
 
 from icrl.config.options import replace
-from icrl.config.root import ObjectiveConfig
 from icrl.contracts import Batch, ConfigError, EnvSpec
 from icrl.data.history_store import Histories
 from icrl.data.rewards import History, RewardPlugin
 from icrl.data.windows import Windows, step_weights
+from icrl.objectives.ad import ObjectiveConfig
 
 
 def whole(windows: Windows) -> Batch:

@@ -5,9 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icrl.config.env_schema import PointGameConfig
 from icrl.contracts import Step
-from icrl.point_game.world import GamesState, PointFamily
+from icrl.point_game.world import GamesState, PointFamily, PointGameConfig
 from icrl.randomness import draw_possible, uniform
 
 _DEFAULTS: dict[str, Any] = {

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from icrl.config.env_schema import GymnasiumConfig
+from icrl.envs.gym.gymnasium_env import GymnasiumConfig
 
 TOY = "toy_env:icrl-tests/Toy-v0"  # other processes import this module by its name
 

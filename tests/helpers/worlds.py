@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from icrl.config.env_schema import BanditConfig, DarkRoomConfig, KeyToDoorConfig
-from icrl.envs.bandit import Bandit
+from icrl.envs.bandit import Bandit, BanditConfig
 from icrl.envs.core import TensorEnv
-from icrl.envs.dark_key_to_door import DarkKeyToDoor
-from icrl.envs.dark_room import DarkRoom
+from icrl.envs.dark_key_to_door import DarkKeyToDoor, KeyToDoorConfig
+from icrl.envs.dark_room import DarkRoom, DarkRoomConfig
 
 MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))
 

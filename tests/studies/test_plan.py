@@ -8,12 +8,12 @@ import pytest
 from results import write_results
 
 from icrl.config.compose import CONF, load_config
-from icrl.config.env_schema import DarkRoomConfig
 from icrl.config.options import replace
-from icrl.config.root import PolicyConfig
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
+from icrl.envs.dark_room import DarkRoomConfig
 from icrl.envs.tasks import split_tasks
+from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs.device import recorded
 from icrl.studies.plan import Job, Plan, Row, plan, trained_for
 

@@ -12,9 +12,8 @@ from toy import CPU, Naming, batch_at, dying, left_in, model_of, run
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
-from icrl.config.training_schema import OPTIMIZERS, OptimizerConfig
 from icrl.runs.distributed import Ranks
-from icrl.training.optimizers import make_optimizer, set_rates
+from icrl.training.optimizers import OPTIMIZERS, OptimizerConfig, make_optimizer, set_rates
 from icrl.training.updates import Updater
 
 PRESETS = {name: load_config([f"optimizer={name}"]).optimizer for name in OPTIMIZERS}

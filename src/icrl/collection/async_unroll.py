@@ -29,8 +29,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from icrl.collection.collect import LocalUnrollWorker, UnrollWorker, make_learners
-from icrl.collection.pace import clock_of, num_iterations
-from icrl.config.training_schema import SourceConfig
 from icrl.contracts import Env, PipelineError, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.core import State
@@ -39,6 +37,8 @@ from icrl.envs.rollout import Streams
 from icrl.randomness import Noise
 from icrl.runs.processes import end_with_parent, killed_at_the_end, without_signals
 from icrl.sources.learners import Learner
+from icrl.sources.options import SourceConfig
+from icrl.sources.pace import clock_of, num_iterations
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 
 from icrl.collection.experience import Experience
-from icrl.collection.pace import clock_of, num_iterations, unrolled
-from icrl.config.training_schema import SourceConfig
 from icrl.contracts import Env, Policy, Rollout, Step
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams, rollout, start_streams
@@ -19,6 +17,8 @@ from icrl.randomness import Noise, draw_possible, epsilon_greedy, stream_seeds
 from icrl.runs.divergence import DivergedError, Watch, bad_rows, diverged
 from icrl.sources import source_class
 from icrl.sources.learners import Learner
+from icrl.sources.options import SourceConfig
+from icrl.sources.pace import clock_of, num_iterations, unrolled
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

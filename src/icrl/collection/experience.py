@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from icrl.collection.offline import OfflineWindows
-from icrl.collection.pace import batches_of_a_sweep, clock_of, own_windows, window_length
 from icrl.collection.replay import Drawn, Replay, rollout_replay, shuffled
 from icrl.config.options import replace
 from icrl.config.schedules import Clock, make_schedule
-from icrl.config.training_schema import NoiseDistillationConfig, ReplayConfig, SourceConfig
 from icrl.contracts import EnvSpec, Learned, Rollout, Sample
 from icrl.randomness import mix
+from icrl.sources.noise_distillation import NoiseDistillationConfig
+from icrl.sources.options import ReplayConfig, SourceConfig
+from icrl.sources.pace import batches_of_a_sweep, clock_of, own_windows, window_length
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

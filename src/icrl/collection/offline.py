@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from icrl.collection.replay import indexable, restored, stratified
-from icrl.config.training_schema import ReplayConfig
 from icrl.contracts import ConfigError, Rollout
 from icrl.data.history_store import Histories, open_histories
 from icrl.runs.identity import check_same
+from icrl.sources.options import ReplayConfig
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

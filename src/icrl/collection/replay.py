@@ -13,10 +13,10 @@ from torch import Tensor
 
 from icrl.collection.priorities import Priorities
 from icrl.config.schedules import Clock
-from icrl.config.training_schema import ReplayConfig
 from icrl.contracts import EnvSpec, Rollout
 from icrl.data.history_store import column_dtypes
 from icrl.randomness import integers, uniform
+from icrl.sources.options import ReplayConfig
 
 Columns = TypeVar("Columns", bound=Any)  # a named tuple of tensors
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from icrl.collection.pace import unrolled
-from icrl.config.training_schema import NoiseDistillationConfig, ReplayConfig
 from icrl.contracts import ConfigError, Json
 from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.data.manifests import checksum_of
@@ -17,7 +15,9 @@ from icrl.envs.rollout import Streams
 from icrl.runs import checkpoint
 from icrl.runs.files import fits
 from icrl.runs.identity import Identity, check_same
-from icrl.sources.noise_distillation import open_teacher
+from icrl.sources.noise_distillation import NoiseDistillationConfig, open_teacher
+from icrl.sources.options import ReplayConfig
+from icrl.sources.pace import unrolled
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

@@ -12,9 +12,9 @@ from tqdm import tqdm
 
 from icrl.config.compose import CONF, groups_of, load_config, load_players_config, presets_of
 from icrl.config.options import walk
-from icrl.config.players_schema import PlayersConfig
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, PipelineError, Stopped
+from icrl.point_game.options import PlayersConfig
 from icrl.runs.memory import ran_out
 from icrl.runs.processes import close_outputs, open_outputs
 

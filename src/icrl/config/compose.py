@@ -18,16 +18,21 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from icrl.config.env_schema import ENVS
 from icrl.config.options import Options, in_words, nearest
-from icrl.config.players_schema import PlayersConfig
 from icrl.config.root import Config
-from icrl.config.source_rules import LEARN_NOTHING
-from icrl.config.training_schema import OPTIMIZERS, SOURCES
 from icrl.contracts import ConfigError
+from icrl.envs import env_options
+from icrl.point_game.options import PlayersConfig
+from icrl.sources import source_options
+from icrl.sources.rules import LEARN_NOTHING
+from icrl.training.optimizers import OPTIMIZERS
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
-CHOICES: dict[str, dict[str, Any]] = {"env": ENVS, "source": SOURCES, "optimizer": OPTIMIZERS}  # groups with a `name`
+CHOICES: dict[str, dict[str, Any]] = {  # groups of which one class is chosen by its `name`
+    "env": env_options(),
+    "source": source_options(),
+    "optimizer": OPTIMIZERS,
+}
 AnyConfig = TypeVar("AnyConfig", Config, PlayersConfig)
 
 

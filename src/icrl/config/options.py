@@ -2,7 +2,7 @@
 
 Every group of options is one pydantic model, `Options`, beside the code that it configures:
 
-    class ModelConfig(Options):
+    class GPTConfig(Options):
         context_len: int = option(160, "env steps in the context, across episodes", ge=2, le=10**6)
 
 Values are not converted (a text is no number), but an int is fine where a float is asked for, and a number is fine as

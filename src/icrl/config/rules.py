@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from icrl.config.env_schema import PointGameConfig
 from icrl.config.options import refuse
+from icrl.point_game.world import PointGameConfig
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

@@ -5,19 +5,50 @@ N rows, B windows, T steps in a window.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from icrl.config.options import OneOrMore, Options, option, refuse
 from icrl.contracts import Batch, ConfigError, EnvSpec
 from icrl.data.history_store import Histories
 from icrl.data.rewards import Floats, RewardPlugin, training_rewards
 
 if TYPE_CHECKING:
-    from icrl.config.root import DataConfig, ObjectiveConfig
+    from icrl.objectives.ad import ObjectiveConfig
+
+
+class DataConfig(Options):
+    weights: list[Annotated[float, Field(gt=0)]] = option(
+        [], "how likely a window is of each of several histories, up to a factor ([]: as the number of its windows)"
+    )
+    history_len: int = option(0, "use the first so many env steps per learner (0: all recorded)", ge=0)
+    keep_every: Annotated[list[Annotated[int, Field(ge=1, le=1000)]], OneOrMore] = option(
+        [1, 4, 16], "keep every k-th episode of a history, so that progress shows inside a window; for each k of a list"
+    )
+    kept_steps: int = option(
+        320, "use the first so many steps of what each k leaves, so that each has as many windows (0: all)", ge=0
+    )
+    min_final_success: float = option(
+        0.5, "leave out learners whose success over the last tenth of their life is lower", ge=0, le=1
+    )
+    num_development_tasks: int = option(
+        4, "training tasks that the model does not learn from, on which recipes and checkpoints are chosen", ge=0
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        refuse(not self.keep_every, "data.keep_every=[] keeps nothing: must have at least one number")
+        refuse(
+            len(set(self.keep_every)) < len(self.keep_every),
+            f"data.keep_every={self.keep_every}: no number may be there twice",
+        )
+        return self
+
 
 _RECORDED = tuple(name for name in Batch._fields if name not in ("weight", "training_reward"))
 

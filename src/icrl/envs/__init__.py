@@ -5,25 +5,31 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
 
-    from icrl.config.env_schema import EnvConfig
-    from icrl.envs.core import TensorEnv
+    from icrl.envs.core import EnvConfig, TensorEnv
 
-WORLDS = {  # by `env.name`: module and class
-    "dark_room": "icrl.envs.dark_room:DarkRoom",
-    "dark_key_to_door": "icrl.envs.dark_key_to_door:DarkKeyToDoor",
-    "bandit": "icrl.envs.bandit:Bandit",
-    "gymnasium": "icrl.envs.gym.gymnasium_env:GymnasiumEnv",
-    "point_game": "icrl.point_game.world:PointFamily",
+WORLDS = {  # by `env.name`: module, class, and class of its options
+    "dark_room": ("icrl.envs.dark_room", "DarkRoom", "DarkRoomConfig"),
+    "dark_key_to_door": ("icrl.envs.dark_key_to_door", "DarkKeyToDoor", "KeyToDoorConfig"),
+    "bandit": ("icrl.envs.bandit", "Bandit", "BanditConfig"),
+    "gymnasium": ("icrl.envs.gym.gymnasium_env", "GymnasiumEnv", "GymnasiumConfig"),
+    "point_game": ("icrl.point_game.world", "PointFamily", "PointGameConfig"),
 }
 
 
 def make_env(config: EnvConfig, device: torch.device | str = "cpu") -> TensorEnv:
     """Environment that `config` describes, with its tables on `device`."""
-    module, _, name = WORLDS[config.name].partition(":")
+    module, name, _ = WORLDS[config.name]
     return getattr(import_module(module), name)(config).to(device)
+
+
+@cache
+def env_options() -> dict[str, type[EnvConfig]]:
+    """Class of the options of each world, by `env.name`."""
+    return {world: getattr(import_module(module), options) for world, (module, _, options) in WORLDS.items()}

@@ -5,12 +5,41 @@ N(0, 1), plus noise of a given deviation, rounded to the nearest of a grid of re
 `max_episode_steps` pulls; with one, every pull is an episode, and a curve over episodes is one over pulls.
 """
 
+from typing import Literal, Self
+
 import torch
+from pydantic import model_validator
 from torch import Tensor
 
-from icrl.config.env_schema import BanditConfig
+from icrl.config.options import option, refuse
 from icrl.contracts import EnvSpec
-from icrl.envs.core import MapView, Outcomes, State, TensorEnv
+from icrl.envs.core import EnvConfig, MapView, Outcomes, State, TensorEnv
+
+_NAME = "rules of the world; the preset `env=` sets all of this group"
+_MOST_ARMS = 10**6  # of all bandits: with 65 rewards each, half a gigabyte
+
+
+class BanditConfig(EnvConfig):
+    name: Literal["bandit"] = option("bandit", _NAME)
+    num_arms: int = option(10, "arms", ge=2, le=100)
+    distribution: Literal["bernoulli", "gaussian"] = option(
+        "bernoulli",
+        "bernoulli: an arm pays 1 with its own probability; gaussian: its mean plus noise of deviation env.deviation",
+    )
+    deviation: float = option(0.5, "deviation of a gaussian arm's rewards around its mean", gt=0, le=10)
+    num_tasks: int = option(
+        1100, "bandits in all; arms are drawn uniformly from [0, 1], or from N(0, 1) if gaussian", ge=3, le=10**6
+    )
+    tasks_seed: int = option(0, "seed of the arms", ge=0, le=10**9)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        refuse(
+            self.num_tasks * self.num_arms > _MOST_ARMS,
+            f"env.num_tasks={self.num_tasks} x env.num_arms={self.num_arms} must be at most {_MOST_ARMS} arms",
+        )
+        return self
+
 
 GRID = 0.25  # distance between two reward values of a gaussian bandit
 LARGEST = 8.0  # reward value; larger ones are rounded to it

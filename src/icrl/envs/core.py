@@ -9,8 +9,20 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
+from icrl.config.options import Name, Options, option
 from icrl.contracts import EnvSpec, Step
 from icrl.randomness import integers, mix, uniform
+
+_NAME = "rules of the world; the preset `env=` sets all of this group"
+
+
+class EnvConfig(Options):
+    """Options of every world; each world adds its own."""
+
+    name: str = option("", _NAME)
+    variant: Name = option("dark_room", "label of the preset, used in run names")
+    max_episode_steps: int = option(20, "env steps after which an episode is truncated", ge=1, le=10000)
+
 
 _OUTCOMES = 1 << 40  # added to the episode number, so that outcomes and starts use different random numbers
 

@@ -6,13 +6,22 @@ has the key (`env.show_key`): then it is has_key * size**2 + cell. If it does no
 `toymeta` 0.0.1.
 """
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
-from icrl.config.env_schema import KeyToDoorConfig
+from icrl.config.options import option
 from icrl.contracts import EnvSpec
 from icrl.envs.core import Outcomes, State, certain
-from icrl.envs.rooms import NUM_ACTIONS, Room, first_move
+from icrl.envs.rooms import NUM_ACTIONS, Room, RoomConfig, first_move
+
+_NAME = "rules of the world; the preset `env=` sets all of this group"
+
+
+class KeyToDoorConfig(RoomConfig):
+    name: Literal["dark_key_to_door"] = option("dark_key_to_door", _NAME)
+    show_key: bool = option(True, "an observation tells whether the key is held; else only the cell")
 
 
 class DarkKeyToDoor(Room):

@@ -10,14 +10,23 @@ has to find out what the actions mean.
 """
 
 from itertools import permutations
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from icrl.config.env_schema import DarkRoomConfig
+from icrl.config.options import option
 from icrl.contracts import EnvSpec
 from icrl.envs.core import Outcomes, State, certain
-from icrl.envs.rooms import NUM_ACTIONS, Room, first_move
+from icrl.envs.rooms import NUM_ACTIONS, Room, RoomConfig, first_move
+
+_NAME = "rules of the world; the preset `env=` sets all of this group"
+
+
+class DarkRoomConfig(RoomConfig):
+    name: Literal["dark_room"] = option("dark_room", _NAME)
+    terminate_on_goal: bool = option(True, "reaching the goal ends the episode")
+    permute_actions: bool = option(False, "a task is a goal and what each of the five actions does")
 
 
 class DarkRoom(Room):

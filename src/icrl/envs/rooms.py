@@ -3,8 +3,14 @@
 import torch
 from torch import Tensor
 
-from icrl.config.env_schema import RoomConfig
-from icrl.envs.core import MapView, TensorEnv
+from icrl.config.options import option
+from icrl.envs.core import EnvConfig, MapView, TensorEnv
+
+
+class RoomConfig(EnvConfig):
+    size: int = option(9, "side of the room in cells", ge=2, le=64)
+    random_start: bool = option(False, "start each episode on a random cell instead of the centre")
+
 
 NUM_ACTIONS = 5
 STAY, UP, RIGHT, DOWN, LEFT = range(NUM_ACTIONS)

@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from icrl.config.options import OneOrMore, Options, option, refuse
 from icrl.contracts import ConfigError
 from icrl.envs.core import TensorEnv
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
+
+
+class TasksConfig(Options):
+    split: Literal["random", "quadrant", "ring", "checkerboard", "list"] = option(
+        "random",
+        "which tasks are held out. random: the last of a seeded permutation; where tasks have a place in a room, "
+        "quadrant: those strictly on one side of its middle row and of its middle column, the quadrant seed % 4; ring: "
+        "those at its walls; checkerboard: those on cells of one colour, seed % 2; list: tasks.held_out",
+    )
+    num_train: int = option(57, "tasks with source agents, at least 2 (0: all that are not held out)", ge=0)
+    num_held_out: int = option(
+        0,
+        "tasks to be learned in context alone, for the test (0: all that have no source agents, or with another split "
+        "than random all that it holds out)",
+        ge=0,
+    )
+    held_out: Annotated[list[Annotated[int, Field(ge=0)]], OneOrMore] = option(
+        [], "numbers of the tasks to hold out, where tasks.split is list"
+    )
+    seed: int = option(0, "seed of the split into training and held-out tasks", ge=0, le=10**9)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        held_out, listed = self.held_out, self.split == "list"
+        refuse(self.num_train == 1, "tasks.num_train=1: must be at least 2, or 0 for all tasks that are not held out")
+        refuse(
+            self.split == "random" and not self.num_train and not self.num_held_out,
+            "tasks.num_train=0 and tasks.num_held_out=0: tasks.split=random needs the number of one of them",
+        )
+        refuse(
+            listed and not held_out,
+            "tasks.split=list holds out the tasks numbered in tasks.held_out, which is []: must have at least one",
+        )
+        refuse(
+            held_out and not listed,
+            f"tasks.held_out={held_out} is for tasks.split=list, and this is tasks.split={self.split}",
+        )
+        refuse(len(set(held_out)) < len(held_out), f"tasks.held_out={held_out}: no task may be there twice")
+        return self
 
 
 class Split(NamedTuple):

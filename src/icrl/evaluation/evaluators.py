@@ -18,7 +18,8 @@ from icrl.runs.evaluations import Evaluation
 from icrl.sources.noise_distillation import NoiseDistillation
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config, EvalsConfig
+    from icrl.config.root import Config
+    from icrl.runs.evaluations import EvalsConfig
 
 
 @dataclass

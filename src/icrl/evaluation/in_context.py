@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icrl.collection.pace import BLOCK
 from icrl.contracts import Carry, Env, EnvSpec, Policy, Rollout, State
 from icrl.data.history_store import Histories
 from icrl.envs.episodes import OpenEpisodes, finished_episodes, numbered
@@ -17,6 +16,7 @@ from icrl.envs.rollout import Streams, rollout, start_streams
 from icrl.envs.tasks import streams_of
 from icrl.randomness import Noise, stream_seeds
 from icrl.rl.statistics import Floats, bootstrap_means, percentile_interval
+from icrl.sources.pace import BLOCK
 
 
 class Adaptation(NamedTuple):

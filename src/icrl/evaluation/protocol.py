@@ -8,19 +8,66 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from pydantic import Field, model_validator
 
+from icrl.config.options import Options, option, refuse
 from icrl.evaluation import measures
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.measures import MEASURES, NEAR, PARTS, ROUNDING, SHARES, SMOOTHED, SOLVED, Exact, shown_part
 from icrl.rl import statistics
 from icrl.rl.statistics import Floats, Values
 
-if TYPE_CHECKING:
-    from icrl.config.root import EvaluationConfig
+LEAST_TEMPERATURE = 0.001  # a colder one overflows, and is greedy
+
+
+class EvaluationConfig(Options):
+    checkpoint: Literal["best", "last"] = option("last", "which checkpoint of stage two to roll out")
+    tasks: Literal["test", "development"] = option(
+        "test",
+        "test: the held-out tasks, and development tasks beside them; development: these in their place, to choose a "
+        "recipe by",
+    )
+    num_episodes: int = option(40, "episodes per stream", ge=2, le=10**6)
+    num_streams: int = option(20, "streams per held-out task, or development task in its place", ge=1, le=10**5)
+    num_train_tasks: int = option(
+        0, "tasks that the model learned from and that are played too, to compare (0: all)", ge=0
+    )
+    num_train_streams: int = option(
+        4, "streams of each of these, and of each development task beside held-out ones", ge=1, le=10**5
+    )
+    sample_probability: float = option(
+        1.0, "probability of drawing an action at policy.temperature, else the most probable one", ge=0, le=1
+    )
+    temperatures: list[Annotated[float, Field(ge=0)]] = option(
+        [0.0, 0.5], "temperatures that the held-out tasks are played at too, to compare (0: the most probable action)"
+    )
+    ablations: bool = option(
+        True, "play the held-out tasks with a context that was blanked, shuffled, wiped, or another task's too"
+    )
+    num_probe_streams: int = option(
+        4, "streams per held-out task for each of these temperatures and contexts", ge=1, le=10**5
+    )
+    num_bootstrap: int = option(2000, "bootstrap resamples of the intervals", ge=100, le=10**5)
+    confidence: float = option(0.95, "coverage of the intervals", ge=0.5, le=0.999)
+    videos: bool = option(True, "write the videos of the model beside the source agent", may_change=True)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        temperatures = self.temperatures
+        refuse(
+            any(0 < temperature < LEAST_TEMPERATURE for temperature in temperatures),
+            f"evaluation.temperatures={temperatures}: must be 0 or at least {LEAST_TEMPERATURE}",
+        )
+        refuse(
+            len(set(temperatures)) < len(temperatures),
+            f"evaluation.temperatures={temperatures}: no number may be there twice",
+        )
+        return self
+
 
 ABLATIONS = {
     "blank": "model, rewards blanked",

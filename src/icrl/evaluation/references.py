@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from icrl.config.env_schema import BanditConfig, PointGameConfig
 from icrl.config.schedules import Clock
 from icrl.contracts import Policy
+from icrl.envs.bandit import BanditConfig
 from icrl.envs.core import TensorEnv
 from icrl.envs.dark_room import DarkRoom
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
 from icrl.evaluation.in_context import play_steps
-from icrl.point_game.world import PointFamily, fixed_players
+from icrl.point_game.world import PointFamily, PointGameConfig, fixed_players
 from icrl.rl.statistics import Floats
 from icrl.sources.bandit_policies import UCB1
 from icrl.sources.explorers import CoveringPlan, PersistentWalk, UniformWalk

@@ -20,7 +20,7 @@ from icrl.runs.files import fits, sha256, write_atomically
 from icrl.runs.identity import Identity, check_owner, read_owned
 
 if TYPE_CHECKING:
-    from icrl.config.root import EvaluationConfig
+    from icrl.evaluation.protocol import EvaluationConfig
 
 RESULTS, EPISODES = "results.json", "episodes.npz"
 _OWNER, _COVERAGE = "owner", "coverage/"  # array with program and run; prefix of arrays of coverage

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from icrl.config.env_schema import ENVS, EnvConfig
 from icrl.config.options import replace, walk
 from icrl.contracts import ConfigError, EnvSpec, Json
 from icrl.data.history_store import Histories
 from icrl.data.mixture import check_stores, open_stores
-from icrl.envs import make_env
-from icrl.envs.core import TensorEnv
+from icrl.envs import env_options, make_env
+from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.tasks import permuted
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
@@ -26,7 +25,8 @@ from icrl.runs.device import dtype_of
 from icrl.training.critics import PROGRAM, check_critic, load_critic, make_critic, open_finished
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config, PolicyConfig
+    from icrl.config.root import Config
+    from icrl.nn.gpt_policy import PolicyConfig
 
 PolicyLoader = Callable[["Config", EnvSpec, dict[str, Any], torch.device], GPT | Guided]
 
@@ -162,7 +162,7 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
 
 def world_of(trained: Json) -> EnvConfig:
     """Options of the world of the `trained` configuration."""
-    return ENVS[trained["env"]["name"]](**trained["env"])
+    return env_options()[trained["env"]["name"]](**trained["env"])
 
 
 def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> list[int]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from icrl.contracts import EnvSpec
 
 if TYPE_CHECKING:
-    from icrl.config.root import ModelConfig
+    from icrl.nn.gpt import GPTConfig
 
 _STD = 0.02  # initial standard deviation of embeddings
 
@@ -32,7 +32,7 @@ class ObsEmbedding(nn.Module):
     With `framed`, rows and columns are those of a grid of side `max_size` that contains the room. Training draws the
     room's corner for each window, uniformly, with torch's global generator; otherwise the room is in the middle."""
 
-    def __init__(self, config: ModelConfig, spec: EnvSpec) -> None:
+    def __init__(self, config: GPTConfig, spec: EnvSpec) -> None:
         super().__init__()
         self.width = 0 if config.obs_encoding == "cell" else spec.width
         self.slack = config.max_size - self.width if self.width and config.obs_encoding == "framed" else 0
@@ -61,7 +61,7 @@ class PointEmbedding(nn.Module):
     """Embedding of a point set: a layer on each point, then a second layer on the maximum and mean over the points and
     on the flags. The order of the points does not matter."""
 
-    def __init__(self, config: ModelConfig, spec: EnvSpec) -> None:
+    def __init__(self, config: GPTConfig, spec: EnvSpec) -> None:
         super().__init__()
         self.spec = spec
         self.of_point = nn.Linear(2 * spec.points[1], config.embed_dim)

@@ -13,20 +13,66 @@ reads what followed earlier visits to its observation (see `induction.py`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
+from pydantic import model_validator
 from torch import Tensor, nn
 
+from icrl.config.options import Options, option, refuse
 from icrl.contracts import EnvSpec
 from icrl.nn.embeddings import ObsEmbedding, PointEmbedding, Sinusoids, table
 from icrl.nn.induction import NO_VISIT, Induction
 from icrl.nn.kv_cache import ContextCache, KVCache, VisitCache
 from icrl.nn.transformer import NUM_STREAMS, Transformer
 
-if TYPE_CHECKING:
-    from icrl.config.root import ModelConfig
+
+class GPTConfig(Options):
+    tokens: Literal["transition", "interleaved", "cross"] = option(
+        "transition",
+        "transition: one token per step with previous obs, action, reward and current obs; "
+        "interleaved: three tokens per step, reward, state, action; "
+        "cross: reward, state and action as streams of their own that read each other by cross-attention",
+    )
+    position: Literal["env_time", "learned", "sinusoidal", "rope", "none"] = option(
+        "env_time", "position code: env time step embedding, learned absolute, sinusoidal, rotary, or none"
+    )
+    add_env_time: bool = option(True, "add the env time step embedding to another position code")
+    obs_encoding: Literal["cell", "coordinates", "framed"] = option(
+        "coordinates",
+        "cell: one embedding per observation; coordinates: those of row and column added, and of what else is seen; "
+        "framed: coordinates in a grid of side model.max_size that the room lies in, anywhere while training and in "
+        "its middle otherwise, so that a larger room can be read (where the world is no square room, both: cell)",
+    )
+    max_size: int = option(17, "largest room side the coordinate tables cover", ge=2, le=64)
+    induction: bool = option(
+        False, "a first layer that looks up what came of earlier visits to the observation that is seen now"
+    )
+    context_len: int = option(160, "env steps in the context, across episodes", ge=2, le=10**6)
+    embed_dim: int = option(64, "width of the residual stream", ge=1, le=2**16)
+    num_layers: int = option(4, "transformer blocks", ge=1, le=1000)
+    num_heads: int = option(4, "attention heads; must divide model.embed_dim", ge=1, le=2**16)
+    ff_dim: int = option(256, "width of the feed-forward layer", ge=1, le=2**20)
+    activation: Literal["relu", "gelu"] = option("gelu", "of the feed-forward layer")
+    attention_dropout: float = option(0.0, "dropout on attention weights", ge=0, le=0.99)
+    residual_dropout: float = option(0.0, "dropout on what a block adds", ge=0, le=0.99)
+    embedding_dropout: float = option(0.0, "dropout on token embeddings", ge=0, le=0.99)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        heads, width = self.num_heads, self.embed_dim
+        refuse(width % heads != 0, f"model.num_heads={heads} must divide model.embed_dim={width}")
+        refuse(
+            self.position == "rope" and width // heads % 2 == 1,
+            f"model.position=rope needs an even model.embed_dim / model.num_heads, not {width} / {heads}",
+        )
+        refuse(
+            self.position == "env_time" and not self.add_env_time,
+            "model.position=env_time is the env time embedding, which model.add_env_time=false leaves out",
+        )
+        return self
+
 
 ACTION, REWARD, TIMESTEP, OBS = range(4)  # rows of windows; the rows from OBS on are the numbers of an observation
 
@@ -78,7 +124,7 @@ def context_in(spec: EnvSpec, window: Tensor) -> Context:
 class Trunk(nn.Module):
     """Embeddings and transformer: a context in, one vector per step out."""
 
-    def __init__(self, config: ModelConfig, spec: EnvSpec, recompute: bool = False) -> None:
+    def __init__(self, config: GPTConfig, spec: EnvSpec, recompute: bool = False) -> None:
         """`recompute`: activation checkpointing in training."""
         super().__init__()
         self.config, self.spec = config, spec
@@ -153,7 +199,7 @@ class Trunk(nn.Module):
 class GPT(Trunk):
     """The in-context policy: a trunk with a linear head over actions."""
 
-    def __init__(self, config: ModelConfig, spec: EnvSpec, recompute: bool = False) -> None:
+    def __init__(self, config: GPTConfig, spec: EnvSpec, recompute: bool = False) -> None:
         super().__init__(config, spec, recompute)
         self.policy_head = nn.Linear(config.embed_dim, spec.num_actions)
 

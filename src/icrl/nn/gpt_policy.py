@@ -11,12 +11,26 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from icrl.config.options import Name, Options, option
 from icrl.contracts import Step
 from icrl.envs.steps import check_form, check_ranges
 from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, Context, context_in
 from icrl.nn.guided import Guided, GuidedCache
 from icrl.nn.kv_cache import ContextCache
 from icrl.randomness import draw_possible, epsilon_greedy
+
+
+class PolicyConfig(Options):
+    model: Name = option(
+        "gpt",
+        "what acts: gpt, the model of stage two; critic, the values alone; or an extracted policy, by its "
+        "awr.experiment_name",
+    )
+    advantage_scale: float = option(
+        0.0, "what is added to the logits for each unit of advantage that the critic sees (0: it is not asked)", ge=0
+    )
+    temperature: float = option(1.0, "temperature that actions are drawn at", ge=0.001)
+    context_kept: float = option(0.75, "part of a full context that is read anew when it is rebuilt", ge=0.01, le=0.99)
 
 
 class GPTCarry(NamedTuple):

@@ -25,7 +25,7 @@ from icrl.nn.kv_cache import VisitCache
 from icrl.nn.transformer import initialize_linear
 
 if TYPE_CHECKING:
-    from icrl.config.root import ModelConfig
+    from icrl.nn.gpt import GPTConfig
 
 NO_VISIT = -1
 
@@ -33,7 +33,7 @@ NO_VISIT = -1
 class Induction(nn.Module):
     """The layer of the equation above."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         width, self.num_heads = config.embed_dim, config.num_heads
         self.norm, self.outcome_norm = nn.LayerNorm(width), nn.LayerNorm(width)

@@ -3,12 +3,18 @@
 L learners, S observations, H hidden width, O outputs.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 
-from icrl.config.training_schema import NetworkConfig
 from icrl.contracts import EnvSpec
 from icrl.nn.embeddings import point_features, point_flags, pool
+
+if TYPE_CHECKING:
+    from icrl.sources.options import NetworkConfig
 
 
 class StackedNetwork(nn.Module):

@@ -25,7 +25,7 @@ from icrl.nn.kv_cache import KVCache
 from icrl.nn.layers import ACTIVATIONS
 
 if TYPE_CHECKING:
-    from icrl.config.root import ModelConfig
+    from icrl.nn.gpt import GPTConfig
 
 NUM_STREAMS = 3
 
@@ -64,7 +64,7 @@ class StreamLinear(nn.Module):
 class Attention(nn.Module):
     """Causal self-attention over steps. In the last block only the last token of each step is a query."""
 
-    def __init__(self, config: ModelConfig, *, last: bool = False) -> None:
+    def __init__(self, config: GPTConfig, *, last: bool = False) -> None:
         super().__init__()
         cross = config.tokens == "cross"
         self.num_heads = config.num_heads
@@ -102,7 +102,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """Attention and a feed-forward layer, each added to its input. The last block returns one token per step."""
 
-    def __init__(self, config: ModelConfig, *, last: bool = False) -> None:
+    def __init__(self, config: GPTConfig, *, last: bool = False) -> None:
         super().__init__()
         linear = StreamLinear if config.tokens == "cross" and not last else nn.Linear
         self.attention_norm = nn.LayerNorm(config.embed_dim)
@@ -124,7 +124,7 @@ class Transformer(nn.Module):
 
     `recompute` is activation checkpointing: training keeps the input of each block alone."""
 
-    def __init__(self, config: ModelConfig, recompute: bool = False) -> None:
+    def __init__(self, config: GPTConfig, recompute: bool = False) -> None:
         super().__init__()
         self.config, self.recompute = config, recompute
         final = config.num_layers - 1

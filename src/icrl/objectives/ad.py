@@ -8,17 +8,30 @@ spread over all actions. Where legal actions are known, both pi and the rest are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from icrl.config.options import Options, option
 from icrl.contracts import Batch, EnvSpec
 from icrl.nn.gpt import Context, context_of
 
-if TYPE_CHECKING:
-    from icrl.config.root import ObjectiveConfig
+
+class ObjectiveConfig(Options):
+    name: Literal["ad", "dpt"] = option(
+        "ad",
+        "ad: predict the source's next action at every step; dpt: the optimal action of a planner that knows the task",
+    )
+    label_smoothing: float = option(0.0, "probability mass spread over all actions", ge=0, le=0.99)
+    weighting: Literal["none", "improvement", "recency"] = option(
+        "improvement",
+        "how much a step of a history counts. none: all alike; improvement: in proportion to what the rest of its "
+        "episode brought, over what it brought others at that age; recency: in proportion to its age",
+    )
+    discount: float = option(0.9, "discount factor of what the rest of an episode brought", ge=0, le=1)
+    max_weight: float = option(20.0, "largest weight of a step where weighting is improvement", ge=1, le=1000)
 
 
 def batch_context(spec: EnvSpec, batch: Batch) -> Context:

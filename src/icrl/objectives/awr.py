@@ -9,15 +9,63 @@ in log space and float32, so no value is too large. No gradient reaches Q or V.
 """
 
 import math
+from typing import Literal, Self
 
 import torch
 import torch.nn.functional as F
+from pydantic import model_validator
 from torch import Tensor, nn
 
-from icrl.config.offline_schema import AwrConfig
+from icrl.config.options import Name, Options, PathName, option, refuse
 from icrl.contracts import Batch
 from icrl.nn.critic import ValueNetwork, in_full
 from icrl.objectives.ad import batch_context
+
+RESERVED = ("gpt", "ilql", "critic", "source", "search", "evals", "in_context")  # folders of a run, names of policies
+
+
+class AwrConfig(Options):
+    """Advantage-weighted policy extraction."""
+
+    experiment_name: Name = option("awr", "folder of the policy under logs/<name>/, and what policy.model calls it")
+    temperature: float | None = option(
+        None, "what advantages are divided by (null: awr.inverse_temperature says)", gt=0
+    )
+    inverse_temperature: float | None = option(
+        10.0, "what advantages are multiplied by; 0 clones (null: awr.temperature says)", ge=0
+    )
+    advantage_threshold: float = option(
+        20.0, "the largest weight of a step: its logarithm clips what is raised to it", gt=0
+    )
+    normalize: Literal["none", "mean", "softmax"] = option(
+        "none", "none; mean: divide weights by their mean over the batch; softmax: likewise, before they are clipped"
+    )
+    num_epochs: int = option(
+        0, "as many updates as draw each window once, so many times (0: trainer.num_iterations says)", ge=0, le=10**6
+    )
+    initial_encoder: PathName = option(
+        "none", "a checkpoint (.pt) whose trunk a new policy starts from (none: at random)"
+    )
+    resume: bool = option(
+        True, "go on where an earlier run ended; else a folder that has one is an error", may_change=True
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        name, temperature, inverse = self.experiment_name, self.temperature, self.inverse_temperature
+        refuse(
+            temperature is not None and inverse is not None,
+            f"awr.temperature={temperature} and awr.inverse_temperature={inverse}: one of them must be null",
+        )
+        refuse(
+            temperature is None and inverse is None,
+            "awr.temperature=null and awr.inverse_temperature=null: one of them must be a number",
+        )
+        refuse(
+            name in RESERVED or name.startswith("evaluation"),
+            f"awr.experiment_name={name} is the folder of something else; none of {', '.join(RESERVED)}, evaluation...",
+        )
+        return self
 
 
 class AdvantageWeightedRegression:

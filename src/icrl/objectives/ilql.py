@@ -31,9 +31,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icrl.config.offline_schema import CriticConfig
 from icrl.contracts import Batch
-from icrl.nn.critic import NUM_CRITICS, Critic, Values
+from icrl.nn.critic import NUM_CRITICS, Critic, CriticConfig, Values
 from icrl.nn.gpt import Context
 from icrl.objectives.ad import batch_context
 

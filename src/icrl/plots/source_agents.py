@@ -13,7 +13,6 @@ from tqdm import tqdm
 
 from icrl.collection.collect import Learner
 from icrl.collection.episode_statistics import EpisodeStatistics
-from icrl.collection.pace import env_steps, num_iterations, unrolled
 from icrl.contracts import EnvSpec, Rollout, Step
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import play_episodes
@@ -22,6 +21,7 @@ from icrl.plots.task_maps import success_figure
 from icrl.plots.video import write_video
 from icrl.plots.walks import film, play, walks_of
 from icrl.runs.metrics import MetricLogger, Progress, spread
+from icrl.sources.pace import env_steps, num_iterations, unrolled
 from icrl.training.inspection import inspect
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, without_others
-from icrl.config.training_schema import NoiseDistillationConfig
 from icrl.contracts import Rollout
 from icrl.envs.core import MapView, TensorEnv
 from icrl.envs.exact import optimal_exact
 from icrl.envs.render import caption, render_cells
 from icrl.evaluation.report import source_label
 from icrl.plots.video import Frame, Frames, tile, write_video
+from icrl.sources.noise_distillation import NoiseDistillationConfig
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

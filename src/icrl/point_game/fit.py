@@ -6,10 +6,10 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor, nn
 
-from icrl.config.players_schema import PlayersConfig
 from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError, Json
 from icrl.point_game.learners import Learner, Player, make_learners, player_of
+from icrl.point_game.options import PlayersConfig
 from icrl.point_game.stopwatch import Stopwatch
 from icrl.runs.checkpoint import FINISHED, check_run
 from icrl.runs.device import recorded

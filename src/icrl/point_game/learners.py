@@ -26,10 +26,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icrl.config.players_schema import PlayersConfig
 from icrl.config.schedules import Clock, make_schedule
 from icrl.nn.layers import PointValues, read_net_arch
 from icrl.point_game.fixed_players import AGENTS, HOSTS, Agent, Host, choose
+from icrl.point_game.options import PlayersConfig
 from icrl.point_game.parts import make_game, optimizer_config
 from icrl.point_game.rollout import PointRollout, PointState, host_reward, play
 from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets

@@ -3,18 +3,22 @@
 B streams, n coordinates, A subsets.
 """
 
+from __future__ import annotations
+
 import re
 from itertools import permutations
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from icrl.config.env_schema import PointGameConfig
 from icrl.contracts import ConfigError
 from icrl.point_game.fixed_players import AGENTS, HOSTS, choose, random_subset
 from icrl.point_game.rules import subsets
 from icrl.randomness import mix, uniform
+
+if TYPE_CHECKING:
+    from icrl.point_game.world import PointGameConfig
 
 _ORDER, _TABLES_SEED, _MOST_TABLES = "order_", 7, 10_000
 _RANDOM = ("random", "random_subset")  # players that are nothing but noise

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from icrl.config.players_schema import PlayersConfig, RoleConfig
-from icrl.config.training_schema import AdamConfig, OptimizerConfig, SGDConfig
+from icrl.point_game.options import PlayersConfig, RoleConfig
 from icrl.point_game.rollout import PointGame, PointGameOptions
+from icrl.training.optimizers import AdamConfig, OptimizerConfig, SGDConfig
 
 
 def make_game(config: PlayersConfig) -> PointGame:

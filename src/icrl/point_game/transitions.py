@@ -9,8 +9,8 @@ from torch import Tensor
 
 from icrl.collection.priorities import Priorities
 from icrl.collection.replay import Replay
-from icrl.config.players_schema import TransitionsConfig
 from icrl.contracts import PipelineError
+from icrl.point_game.options import TransitionsConfig
 
 
 class Transitions(NamedTuple):

@@ -11,18 +11,73 @@ As host the learner gets 1 with the move that ends the game, as agent 1 for each
 """
 
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
-from icrl.config.env_schema import PointGameConfig
+from icrl.config.options import Name, OneOrMore, option, refuse
 from icrl.contracts import EnvSpec, Step
-from icrl.envs.core import TensorEnv
+from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.point_game.fixed_players import AGENTS, HOSTS, choose
 from icrl.point_game.opponents import opponents_of, stretched
 from icrl.point_game.rollout import PointGame, PointGameOptions, PointState
 from icrl.point_game.rules import PADDING, canonical, subset_of, subsets
+
+_NAME = "rules of the world; the preset `env=` sets all of this group"
+LARGEST_COORDINATE = 2**31 - 2  # of the point game, so that an observation fits 32 bits
+_CLOUD = {"max_num_points": 2, "max_value": 1}  # keys of a cloud of points, and the least of each
+_MOST = 1000  # of both
+
+
+class PointGameConfig(EnvConfig):
+    name: Literal["point_game"] = option("point_game", _NAME)
+    role: Literal["host", "agent"] = option("host", "whom the learner plays; its opponent plays the other side")
+    opponents: Annotated[list[Name], OneOrMore] = option(
+        ["tables_100"],
+        "fixed players, each a task. Agents: random, first, last; order_201, which chooses coordinate 2 before 0 before"
+        " 1, orders: every order; table_0, which always answers the same subset with the same coordinate, tables_100: "
+        "such tables 0 to 99. Or hosts. @0.2 after one lets it play at random with probability 0.2",
+    )
+    dimensions: Annotated[list[Annotated[int, Field(ge=2, le=9)]], OneOrMore] = option(
+        [4], "coordinates of a point: each number is a task of every opponent"
+    )
+    clouds: list[dict[str, Any]] = option(
+        [{"max_num_points": 8, "max_value": 10}],
+        "where games start, a mapping with max_num_points and max_value each: so many points, uniform up to this value",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        needed = ", ".join(f"{key} >= {least}" for key, least in _CLOUD.items())
+        refuse(
+            not self.clouds or not all(map(_is_cloud, self.clouds)),
+            f"env.clouds={self.clouds}: must be mappings with {needed}, both ints <= {_MOST}, at least one",
+        )
+        refuse(
+            not self.dimensions or len(set(self.dimensions)) < len(self.dimensions),
+            f"env.dimensions={self.dimensions}: must be at least one number, and none twice",
+        )
+        refuse(
+            self.largest_coordinate > LARGEST_COORDINATE,
+            f"env.max_episode_steps={self.max_episode_steps}: coordinates may grow to {self.largest_coordinate}, from "
+            f"env.clouds={self.clouds} and env.dimensions={self.dimensions}, and must be at most {LARGEST_COORDINATE}",
+        )
+        return self
+
+    @property
+    def largest_coordinate(self) -> int:
+        """Bound of all coordinates: each move at most doubles the sum over coordinates of their maxima."""
+        start = max(cloud["max_value"] for cloud in self.clouds) * max(self.dimensions)
+        return start << self.max_episode_steps
+
+
+def _is_cloud(cloud: Any) -> bool:
+    return set(cloud) == set(_CLOUD) and all(
+        type(cloud[key]) is int and least <= cloud[key] <= _MOST for key, least in _CLOUD.items()
+    )
+
 
 _REFERENCES = {"host": ("zeillinger", "weak_spivakovsky"), "agent": ("first", "last")}  # the best fixed players
 

@@ -19,7 +19,6 @@ from torch import Tensor
 from icrl.config.command_line import run_stage
 from icrl.config.options import replace
 from icrl.config.root import Config
-from icrl.config.training_schema import source_of
 from icrl.contracts import ConfigError, EnvSpec, Policy, Rollout
 from icrl.data.history_store import Histories
 from icrl.envs import make_env
@@ -37,6 +36,7 @@ from icrl.runs.device import prepare, recorded
 from icrl.runs.files import only_writer
 from icrl.runs.identity import Identity, check_owner, check_same, identity_of, write_owned
 from icrl.runs.memory import check_memory
+from icrl.sources import source_of
 from icrl.training.needs import bootstrap, playing
 
 _WORLD = ("env", "tasks")

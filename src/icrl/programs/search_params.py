@@ -23,11 +23,9 @@ from tqdm import tqdm
 
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience
-from icrl.collection.pace import num_iterations
 from icrl.config.command_line import run_stage
 from icrl.config.options import replace
 from icrl.config.root import Config
-from icrl.config.source_rules import check_source
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
@@ -39,6 +37,8 @@ from icrl.runs.divergence import DivergedError
 from icrl.runs.files import only_writer
 from icrl.runs.identity import Identity, check_owner, check_same, identity_of, read_owned, write_owned
 from icrl.runs.memory import check_memory
+from icrl.sources.pace import num_iterations
+from icrl.sources.rules import check_source
 from icrl.training.needs import stage_one
 
 _COMPARED = ("seed", "env", "source", "search")

@@ -14,7 +14,6 @@ from tqdm import tqdm
 from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import Learner, check_parameters, collect, make_learners
 from icrl.collection.experience import Experience
-from icrl.collection.pace import clock_of, num_iterations, unrolled
 from icrl.collection.source_run import Position, align_writer, check_continues, compared, inputs_of
 from icrl.config.command_line import run_stage
 from icrl.config.paths import PROJECT
@@ -37,6 +36,7 @@ from icrl.runs.intervals import Interval
 from icrl.runs.metrics import MetricLogger, profiled
 from icrl.runs.record import check_snapshots, record_session
 from icrl.runs.run_state import RunState
+from icrl.sources.pace import clock_of, num_iterations, unrolled
 from icrl.training.needs import check_stage_one
 
 _NAMED = 10  # unsolved tasks that are printed

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from icrl.config.command_line import run_players
 from icrl.config.paths import PROJECT
-from icrl.config.players_schema import PlayersConfig
 from icrl.contracts import Json
 from icrl.plots.point_pictures import write_match_plot, write_pictures
 from icrl.point_game.fit import FORM, check_continues, fit_players, owner_of
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.point_game.learners import Player
 from icrl.point_game.matches import measure, players_of
+from icrl.point_game.options import PlayersConfig
 from icrl.point_game.parts import make_game
 from icrl.runs.checkpoint import FINISHED
 from icrl.runs.device import prepare, recorded

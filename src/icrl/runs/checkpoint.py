@@ -10,14 +10,50 @@ import re
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import torch
+from pydantic import model_validator
 from tqdm import tqdm
 
+from icrl.config.options import Options, option, refuse_both
 from icrl.contracts import Json, PipelineError
 from icrl.runs.files import read_json, sha256, write_atomically, write_json
 from icrl.runs.identity import Identity, check_owner, read_owned
+
+
+class SavingConfig(Options):
+    """Options of the checkpoints of every program."""
+
+    num_checkpoints: int = option(
+        10, "checkpoints, evenly spread (0: checkpoints.checkpoint_interval says)", ge=0, may_change=True
+    )
+    checkpoint_interval: int = option(
+        0, "iterations between checkpoints (both 0: one at the end alone)", ge=0, may_change=True
+    )
+    keep_last: int = option(2, "newest checkpoints to keep", ge=1, may_change=True)
+    on_crash: Literal["save", "skip", "ask"] = option(
+        "save",
+        "what to do with the state of a run that fails: save it as crash-*.pt, skip, ask at the terminal",
+        may_change=True,
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        number, interval = self.num_checkpoints, self.checkpoint_interval
+        refuse_both("checkpoints", ("num_checkpoints", number), ("checkpoint_interval", interval))
+        return self
+
+
+class CheckpointsConfig(SavingConfig):
+    snapshot_interval: int = option(
+        0,
+        "samples (windows that were learned from) between snapshots, which are kept for good (0: none)",
+        ge=0,
+        may_change=True,
+        stages="2, ilql, awr",
+    )
+
 
 FINISHED = "finished.json"
 _SIDECAR = {"kind": str, "step": int, "state_sha256": str, "description": dict}

@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Self
 
 import torch
+from pydantic import model_validator
 
+from icrl.config.options import DeviceName, Options, option, refuse
 from icrl.contracts import ConfigError, Json
 
 if TYPE_CHECKING:
-    from icrl.config.players_schema import PlayersConfig
     from icrl.config.root import Config
+    from icrl.point_game.options import PlayersConfig
+
+
+class DeviceConfig(Options):
+    """Device and precision of a run."""
+
+    type: DeviceName = option(
+        "auto",
+        "where tensors live: auto (a GPU where there is one), cpu, cuda, or cuda:N, the GPU with the number N",
+        may_change=True,
+    )
+    dtype: Literal["float32", "float64"] = option(
+        "float32", "precision of parameters", stages="2, 3, ilql, awr, players"
+    )
+    amp_dtype: Literal["none", "bfloat16", "float16"] = option(
+        "none", "mixed precision: matrix products in bfloat16, or in float16 with a loss scaler", stages="2, ilql, awr"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        refuse(
+            re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.type) is None,
+            f"device.type={self.type}: must be auto, cpu, cuda or cuda:N",
+        )
+        refuse(
+            self.amp_dtype != "none" and self.dtype == "float64",
+            f"device.amp_dtype={self.amp_dtype} needs device.dtype=float32, not {self.dtype}",
+        )
+        return self
 
 
 def prepare(config: Config | PlayersConfig) -> torch.device:

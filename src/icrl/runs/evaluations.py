@@ -6,30 +6,50 @@ steps that may each happen twice (record, points, `best`, and only then the pend
 between any two of them ends with the files of an undisturbed run.
 """
 
-import os
 import sys
 import time
-import traceback
 from collections.abc import Callable
-from contextlib import suppress
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
-import torch
+from pydantic import model_validator
 
+from icrl.config.options import Options, option, refuse, refuse_both
 from icrl.contracts import Json, Metrics
 from icrl.runs import checkpoint
 from icrl.runs.checkpoint import step_of
+from icrl.runs.evaluation_process import CPU, GLANCE, EvaluationProcess
 from icrl.runs.identity import Identity, check_owner, read_owned, write_owned
 from icrl.runs.metrics import MetricLogger
-from icrl.runs.processes import end_with_parent, start_quietly
 
-_CONTEXT = "spawn"  # torch's threads may hold locks when a process is forked
+
+class EvalsConfig(Options):
+    num_evals: int = option(5, "evaluations amid training, evenly spread (0: evals.eval_interval says)", ge=0)
+    eval_interval: int = option(0, "iterations between evaluations (0: evals.num_evals says)", ge=0)
+    num_eval_episodes: int = option(128, "episodes per task (stage one: per learner)", ge=1, le=10**6)
+    num_eval_environments: int = option(
+        8, "streams these are spread over; the first ceil(episodes / streams) of each count", ge=1, le=10**5
+    )
+    sample_probability: float = option(
+        1.0, "probability of drawing an action from the policy, else its most probable one", ge=0, le=1
+    )
+    async_eval: bool = option(True, "evaluate in a process of its own while training goes on", may_change=True)
+    timeout: float = option(
+        3600.0, "seconds without an answer, then that process is restarted", gt=0, le=10**6, may_change=True
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        refuse_both("evals", ("num_evals", self.num_evals), ("eval_interval", self.eval_interval))
+        refuse(
+            self.num_eval_environments > self.num_eval_episodes,
+            f"evals.num_eval_environments={self.num_eval_environments} is more than "
+            f"evals.num_eval_episodes={self.num_eval_episodes}",
+        )
+        return self
+
+
 _MAX_DEATHS = 3  # of the process over one evaluation, before that is given up
-_GLANCE = 1.0  # seconds between two checks of the process while there is nothing to do but wait
-_CPU = torch.device("cpu")
 _FORM = {"evaluations": [{"step": int, "metrics": {str: float}, "score": float}]}
 
 
@@ -78,7 +98,7 @@ class Evaluations:
         self._record_path, self._owner = folder / "evaluations.json", Identity.of(description)
         recorded = self._recorded(done)
         self.results = {step: found for step, found in recorded.items() if step <= done}
-        self._worker: _Worker | None = None
+        self._worker: EvaluationProcess | None = None
         self._current: Path | None = None  # sidecar of the state that the worker evaluates
         self._deadline = 0.0
         self._deaths = 0  # over the current evaluation
@@ -111,7 +131,7 @@ class Evaluations:
     def wait(self, until: Callable[[], bool] = lambda: False) -> None:
         """`poll` until nothing is under way any more, or `until`, asked about once a second, is true."""
         while self._current and not until():
-            self._take_in(_GLANCE)
+            self._take_in(GLANCE)
 
     def close(self) -> None:
         """End the process; what it has not finished is evaluated when the run resumes. Calling it twice is fine."""
@@ -146,7 +166,7 @@ class Evaluations:
         for sidecar in self._pending():
             step = step_of(sidecar)
             if step not in self.results and not self._options.async_eval:
-                self._add(step, self._evaluate(checkpoint.load(sidecar, _CPU)[0]))
+                self._add(step, self._evaluate(checkpoint.load(sidecar, CPU)[0]))
             if step in self.results:
                 self._settle(sidecar)
         self._feed()
@@ -157,7 +177,7 @@ class Evaluations:
         if self._current or not waiting:
             return
         self._deadline = time.monotonic() + self._options.timeout
-        self._worker = self._worker or _Worker(self._evaluate)
+        self._worker = self._worker or EvaluationProcess(self._evaluate)
         self._worker.give(waiting[0])
         self._current = waiting[0]
 
@@ -168,7 +188,7 @@ class Evaluations:
         try:
             answer = self._worker.answer(patience)
         except (EOFError, OSError):
-            self._retry(f"died (exit code {self._worker.end(_GLANCE)})")
+            self._retry(f"died (exit code {self._worker.end(GLANCE)})")
             return
         step = step_of(self._current)
         if isinstance(answer, Evaluation):
@@ -220,7 +240,7 @@ class Evaluations:
 
     def _settle(self, sidecar: Path) -> None:
         """Let go of a pending state whose result is written: it becomes `best` or is deleted."""
-        self._save_if_best(step_of(sidecar), lambda: checkpoint.load(sidecar, _CPU)[0])
+        self._save_if_best(step_of(sidecar), lambda: checkpoint.load(sidecar, CPU)[0])
         self._remove(sidecar)
 
     def _remove(self, sidecar: Path) -> None:
@@ -234,54 +254,3 @@ class Evaluations:
                 best, best_score = other, score
         if step == best:
             checkpoint.save(self._folder, "best", step, state(), self._description, keep=1)
-
-
-class _Worker:
-    """Process that evaluates one state after the other. It has the lowest priority, leaves signals to its parent and
-    ends with it."""
-
-    def __init__(self, evaluate: Evaluator) -> None:
-        context = get_context(_CONTEXT)
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, evaluate), daemon=True)
-        self._kill = start_quietly(self._process)
-        theirs.close()
-
-    def give(self, sidecar: Path) -> None:
-        with suppress(OSError):  # it is dead: `answer` says so
-            self._connection.send(sidecar)
-
-    def answer(self, patience: float) -> Evaluation | str | None:
-        """The evaluation, or the traceback of an exception, if one comes within `patience` seconds. Raises `EOFError`
-        or `OSError` if the process is dead."""
-        wait([self._connection, self._process.sentinel], patience)
-        if self._connection.poll():
-            return self._connection.recv()
-        if self._process.exitcode is not None:
-            raise EOFError
-        return None
-
-    def end(self, patience: float) -> int | None:
-        """Kill the process if it does not end by itself within `patience` seconds; returns its exit code."""
-        self._process.join(patience)
-        self._kill()
-        self._process.join(10 * _GLANCE)  # at the lowest priority even its end takes time
-        self._connection.close()
-        return self._process.exitcode
-
-
-def _serve(connection: Connection, evaluate: Evaluator) -> None:
-    """Main function of the process: receive the sidecar of a state, send its evaluation or a traceback."""
-    os.nice(19)
-    if sys.platform == "linux":  # nice alone lets it finish its time slice while threads of training wait for the core
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    torch.set_num_threads(1)
-    end_with_parent(0)  # the pipe tells it only between two evaluations
-    with suppress(EOFError, ConnectionError):  # the parent is gone
-        while True:
-            sidecar = connection.recv()
-            try:
-                answer = evaluate(checkpoint.load(sidecar, _CPU)[0])
-            except Exception:
-                answer = traceback.format_exc()
-            connection.send(answer)

@@ -13,8 +13,8 @@ from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.runs.files import Form, digest, read_json, write_json
 
 if TYPE_CHECKING:
-    from icrl.config.players_schema import PlayersConfig
     from icrl.config.root import Config
+    from icrl.point_game.options import PlayersConfig
 
 _OWNER = {"program": str, "run": str, "step": int}
 

@@ -5,18 +5,71 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 import torch
+from pydantic import model_validator
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
+from icrl.config.options import OneOrMore, Options, PathName, option, refuse, refuse_both
 from icrl.contracts import Json, PipelineError
 from icrl.runs.files import write_atomically
 from icrl.runs.intervals import Interval
+
+
+class CurvesConfig(Options):
+    """Options of the TensorBoard logs of every program."""
+
+    num_summaries: int = option(
+        100, "TensorBoard points per curve (0: summaries.summary_interval says)", ge=0, may_change=True
+    )
+    summary_interval: int = option(0, "iterations between points (both 0: none)", ge=0, may_change=True)
+    flush_secs: int = option(10, "seconds until points are on disk at the latest", ge=1, le=10**6, may_change=True)
+    max_queue: int = option(100, "points that may wait before they reach the disk", ge=1, may_change=True)
+    code_snapshots: Annotated[list[PathName], OneOrMore] = option(
+        [], "files, relative to the project, to keep as texts of the run", may_change=True
+    )
+    profiled_iterations: int = option(0, "iterations to trace with torch.profiler (0: none)", ge=0, may_change=True)
+
+    details: ClassVar[tuple[str, ...]] = ()  # options that add to the points of a curve
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        refuse_both("summaries", ("num_summaries", self.num_summaries), ("summary_interval", self.summary_interval))
+        for name in self.details:
+            value = getattr(self, name)
+            refuse(
+                value not in (False, "none") and not self.num_summaries and not self.summary_interval,
+                f"summaries.{name}={value} shows nothing with summaries.num_summaries=0 and "
+                "summaries.summary_interval=0",
+            )
+        return self
+
+
+class SummariesConfig(CurvesConfig):
+    summarize_first_interval: bool = option(
+        False, "also a point for every iteration of the first interval", may_change=True
+    )
+    grads_and_vars: bool = option(False, "norm and histogram of every parameter and its gradient", may_change=True)
+    gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
+        "none",
+        "estimate of the batch size from which on larger ones help little, from halves or tenths of the batch",
+        may_change=True,
+        stages="2",
+    )
+    action_distributions: bool = option(False, "mean probability of every action, and entropy", may_change=True)
+    outputs: bool = option(False, "histograms of the network's outputs", may_change=True)
+    debug: bool = option(False, "histograms of observations, actions, rewards that are learned from", may_change=True)
+
+    details = (
+        *("summarize_first_interval", "grads_and_vars", "gradient_noise_scale"),
+        *("action_distributions", "outputs", "debug"),
+    )
+
 
 _LINES = 10  # log lines in a whole run; TensorBoard has all points
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from icrl.config.training_schema import SavingConfig
 from icrl.contracts import Json, PipelineError, Stopped
 from icrl.runs import checkpoint
+from icrl.runs.checkpoint import SavingConfig
 from icrl.runs.distributed import Ranks
 from icrl.runs.intervals import Interval
 from icrl.runs.metrics import MetricLogger

@@ -7,12 +7,18 @@ Shapes: T steps, L learners, N environments or W windows of each, B = L * N or L
 S observations, A actions.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icrl.contracts import ConfigError
+
+if TYPE_CHECKING:
+    from icrl.sources.options import SourceConfig
 
 _CLASSES: dict[str, Any] = {}  # by `source.name`
 
@@ -30,9 +36,20 @@ def source(name: str, options: type[Any]) -> Callable[[Any], Any]:
 
 def source_class(name: str) -> Any:
     """Class of the source algorithm `name`. Raises `ConfigError` if no file of this folder has one."""
-    if name not in _CLASSES:
-        for module in iter_modules(__path__, f"{__name__}."):
-            import_module(module.name)
-    if name not in _CLASSES:
-        raise ConfigError(f"source.name={name} is unknown: it must be one of {', '.join(sorted(_CLASSES))}")
+    known = source_options()
+    if name not in known:
+        raise ConfigError(f"source.name={name} is unknown: it must be one of {', '.join(sorted(known))}")
     return _CLASSES[name]
+
+
+@cache
+def source_options() -> dict[str, type[SourceConfig]]:
+    """Class of the options of each source, by `source.name`."""
+    for module in iter_modules(__path__, f"{__name__}."):
+        import_module(module.name)
+    return {name: learner.options for name, learner in _CLASSES.items()}
+
+
+def source_of(recorded: Any) -> SourceConfig:
+    """Options of the source in a `recorded` configuration, as manifests and checkpoints keep it."""
+    return source_options()[recorded["source"]["name"]](**recorded["source"])

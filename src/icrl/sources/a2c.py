@@ -9,18 +9,27 @@ summed and gradients are clipped per learner, so learner k alone equals learner 
 are not read: an on-policy learner gives all its windows the same weight.
 """
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
-from icrl.config.training_schema import A2CConfig
+from icrl.config.options import Rate, option
 from icrl.contracts import EnvSpec, Learned, Sample, Step
 from icrl.nn.stacked import StackedAdam
 from icrl.rl.returns import n_step_returns
 from icrl.sources import source
 from icrl.sources.actor_critic import PointHeads, TableHeads
 from icrl.sources.learners import Learner
+from icrl.sources.options import NetworkConfig
+
+_NAME = "source algorithm; the preset `source=` sets all of this group"
+
+
+class A2CConfig(NetworkConfig):
+    name: Literal["a2c"] = option("a2c", _NAME)
+    entropy_coefficient: Annotated[Any, Rate(ge=0)] = option(0.01, "weight of the entropy bonus")
+    value_coefficient: Annotated[Any, Rate(ge=0)] = option(0.99, "weight of the value loss")
 
 
 @source("a2c", A2CConfig)

@@ -13,17 +13,34 @@ Every `target_update_period` updates Q' <- Q' + target_update_rate * (Q - Q'), p
 """
 
 import copy
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from icrl.config.training_schema import DQNConfig
+from icrl.config.options import Rate, option
 from icrl.contracts import EnvSpec, Learned, Sample
 from icrl.nn.stacked import StackedAdam, StackedNetwork, look_up
 from icrl.rl.double_q import blend, double_q_target
 from icrl.sources import source
+from icrl.sources.options import NetworkConfig, ReplayConfig
 from icrl.sources.q_learning import ActionValues
+
+_NAME = "source algorithm; the preset `source=` sets all of this group"
+
+
+class DQNConfig(ReplayConfig, NetworkConfig):
+    name: Literal["dqn"] = option("dqn", _NAME)
+    epsilon: Annotated[Any, Rate(ge=0, le=1)] = option(
+        {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [0.7, 0.0]]},
+        "probability of a uniformly random action",
+    )
+    double: bool = option(True, "the network chooses the next action and the target network values it (double DQN)")
+    target_update_period: int = option(1, "updates between two copies of the network to the target network", ge=1)
+    target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(
+        0.05, "how far each copy moves the target network towards the network"
+    )
+
 
 _MODULES = ("network", "target_network", "optimizer")  # in a checkpoint
 

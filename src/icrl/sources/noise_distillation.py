@@ -12,25 +12,54 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from icrl.config.env_schema import EnvConfig
+from icrl.config.options import Name, Rate, option
 from icrl.config.paths import PROJECT
-from icrl.config.training_schema import NoiseDistillationConfig, SearcherConfig, SourceConfig
 from icrl.contracts import ConfigError, Env, EnvSpec, Json, Learned, Sample, Step
 from icrl.envs import make_env
+from icrl.envs.core import EnvConfig
 from icrl.envs.exact import noisy_exact
 from icrl.runs import checkpoint
 from icrl.runs.identity import check_same
 from icrl.sources import source, source_class
 from icrl.sources.learners import Learner
+from icrl.sources.options import SourceConfig
+from icrl.sources.searcher import SearcherConfig
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
+
+
+_NAME = "source algorithm; the preset `source=` sets all of this group"
+
+
+class NoiseDistillationConfig(SourceConfig):
+    name: Literal["noise_distillation"] = option("noise_distillation", _NAME)
+    noise: Annotated[Any, Rate(ge=0, le=1)] = option(
+        {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [0.9, 0.0]]},
+        "probability of a uniformly random action instead of the expert's",
+    )
+    max_performance: float = option(
+        1.0,
+        "how far from the return of chance (0) to the optimal one (1) the planner comes at best: the noise never falls "
+        "below what gives this",
+        gt=0,
+        le=1,
+    )
+    teacher: Name = option("none", "name of the stage-one run whose trained agents are the experts (none: the planner)")
+
+
+class OptimalConfig(SourceConfig):
+    name: Literal["optimal"] = option("optimal", _NAME)
+
+
+class RandomConfig(SourceConfig):
+    name: Literal["random"] = option("random", _NAME)
 
 
 _HALVINGS = 12  # of the interval that holds the least noise
@@ -105,7 +134,7 @@ class NoiseDistillation(Learner):
         self._least_noise = state["least_noise"]
 
 
-@source("optimal", SourceConfig)
+@source("optimal", OptimalConfig)
 class Optimal(NoiseDistillation):
     """The planner, from the first step to the last."""
 
@@ -113,7 +142,7 @@ class Optimal(NoiseDistillation):
         return 0.0
 
 
-@source("random", SourceConfig)
+@source("random", RandomConfig)
 class Random(NoiseDistillation):
     """Uniformly random actions, from the first step to the last."""
 

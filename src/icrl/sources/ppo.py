@@ -11,14 +11,29 @@ so that several updates can learn from them, and the actor's loss of a sample is
 With `normalize_advantage`, A has mean 0 and deviation 1 over a learner's samples in an update.
 """
 
+from typing import Annotated, Any, Literal
+
 import torch
 from torch import Tensor
 
-from icrl.config.training_schema import PPOConfig
+from icrl.config.options import Rate, option
 from icrl.contracts import Rollout, Sample
 from icrl.rl.returns import gae
 from icrl.sources import source
-from icrl.sources.a2c import A2C
+from icrl.sources.a2c import A2C, A2CConfig
+
+_NAME = "source algorithm; the preset `source=` sets all of this group"
+
+
+class PPOConfig(A2CConfig):
+    name: Literal["ppo"] = option("ppo", _NAME)
+    clip_range: Annotated[Any, Rate(gt=0)] = option(
+        0.2, "the ratio of new to old probability is clipped to 1 - this .. 1 + this"
+    )
+    gae_lambda: float = option(0.95, "lambda of generalised advantage estimation", ge=0, le=1)
+    normalize_advantage: bool = option(
+        False, "scale each learner's advantages in a mini-batch to mean 0 and deviation 1"
+    )
 
 
 @source("ppo", PPOConfig)

@@ -14,15 +14,28 @@ count only where several targets meet in a cell, because a table has no gradient
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
-from icrl.config.training_schema import QLearningConfig
+from icrl.config.options import Rate, option
 from icrl.contracts import EnvSpec, Learned, Sample, Step
 from icrl.sources import source
 from icrl.sources.learners import Learner, LearnerRows
+from icrl.sources.options import ReplayConfig
+
+_NAME = "source algorithm; the preset `source=` sets all of this group"
+
+
+class QLearningConfig(ReplayConfig):
+    name: Literal["q_learning"] = option("q_learning", _NAME)
+    learning_rate: Annotated[Any, Rate(ge=0, le=1)] = option(0.5, "step size towards the target")
+    epsilon: Annotated[Any, Rate(ge=0, le=1)] = option(
+        {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [0.7, 0.0]]},
+        "probability of a uniformly random action",
+    )
+    initial_value: float = option(0.0, "Q of everything at the start; above what can be had makes optimistic explorers")
 
 
 class ActionValues(Learner):

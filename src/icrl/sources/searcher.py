@@ -7,25 +7,37 @@ instead, so that the histories also show what to do after a mistake.
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
 import torch
 from torch import Tensor
 
-from icrl.config.env_schema import BanditConfig, EnvConfig
-from icrl.config.training_schema import SearcherConfig
+from icrl.config.options import Rate, option
 from icrl.contracts import ConfigError, Env, Learned, Policy, Sample, Step
 from icrl.envs import make_env
-from icrl.envs.core import TensorEnv
+from icrl.envs.bandit import BanditConfig
+from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.dark_key_to_door import DarkKeyToDoor
 from icrl.envs.dark_room import DarkRoom
 from icrl.sources import source
 from icrl.sources.bandit_policies import ThompsonSampling
 from icrl.sources.learners import Learner
+from icrl.sources.options import SourceConfig
 from icrl.sources.room_searchers import PermutedSearcher, RoomSearcher
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
+
+
+_NAME = "source algorithm; the preset `source=` sets all of this group"
+
+
+class SearcherConfig(SourceConfig):
+    name: Literal["searcher"] = option("searcher", _NAME)
+    noise: Annotated[Any, Rate(ge=0, le=1)] = option(
+        0.03, "probability of a uniformly random action instead of the searcher's"
+    )
+
 
 _TINY = 2.0**-24  # the smallest difference of two numbers of noise
 

@@ -26,7 +26,8 @@ from icrl.runs.files import digest
 from icrl.runs.identity import check_same
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config, PolicyConfig
+    from icrl.config.root import Config
+    from icrl.nn.gpt_policy import PolicyConfig
 
 _OF_STUDY = ("seed", "histories", "run", "num_threads")  # options that the study sets for each run
 _OF_HISTORIES = ("seed", "env", "tasks", "source", "evals")

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from torch import Tensor
 
-from icrl.config.training_schema import SummariesConfig
-from icrl.runs.metrics import MetricLogger
+from icrl.runs.metrics import MetricLogger, SummariesConfig
 
 Policy = Callable[[], tuple[Tensor, dict[str, Tensor]]]  # action probabilities `[..., A]`, and a network's outputs
 

@@ -13,9 +13,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from icrl.collection.pace import BLOCK, num_iterations, unrolled, window_length
-from icrl.config.players_schema import PlayersConfig
-from icrl.config.training_schema import DQNConfig, NetworkConfig, QLearningConfig, ReplayConfig, SGDConfig
 from icrl.contracts import EnvSpec, Rollout
 from icrl.data.history_store import OBSERVATIONS, column_dtypes
 from icrl.nn.critic import ValueNetwork
@@ -25,9 +22,16 @@ from icrl.nn.stacked import point_layers
 from icrl.nn.transformer import NUM_STREAMS
 from icrl.runs.intervals import interval_of
 from icrl.runs.memory import Need, check_fits, check_memory, free_disk
+from icrl.sources.dqn import DQNConfig
+from icrl.sources.options import NetworkConfig, ReplayConfig
+from icrl.sources.pace import BLOCK, num_iterations, unrolled, window_length
+from icrl.sources.q_learning import QLearningConfig
+from icrl.training.optimizers import SGDConfig
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config, ModelConfig
+    from icrl.config.root import Config
+    from icrl.nn.gpt import GPTConfig
+    from icrl.point_game.options import PlayersConfig
 
 _INT, _FLOAT = 8, 4  # bytes of an int64 and of a float32
 _META = torch.device("meta")  # modules built there take no memory and draw no random numbers
@@ -95,7 +99,7 @@ def fitting_gpt(config: Config, spec: EnvSpec, num_ranks: int, num_frozen: int =
     return [_state(config, trained, num_frozen, widths), *_batches(config, config.model, spec, num_ranks, "model")]
 
 
-def fitting_critic(config: Config, trunk: ModelConfig, spec: EnvSpec, num_ranks: int) -> list[Need]:
+def fitting_critic(config: Config, trunk: GPTConfig, spec: EnvSpec, num_ranks: int) -> list[Need]:
     """Needs of training a critic whose trunks have the form `trunk`."""
     decoder, encoder = config.decoder, config.encoder
     with _META:
@@ -119,7 +123,7 @@ def _state(config: Config, trained: int, frozen: int, options: tuple[str, ...]) 
 
 
 def _batches(
-    config: Config, model: ModelConfig, spec: EnvSpec, num_ranks: int, group: str, of_heads: int = 0
+    config: Config, model: GPTConfig, spec: EnvSpec, num_ranks: int, group: str, of_heads: int = 0
 ) -> list[Need]:
     """A batch, and the activations that one backward pass reads: `of_heads` numbers per step, and those of each block
     but the last, which may work on fewer tokens: inputs of norms and linear layers, queries, keys, values, and both
@@ -142,7 +146,7 @@ def _batches(
 
 def playing(
     config: Config,
-    model: ModelConfig,
+    model: GPTConfig,
     spec: EnvSpec,
     num_streams: int,
     num_episodes: int,
@@ -164,7 +168,7 @@ def playing(
 
 
 def evaluation_amid(
-    config: Config, model: ModelConfig, spec: EnvSpec, num_tasks: int, device: torch.device
+    config: Config, model: GPTConfig, spec: EnvSpec, num_tasks: int, device: torch.device
 ) -> list[Need]:
     """Needs of an evaluation on `num_tasks` tasks during training."""
     evals = config.evals
@@ -226,7 +230,7 @@ def _played(num_episodes: int) -> int:
     return -(-num_episodes // BLOCK) * BLOCK
 
 
-def _tokens(model: ModelConfig) -> int:
+def _tokens(model: GPTConfig) -> int:
     return 1 if model.tokens == "transition" else NUM_STREAMS
 
 

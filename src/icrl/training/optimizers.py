@@ -1,13 +1,83 @@
 """Optimizers by name, and their rates by schedule."""
 
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
+from pydantic import model_validator
 from torch import nn, optim
 
+from icrl.config.options import Options, Rate, option, refuse
 from icrl.config.schedules import Clock, make_schedule
-from icrl.config.training_schema import AdamConfig, MTAdamConfig, OptimizerConfig, SGDConfig
 from icrl.training.lamb import Lamb
 from icrl.training.mtadam import MTAdam
+
+_OPTIMIZER = "update rule; the preset `optimizer=` sets all of this group"
+
+
+class OptimizerConfig(Options):
+    """Options of every optimizer; each adds its own."""
+
+    name: str = option("", _OPTIMIZER)
+    initialize: bool = option(
+        False,
+        "start anew where critic.initial_model_prefix is gone on from, instead of with the state of its optimizer",
+        stages="ilql",
+    )
+    learning_rate: Annotated[Any, Rate(ge=0)] = option(
+        {
+            "kind": "cosine",
+            "progress": "percent",
+            "initial": 0.004,
+            "final": 4e-05,
+            "time": 1,
+            "warmup": {"until": 0.03, "start": 0},
+        },
+        "learning rate of all parameters",
+    )
+    max_gradient_norm: Annotated[Any, Rate(gt=0)] = option(
+        1.0, "gradient norm clip; with mtadam, of each term by itself"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name, value in self:
+            refuse(
+                isinstance(value, dict) and value.get("progress") == "env_steps",
+                f"optimizer.{name}={value}: the updates of trainer.num_iterations take no env steps; progress must be "
+                "percent, iterations or updates",
+            )
+        return self
+
+
+class SGDConfig(OptimizerConfig):
+    name: Literal["sgd"] = option("sgd", _OPTIMIZER)
+    momentum: float = option(0.9, "decay of the sum of gradients", ge=0, le=0.9999)
+
+
+class AdamConfig(OptimizerConfig):
+    name: Literal["adam", "radam"] = option("adam", _OPTIMIZER)
+    beta1: float = option(0.9, "decay of the mean of gradients", ge=0, le=0.9999)
+    beta2: float = option(0.99, "decay of the mean of squares", ge=0, le=0.99999)
+    epsilon: float = option(1e-8, "added to the root of the mean of squares", gt=0)
+
+
+class AdamWConfig(AdamConfig):
+    name: Literal["adamw", "lamb"] = option("adamw", _OPTIMIZER)  # type: ignore[assignment]
+    weight_decay: Annotated[Any, Rate(ge=0)] = option(0.01, "decoupled weight decay of matrices")
+
+
+class MTAdamConfig(AdamWConfig):
+    name: Literal["mtadam"] = option("mtadam", _OPTIMIZER)  # type: ignore[assignment]
+    beta3: float = option(0.9, "decay of the mean of each term's gradient norm", ge=0, le=0.9999)
+
+
+OPTIMIZERS: dict[str, type[OptimizerConfig]] = {
+    "sgd": SGDConfig,
+    "adam": AdamConfig,
+    "radam": AdamConfig,
+    "adamw": AdamWConfig,
+    "lamb": AdamWConfig,
+    "mtadam": MTAdamConfig,
+}
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> optim.Optimizer:

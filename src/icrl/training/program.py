@@ -29,7 +29,9 @@ from icrl.training.critics import check_described
 from icrl.training.needs import evaluation_amid
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config, ModelConfig, ObjectiveConfig
+    from icrl.config.root import Config
+    from icrl.nn.gpt import GPTConfig
+    from icrl.objectives.ad import ObjectiveConfig
 
 
 class RunContext(NamedTuple):
@@ -55,7 +57,7 @@ class RunContext(NamedTuple):
         """The same run with a longer description."""
         return self._replace(description=self.description | more)
 
-    def check_memory(self, needs: Sequence[Need], model: ModelConfig) -> None:
+    def check_memory(self, needs: Sequence[Need], model: GPTConfig) -> None:
         """Raise `ConfigError` if the device has less memory than training `needs`, or than evaluations during it need
         for a `model` of this form."""
         check_memory(self.config, needs, self.device)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
+from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from icrl.config.options import Options, option, refuse
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import Batch, ConfigError, Metrics, Objective
 from icrl.runs.distributed import Ranks
@@ -18,6 +20,36 @@ from icrl.training.optimizers import make_optimizer, set_rates
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
+
+
+class TrainerConfig(Options):
+    num_iterations: int = option(2000, "gradient updates", ge=1)
+    mini_batch_size: int = option(32, "windows per update, over all processes and accumulation steps", ge=1)
+    mini_batch_length: int = option(0, "env steps in a window (0: model.context_len)", ge=0)
+    gradient_accumulation_steps: int = option(
+        1, "parts that an update's windows are worked off in, to save memory", ge=1
+    )
+    evaluate: bool = option(True, "evaluate in context amid training (evals.*), and keep the best checkpoint")
+    activation_checkpointing: bool = option(
+        False, "keep a block's input alone and compute the rest anew, to save memory"
+    )
+    compile: bool = option(False, "torch.compile: slower to start, faster to run; needs a C++ compiler")
+    empty_cache: bool = option(False, "give unused GPU memory back after every update; slow", may_change=True)
+    parameter_check_interval: int = option(
+        0,
+        "updates between comparisons of the parameters of all processes under torchrun (0: none)",
+        ge=0,
+        may_change=True,
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        parts, size = self.gradient_accumulation_steps, self.mini_batch_size
+        refuse(
+            size % parts != 0, f"trainer.gradient_accumulation_steps={parts} must divide trainer.mini_batch_size={size}"
+        )
+        return self
+
 
 Terms = dict[str, Tensor]
 Gradients = Sequence[Tensor | None]  # one per parameter of the optimizer

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from toy_env import LAKES, TOY, lake, toy
 
 from icrl.config.compose import load_config
-from icrl.config.env_schema import GymnasiumConfig
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.exact import optimal_exact, random_exact
-from icrl.envs.gym.gymnasium_env import GymnasiumEnv
+from icrl.envs.gym.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.envs.render import render_cells
 from icrl.randomness import stream_seeds
 

@@ -15,9 +15,8 @@ from torch import Tensor
 from toy_env import LAKES, TOY, Toy, lake, toy
 
 from icrl.collection.collect import LocalUnrollWorker
-from icrl.config.env_schema import GymnasiumConfig
 from icrl.contracts import PipelineError, Step
-from icrl.envs.gym.gymnasium_env import GymnasiumEnv
+from icrl.envs.gym.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.envs.gym.streams import PlayedState
 from icrl.envs.gym.workers import ProcessEnv
 from icrl.randomness import integers, stream_seeds

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import gymnasium.error
@@ -20,11 +20,30 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
-from icrl.config.env_schema import GymnasiumConfig
+from icrl.config.options import EnvId, option
 from icrl.contracts import ConfigError, EnvSpec, Step
-from icrl.envs.core import MapView, Outcomes, State, TensorEnv
+from icrl.envs.core import EnvConfig, MapView, Outcomes, State, TensorEnv
 from icrl.envs.exact import best_actions
 from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, describe_error, reward_indices
+
+_NAME = "rules of the world; the preset `env=` sets all of this group"
+
+
+class GymnasiumConfig(EnvConfig):
+    name: Literal["gymnasium"] = option("gymnasium", _NAME)
+    id: EnvId = option("FrozenLake-v1", "a registered Gymnasium environment; `module:Name-v0` imports the module first")
+    tasks: list[dict[str, Any]] = option(
+        [],
+        "arguments of `gymnasium.make`, a mapping for each task",
+    )
+    reward_values: list[float] = option([0.0, 1.0], "every reward that there can be")
+    success: Literal["reward", "goal", "end"] = option(
+        "goal",
+        "what makes an episode a success: reward: a positive reward; goal: an end with a positive reward; end: an end",
+    )
+    width: int = option(
+        4, "observations number the cells of a square of this side, row by row (0: of nothing)", ge=0, le=1000
+    )
 
 
 class _Task(NamedTuple):

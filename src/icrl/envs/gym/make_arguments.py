@@ -9,9 +9,8 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from icrl.config.env_schema import ENVS
 from icrl.config.options import in_words
-from icrl.envs import make_env
+from icrl.envs import env_options, make_env
 from icrl.envs.core import TensorEnv
 
 _NO_LIMIT = 2**62
@@ -30,7 +29,7 @@ def make_world(
         raise ValueError(f"num_envs={num_envs}: must be an int >= 1")
     if max_episode_steps is not None and max_episode_steps < 1:
         raise ValueError(f"max_episode_steps={max_episode_steps}: must be an int >= 1, or None for no limit")
-    declared = ENVS[name].model_fields
+    declared = env_options()[name].model_fields
     core = _make_core(name, {key: value for key, value in given.items() if key in declared})
     core.spec = core.spec._replace(max_episode_steps=max_episode_steps or _NO_LIMIT)
     rest = {key: value for key, value in given.items() if key not in declared}
@@ -52,9 +51,9 @@ def make_world(
 def _make_core(name: str, options: dict[str, Any]) -> TensorEnv:
     """World with checked options; its clock is set by the caller."""
     try:
-        return make_env(ENVS[name](variant="gymnasium", **options))
+        return make_env(env_options()[name](variant="gymnasium", **options))
     except ValidationError as error:
-        raise ValueError(in_words(error, ENVS[name], options)) from error
+        raise ValueError(in_words(error, env_options()[name], options)) from error
 
 
 def _read_tasks(given: dict[str, Sequence[Any]], core: TensorEnv) -> Tensor:

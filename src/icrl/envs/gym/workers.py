@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icrl.config.env_schema import EnvConfig
 from icrl.contracts import PipelineError, Step
 from icrl.envs import make_env
+from icrl.envs.core import EnvConfig
 from icrl.envs.gym.gymnasium_env import GymnasiumEnv
 from icrl.runs.processes import end_with_parent, killed_at_the_end, without_signals
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from icrl.collection.pace import env_steps
 from icrl.config.options import refuse
+from icrl.sources.pace import env_steps
 
 if TYPE_CHECKING:
-    from icrl.config.training_schema import ReplayConfig, SourceConfig
+    from icrl.sources.options import ReplayConfig, SourceConfig
 
 ON_POLICY = ("a2c", "ppo")
 LEARN_NOTHING = ("noise_distillation", "searcher", "optimal", "random")

@@ -8,8 +8,10 @@ from pydantic import model_validator
 
 from icrl.config.options import Name, OneOf, OneOrMore, Options, PathName, Rate, group, option, refuse, refuse_both
 from icrl.config.paths import PROJECT
-from icrl.config.training_schema import CurvesConfig, DeviceConfig, SavingConfig
 from icrl.nn.layers import read_net_arch
+from icrl.runs.checkpoint import SavingConfig
+from icrl.runs.device import DeviceConfig
+from icrl.runs.metrics import CurvesConfig
 
 LEARNED = "dqn"  # the player that is trained
 FIXED_HOSTS = (
@@ -51,7 +53,7 @@ class TransitionsConfig(Options):
 
 
 class RoleConfig(Options):
-    """What host and agent have alike."""
+    """Options that host and agent share."""
 
     player: Name = option(
         "dqn", "who plays: dqn, a network that is trained, or a fixed player; nothing else here acts then"
@@ -196,7 +198,7 @@ class PlayersConfig(Options):
 
     @property
     def folder(self) -> Path:
-        """Where all that the run writes goes."""
+        """Folder of all that the run writes."""
         return PROJECT / self.root / "logs" / self.name / "players"
 
     @property

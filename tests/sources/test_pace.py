@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from probes import changed
 
-from icrl.collection.pace import clock_of, env_steps, first_update, num_iterations, unrolled
 from icrl.config.compose import load_config
 from icrl.runs.intervals import interval_of, is_due
+from icrl.sources.pace import clock_of, env_steps, first_update, num_iterations, unrolled
 
 SOURCE: Any = load_config(["source=q_learning"]).source
 HUNDREDTHS = st.integers(100, 2000)  # of an env step in an unroll

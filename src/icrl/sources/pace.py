@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from icrl.config.schedules import Clock
 
 if TYPE_CHECKING:
-    from icrl.config.training_schema import SourceConfig
+    from icrl.sources.options import SourceConfig
 
 BLOCK = 64  # env steps that an evaluation plays between two checks whether all streams have played enough
 
