@@ -50,11 +50,9 @@ class SearchConfig(Options):
 
 
 class StudyConfig(Options):
-    question: Text = option("none", "what the comparison is about: the title of its picture")
-    measure: Literal["success", "returns"] = option("success", "what variants are judged by")
-    seeds: list[Annotated[int, Field(ge=0, le=10**9)]] = option(
-        [0, 1, 2], "every variant is trained with each of these seeds"
-    )
+    question: Text = option("none", "question of the comparison, the title of its picture")
+    measure: Literal["success", "returns"] = option("success", "measure that variants are compared by")
+    seeds: list[Annotated[int, Field(ge=0, le=10**9)]] = option([0, 1, 2], "seeds of every variant")
     variants: list[dict[str, Any]] = option(
         [],
         "what is compared: each a `label`, what it changes (`set`, a list of KEY=VALUE) and, if need be, its place `x` "
@@ -62,10 +60,8 @@ class StudyConfig(Options):
         "is evaluated in: "
         "for each a label and a list of KEY=VALUE ([]: there is nothing to compare)",
     )
-    xlabel: Text = option("variant", "what the axis is called that variants stand on")
-    scale: float = option(
-        1.0, "trainer.num_iterations is multiplied by this: larger takes longer and says more", gt=0, le=10**6
-    )
+    xlabel: Text = option("variant", "label of the axis of variants")
+    scale: float = option(1.0, "factor of trainer.num_iterations", gt=0, le=10**6)
     num_workers: int = option(2, "runs at a time, each on one thread", ge=1, le=1024, may_change=True)
 
 
@@ -79,14 +75,16 @@ class Config(Options):
         stages="2, 3, ilql, awr, export",
     )
     run: Name = option(
-        "dark_room-a2c", "name of the run whose models are rolled out, or extracted from", stages="3, awr"
+        "dark_room-a2c",
+        "name of the run whose models are rolled out, or whose critic a policy is extracted from",
+        stages="3, awr",
     )
     root: PathName = option(
         ".", "folder that holds histories/, logs/ and videos/; relative to the project", stages="all"
     )
-    seed: int = option(0, "seed of all that is random but the split of tasks", ge=0, le=10**9, stages="all")
+    seed: int = option(0, "seed of everything random except the split of tasks", ge=0, le=10**9, stages="all")
     num_threads: int = option(0, "CPU threads of PyTorch (0: all cores)", ge=0, le=1024, may_change=True, stages="all")
-    format: Literal["txt", "npz"] = option("txt", "form of the export", stages="export")
+    format: Literal["txt", "npz"] = option("txt", "file format of the export", stages="export")
     device: DeviceConfig = group(DeviceConfig, "where tensors live, and their precision", "all")
     env: AnyEnv = group(DarkRoomConfig, "the world", "all")
     tasks: TasksConfig = group(TasksConfig, "training and held-out tasks", "all")
@@ -100,7 +98,7 @@ class Config(Options):
     decoder: DecoderConfig = group(DecoderConfig, "the heads of a critic", "ilql")
     critic: CriticConfig = group(CriticConfig, "what values are, and how they are learned", "ilql")
     awr: AwrConfig = group(AwrConfig, "how a policy is extracted from values", "awr")
-    evals: EvalsConfig = group(EvalsConfig, "evaluations amid training", "1, 2, ilql, awr")
+    evals: EvalsConfig = group(EvalsConfig, "evaluations during training", "1, 2, ilql, awr")
     checkpoints: CheckpointsConfig = group(CheckpointsConfig, "what survives a crash", "1, 2, ilql, awr")
     summaries: SummariesConfig = group(SummariesConfig, "what TensorBoard shows of training", "1, 2, ilql, awr")
     policy: PolicyConfig = group(PolicyConfig, "how the model acts", "2, 3, ilql, awr")

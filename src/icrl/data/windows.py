@@ -24,20 +24,22 @@ if TYPE_CHECKING:
 
 class DataConfig(Options):
     weights: list[Annotated[float, Field(gt=0)]] = option(
-        [], "how likely a window is of each of several histories, up to a factor ([]: as the number of its windows)"
+        [], "relative sampling weight of each history store ([]: proportional to its number of windows)"
     )
-    history_len: int = option(0, "use the first so many env steps per learner (0: all recorded)", ge=0)
+    history_len: int = option(0, "number of env steps per learner to use, from the start (0: all recorded)", ge=0)
     keep_every: Annotated[list[Annotated[int, Field(ge=1, le=1000)]], OneOrMore] = option(
         [1, 4, 16], "keep every k-th episode of a history, so that progress shows inside a window; for each k of a list"
     )
     kept_steps: int = option(
-        320, "use the first so many steps of what each k leaves, so that each has as many windows (0: all)", ge=0
+        320,
+        "number of steps to use of the episodes kept for each k, so that each k has equally many windows (0: all)",
+        ge=0,
     )
     min_final_success: float = option(
-        0.5, "leave out learners whose success over the last tenth of their life is lower", ge=0, le=1
+        0.5, "leave out learners whose success over the last tenth of their history is lower", ge=0, le=1
     )
     num_development_tasks: int = option(
-        4, "training tasks that the model does not learn from, on which recipes and checkpoints are chosen", ge=0
+        4, "training tasks that the model does not learn from; recipes and checkpoints are chosen on them", ge=0
     )
 
     @model_validator(mode="after")

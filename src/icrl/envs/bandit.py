@@ -21,7 +21,7 @@ _MOST_ARMS = 10**6  # of all bandits: with 65 rewards each, half a gigabyte
 
 class BanditConfig(EnvConfig):
     name: Literal["bandit"] = option("bandit", _NAME)
-    num_arms: int = option(10, "arms", ge=2, le=100)
+    num_arms: int = option(10, "number of arms", ge=2, le=100)
     distribution: Literal["bernoulli", "gaussian"] = option(
         "bernoulli",
         "bernoulli: an arm pays 1 with its own probability; gaussian: its mean plus noise of deviation env.deviation",

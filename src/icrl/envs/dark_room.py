@@ -26,7 +26,7 @@ _NAME = "rules of the world; the preset `env=` sets all of this group"
 class DarkRoomConfig(RoomConfig):
     name: Literal["dark_room"] = option("dark_room", _NAME)
     terminate_on_goal: bool = option(True, "reaching the goal ends the episode")
-    permute_actions: bool = option(False, "a task is a goal and what each of the five actions does")
+    permute_actions: bool = option(False, "a task is a goal and a permutation of the five actions")
 
 
 class DarkRoom(Room):

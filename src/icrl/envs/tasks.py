@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 class TasksConfig(Options):
     split: Literal["random", "quadrant", "ring", "checkerboard", "list"] = option(
         "random",
-        "which tasks are held out. random: the last of a seeded permutation; where tasks have a place in a room, "
-        "quadrant: those strictly on one side of its middle row and of its middle column, the quadrant seed % 4; ring: "
-        "those at its walls; checkerboard: those on cells of one colour, seed % 2; list: tasks.held_out",
+        "rule of the held-out tasks. random: the last of a seeded permutation; list: tasks.held_out; in a "
+        "room also quadrant: the goals strictly on one side of the middle row and of the middle column, "
+        "quadrant seed % 4; ring: the goals at the walls; checkerboard: the cells of one colour, seed % 2",
     )
     num_train: int = option(57, "tasks with source agents, at least 2 (0: all that are not held out)", ge=0)
     num_held_out: int = option(
         0,
-        "tasks to be learned in context alone, for the test (0: all that have no source agents, or with another split "
-        "than random all that it holds out)",
+        "tasks held out for the test, learned in context alone (0: all tasks without source agents; with "
+        "another split than random: all that it holds out)",
         ge=0,
     )
     held_out: Annotated[list[Annotated[int, Field(ge=0)]], OneOrMore] = option(
-        [], "numbers of the tasks to hold out, where tasks.split is list"
+        [], "numbers of the held-out tasks if tasks.split is list"
     )
     seed: int = option(0, "seed of the split into training and held-out tasks", ge=0, le=10**9)
 

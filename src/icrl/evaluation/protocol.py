@@ -25,28 +25,26 @@ LEAST_TEMPERATURE = 0.001  # a colder one overflows, and is greedy
 
 
 class EvaluationConfig(Options):
-    checkpoint: Literal["best", "last"] = option("last", "which checkpoint of stage two to roll out")
+    checkpoint: Literal["best", "last"] = option("last", "checkpoint of stage two to roll out")
     tasks: Literal["test", "development"] = option(
         "test",
-        "test: the held-out tasks, and development tasks beside them; development: these in their place, to choose a "
-        "recipe by",
+        "test: the held-out tasks, with development tasks beside them; development: the development tasks "
+        "alone, to choose a recipe",
     )
     num_episodes: int = option(40, "episodes per stream", ge=2, le=10**6)
     num_streams: int = option(20, "streams per held-out task, or development task in its place", ge=1, le=10**5)
-    num_train_tasks: int = option(
-        0, "tasks that the model learned from and that are played too, to compare (0: all)", ge=0
-    )
+    num_train_tasks: int = option(0, "training tasks of the model that are also played, for comparison (0: all)", ge=0)
     num_train_streams: int = option(
-        4, "streams of each of these, and of each development task beside held-out ones", ge=1, le=10**5
+        4, "streams per such training task, and per development task beside the held-out ones", ge=1, le=10**5
     )
     sample_probability: float = option(
         1.0, "probability of drawing an action at policy.temperature, else the most probable one", ge=0, le=1
     )
     temperatures: list[Annotated[float, Field(ge=0)]] = option(
-        [0.0, 0.5], "temperatures that the held-out tasks are played at too, to compare (0: the most probable action)"
+        [0.0, 0.5], "further temperatures for the held-out tasks, for comparison (0: the most probable action)"
     )
     ablations: bool = option(
-        True, "play the held-out tasks with a context that was blanked, shuffled, wiped, or another task's too"
+        True, "also play the held-out tasks with ablated contexts: blanked, shuffled, wiped, another task's"
     )
     num_probe_streams: int = option(
         4, "streams per held-out task for each of these temperatures and contexts", ge=1, le=10**5

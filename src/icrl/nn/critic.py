@@ -35,7 +35,7 @@ class EncoderConfig(Options):
     embed_dim: int = option(512, "width of the residual stream", ge=1, le=2**16)
     num_heads: int = option(8, "attention heads; must divide encoder.embed_dim", ge=1, le=2**16)
     ff_dim: int = option(2048, "width of the feed-forward layer", ge=1, le=2**20)
-    activation: Literal["relu", "gelu"] = option("gelu", "of the feed-forward layer")
+    activation: Literal["relu", "gelu"] = option("gelu", "activation of the feed-forward layer")
     dropout: float = option(0.1, "dropout on embeddings, attention weights and what a block adds", ge=0, le=0.99)
     num_layers: int = option(8, "transformer blocks", ge=1, le=1000)
     load_from: PathName = option("none", "a checkpoint (.pt) whose trunk a new critic starts from (none: at random)")
@@ -55,9 +55,9 @@ class DecoderConfig(Options):
     """Options of the heads of a critic: each of Q1, Q2 and V."""
 
     num_layers: int = option(2, "linear layers of a head", ge=1, le=1000)
-    ff_dim: int = option(256, "width between them (0: a single layer has none)", ge=0, le=2**20)
-    activation: Literal["relu", "gelu"] = option("gelu", "between them")
-    dropout: float = option(0.0, "dropout between them", ge=0, le=0.99)
+    ff_dim: int = option(256, "width of the hidden layers (0 for a single layer)", ge=0, le=2**20)
+    activation: Literal["relu", "gelu"] = option("gelu", "activation between the layers")
+    dropout: float = option(0.0, "dropout between the layers", ge=0, le=0.99)
     load_from: PathName = option(
         "none", "a checkpoint (.pt) of a critic whose heads a new one starts from (none: at random)"
     )
@@ -81,47 +81,45 @@ class CriticConfig(Options):
 
     backup: Literal["expectile", "max"] = option(
         "expectile",
-        "value of the next observation: expectile: V, an expectile of Q over the actions that were taken; "
-        "max: the largest Q",
+        "value of the next observation. expectile: V, an expectile of Q over the actions taken; max: the largest Q",
     )
     separate_value: bool = option(False, "V has a trunk of its own (IQL)")
     expectile: float = option(0.8, "which expectile V is: 0.5 the mean, towards 1 the maximum", gt=0, le=0.9999)
     discount_factor: float = option(0.9, "discount factor of the return", gt=0, le=1)
-    discount_per: Literal["step", "episode"] = option("step", "what the discount factor counts")
+    discount_per: Literal["step", "episode"] = option("step", "unit that the discount factor counts")
     horizon: Literal["episode", "across_episodes"] = option(
         "episode",
-        "episode: the return ends with the episode; across_episodes: it goes on in the next one, so that finding out "
-        "is worth something",
+        "episode: the return ends with the episode; across_episodes: it continues in the next one, so that "
+        "exploration has value",
     )
     return_lambda: float = option(
         0.9,
-        "lambda of the returns that Q learns: 0 bootstraps after one step; towards 1 later, which is quicker, and "
-        "values what the source went on to do",
+        "lambda of the returns that Q learns: 0 bootstraps after one step; towards 1 later, which learns "
+        "faster but values the source's own actions",
         ge=0,
         le=1,
     )
     reward_plugin: PluginName = option(
         "identity",
-        "the reward that is learned from: identity, step_penalty, distance, improvement, or a Python file that defines "
-        "get_reward",
+        "reward to learn from: identity, step_penalty, distance, improvement, or a Python file that defines get_reward",
     )
-    reward_scale: float = option(1.0, "what the reward is multiplied by", gt=0)
+    reward_scale: float = option(1.0, "factor of the reward", gt=0)
     q_loss_scaling: float = option(1.0, "weight of the TD loss of Q1 and Q2", gt=0)
     v_loss_scaling: float = option(1.0, "weight of the expectile loss of V", ge=0)
     conservative_scaling: float = option(0.0, "weight of the cross-entropy that pushes Q of other actions down", ge=0)
     imitation_scaling: float = option(0.0, "weight of a policy head's imitation loss (0: it has no policy head)", ge=0)
     value_trunk_grad: Literal["full", "none"] = option(
-        "full", "whether the losses of values reach the trunk, or their heads alone"
+        "full", "parts that the value losses train. full: heads and trunk; none: heads only"
     )
-    target_update_interval: int = option(1, "updates between two moves of the targets", ge=1)
-    target_update_rate: float = option(0.2, "how far the targets move towards the networks", gt=0, le=1)
+    target_update_interval: int = option(1, "updates between two updates of the target networks", ge=1)
+    target_update_rate: float = option(0.2, "step of the target networks towards the networks (1: a copy)", gt=0, le=1)
     initial_model: PathName = option(
         "none", "a checkpoint (.pt) of a critic that a new one starts from (none: at random)"
     )
     initial_model_prefix: PathName = option(
         "none",
-        "a folder of snapshots that a new run goes on from: model, targets, optimizer and count of updates (none: from "
-        "the start)",
+        "a folder of snapshots that a new run continues: model, targets, optimizer and update count (none: "
+        "from the start)",
     )
     initial_model_index: int = option(-1, "the update of that snapshot (-1: the newest)", ge=-1)
 

@@ -41,20 +41,21 @@ class GPTConfig(Options):
     add_env_time: bool = option(True, "add the env time step embedding to another position code")
     obs_encoding: Literal["cell", "coordinates", "framed"] = option(
         "coordinates",
-        "cell: one embedding per observation; coordinates: those of row and column added, and of what else is seen; "
-        "framed: coordinates in a grid of side model.max_size that the room lies in, anywhere while training and in "
-        "its middle otherwise, so that a larger room can be read (where the world is no square room, both: cell)",
+        "cell: one embedding per observation; coordinates: the sum of embeddings of row, column and the "
+        "rest; framed: coordinates in a larger grid of side model.max_size, with the room at random places "
+        "during training and in the middle otherwise, so that larger rooms can be read (in a world without "
+        "a square room: cell)",
     )
     max_size: int = option(17, "largest room side the coordinate tables cover", ge=2, le=64)
     induction: bool = option(
-        False, "a first layer that looks up what came of earlier visits to the observation that is seen now"
+        False, "add a first layer that looks up the outcomes of earlier visits to the current observation"
     )
     context_len: int = option(160, "env steps in the context, across episodes", ge=2, le=10**6)
     embed_dim: int = option(64, "width of the residual stream", ge=1, le=2**16)
     num_layers: int = option(4, "transformer blocks", ge=1, le=1000)
     num_heads: int = option(4, "attention heads; must divide model.embed_dim", ge=1, le=2**16)
     ff_dim: int = option(256, "width of the feed-forward layer", ge=1, le=2**20)
-    activation: Literal["relu", "gelu"] = option("gelu", "of the feed-forward layer")
+    activation: Literal["relu", "gelu"] = option("gelu", "activation of the feed-forward layer")
     attention_dropout: float = option(0.0, "dropout on attention weights", ge=0, le=0.99)
     residual_dropout: float = option(0.0, "dropout on what a block adds", ge=0, le=0.99)
     embedding_dropout: float = option(0.0, "dropout on token embeddings", ge=0, le=0.99)

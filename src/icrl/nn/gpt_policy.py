@@ -23,14 +23,16 @@ from icrl.randomness import draw_possible, epsilon_greedy
 class PolicyConfig(Options):
     model: Name = option(
         "gpt",
-        "what acts: gpt, the model of stage two; critic, the values alone; or an extracted policy, by its "
-        "awr.experiment_name",
+        "acting model: gpt, the model of stage two; critic, the values alone; or an extracted policy, by "
+        "its awr.experiment_name",
     )
     advantage_scale: float = option(
-        0.0, "what is added to the logits for each unit of advantage that the critic sees (0: it is not asked)", ge=0
+        0.0, "factor of the critic's advantages that are added to the logits (0: no critic)", ge=0
     )
-    temperature: float = option(1.0, "temperature that actions are drawn at", ge=0.001)
-    context_kept: float = option(0.75, "part of a full context that is read anew when it is rebuilt", ge=0.01, le=0.99)
+    temperature: float = option(1.0, "sampling temperature of actions", ge=0.001)
+    context_kept: float = option(
+        0.75, "fraction of a full context that is kept when the context is rebuilt", ge=0.01, le=0.99
+    )
 
 
 class GPTCarry(NamedTuple):

@@ -27,11 +27,11 @@ class ObjectiveConfig(Options):
     label_smoothing: float = option(0.0, "probability mass spread over all actions", ge=0, le=0.99)
     weighting: Literal["none", "improvement", "recency"] = option(
         "improvement",
-        "how much a step of a history counts. none: all alike; improvement: in proportion to what the rest of its "
-        "episode brought, over what it brought others at that age; recency: in proportion to its age",
+        "weight of each step of a history. none: equal; improvement: proportional to the return-to-go of "
+        "its episode, relative to other learners at that age; recency: proportional to its age",
     )
-    discount: float = option(0.9, "discount factor of what the rest of an episode brought", ge=0, le=1)
-    max_weight: float = option(20.0, "largest weight of a step where weighting is improvement", ge=1, le=1000)
+    discount: float = option(0.9, "discount of the return-to-go", ge=0, le=1)
+    max_weight: float = option(20.0, "largest weight of a step if weighting is improvement", ge=1, le=1000)
 
 
 def batch_context(spec: EnvSpec, batch: Batch) -> Context:

@@ -27,28 +27,20 @@ RESERVED = ("gpt", "ilql", "critic", "source", "search", "evals", "in_context") 
 class AwrConfig(Options):
     """Advantage-weighted policy extraction."""
 
-    experiment_name: Name = option("awr", "folder of the policy under logs/<name>/, and what policy.model calls it")
-    temperature: float | None = option(
-        None, "what advantages are divided by (null: awr.inverse_temperature says)", gt=0
-    )
+    experiment_name: Name = option("awr", "folder of the policy under logs/<name>/, and its name in policy.model")
+    temperature: float | None = option(None, "divisor of the advantages (null: use awr.inverse_temperature)", gt=0)
     inverse_temperature: float | None = option(
-        10.0, "what advantages are multiplied by; 0 clones (null: awr.temperature says)", ge=0
+        10.0, "factor of the advantages; 0 clones the source (null: use awr.temperature)", ge=0
     )
-    advantage_threshold: float = option(
-        20.0, "the largest weight of a step: its logarithm clips what is raised to it", gt=0
-    )
+    advantage_threshold: float = option(20.0, "largest weight of a step; its logarithm clips the exponent", gt=0)
     normalize: Literal["none", "mean", "softmax"] = option(
-        "none", "none; mean: divide weights by their mean over the batch; softmax: likewise, before they are clipped"
+        "none", "none; mean: divide weights by their mean over the batch; softmax: the same before clipping"
     )
-    num_epochs: int = option(
-        0, "as many updates as draw each window once, so many times (0: trainer.num_iterations says)", ge=0, le=10**6
-    )
+    num_epochs: int = option(0, "passes over all windows (0: use trainer.num_iterations)", ge=0, le=10**6)
     initial_encoder: PathName = option(
         "none", "a checkpoint (.pt) whose trunk a new policy starts from (none: at random)"
     )
-    resume: bool = option(
-        True, "go on where an earlier run ended; else a folder that has one is an error", may_change=True
-    )
+    resume: bool = option(True, "continue an earlier run; if false, a folder with one is an error", may_change=True)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

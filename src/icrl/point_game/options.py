@@ -24,7 +24,7 @@ FIXED_AGENTS = ("random", "first", "last")
 class GameConfig(Options):
     # A host's network has an output for each subset of the coordinates, of which there are 2**n.
     dimension: int = option(3, "coordinates of a point", ge=2, le=12)
-    max_num_points: int = option(20, "points that are drawn for a start", ge=2, le=1024)
+    max_num_points: int = option(20, "points of a starting position", ge=2, le=1024)
     max_value: int = option(20, "coordinates of a start are uniform in 0 .. this", ge=1, le=2**20)
     max_episode_steps: int = option(50, "moves after which a game of training is truncated", ge=1, le=10000)
     reposition: bool = option(
@@ -41,9 +41,9 @@ class TrainingConfig(Options):
 
 class TransitionsConfig(Options):
     kind: Literal["uniform", "prioritised"] = option(
-        "uniform", "which transitions are learned from: all alike, or those of large TD error more often"
+        "uniform", "sampling of transitions: uniform, or those of large TD error more often"
     )
-    size: int = option(100000, "newest transitions that each player keeps", ge=1, le=10**9)
+    size: int = option(100000, "newest transitions in each player's replay buffer", ge=1, le=10**9)
     alpha: Annotated[Any, Rate(ge=0)] = option(0.6, "priority is (|TD error| + replay.eps)^alpha (prioritised)")
     beta: Annotated[Any, Rate(ge=0)] = option(
         {"kind": "linear", "progress": "percent", "points": [[0, 0.4], [1, 1.0]]},
@@ -56,11 +56,13 @@ class RoleConfig(Options):
     """Options that host and agent share."""
 
     player: Name = option(
-        "dqn", "who plays: dqn, a network that is trained, or a fixed player; nothing else here acts then"
+        "dqn",
+        "player of this side: dqn, a network that is trained, or a fixed player, which uses no other option "
+        "of the group",
     )
     opponents: Annotated[list[Name], OneOrMore] = option(
         ["agent", "random", "first", "last"],
-        "whom it trains against: rollouts take them in turn, each in games of its own",
+        "training opponents: rollouts take them in turn, each in separate games",
     )
     batch_size: int = option(256, "transitions in an update", ge=1, le=2**20)
     initial_rollout_length: int = option(
@@ -68,10 +70,8 @@ class RoleConfig(Options):
     )
     rollout_length: int = option(1, "moves of every game in a rollout", ge=1)
     steps_before_rollout: int = option(4, "updates between two rollouts", ge=1)
-    steps_before_update_target: int = option(100, "updates between two changes of the target network", ge=1)
-    target_update_rate: float = option(
-        0.9, "how far each change moves the target network towards the network (1: a copy)", gt=0, le=1
-    )
+    steps_before_update_target: int = option(100, "updates between two updates of the target network", ge=1)
+    target_update_rate: float = option(0.9, "step of the target network towards the network (1: a copy)", gt=0, le=1)
     discount: float = option(0.95, "discount factor", ge=0, le=1)
     epsilon: Annotated[Any, Rate(ge=0, le=1)] = option(
         {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [0.3, 0.1]]},
@@ -114,29 +114,33 @@ _IDLE = {"momentum": 0.0, "adam_beta1": 0.0, "adam_beta2": 0.0, "adam_eps": 1e-8
 class HostConfig(RoleConfig):
     role = "host"
     player: Annotated[str, OneOf((LEARNED, *FIXED_HOSTS))] = option(
-        "dqn", "who plays: dqn, a network that is trained, or a fixed player; no other option of the group acts then"
+        "dqn",
+        "player of this side: dqn, a network that is trained, or a fixed player, which uses no other option "
+        "of the group",
     )
     opponents: Annotated[list[Annotated[str, OneOf(("agent", *FIXED_AGENTS))]], OneOrMore] = option(
         ["agent", "random", "first", "last"],
-        "whom it trains against: rollouts take them in turn, each in games of its own; `agent` is the other side",
+        "training opponents: rollouts take them in turn, each in separate games; `agent` is the other side",
     )
 
 
 class AgentConfig(RoleConfig):
     role = "agent"
     player: Annotated[str, OneOf((LEARNED, *FIXED_AGENTS))] = option(
-        "dqn", "who plays: dqn, a network that is trained, or a fixed player; no other option of the group acts then"
+        "dqn",
+        "player of this side: dqn, a network that is trained, or a fixed player, which uses no other option "
+        "of the group",
     )
     opponents: Annotated[list[Annotated[str, OneOf(("host", *FIXED_HOSTS))]], OneOrMore] = option(
         ["host", "zeillinger"],
-        "whom it trains against: rollouts take them in turn, each in games of its own; `host` is the other side",
+        "training opponents: rollouts take them in turn, each in separate games; `host` is the other side",
     )
 
 
 class MatchesConfig(Options):
-    num_evals: int = option(5, "evaluations amid training, evenly spread (0: evaluation.eval_interval says)", ge=0)
-    eval_interval: int = option(0, "updates between evaluations (both 0: one at the end alone)", ge=0)
-    num_games: int = option(500, "games of each pair of players, amid training", ge=1, le=10**6)
+    num_evals: int = option(5, "evaluations during training, evenly spread (0: use evaluation.eval_interval)", ge=0)
+    eval_interval: int = option(0, "updates between evaluations (both 0: only one at the end)", ge=0)
+    num_games: int = option(500, "games of each pair of players, during training", ge=1, le=10**6)
     num_final_games: int = option(2000, "games of each pair of players, at the end", ge=1, le=10**6)
     max_moves: int = option(
         100,

@@ -33,7 +33,7 @@ _MOST = 1000  # of both
 
 class PointGameConfig(EnvConfig):
     name: Literal["point_game"] = option("point_game", _NAME)
-    role: Literal["host", "agent"] = option("host", "whom the learner plays; its opponent plays the other side")
+    role: Literal["host", "agent"] = option("host", "side of the learner; its opponent plays the other side")
     opponents: Annotated[list[Name], OneOrMore] = option(
         ["tables_100"],
         "fixed players, each a task. Agents: random, first, last; order_201, which chooses coordinate 2 before 0 before"
@@ -45,7 +45,8 @@ class PointGameConfig(EnvConfig):
     )
     clouds: list[dict[str, Any]] = option(
         [{"max_num_points": 8, "max_value": 10}],
-        "where games start, a mapping with max_num_points and max_value each: so many points, uniform up to this value",
+        "starting positions, a mapping with max_num_points and max_value each: number of points, and "
+        "largest coordinate of a uniform draw",
     )
 
     @model_validator(mode="after")

@@ -26,15 +26,15 @@ class SavingConfig(Options):
     """Options of the checkpoints of every program."""
 
     num_checkpoints: int = option(
-        10, "checkpoints, evenly spread (0: checkpoints.checkpoint_interval says)", ge=0, may_change=True
+        10, "checkpoints, evenly spread (0: use checkpoints.checkpoint_interval)", ge=0, may_change=True
     )
     checkpoint_interval: int = option(
-        0, "iterations between checkpoints (both 0: one at the end alone)", ge=0, may_change=True
+        0, "iterations between checkpoints (both 0: only one at the end)", ge=0, may_change=True
     )
     keep_last: int = option(2, "newest checkpoints to keep", ge=1, may_change=True)
     on_crash: Literal["save", "skip", "ask"] = option(
         "save",
-        "what to do with the state of a run that fails: save it as crash-*.pt, skip, ask at the terminal",
+        "action for the state of a failed run: save it as crash-*.pt, skip, or ask at the terminal",
         may_change=True,
     )
 
@@ -48,7 +48,7 @@ class SavingConfig(Options):
 class CheckpointsConfig(SavingConfig):
     snapshot_interval: int = option(
         0,
-        "samples (windows that were learned from) between snapshots, which are kept for good (0: none)",
+        "training windows between snapshots, which are never deleted (0: none)",
         ge=0,
         may_change=True,
         stages="2, ilql, awr",

@@ -24,18 +24,21 @@ from icrl.runs.metrics import MetricLogger
 
 
 class EvalsConfig(Options):
-    num_evals: int = option(5, "evaluations amid training, evenly spread (0: evals.eval_interval says)", ge=0)
-    eval_interval: int = option(0, "iterations between evaluations (0: evals.num_evals says)", ge=0)
+    num_evals: int = option(5, "evaluations during training, evenly spread (0: use evals.eval_interval)", ge=0)
+    eval_interval: int = option(0, "iterations between evaluations (0: use evals.num_evals)", ge=0)
     num_eval_episodes: int = option(128, "episodes per task (stage one: per learner)", ge=1, le=10**6)
     num_eval_environments: int = option(
-        8, "streams these are spread over; the first ceil(episodes / streams) of each count", ge=1, le=10**5
+        8,
+        "streams that the episodes are spread over; the first ceil(episodes / streams) of each stream count",
+        ge=1,
+        le=10**5,
     )
     sample_probability: float = option(
         1.0, "probability of drawing an action from the policy, else its most probable one", ge=0, le=1
     )
-    async_eval: bool = option(True, "evaluate in a process of its own while training goes on", may_change=True)
+    async_eval: bool = option(True, "evaluate in another process while training continues", may_change=True)
     timeout: float = option(
-        3600.0, "seconds without an answer, then that process is restarted", gt=0, le=10**6, may_change=True
+        3600.0, "seconds without an answer after which that process is restarted", gt=0, le=10**6, may_change=True
     )
 
     @model_validator(mode="after")

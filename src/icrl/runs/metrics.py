@@ -25,13 +25,13 @@ class CurvesConfig(Options):
     """Options of the TensorBoard logs of every program."""
 
     num_summaries: int = option(
-        100, "TensorBoard points per curve (0: summaries.summary_interval says)", ge=0, may_change=True
+        100, "TensorBoard points per curve (0: use summaries.summary_interval)", ge=0, may_change=True
     )
     summary_interval: int = option(0, "iterations between points (both 0: none)", ge=0, may_change=True)
     flush_secs: int = option(10, "seconds until points are on disk at the latest", ge=1, le=10**6, may_change=True)
     max_queue: int = option(100, "points that may wait before they reach the disk", ge=1, may_change=True)
     code_snapshots: Annotated[list[PathName], OneOrMore] = option(
-        [], "files, relative to the project, to keep as texts of the run", may_change=True
+        [], "files to log as texts of the run, relative to the project", may_change=True
     )
     profiled_iterations: int = option(0, "iterations to trace with torch.profiler (0: none)", ge=0, may_change=True)
 
@@ -51,19 +51,18 @@ class CurvesConfig(Options):
 
 
 class SummariesConfig(CurvesConfig):
-    summarize_first_interval: bool = option(
-        False, "also a point for every iteration of the first interval", may_change=True
-    )
+    summarize_first_interval: bool = option(False, "also log every iteration of the first interval", may_change=True)
     grads_and_vars: bool = option(False, "norm and histogram of every parameter and its gradient", may_change=True)
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
         "none",
-        "estimate of the batch size from which on larger ones help little, from halves or tenths of the batch",
+        "log the gradient noise scale, the batch size above which larger batches help little, from halves "
+        "or tenths of the batch",
         may_change=True,
         stages="2",
     )
     action_distributions: bool = option(False, "mean probability of every action, and entropy", may_change=True)
     outputs: bool = option(False, "histograms of the network's outputs", may_change=True)
-    debug: bool = option(False, "histograms of observations, actions, rewards that are learned from", may_change=True)
+    debug: bool = option(False, "histograms of the training observations, actions and rewards", may_change=True)
 
     details = (
         *("summarize_first_interval", "grads_and_vars", "gradient_noise_scale"),

@@ -36,9 +36,9 @@ class DQNConfig(ReplayConfig, NetworkConfig):
         "probability of a uniformly random action",
     )
     double: bool = option(True, "the network chooses the next action and the target network values it (double DQN)")
-    target_update_period: int = option(1, "updates between two copies of the network to the target network", ge=1)
+    target_update_period: int = option(1, "updates between two updates of the target network", ge=1)
     target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(
-        0.05, "how far each copy moves the target network towards the network"
+        0.05, "step of the target network towards the network (1: a copy)"
     )
 
 

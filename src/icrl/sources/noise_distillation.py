@@ -46,8 +46,8 @@ class NoiseDistillationConfig(SourceConfig):
     )
     max_performance: float = option(
         1.0,
-        "how far from the return of chance (0) to the optimal one (1) the planner comes at best: the noise never falls "
-        "below what gives this",
+        "best performance of the planner, from the return of chance (0) to the optimal return (1): the "
+        "noise never falls below the level that gives it",
         gt=0,
         le=1,
     )

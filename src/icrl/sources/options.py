@@ -37,22 +37,27 @@ class SourceConfig(Options):
     )
     num_updates_per_train_iter: int = option(1, "sweeps of updates over an iteration's transitions", ge=1, le=10**6)
     mini_batch_length: int = option(
-        0, "env steps in a window that is learned from (0: the unroll, or 1 of what replay keeps)", ge=0
+        0, "env steps in a training window (0: the unroll, or 1 with a replay buffer)", ge=0
     )
-    mini_batch_size: int = option(0, "windows per learner and update (0: all there are)", ge=0)
-    async_unroll: bool = option(False, "a process of its own plays, while this one learns from what it played before")
+    mini_batch_size: int = option(0, "windows per learner and update (0: all)", ge=0)
+    async_unroll: bool = option(False, "collect unrolls in another process while this one learns from earlier unrolls")
     unroll_queue_size: int = option(
-        2, "unrolls that it may be ahead; unroll i acts on what had been learned by iteration i - this", ge=1, le=10**4
+        2,
+        "unrolls that the other process may be ahead; unroll i uses the parameters of iteration i - this",
+        ge=1,
+        le=10**4,
     )
-    unroll_parameter_update_period: int = option(1, "iterations between two transfers of what was learned", ge=1)
+    unroll_parameter_update_period: int = option(
+        1, "iterations between two transfers of parameters to the other process", ge=1
+    )
     unroll_step_interval: float = option(
-        0.0, "least seconds between two env steps there", ge=0, le=3600, may_change=True
+        0.0, "least seconds between two env steps of the other process", ge=0, le=3600, may_change=True
     )
     discount: float = option(0.99, "discount factor of the returns", ge=0, le=1)
-    evaluate: bool = option(False, "also play evaluation episodes amid training (evals.*), and keep the best agents")
+    evaluate: bool = option(False, "also play evaluation episodes during training (evals.*), and keep the best agents")
     per_agent_curves: bool = option(False, "also write one TensorBoard curve per agent", may_change=True)
     videos_per_task: int = option(1, "learners per task that get a video of their own (0: none)", ge=0, may_change=True)
-    max_videos: int = option(64, "learners in all that get one at most", ge=1, may_change=True)
+    max_videos: int = option(64, "most learners in all that get a video", ge=1, may_change=True)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -88,19 +93,19 @@ class NetworkConfig(SourceConfig):
     adam_beta1: float = option(0.9, "Adam's decay of the mean of gradients", ge=0, le=0.9999)
     adam_beta2: float = option(0.999, "Adam's decay of the mean of squares", ge=0, le=0.99999)
     adam_eps: float = option(1e-06, "Adam's epsilon", gt=0)
-    max_gradient_norm: float = option(0.5, "gradient norm clip, for each learner by itself", gt=0)
+    max_gradient_norm: float = option(0.5, "gradient norm clip, for each learner separately", gt=0)
 
 
 class ReplayConfig(SourceConfig):
     """Sources that can learn from what was played long ago, or by others."""
 
-    replay_buffer_length: int = option(1000, "newest env steps of each environment that are kept to learn from", ge=1)
+    replay_buffer_length: int = option(1000, "newest env steps of each environment in the replay buffer", ge=1)
     whole_replay_buffer_training: bool = option(
         True,
-        "each sweep learns from all that is kept once, in windows counted from the newest step backwards; else one "
-        "mini-batch is drawn from it",
+        "each sweep covers the whole replay buffer once, in windows counted from the newest step backwards; "
+        "if false, one mini-batch is drawn from it",
     )
-    clear_replay_buffer: bool = option(True, "learn from the newest unroll alone and forget it then")
+    clear_replay_buffer: bool = option(True, "learn from the newest unroll only, and clear it afterwards")
     priority_replay: bool = option(False, "draw windows of large TD error more often")
     priority_replay_alpha: Annotated[Any, Rate(ge=0)] = option(
         0.7, "priority is (|TD error| + source.priority_replay_eps)^alpha"
@@ -109,20 +114,25 @@ class ReplayConfig(SourceConfig):
         0.4, "a drawn window's weight is priority^(-beta), over the largest drawn"
     )
     priority_replay_eps: Annotated[Any, Rate(gt=0)] = option(1e-06, "added to the TD error of every window")
-    offline_buffer_dir: Name = option("none", "name of histories of the same tasks to learn from too (none: no others)")
-    offline_buffer_length: int = option(0, "env steps of each row of theirs to use (0: all)", ge=0)
-    offline_buffer_range: Literal["first", "last"] = option(
-        "first", "which end of a row source.offline_buffer_length counts from"
+    offline_buffer_dir: Name = option(
+        "none", "name of recorded histories of the same tasks to learn from too (none: no histories)"
     )
-    offline_buffer_every: int = option(1, "use every k-th episode of these", ge=1)
+    offline_buffer_length: int = option(0, "env steps to use of each row of the recorded histories (0: all)", ge=0)
+    offline_buffer_range: Literal["first", "last"] = option(
+        "first", "end of a row that source.offline_buffer_length counts from"
+    )
+    offline_buffer_every: int = option(1, "use every k-th episode of the recorded histories", ge=1)
     offline_loss_weight: Annotated[Any, Rate(ge=0)] = option(
-        1.0, "weight of their loss beside that of one's own experience"
+        1.0, "weight of the loss on recorded histories, beside that on own experience"
     )
     rl_train_after_update_steps: int = option(
-        0, "iterations that learn from them alone, before the first env step", ge=0
+        0, "iterations that learn from recorded histories only, before the first env step", ge=0
     )
     rl_train_every_update_steps: int = option(
-        1, "own experience is learned from every so many iterations, theirs in all; it is collected in all", ge=1
+        1,
+        "iterations between updates on own experience; recorded histories are learned from, and experience "
+        "is collected, in every iteration",
+        ge=1,
     )
 
     @property

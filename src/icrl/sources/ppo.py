@@ -28,7 +28,7 @@ _NAME = "source algorithm; the preset `source=` sets all of this group"
 class PPOConfig(A2CConfig):
     name: Literal["ppo"] = option("ppo", _NAME)
     clip_range: Annotated[Any, Rate(gt=0)] = option(
-        0.2, "the ratio of new to old probability is clipped to 1 - this .. 1 + this"
+        0.2, "clip range c: the probability ratio is clipped to 1 - c .. 1 + c"
     )
     gae_lambda: float = option(0.95, "lambda of generalised advantage estimation", ge=0, le=1)
     normalize_advantage: bool = option(

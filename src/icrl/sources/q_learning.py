@@ -35,7 +35,9 @@ class QLearningConfig(ReplayConfig):
         {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [0.7, 0.0]]},
         "probability of a uniformly random action",
     )
-    initial_value: float = option(0.0, "Q of everything at the start; above what can be had makes optimistic explorers")
+    initial_value: float = option(
+        0.0, "initial value of Q; a value above every possible return makes optimistic explorers"
+    )
 
 
 class ActionValues(Learner):

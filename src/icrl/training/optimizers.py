@@ -19,7 +19,7 @@ class OptimizerConfig(Options):
     name: str = option("", _OPTIMIZER)
     initialize: bool = option(
         False,
-        "start anew where critic.initial_model_prefix is gone on from, instead of with the state of its optimizer",
+        "when continuing from critic.initial_model_prefix, start with a new optimizer instead of its saved state",
         stages="ilql",
     )
     learning_rate: Annotated[Any, Rate(ge=0)] = option(
@@ -34,7 +34,7 @@ class OptimizerConfig(Options):
         "learning rate of all parameters",
     )
     max_gradient_norm: Annotated[Any, Rate(gt=0)] = option(
-        1.0, "gradient norm clip; with mtadam, of each term by itself"
+        1.0, "gradient norm clip; with mtadam, of each loss term separately"
     )
 
     @model_validator(mode="after")

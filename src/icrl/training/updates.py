@@ -27,11 +27,11 @@ class TrainerConfig(Options):
     mini_batch_size: int = option(32, "windows per update, over all processes and accumulation steps", ge=1)
     mini_batch_length: int = option(0, "env steps in a window (0: model.context_len)", ge=0)
     gradient_accumulation_steps: int = option(
-        1, "parts that an update's windows are worked off in, to save memory", ge=1
+        1, "parts in which an update's windows are processed, to save memory", ge=1
     )
-    evaluate: bool = option(True, "evaluate in context amid training (evals.*), and keep the best checkpoint")
+    evaluate: bool = option(True, "evaluate in context during training (evals.*), and keep the best checkpoint")
     activation_checkpointing: bool = option(
-        False, "keep a block's input alone and compute the rest anew, to save memory"
+        False, "keep only each block's input and recompute the rest, to save memory"
     )
     compile: bool = option(False, "torch.compile: slower to start, faster to run; needs a C++ compiler")
     empty_cache: bool = option(False, "give unused GPU memory back after every update; slow", may_change=True)

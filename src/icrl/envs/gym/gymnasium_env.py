@@ -36,13 +36,14 @@ class GymnasiumConfig(EnvConfig):
         [],
         "arguments of `gymnasium.make`, a mapping for each task",
     )
-    reward_values: list[float] = option([0.0, 1.0], "every reward that there can be")
+    reward_values: list[float] = option([0.0, 1.0], "list of all possible rewards")
     success: Literal["reward", "goal", "end"] = option(
         "goal",
-        "what makes an episode a success: reward: a positive reward; goal: an end with a positive reward; end: an end",
+        "definition of a successful episode. reward: a positive reward; goal: an end with a positive "
+        "reward; end: an end",
     )
     width: int = option(
-        4, "observations number the cells of a square of this side, row by row (0: of nothing)", ge=0, le=1000
+        4, "side of the square room whose cells the observations number, row by row (0: no room)", ge=0, le=1000
     )
 
 
