@@ -16,7 +16,7 @@ from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError
 
 pytestmark = pytest.mark.quick
-ROOM = {"goal": (1, 1), "size": 5, "max_episode_steps": 10}
+ROOM = {"goal": (0, 1), "size": 3, "max_episode_steps": 4}  # the world of the fixture `finished`
 
 
 def test_examples_of_docstrings_run() -> None:
@@ -36,8 +36,8 @@ def test_a_loaded_model_acts_in_single_and_batched_environments_alike(finished: 
 def test_it_plays_as_evaluation_does(finished: Path) -> None:
     """Greedy actions in a room that is stepped by hand equal those of the tensor world."""
     policy = icrl.load(finished / "logs/tiny", temperature=0)
-    env = icrl.make_env("dark_room", "env.size=5", "env.max_episode_steps=10")
-    task = torch.tensor([[6]])
+    env = icrl.make_env("dark_room", "env.size=3", "env.max_episode_steps=4")
+    task = torch.tensor([[1]])
     played = icrl.evaluate(policy, env, task, num_episodes=3, num_streams=1)
     by_hand = icrl.rollout(policy, gymnasium.make("icrl:icrl/DarkRoom-v0", **ROOM), num_episodes=3)
     np.testing.assert_array_equal(played.returns[0], by_hand)
@@ -47,11 +47,11 @@ def test_wrong_steps_are_refused(finished: Path) -> None:
     policy = icrl.load(finished / "logs/tiny")
     with pytest.raises(ValueError, match="reward=None"):
         policy.act([0], reward=[0.0])
-    policy.act([12])
+    policy.act([4])
     with pytest.raises(ValueError, match="reward=None"):
-        policy.act([12])
+        policy.act([4])
     with pytest.raises(ValueError, match=r"knows the rewards \[0\.0, 1\.0\] alone"):
-        policy.act([12], [0.5], [False], [False])
+        policy.act([4], [0.5], [False], [False])
     with pytest.raises(ValueError, match="obs is 99"):
         policy.act([99], [0.0], [False], [False])
     next_step = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")

@@ -101,8 +101,8 @@ def test_where_memory_runs_out_one_line_names_the_program_and_what_to_lower(
 
 
 def test_every_program_says_what_to_lower() -> None:
-    programs = (path for path in (PROJECT / "src").glob("*.py") if "run_stage(" in path.read_text())
-    named = {f"src.{path.stem}" for path in programs if path.stem != "runtime"} | {"src.train_players"}
+    programs = (path for path in (PROJECT / "src/icrl/programs").glob("*.py") if " run_" in path.read_text())
+    named = {f"src.{path.stem}" for path in programs}
     assert named == set(LARGE)
     known = {key for key, _, _ in (*walk(load_config()), *walk(load_players_config()))}
     for keys in LARGE.values():

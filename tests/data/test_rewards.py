@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import NUM_ROWS, PER_TASK, TRAIN, histories_of, random_done
 
-from icrl.config.options import replace
 from icrl.contracts import ConfigError, EnvSpec, PipelineError
 from icrl.data.history_store import Histories
 from icrl.data.rewards import BUILT_IN, History, check_plugin, described, load_plugin, training_rewards

@@ -160,6 +160,6 @@ def test_the_model_refuses_wrong_steps(spec: EnvSpec, field: str, change: Any, m
     assert isinstance(wrong, Step)
     with pytest.raises(ValueError, match=message):
         policy.act(carry, wrong, noise)
-    with pytest.raises(ValueError, match=r"noise is \(1,\): must be \(3,\), one for each stream"):
+    with pytest.raises(ValueError, match=r"noise is \(1,\): must be \(3,\), one number per stream"):
         policy.act(carry, step, noise[:1])
     assert torch.equal(carry.window, before)

@@ -37,7 +37,11 @@ CONFIG = load_config(
 
 def config_of(**changes: dict[str, Any]) -> Config:
     """`CONFIG` with some options of a group changed: `trainer={"num_iterations": 4}`."""
-    return replace(CONFIG, **{group: replace(getattr(CONFIG, group), **some) for group, some in changes.items()})
+    name = changes.get("optimizer", {}).get("name", CONFIG.optimizer.name)
+    config = (
+        replace(CONFIG, optimizer=load_config([f"optimizer={name}"]).optimizer) if "optimizer" in changes else CONFIG
+    )
+    return replace(config, **{group: replace(getattr(config, group), **some) for group, some in changes.items()})
 
 
 def model_of(seed: int, dropout: float = 0.4) -> nn.Module:
@@ -172,7 +176,7 @@ def steps_of(folder: Path, kind: str = "last") -> list[int]:
 
 
 def use_worker_here(monkeypatch: Any) -> None:
-    monkeypatch.setattr(evaluations, "_Worker", WorkerHere)
+    monkeypatch.setattr(evaluations, "EvaluationProcess", WorkerHere)
 
 
 def assert_same(ours: Any, theirs: Any) -> None:

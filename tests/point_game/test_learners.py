@@ -212,7 +212,7 @@ def test_rollouts_and_target_updates_come_when_they_are_due() -> None:
     """Rollouts take the opponents in turn."""
     learner = begun("agent", "agent.steps_before_rollout=2", "agent.rollout_length=3", "agent.opponents=[zeillinger,"
                     "random_pair]", "agent.steps_before_update_target=3", "agent.target_update_rate=1")  # fmt: skip
-    assert len(learner.replay) == learner.moves == 2 * 3 * 8
+    assert learner.replay.size == learner.moves == 2 * 3 * 8
     moves, moved, played = [], [], []
     for update in range(6):
         before = copy.deepcopy(learner.target_network.state_dict()), [*learner._states]

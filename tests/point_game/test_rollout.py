@@ -1,5 +1,6 @@
 """Many games side by side against one game at a time."""
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -8,7 +9,6 @@ import scalar_points as scalar
 import torch
 from torch import Tensor
 
-from icrl.config.options import replace
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.point_game.rollout import MAX_COORDINATE, PointGame, PointGameOptions, PointRollout, PointState, host_reward
 from icrl.point_game.rollout import play as play_moves

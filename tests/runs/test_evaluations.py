@@ -98,7 +98,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """No process at all."""
-    monkeypatch.setattr(evaluations, "_Worker", Worker)
+    monkeypatch.setattr(evaluations, "EvaluationProcess", Worker)
 
 
 OWNER = Identity.of({})  # of what says nothing of itself

@@ -228,14 +228,14 @@ def test_models_that_do_not_fit(offline: Path, tmp_path: Path) -> None:
         "encoder.embed_dim=4",
     )
     for (stage, name), option, path, said, *more in (
-        (new, "critic.initial_model", tmp_path, "must be a checkpoint that is there"),
+        (new, "critic.initial_model", tmp_path, "must be an existing checkpoint"),
         (new, "decoder.load_from", bare, "bare.pt"),
         (new, "encoder.load_from", critic, "size mismatch", small),
         (new, "critic.initial_model", critic, "size mismatch", small),
         (new, "decoder.load_from", gpt, "is a model of train_gpt"),
         (new, "critic.initial_model", gpt, "is a model of train_gpt"),
         (new, "encoder.load_from", agents, "is a model of train_agents, and must be one of "),
-        (policy, "awr.initial_encoder", "no.pt", "must be a checkpoint that is there"),
+        (policy, "awr.initial_encoder", "no.pt", "must be an existing checkpoint"),
         (policy, "awr.initial_encoder", agents, "is a model of train_agents, and must be one of "),
     ):
         message = run(stage, offline, *OFFLINE, name, "histories=tiny", f"{option}={path}", *more).refusal

@@ -173,7 +173,7 @@ def test_histories_with_too_few_episodes_are_refused_before_anything_is_played(
     def never(*_: object) -> None:
         raise AssertionError("played")
 
-    monkeypatch.setattr(evaluate, "play_episodes", never)
+    monkeypatch.setattr(evaluate.in_context, "play_episodes", never)
     message = run("evaluate", root, *mixed).refusal
     needed = (
         f"evaluation.num_episodes=3 needs 16 steps a row, for as many episodes of the source; {root}/histories/short"

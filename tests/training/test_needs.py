@@ -65,8 +65,9 @@ def test_values_and_replay(source: str) -> None:
     parameters = [parameter for _, parameter in learner.parameters()]
     copies, what = (5, "networks and Adam's state") if source == "dqn" else (1, "Q-tables")
     assert size(found, what) == copies * bytes_of(parameters)
-    kept = experience.state_dict()["replay"]["columns"]
-    assert 0.5 * bytes_of(kept.values()) <= size(found, "replay") <= bytes_of(kept.values())
+    assert experience._replay
+    kept = bytes_of(experience._replay._columns)
+    assert 0.5 * kept <= size(found, "replay") <= kept
     batches = list[Tensor]()
     for iteration in range(1, 80):
         for _, sample in experience.samples(iteration, worker.play()[0], learner.targets):

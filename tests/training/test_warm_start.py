@@ -102,7 +102,7 @@ def test_models_of_three_programs_can_be_read(tmp_path: Path, program: str | Non
             read_model("option", path, SPLIT, CPU)
     else:
         state, about = read_model("option", path, SPLIT, CPU)
-        assert state["update"] == 3 and about["program"] == program
+        assert state["step"] == 3 and about["program"] == program
     with pytest.raises(ConfigError, match=r"option=gone\.pt: must be an existing checkpoint"):
         read_model("option", "gone.pt", SPLIT, CPU)
     checkpoint.save(tmp_path / "b", "last", 3, {"agents": torch.zeros(1)}, {"of": "agents"}, 1)  # names no program
@@ -150,7 +150,7 @@ def test_a_snapshot_is_found_by_its_update(tmp_path: Path) -> None:
         snapshot_state(from_there(tmp_path, trainer={"num_iterations": 2}), critic, SPLIT, CPU)
     rates = {"learning_rate": 0.5, "weight_decay": 0.5, "max_gradient_norm": 0.5}  # may be others
     state = snapshot_state(from_there(tmp_path, optimizer=rates), critic, SPLIT, CPU)
-    assert state is not None and state["update"] == 3 and same_weights(state["model"], critic.state_dict())
+    assert state is not None and state["step"] == 3 and same_weights(state["model"], critic.state_dict())
     assert state["updater"]["optimizer"] == "of then"
 
 

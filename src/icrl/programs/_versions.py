@@ -41,6 +41,7 @@ PRESETS = {
     "optimizer": "name",
 }  # group: option that names one
 UNIONS = {"env", "source", "objective", "optimizer", "critic"}  # groups without the options that have no effect
+NO_NOISE_SCALE = {"weight": 0.0, "signal": 0.0, "noise": 0.0, "valid": None, "update": 0}  # before any estimate
 KEYS = [  # renamed keys in `<file>:<dotted path>`: pattern, replacement; `_07` marks files that name no run
     (r"^(train_agents:state)\.place$", r"\1.state_index"),
     (r"^(description:tasks)\.validation$", r"\1.development"),
@@ -113,6 +114,29 @@ def rename_keys(tree: Any, path: str, renamed: list[str]) -> Any:
         renamed += [new] if new != f"{path}{key}" else []
         found[new.removeprefix(path) if isinstance(key, str) else key] = rename_keys(value, f"{new}.", renamed)
     return found
+
+
+def rebuild_state(program: str, state: dict[str, Any], step: int) -> dict[str, Any]:
+    """`state` of a checkpoint at `step` with its parts where the present version has them; the same object if they are
+    there already."""
+    fitted = program not in ("train_agents", "train_players")
+    if fitted and "update" in state:
+        new = {key: value for key, value in state.items() if key not in ("update", "board")} | {"step": step}
+        noise_scale = state.get("board", {}).get("noise_scale") or NO_NOISE_SCALE
+        return new | ({"noise_scale": noise_scale} if "board" in state else {})
+    if program == "train_agents" and "iteration" in state:
+        moved = ("iteration", "state", "step", "carry", "player")
+        streams = {"state": state["state"], "step": state["step"], "carry": state.get("carry", [])}
+        new = {key: value for key, value in state.items() if key not in moved}
+        return new | {"step": step, "streams": streams, "unroll_worker": state["player"]}
+    if program == "train_players" and "learners" in state:
+        return {"step": step} | {name: _rebuild_player(learner) for name, learner in state["learners"].items()}
+    return state
+
+
+def _rebuild_player(learner: dict[str, Any]) -> dict[str, Any]:
+    games = [games | {"subset": subset} for games, subset in learner["turns"]]
+    return {key: value for key, value in learner.items() if key != "turns"} | {"games": games}
 
 
 def flat(config: Json) -> Json:

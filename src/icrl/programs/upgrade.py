@@ -24,7 +24,7 @@ from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.data import manifests
 from icrl.point_game.fit import owner_of
-from icrl.programs._versions import inputs_07, present_config, program_of, rename_keys
+from icrl.programs._versions import inputs_07, present_config, program_of, rebuild_state, rename_keys
 from icrl.runs.checkpoint import step_of
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
 from icrl.runs.identity import Identity, identity_of
@@ -85,8 +85,11 @@ class Conversion:
         if not path.exists() or sha256(path) != about["state_sha256"] or step_of(sidecar) != about["step"]:
             raise PipelineError(f"{path} is missing, damaged or renamed: put it back, or delete it and its .json")
         state = torch.load(path, map_location="cpu", weights_only=True)
-        state, buffer = rename_keys(state, f"{program_of(about['description'])}:", renamed), io.BytesIO()
-        if renamed:
+        program, buffer = program_of(about["description"]), io.BytesIO()
+        state = rename_keys(state, f"{program}:", renamed)
+        rebuilt = rebuild_state(program, state, about["step"])
+        if renamed or rebuilt is not state:
+            state = rebuilt
             torch.save(state, buffer)
             self.moved[about["state_sha256"]] = hashlib.sha256(buffer.getvalue()).hexdigest()
             if path.parent.parent.name in self.names:

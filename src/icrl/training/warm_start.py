@@ -117,9 +117,9 @@ def snapshot_state(config: Config, critic: Critic, split: Json, device: torch.de
     for group in groups:  # what the state depends on; rates are set anew at each update
         then, now = described["config"][group], recorded(config)[group]
         for name in _KEPT[group]:
-            if then[name] != now[name]:
+            if then.get(name) != now.get(name):
                 hint = ", or optimizer.initialize=true to start anew" if group == "optimizer" else ""
-                made, given = f"{group}.{name}={then[name]}", now[name]
+                made, given = f"{group}.{name}={then.get(name)}", now.get(name)
                 raise ConfigError(f"{where}: was made with {made}, not {given}; give {made}{hint}")
     if config.optimizer.initialize:
         state["updater"]["optimizer"] = make_optimizer(critic, config.optimizer).state_dict()

@@ -105,7 +105,7 @@ def test_every_stream_may_have_its_own_task(world: dict[str, Any], given: dict[s
         (ROOM, {"size": 1}, "size=1: must be int >= 2 and <= 64"),
         (ROOM, {"size": 3.5}, "size=3.5: must be int >= 2"),
         (ROOM, {"size": True}, "size=True: must be int"),
-        (ROOM, {"random_start": 3}, "random_start=3: must be bool"),
+        (ROOM, {"random_start": 3}, "random_start=3: must be true or false"),
         (BANDIT, {"distribution": "uniform"}, "distribution=uniform: must be one of bernoulli, gaussian"),
         (BANDIT, {"deviation": 0}, "deviation=0: must be float > 0 and <= 10"),
         (ROOM, {"max_episode_steps": 0}, "max_episode_steps=0: must be an int >= 1"),
