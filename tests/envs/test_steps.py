@@ -132,7 +132,7 @@ class World:
 
 
 def test_the_example_of_the_documentation_runs(finished: Path) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", (PROJECT / "docs/in_context.md").read_text(), re.DOTALL)
+    example, *_ = re.findall(r"```python\n(.*?)```", (PROJECT / "docs/in_context.md").read_text(), re.DOTALL)
     assert '["experiment=default"]' in example
     names: dict[str, Any] = {"my_world": World()}
     exec(example.replace('["experiment=default"]', repr([*TINY, f"root={finished}"])), names)

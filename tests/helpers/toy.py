@@ -37,10 +37,10 @@ CONFIG = load_config(
 
 def config_of(**changes: dict[str, Any]) -> Config:
     """`CONFIG` with some options of a group changed: `trainer={"num_iterations": 4}`."""
-    name = changes.get("optimizer", {}).get("name", CONFIG.optimizer.name)
-    config = (
-        replace(CONFIG, optimizer=load_config([f"optimizer={name}"]).optimizer) if "optimizer" in changes else CONFIG
-    )
+    config = CONFIG
+    if name := changes.get("optimizer", {}).get("name"):
+        optimizer = load_config([f"optimizer={name}"]).optimizer
+        config = replace(CONFIG, optimizer=replace(optimizer, learning_rate=CONFIG.optimizer.learning_rate))
     return replace(config, **{group: replace(getattr(config, group), **some) for group, some in changes.items()})
 
 

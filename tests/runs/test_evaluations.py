@@ -16,7 +16,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from icrl.contracts import PipelineError
-from icrl.runs import checkpoint, evaluations
+from icrl.runs import checkpoint, evaluation_process, evaluations
 from icrl.runs.evaluations import Evaluation, Evaluations
 from icrl.runs.files import read_json
 from icrl.runs.identity import Identity, write_owned
@@ -91,7 +91,7 @@ def reports() -> list[str]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that start in no time, from a server that has imported PyTorch."""
-    monkeypatch.setattr(evaluations, "_CONTEXT", "forkserver")
+    monkeypatch.setattr(evaluation_process, "_CONTEXT", "forkserver")
     multiprocessing.get_context("forkserver").set_forkserver_preload(["torch", "icrl.runs.evaluations", __name__])
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import harness
 import pytest
 import torch
-from harness import TINY, Exploit, files_of, results_of, run
+from harness import Exploit, files_of, results_of, run
 
-from icrl.config.compose import load_config
+from icrl.config.root import Config
 from icrl.contracts import EnvSpec
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes
@@ -100,7 +100,7 @@ def test_a_snapshot_is_all_that_is_needed_to_play(offline: Path, tmp_path: Path)
     found = sorted(path.name for path in snapshots.glob("snapshot-*.pt"))
     assert found == [f"snapshot-00000000{update}.pt" for update in (2, 4, 6)]
     state, about = checkpoint.load(snapshots / "snapshot-000000004.json", CPU)
-    config = load_config(TINY)
+    config = Config.model_validate(about["description"]["config"])
     env = make_env(config.env)
     critic = make_critic(config, env.spec)
     critic.load_state_dict(state["model"])

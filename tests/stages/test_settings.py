@@ -216,7 +216,7 @@ def test_what_stage_one_shows_if_asked(finished: Path, shown: Path) -> None:
 
 def test_none_of_it_changes_what_is_learned(finished: Path, shown: Path) -> None:
     ours, theirs = (state_in(root, "train_agents") for root in (shown.parents[2], finished))
-    assert all(ours[part] == theirs[part] for part in ("learner", "state", "step", "player"))
+    assert all(ours[part] == theirs[part] for part in ("learner", "streams", "step", "unroll_worker"))
 
 
 @pytest.mark.usefixtures("quick")

@@ -1,6 +1,5 @@
 """Stages two and three on the histories of two sources at once: what A2C left, and what Q-learning left."""
 
-import dataclasses
 import json
 import shutil
 from collections.abc import Sequence
@@ -155,7 +154,7 @@ def test_agents_of_the_first_source_are_shown(root: Path, monkeypatch: pytest.Mo
         assert outcome.code == 0, outcome
     assert shown == [["model", "A2C"]] * len(lived) and len(lived) > 1
     one = open_histories(root / "histories/one").manifest["config"]["source"]
-    assert all(dataclasses.asdict(config.source) == one for config in lived)
+    assert all(config.source.model_dump() == one for config in lived)
     curves = json.loads((root / "logs/other/evaluation/results.json").read_text())["curves"]
     assert "A2C, training tasks, end of life" in curves
     shutil.rmtree(root / "histories")  # without videos, another world needs nothing of them
