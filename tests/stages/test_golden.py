@@ -1,6 +1,6 @@
 """Numbers of a tiny run of every training program, recorded once; they hold on any machine within tolerances.
 
-After a change that is meant to change them, `python tests/stages/test_golden.py ROOT` prints the numbers of the run under
+If a change is meant to change them, `python tests/stages/test_golden.py ROOT` prints those of the run under
 ROOT for `golden.json`.
 """
 
@@ -55,4 +55,4 @@ def test_a_tiny_run_has_the_recorded_numbers(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(numbers_of(Path(sys.argv[1])), indent=1))
+    print(json.dumps(numbers_of(Path(sys.argv[1])), indent=1))  # noqa: T201
