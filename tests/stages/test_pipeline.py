@@ -1,6 +1,7 @@
 """All stages chained: the frozen model learns unseen tasks in its context, and what a run leaves is all there."""
 
 import json
+import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from icrl.data.windows import Windows
 from icrl.envs import make_env
 from icrl.evaluation.measures import PARTS
 from icrl.evaluation.results import combined, load_episodes
+from icrl.nn.gpt import GPT
 from icrl.runs.files import read_json
 from icrl.runs.identity import Identity
 from icrl.training import program
@@ -332,3 +334,20 @@ def test_agents_may_have_curves_of_their_own(tmp_path: Path) -> None:
         curves = curves_of(folder)
         assert curves
         assert all(set(steps) <= set(range(10, 61, 10)) for steps in curves.values())
+
+
+def test_few_frames_lie_between_a_program_and_the_model(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most seven: a reader of `train_gpt` finds the training loop within two."""
+    stacks: list[list[str]] = []
+    real = GPT.forward
+
+    def forward(model: GPT, *arguments: Any) -> Tensor:
+        if model.training:
+            frames = [frame for frame in traceback.extract_stack() if "/icrl/" in frame.filename]
+            first = next(index for index, frame in enumerate(frames) if "programs/train_gpt" in frame.filename)
+            stacks.append([frame.name for frame in frames[first:]])
+        return real(model, *arguments)
+
+    monkeypatch.setattr(GPT, "forward", forward)
+    assert run("train_gpt", root, "name=frames", "histories=tiny").code == 0
+    assert stacks and stacks[0][:2] == ["main", "fit"] and len(stacks[0]) <= 7, stacks[0]

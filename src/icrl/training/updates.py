@@ -147,7 +147,8 @@ class Updater:
         for part in parts:
             last = len(found) == len(parts) - 1  # ranks exchange their gradients once, with the last part
             with nullcontext() if last or self._parallel is None else self._parallel.no_sync():
-                loss, metrics = self.loss(self._forward, part)
+                terms, metrics = self._terms(self._forward, part)
+                loss = self._sum(terms)
                 self.scaler.scale(loss / len(parts)).backward()
             found.append({"loss": loss.detach()} | metrics)
         self.scaler.unscale_(self.optimizer)
