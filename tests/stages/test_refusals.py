@@ -205,7 +205,6 @@ def largest_file(size: int) -> Iterator[None]:
     ("size", "stage", "part"),
     [
         (100, "train_agents", "obs.npy"),
-        (250, "train_agents", "cannot reserve"),
         (10_000, "train_agents", "last-000000002.pt"),
         (20_000, "train_agents", "goals.png"),
         (20_000, "train_gpt", "last-000000002.pt"),

@@ -36,9 +36,10 @@ def source(name: str, options: type[Any]) -> Callable[[Any], Any]:
 
 def source_class(name: str) -> Any:
     """Class of the source algorithm `name`. Raises `ConfigError` if no file of this folder has one."""
-    known = source_options()
-    if name not in known:
-        raise ConfigError(f"source.name={name} is unknown: it must be one of {', '.join(sorted(known))}")
+    if name not in _CLASSES:
+        source_options()  # imports all files
+    if name not in _CLASSES:
+        raise ConfigError(f"source.name={name} is unknown: it must be one of {', '.join(sorted(_CLASSES))}")
     return _CLASSES[name]
 
 
