@@ -130,7 +130,7 @@ def test_results_of_another_form_are_refused(tmp_path: Path, changes: Json) -> N
     write_results(tmp_path)
     assert read_results(tmp_path)[1] == OWNER
     write_results(tmp_path, **changes)
-    with pytest.raises(PipelineError, match=r"results\.json does not hold what belongs there"):
+    with pytest.raises(PipelineError, match=r"results\.json has unexpected content"):
         read_results(tmp_path)
 
 
@@ -220,7 +220,7 @@ def test_unlike_runs_are_refused(
             lambda folder: save_episodes(folder, life(0), Identity("evaluate", "beef")),
             r"episodes\.npz is of evaluate \(run beef\), .* of evaluate \(run f00d\)",
         ),
-        (lambda folder: write_json(folder / "results.json", {"config": {}}), "does not hold what belongs there"),
+        (lambda folder: write_json(folder / "results.json", {"config": {}}), "has unexpected content"),
         (lambda folder: (folder / "results.json").unlink(), "results.json"),
     ],
 )

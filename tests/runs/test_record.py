@@ -216,7 +216,7 @@ def test_the_record_of_another_run_is_kept_aside(project: Path, tmp_path: Path, 
         assert len(written(tmp_path)) == sessions
     assert (tmp_path / "run.json.damaged").read_bytes() == content
     assert len(read_sessions(tmp_path / "run.json", OWNER)) == 2
-    with pytest.raises(PipelineError, match=r"run\.json is of train_gpt \(run f00d\), and here belongs what is of"):
+    with pytest.raises(PipelineError, match=r"run\.json is from train_gpt \(run f00d\), but "):
         read_sessions(tmp_path / "run.json", other)
 
 

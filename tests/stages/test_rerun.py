@@ -103,6 +103,6 @@ def test_a_folder_that_is_held_is_refused(finished: Path, stage: str) -> None:
     with (finished / LOCKS[stage] / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # it belongs to the open file, so it holds against this process too
         message = run(stage, finished).refusal
-    assert f"another run is writing in {finished / LOCKS[stage]}" in message
+    assert f"another run is writing to {finished / LOCKS[stage]}" in message
     assert "name=" in message
     assert run(stage, finished).code == 0
