@@ -348,9 +348,7 @@ def test_one_that_kills_its_process_is_given_up(tmp_path: Path, reports: list[st
     assert len(reports) == 8
     for step, lines in ((1, reports[:2]), (2, reports[2:5]), (3, reports[5:])):
         died = f"the process for the evaluation at step {step} died (exit code -9); "
-        assert (
-            lines == ([died + "restarting it"] * 2 + [died + "skipping this evaluation after 3 attempts"])[: len(lines)]
-        )
+        assert lines == ([died + "restarting it"] * 2 + [died + "giving up after 3 attempts"])[: len(lines)]
     assert not names(tmp_path, "pending")
     assert names(tmp_path, "best") == ["best-000000001.json", "best-000000001.pt"]
 
@@ -376,7 +374,7 @@ def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
         assert list(service.results) == [2]
         until(lambda: gone(first))
     cut = "the process for the evaluation at step 1 gave no answer in 0.5 s; "
-    assert reports == [cut + "restarting it"] * 2 + [cut + "skipping this evaluation after 3 attempts"]
+    assert reports == [cut + "restarting it"] * 2 + [cut + "giving up after 3 attempts"]
 
 
 @pytest.mark.parametrize(("trained", "best"), [(0, [0]), (1, [3]), (4, [5])])

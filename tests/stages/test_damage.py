@@ -295,7 +295,7 @@ def test_json_of_another_shape(root: Path, config: Config, name: str, main: int)
 # ---- of another run
 
 ALONE = {"finished.json", "evaluations.json", "run.json", "results.json", "episodes.npz", "manifest.json", "reward.npy"}
-NAMED = ("here belongs", "was made with", "is damaged", "ended at", "was written as", "of another model")
+NAMED = ("is needed here", "was made with", "is damaged", "ended at", "was written as", "of another model")
 
 
 def swapped(root: Path, folder: str) -> list[list[str]]:

@@ -214,7 +214,7 @@ class Evaluations:
         if self._deaths < _MAX_DEATHS:
             self._report(f"{line}; restarting it")
         else:
-            self._report(f"{line}; skipping this evaluation after {_MAX_DEATHS} attempts")
+            self._report(f"{line}; giving up after {_MAX_DEATHS} attempts")
             self._remove(self._current)
             self._deaths = 0
         self._worker = self._current = None
