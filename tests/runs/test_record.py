@@ -203,7 +203,7 @@ def test_a_damaged_record_is_kept_aside(
     assert len(written(folder)) == 1
     assert (folder / "run.json.damaged").read_bytes() == content
     assert (
-        "run.json is damaged, or of another run or version; it is kept as run.json.damaged" in capsys.readouterr().out
+        "run.json is damaged, or of another run or version; renamed it to run.json.damaged" in capsys.readouterr().out
     )
 
 

@@ -73,7 +73,7 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
     assert read_json(folder / "results.json")["matches"] == results
     for path in (folder / "results.json", *folder.glob("last-*")):
         path.unlink()
-    with pytest.raises(ConfigError, match="finished and its checkpoints are gone"):
+    with pytest.raises(ConfigError, match="finished but has no checkpoints"):
         run(tmp_path)
 
 
