@@ -76,7 +76,7 @@ def test_results_of_another_model_are_kept(root: Path) -> None:
 
 def test_histories_that_are_gone_do_not_count_as_done(root: Path) -> None:
     (root / "histories/tiny/manifest.json").unlink()
-    assert "remove it too" in run("train_agents", root).refusal
+    assert "restore them, or remove it" in run("train_agents", root).refusal
 
 
 def test_two_runs_at_once(finished: Path, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_the_checkpoint_that_is_asked_for_is_loaded(finished: Config, kind: str,
 )
 def test_a_critic_with_other_options_is_refused(finished: Config, group: str, option: str, value: Any) -> None:
     other = config_for(Path(finished.root), **{group: {option: value}})
-    with pytest.raises(ConfigError, match=rf"the critic of run=mine was made with {group}\.{option}=.* says {value}"):
+    with pytest.raises(ConfigError, match=rf"the critic of run=mine was made with {group}\.{option}=.* has {value}"):
         load_critic(other, CPU)
 
 
