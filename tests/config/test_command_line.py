@@ -130,7 +130,7 @@ def test_other_errors_stay_what_they_are(error: Exception, monkeypatch: pytest.M
         ("cuda:1", 2, "cuda:1"),
         ("cuda", 0, r"device\.type=cuda: no GPU .* device=cpu"),
         ("cuda:0", 0, r"device\.type=cuda:0: no GPU .* device=cpu"),
-        ("cuda:2", 2, r"device\.type=cuda:2: the GPUs here are cuda:0 to cuda:1"),
+        ("cuda:2", 2, r"device\.type=cuda:2: this machine has cuda:0 to cuda:1"),
     ],
 )
 def test_tensors_live_where_they_are_asked_to(

@@ -92,10 +92,10 @@ def test_check_same_compares_neither_other_groups_nor_options_that_may_change() 
 def test_check_same_refuses_a_record_without_an_option() -> None:
     before = recorded(DEFAULT)
     del before["env"]["size"]
-    with pytest.raises(ConfigError, match=r"env\.size=None.* says \d"):
+    with pytest.raises(ConfigError, match=r"env\.size=None.* has \d"):
         check_same(DEFAULT, before, ["env"], "logs/here")
     before["device"] = "cpu"
-    with pytest.raises(ConfigError, match=r"device\.dtype=None.* says float32"):
+    with pytest.raises(ConfigError, match=r"device\.dtype=None.* has float32"):
         check_same(DEFAULT, before, ["device"], "logs/here")
 
 

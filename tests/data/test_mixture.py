@@ -121,11 +121,11 @@ def test_stores_of_different_sources_fit_together(root: Path) -> None:
 
 
 REFUSALS: dict[str, tuple[str, tuple[EnvSpec, Json], str, str]] = {  # option, spec and tasks of `c`, histories, message
-    "source": ("", (SPEC, TASKS), "[b]", "b was made with source.name=q_learning, and this configuration says a2c"),
+    "source": ("", (SPEC, TASKS), "[b]", "b was made with source.name=q_learning, but this configuration has a2c"),
     "missing": ("", (SPEC, TASKS), "[a,d]", "no histories"),
-    "size": ("env.size=6", (SPEC, TASKS), "[a,b,c]", "c was made with env.size=6, and this configuration says 5"),
-    "first": ("env.size=6", (SPEC, TASKS), "[c,a]", "c was made with env.size=6, and this configuration says 5"),
-    "tasks": ("tasks.seed=3", (SPEC, TASKS), "[a,c]", "c was made with tasks.seed=3, and this configuration says 0"),
+    "size": ("env.size=6", (SPEC, TASKS), "[a,b,c]", "c was made with env.size=6, but this configuration has 5"),
+    "first": ("env.size=6", (SPEC, TASKS), "[c,a]", "c was made with env.size=6, but this configuration has 5"),
+    "tasks": ("tasks.seed=3", (SPEC, TASKS), "[a,c]", "c was made with tasks.seed=3, but this configuration has 0"),
     "spec": (
         *("", (SPEC._replace(reward_values=(0.0, 2.0)), TASKS), "[a,b,c]"),
         "env.reward_values is [0.0, 2.0] in {root}/histories/c and [0.0, 1.0] in {root}/histories/a",

@@ -85,7 +85,7 @@ def test_a_missing_cut_or_damaged_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("other", [Identity("evaluate", "beef"), Identity("train_gpt", "f00d")])
 def test_the_episodes_of_another_run_are_refused(tmp_path: Path, other: Identity) -> None:
     save_episodes(tmp_path, {"held_out": adaptation(1)}, OWNER)
-    with pytest.raises(PipelineError, match=r"episodes\.npz is of evaluate \(run f00d\), and here belongs"):
+    with pytest.raises(PipelineError, match=r"episodes\.npz is from evaluate \(run f00d\), but"):
         load_episodes(tmp_path, other)
 
 
@@ -130,7 +130,7 @@ def test_results_of_another_form_are_refused(tmp_path: Path, changes: Json) -> N
     write_results(tmp_path)
     assert read_results(tmp_path)[1] == OWNER
     write_results(tmp_path, **changes)
-    with pytest.raises(PipelineError, match=r"results\.json does not hold what belongs there"):
+    with pytest.raises(PipelineError, match=r"results\.json has unexpected content"):
         read_results(tmp_path)
 
 
@@ -218,9 +218,9 @@ def test_unlike_runs_are_refused(
         (lambda folder: (folder / "episodes.npz").unlink(), "episodes.npz"),
         (
             lambda folder: save_episodes(folder, life(0), Identity("evaluate", "beef")),
-            r"episodes\.npz is of evaluate \(run beef\), .* of evaluate \(run f00d\)",
+            r"episodes\.npz is from evaluate \(run beef\), but evaluate \(run f00d\)",
         ),
-        (lambda folder: write_json(folder / "results.json", {"config": {}}), "does not hold what belongs there"),
+        (lambda folder: write_json(folder / "results.json", {"config": {}}), "has unexpected content"),
         (lambda folder: (folder / "results.json").unlink(), "results.json"),
     ],
 )

@@ -87,7 +87,7 @@ def test_policies_share_what_is_trained_for_them(tmp_path: Path) -> None:
 
 def test_refused_and_failed_runs_are_named(finished: Path) -> None:
     before = (finished / "logs/mine/results.json").stat().st_mtime_ns
-    with pytest.raises(ConfigError, match=r"study.variants, one: .*model\.ff_dim=16.* says 32"):
+    with pytest.raises(ConfigError, match=r"study.variants, one: .*model\.ff_dim=16.* has 32"):
         main(options(finished, "model.ff_dim=32"), never)
     with pytest.raises(PipelineError, match=r"1 of 0 jobs failed.*mine-one-seed0: error: no \(exit"):
         main(options(finished), lambda *_: {"mine-one-seed0": "error: no (exit code 2, logs/x.log)"})

@@ -100,13 +100,11 @@ def test_what_is_finished_is_of_one_run_and_at_its_end(tmp_path: Path) -> None:
             ("train_gpt", "f00d", "extract_policy"),
         ):
             finished(tmp_path, 6, program, run)
-            with pytest.raises(
-                PipelineError, match=r" is of \w+ \(run \w+\), and here belongs what is of \w+ \(run \w+\)"
-            ):
+            with pytest.raises(PipelineError, match=r" is from \w+ \(run \w+\), but \w+ \(run \w+\) is needed here"):
                 open_finished(tmp_path, kind, asked, CPU)
         finished(tmp_path, 6)
     spoil(tmp_path / "last-000000006.pt", "cut")
-    with pytest.raises(PipelineError, match=r"ended at step 6, and the newest whole checkpoint beside it is of step 4"):
+    with pytest.raises(PipelineError, match=r"but the newest intact checkpoint beside it is of step 4"):
         open_finished(tmp_path, "last", "train_gpt", CPU)
 
 

@@ -101,7 +101,7 @@ def test_a_run_goes_on_with_more_or_fewer_processes(
 
 
 def test_parameters_that_differ_are_found_out(parallel: Path, found: list[dict[str, Any]]) -> None:
-    message = "PipelineError: after update 4 rank 1 has other parameters than rank 0: 4.bias"
+    message = "PipelineError: after update 4 rank 1 differs from rank 0 in the parameters 4.bias"
     assert [one["differing"] for one in found] == [message] * 2
     assert not [*(parallel / "differing").glob("crash-*")]
 
@@ -208,7 +208,7 @@ def test_a_rank_without_the_rest_is_refused(rank: pytest.MonkeyPatch, missing: l
     for name in missing:
         rank.delenv(name)
     message = refusal()
-    assert f"RANK=0 is set in the environment, but not {', '.join(missing)}:" in message
+    assert f"RANK=0 is set in the environment, but {', '.join(missing)} not:" in message
     assert "torchrun" in message and "unset RANK" in message
 
 

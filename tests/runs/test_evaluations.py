@@ -268,7 +268,7 @@ def test_what_is_of_another_run_is_refused(tmp_path: Path, other: dict[str, str]
     write_owned(tmp_path / "truth/evaluations.json", Identity.of(other), 1, {"evaluations": []})
     checkpoint.save(tmp_path / "pending", "pending", 1, state_at(1), other, keep=9)
     for name in ("truth", "pending"):
-        with pytest.raises(PipelineError, match=rf" is of {named}, and here belongs what is of train_gpt \(run f00d\)"):
+        with pytest.raises(PipelineError, match=rf" is from {named}, but train_gpt \(run f00d\) is needed here"):
             go_on(tmp_path / name, 1)
         go_on(tmp_path / name, -1)
 
@@ -324,7 +324,7 @@ def test_a_killed_process_is_replaced(tmp_path: Path, reports: list[str]) -> Non
         first = pid_of(service)
         os.kill(first, signal.SIGKILL)
         until(lambda: bool(service.poll() or reports))
-        assert reports == ["the process of the evaluation at step 1 died (exit code -9); it is started again"]
+        assert reports == ["the process for the evaluation at step 1 died (exit code -9); restarting it"]
         assert pid_of(service) != first
         gate.touch()
         service.wait()
@@ -347,8 +347,8 @@ def test_one_that_kills_its_process_is_given_up(tmp_path: Path, reports: list[st
         assert list(service.results) == steps_in(tmp_path) == [1, 5]
     assert len(reports) == 8
     for step, lines in ((1, reports[:2]), (2, reports[2:5]), (3, reports[5:])):
-        died = f"the process of the evaluation at step {step} died (exit code -9); "
-        assert lines == ([died + "it is started again"] * 2 + [died + "given up after 3 times"])[: len(lines)]
+        died = f"the process for the evaluation at step {step} died (exit code -9); "
+        assert lines == ([died + "restarting it"] * 2 + [died + "giving up after 3 attempts"])[: len(lines)]
     assert not names(tmp_path, "pending")
     assert names(tmp_path, "best") == ["best-000000001.json", "best-000000001.pt"]
 
@@ -373,8 +373,8 @@ def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
         assert time.process_time() - work < 1  # it does not spin
         assert list(service.results) == [2]
         until(lambda: gone(first))
-    cut = "the process of the evaluation at step 1 gave no answer in 0.5 s; "
-    assert reports == [cut + "it is started again"] * 2 + [cut + "given up after 3 times"]
+    cut = "the process for the evaluation at step 1 gave no answer in 0.5 s; "
+    assert reports == [cut + "restarting it"] * 2 + [cut + "giving up after 3 attempts"]
 
 
 @pytest.mark.parametrize(("trained", "best"), [(0, [0]), (1, [3]), (4, [5])])

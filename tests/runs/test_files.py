@@ -147,7 +147,7 @@ def test_a_second_process_is_refused_until_the_first_is_done(tmp_path: Path) -> 
     folder = tmp_path / "run"
     with only_writer(folder):
         with second_process(folder) as said:
-            assert said == f"another run is writing in {folder}: wait for it, or give another name="
+            assert said == f"another run is writing to {folder}: wait for it, or give another name="
         with second_process(tmp_path / "other") as said:
             assert said == "holding"
     with second_process(folder) as said:
@@ -183,7 +183,7 @@ def test_json_of_another_form_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     write_json(path, {"a": 1})
     assert read_json(path, {"a": int}) == {"a": 1}
-    with pytest.raises(PipelineError, match=r"file\.json does not hold what belongs there"):
+    with pytest.raises(PipelineError, match=r"file\.json has unexpected content"):
         read_json(path, {"a": str})
     path.write_text("[" * 100_000)
     with pytest.raises(PipelineError, match=r"file\.json is not readable"):

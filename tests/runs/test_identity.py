@@ -45,8 +45,8 @@ def test_a_file_says_whose_it_is_and_is_refused_elsewhere(tmp_path: Path) -> Non
     write_owned(path, owner, 7, {"found": [1.5]})
     assert read_owned(path, {"found": [float]}) == ({"found": [1.5]}, owner, 7)
     check_owner(path, owner, Identity(*owner))
-    said = f"{path} is of train_gpt (run aaaaaaaaaaaa), and here belongs what is of train_ilql (run bbbbbbbbbbbb): "
+    said = f"{path} is from train_gpt (run aaaaaaaaaaaa), but train_ilql (run bbbbbbbbbbbb) is needed here: "
     with pytest.raises(PipelineError, match=re.escape(said)):
         check_owner(path, owner, other)
-    with pytest.raises(PipelineError, match="does not hold what belongs there"):
+    with pytest.raises(PipelineError, match="has unexpected content"):
         read_owned(path, {"found": [str]})

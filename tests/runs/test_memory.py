@@ -60,7 +60,7 @@ def test_a_refusal_names_options_need_and_what_is_free() -> None:
         check_fits(CONFIG, needs, 20 * 10**6, "disk for here")
     assert str(refused.value) == (
         f"source.num_learners={CONFIG.source.num_learners} x source.num_envs={CONFIG.source.num_envs} needs about "
-        "900.0 GB of disk for here for streams (and 50.0 GB for others); 20.0 MB are free: lower one of these options"
+        "900.0 GB of disk for here for streams (and 50.0 GB for the rest); 20.0 MB are free: lower one of these options"
     )
 
 

@@ -217,7 +217,7 @@ def test_no_good_checkpoint(root: Path, stage: str) -> None:
     for state in folder.glob("last-*.pt"):
         flip(state, 5000)
     message = refusal(stage, root)
-    assert f"{folder / 'last-000000004.pt'}" in message and "delete it and its .json to go on" in message
+    assert f"{folder / 'last-000000004.pt'}" in message and "delete it and its .json to continue" in message
     for path in folder.glob("last-*"):
         path.unlink()
     if stage == "train_gpt":
@@ -234,7 +234,7 @@ def test_a_state_that_was_cut_with_its_checksum_right(root: Path, config: Config
         write_json(path.with_suffix(".json"), read_json(path.with_suffix(".json")) | {"state_sha256": sha256(path)})
         for main in MAINS[1:]:
             refused = told_or_refused(replace(config, evaluation=last), [main])[1]
-            assert "and the newest whole checkpoint beside it is of step 4" in refused
+            assert "but the newest intact checkpoint beside it is of step 4" in refused
 
 
 def test_a_step_of_interrupted_histories(finished: Path, tmp_path: Path, tiny: Config) -> None:
@@ -295,7 +295,7 @@ def test_json_of_another_shape(root: Path, config: Config, name: str, main: int)
 # ---- of another run
 
 ALONE = {"finished.json", "evaluations.json", "run.json", "results.json", "episodes.npz", "manifest.json", "reward.npy"}
-NAMED = ("here belongs", "was made with", "is damaged", "ended at", "was written as", "of another model")
+NAMED = ("is needed here", "was made with", "is damaged", "ended at", "was written as", "of another model")
 
 
 def swapped(root: Path, folder: str) -> list[list[str]]:
@@ -370,7 +370,7 @@ def test_finished_json_of_a_later_step_is_refused(root: Path, config: Config) ->
     last = replace(config, evaluation=replace(config.evaluation, checkpoint="last"))
     for main in MAINS[1:]:
         refused = told_or_refused(last, [main])[1]
-        assert "ended at step 6, and the newest whole checkpoint beside it is of step 4" in refused
+        assert "ended at step 6, but the newest intact checkpoint beside it is of step 4" in refused
     before = files_of(root)
     (root / GPT / "finished.json").unlink()
     assert not told_or_refused(config)[1] and files_of(root) != before

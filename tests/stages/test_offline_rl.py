@@ -234,9 +234,9 @@ def test_models_that_do_not_fit(offline: Path, tmp_path: Path) -> None:
         (new, "critic.initial_model", critic, "size mismatch", small),
         (new, "decoder.load_from", gpt, "is a model of train_gpt"),
         (new, "critic.initial_model", gpt, "is a model of train_gpt"),
-        (new, "encoder.load_from", agents, "is a model of train_agents, and must be one of "),
+        (new, "encoder.load_from", agents, "is a model of train_agents, but must be one of "),
         (policy, "awr.initial_encoder", "no.pt", "must be an existing checkpoint"),
-        (policy, "awr.initial_encoder", agents, "is a model of train_agents, and must be one of "),
+        (policy, "awr.initial_encoder", agents, "is a model of train_agents, but must be one of "),
     ):
         message = run(stage, offline, *OFFLINE, name, "histories=tiny", f"{option}={path}", *more).refusal
         assert said in message and (path == bare or f"{option}={path}" in message), message

@@ -76,7 +76,7 @@ def test_results_of_another_model_are_kept(root: Path) -> None:
 
 def test_histories_that_are_gone_do_not_count_as_done(root: Path) -> None:
     (root / "histories/tiny/manifest.json").unlink()
-    assert "remove it too" in run("train_agents", root).refusal
+    assert "restore them, or remove it" in run("train_agents", root).refusal
 
 
 def test_two_runs_at_once(finished: Path, tmp_path: Path) -> None:
@@ -103,6 +103,6 @@ def test_a_folder_that_is_held_is_refused(finished: Path, stage: str) -> None:
     with (finished / LOCKS[stage] / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # it belongs to the open file, so it holds against this process too
         message = run(stage, finished).refusal
-    assert f"another run is writing in {finished / LOCKS[stage]}" in message
+    assert f"another run is writing to {finished / LOCKS[stage]}" in message
     assert "name=" in message
     assert run(stage, finished).code == 0

@@ -73,7 +73,7 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
     assert read_json(folder / "results.json")["matches"] == results
     for path in (folder / "results.json", *folder.glob("last-*")):
         path.unlink()
-    with pytest.raises(ConfigError, match="finished and its checkpoints are gone"):
+    with pytest.raises(ConfigError, match="finished but has no checkpoints"):
         run(tmp_path)
 
 
@@ -163,9 +163,9 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.mark.parametrize(
     ("ended", "name", "refused"),
     [
-        *((True, "finished.json", "made with seed=1"), (True, "results.json", "here belongs")),
+        *((True, "finished.json", "made with seed=1"), (True, "results.json", "is needed here")),
         *((False, "finished.json", "made with seed=1"), (False, "last-000000012.*", "made with seed=1")),
-        *((False, "last-000000008.*", "made with seed=1"), (False, "matches.json", "here belongs")),
+        *((False, "last-000000008.*", "made with seed=1"), (False, "matches.json", "is needed here")),
         (False, "run.json", None),
     ],
 )

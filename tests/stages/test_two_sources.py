@@ -127,7 +127,7 @@ def test_stores_with_other_training_tasks_are_refused(root: Path) -> None:
     done("train_agents", root, "name=other", "tasks.seed=1")
     before = files_of(root)
     message = run("train_gpt", root, "name=new", "histories=[one,other]").refusal
-    assert f"{root}/histories/other was made with tasks.seed=1, and this configuration says 0" in message
+    assert f"{root}/histories/other was made with tasks.seed=1, but this configuration has 0" in message
     assert files_of(root) == before
 
 

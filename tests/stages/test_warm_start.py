@@ -102,7 +102,7 @@ def test_killed_amid_it_and_continued(warmed: Path, tmp_path: Path) -> None:
     [
         (("source.offline_buffer_dir=nobody",), ["no histories in", "nobody"]),
         (("tasks.seed=1",), ["no histories of 2 of the 5 tasks", "tasks.seed"]),
-        (("env.max_episode_steps=5",), ["env.max_episode_steps=4", "says 5"]),
+        (("env.max_episode_steps=5",), ["env.max_episode_steps=4", "has 5"]),
     ],
 )
 def test_histories_that_do_not_fit(warmed: Path, options: tuple[str, ...], said: list[str]) -> None:

@@ -252,7 +252,7 @@ def test_a_report_is_of_the_models_that_are_there(tmp_path: Path, monkeypatch: p
     for name in ("finished.json", "run.json"):
         content = (critic / name).read_bytes()
         write_owned(critic / name, Identity("train_ilql", "beef"), 0, read_json(critic / name))
-        with pytest.raises(PipelineError, match=r"run\.json is of train_ilql \(run (f00d|beef)\), and here belongs"):
+        with pytest.raises(PipelineError, match=r"run\.json is from train_ilql \(run (f00d|beef)\), but "):
             result_of(guided)
         (critic / name).write_bytes(content)
 

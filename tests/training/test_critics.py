@@ -57,7 +57,7 @@ def test_the_checkpoint_that_is_asked_for_is_loaded(finished: Config, kind: str,
 )
 def test_a_critic_with_other_options_is_refused(finished: Config, group: str, option: str, value: Any) -> None:
     other = config_for(Path(finished.root), **{group: {option: value}})
-    with pytest.raises(ConfigError, match=rf"the critic of run=mine was made with {group}\.{option}=.* says {value}"):
+    with pytest.raises(ConfigError, match=rf"the critic of run=mine was made with {group}\.{option}=.* has {value}"):
         load_critic(other, CPU)
 
 
@@ -66,7 +66,7 @@ def test_weights_that_do_not_fit_their_options_are_refused(finished: Config) -> 
     finish(finished.run_folder / "ilql", 6)
     with pytest.raises(ConfigError, match="the critic of run=mine: does not fit the options"):
         load_critic(finished, CPU)
-    with pytest.raises(PipelineError, match=r"a checkpoint in here does not say what it was made with"):
+    with pytest.raises(PipelineError, match=r"a checkpoint in here lacks the options of its model"):
         check_described({"config": {}}, Path("here"))
 
 
@@ -79,7 +79,7 @@ def test_a_critic_of_another_world_split_or_data_guides_no_model(group: str, opt
     before = other["config"][group][option]
     other["config"][group][option] = value
     for critic, guided, then in ((other, described(), value), (described(), other, before)):
-        made = re.escape(f"was made with {group}.{option}={then}, and what it is to teach or guide with")
+        made = re.escape(f"was made with {group}.{option}={then}, but the model that it teaches or guides with")
         with pytest.raises(ConfigError, match=f"the critic of run=.* {made}"):
             check_critic(CONFIG, critic, guided)
 

@@ -90,7 +90,7 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path, option: str) -> No
         STARTS[option](path, fresh_critic(config_of(**WIDE)), SPLIT)
     if option != "encoder.load_from":
         policy = saved(tmp_path / "b", gpt(), program="train_gpt")
-        with pytest.raises(ConfigError, match=rf"{option}=.*: is a model of train_gpt, and must be one of train_ilql"):
+        with pytest.raises(ConfigError, match=rf"{option}=.*: is a model of train_gpt, but must be one of train_ilql"):
             STARTS[option](policy, fresh_critic(), SPLIT)
 
 
@@ -98,7 +98,7 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path, option: str) -> No
 def test_models_of_three_programs_can_be_read(tmp_path: Path, program: str | None) -> None:
     path = saved(tmp_path, gpt(), program=program)
     if program in ("train_agents", None):
-        with pytest.raises(ConfigError, match=re.escape(f"option={path}: is a model of {program}, and must be one of")):
+        with pytest.raises(ConfigError, match=re.escape(f"option={path}: is a model of {program}, but must be one of")):
             read_model("option", path, SPLIT, CPU)
     else:
         state, about = read_model("option", path, SPLIT, CPU)
@@ -146,7 +146,7 @@ def test_a_snapshot_is_found_by_its_update(tmp_path: Path) -> None:
     saved(tmp_path, critic)
     with pytest.raises(ConfigError, match=r"critic.initial_model_index=2: .* has snapshots 3"):
         snapshot_state(from_there(tmp_path, critic={"initial_model_index": 2}), critic, SPLIT, CPU)
-    with pytest.raises(ConfigError, match=r"is of update 3, which is more than trainer.num_iterations=2"):
+    with pytest.raises(ConfigError, match=r"is at update 3, which is beyond trainer.num_iterations=2"):
         snapshot_state(from_there(tmp_path, trainer={"num_iterations": 2}), critic, SPLIT, CPU)
     rates = {"learning_rate": 0.5, "weight_decay": 0.5, "max_gradient_norm": 0.5}  # may be others
     state = snapshot_state(from_there(tmp_path, optimizer=rates), critic, SPLIT, CPU)
@@ -178,7 +178,7 @@ def test_a_snapshot_keeps_the_options_of_its_state(tmp_path: Path, group: str, o
 @pytest.mark.parametrize(
     ("spec", "form", "why"),
     [
-        (SPEC._replace(reward_values=(0.0, 2.0)), {}, "was made in another world"),
+        (SPEC._replace(reward_values=(0.0, 2.0)), {}, "its world differs from that of"),
         (SPEC, WIDE, "does not fit the options"),
         (SPEC, {"critic": {"separate_value": True}}, "does not fit the options"),
     ],

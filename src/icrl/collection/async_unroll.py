@@ -1,12 +1,12 @@
-"""Unrolls from a process of its own, which plays while this one learns.
+"""Asynchronous unrolls: a separate process plays while this one learns.
 
 The result does not depend on timing. With q = `source.unroll_queue_size` and p =
 `source.unroll_parameter_update_period`, unroll i (from 0) is played by the learners as they were after
 
     v(i) = p * floor(max(0, i - q) / p)
 
-iterations, and is requested as soon as i - q are done. A request carries the state of the learners if v(i) differs from
-v(i - 1). The states that later unrolls need are part of a checkpoint, so an interrupted run continues bit for bit.
+iterations, and is requested as soon as i - q are done. A request includes the state of the learners if v(i) differs
+from v(i - 1). Checkpoints contain the states that later unrolls need, so a resumed run is bit-identical.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from icrl.sources.pace import clock_of, num_iterations
 if TYPE_CHECKING:
     from icrl.config.root import Config
 
-_PATIENCE = 10.0  # seconds for the process, and those of its environments, to end by themselves
+_PATIENCE = 10.0  # seconds that the process and its environments have to end by themselves
 _CPU = torch.device("cpu")
-_SPAWN = get_context("spawn")  # a fork could copy locked locks of torch's threads
+_SPAWN = get_context("spawn")  # a fork could copy locks that torch's threads hold
 _here: dict[str, Any] = {}  # in the process: the connection to the trainer and the player
 
 Arrays = list[list[NDArray[Any]]]  # the fields of a `Rollout`, a `State` and a `Step`
@@ -54,23 +54,23 @@ Arrays = list[list[NDArray[Any]]]  # the fields of a `Rollout`, a `State` and a 
 def make_unroll_worker(
     config: Config, env: Env[State], learner: Learner, streams: Streams[State, Any], noise: Noise, first: int
 ) -> UnrollWorker:
-    """Worker for `collect` from iteration `first`, in this process or in one of its own."""
+    """Worker for `collect` from iteration `first`, in this process or a separate one."""
     if config.source.async_unroll:
         return AsyncUnrollWorker(config, learner, streams, first)
     return LocalUnrollWorker(config.source, env, learner, streams, noise, first)
 
 
 def version_of(source: SourceConfig, unroll: int) -> int:
-    """Number of iterations after which the learners were in the state that plays `unroll` (from 0)."""
+    """Number of iterations after which the learners have the state that plays `unroll` (from 0)."""
     period = source.unroll_parameter_update_period
     return max(0, unroll - source.unroll_queue_size) // period * period
 
 
 def set_up(trainer: Connection, alone: bool = True) -> None:
-    """Prepare the process, or the thread, in which `AsyncUnrollWorker` plays until `trainer` has closed its end."""
+    """Set up the process or thread in which `AsyncUnrollWorker` plays until `trainer` closes its end."""
     _here["trainer"] = trainer
     if alone:
-        end_with_parent(1)  # in the middle of an environment's step too
+        end_with_parent(1)  # even during a step of an environment
         torch.set_num_threads(1)
         Finalize(None, _end, exitpriority=1)
 
@@ -81,9 +81,9 @@ def process_pool(trainer: Connection) -> Executor:
 
 
 class AsyncUnrollWorker(UnrollWorker):
-    """Worker in a process of its own, which starts with the first `play` and is deaf to signals.
+    """Worker in a separate process, which starts with the first `play` and ignores signals.
 
-    `play` raises a `PipelineError` if the process died, and otherwise the error that was raised there."""
+    `play` raises a `PipelineError` if the process died, or else the error raised there."""
 
     def __init__(
         self,
@@ -93,10 +93,10 @@ class AsyncUnrollWorker(UnrollWorker):
         first: int,
         make_pool: Callable[[Connection], Executor] = process_pool,
     ) -> None:
-        """Go on with `streams` after `first` iterations; if these are not 0, load the state of the worker then."""
+        """Continue with `streams` after `first` iterations; unless `first` is 0, call `load_state_dict` next."""
         self._config, self._learner, self._streams, self._done = config, learner, streams, first
         self._versions = {first: copy.deepcopy(learner.state_dict())}  # by the number of iterations done
-        self._ours, self._theirs = _SPAWN.Pipe()  # closed at the end; an event could block once its waiter is killed
+        self._ours, self._theirs = _SPAWN.Pipe()  # not an event, which could block once its waiter is killed
         self._make_pool = make_pool
         self._pool: Executor | None = None
         self._requests: deque[Future[Arrays]] = deque()
@@ -149,7 +149,7 @@ class AsyncUnrollWorker(UnrollWorker):
         self._kill()
 
     def _start(self) -> None:
-        """Start the process, and request the unrolls that may be played by now."""
+        """Start the process, and request the unrolls that are due."""
         source, before = self._config.source, active_children()
         tasks = self._streams.state.task[:: source.num_learners * source.num_envs]
         start = [_arrays(fields) for fields in ([tasks], self._streams.state, self._streams.step)]
@@ -162,7 +162,7 @@ class AsyncUnrollWorker(UnrollWorker):
             self._request(unroll)
 
     def _request(self, unroll: int, start: tuple[Config, Arrays] | None = None) -> None:
-        """Ask for `unroll`, if the run has it. `start` comes with the first request."""
+        """Request `unroll`, if it is part of the run. `start` is sent with the first request."""
         source, buffer = self._config.source, io.BytesIO()
         if self._pool is None or unroll >= num_iterations(source):
             return
@@ -173,7 +173,7 @@ class AsyncUnrollWorker(UnrollWorker):
 
 
 class _Player:
-    """Learners and environments in the process; as a policy, the learners with a pause after each step."""
+    """Learners and environments in the process; also a policy, with a pause after each step."""
 
     def __init__(self, config: Config, start: Arrays, first: int) -> None:
         (tasks,), state, step = (_tensors(fields, _CPU) for fields in start)
@@ -186,15 +186,15 @@ class _Player:
         self._worker = LocalUnrollWorker(source, self.env, self, streams, noise, first)
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
-        """Action of the learners, at least `source.unroll_step_interval` seconds after the one before."""
+        """Action of the learners, at least `source.unroll_step_interval` seconds after the previous one."""
         result = self._learner.act(carry, step, noise)
         if _here["trainer"].poll(max(0.0, self._due - time.monotonic())):
-            raise EOFError  # the trainer is gone or has closed its end
+            raise EOFError  # the trainer ended or closed its end
         self._due = time.monotonic() + self._source.unroll_step_interval
         return result
 
     def play(self, unroll: int, state: bytes) -> Arrays:
-        """Play `unroll`, with the learners in `state` if it is not empty."""
+        """Play `unroll`; first load `state` into the learners if it is not empty."""
         if state:
             self._learner.load_state_dict(torch.load(io.BytesIO(state), weights_only=True, map_location=_CPU))
         self._learner.set_clock(clock_of(self._source, unroll))
@@ -203,7 +203,7 @@ class _Player:
 
 
 def _play(unroll: int, state: bytes, start: tuple[Config, Arrays] | None) -> Arrays:
-    """Request as the process sees it."""
+    """Handle a request in the process."""
     if start:
         _here["player"] = _Player(*start, unroll)
     return _here["player"].play(unroll, state)
@@ -213,12 +213,12 @@ def _end() -> None:
     """Close the environments of the process."""
     if "player" in _here:
         _here["player"].env.close()
-    for child in active_children():  # environments that did not even start in order; SIGTERM would be blocked there
+    for child in active_children():  # environments that failed to start; they block SIGTERM
         child.kill()
 
 
 def _arrays(fields: Iterable[Tensor]) -> list[NDArray[Any]]:
-    """Fields as arrays, because tensors would be sent as shared memory, a file descriptor each."""
+    """Fields as arrays, because each tensor would be sent as shared memory with a file descriptor."""
     return [field.cpu().numpy() for field in fields]
 
 

@@ -1,4 +1,4 @@
-"""Loop of stage one: learners play an unroll, learn from it, and play on."""
+"""Loop of stage one: learners alternate between playing an unroll and learning from it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EpsilonGreedy:
 def make_learners(
     config: Config, env: Env[State], tasks: Tensor, device: torch.device
 ) -> tuple[Learner, Streams[State, Any], Noise]:
-    """Fresh learners for `tasks` `[G, task_dim]`, `source.num_learners` of each with `source.num_envs` streams."""
+    """New learners for `tasks` `[G, task_dim]`: `source.num_learners` per task with `source.num_envs` streams each."""
     source = config.source
     num_learners = len(tasks) * source.num_learners
     num_streams = num_learners * source.num_envs
@@ -56,28 +56,28 @@ def make_learners(
 
 
 class UnrollWorker:
-    """Producer of the unrolls of iterations, one after the other; the defaults are those of a stateless one."""
+    """Producer of one unroll per iteration; the default methods are those of a stateless worker."""
 
     def play(self) -> tuple[Rollout, Streams[State, Any]]:
         """Transitions `[T, B]` of the next iteration, and the streams after it."""
         raise NotImplementedError
 
     def learned(self) -> None:
-        """Take note that the learner has learned from the last unroll."""
+        """Notify the worker that the learner has learned from the last unroll."""
 
     def state_dict(self) -> dict[str, Any]:
-        """State, beside learner and streams, that later unrolls depend on. To be called after `learned`."""
+        """State, beside learner and streams, that later unrolls depend on. Call it after `learned`."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """To be called before the first `play`."""
+        """Restore a state. Call it before the first `play`."""
 
     def close(self) -> None:
-        """Release processes; twice is fine."""
+        """Release processes. Calling it twice is fine."""
 
 
 class LocalUnrollWorker(UnrollWorker):
-    """Worker in this process, which plays on request with the present policy."""
+    """Worker in this process, which plays with the current policy."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class LocalUnrollWorker(UnrollWorker):
         noise: Noise,
         first: int = 0,
     ) -> None:
-        """Go on with `streams` after `first` iterations; `noise` is set to the step that they have reached."""
+        """Continue with `streams` after `first` iterations; `noise` is set to the same step."""
         self._source, self._env, self._policy, self._streams, self._noise = source, env, policy, streams, noise
         self._done = first
 
@@ -103,7 +103,7 @@ class LocalUnrollWorker(UnrollWorker):
 
 
 def _no_transitions(step: Step) -> Rollout:
-    """Rollout of no steps, `[0, B]`, of the streams that show `step`."""
+    """Empty rollout `[0, B]` of the streams that are at `step`."""
     number, end, obs = (x.new_empty((0, *x.shape)) for x in (step.timestep, step.terminated, step.obs))
     return Rollout(obs, number, number, obs, number, end, end, number)
 
@@ -145,7 +145,7 @@ def check_parameters(learner: Learner, source: SourceConfig, streams: Streams[St
 def _diverged(
     source: SourceConfig, where: str, names: Iterable[str], bad: Tensor, streams: Streams[State, Any]
 ) -> DivergedError:
-    """Error that names the first learner for which `bad` `[L]` is true."""
+    """Error that names the first learner where `bad` `[L]` is true."""
     tasks = streams.state.task
     number, num_bad = int(bad.int().argmax()), int(bad.sum())
     task = tasks[number * (len(tasks) // len(bad))].tolist()

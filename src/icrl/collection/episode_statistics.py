@@ -1,4 +1,4 @@
-"""Running averages over the last episodes of the agents of stage one."""
+"""Running averages over the latest episodes of the agents of stage one."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ import torch
 from icrl.contracts import EnvSpec, Rollout
 from icrl.envs.episodes import OpenEpisodes, finished_episodes, numbered
 
-MOST_PENDING = 100  # unrolls in memory before they are taken into the averages
+MOST_PENDING = 100  # unrolls in memory before they are added to the averages
 _MEASURES = ("return", "success", "episode_length")
 
 
 class EpisodeStatistics:
-    """Return, success and length of the last episodes of every stream, averaged over the streams of each learner."""
+    """Return, success and length of the latest episodes of every stream, averaged over the streams of each learner."""
 
     def __init__(self, spec: EnvSpec, num_learners: int, num_envs: int, window: int = 10) -> None:
         num_streams = num_learners * num_envs
@@ -25,7 +25,7 @@ class EpisodeStatistics:
         self._pending: list[Rollout] = []
 
     def add(self, transitions: Rollout) -> None:
-        """Take in the episodes that end in `[T, B]` transitions, at the latest when they are asked for."""
+        """Add the episodes that end in `[T, B]` transitions; processing may wait until the next `summary`."""
         self._pending.append(transitions)
         if len(self._pending) >= MOST_PENDING:
             self._take_in()

@@ -1,4 +1,4 @@
-"""Samples that learners learn from, update by update: the newest unroll, replay, recorded histories.
+"""Training samples for source agents: from the newest unroll, replay or recorded histories.
 
 T steps, L learners, N environments of each, W windows per learner.
 """
@@ -29,10 +29,10 @@ Columns = dict[str, Tensor]
 
 
 class Experience:
-    """Samples of each iteration. The windows of a sample are a function of (seed, iteration, update)."""
+    """Training samples of each iteration, with windows that are a function of (seed, iteration, update)."""
 
     def __init__(self, config: Config, spec: EnvSpec, tasks: Tensor, device: torch.device) -> None:
-        """For `source.num_learners` learners of each of `tasks` `[G, task_dim]`."""
+        """Samples for `source.num_learners` learners on each of `tasks` `[G, task_dim]`."""
         self.source = source = config.source
         self._seed, self._device = config.seed, device
         self._num_learners = len(tasks) * source.num_learners
@@ -50,8 +50,8 @@ class Experience:
     def samples(
         self, iteration: int, transitions: Rollout, targets: Callable[[Rollout], Columns]
     ) -> Iterator[tuple[Clock, Sample]]:
-        """Samples of `iteration` (from 1), which played `transitions` `[T, L * N]`, one per update and each with its
-        clock. Call `learned` after each update. `targets` is called once, if the whole unroll is learned from."""
+        """Samples of `iteration` (from 1) with the new `transitions` `[T, L * N]`: one per update, each with its clock.
+        Call `learned` after each update. `targets` is called once, if the whole unroll is used."""
         source = self.source
         if self._replay and len(transitions.obs):
             self._replay.add(transitions)
@@ -65,7 +65,7 @@ class Experience:
             yield clock, self._with_offline(own, mix(self._key(iteration, update), 1), clock)
 
     def learned(self, clock: Clock, learned: Learned) -> None:
-        """Take in the result of the update on the last sample."""
+        """Record the result of the update on the last sample."""
         if self._replay and self._drawn and learned.td_error is not None:
             td_error = learned.td_error.unflatten(0, (self._num_learners, -1))  # [L, W], own windows come first
             self._replay.set_priorities(self._drawn.where, td_error[:, : self._drawn.where.shape[1]], clock)
@@ -84,7 +84,7 @@ class Experience:
     def _own(
         self, iteration: int, transitions: Rollout, targets: Callable[[Rollout], Columns], now: Clock
     ) -> Iterator[Sample]:
-        """Samples of the learners' own experience."""
+        """Samples from the learners' own experience."""
         source, replay = self.source, self._replay
         if replay is None:
             columns = targets(transitions)
@@ -100,10 +100,10 @@ class Experience:
                     yield evenly_weighted(part, {})
 
     def _with_offline(self, own: Sample | None, key: Tensor, clock: Clock) -> Sample:
-        """`own` and `source.mini_batch_size` windows of recorded histories. The weights make the mean over a learner's
-        windows the mean loss of its own plus `source.offline_loss_weight` times that of the histories."""
+        """Sample of `own` and `source.mini_batch_size` windows of recorded histories. Weights make a learner's mean
+        loss that of its own windows plus `source.offline_loss_weight` times that of the histories."""
         if self._offline is None:
-            return cast(Sample, own)  # there is no update without either
+            return cast(Sample, own)  # every update has one of the two
         others = self._offline.draw(self.source.mini_batch_size, key)
         weight = torch.full((others.obs.shape[1],), self._offline_weight(clock), device=others.obs.device)
         if own is None:
@@ -114,13 +114,13 @@ class Experience:
         return Sample(joined, self._joined(own_weight, weight * (num_windows / len(weight))), {})
 
     def _joined(self, own: Tensor, others: Tensor) -> Tensor:
-        """`[..., L * W]` and `[..., L * V]` to `[..., L * (W + V)]`, learner by learner."""
+        """Concatenation of `[..., L * W]` and `[..., L * V]` to `[..., L * (W + V)]`, learner by learner."""
         parts = [part.unflatten(-1, (self._num_learners, -1)) for part in (own, others)]
         return torch.cat(parts, dim=-1).flatten(-2)
 
 
 def without_others(config: Config) -> Config:
-    """The same run for tasks without recorded histories or a teacher: learners use their own experience alone, and the
+    """Configuration for tasks without recorded histories or a teacher: learners use only their own experience, and the
     planner is the expert."""
     if isinstance(config.source, NoiseDistillationConfig):
         return replace(config, source=replace(config.source, teacher="none"))
@@ -133,11 +133,11 @@ def without_others(config: Config) -> Config:
 def mini_batches(
     source: SourceConfig, transitions: Rollout, targets: Columns, num_learners: int, iteration: int, seed: int
 ) -> Iterator[Sample]:
-    """Samples of an unroll `[T, L * N]` and its `targets`, one per update.
+    """Mini-batches of an unroll `[T, L * N]` and its `targets`, one per update.
 
-    Each of `source.num_updates_per_train_iter` sweeps cuts it into windows of `source.mini_batch_length` steps and
-    draws these without replacement, `source.mini_batch_size` for each learner. All learners draw the same numbers of
-    their own windows, so learner k does not depend on the others."""
+    Each of `source.num_updates_per_train_iter` sweeps cuts it into windows of `source.mini_batch_length` steps. It
+    draws them without replacement, `source.mini_batch_size` for each learner. All learners draw the same window
+    numbers, so learner k does not depend on the others."""
     for sweep in range(source.num_updates_per_train_iter):
         if not source.mini_batch_length and not source.mini_batch_size:
             yield evenly_weighted(transitions, targets)

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class OfflineWindows:
-    """All windows of T steps in the histories `source.offline_buffer_dir`, in memory in small dtypes. Every learner of
-    a task uses all rows of that task.
+    """Windows of T steps from the histories `source.offline_buffer_dir`, in memory in small dtypes. Every learner uses
+    all rows of its task.
 
-    Each row gives its first or last `offline_buffer_length` steps, and of these every `offline_buffer_every`-th
-    episode, joined end to end. A window may cross the ends of episodes."""
+    Each row contributes its first or last `offline_buffer_length` steps, and of these every `offline_buffer_every`-th
+    episode, concatenated. A window may cross the ends of episodes."""
 
     def __init__(self, config: Config, source: ReplayConfig, tasks: Tensor, length: int, device: torch.device) -> None:
-        """For learners of `tasks` `[G, task_dim]`, in windows of `length` steps. Raises `ConfigError` if the histories
-        are of another world, lack one of the tasks or are too short, and the errors of `open_histories`."""
+        """Windows of `length` steps for learners of `tasks` `[G, task_dim]`. Raises `ConfigError` if the histories are
+        from another world, lack a task or are too short, and the errors of `open_histories`."""
         self._num_learners = source.num_learners
         histories = open_histories(config.folder("histories").parent / source.offline_buffer_dir)
         where = f"source.offline_buffer_dir={source.offline_buffer_dir}: {histories.folder}"
@@ -46,7 +46,7 @@ class OfflineWindows:
         per_task = starts.reshape(len(tasks), -1).sum(axis=1)
         if not per_task.all():
             raise ConfigError(
-                f"source.mini_batch_length={length} is longer than the used part of a task's histories: {where}, "
+                f"source.mini_batch_length={length} is longer than the histories of a task as used here: {where}, "
                 f"source.offline_buffer_length={source.offline_buffer_length}, "
                 f"source.offline_buffer_every={source.offline_buffer_every}. Lower it, or use more of them"
             )
@@ -60,8 +60,8 @@ class OfflineWindows:
         self._offset = torch.arange(length, device=device)[:, None, None]
 
     def draw(self, num_windows: int, key: Tensor) -> Rollout:
-        """`num_windows` for each learner, uniform over those of its task, `[T, L * W]`. All learners use the same
-        random numbers, which are a function of `key` (one int64)."""
+        """Draw `num_windows` for each learner, uniformly from those of its task, `[T, L * W]`. All learners use the
+        same random numbers, a function of `key` (one int64)."""
         within = (stratified(num_windows, key) * self._num_windows[:, None]).long()
         number = self._first[:, None] + within  # [L, W]
         start = number + self._row_shift[torch.searchsorted(self._row_end, number, right=True)]
@@ -76,8 +76,8 @@ def _rows_of(histories: Histories, tasks: Tensor, where: str) -> np.ndarray:
     missing = [task for task in tasks.tolist() if tuple(task) not in place]
     if missing:
         raise ConfigError(
-            f"{where} has no histories of {len(missing)} of the {len(tasks)} tasks to learn, the first of them "
-            f"{missing[0]}: give the tasks.split, tasks.num_train and tasks.seed of that run"
+            f"{where} has no histories of {len(missing)} of the {len(tasks)} training tasks, such as "
+            f"{missing[0]}: give tasks.split, tasks.num_train and tasks.seed as in that run"
         )
     per_task = histories.manifest["rows"]["num_learners"] * histories.manifest["rows"]["num_envs"]
     first = np.array([place[tuple(task)] for task in tasks.tolist()]) * per_task

@@ -1,8 +1,8 @@
-"""Experience replay: the newest steps of every stream, and windows of them that are drawn to learn from.
+"""Experience replay: a buffer of the newest steps of every stream, from which training windows are drawn.
 
-T steps in a window, L learners, N environments of each, B = L * N streams (learner by learner), C steps that are kept
-of a stream, W windows per learner. The columns of a replay are any named tuple of tensors `[C, B, ...]`: a `Rollout`,
-or the transitions of the point game with one learner, one stream and windows of one step.
+T steps in a window, L learners, N environments of each, B = L * N streams (learner by learner), a capacity of C steps
+per stream, W windows per learner. The columns are any named tuple of tensors `[C, B, ...]`: a `Rollout`, or the
+transitions of the point game with one learner, one stream and windows of one step.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ Columns = TypeVar("Columns", bound=Any)  # a named tuple of tensors
 
 
 class Drawn(NamedTuple):
-    """Windows to learn from in one update."""
+    """Training windows of one update."""
 
     rollout: Any  # columns [T, L * W, ...], learner by learner
     weight: Tensor  # [L, W]
@@ -30,10 +30,10 @@ class Drawn(NamedTuple):
 
 
 class Replay(Generic[Columns]):
-    """Ring of the C newest steps of each stream. A window is made of consecutive steps of one stream; it may cross the
-    ends of episodes. What is drawn for a learner does not depend on the others.
+    """Ring buffer of the C newest steps of each stream. A window has consecutive steps of one stream, and may cross the
+    ends of episodes. The draws for a learner do not depend on the others.
 
-    With `priorities` a window is drawn by its priority (`priorities.py`), which its first step keeps."""
+    With `priorities` a window is drawn by its priority (`priorities.py`), which is stored at its first step."""
 
     def __init__(
         self,
@@ -47,20 +47,20 @@ class Replay(Generic[Columns]):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         """`columns` are zeros `[C, L * N, ...]`, `length` is the number T of steps of a window, and `restore` converts
-        columns that are drawn. Uniform draws number windows from the oldest step on, or from the first place. Weights
-        are of this `dtype`."""
+        drawn columns. Uniform draws number windows from the oldest step, or from the first slot. Weights have this
+        `dtype`."""
         self._columns, self._capacity, self._length = columns, len(columns[0]), length
         self._num_learners, self._num_envs = num_learners, columns[0].shape[1] // num_learners
         self._priorities, self._restore, self._from_oldest, self._dtype = priorities, restore, from_oldest, dtype
-        self._count = 0  # steps of each stream that were ever added
+        self._count = 0  # steps added to each stream so far
 
     @property
     def size(self) -> int:
-        """Steps of each stream that are kept."""
+        """Number of stored steps per stream."""
         return min(self._count, self._capacity)
 
     def add(self, new: Columns) -> None:
-        """Take in `[T, B, ...]` steps that follow those before, in place of the oldest."""
+        """Add the next steps `[T, B, ...]`, which replace the oldest."""
         before, self._count = self._count, self._count + len(new[0])
         steps = torch.arange(max(before, self._oldest), self._count, device=new[0].device)
         for column, values in zip(self._columns, new, strict=True):
@@ -69,8 +69,8 @@ class Replay(Generic[Columns]):
             self._begin_priorities(self._priorities, before)
 
     def draw(self, num_windows: int, key: Tensor, clock: Clock) -> Drawn:
-        """Draw `num_windows` for each learner with the random numbers that `key` (one int64) names, uniformly over all
-        windows or by priority; stratified: the i-th of k falls on the i-th k-th of them. There must be one.
+        """Draw `num_windows` for each learner, uniformly or by priority, with random numbers from `key` (one int64).
+        Draws are stratified: the i-th of k is in the i-th k-th of all windows. There must be a window.
 
         `weight` is 1, or corrects for the priorities."""
         shares = stratified(num_windows, key)  # [W]
@@ -84,13 +84,13 @@ class Replay(Generic[Columns]):
         return Drawn(self._windows(where), weight.to(self._dtype), where)
 
     def set_priorities(self, where: Tensor, td_error: Tensor, clock: Clock) -> None:
-        """Set the priorities of the windows that `draw` gave last by their absolute TD errors `[L, W]`."""
+        """Set the priorities of the last drawn windows by their absolute TD errors `[L, W]`."""
         if self._priorities:
             self._priorities.set(where, td_error, clock)
 
     def sweep(self, batches: int, key: Tensor) -> Iterator[Columns]:
-        """All that is kept, once: cut into windows from the newest step backwards, the remainder dropped, and dealt out
-        in `batches` of nearly equal size, shuffled."""
+        """Iterate over all stored steps once, in `batches` of nearly equal size. Windows are cut from the newest step
+        backwards and shuffled; the remainder is dropped."""
         per_env = self.size // self._length
         number = shuffled(per_env * self._num_envs, key)
         start = self._count - (1 + number % per_env) * self._length
@@ -98,7 +98,7 @@ class Replay(Generic[Columns]):
             yield self._windows(where.expand(self._num_learners, -1))
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is kept: columns `[len, B, ...]` and priorities `[L, N * len]`."""
+        """Stored columns `[len, B, ...]` and priorities `[L, N * len]`."""
         size = self.size
         kept = {name: _first(column, size) for name, column in self._columns._asdict().items()}
         values = self._priorities.values.unflatten(1, (self._num_envs, -1)) if self._priorities else None
@@ -122,15 +122,15 @@ class Replay(Generic[Columns]):
 
     @property
     def _num_starts(self) -> int:
-        """Steps of a stream that a window can start with."""
+        """Number of steps of a stream at which a window can start."""
         return self._count - self._length + 1 - self._oldest
 
     def _place(self, env: Tensor, step: Tensor) -> Tensor:
-        """Number of a step among those of a learner."""
+        """Slot of a step among those of its learner."""
         return env * self._capacity + step % self._capacity
 
     def _windows(self, where: Tensor) -> Columns:
-        """Windows that start at the places `[L, W]`, `[T, L * W, ...]`."""
+        """Windows that start at the slots `[L, W]`, `[T, L * W, ...]`."""
         offset = torch.arange(self._length, device=where.device)[:, None, None]
         env, slot = where // self._capacity, (where + offset) % self._capacity  # [L, W], [T, L, W]
         env = env + torch.arange(self._num_learners, device=where.device)[:, None] * self._num_envs
@@ -138,8 +138,8 @@ class Replay(Generic[Columns]):
         return self._restore(self._columns._make(column.flatten(0, 1)[index] for column in self._columns))
 
     def _begin_priorities(self, priorities: Priorities, before: int) -> None:
-        """Windows can start with new steps, once there were `before` of them, except with the last ones, which too few
-        follow."""
+        """Set the priorities of new steps, after `before` earlier ones. No window can start at the last ones, which too
+        few steps follow."""
         first = max(before - self._length + 1, self._oldest, 0)
         steps = torch.arange(first, self._count, device=priorities.values.device)
         envs = torch.arange(self._num_envs, device=steps.device)
@@ -150,8 +150,8 @@ class Replay(Generic[Columns]):
 def rollout_replay(
     source: ReplayConfig, spec: EnvSpec, num_learners: int, length: int, device: torch.device
 ) -> Replay[Rollout]:
-    """Replay of `source.replay_buffer_length` steps of each stream in columns as small as can be indexed; windows of
-    `length` steps, by priority with `source.priority_replay`."""
+    """Replay of `source.replay_buffer_length` steps per stream in the smallest indexable dtypes, with windows of
+    `length` steps, drawn by priority with `source.priority_replay`."""
     shape = (source.replay_buffer_length, num_learners * source.num_envs)
     dtypes = (indexable(name) for name in column_dtypes(spec).values())
     columns = Rollout(*(torch.zeros(shape, dtype=dtype, device=device) for dtype in dtypes))
@@ -162,27 +162,27 @@ def rollout_replay(
 
 
 def stratified(count: int, key: Tensor) -> Tensor:
-    """(i + u_i) / count for i = 0 .. count - 1 with u_i uniform in [0, 1), float64 `[count]`."""
+    """Stratified numbers (i + u_i) / count for i = 0 .. count - 1 with u_i uniform in [0, 1), float64 `[count]`."""
     lanes = torch.arange(count, device=key.device)
     return (lanes + uniform(key.expand(count), lanes).double()) / count
 
 
 def shuffled(count: int, key: Tensor) -> Tensor:
-    """The numbers 0 .. count - 1 in the order that `key` (one int64) names."""
+    """Permutation of 0 .. count - 1, a function of `key` (one int64)."""
     return integers(key.expand(count), torch.arange(count, device=key.device), 1 << 30).argsort()
 
 
 def restored(small: Rollout) -> Rollout:
-    """Columns in small dtypes as they came: bool for the ends, int64 for all others."""
+    """Columns in their original dtypes: bool for the ends of episodes, int64 for all others."""
     columns = {name: column.long() for name, column in small._asdict().items()}
     return Rollout(**columns | {name: columns[name].bool() for name in ("terminated", "truncated")})
 
 
 def indexable(name: str) -> torch.dtype:
-    """The smallest dtype that PyTorch can index and that holds the values of NumPy's unsigned dtype `name`."""
+    """Smallest dtype that PyTorch can index and that holds the values of NumPy's unsigned dtype `name`."""
     return {"uint8": torch.uint8, "uint16": torch.int32, "uint32": torch.int64}[name]
 
 
 def _first(column: Tensor, size: int) -> Tensor:
-    """The first rows, in a storage of their own unless they are all."""
+    """First `size` rows, in separate storage unless these are all rows."""
     return column if size == len(column) else column[:size].clone()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Position:
-    """Position of the streams in their episodes: the part of a run state that every iteration replaces."""
+    """Position of the streams in their episodes; every iteration replaces this part of a run state."""
 
     def __init__(self, streams: Streams[State, tuple[()]]) -> None:
         self.streams = streams
@@ -40,13 +40,13 @@ class Position:
 
 
 def compared(config: Config) -> tuple[str, ...]:
-    """Groups of options that a resumed run must have as before."""
+    """Groups of options that must not change when a run resumes."""
     groups = ("seed", "env", "tasks", "source")
     return (*groups, "evals") if config.source.evaluate else groups
 
 
 def inputs_of(config: Config, device: torch.device) -> Json:
-    """Checksums of a teacher and of offline histories, by the option that names them. Raises `ConfigError` if one is
+    """Checksums of the teacher and the offline histories, by the option that names them. Raises `ConfigError` if one is
     missing."""
     source, inputs = config.source, dict[str, str]()
     if isinstance(source, NoiseDistillationConfig) and source.teacher != "none":
@@ -65,33 +65,33 @@ def check_continues(config: Config, folder: Path, saved: Json, owner: Identity, 
         check_same(config, before["config"], compared(config), str(folder))
         if other := sorted(key for key in inputs if inputs[key] != before["inputs"].get(key)):
             raise ConfigError(
-                f"{folder} was made with another {' and '.join(other)} than there is now under that name: put that "
-                "back, or give another name="
+                f"{folder} was made with another {' and '.join(other)} than now exists under that name: restore "
+                "it, or give another name="
             )
     checkpoint.check_run(folder, saved, owner)
 
 
 def align_writer(config: Config, writer: HistoryWriter, folder: Path, first: int | None) -> None:
-    """Let `writer` continue at iteration `first`, that of the newest checkpoint in `folder` (None: there is none).
+    """Make `writer` continue at iteration `first`, that of the newest checkpoint in `folder` (None: there is none).
     Raises `ConfigError` if one of the two is missing."""
     if first is None and writer.manifest["complete"]:
         raise ConfigError(
-            f"the histories in {writer.folder} are complete, and the agents that made them are gone from {folder}: "
+            f"the histories in {writer.folder} are complete, but the agents that made them are missing from {folder}: "
             "give another name=, or remove the histories too"
         )
     steps = min(unrolled(config.source, first or 0), writer.num_steps)
     if first is not None and writer.manifest["committed"] < steps:
-        raise ConfigError(f"{folder} belongs to histories that are gone from {writer.folder}: remove it too")
+        raise ConfigError(f"{folder} belongs to histories missing from {writer.folder}: restore them, or remove it")
     writer.keep(steps)
 
 
 def _plain(carry: Any) -> Any:
-    """A carry (tensors in tuples) as lists: a checkpoint must not name classes."""
+    """Carry (tensors in tuples) as lists, because a checkpoint must not contain classes."""
     return [_plain(part) for part in carry] if isinstance(carry, tuple) else carry
 
 
 def _like(carry: Any, saved: Any) -> Any:
-    """A saved carry in the form of `carry`."""
+    """Saved carry with the structure of `carry`."""
     if not isinstance(carry, tuple):
         return saved
     parts = [_like(part, saved_part) for part, saved_part in zip(carry, saved, strict=True)]

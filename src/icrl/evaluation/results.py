@@ -48,7 +48,7 @@ def read_results(folder: Path) -> tuple[Json, Identity]:
     named = (results["final"], part), (results["protocol"]["num_tasks"], part), (results["curves"], PARTS[part])
     sound = "coverage" not in results or (results["coverage"] and fits(results["coverage"], {str: _CURVE}))
     if not (sound and all(name in section for section, name in named)):
-        raise PipelineError(f"{folder / RESULTS} does not hold what belongs there: another version or program wrote it")
+        raise PipelineError(f"{folder / RESULTS} has unexpected content: another version or program wrote it")
     return results, owner
 
 

@@ -45,7 +45,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
         check_continues(config, run.resumed_from["description"].get("config"))
         check_run(folder, run.resumed_from, owner)
     elif (folder / FINISHED).exists():
-        raise ConfigError(f"{folder} is finished and its checkpoints are gone: remove it too")
+        raise ConfigError(f"{folder} is finished but has no checkpoints: restore them, or remove it")
     match_due = Interval(evaluation.num_evals, evaluation.eval_interval, total, end=True)
     host, agent = player_of("host", config, learners), player_of("agent", config, learners)
     with ExitStack() as stack:

@@ -57,7 +57,7 @@ def main(config: Config) -> Path:
             if (histories / "manifest.json").exists():
                 check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
             elif finished.exists():
-                raise ConfigError(f"{folder} belongs to histories that are gone from {histories}: remove it too")
+                raise ConfigError(f"{folder} belongs to histories missing from {histories}: restore them, or remove it")
             if not finished.exists():
                 check_stage_one(config, env.spec, len(split.train), device)
                 with training_env(config, env, device) as world:

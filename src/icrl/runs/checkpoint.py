@@ -1,8 +1,8 @@
-"""Checkpoint files: a whole state or none, found again after any crash.
+"""Checkpoint files: atomic, so that the newest complete state is found after any crash.
 
-`<kind>-<step>.pt` holds plain dicts of tensors and numbers; its sidecar `<kind>-<step>.json` kind, step, checksum and
-description, whose `program` and `run` name the owner. The sidecar is written last, so a state without one is
-unfinished. Loading is `weights_only`.
+`<kind>-<step>.pt` holds plain dicts of tensors and numbers. Its sidecar `<kind>-<step>.json` holds kind, step, checksum
+and a description, which names the owner by `program` and `run`. The sidecar is written last, so a state without one is
+incomplete. Loading is `weights_only`.
 """
 
 import io
@@ -60,7 +60,7 @@ _SIDECAR = {"kind": str, "step": int, "state_sha256": str, "description": dict}
 
 
 class DamagedCheckpointError(PipelineError):
-    """A checkpoint whose content is not what was written."""
+    """A checkpoint whose content differs from what was saved."""
 
 
 def save(folder: Path, kind: str, step: int, state: dict[str, Any], description: Json, keep: int) -> None:
@@ -72,7 +72,7 @@ def save(folder: Path, kind: str, step: int, state: dict[str, Any], description:
     about = {"kind": kind, "step": step, "state_sha256": sha256(path), "description": description}
     write_json(path.with_suffix(".json"), about)
     stems = sorted({_stem(file) for file in folder.glob(f"{kind}-*")}, reverse=True)
-    newest = stems.index(path.stem)  # a later one is damaged, or this run would have resumed from it
+    newest = stems.index(path.stem)  # later ones are damaged: otherwise the run would have resumed from them
     prune(folder, kind, stems[newest : newest + keep])
 
 
@@ -84,7 +84,7 @@ def prune(folder: Path, kind: str, kept: Collection[str]) -> None:
 
 
 def sidecars(folder: Path, kind: str) -> list[Path]:
-    """JSON sidecars of the checkpoints of `kind`, the newest first."""
+    """JSON sidecars of the checkpoints of `kind`, newest first."""
     found = [file for file in folder.glob(f"{kind}-*.json") if re.fullmatch(r"\d{9,}", file.stem.rpartition("-")[2])]
     return sorted(found, key=step_of, reverse=True)
 
@@ -95,8 +95,8 @@ def step_of(sidecar: Path) -> int:
 
 
 def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str, Any], Json] | None:
-    """State and sidecar of the newest whole checkpoint of `kind`; None if there is none. Damaged ones are skipped for
-    an older whole one; raises `DamagedCheckpointError` if all are damaged."""
+    """State and sidecar of the newest intact checkpoint of `kind`; None if there is none. Damaged checkpoints are
+    skipped. Raises `DamagedCheckpointError` if all are damaged."""
     damage = None
     for sidecar in sidecars(folder, kind):
         try:
@@ -105,7 +105,7 @@ def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str
             damage = error
             continue
         if damage:
-            tqdm.write(f"passed over for {sidecar.stem}: {damage}", file=sys.stderr)
+            tqdm.write(f"skipped, using {sidecar.stem} instead: {damage}", file=sys.stderr)
         return found
     if damage:
         raise damage
@@ -119,21 +119,20 @@ def load(sidecar: Path, device: torch.device) -> tuple[dict[str, Any], Json]:
         return torch.load(path, map_location=device, weights_only=True), about
     except Exception as error:  # a foreign file may make the parser raise anything
         raise DamagedCheckpointError(
-            f"{path} cannot be read ({type(error).__name__}); delete it and its .json to go on"
+            f"{path} cannot be read ({type(error).__name__}); delete it and its .json to continue"
         ) from error
 
 
 def check(sidecar: Path) -> Json:
-    """Content of a sidecar. Raises `DamagedCheckpointError` unless the state beside it is the one it describes, under
-    the name that it was written with."""
+    """Content of a sidecar. Raises `DamagedCheckpointError` if the state beside it was damaged, replaced or renamed."""
     path = sidecar.with_suffix(".pt")
     try:
         about = read_json(sidecar, _SIDECAR)
         whole = path.exists() and sha256(path) == about["state_sha256"]
     except (PipelineError, OSError) as error:
-        raise DamagedCheckpointError(f"{path} cannot be read: {error}; delete it and its .json to go on") from error
+        raise DamagedCheckpointError(f"{path} cannot be read: {error}; delete it and its .json to continue") from error
     if not whole:
-        raise DamagedCheckpointError(f"{path} is missing or not what was written; delete it and its .json to go on")
+        raise DamagedCheckpointError(f"{path} is missing or damaged; delete it and its .json to continue")
     if sidecar.stem != (name := f"{about['kind']}-{about['step']:09d}"):
         raise DamagedCheckpointError(
             f"{path} was written as {name}.pt; give it and its .json that name back, or delete both"
@@ -143,7 +142,7 @@ def check(sidecar: Path) -> Json:
 
 def open_finished(folder: Path, kind: str, program: str, device: torch.device) -> tuple[dict[str, Any], Json] | None:
     """State and sidecar of the newest checkpoint of `kind` of a finished run of `program`; None if there is none.
-    Raises `PipelineError` if one of the two files belongs to another run, or the last checkpoint is not of the end."""
+    Raises `PipelineError` if one of the two files belongs to another run, or the final checkpoint is missing."""
     found, finished = load_newest(folder, kind, device), folder / FINISHED
     if found is None or not finished.exists():
         return None
@@ -156,7 +155,7 @@ def open_finished(folder: Path, kind: str, program: str, device: torch.device) -
 
 
 def check_run(folder: Path, about: Json, expected: Identity) -> None:
-    """Raise `PipelineError` unless the checkpoint in `folder` with the sidecar `about` is of the `expected` run."""
+    """Raise `PipelineError` unless the checkpoint in `folder` with the sidecar `about` is from the `expected` run."""
     check_owner(folder / f"{about['kind']}-{about['step']:09d}.json", Identity.of(about["description"]), expected)
 
 
@@ -164,8 +163,8 @@ def check_end(finished: Path, step: int, newest: int) -> None:
     """Raise `PipelineError` unless the `newest` checkpoint is of the `step` at which `finished` says the run ended."""
     if step != newest:
         raise PipelineError(
-            f"{finished} says that the run ended at step {step}, and the newest whole checkpoint beside it is of step "
-            f"{newest}: put the missing one back, or remove {finished.name}, and the same command goes on from there"
+            f"{finished} says that the run ended at step {step}, but the newest intact checkpoint beside it is of step "
+            f"{newest}: restore the missing one, or remove {finished.name} to resume from there with the same command"
         )
 
 

@@ -51,27 +51,27 @@ def prepare(config: Config | PlayersConfig) -> torch.device:
         torch.set_num_threads(config.num_threads)
     torch.manual_seed(config.seed)
     if config.checkpoints.on_crash == "ask" and not (sys.stdin and sys.stdin.isatty()):
-        raise ConfigError("checkpoints.on_crash=ask needs a terminal, and stdin is none; must be save or skip here")
+        raise ConfigError("checkpoints.on_crash=ask needs a terminal, but stdin is not one; give save or skip")
     return device_of(config)
 
 
 def device_of(config: Config | PlayersConfig) -> torch.device:
-    """Device of all tensors. Raises `ConfigError` if it is a GPU that is not there."""
+    """Device of all tensors. Raises `ConfigError` if it is a GPU that does not exist."""
     asked = config.device.type
     kind, _, number = asked.partition(":")
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if kind == "cuda" and not num_gpus:
         raise ConfigError(f"device.type={asked}: no GPU is available here; use device=cpu or device=auto")
     if number and int(number) >= num_gpus:
-        raise ConfigError(f"device.type={asked}: the GPUs here are cuda:0 to cuda:{num_gpus - 1}")
+        raise ConfigError(f"device.type={asked}: this machine has cuda:0 to cuda:{num_gpus - 1}")
     return torch.device(("cuda" if num_gpus else "cpu") if asked == "auto" else asked)
 
 
 def dtype_of(config: Config | PlayersConfig) -> torch.dtype:
-    """The precision of parameters."""
+    """Dtype of the parameters."""
     return getattr(torch, config.device.dtype)
 
 
 def recorded(config: Config | PlayersConfig) -> Json:
-    """The configuration as plain values, as manifests and checkpoints keep it."""
+    """Configuration as plain values, as stored in manifests and checkpoints."""
     return config.model_dump()

@@ -18,13 +18,13 @@ from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.runs.processes import end_with_launcher
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-_GREETING = timedelta(seconds=60)  # torchrun listens before it starts a process, or is gone
-_PATIENCE = timedelta(days=1)  # others wait while the first rank evaluates; torchrun ends them when one has died
+_GREETING = timedelta(seconds=60)  # torchrun listens before it starts any process
+_PATIENCE = timedelta(days=1)  # ranks wait while rank 0 evaluates; torchrun ends all if one dies
 _TOLERANCE = 1e-6  # between the statistics of a parameter on two ranks
 
 
 class Ranks:
-    """The processes that train one model together: this one's `rank` among `size`."""
+    """Process group that trains one model: the `rank` of this process among `size`."""
 
     def __init__(self, rank: int = 0, size: int = 1, device: torch.device | None = None) -> None:
         self.rank, self.size, self._device = rank, size, device
@@ -35,7 +35,7 @@ class Ranks:
         return self.rank == 0
 
     def leave(self) -> None:
-        """Go on alone, because this rank has failed and the others may wait for it no more."""
+        """Stop communicating, because this rank has failed and the others may no longer wait for it."""
         self.size = 1
 
     def any(self, flag: bool) -> bool:
@@ -55,7 +55,7 @@ class Ranks:
         return total / self.size
 
     def gather(self, values: Tensor) -> list[Tensor]:
-        """The CPU tensors of all ranks, on every rank; shapes must agree."""
+        """CPU tensors of all ranks, returned on every rank; shapes must agree."""
         if self.size == 1:
             return [values]
         found = [torch.empty_like(values) for _ in range(self.size)]
@@ -71,7 +71,7 @@ class Ranks:
             same = torch.isclose(other, first, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True).all(dim=1)
             if not same.all():
                 names = ", ".join(name for (name, _), agrees in zip(named, same, strict=True) if not agrees)
-                raise PipelineError(f"after update {update} rank {rank} has other parameters than rank 0: {names}")
+                raise PipelineError(f"after update {update} rank {rank} differs from rank 0 in the parameters {names}")
 
     def check_divides(self, batch_size: int, accumulation_steps: int) -> None:
         """Raise `ConfigError` unless every rank and part gets the same number of windows."""
@@ -84,24 +84,24 @@ class Ranks:
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
-    """The ranks that `torchrun` started and the device of this one; a single rank without `torchrun`."""
+    """Ranks started by `torchrun` and the device of this one; a single rank without `torchrun`."""
     if not os.environ.get("RANK"):
         yield Ranks(), device
         return
     local_rank = _checked_environment()
     if device.index is not None:
         raise ConfigError(
-            f"device.type={device}: each process that torchrun started takes a GPU of its own; give device.type=cuda"
+            f"device.type={device}: each process started by torchrun needs its own GPU; give device.type=cuda"
         )
     if device.type == "cuda":
         if local_rank >= (num_gpus := torch.cuda.device_count()):
             raise ConfigError(
-                f"LOCAL_RANK={local_rank}: each process takes a GPU of its own, and here are {num_gpus}; start no more "
-                f"with torchrun --nproc-per-node={num_gpus}, or give device.type=cpu"
+                f"LOCAL_RANK={local_rank}: each process needs its own GPU, and this machine has {num_gpus}; use "
+                f"torchrun --nproc-per-node={num_gpus}, or give device.type=cpu"
             )
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
-    if dist.is_torchelastic_launched():  # others may leave their processes to themselves
+    if dist.is_torchelastic_launched():  # other launchers may exit before their processes
         end_with_launcher(1)
     # Defaults in this module hold the group that exists when it is imported, which torch's optimizers do: later, and
     # the group's threads would outlive `destroy_process_group`, and could abort the interpreter at its exit.
@@ -112,14 +112,14 @@ def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
     except Stopped:  # all ranks stop together
         dist.destroy_process_group()
         raise
-    dist.destroy_process_group()  # not after another exception: the others may be waiting, and would for ever
+    dist.destroy_process_group()  # not after other exceptions: it would wait for ever for the other ranks
 
 
 def _checked_environment() -> int:
     """Value of LOCAL_RANK. Raises `ConfigError` if a variable that torchrun sets is missing or out of range."""
     if missing := [name for name in _VARIABLES if not os.environ.get(name)]:
         raise ConfigError(
-            f"RANK={os.environ['RANK']} is set in the environment, but not {', '.join(missing)}: torchrun sets all of "
+            f"RANK={os.environ['RANK']} is set in the environment, but {', '.join(missing)} not: torchrun sets all of "
             "them; start with it, or unset RANK to train in one process"
         )
     size = _number("WORLD_SIZE", 1, 10**6)
@@ -140,7 +140,7 @@ def _number(name: str, low: int, high: int, because: str = "") -> int:
 
 
 def _join(backend: str) -> None:
-    """Make the group of all processes. Raises `PipelineError` if the process at their meeting point does not answer."""
+    """Create the process group. Raises `PipelineError` if MASTER_ADDR:MASTER_PORT does not answer."""
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     try:
         store, rank, size = next(dist.rendezvous("env://", timeout=_GREETING if hosted else _PATIENCE))

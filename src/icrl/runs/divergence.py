@@ -1,6 +1,6 @@
 """Divergence: losses, gradients or parameters that are not finite.
 
-No such state is saved, so the run resumes from the checkpoint before it, and the same command ends the same way.
+Such a state is never saved. The run resumes from the checkpoint before it, so the same command fails in the same way.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,22 +11,22 @@ from torch import Tensor, nn
 from icrl.contracts import PipelineError
 from icrl.runs.distributed import Ranks
 
-_MOST = 32  # updates after which values are checked in any case
+_MOST = 32  # updates between two checks at most
 
 
 class DivergedError(PipelineError):
-    """A loss, a gradient or a parameter that is not finite."""
+    """A loss, a gradient or a parameter is not finite."""
 
 
 class Watch:
-    """Values of updates that must be finite. They stay on their device, so that nothing waits before `first_bad`."""
+    """Buffer of values that must be finite. They stay on the device, so only `first_bad` waits for it."""
 
     def __init__(self) -> None:
         self._noted: list[tuple[int, dict[str, Tensor]]] = []
 
     @property
     def is_full(self) -> bool:
-        """Whether so many updates are noted that it is time for `first_bad`."""
+        """Whether the buffer is full, so that `first_bad` should be called."""
         return len(self._noted) >= _MOST
 
     def note(self, update: int, values: dict[str, Tensor]) -> None:
@@ -34,8 +34,8 @@ class Watch:
         self._noted.append((update, values))
 
     def first_bad(self, ranks: Ranks | None = None) -> tuple[int, dict[str, Tensor]] | None:
-        """First update since the last call with a value that is not finite on any of the `ranks`, and its bad values by
-        name, true (on the CPU) where they are not finite."""
+        """First update since the last call with a non-finite value on any of the `ranks`. Returned with masks of its
+        bad values by name, on the CPU."""
         noted = self._noted.copy()
         self._noted.clear()
         if not noted:
@@ -62,7 +62,7 @@ class FiniteCheck(Watch):
         self._program, self._networks, self._cure, self._ranks = program, networks, cure, ranks or Ranks()
 
     def note(self, update: int, values: dict[str, Tensor], check: bool = False) -> None:
-        """Keep the `values` of an update; they are checked from time to time, and at once with `check`."""
+        """Keep the `values` of an update; they are checked every few updates, or immediately with `check`."""
         super().note(update, values)
         if check or self.is_full:
             self._check_updates()
@@ -84,7 +84,7 @@ class FiniteCheck(Watch):
 
 
 def diverged(where: str, names: Iterable[str], cure: str) -> DivergedError:
-    """The error that says what is not finite, `where`, and what may help."""
+    """Error that says what is not finite, `where`, and what may help."""
     return DivergedError(
         f"{where}: {', '.join(names)} not finite. Training stops, and nothing after its last checkpoint is kept. Under "
         f"another name=, {cure} may help"

@@ -1,4 +1,4 @@
-"""Process that evaluates checkpoints beside training."""
+"""Evaluation process that runs in parallel with training."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from icrl.runs.evaluations import Evaluation, Evaluator
 
 _CONTEXT = "spawn"  # torch's threads may hold locks when a process is forked
-GLANCE = 1.0  # seconds between two checks of the process while there is nothing to do but wait
+GLANCE = 1.0  # seconds between two checks of the process while waiting
 CPU = torch.device("cpu")
 
 
 class EvaluationProcess:
-    """Process that evaluates one state after the other. It has the lowest priority, leaves signals to its parent and
-    ends with it."""
+    """Process that evaluates one state after another. It has the lowest priority, ignores signals and ends with its
+    parent."""
 
     def __init__(self, evaluate: Evaluator) -> None:
         context = get_context(_CONTEXT)
@@ -36,12 +36,12 @@ class EvaluationProcess:
         theirs.close()
 
     def give(self, sidecar: Path) -> None:
-        with suppress(OSError):  # it is dead: `answer` says so
+        with suppress(OSError):  # the process is dead: `answer` raises
             self._connection.send(sidecar)
 
     def answer(self, patience: float) -> Evaluation | str | None:
-        """The evaluation, or the traceback of an exception, if one comes within `patience` seconds. Raises `EOFError`
-        or `OSError` if the process is dead."""
+        """Evaluation, or traceback of an exception; None if neither arrives within `patience` seconds. Raises
+        `EOFError` or `OSError` if the process is dead."""
         wait([self._connection, self._process.sentinel], patience)
         if self._connection.poll():
             return self._connection.recv()
@@ -53,7 +53,7 @@ class EvaluationProcess:
         """Kill the process if it does not end by itself within `patience` seconds; returns its exit code."""
         self._process.join(patience)
         self._kill()
-        self._process.join(10 * GLANCE)  # at the lowest priority even its end takes time
+        self._process.join(10 * GLANCE)  # at the lowest priority even exiting takes time
         self._connection.close()
         return self._process.exitcode
 
@@ -61,10 +61,10 @@ class EvaluationProcess:
 def _serve(connection: Connection, evaluate: Evaluator) -> None:
     """Main function of the process: receive the sidecar of a state, send its evaluation or a traceback."""
     os.nice(19)
-    if sys.platform == "linux":  # nice alone lets it finish its time slice while threads of training wait for the core
+    if sys.platform == "linux":  # nice alone would let it finish its time slice while training waits
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     torch.set_num_threads(1)
-    end_with_parent(0)  # the pipe tells it only between two evaluations
+    end_with_parent(0)  # the pipe is read only between two evaluations
     with suppress(EOFError, ConnectionError):  # the parent is gone
         while True:
             sidecar = connection.recv()

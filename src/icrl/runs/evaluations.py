@@ -1,9 +1,9 @@
-"""Evaluations that run during training: in this process, or in one of their own that never delays training.
+"""Evaluations that run during training: in this process, or in a separate one that never delays training.
 
-`evaluations.json` is the single record of results; the TensorBoard points in `evals/` and the checkpoint `best` follow
-from it. States that are still to be evaluated lie beside it as checkpoints of kind `pending`. A result is taken in by
-steps that may each happen twice (record, points, `best`, and only then the pending files go), so a run that is killed
-between any two of them ends with the files of an undisturbed run.
+`evaluations.json` is the single record of results. The TensorBoard points in `evals/` and the checkpoint `best` are
+derived from it. States that wait for evaluation are checkpoints of kind `pending` beside it. Storing a result takes
+idempotent steps: record, points, `best`, then delete the pending files. So a run that is killed between two of them
+resumes and ends with the files of an uninterrupted run.
 """
 
 import sys
@@ -52,7 +52,7 @@ class EvalsConfig(Options):
         return self
 
 
-_MAX_DEATHS = 3  # of the process over one evaluation, before that is given up
+_MAX_DEATHS = 3  # of the process during one evaluation before it is given up
 _FORM = {"evaluations": [{"step": int, "metrics": {str: float}, "score": float}]}
 
 
@@ -64,8 +64,8 @@ class Evaluation(NamedTuple):
 
 
 Evaluator = Callable[[dict[str, Any]], Evaluation]
-"""Evaluates the state of a checkpoint. A function of the state alone (no global generator), so that it gives the same
-result in any process; picklable if evaluations are asynchronous."""
+"""Callable that evaluates the state of a checkpoint. It uses no global generator, so any process gets the same result.
+It must be picklable if evaluations are asynchronous."""
 
 
 class Options(Protocol):
@@ -92,9 +92,9 @@ class Evaluations:
         report: Callable[[str], None],
         trained: int = 1,
     ) -> None:
-        """Continue in `folder` at step `done` (-1: a new run): results of later steps are dropped, and states that were
-        started up to `done` and have no result are evaluated again. Curves are `prefix`/metric; `description` goes
-        beside the checkpoints; `report` takes log lines; a state before step `trained` is never the best. Raises
+        """Continue in `folder` at step `done` (-1: a new run). Later results are dropped, and states up to `done`
+        without a result are evaluated again. Curves are named `prefix`/metric, `description` is stored with the
+        checkpoints, and `report` takes log lines. A state before step `trained` is never the best. Raises
         `PipelineError` if files belong to another run than `description` names."""
         self._folder, self._prefix, self._evaluate, self._options = folder, prefix, evaluate, options
         self._description, self._report, self._trained = description, report, trained
@@ -114,10 +114,10 @@ class Evaluations:
         self._catch_up()
 
     def start(self, step: int, state: dict[str, Any]) -> None:
-        """Evaluate the `state` of a checkpoint at `step`, unless its result is known or under way; steps only grow.
+        """Evaluate the `state` of a checkpoint at `step`, unless this is done or in progress. Steps must increase.
 
-        Call it before the checkpoint at `step` is written. When it returns the state is safe on disk (asynchronous) or
-        its result is (synchronous), and training may change the weights."""
+        Call it before the checkpoint at `step` is written. When it returns, the state (asynchronous) or its result
+        (synchronous) is on disk, and training may change the weights."""
         if step in self.results or step in map(step_of, self._pending()):
             return
         if self._options.async_eval:
@@ -128,16 +128,16 @@ class Evaluations:
             self._save_if_best(step, lambda: state)
 
     def poll(self) -> None:
-        """Take in a result that has come back; restart a process that died, hangs or met an exception."""
+        """Store a result that has arrived; restart a process that died, hangs or raised an exception."""
         self._take_in(0.0)
 
     def wait(self, until: Callable[[], bool] = lambda: False) -> None:
-        """`poll` until nothing is under way any more, or `until`, asked about once a second, is true."""
+        """`poll` until no evaluation is pending or `until()`, called about once a second, is true."""
         while self._current and not until():
             self._take_in(GLANCE)
 
     def close(self) -> None:
-        """End the process; what it has not finished is evaluated when the run resumes. Calling it twice is fine."""
+        """End the process; unfinished evaluations are repeated when the run resumes. Calling it twice is fine."""
         if self._worker:
             self._worker.end(0.0)
         self._worker = self._current = None
@@ -150,7 +150,7 @@ class Evaluations:
         self.close()
 
     def _pending(self) -> list[Path]:
-        """Sidecars of the states that were started and are not yet taken in, in order of step."""
+        """Sidecars of the states whose results are not stored yet, in order of step."""
         return checkpoint.sidecars(self._folder, "pending")[::-1]
 
     def _redraw(self) -> MetricLogger:
@@ -165,7 +165,7 @@ class Evaluations:
         return logger
 
     def _catch_up(self) -> None:
-        """Finish what the run before this one left pending, or give it to the worker."""
+        """Finish the evaluations that the previous session left pending, or give them to the worker."""
         for sidecar in self._pending():
             step = step_of(sidecar)
             if step not in self.results and not self._options.async_eval:
@@ -175,7 +175,7 @@ class Evaluations:
         self._feed()
 
     def _feed(self) -> None:
-        """Give the worker (a new one if there is none) the first pending evaluation, unless it has one."""
+        """Give the worker the first pending evaluation, unless it is busy; start a worker if there is none."""
         waiting = self._pending()
         if self._current or not waiting:
             return
@@ -185,7 +185,7 @@ class Evaluations:
         self._current = waiting[0]
 
     def _take_in(self, patience: float) -> None:
-        """Take in one answer that comes within `patience` seconds."""
+        """Store one answer if it arrives within `patience` seconds."""
         if not (self._worker and self._current):
             return
         try:
@@ -207,14 +207,14 @@ class Evaluations:
             self._retry(f"gave no answer in {self._options.timeout:g} s")
 
     def _retry(self, fate: str) -> None:
-        """Continue with a new worker; give this evaluation up if too many workers have died over it."""
+        """Continue with a new worker; skip this evaluation if too many workers died during it."""
         assert self._current
         self._deaths += 1
-        line = f"the process of the evaluation at step {step_of(self._current)} {fate}"
+        line = f"the process for the evaluation at step {step_of(self._current)} {fate}"
         if self._deaths < _MAX_DEATHS:
-            self._report(f"{line}; it is started again")
+            self._report(f"{line}; restarting it")
         else:
-            self._report(f"{line}; given up after {_MAX_DEATHS} times")
+            self._report(f"{line}; giving up after {_MAX_DEATHS} attempts")
             self._remove(self._current)
             self._deaths = 0
         self._worker = self._current = None
@@ -233,7 +233,7 @@ class Evaluations:
         if not self._record_path.exists():
             return {}
         content, owner, _ = read_owned(self._record_path, _FORM)
-        if done >= 0:  # a new run drops the results of any other
+        if done >= 0:  # a new run ignores results of other runs
             check_owner(self._record_path, owner, self._owner)
         return {entry["step"]: Evaluation(entry["metrics"], entry["score"]) for entry in content["evaluations"]}
 
@@ -242,7 +242,7 @@ class Evaluations:
         write_owned(self._record_path, self._owner, max(self.results, default=-1), {"evaluations": entries})
 
     def _settle(self, sidecar: Path) -> None:
-        """Let go of a pending state whose result is written: it becomes `best` or is deleted."""
+        """Resolve a pending state whose result is written: it becomes `best` or is deleted."""
         self._save_if_best(step_of(sidecar), lambda: checkpoint.load(sidecar, CPU)[0])
         self._remove(sidecar)
 

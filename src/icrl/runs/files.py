@@ -1,4 +1,4 @@
-"""Files that are whole or missing: atomic writes, reserved space, checksums, a single writer per folder."""
+"""File safety: atomic writes, reserved disk space, checksums, one writer per folder."""
 
 import fcntl
 import hashlib
@@ -17,7 +17,7 @@ _SEAL = "sha256"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` in one step: a reader or a crash sees the old content or the new, never a part."""
+    """Replace `path` atomically: after a crash it has the old content or the new, never a part."""
     partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,32 +30,32 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
-        raise PipelineError(f"cannot write {path}: {error.strerror}; what was there before is untouched") from error
+        raise PipelineError(f"cannot write {path}: {error.strerror}; the previous file is unchanged") from error
 
 
 def write_json(path: Path, value: Json) -> None:
     """Write a mapping, with its checksum as `sha256`."""
-    content = json.loads(json.dumps(value))  # as it will be read
+    content = json.loads(json.dumps(value))  # as a reader will see it
     write_atomically(path, (json.dumps(content | {_SEAL: digest(content)}, indent=1) + "\n").encode())
 
 
 def read_json(path: Path, form: Form = dict) -> Json:
-    """Mapping that `write_json` wrote, of the `form` that `fits` knows. Raises `PipelineError` with the name of a file
-    that is missing, damaged or of another form."""
+    """Mapping written by `write_json`, checked against `form` (see `fits`). Raises `PipelineError` with the name of a
+    file that is missing, damaged or of another form."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise PipelineError(f"{path} is not readable as JSON: {error}") from error
     if not isinstance(content, dict) or content.pop(_SEAL, None) != digest(content):
-        raise PipelineError(f"{path} is damaged, or of another version: its checksum is not the one it holds")
+        raise PipelineError(f"{path} is damaged, or of another version: its checksum is wrong")
     if not fits(content, form):
-        raise PipelineError(f"{path} does not hold what belongs there: another version or program wrote it")
+        raise PipelineError(f"{path} has unexpected content: another version or program wrote it")
     return content
 
 
 def fits(content: Json, form: Form) -> bool:
-    """Whether `content` is of a `form`: a type (`float` takes whole numbers too), several in a tuple, `[form]` for a
-    list of such, `{name: form, ...}` for a mapping with at least these; with `str: form` all values are of that one."""
+    """Whether `content` has a `form`: a type (`float` includes ints), a tuple of alternatives, `[form]` for a list,
+    `{name: form, ...}` for a mapping with at least these keys, or `{str: form}` if all values have one form."""
     if isinstance(form, tuple):
         return any(fits(content, one) for one in form)
     if isinstance(form, list):
@@ -71,7 +71,7 @@ def fits(content: Json, form: Form) -> bool:
 
 
 def digest(content: Json) -> str:
-    """SHA-256 of a JSON value, whatever the order of its keys."""
+    """SHA-256 of a JSON value, independent of the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -90,13 +90,13 @@ def sha256(path: Path) -> str:
 
 
 def reserve(path: Path, size: int) -> None:
-    """Give `path` `size` bytes of real disk space, so that a full disk is an error now: writing through a memory map to
-    a full disk would kill the process."""
+    """Allocate `size` bytes on disk for `path`, so that a full disk is an error now. Otherwise a write through a memory
+    map could kill the process later."""
     try:
         with path.open("r+b") as file:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)
-            else:  # macOS: write the missing bytes out
+            else:  # macOS: write the missing bytes
                 file.seek(0, os.SEEK_END)
                 while (missing := size - file.tell()) > 0:
                     file.write(bytes(min(missing, 1 << 24)))
@@ -112,10 +112,10 @@ def only_writer(directory: Path) -> Iterator[None]:
         directory.mkdir(parents=True, exist_ok=True)
         lock = (directory / ".lock").open("w")
     except OSError as error:
-        raise PipelineError(f"cannot write in {directory}: {error.strerror}") from error
+        raise PipelineError(f"cannot write to {directory}: {error.strerror}") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise PipelineError(f"another run is writing in {directory}: wait for it, or give another name=") from error
+            raise PipelineError(f"another run is writing to {directory}: wait for it, or give another name=") from error
         yield

@@ -1,5 +1,5 @@
-"""Identity of a run. Each file that a program reads again names its program, run and step, so that a file in the place
-of another is refused.
+"""Identity of a run. Each file that a program reads again names its program, run and step, so misplaced files are
+refused.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _OWNER = {"program": str, "run": str, "step": int}
 
 
 class Identity(NamedTuple):
-    """A run of a program."""
+    """Program and digest that identify a run."""
 
     program: str
-    run: str  # digest of all that decides what it computes, wherever it is and whatever it is called
+    run: str  # digest of options and inputs that affect results; not of name or folder
 
     def __str__(self) -> str:
         return f"{self.program} (run {self.run[:12]})"
 
     @classmethod
     def of(cls, described: Json) -> Identity:
-        """From the description beside a checkpoint."""
+        """Identity in the description beside a checkpoint."""
         return cls(str(described.get("program")), str(described.get("run")))
 
 
@@ -49,7 +49,7 @@ def check_owner(path: Path, found: Identity, expected: Identity) -> None:
     """Raise `PipelineError` unless the run `found` in the file `path` is the `expected` one."""
     if found != expected:
         raise PipelineError(
-            f"{path} is of {found}, and here belongs what is of {expected}: put the right file back, or remove this one"
+            f"{path} is from {found}, but {expected} is needed here: restore the right file, or remove this one"
         )
 
 
@@ -59,15 +59,15 @@ def write_owned(path: Path, owner: Identity, step: int, content: Json) -> None:
 
 
 def read_owned(path: Path, form: Form) -> tuple[Json, Identity, int]:
-    """Content, owner and step that `write_owned` wrote, of the `form` that `files.fits` knows. Raises `PipelineError`
-    with the name of a file that is missing, damaged or of another form."""
+    """Content, owner and step written by `write_owned`, checked against `form` (see `files.fits`). Raises
+    `PipelineError` with the name of a file that is missing, damaged or of another form."""
     content = read_json(path, {"owner": _OWNER, **form})
     owner = content.pop("owner")
     return content, Identity(owner["program"], owner["run"]), owner["step"]
 
 
 def _plain(value: Any) -> Any:
-    """Value with whole floats as ints, because equal options may be written in either way."""
+    """Value with whole floats as ints, because an option may be written either way."""
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -78,8 +78,8 @@ def _plain(value: Any) -> Any:
 def check_same(config: Config | PlayersConfig, recorded: Json, sections: Iterable[str], where: str) -> None:
     """Raise `ConfigError` unless `config` equals the `recorded` one (as `dataclasses.asdict` gives it) in `sections`.
 
-    A run is described by one configuration: each stage takes the same options and is compared with what the stage
-    before it wrote. Options that `may_change` are not compared."""
+    All stages of a run take the same options, so each is compared with the record of the stage before it. Options that
+    `may_change` are not compared."""
     for key, value, field in walk(config):
         section, _, leaf = key.partition(".")
         if section not in sections or field.may_change:
@@ -89,6 +89,6 @@ def check_same(config: Config | PlayersConfig, recorded: Json, sections: Iterabl
             before = before.get(leaf) if isinstance(before, dict) else None
         if before != value:
             raise ConfigError(
-                f"{where} was made with {key}={before}, and this configuration says {value}: "
+                f"{where} was made with {key}={before}, but this configuration has {value}: "
                 f"give {key}={before} here too, or another name="
             )

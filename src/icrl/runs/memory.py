@@ -1,4 +1,4 @@
-"""Free memory and disk space, and the refusal before any work of a run that certainly needs more."""
+"""Free memory and disk space; a run that certainly needs more is refused before it starts."""
 
 import shutil
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _SIGNS = (  # of errors of PyTorch, NumPy and Python that have no class of their
 
 
 class Need(NamedTuple):
-    """Bytes that a part takes at least, and the options that decide how many."""
+    """Lower bound on the bytes of a part, and the options that determine it."""
 
     what: str
     size: int
@@ -33,27 +33,27 @@ class Need(NamedTuple):
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that are free on `device`; None if unknown. On a CPU: page cache and swap included, or the limit of the
-    control group if that is lower."""
+    """Free bytes on `device`; None if unknown. On a CPU this includes page cache and swap, up to the limit of the
+    control group."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     try:
         lines = dict(line.split(":") for line in _MEMINFO.read_text(encoding="ascii").splitlines())
         found = sum(int(lines[key].split()[0]) << 10 for key in ("MemAvailable", "SwapFree"))
-    except (OSError, KeyError, ValueError):  # another system than Linux
+    except (OSError, KeyError, ValueError):  # not Linux
         return None
     limits = [path.read_text(encoding="ascii").strip() for path in _CGROUPS if path.exists()]
     return min([found, *(int(limit) for limit in limits if limit.isdecimal())])
 
 
 def ran_out(error: Exception) -> bool:
-    """Whether an error says that an allocation is too large for the memory or for its size to be a number."""
+    """Whether an error means that an allocation exceeds the memory or the largest size."""
     return isinstance(error, MemoryError) or any(sign in str(error) for sign in _SIGNS)
 
 
 def free_disk(folder: Path) -> int:
-    """Bytes that files in `folder`, which need not exist yet, may take."""
+    """Free bytes on the disk of `folder`, which need not exist yet."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(there).free
 
@@ -64,13 +64,13 @@ def check_memory(config: Any, needs: Sequence[Need], device: torch.device) -> No
 
 
 def check_fits(config: Any, needs: Sequence[Need], free: int | None, where: str) -> None:
-    """Raise `ConfigError` that names the largest of the `needs`, and its options, unless all fit in `free` bytes."""
+    """Raise `ConfigError` with the largest of the `needs` and its options, unless all fit in `free` bytes."""
     total = sum(need.size for need in needs)
     if free is None or total <= free:
         return
     largest = max(needs, key=lambda need: need.size)
     given = " x ".join(f"{key}={reduce(getattr, key.split('.'), config)}" for key in largest.options)
-    others = f" (and {_readable(total - largest.size)} for others)" if total > 1.01 * largest.size else ""
+    others = f" (and {_readable(total - largest.size)} for the rest)" if total > 1.01 * largest.size else ""
     raise ConfigError(
         f"{given} needs about {_readable(largest.size)} of {where} for {largest.what}{others}; {_readable(free)} are "
         "free: lower one of these options"

@@ -1,4 +1,4 @@
-"""Metrics of a run while it works: TensorBoard curves, log lines with throughput and time left, a profile."""
+"""Live metrics of a run: TensorBoard curves, log lines with throughput and time left, a profile."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -83,7 +83,7 @@ class CurveOptions(Protocol):
 
 
 class Progress:
-    """Progress bar, and log lines for readers of a file: share done, throughput, time left."""
+    """Progress bar and log lines: share done, throughput, time left."""
 
     def __init__(self, label: str, total: int, done: int, unit: str, shown: bool = True) -> None:
         self._label, self._total, self._first, self._unit = label, total, done, unit
@@ -116,10 +116,10 @@ class Progress:
 
 
 class MetricLogger:
-    """TensorBoard events of one run, and its log lines. Without a folder it shows nothing.
+    """Logger of the TensorBoard events and log lines of one run. Without a folder it writes nothing.
 
-    Each curve has one step axis; the first word of its tag says which: `source...`, `update` and `evaluation` env steps
-    per learner, `adaptation` episodes, all others gradient updates."""
+    The first word of a tag determines the step axis: env steps per learner for `source...`, `update` and `evaluation`,
+    episodes for `adaptation`, gradient updates for all others."""
 
     def __init__(
         self,
@@ -130,10 +130,10 @@ class MetricLogger:
         progress: Progress | None = None,
         first: int = 0,
     ) -> None:
-        """Append to `folder`. If the run resumes at step `done`, the points after it, which an interrupted run left,
-        are hidden (all points if `done` is 0). `options` space the points over `total` iterations, of which `first` are
-        done, and set `flush_secs`, the time until they reach the disk, and `max_queue`, the number that may wait. The
-        logger closes its `progress`."""
+        """Append to `folder`. If the run resumes at step `done`, later points of an interrupted session are hidden (all
+        points if `done` is 0). `options` space the points over `total` iterations, of which `first` are done. They also
+        set `flush_secs`, the time until points reach the disk, and `max_queue`, the number that may wait. The logger
+        closes its `progress`."""
         self._writer: SummaryWriter | None = None
         self._progress, self._total, self._lines = progress, total, first * _LINES // max(total, 1)
         if options:
@@ -150,16 +150,16 @@ class MetricLogger:
         return self._writer is not None
 
     def due(self, iteration: int) -> bool:
-        """Whether the options ask for points of this iteration."""
+        """Whether points are due in this iteration."""
         return self._points.due(iteration)
 
     def advance(self, amount: int = 1) -> None:
-        """Move the progress bar on."""
+        """Advance the progress bar."""
         if self._progress:
             self._progress.advance(amount)
 
     def line_due(self, iteration: int) -> bool:
-        """Whether one of the ten log lines of a run falls between this iteration and that of the call before."""
+        """Whether one of the ten log lines of a run is due since the previous call."""
         before, self._lines = self._lines, iteration * _LINES // self._total
         return self._lines > before
 
@@ -182,12 +182,12 @@ class MetricLogger:
                 self._writer.add_histogram(tag, finite.float(), step)
 
     def image(self, tag: str, pixels: np.ndarray, step: int) -> None:
-        """Show RGB `pixels` `[H, W, 3]` uint8."""
+        """Add an image from RGB `pixels` `[H, W, 3]` uint8."""
         if self._writer:
             self._writer.add_image(tag, pixels, step, dataformats="HWC")
 
     def texts(self, texts: dict[str, str]) -> None:
-        """Show Markdown texts."""
+        """Add Markdown texts by tag."""
         for tag, text in texts.items():
             if self._writer:
                 self._writer.add_text(tag, text, 0)
@@ -199,11 +199,11 @@ class MetricLogger:
             self._writer.add_custom_scalars({title: charts})
 
     def flush(self) -> None:
-        """Put all points on disk: before a checkpoint, so that a crash leaves no gap before it."""
+        """Write all points to disk. Called before a checkpoint, so that a crash leaves no gap before it."""
         try:
             if self._writer:
                 self._writer.flush()
-        except OSError as error:  # raised by the thread that writes
+        except OSError as error:  # from the writing thread
             folder = self._writer.log_dir if self._writer else ""
             raise PipelineError(f"cannot write curves in {folder}: {error.strerror}") from error
 
@@ -220,12 +220,12 @@ class MetricLogger:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(PipelineError) if error else nullcontext():  # the exception of training says more
+        with suppress(PipelineError) if error else nullcontext():  # the error of training matters more
             self.close()
 
 
 def _warn_of_the_clock(folder: Path) -> None:
-    """TensorBoard reads event files in the order of the times in their names."""
+    """Warn if the clock was set back: TensorBoard orders event files by the times in their names."""
     stamps = [int(path.name.split(".")[3]) for path in folder.glob("events.out.tfevents.*")]
     if max(stamps, default=0) > time.time():
         tqdm.write(
@@ -238,9 +238,8 @@ def _warn_of_the_clock(folder: Path) -> None:
 def profiled(folder: Path, num_iterations: int) -> Iterator[Callable[[], None]]:
     """Profile of iterations 2 to `num_iterations` + 1; the first one warms up caches, compiler and profiler.
 
-    Call what it yields after every iteration. As soon as all are recorded, or when the context is left,
-    `folder`/profile gets train.*.pt.trace.json, a trace for TensorBoard or Perfetto, and report.txt, the slowest
-    operations."""
+    Call the yielded function after every iteration. After the last one, or when the context exits, `folder`/profile
+    gets train.*.pt.trace.json (for TensorBoard or Perfetto) and report.txt with the slowest operations."""
     if not num_iterations:
         yield lambda: None
         return
@@ -272,7 +271,7 @@ def spread(values: np.ndarray) -> dict[str, float]:
 
 
 def flatten(nested: Json, prefix: str = "") -> dict[str, Json]:
-    """Nested dicts as one with dotted keys."""
+    """Nested dicts as one dict with dotted keys."""
     flat: dict[str, Json] = {}
     for key, value in nested.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}

@@ -1,6 +1,6 @@
-"""Child processes that leave signals to this one, and standard outputs that are closed, not UTF-8 or without a reader.
+"""Child processes that ignore signals, and standard outputs that are closed, not UTF-8 or without a reader.
 
-A signal often goes to a whole group of processes. The training process answers it, and ends the others in its time.
+A signal often reaches a whole process group. Only the training process handles it, and then ends its children.
 """
 
 import os
@@ -17,13 +17,13 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
-_GLANCE = 0.5  # seconds between two checks of who the parent is
+_GLANCE = 0.5  # seconds between two checks of the parent
 
 
 @contextmanager
 def without_signals() -> Iterator[None]:
-    """Processes that start inside ignore signals, and so do all that they start; there is no gap while they start."""
-    resource_tracker.ensure_running()  # in here, because starting it sets SIGINT and SIGTERM free
+    """Context in which processes start with signals ignored, without a gap. Their own children inherit this."""
+    resource_tracker.ensure_running()  # start it first, because this unblocks SIGINT and SIGTERM
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # inherited
     try:
         yield
@@ -32,8 +32,8 @@ def without_signals() -> Iterator[None]:
 
 
 def killed_at_the_end(processes: Iterable[BaseProcess]) -> Callable[[], object]:
-    """Function that kills `processes`; it runs at the end of the program at the latest. Multiprocessing itself would
-    send SIGTERM there, which they ignore, and wait for ever."""
+    """Function that kills `processes`; it also runs at the end of the program. Otherwise multiprocessing would send
+    SIGTERM, which they ignore, and wait for ever."""
     kept = list(processes)
 
     def kill() -> None:
@@ -51,19 +51,19 @@ def start_quietly(process: BaseProcess) -> Callable[[], object]:
 
 
 def end_with_parent(code: int) -> None:
-    """End this process with `code` as soon as its parent ends in any way."""
+    """End this process with `code` as soon as its parent ends for any reason."""
     parent = parent_process()
     assert parent
     _exit_after(parent.join, code)
 
 
 def end_with_launcher(code: int) -> None:
-    """End this process with `code` soon after the one that started it ends in any way; for processes that
-    multiprocessing did not start. A launcher that is gone already is not noticed."""
+    """End this process with `code` soon after its launcher ends; for processes not started by multiprocessing. A
+    launcher that ended before this call is not noticed."""
     launcher = os.getppid()
 
     def wait() -> None:
-        while os.getppid() == launcher:  # another process adopts orphans
+        while os.getppid() == launcher:  # orphans get another parent
             time.sleep(_GLANCE)
 
     _exit_after(wait, code)
@@ -78,11 +78,11 @@ def _exit_after(wait: Callable[[], object], code: int) -> None:
 
 
 def open_outputs() -> None:
-    """Send what goes to a closed output nowhere, instead of into the file that is opened next, and write characters
-    that an output's encoding lacks as escapes."""
+    """Redirect closed outputs to the null device, so that they do not write into the file that is opened next.
+    Characters that an output's encoding lacks are escaped."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
-        if stream is None:  # the way Python says that it was closed
+        if stream is None:  # None: it was closed
             nowhere = os.open(os.devnull, os.O_WRONLY)
             try:
                 os.fstat(number)
@@ -94,8 +94,8 @@ def open_outputs() -> None:
 
 
 def close_outputs() -> bool:
-    """Flush the outputs; returns whether the reader of one is gone. Text that cannot be written is dropped, so that the
-    interpreter ends quietly."""
+    """Flush the outputs; returns whether one has lost its reader. Text that cannot be written is dropped, so that the
+    interpreter exits quietly."""
     gone = False
     for stream in (sys.stdout, sys.stderr):
         refused = False
@@ -103,7 +103,7 @@ def close_outputs() -> bool:
             stream.flush()
         except OSError:
             refused = True
-        with suppress(OSError):  # an output that is no file has no reader
+        with suppress(OSError):  # an output without a file descriptor
             unread = _is_unread(stream.fileno())
             gone |= unread
             if refused or unread:

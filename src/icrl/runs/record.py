@@ -1,7 +1,7 @@
 """Record of a run, written when it starts: options, command, code, versions, host.
 
-run.json        {"sessions": [...]}, one more each time the run is started or continued
-code.diff       how the code of the first session differs from its revision; of the k-th, code-<k>.diff
+run.json        {"sessions": [...]}, one entry for each time the run is started or resumed
+code.diff       diff of the first session's code to its revision; code-<k>.diff for the k-th session
 """
 
 import os
@@ -35,8 +35,8 @@ _FORM = {"sessions": [{"started": str, "git": _GIT}]}
 
 
 def git_state(project: Path) -> Json:
-    """`revision`, whether files in `project` are `dirty`, and the names of untracked files with the `diff`, cut after
-    100 000 characters. `revision` and `dirty` are None without git or a commit. Never raises."""
+    """State of the repository: `revision`, whether `project` is `dirty`, and `diff` with the names of untracked files,
+    cut after 100 000 characters. `revision` and `dirty` are None without git or a commit. Never raises."""
     try:
         revision = _git(project, "rev-parse", "HEAD").strip()
         untracked = _git(project, "ls-files", "--others", "--exclude-standard", "--directory", "--no-empty-directory")
@@ -58,11 +58,11 @@ def _git(project: Path, *arguments: str) -> str:
 def parameters_table(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
     """Markdown table of all parameters: shape, count, and the weight decay of the optimizer's group, or `frozen`.
 
-    Raises `PipelineError` with the names of parameters that learn and are in no group."""
+    Raises `PipelineError` with the names of trainable parameters that are in no group."""
     decays = {id(p): group.get("weight_decay", 0.0) for group in optimizer.param_groups for p in group["params"]}
     named = dict(model.named_parameters())
     if forgotten := [name for name, p in named.items() if p.requires_grad and id(p) not in decays]:
-        raise PipelineError(f"no group of the optimizer has the parameters {', '.join(forgotten)}")
+        raise PipelineError(f"the parameters {', '.join(forgotten)} are in no group of the optimizer")
     lines = ["| parameter | shape | count | weight decay |", "|---|---|---:|---:|"]
     for name, p in named.items():
         decay = decays[id(p)] if p.requires_grad else "frozen"
@@ -72,8 +72,8 @@ def parameters_table(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
 
 
 def check_snapshots(paths: list[str], project: Path) -> list[Path]:
-    """Absolute paths of `paths`, which are relative to `project`. Raises `ConfigError` for one that does not exist, is
-    no file or, links followed, lies outside."""
+    """Absolute paths of `paths`, which are relative to `project`. Raises `ConfigError` if a path does not exist, is not
+    a file or resolves to a place outside."""
     root = project.resolve()
     files = [(root / path).resolve() for path in paths]
     for path, file in zip(paths, files, strict=True):
@@ -88,10 +88,10 @@ def check_snapshots(paths: list[str], project: Path) -> list[Path]:
 def write_run_record(
     folder: Path, project: Path, config: Json, command: list[str], snapshots: list[Path], owner: Identity, step: int
 ) -> Json:
-    """Add a session of the run `owner`, which begins at `step`, to `folder`/run.json. Returns it for `texts`, with the
-    diff and the `snapshots` (from `check_snapshots`), of which run.json has names and checksums alone.
+    """Add a session of the run `owner`, which starts at `step`, to `folder`/run.json. Returns it for `texts`, with the
+    diff and the `snapshots` (from `check_snapshots`); run.json has only their names and checksums.
 
-    A run.json that is damaged or of another run is kept as run.json.damaged: training never stops for it."""
+    A run.json that is damaged or from another run is renamed to run.json.damaged; training continues."""
     session = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command,
@@ -129,27 +129,27 @@ def write_run_record(
 
 
 def record_session(config: Any, folder: Path, owner: Identity, step: int) -> dict[str, str]:
-    """Record a session of a program with `config` that begins at `step`; returns its `texts`."""
+    """Record a session of a program with `config` that starts at `step`; returns its `texts`."""
     snapshots = check_snapshots(config.summaries.code_snapshots, PROJECT)
     return texts(write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots, owner, step))
 
 
 def read_sessions(path: Path, owner: Identity) -> list[Json]:
-    """Sessions of the run `owner`, from its run.json. Raises `PipelineError` if that belongs to another."""
+    """Sessions in the run.json of the run `owner`. Raises `PipelineError` if the file belongs to another run."""
     written, found, _ = read_owned(path, _FORM)
     check_owner(path, found, owner)
     return written["sessions"]
 
 
 def _sessions(path: Path, owner: Identity) -> list[Json]:
-    """Earlier sessions; a file that holds something else is moved away."""
+    """Earlier sessions; an invalid file is renamed."""
     if not path.exists():
         return []
     with suppress(PipelineError):
         return read_sessions(path, owner)
     damaged = path.with_name(f"{path.name}.damaged")
     path.replace(damaged)
-    tqdm.write(f"{path} is damaged, or of another run or version; it is kept as {damaged.name} and a new one begins")
+    tqdm.write(f"{path} is damaged, or of another run or version; renamed it to {damaged.name} and started a new one")
     return []
 
 
@@ -166,6 +166,6 @@ def texts(session: Json) -> dict[str, str]:
 
 
 def _fenced(text: str) -> str:
-    """Block of code that nothing in `text` closes."""
+    """Markdown code block with a fence longer than any in `text`."""
     fence = "`" * (1 + max([2, *map(len, re.findall("`+", text))]))
     return f"{fence}\n{text}\n{fence}"

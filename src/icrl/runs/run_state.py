@@ -1,7 +1,7 @@
 """Checkpointed state of a training run: one for stage one, stage two and the point game.
 
-A run that resumes ends with the bits of one that was never interrupted. It saves when a checkpoint is due, when a
-signal asks for it (SIGTERM: save and end, SIGUSR2: save and go on) and, put aside for inspection, after a crash.
+A resumed run ends with bit-identical results to an uninterrupted one. It saves when a checkpoint is due and on signals
+(SIGTERM: save and end, SIGUSR2: save and continue). After a crash it can save a state for inspection.
 """
 
 import signal
@@ -38,11 +38,11 @@ Part = TypeVar("Part", bound=Stateful)
 
 
 class RunState:
-    """Progress of a run (`done` of `total` steps) and its named parts, which are saved and restored together.
+    """Checkpointed state of a run: progress (`done` of `total` steps) and named parts, saved and restored together.
 
-    The training loop runs inside it as a context manager: there signals are answered between two iterations, so that
-    one in the middle of an iteration or a save does no harm, and an exception is a crash unless the program or the
-    system raised it as a refusal (`PipelineError`, `OSError`)."""
+    The training loop runs inside it as a context manager. Signals are handled between two iterations, so one that
+    arrives during an iteration or a save does no harm. Any exception but a `PipelineError` or an `OSError` counts as a
+    crash."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class RunState:
         ranks: Ranks | None = None,
         start: dict[str, Any] | None = None,
     ) -> None:
-        """Read the newest checkpoint in `folder`, or else the state `start` of another run. `description` goes beside
-        every checkpoint; its `program` and `run` say whose it is."""
+        """Read the newest checkpoint in `folder`, or else the state `start` of another run. `description` is stored
+        with every checkpoint; its `program` and `run` name the owner."""
         self.folder, self.description, self.total, self.unit = folder, description, total, unit
         self.ranks, self._options = ranks or Ranks(), options
-        self.before_save: Callable[[], None] = lambda: None  # raises if the state is not to be resumed from
+        self.before_save: Callable[[], None] = lambda: None  # raises if the state must not be saved
         self.loggers: list[MetricLogger] = []  # flushed before each save
         self._interval = Interval(options.num_checkpoints, options.checkpoint_interval, total, end=True)
         self._parts: dict[str, Stateful] = {}
@@ -74,8 +74,8 @@ class RunState:
         self._handlers: dict[int, Any] = {}
 
     def add(self, name: str, part: Part) -> Part:
-        """Make `part` a part of the state, and restore it if the run resumes. Raises `PipelineError` if the checkpoint
-        lacks it."""
+        """Add `part` to the state, and restore it if the run resumes. Raises `PipelineError` if the checkpoint lacks
+        it."""
         self._parts[name] = part
         if not self.is_fresh:
             if name not in self._saved:
@@ -92,12 +92,12 @@ class RunState:
 
     @property
     def is_saved(self) -> bool:
-        """Whether a checkpoint of this very step is on disk, as when a run has just resumed."""
+        """Whether a checkpoint of the current step is on disk, as after resuming."""
         return self.done == self._saved_at
 
     def save_if_due(self) -> None:
-        """Write a checkpoint if one is due or a signal asks for it; raises `Stopped` if the run is to end. All ranks
-        call it."""
+        """Write a checkpoint if one is due or a signal asked for it; raises `Stopped` if the run must end. Called by
+        all ranks."""
         asked = self.ranks.any(bool(self._asked))
         if not self.is_saved and (asked or self._interval.due(self.done)):
             self.save("last", self._options.keep_last)
@@ -106,18 +106,18 @@ class RunState:
             self._answer(self.ranks.any(_STOP in self._asked))
 
     def save(self, kind: str, keep: int) -> None:
-        """Write a checkpoint of this kind; all ranks call it, and the first one writes."""
+        """Write a checkpoint of this kind. Called by all ranks; rank 0 writes."""
         self.before_save()
         self._write(kind, self.description, keep)
 
     def finish(self, wait: Callable[[Callable[[], bool]], None]) -> None:
-        """When all is saved, `wait` for evaluations that are under way, but only until a signal asks the run to end."""
+        """After the last save, `wait` for pending evaluations, or until a signal asks the run to end."""
         wait(lambda: _STOP in self._asked)
         if _STOP in self._asked:
             self._answer(stop=True)
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():  # other threads must not set handlers
+        if threading.current_thread() is threading.main_thread():  # only the main thread may set handlers
             self._handlers = {number: signal.signal(number, self._note) for number in (_STOP, _SAVE)}
         return self
 
@@ -138,15 +138,14 @@ class RunState:
         self._asked.add(number)
 
     def _answer(self, stop: bool) -> None:
-        """Report the checkpoint that a signal asked for; raises `Stopped` if the run is to end."""
+        """Report the checkpoint that a signal asked for; raises `Stopped` if the run must end."""
         if stop:
             raise Stopped(f"SIGTERM: {self.where} is saved; the same command continues")
-        self._asked.discard(_SAVE)  # a SIGTERM that has just come is still to be answered
+        self._asked.discard(_SAVE)  # a new SIGTERM is handled next time
         tqdm.write(f"SIGUSR2: {self.where} is saved")
 
     def _save_crash(self, error: Exception) -> None:
-        """Put the state of a failed run aside for inspection, as `checkpoints.on_crash` says; no run resumes from
-        it."""
+        """Save the state of a failed run for inspection, as `checkpoints.on_crash` says; no run resumes from it."""
         question, choice = f"{type(error).__name__}: {error}\nSave the state of the failed run?", self._options.on_crash
         if not self.ranks.is_writer or choice == "skip" or (choice == "ask" and not _yes(question)):
             return
@@ -154,18 +153,18 @@ class RunState:
         try:
             text = "".join(traceback.format_exception(error))
             self._write("crash", self.description | {"error": text}, 1)
-        except Exception as refused:  # the first error is the one to be seen
+        except Exception as refused:  # the first error must stay visible
             tqdm.write(f"the state of the failed run cannot be saved: {refused}", file=sys.stderr)
 
 
 class Generators:
-    """States of the global random generators, which dropout reads, of all ranks."""
+    """States of the global random generators of all ranks, which dropout uses."""
 
     def __init__(self, device: torch.device, ranks: Ranks) -> None:
         self._device, self._ranks = device, ranks
 
     def state_dict(self) -> dict[str, list[Tensor]]:
-        """By kind of device, one state per rank; all ranks call it."""
+        """States by kind of device, one per rank. Called by all ranks."""
         states = {"cpu": torch.get_rng_state()}
         if self._device.type == "cuda":
             states["cuda"] = torch.cuda.get_rng_state(self._device)

@@ -29,7 +29,7 @@ _DESCRIBED = {
 
 
 def make_critic(config: Config, spec: EnvSpec, recompute: bool = False) -> Critic:
-    """A new critic with the options `model`, `encoder`, `decoder` and `critic` of `config`."""
+    """New critic with the options `model`, `encoder`, `decoder` and `critic` of `config`."""
     trunk = trunk_config(config.model, config.encoder)
     return Critic(ValueNetwork(trunk, config.decoder, config.critic, spec, recompute))
 
@@ -44,15 +44,15 @@ def open_finished(folder: Path, kind: str, program: str, device: torch.device) -
 
 
 def check_described(described: Json, folder: Path) -> None:
-    """Raise `PipelineError` unless a checkpoint in `folder` describes what its model was made with."""
+    """Raise `PipelineError` unless a checkpoint in `folder` records the options of its model."""
     if not fits(described, _DESCRIBED):
-        raise PipelineError(f"a checkpoint in {folder} does not say what it was made with: another version wrote it")
+        raise PipelineError(f"a checkpoint in {folder} lacks the options of its model: another version wrote it")
 
 
 def load_critic(
     config: Config, device: torch.device, spec: EnvSpec | None = None, kind: str = "last"
 ) -> tuple[Critic, Json]:
-    """The critic of `config.run`, for a world with `spec` if that differs from its own, and the sidecar of its newest
+    """Critic of `config.run`, for a world with `spec` if that differs from its own, and the sidecar of its newest
     checkpoint of `kind`. Raises `ConfigError` if there is none or its options differ from those of `config`."""
     state, about = open_finished(config.run_folder / "ilql", kind, PROGRAM, device)
     described, where = about["description"], f"the critic of run={config.run}"
@@ -63,21 +63,20 @@ def load_critic(
 
 
 def check_critic(config: Config, critic: Json, other: Json) -> None:
-    """Raise `ConfigError` unless a critic with the description `critic` learned in the world, on the tasks and from the
-    histories of the `other` model that it is to teach or guide. A description of a mere configuration has no
-    histories yet."""
+    """Raise `ConfigError` unless a critic described by `critic` and the `other` model, which it teaches or guides, have
+    the same world, tasks and histories. A description that is only a configuration has no histories yet."""
     where = f"the critic of run={config.run}"
     for group in ("env", "tasks", "data"):
         for key, value in other["config"][group].items():
             if critic["config"][group].get(key) != value:
                 raise ConfigError(
-                    f"{where} was made with {group}.{key}={critic['config'][group].get(key)}, and what it is to teach "
-                    f"or guide with {group}.{key}={value}: they must agree"
+                    f"{where} was made with {group}.{key}={critic['config'][group].get(key)}, but the model that it "
+                    f"teaches or guides with {group}.{key}={value}: they must agree"
                 )
     if "histories" in other:
         then, now = ([store["sha256"] for store in one["histories"]] for one in (critic, other))
         if then != now:
-            raise ConfigError(f"{where} and what it is to teach or guide learned from different histories")
+            raise ConfigError(f"{where} and the model that it teaches or guides learned from different histories")
 
 
 def load_weights(module: nn.Module, state: dict[str, Any], where: str) -> None:

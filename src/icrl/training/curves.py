@@ -20,14 +20,14 @@ _LOGGED = ("loss", "accuracy")
 
 
 class UpdateCurves:
-    """Shows updates through a `MetricLogger`. Every rank has one, because averages are over all ranks."""
+    """Curves of updates on a `MetricLogger`. Every rank has one, because averages are over all ranks."""
 
     def __init__(self, config: Config, objective: Objective, ranks: Ranks, logger: MetricLogger) -> None:
         self._options, self._objective, self._ranks, self._logger = config.summaries, objective, ranks, logger
-        self._warned = False  # of values over their bound
+        self._warned = False  # of values above their bound
 
     def show(self, update: int, metrics: dict[str, Tensor], others: Metrics, model: nn.Module, batch: Batch) -> None:
-        """Add the points of one update: this rank's `metrics`, and `others`, which are of all ranks already."""
+        """Add the points of one update: this rank's `metrics`, and `others`, already averaged over ranks."""
         means = self._ranks.average(torch.stack([value.detach().float() for value in metrics.values()]).cpu())
         values = dict(zip(metrics, means.tolist(), strict=True)) | others
         if not self._logger.is_shown:
@@ -35,7 +35,7 @@ class UpdateCurves:
         if values.get("q_over_bound", 0.0) > 1 and not self._warned:
             self._warned = True
             tqdm.write(
-                f"update {update}: the largest |Q| is {values['q_over_bound']:.3g} times what a return can be "
+                f"update {update}: the largest |Q| is {values['q_over_bound']:.3g} times the largest return "
                 "(train/q_over_bound). If it stays above 1 the critic diverges: under another name=, a lower "
                 "optimizer.learning_rate or critic.target_update_rate may help"
             )

@@ -41,14 +41,14 @@ def fit(
     after_step: Callable[[], None] | None = None,
     start: dict[str, Any] | None = None,
 ) -> None:
-    """Train `model` in place for `num_updates` (0: `trainer.num_iterations`), from the newest checkpoint of the run if
-    there is one, or else from the state of another run, `start`.
+    """Train `model` in place for `num_updates` (0: `trainer.num_iterations`), from the newest checkpoint of the run or,
+    if there is none, from `start`, the state of another run.
 
     `batch_at(update)` is this rank's share of a batch. `evaluator` evaluates a state `{"step", "model"}`. `after_step`
-    is called after each optimizer step, and may change the model. The run writes checkpoints (`last`, `best` by
-    evaluation, `snapshot` every so many samples) and curves. A resumed run ends with the bits of an undisturbed one.
-    Raises `Stopped` when a signal asked the run to end, and `DivergedError`, on all ranks, when a loss, a gradient or a
-    parameter is not finite: at the latest before the next state is saved or evaluated."""
+    is called after each optimizer step, and may change the model. The run writes curves and checkpoints: `last`, `best`
+    by evaluation, and `snapshot` at intervals. A resumed run ends bit-identical to an uninterrupted one. Raises
+    `Stopped` when a signal asked the run to end. Raises `DivergedError` on all ranks, before the next save or
+    evaluation, when a loss, a gradient or a parameter is not finite."""
     config, ranks, total = context.config, context.ranks, num_updates or context.config.trainer.num_iterations
     updater = Updater(model.train(), objective, config, context.device, ranks, after_step)
     saving, program = config.checkpoints, Identity.of(context.description).program
@@ -96,7 +96,7 @@ def _num_profiled(context: RunContext) -> int:
 def _services(
     stack: ExitStack, context: RunContext, run: RunState, evaluator: Evaluator, model: nn.Module, updater: Updater
 ) -> tuple[MetricLogger, Evaluations | None]:
-    """The logger of a rank and, on the first one, the run record and the evaluations."""
+    """Logger of a rank; rank 0 also gets the run record and the evaluations."""
     config, folder, options, is_writer = context.config, run.folder, context.config.summaries, context.ranks.is_writer
     owner = Identity.of(context.description)
     progress = Progress(owner.program, run.total, run.done, "update", is_writer)
@@ -114,8 +114,8 @@ def _services(
 
 
 def _restore(run: RunState, model: nn.Module, updater: Updater, noise_scale: NoiseScale, device: torch.device) -> None:
-    """Name the parts of the state; a run that resumes gets them back."""
-    if run.ranks.rank:  # dropout of their own for all but the first, which goes on as a run of one process would
+    """Register the parts of the state, which restores them if the run resumes."""
+    if run.ranks.rank:  # own dropout on each rank; rank 0 draws as a single process would
         torch.manual_seed(torch.initial_seed() + run.ranks.rank)
     run.add("model", model)
     run.add("updater", updater)
@@ -126,8 +126,8 @@ def _restore(run: RunState, model: nn.Module, updater: Updater, noise_scale: Noi
 def _evaluate(
     run: RunState, evaluations: Evaluations | None, due: bool, model: nn.Module, device: torch.device
 ) -> None:
-    """Start an evaluation if one is `due`, and take in results; all ranks call it, the first one with `evaluations`.
-    Dropout goes on as if there were none."""
+    """Start an evaluation if one is `due`, and store results. Called by all ranks; rank 0 passes `evaluations`. The
+    random numbers of dropout are unaffected."""
     if due:
         run.before_save()
     if evaluations and due:

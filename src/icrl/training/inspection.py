@@ -18,8 +18,8 @@ def inspect(
     data: Mapping[str, Tensor],
     prefix: str = "",
 ) -> None:
-    """Add the curves and histograms that `options` ask for: of parameters, the policy, and the data of the update.
-    `prefix` comes before each tag, for curves with another step axis."""
+    """Add the curves and histograms chosen by `options`: of parameters, the policy, and the data of the update.
+    `prefix` precedes each tag, for curves with another step axis."""
     if options.grads_and_vars:
         norms, values = parameters_and_gradients(parameters)
         logger.scalars(f"{prefix}parameters", norms, step)

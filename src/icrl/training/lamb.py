@@ -1,5 +1,5 @@
-"""LAMB (You et al., 2020, "Large Batch Optimization for Deep Learning", arXiv 1904.00962): Adam whose step on a matrix
-is proportional to the matrix.
+"""LAMB (You et al., 2020, "Large Batch Optimization for Deep Learning", arXiv 1904.00962): Adam with steps proportional
+to the norm of each matrix.
 
     m <- beta1 m + (1 - beta1) g             v <- beta2 v + (1 - beta2) g^2             t <- t + 1
     u = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay w
@@ -25,8 +25,8 @@ def adam_moments(state: dict[str, Any], gradient: Tensor, beta1: float, beta2: f
 
 
 class Lamb(Optimizer):
-    """The ratio applies to whole tensors in groups with `decays`, even at a weight decay of 0. In other groups, which
-    hold biases and norms, it is 1. Gradients are used as they are; the caller clips them."""
+    """LAMB optimizer. The ratio applies to whole tensors in groups with `decays`, even at a weight decay of 0. In other
+    groups (biases and norms) it is 1. Gradients are not clipped here."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 """MTAdam (Malkiel & Wolf, 2020, "MTAdam: Automatic Balancing of Multiple Training Loss Terms", arXiv 2006.14683): Adam
-on several terms of a loss, whose gradients it scales to one norm.
+on several loss terms, with their gradients scaled to one norm.
 
 For a tensor w, its gradients g_i of the terms i, and the rank r_i of a term, its share of the whole:
 
@@ -29,7 +29,7 @@ _NOTHING = 1e-10  # norm average at or below which a term counts as without grad
 
 
 class MTAdam(Optimizer):
-    """The optimizer of the equations above."""
+    """Optimizer with the equations above."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class MTAdam(Optimizer):
     def step(  # pyrefly: ignore[bad-override]  # the gradient of a sum is not enough for it
         self, gradients: Sequence[Sequence[Tensor | None]], ranks: Sequence[float]
     ) -> None:
-        """One update from the `gradients` of every term, one per parameter: None where a term does not reach it. The
-        terms keep their order from step to step."""
+        """Update from the `gradients` of every term, one per parameter: None if the term does not depend on it. The
+        order of terms must not change between steps."""
         groups = [group for group in self.param_groups for _ in group["params"]]
         for parameter, group, *found in zip(self.parameters, groups, *gradients, strict=True):
             there = {term: gradient for term, gradient in enumerate(found) if gradient is not None}
@@ -74,5 +74,5 @@ def _balance(state: dict[int, Any], gradients: dict[int, Tensor], beta3: float) 
         state.setdefault(term, {"norm": norm.clone()})["norm"].lerp_(norm, 1 - beta3)
     norms = torch.stack([state[term]["norm"] for term in gradients])
     usable = norms > _NOTHING
-    anchor = norms[usable.int().argmax().unsqueeze(0)]  # a tensor as index: nothing waits for the device
+    anchor = norms[usable.int().argmax().unsqueeze(0)]  # a tensor as index avoids a wait for the device
     return torch.where(usable, anchor / norms, 1.0)

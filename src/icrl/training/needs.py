@@ -1,7 +1,7 @@
-"""Lower bounds on the memory and disk that programs allocate, so that options that are too large are refused at once.
+"""Lower bounds on the memory and disk space of programs, so that too large options are refused at once.
 
-Nothing that would run is refused (see `memory.check_fits`). K numbers in an observation, B streams or windows, T steps,
-D width.
+A run that would fit is never refused (see `memory.check_fits`). K numbers in an observation, B streams or windows, T
+steps, D width.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def check_stage_one(config: Config, spec: EnvSpec, num_tasks: int, device: torch
 def stage_one(
     config: Config, spec: EnvSpec, num_tasks: int, group: str = "source", *, recorded: bool = True
 ) -> list[Need]:
-    """Needs of source agents: an unroll, the learners, their replay and, if `recorded`, the steps that wait to be
-    written and an evaluation. `group` holds the option `num_learners`."""
+    """Needs of source agents: an unroll, the learners, their replay and, if `recorded`, unwritten steps and an
+    evaluation. `group` holds the option `num_learners`."""
     source, step = config.source, _step_bytes(spec)
     learners, per_learner = num_tasks * source.num_learners, f"{group}.num_learners"
     streams, per_stream = learners * source.num_envs, (per_learner, "source.num_envs")
@@ -64,7 +64,7 @@ def stage_one(
         is_dqn, width = isinstance(source, DQNConfig), source.hidden_size
         layers = point_layers(spec, spec.num_actions + (not is_dqn), width)
         number = sum((inputs + 1) * outputs for inputs, outputs in layers.values())
-        if not spec.obs_shape:  # an embedding takes the place of the first two layers
+        if not spec.obs_shape:  # an embedding replaces the first two layers
             number = spec.num_obs * width + (width + 1) * layers["heads"][1]
         copies = 4 + is_dqn  # parameters, gradients, two averages of Adam, and a target network
         size = learners * number * copies * _FLOAT
@@ -92,7 +92,7 @@ def stage_one(
 
 
 def fitting_gpt(config: Config, spec: EnvSpec, num_ranks: int, num_frozen: int = 0) -> list[Need]:
-    """Needs of training a sequence model, beside `num_frozen` parameters of another model that teaches it."""
+    """Needs of training a sequence model, beside the `num_frozen` parameters of a teacher."""
     with _META:
         trained, _ = _parameters(GPT(config.model, spec))
     widths = ("model.num_layers", "model.embed_dim", "model.ff_dim")
@@ -125,9 +125,9 @@ def _state(config: Config, trained: int, frozen: int, options: tuple[str, ...]) 
 def _batches(
     config: Config, model: GPTConfig, spec: EnvSpec, num_ranks: int, group: str, of_heads: int = 0
 ) -> list[Need]:
-    """A batch, and the activations that one backward pass reads: `of_heads` numbers per step, and those of each block
-    but the last, which may work on fewer tokens: inputs of norms and linear layers, queries, keys, values, and both
-    sides of the activation."""
+    """Needs of a batch and of the activations that a backward pass reads: `of_heads` numbers per step, and those of
+    each block but the last, which may have fewer tokens. A block keeps the inputs of norms and linear layers, queries,
+    keys, values, and both sides of the activation."""
     trainer, width, amp = config.trainer, model.embed_dim, config.device.amp_dtype
     size, length = trainer.mini_batch_size // num_ranks, trainer.mini_batch_length or config.model.context_len
     steps, element = size // trainer.gradient_accumulation_steps * length, _element(config.device.dtype)
@@ -153,7 +153,7 @@ def playing(
     device: torch.device,
     options: tuple[str, ...],
 ) -> list[Need]:
-    """Needs of a `model` in context: its cache and the rollout. `options` decide on streams and episodes."""
+    """Needs of a `model` in context: its cache and the rollout. `options` determine streams and episodes."""
     played = _played(num_episodes)
     held = model.context_len if device.type == "cuda" else min(model.context_len, played)
     numbers = 2 * model.num_layers * num_streams * held * _tokens(model) * model.embed_dim
@@ -185,7 +185,7 @@ def bootstrap(config: Config, num_tasks: int) -> Need:
 
 
 def players(config: PlayersConfig) -> list[Need]:
-    """Needs of training host and agent of the point game, and of the matches between them."""
+    """Needs of training host and agent of the point game, and of their matches."""
     game, element = config.game, _element(config.device.dtype)
     position, needs = game.max_num_points * game.dimension, list[Need]()
     for name in config.learning:
@@ -226,7 +226,7 @@ def _recorded_bytes(spec: EnvSpec) -> int:
 
 
 def _played(num_episodes: int) -> int:
-    """Least env steps of a stream in an evaluation of so many episodes, of at least a step each."""
+    """Least env steps of a stream in an evaluation of `num_episodes` episodes, with at least one step each."""
     return -(-num_episodes // BLOCK) * BLOCK
 
 

@@ -28,7 +28,7 @@ _DECAY = 0.999  # of the moving averages, for each update
 
 
 class NoiseScale:
-    """Measures the noise scale from time to time, from the gradients of two parts of one batch.
+    """Estimator of the noise scale from the gradients of two parts of one batch.
 
     A mean gradient g_n of n windows has E|g_n|^2 = |G|^2 + tr(Sigma) / n. With parts a and b of the batch, unbiased:
 
@@ -42,12 +42,12 @@ class NoiseScale:
     """
 
     def __init__(self, kind: str, part_size: int) -> None:
-        """Gradients are added up over `part_size` windows at a time."""
+        """`part_size` windows at a time go through a backward pass."""
         self._parts = {"none": None, "alternative": _halves, "paper": _small_and_all}[kind]
         self._eps = 1e-8 if kind == "paper" else 0.0
         self._part_size = part_size
         self._update = 0  # at the last measurement
-        self._weight = 0.0  # of all measurements in the averages, which start at 0
+        self._weight = 0.0  # of all measurements in the averages
         self._signal = 0.0
         self._noise = 0.0
         self._valid: float | None = None
@@ -61,20 +61,20 @@ class NoiseScale:
         average: Callable[[Tensor], Tensor] = lambda gradient: gradient,
         num_ranks: int = 1,
     ) -> Metrics:
-        """`gradient_noise_scale` in windows after `update` updates, with the averages it is made of; empty while no
-        estimate was positive.
+        """Metrics after `update` updates: `gradient_noise_scale` in windows and the averages behind it; empty until an
+        estimate is positive.
 
-        Windows are the samples, as steps of one window are correlated; the batch `[B, T]` holds them in random order
-        and `loss` is their mean. `average` takes a flat gradient to its mean over `num_ranks` ranks with B windows
-        each. An estimate that is negative or not finite leaves the last valid one in place. Parameters, their `grad`
-        and the generators stay as they are, but a forward pass may change buffers. Raises `ValueError` for B < 2."""
+        Samples are windows, because steps of one window are correlated. The batch `[B, T]` has them in random order,
+        and `loss` is their mean. `average` maps a flat gradient to its mean over `num_ranks` ranks with B windows each.
+        If an estimate is negative or not finite, the last valid one is kept. Parameters, their `grad` and generators do
+        not change, but a forward pass may change buffers. Raises `ValueError` for B < 2."""
         if self._parts is None:
             return {}
         size = len(batch[0])
         if size < 2:
             raise ValueError(f"a gradient noise scale needs a batch of at least 2 windows, not {size}")
         devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
-        with torch.random.fork_rng(devices):  # dropout must not draw other numbers because of a measurement
+        with torch.random.fork_rng(devices):  # a measurement must not change the numbers of dropout
             signal, noise = self._parts(
                 lambda start, stop: average(self._gradient(model, loss, batch, start, stop)), size, num_ranks
             )
@@ -99,7 +99,7 @@ class NoiseScale:
         self._valid, self._update = state["valid"], state["update"]
 
     def _gradient(self, model: nn.Module, loss: Loss, batch: Batch, start: int, stop: int) -> Tensor:
-        """Flat gradient of the mean loss of windows `start` to `stop`; nothing is added to `grad`."""
+        """Flat gradient of the mean loss of windows `start` to `stop`; `grad` does not change."""
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         size = sum(parameter.numel() for parameter in parameters)
         total = torch.zeros(size, dtype=parameters[0].dtype, device=parameters[0].device)
@@ -111,7 +111,7 @@ class NoiseScale:
         return total
 
     def _add(self, signal: float, noise: float, decay: float) -> None:
-        """Average a measurement in; as in Adam, dividing by the sum of weights makes the first values unbiased."""
+        """Update the averages; dividing by the sum of weights makes the first values unbiased, as in Adam."""
         self._weight += (1 - decay) * (1 - self._weight)
         self._signal += (1 - decay) * (signal - self._signal)
         self._noise += (1 - decay) * (noise - self._noise)
@@ -120,8 +120,7 @@ class NoiseScale:
 
 
 def make_noise_scale(config: Config, ranks: Ranks) -> NoiseScale:
-    """The estimate that `summaries.gradient_noise_scale` names. Raises `ConfigError` if the batch is too small for
-    it."""
+    """Estimator named by `summaries.gradient_noise_scale`. Raises `ConfigError` if the batch is too small."""
     kind, size = config.summaries.gradient_noise_scale, config.trainer.mini_batch_size
     if kind != "none" and size < 2 * ranks.size:
         raise ConfigError(

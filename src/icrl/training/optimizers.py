@@ -14,7 +14,7 @@ _OPTIMIZER = "update rule; the preset `optimizer=` sets all of this group"
 
 
 class OptimizerConfig(Options):
-    """Options of every optimizer; each adds its own."""
+    """Shared options of all optimizers."""
 
     name: str = option("", _OPTIMIZER)
     initialize: bool = option(
@@ -42,7 +42,7 @@ class OptimizerConfig(Options):
         for name, value in self:
             refuse(
                 isinstance(value, dict) and value.get("progress") == "env_steps",
-                f"optimizer.{name}={value}: the updates of trainer.num_iterations take no env steps; progress must be "
+                f"optimizer.{name}={value}: gradient updates make no env steps; progress must be "
                 "percent, iterations or updates",
             )
         return self
@@ -81,8 +81,8 @@ OPTIMIZERS: dict[str, type[OptimizerConfig]] = {
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> optim.Optimizer:
-    """The optimizer `config.name` over all trainable parameters. Weight decay is decoupled and applies to the matrices
-    of linear layers alone, not to embeddings, norms or biases."""
+    """Optimizer `config.name` over all trainable parameters. Weight decay is decoupled and applies only to the matrices
+    of linear layers, not to embeddings, norms or biases."""
     matrices = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Linear)}
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""Run of a program that fits a model to histories: open the histories, lock the folder, resume or report the end."""
+"""Shared training driver: open the histories, lock the run folder, resume, or report that the run is finished."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ if TYPE_CHECKING:
 
 
 class RunContext(NamedTuple):
-    """One process of a run: its options, folder, device and rank, and the histories it learns from."""
+    """Context of one process of a run: options, folder, device, rank and training histories."""
 
     config: Config
     folder: Path
     device: torch.device
     ranks: Ranks
-    description: Json  # goes beside checkpoints: the run, its options, and all that is needed to build the model
+    description: Json  # stored with checkpoints: the run, its options, and the data to build the model
     stores: list[Histories]
     before: Json | None = None  # description of the newest checkpoint, if the run resumes
 
     @property
     def tasks(self) -> Json:
-        """The split, with the training tasks that are set aside as `development`."""
+        """Task split, with the training tasks that are set aside as `development`."""
         return _tasks(self.config, self.stores)
 
     def spec(self) -> EnvSpec:
         return make_env(self.config.env, self.device).spec
 
     def described_by(self, more: Json) -> RunContext:
-        """The same run with a longer description."""
+        """Copy of this context with `more` in its description."""
         return self._replace(description=self.description | more)
 
     def check_memory(self, needs: Sequence[Need], model: GPTConfig) -> None:
-        """Raise `ConfigError` if the device has less memory than training `needs`, or than evaluations during it need
-        for a `model` of this form."""
+        """Raise `ConfigError` if the device has too little memory for the `needs` of training, or for evaluating a
+        `model` of this form during training."""
         check_memory(self.config, needs, self.device)
         if self.config.trainer.evaluate and self.ranks.is_writer:
             played = len(self.tasks["development"])
@@ -80,19 +80,19 @@ class RunContext(NamedTuple):
         return mixture
 
     def batches(self, mixture: Mixture) -> Callable[[int], Batch]:
-        """This rank's share of the batch of each update."""
+        """Function from an update to this rank's share of its batch."""
         seed, size, ranks = self.config.seed, self.config.trainer.mini_batch_size, self.ranks
         return lambda update: mixture.batch(seed, update, size, ranks.rank, ranks.size)
 
 
 def unweighted(objective: ObjectiveConfig) -> ObjectiveConfig:
-    """Options of windows whose steps all weigh 1, for objectives that weigh steps themselves or not at all."""
+    """Objective options with equal step weights, for objectives that do not use the weights of windows."""
     return replace(objective, name="ad", weighting="none")
 
 
 def compared(config: Config, *own: str) -> tuple[str, ...]:
-    """Groups of options that a resumed run must have as before: those of every program, its `own`, and the policy if it
-    is evaluated. The source is that of the histories, which must be the same."""
+    """Groups of options that must not change when a run resumes: those of every program, its `own`, and the policy if
+    it is evaluated. The source is not compared, because the histories must be the same."""
     groups = ("seed", "env", "tasks", "data", "model", "optimizer", "trainer", "device", *own)
     return (*groups, "policy", "evals") if config.trainer.evaluate else groups
 
@@ -105,11 +105,11 @@ def open_run(
     groups: Sequence[str],
     inputs: Callable[[Json | None], Json] = lambda _: {},
 ) -> Iterator[RunContext | None]:
-    """Lock `folder` for a run of `program`, new or resumed; yields None if all its updates are done.
+    """Lock `folder` for a run of `program`, new or resumed. Yields None if all updates are done.
 
-    `inputs` takes the description of the newest checkpoint, if there is one, and returns checksums of the inputs beside
-    histories; it may refuse the checkpoint. Raises `ConfigError` if the folder has a model of other histories or of a
-    configuration that differs in `groups`, and `PipelineError` if it has files of another run."""
+    `inputs` maps the description of the newest checkpoint, or None, to checksums of the inputs other than histories; it
+    may refuse the checkpoint. Raises `ConfigError` if the model in the folder has other histories or other options in
+    `groups`, and `PipelineError` if the folder has files of another run."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     with joined(prepare(config)) as (ranks, device):
         ranks.check_divides(config.trainer.mini_batch_size, config.trainer.gradient_accumulation_steps)
@@ -129,7 +129,7 @@ def open_run(
                 check_run(folder, found[1], owner)
             if finished.exists():
                 if found is None:
-                    raise ConfigError(f"{folder} is finished and its checkpoints are gone: remove it too")
+                    raise ConfigError(f"{folder} is finished but has no checkpoints: restore them, or remove it")
                 _, whose, updates = read_owned(finished, {})
                 check_owner(finished, whose, owner)
                 check_end(finished, updates, found[1]["step"])
@@ -148,7 +148,7 @@ def open_run(
 
 
 def announce(line: str, ranks: Ranks) -> None:
-    """Print a line, on the first rank alone."""
+    """Print a line on rank 0 only."""
     if ranks.is_writer:
         print(line)
 

@@ -1,4 +1,4 @@
-"""One gradient update: precision, accumulation, data parallel averaging, clipping, step."""
+"""Gradient update: precision, accumulation, data parallel averaging, clipping, step."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Gradients = Sequence[Tensor | None]  # one per parameter of the optimizer
 
 
 class Updater:
-    """Optimizer steps on `model`, in place. All state except the model's is in `state_dict`."""
+    """Updater of `model`, in place. All state except the model's is in `state_dict`."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class Updater:
         self.optimizer = make_optimizer(model, config.optimizer)
         if isinstance(self.optimizer, MTAdam) and ranks.size > 1:
             raise ConfigError(
-                f"optimizer.name=mtadam needs the gradient of every term, and {ranks.size} processes exchange that of "
-                "their sum alone: run one process, or give another optimizer"
+                f"optimizer.name=mtadam needs the gradient of each loss term, but {ranks.size} processes exchange only "
+                "that of their sum: run one process, or give another optimizer"
             )
         self._model, self._optimizer_config, self._after_step = model, config.optimizer, after_step
         self._max_norm = make_schedule(config.optimizer.max_gradient_norm)
@@ -88,8 +88,8 @@ class Updater:
             self._forward = cast(nn.Module, torch.compile(self._forward))
 
     def update(self, batch: Batch, clock: Clock) -> dict[str, Tensor]:
-        """One step on this rank's share of a batch, by the gradient of the mean loss over all ranks' windows. Returns
-        this rank's mean loss and metrics, and the norm of the whole gradient before clipping."""
+        """Optimizer step on this rank's share of a batch, with the gradient of the mean loss over all ranks. Returns
+        this rank's mean loss and metrics, and the norm of the full gradient before clipping."""
         set_rates(self.optimizer, self._optimizer_config, clock)
         self.optimizer.zero_grad()
         number, max_norm = self.config.gradient_accumulation_steps, self._max_norm(clock)
@@ -104,15 +104,15 @@ class Updater:
         return metrics | {"gradient_norm": norm}
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Weighted sum of the objective's terms, in the precision of training, and its metrics. The terms are metrics
-        too if there are several."""
+        """Weighted sum of the objective's terms, in training precision, and metrics. If there are several terms, they
+        are metrics too."""
         terms, metrics = self._terms(model, batch)
         return self._sum(terms), metrics
 
     def watched(self, metrics: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The results of `update` that must be finite: the loss, its terms and the gradient norm. With float16 an
-        infinite gradient only lowers the loss scale, so its norm is reported as 0, until the scaled loss of 1 is
-        subnormal in half precision."""
+        """Results of `update` that must be finite: the loss, its terms and the gradient norm. With float16 an infinite
+        gradient only lowers the loss scale, so its norm is reported as 0, unless the scale has become subnormal in half
+        precision."""
         terms = (name for name in self.objective.weights if name in metrics)
         found = {name: metrics[name] for name in ("loss", *terms, "gradient_norm")}
         if self.scaler.is_enabled():
@@ -122,7 +122,7 @@ class Updater:
         return found
 
     def rates(self) -> Metrics:
-        """Learning rate of the last update and, with float16, the loss scale after it; waits for the device."""
+        """Learning rate of the last update and, with float16, the new loss scale. Waits for the device."""
         rates = {"learning_rate": self.optimizer.param_groups[0]["lr"]}
         return rates | {"loss_scale": self.scaler.get_scale()} if self.scaler.is_enabled() else rates
 
@@ -142,7 +142,7 @@ class Updater:
         return torch.stack([self.objective.weights[name] * term for name, term in terms.items()]).sum()
 
     def _step(self, parts: list[Batch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
-        """Follow the gradient of the sum of all terms. Returns each part's metrics, and the gradient's norm."""
+        """Step with the gradient of the sum of all terms. Returns each part's metrics and the gradient norm."""
         found: list[dict[str, Tensor]] = []
         for part in parts:
             last = len(found) == len(parts) - 1  # ranks exchange their gradients once, with the last part
@@ -153,18 +153,18 @@ class Updater:
             found.append({"loss": loss.detach()} | metrics)
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
-        scale = self.scaler.get_scale() if self._after_step else 0.0  # which waits for the device
+        scale = self.scaler.get_scale() if self._after_step else 0.0  # waits for the device
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        if self._after_step and self.scaler.get_scale() >= scale:  # else gradients were infinite, and nothing changed
+        if self._after_step and self.scaler.get_scale() >= scale:  # else infinite gradients: no step was made
             self._after_step()
         return found, norm
 
     def _step_by_term(
         self, optimizer: MTAdam, parts: list[Batch], max_norm: float
     ) -> tuple[list[dict[str, Tensor]], Tensor]:
-        """Let the optimizer combine the gradients of the terms, each clipped by itself. Returns each part's metrics and
-        the norm of the weighted sum of the unclipped gradients. The sum of the clipped ones becomes `grad`."""
+        """Step with the separately clipped gradients of all terms, which the optimizer combines. Returns each part's
+        metrics and the norm of the weighted unclipped sum. The clipped sum is stored in `grad`."""
         found: list[dict[str, Tensor]] = []
         gradients: dict[str, Gradients] = {}
         for part in parts:

@@ -1,4 +1,4 @@
-"""Warm starts: a new model begins with a trained trunk, trained heads, a whole critic, or a snapshot to continue."""
+"""Warm starts: a new model starts from a trained trunk, trained heads, a whole critic, or a snapshot to continue."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def read_model(
 ) -> tuple[dict[str, Any], Json]:
     """State and description of the checkpoint at `path`, the value of `option`.
 
-    Raises `ConfigError` if it is missing, is not of one of `programs`, or learned on tasks that are held out or set
-    aside in `split`; `DamagedCheckpointError` if its checksum is wrong."""
+    Raises `ConfigError` if it is missing, was not written by one of `programs`, or was trained on tasks that are held
+    out or set aside in `split`. Raises `DamagedCheckpointError` if its checksum is wrong."""
     state, about = checkpoint.load(_sidecar(option, path), device)
     described = about["description"]
     if (found := described.get("program")) not in programs:
-        raise ConfigError(f"{option}={path}: is a model of {found}, and must be one of {' or '.join(programs)}")
+        raise ConfigError(f"{option}={path}: is a model of {found}, but must be one of {' or '.join(programs)}")
     check_described(described, Path(path).parent)
     theirs = described["tasks"]
     learned = set(theirs["train"]) - set(theirs["development"]) if theirs["all"] == split["all"] else set[int]()
     if unseen := learned & {*split["held_out"], *split["development"]}:
         raise ConfigError(
-            f"{option}={path}: learned on {len(unseen)} tasks that are held out or set aside here; give tasks.seed, "
-            "tasks.split, tasks.num_train and data.num_development_tasks as they were there"
+            f"{option}={path}: learned on {len(unseen)} tasks that are held out or set aside here; give the same "
+            "tasks.seed, tasks.split, tasks.num_train and data.num_development_tasks as its training"
         )
     return state, described
 
@@ -56,8 +56,8 @@ def _sidecar(option: str, path: str) -> Path:
 
 
 def checksums(config: Config, options: Collection[str]) -> Json:
-    """Checksums, by option, of the models that `options` name, for a new run to record. Raises `ConfigError` if one is
-    missing."""
+    """Checksums, by option, of the models named by `options`, for the record of a new run. Raises `ConfigError` if one
+    is missing."""
     named = {key: value for key, value, _ in walk(config) if key in options and value != "none"}
     return {
         key: checkpoint.check(_snapshot(config) if key == _PREFIX else _sidecar(key, path))["state_sha256"]
@@ -66,7 +66,7 @@ def checksums(config: Config, options: Collection[str]) -> Json:
 
 
 def load_trunk(option: str, path: str, trunks: list[Trunk], split: Json, device: torch.device) -> None:
-    """Load the trunk of another model into each of `trunks`: a critic's target network's, or all of a GPT but its
+    """Load the trunk of another model into each of `trunks`: that of a critic's target network, or a GPT without its
     policy head."""
     state, described = read_model(option, path, split, device)
     prefix = "target.trunk." if described["program"] == PROGRAM else ""
@@ -81,8 +81,8 @@ def load_trunk(option: str, path: str, trunks: list[Trunk], split: Json, device:
 
 
 def initialize(config: Config, critic: Critic, split: Json, device: torch.device) -> None:
-    """Load into a new critic the models named by `encoder.load_from`, `decoder.load_from` and `critic.initial_model`:
-    a trunk, the heads of another critic's target network, or all of another critic."""
+    """Initialize a critic with the models in `encoder.load_from` (a trunk), `decoder.load_from` (the heads of another
+    critic's target network) and `critic.initial_model` (a whole critic)."""
     if (path := config.encoder.load_from) != "none":
         trunks = [trunk for trunk in (critic.online.trunk, critic.online.value_trunk) if trunk]
         load_trunk("encoder.load_from", path, trunks, split, device)
@@ -100,25 +100,25 @@ def initialize(config: Config, critic: Critic, split: Json, device: torch.device
 
 
 def snapshot_state(config: Config, critic: Critic, split: Json, device: torch.device) -> dict[str, Any] | None:
-    """Whole state of the snapshot that `critic.initial_model_prefix` and `initial_model_index` name, for `critic` to
-    continue, with a new optimizer if `optimizer.initialize` asks for it; None if they name none. Raises `ConfigError`
-    if `critic` cannot continue it."""
+    """Full state of the snapshot named by `critic.initial_model_prefix` and `initial_model_index`, from which `critic`
+    continues; None without these options. `optimizer.initialize` replaces the optimizer by a new one. Raises
+    `ConfigError` if `critic` cannot continue it."""
     prefix, total = config.critic.initial_model_prefix, config.trainer.num_iterations
     if prefix == "none":
         return None
     where = f"{_PREFIX}={prefix}"
     state, described = read_model(_PREFIX, str(_snapshot(config).with_suffix(".pt")), split, device, [PROGRAM])
     if state["step"] > total:
-        raise ConfigError(f"{where}: is of update {state['step']}, which is more than trainer.num_iterations={total}")
+        raise ConfigError(f"{where}: is at update {state['step']}, which is beyond trainer.num_iterations={total}")
     if EnvSpec.of(described["env"]) != critic.online.spec:
-        raise ConfigError(f"{where}: was made in another world than that of env.name={config.env.name} and its options")
+        raise ConfigError(f"{where}: its world differs from that of env.name={config.env.name} and its options")
     load_weights(deepcopy(critic), state["model"], where)
     groups = ["device"] if config.optimizer.initialize else ["optimizer", "device"]
-    for group in groups:  # what the state depends on; rates are set anew at each update
+    for group in groups:  # that the state depends on; rates are set at each update
         then, now = described["config"][group], recorded(config)[group]
         for name in _KEPT[group]:
             if then.get(name) != now.get(name):
-                hint = ", or optimizer.initialize=true to start anew" if group == "optimizer" else ""
+                hint = ", or optimizer.initialize=true for a new one" if group == "optimizer" else ""
                 made, given = f"{group}.{name}={then.get(name)}", now.get(name)
                 raise ConfigError(f"{where}: was made with {made}, not {given}; give {made}{hint}")
     if config.optimizer.initialize:
