@@ -200,8 +200,8 @@ def test_a_continued_run_needs_the_same_text(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         check_plugin(other, described(one), tmp_path)
     assert str(error.value) == (
-        f"{tmp_path} was made with critic.reward_plugin={names[0]} (sha256 {one.sha256[:12]}), and this configuration "
-        f"gives critic.reward_plugin={names[1]} (sha256 {other.sha256[:12]}): give that here too, or another name="
+        f"{tmp_path} was made with critic.reward_plugin={names[0]} (sha256 {one.sha256[:12]}), but this configuration "
+        f"has critic.reward_plugin={names[1]} (sha256 {other.sha256[:12]}): give that here too, or another name="
     )
     changed = load_plugin(write(tmp_path, "def get_reward(history): return 0", "a.py"))
     for now, before in ((changed, one), (own, one), (one, own)):
