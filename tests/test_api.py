@@ -50,7 +50,7 @@ def test_wrong_steps_are_refused(finished: Path) -> None:
     policy.act([4])
     with pytest.raises(ValueError, match="reward=None"):
         policy.act([4])
-    with pytest.raises(ValueError, match=r"knows the rewards \[0\.0, 1\.0\] alone"):
+    with pytest.raises(ValueError, match=r"knows only the rewards \[0\.0, 1\.0\]"):
         policy.act([4], [0.5], [False], [False])
     with pytest.raises(ValueError, match="obs is 99"):
         policy.act([99], [0.0], [False], [False])

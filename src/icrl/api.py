@@ -82,7 +82,7 @@ class InContextPolicy:
         values = np.asarray(reward, dtype=float).reshape(-1)
         index = np.abs(values[:, None] - self._rewards).argmin(axis=1)
         if not np.allclose(self._rewards[index], values):
-            raise ValueError(f"reward={values.tolist()}: the model knows the rewards {self._rewards.tolist()} alone")
+            raise ValueError(f"reward={values.tolist()}: the model knows only the rewards {self._rewards.tolist()}")
         return torch.from_numpy(index)
 
 

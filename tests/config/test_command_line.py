@@ -96,7 +96,7 @@ def test_where_memory_runs_out_one_line_names_the_program_and_what_to_lower(
         run_stage(main, "src.evaluate", "")
     assert stopped.value.code == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("error: src.evaluate needs more memory than there is: lower evaluation.num_streams")
+    assert line.startswith("error: src.evaluate needs more memory than is free: lower evaluation.num_streams")
     assert str(error).splitlines()[0] in line
 
 

@@ -201,7 +201,7 @@ def test_complete_histories_of_the_version_before_are_read(copy: Path) -> None:
         "source": {"num_workers": 0, "name": "a2c"},
     }
     rewrite(copy / "manifest.json", lambda manifest: manifest.update(complete=False))
-    with pytest.raises(DamagedHistoriesError, match=r"begun by version 0\.7 .* Remove the histories and the logs"):
+    with pytest.raises(DamagedHistoriesError, match=r"started by version 0\.7 .* Remove the histories and the logs"):
         writer_of(copy)
 
 

@@ -165,7 +165,7 @@ def test_a_run_continues_with_its_own_histories_alone(root: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         check_stores(anew, noted, root / "logs")
     assert str(refused.value).startswith(f"{root}/logs was made with histories a (sha256 {first}), b (sha256 ")
-    assert f"this configuration gives a (sha256 {second})" in str(refused.value)
+    assert f"this configuration has a (sha256 {second})" in str(refused.value)
     for others in (stores[:1], stores[::-1], [*stores, anew[0]]):
         with pytest.raises(ConfigError, match="or another name="):
             check_stores(others, noted, root / "logs")

@@ -147,7 +147,7 @@ def test_wrong_rewards_are_refused(tmp_path: Path, expression: str, message: str
 
 
 def test_distance_is_refused_in_worlds_without_a_goal() -> None:
-    message = r"^critic\.reward_plugin=distance: env\.name=bandit has no goal's cell"
+    message = r"^critic\.reward_plugin=distance: env\.name=bandit has no goal cell"
     with pytest.raises(ConfigError, match=message):
         training_rewards(load_plugin("distance"), stored(random_done(6)), [0], 6)
 
@@ -174,8 +174,8 @@ def test_files_that_are_no_plugins_are_refused(tmp_path: Path) -> None:
     cases = {
         str(tmp_path / "gone.py"): "cannot be read: No such file or directory; must be one of identity, step_penalty, ",
         str(tmp_path / "folder.py"): "cannot be read: Is a directory; must be one of",
-        "identities": "is no Python file; must be one of",
-        write(tmp_path, "def get_reward(history): ...", "old.pyc"): "is no Python file; must be one of",
+        "identities": "is not a Python file; must be one of",
+        write(tmp_path, "def get_reward(history): ...", "old.pyc"): "is not a Python file; must be one of",
         "a" * 300 + ".py": "cannot be read: File name too long",
         write(tmp_path, "1 / 0", "divides.py"): "raises ZeroDivisionError: division by zero",
         write(tmp_path, "def get_reward(:", "syntax.py"): "raises SyntaxError: invalid syntax",
@@ -200,8 +200,8 @@ def test_a_continued_run_needs_the_same_text(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         check_plugin(other, described(one), tmp_path)
     assert str(error.value) == (
-        f"{tmp_path} was made with critic.reward_plugin={names[0]} (sha256 {one.sha256[:12]}), and this configuration "
-        f"gives critic.reward_plugin={names[1]} (sha256 {other.sha256[:12]}): give that here too, or another name="
+        f"{tmp_path} was made with critic.reward_plugin={names[0]} (sha256 {one.sha256[:12]}), but this configuration "
+        f"has critic.reward_plugin={names[1]} (sha256 {other.sha256[:12]}): give that here too, or another name="
     )
     changed = load_plugin(write(tmp_path, "def get_reward(history): return 0", "a.py"))
     for now, before in ((changed, one), (own, one), (one, own)):

@@ -210,10 +210,10 @@ def test_unlike_runs_are_refused(
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda folder: save_episodes(folder, life(0, 2), OWNER), "episodes.npz does not hold the episodes"),
+        (lambda folder: save_episodes(folder, life(0, 2), OWNER), "episodes.npz has other episodes"),
         (
             lambda folder: save_episodes(folder, life(0), OWNER),
-            "episodes.npz does not hold the episodes",
+            "episodes.npz has other episodes",
         ),  # no coverage
         (lambda folder: (folder / "episodes.npz").unlink(), "episodes.npz"),
         (

@@ -135,7 +135,7 @@ def test_only_missing_old_or_damaged_files_are_written(
     main(config)
     found = contents_of(folder)
     assert {name: content for name, (_, content) in found.items()} == {name: new for name, (_, new) in expected.items()}
-    told = f"not known to be of {store}" in "".join(capsys.readouterr())
+    told = f"that are not from the present {store}" in "".join(capsys.readouterr())
     assert told == (damage in ("older", "unknown", "about is damaged"))
     if not told:
         written = [name for name in found if found[name] != expected[name]]

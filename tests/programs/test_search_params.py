@@ -129,7 +129,7 @@ def test_killed_amid_the_search(tmp_path: Path) -> None:
         (["search.num_env_steps=2001"], ["search.num_env_steps=2001", "source.num_envs", "source.unroll_length"]),
         (["source=q_learning"], ["source.name=q_learning", "a2c"]),
         (["search.num_env_steps=200", "source.initial_collect_steps=300"], ["source.initial_collect_steps=300"]),
-        (["env=bandit"], ["env.name=bandit: the search is on a goal in a room"]),
+        (["env=bandit"], ["env.name=bandit: the search needs a goal in a room"]),
         (["search.goal_row=2", "search.goal_column=2"], ["search.goal_row=2 and search.goal_column=2: no task"]),
         (
             ["tasks.split=list", "tasks.held_out=[0]", "search.goal_row=0", "search.goal_column=0"],

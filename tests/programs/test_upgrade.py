@@ -163,7 +163,7 @@ def add_option(path: Path) -> None:
         ("logs/a2c/gpt/last-000000006.json", add_option, "model.unheard_of: this version has no such options"),
         ("histories/a2c/reward.npy", spoil, "reward.npy is missing or damaged"),
         ("histories/a2c/manifest.json", spoil, "manifest.json"),
-        ("logs/a2c/old-evaluation", Path.mkdir, "old-evaluation is there already"),
+        ("logs/a2c/old-evaluation", Path.mkdir, "old-evaluation exists already"),
     ],
 )
 def test_a_refusal_changes_nothing(copy: Path, name: str, damage: Callable[[Path], object], said: str):

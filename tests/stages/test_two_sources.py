@@ -175,7 +175,7 @@ def test_histories_with_too_few_episodes_are_refused_before_anything_is_played(
     monkeypatch.setattr(evaluate.in_context, "play_episodes", never)
     message = run("evaluate", root, *mixed).refusal
     needed = (
-        f"evaluation.num_episodes=3 needs 16 steps a row, for as many episodes of the source; {root}/histories/short"
+        f"evaluation.num_episodes=3 needs 16 steps per row for the episodes of the source, but {root}/histories/short"
     )
     assert f"{needed} has 12" in message
     assert [path.name for path in (root / "logs/new").iterdir()] == ["gpt"]

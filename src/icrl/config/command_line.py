@@ -1,4 +1,4 @@
-"""How an entry point runs: options from the command line, help, device and threads, errors without a traceback."""
+"""Entry points: options from the command line, help, exit codes, errors without a traceback."""
 
 import signal
 import sys
@@ -19,7 +19,7 @@ from icrl.runs.memory import ran_out
 from icrl.runs.processes import close_outputs, open_outputs
 
 _BAD_INPUT = 2
-LARGE = {  # by program: the options that most of its memory depends on
+LARGE = {  # by program: the options that determine most of its memory
     "src.train_agents": "source.num_learners, source.num_envs, source.unroll_length",
     "src.train_gpt": "trainer.mini_batch_size, model.context_len, model.embed_dim",
     "src.train_ilql": "trainer.mini_batch_size, model.context_len, encoder.embed_dim",
@@ -33,23 +33,23 @@ LARGE = {  # by program: the options that most of its memory depends on
 
 
 def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> None:
-    """Run `main` with the configuration the command line asks for, see `_run`."""
+    """Run `main` with the configuration from the command line, see `_run`."""
     _run(main, Config, load_config, module, meaning)
 
 
 def run_players(main: Callable[[PlayersConfig], object], module: str, meaning: str) -> None:
-    """Run `main` with the configuration of `train_players` that the command line asks for, see `_run`."""
+    """Run `main` with the configuration of `train_players` from the command line, see `_run`."""
     _run(main, PlayersConfig, load_players_config, module, meaning)
 
 
 def _run(main: Callable[[Any], object], root: Any, load: Callable[[list[str]], Any], module: str, meaning: str) -> None:
-    """Run `main` of `module` with the configuration the command line asks for. Exits with code 2 and one line on a
-    `PipelineError`, where memory runs out, or on what the system refuses, with 130 on an interrupt, with 143 after a
-    stop that was asked for, with 141 where nobody reads an output any more; `--help` explains every option."""
+    """Run `main` of `module` with the configuration from the command line; `--help` explains every option. Exits with
+    code 2 and one line on a `PipelineError`, a lack of memory or an `OSError`. Exits with 130 on an interrupt, 143
+    after a requested stop, and 141 if an output has lost its reader."""
     open_outputs()
     arguments = sys.argv[1:]
     report, threading.excepthook = threading.excepthook, _report_of_thread
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # asks a loop to save; where there is none it must not end the run
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # asks a training loop to save; elsewhere it must not end the run
     try:
         if {"--help", "-h"} & set(arguments):
             others = [argument for argument in arguments if argument not in ("--help", "-h")]
@@ -57,20 +57,20 @@ def _run(main: Callable[[Any], object], root: Any, load: Callable[[list[str]], A
         else:
             _check_form(arguments)
             main(load(arguments))
-        sys.stdout.flush()  # what cannot be written is to be met here
-    except (PipelineError, OSError) as error:  # an OSError says what and where by itself: disk full, no permission
+        sys.stdout.flush()  # raise write errors here
+    except (PipelineError, OSError) as error:  # an OSError has a clear message of its own
         if isinstance(error, BrokenPipeError) and close_outputs():
-            sys.exit(141)  # as a shell says of SIGPIPE
+            sys.exit(141)  # as shells report SIGPIPE
         _refuse(str(error))
     except (MemoryError, RuntimeError, OverflowError, ValueError) as error:
         if not ran_out(error):
             raise
         _refuse(
-            f"{module} needs more memory than there is: lower {LARGE[module]}, or others that make it large. {error}"
+            f"{module} needs more memory than is free: lower {LARGE[module]}, or other options of its size. {error}"
         )
     except Stopped as end:
         tqdm.write(str(end), file=sys.stderr)
-        sys.exit(143)  # as a shell says of SIGTERM, so that a chain of stages stops here
+        sys.exit(143)  # as shells report SIGTERM, so that a chain of stages stops here
     except KeyboardInterrupt:
         tqdm.write("interrupted: the same command continues", file=sys.stderr)
         sys.exit(130)
@@ -83,16 +83,16 @@ def _check_form(arguments: Sequence[str]) -> None:
     if flags := [argument for argument in arguments if argument.startswith("-")]:
         raise ConfigError(f"{flags[0]}: options are written KEY=VALUE; --help lists them")
     if len(presets := [argument for argument in arguments if argument.startswith("experiment=")]) > 1:
-        raise ConfigError(f"{' '.join(presets)}: the last would take the place of the others; give one")
+        raise ConfigError(f"{' '.join(presets)}: only one preset of a group can be chosen")
 
 
 def _refuse(message: str) -> NoReturn:
-    tqdm.write(f"error: {' '.join(message.splitlines())}", file=sys.stderr)  # not in the middle of a bar
+    tqdm.write(f"error: {' '.join(message.splitlines())}", file=sys.stderr)  # not inside a progress bar
     sys.exit(_BAD_INPUT)
 
 
 def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
-    """Say nothing of what TensorBoard's writing thread is refused: the main thread meets it at its next point."""
+    """Ignore write errors in TensorBoard's thread: the main thread gets them at its next point."""
     if not isinstance(failure.exc_value, OSError):
         threading.__excepthook__(failure)
 
@@ -100,8 +100,8 @@ def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
 def help_text(
     module: str, meaning: str, root: Any, load: Callable[[list[str]], Any], arguments: Sequence[str] = ()
 ) -> str:
-    """Usage and every option, with meaning, what is allowed and value, for the choices in `arguments`; or, where these
-    name a group alone, the choices of that group."""
+    """Help text for the choices in `arguments`: usage and every option with meaning, allowed values and value. If they
+    name only a group, the presets of that group."""
     groups = groups_of(root)
     if named := [argument for argument in arguments if argument in groups]:
         return "\n".join(line for group in named for line in _choices(group))
@@ -120,7 +120,7 @@ def help_text(
 
 
 def _choices(group: str) -> list[str]:
-    """Lines that list the presets of a group, with the comment at the head of each file."""
+    """Lines with the presets of a group and the first comment of each file."""
     lines = [f"{group}=NAME, NAME one of:"]
     for name in presets_of(group):
         page = (CONF / group / f"{name}.yaml").read_text().splitlines()

@@ -1,6 +1,6 @@
-"""Composes a configuration: defaults from the code, presets from `conf/*.yaml` by Hydra, then `KEY=VALUE` overrides.
+"""Composition of a configuration: defaults from the code, presets from `conf/*.yaml`, then `KEY=VALUE` overrides.
 
-`load_config(overrides)` is the one way to a `Config`, `load_players_config(overrides)` to a `PlayersConfig`: for the
+`load_config(overrides)` makes every `Config`, and `load_players_config(overrides)` every `PlayersConfig`: for the
 command line, notebooks, searches and tests.
 """
 
@@ -28,7 +28,7 @@ from icrl.sources.rules import LEARN_NOTHING
 from icrl.training.optimizers import OPTIMIZERS
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
-CHOICES: dict[str, dict[str, Any]] = {  # groups of which one class is chosen by its `name`
+CHOICES: dict[str, dict[str, Any]] = {  # groups with several classes, chosen by `name`
     "env": env_options(),
     "source": source_options(),
     "optimizer": OPTIMIZERS,
@@ -37,19 +37,19 @@ AnyConfig = TypeVar("AnyConfig", Config, PlayersConfig)
 
 
 def _train_tasks(size: object) -> int:
-    return round((size**2 - 1) * 57 / 80) if isinstance(size, int) else 0  # the split of a 9 x 9 room, for any room
+    return round((size**2 - 1) * 57 / 80) if isinstance(size, int) else 0  # the share of the 9 x 9 room, for any size
 
 
 def _where_random(split: object, number: object) -> object:
-    return number if split == "random" else 0  # another rule of the split says itself which tasks are left
+    return number if split == "random" else 0  # other splits determine the remaining tasks
 
 
 def _least_success(source: str) -> float:
-    return 0.0 if source in LEARN_NOTHING else 0.5  # a source that does not learn cannot have failed to
+    return 0.0 if source in LEARN_NOTHING else 0.5  # sources that do not learn are not filtered
 
 
 def _short_life(num_episodes: int, max_episode_steps: int) -> int:
-    return -(-(num_episodes + 1) * max_episode_steps // 10) * 10  # just what is shown of it, in unrolls of 10
+    return -(-(num_episodes + 1) * max_episode_steps // 10) * 10  # steps that are used, rounded up to unrolls of 10
 
 
 OmegaConf.register_new_resolver("train_tasks", _train_tasks, replace=True)
@@ -72,7 +72,7 @@ def load_players_config(overrides: Iterable[str] = ()) -> PlayersConfig:
 
 @cache
 def groups_of(root: type[Config] | type[PlayersConfig]) -> list[str]:
-    """Groups that presets are chosen for, in the order of the defaults list of `root`."""
+    """Groups with presets, in the order of the defaults list of `root`."""
     page = OmegaConf.load(CONF / ("config.yaml" if root is Config else "players.yaml"))
     return [next(iter(entry)) for entry in page.defaults if OmegaConf.is_config(entry)]
 
@@ -141,8 +141,8 @@ def _parsed(override: str) -> tuple[str, Any]:
 
 
 def _fill_in(composed: DictConfig, root: type[Options]) -> None:
-    """Write the defaults of the code where no preset and no override says anything. References to other options in
-    presets are resolved after that."""
+    """Fill in defaults from the code where no preset or override has a value. References between options are resolved
+    after that."""
     for group, field in root.model_fields.items():
         kind = _kind(group, field, composed)
         if not (isinstance(kind, type) and issubclass(kind, Options)):
@@ -158,7 +158,7 @@ def _fill_in(composed: DictConfig, root: type[Options]) -> None:
 
 
 def _kind(group: str, field: FieldInfo, composed: Any) -> Any:
-    """Class of the options of a group, as the composed configuration chooses it."""
+    """Class of the options of a group, chosen by the composed configuration."""
     default = field.default_factory
     if group not in CHOICES:
         return default

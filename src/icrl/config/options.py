@@ -1,12 +1,12 @@
-"""How an option is declared: default, type, range, meaning and the stages that use it, in one place.
+"""Declaration of options: default, type, range, meaning and stages of each one in one place.
 
 Every group of options is one pydantic model, `Options`, beside the code that it configures:
 
     class GPTConfig(Options):
         context_len: int = option(160, "env steps in the context, across episodes", ge=2, le=10**6)
 
-Values are not converted (a text is no number), but an int is fine where a float is asked for, and a number is fine as
-a name. An unknown option is an error.
+Values are not converted (a text is not a number), but an int is valid as a float, and a number as a name. An unknown
+option is an error.
 """
 
 import math
@@ -51,9 +51,9 @@ class Options(BaseModel):
 
 
 def option(default: Any, meaning: str, *, may_change: bool = False, stages: str = "", **limits: float) -> Any:
-    """Declare an option; `limits` are `ge`, `gt` and `le` of a number. `may_change` marks what a continued run may set
-    anew, because it does not touch what the run computes. `stages` says where the option acts, where that differs from
-    the rest of its group."""
+    """Declare an option; `limits` are `ge`, `gt` and `le` of a number. `may_change` marks options that may change when
+    a run resumes, because they do not affect results. `stages` are those of the option, if they differ from its
+    group."""
     about = {"may_change": may_change, "stages": stages}
     return Field(default, description=meaning, json_schema_extra=about, **limits)  # pyrefly: ignore
 
@@ -65,7 +65,7 @@ def refuse(condition: object, message: str) -> None:
 
 
 def refuse_both(section: str, number: tuple[str, int], interval: tuple[str, int]) -> None:
-    """Raise `ConfigError` if both ways are given to say when something happens."""
+    """Raise `ConfigError` if both a number of events and an interval are given."""
     refuse(
         number[1] and interval[1],
         f"{section}.{number[0]}={number[1]} and {section}.{interval[0]}={interval[1]}: one of them must be 0",
@@ -79,7 +79,7 @@ def group(default: Any, meaning: str, stages: str) -> Any:
 
 @dataclass(frozen=True)
 class Rate:
-    """Annotation of an option that is a number or a schedule (`schedules.py`), whose every value is in the range."""
+    """Annotation of an option that is a number or a schedule (`schedules.py`) with all values in the range."""
 
     ge: float | None = None
     gt: float | None = None
@@ -104,7 +104,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class _Text:
-    """Annotation of an option that is a text; `words` say which."""
+    """Annotation of a text option; `words` describe the allowed texts."""
 
     words: str
     is_name: bool = False
@@ -123,7 +123,7 @@ class _Text:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Annotation of an option that is one of `names`, where these are not written out in a `Literal`."""
+    """Annotation of an option that is one of `names`, if these are not in a `Literal`."""
 
     names: tuple[str, ...]
 
@@ -146,16 +146,16 @@ OneOrMore = BeforeValidator(lambda value: value if isinstance(value, list) or va
 
 
 class Declared(NamedTuple):
-    """Declaration of an option, as texts and checks need it."""
+    """Declaration of an option, for texts and checks."""
 
     meaning: str
     allowed: str
     may_change: bool
-    stages: str  # where it acts
+    stages: str  # that use it
 
 
 def declared(field: FieldInfo, stages: str = "") -> Declared:
-    """Declaration of `field`, in a group that acts in `stages`."""
+    """Declaration of `field` in a group used by `stages`."""
     about: Any = field.json_schema_extra or {}
     return Declared(field.description or "", allowed(field), about.get("may_change", False), about["stages"] or stages)
 
@@ -182,7 +182,7 @@ def replace(options: AnyOptions, **changes: Any) -> AnyOptions:
 
 
 def allowed(field: FieldInfo) -> str:
-    """Words for what a declaration allows: its type and range."""
+    """Words for the type and range of a declaration."""
     kind = field.annotation
     for mark in field.metadata:
         if isinstance(mark, (_Text, OneOf)):
@@ -243,8 +243,8 @@ def nearest(name: object, names: Iterable[str]) -> str:
 
 
 def in_words(error: ValidationError, kind: type[Options], values: Mapping[str, Any], prefix: str = "") -> str:
-    """One line about the first error in the `values` of options of `kind`, whose keys begin with `prefix`: field, value
-    and what is allowed, and for an unknown name the nearest one."""
+    """One line about the first error in the `values` of options of `kind`, with keys that begin with `prefix`: field,
+    value and allowed values, and for an unknown name the nearest one."""
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else ""
     if (field := kind.model_fields.get(name)) is None:

@@ -1,4 +1,4 @@
-"""Page of all options, made from their models: `make docs` writes it to docs/settings.md."""
+"""Generated page of all options: `make docs` writes it to docs/settings.md."""
 
 import textwrap
 from collections.abc import Collection, Iterable
@@ -26,7 +26,7 @@ configuration of their own.
 
 
 def table(config: Options, groups: Collection[str] | None = None) -> str:
-    """Markdown of the options of `config`, one section for each group; of `groups` alone, where they are given."""
+    """Markdown of the options of `config`, one section for each group, or only for `groups` if given."""
     lines: list[str] = []
     section = None
     for key, value, option in walk(config):

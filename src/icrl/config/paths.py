@@ -1,4 +1,4 @@
-"""Folders that relative paths start from."""
+"""Base folders of relative paths."""
 
 from pathlib import Path
 

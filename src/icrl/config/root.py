@@ -107,17 +107,17 @@ class Config(Options):
     search: SearchConfig = group(SearchConfig, "the search over options of the source", "search")
 
     def folder(self, kind: str) -> Path:
-        """The run's folder under `kind`: histories, logs or videos."""
+        """Folder of the run under `kind`: histories, logs or videos."""
         return PROJECT / self.root / kind / self.name
 
     @property
     def histories_folders(self) -> list[Path]:
-        """The histories stage two reads."""
+        """Histories that stage two reads."""
         return [PROJECT / self.root / "histories" / name for name in self.histories]
 
     @property
     def run_folder(self) -> Path:
-        """The logs of the run whose model stage three rolls out."""
+        """Logs of the run with the model that stage three evaluates."""
         return PROJECT / self.root / "logs" / self.run
 
     @model_validator(mode="after")

@@ -41,7 +41,7 @@ def _check_world(config: Config) -> None:
             ("model.induction", config.model.induction, False, "no position is seen twice"),
             ("objective.name", config.objective.name, "ad", "nobody knows what is optimal"),
         ):
-            refuse(value != needed, f"{key}={value} does not go with env.name=point_game: must be {needed}, {reason}")
+            refuse(value != needed, f"{key}={value} does not fit env.name=point_game: must be {needed}, {reason}")
     search, size = config.search, getattr(config.env, "size", math.inf)
     refuse(
         max(search.goal_row, search.goal_column) >= size,
@@ -50,7 +50,7 @@ def _check_world(config: Config) -> None:
 
 
 def _check_source(config: Config) -> None:
-    """Refuse, for a source that acts on its past, to show what it would do without it."""
+    """Refuse to evaluate a source without its past if it acts on its past."""
     shown = {
         "source.evaluate": config.source.evaluate,
         "summaries.action_distributions": config.summaries.action_distributions,
@@ -59,7 +59,7 @@ def _check_source(config: Config) -> None:
     for name, on in shown.items():
         refuse(
             config.source.name == "searcher" and on,
-            f"{name}=true shows what learners would do without their past; source.name=searcher acts on it alone",
+            f"{name}=true evaluates without the past, but source.name=searcher acts on it alone; give false",
         )
 
 
@@ -71,22 +71,22 @@ def _check_development_tasks(config: Config) -> None:
     )
     refuse(
         config.trainer.evaluate and not number,
-        "trainer.evaluate=true plays development tasks during training, and data.num_development_tasks=0 sets none "
-        "aside: set some aside, or give trainer.evaluate=false and evaluation.checkpoint=last",
+        "trainer.evaluate=true plays development tasks during training, but data.num_development_tasks=0 sets none "
+        "aside: raise it, or give trainer.evaluate=false and evaluation.checkpoint=last",
     )
     refuse(
         config.evaluation.tasks == "development" and not number,
-        "evaluation.tasks=development plays the tasks that data.num_development_tasks set aside, and it is 0",
+        "evaluation.tasks=development plays the tasks set aside by data.num_development_tasks, which is 0: raise it",
     )
 
 
 def _check_lengths(config: Config) -> None:
-    """Check that histories are as long as what is read of them. The lengths of a mixture stand in its histories."""
+    """Check that histories are long enough for their use. The lengths of a mixture are in its stores."""
     names, data, source, model = config.histories, config.data, config.source, config.model
     refuse(len(set(names)) < max(len(names), 1), f"histories={names}: must be one name, or several that differ")
     refuse(
         data.weights and len(data.weights) != len(names),
-        f"data.weights={data.weights} must be as many as histories={names}, or none",
+        f"data.weights={data.weights} must have one weight for each of histories={names}, or be empty",
     )
     refuse(
         0 < data.kept_steps < model.context_len,
@@ -108,8 +108,8 @@ def _check_lengths(config: Config) -> None:
     needed = (config.evaluation.num_episodes + 1) * config.env.max_episode_steps
     refuse(
         needed > source.history_steps // source.num_envs,
-        f"evaluation.num_episodes={config.evaluation.num_episodes} needs {needed} steps per row, for as many episodes "
-        f"of the source; source.history_steps={source.history_steps} gives {source.history_steps // source.num_envs}",
+        f"evaluation.num_episodes={config.evaluation.num_episodes} needs {needed} steps per row for the episodes of "
+        f"the source, but source.history_steps={source.history_steps} gives {source.history_steps // source.num_envs}",
     )
 
 
@@ -142,12 +142,12 @@ def _check_training(config: Config) -> None:
     trainer, device, summaries = config.trainer, config.device, config.summaries
     refuse(
         config.optimizer.name == "mtadam" and device.amp_dtype == "float16",
-        "optimizer.name=mtadam brings gradients to one norm by itself and has no use for the loss scaler of "
-        "device.amp_dtype=float16; give device.amp_dtype=bfloat16 or none",
+        "optimizer.name=mtadam normalises gradients itself, so the loss scaler of device.amp_dtype=float16 "
+        "has no effect; give device.amp_dtype=bfloat16 or none",
     )
     refuse(
         not trainer.evaluate and config.evaluation.checkpoint == "best",
-        "trainer.evaluate=false finds no best checkpoint; give evaluation.checkpoint=last",
+        "trainer.evaluate=false saves no best checkpoint; give evaluation.checkpoint=last",
     )
     refuse(
         trainer.empty_cache and device.type == "cpu",
@@ -156,30 +156,30 @@ def _check_training(config: Config) -> None:
     refuse(
         summaries.gradient_noise_scale != "none" and trainer.mini_batch_size < 2,
         f"summaries.gradient_noise_scale={summaries.gradient_noise_scale} needs parts of a batch; "
-        f"trainer.mini_batch_size={trainer.mini_batch_size}",
+        f"trainer.mini_batch_size={trainer.mini_batch_size} must be at least 2",
     )
     parts = trainer.gradient_accumulation_steps
     refuse(
         config.awr.normalize != "none" and parts > 1,
-        f"awr.normalize={config.awr.normalize} is over a whole batch, and trainer.gradient_accumulation_steps={parts} "
-        "works it off in parts",
+        f"awr.normalize={config.awr.normalize} needs the whole batch at once, but trainer.gradient_accumulation_steps="
+        f"{parts} splits it; give 1, or awr.normalize=none",
     )
 
 
 def _check_starts(config: Config) -> None:
-    """Check where a critic starts from: at most one place for each part."""
+    """Check that each part of a critic is initialized from at most one model."""
     critic, encoder = config.critic, config.encoder
     model, prefix = critic.initial_model, critic.initial_model_prefix
     starts = {"encoder.load_from": encoder.load_from, "decoder.load_from": config.decoder.load_from}
     for name, path in starts.items():
         refuse(
             path != "none" and model != "none",
-            f"critic.initial_model={model} has what {name}={path} would give: one of them must be none",
+            f"critic.initial_model={model} already includes {name}={path}: one of them must be none",
         )
     for name, path in (starts | {"critic.initial_model": model}).items():
         refuse(
             path != "none" and prefix != "none",
-            f"critic.initial_model_prefix={prefix} has what {name}={path} would give: one of them must be none",
+            f"critic.initial_model_prefix={prefix} already includes {name}={path}: one of them must be none",
         )
     refuse(
         critic.initial_model_index >= 0 and prefix == "none",
@@ -187,7 +187,7 @@ def _check_starts(config: Config) -> None:
     )
     refuse(
         config.optimizer.initialize and prefix == "none",
-        "optimizer.initialize=true is about the state in critic.initial_model_prefix, which is none",
+        "optimizer.initialize=true applies to the state in critic.initial_model_prefix, which is none",
     )
     fixed = critic.value_trunk_grad == "none" and (critic.separate_value or not critic.imitation_scaling)
     refuse(
@@ -206,5 +206,5 @@ def _check_policy(config: Config) -> None:
     )
     refuse(
         policy.model == "critic" and not policy.advantage_scale,
-        "policy.advantage_scale=0 asks no critic, and policy.model=critic has nothing else to act on",
+        "policy.model=critic acts on the critic alone, so policy.advantage_scale=0 must be above 0",
     )

@@ -1,12 +1,12 @@
-"""Rates that may change as a run goes on: learning rate, exploration, weight of an entropy bonus, ...
+"""Schedules of rates: learning rate, exploration, weight of an entropy bonus, ...
 
-A rate is a number, or a mapping that names a curve and the progress `p` it is a function of:
+A rate is a number, or a mapping with a curve and the progress `p` that it depends on:
 
     {kind: linear, progress: percent, points: [[0, 0.001], [1, 0]], warmup: {until: 0.05, start: 0}}
 
-`progress` is a field of `Clock`. `warmup` may be left out, and so may `final` of an exponential; all other keys are
-required and no others are allowed. The keys and the equation of a kind stand in `KINDS` and at the curve it names. A
-schedule is a pure function of the clock, so that it is right after a run was set back or continued.
+`progress` is a field of `Clock`. `warmup` is optional, and so is `final` of an exponential; all other keys are required
+and no others are allowed. `KINDS` has the keys of each kind, and its curve has the equation. A schedule is a pure
+function of the clock, so it is correct after a run resumes.
 """
 
 import math
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 
 class Clock(NamedTuple):
-    """Live progress of a run."""
+    """Progress of a run."""
 
     percent: float  # 0 at the start, 1 at the end of the budget
     iterations: int
@@ -28,14 +28,14 @@ class Clock(NamedTuple):
     updates: int  # gradient updates
 
 
-Rate = Any  # what a configuration holds: a number, or a mapping as above
+Rate = Any  # value of an option: a number, or a mapping as above
 Schedule = Callable[[Clock], float]
 Points = tuple[list[float], list[float]]  # times, which strictly increase, and their values
 Reader = Callable[[str, Any, float], Any]  # (key, what is written there, the latest time there is) -> what it means
 
 
 class Kind(NamedTuple):
-    """A curve `curve(p, **keys)`, and for each of its keys what reads and checks it."""
+    """Curve `curve(p, **keys)` with a reader for each key, which also checks it."""
 
     curve: Callable[..., float]
     keys: dict[str, Reader]
@@ -43,7 +43,7 @@ class Kind(NamedTuple):
 
 
 def make_schedule(rate: Rate) -> Schedule:
-    """The function of the clock that `rate` describes.
+    """Function of the clock described by `rate`.
 
     Raises `ValueError` with the key, its value and what is allowed."""
     if not isinstance(rate, Mapping):
@@ -69,9 +69,9 @@ def make_schedule(rate: Rate) -> Schedule:
 
 
 def values_of(rate: Rate) -> list[float]:
-    """Every number in `rate` that is a value of it (not a time and no rate of decay), the start of a warm-up included.
+    """Values in `rate`, including the start of a warm-up but no times or decay rates.
 
-    The schedule stays between the least and the greatest of them, but for two kinds that fall towards 0: inverse, and
+    The schedule stays between the least and the greatest of them. Two kinds fall towards 0 instead: inverse, and
     exponential without `final`. Raises `ValueError` as `make_schedule` does."""
     make_schedule(rate)
     if not isinstance(rate, Mapping):
@@ -88,7 +88,7 @@ def _between(a: float, b: float, share: float) -> float:
 
 
 def _warmed_up(p: float, own: Callable[[float], float], until: float, start: float) -> float:
-    """A straight line from `start` at 0 to own(until), and own(p) from `until` on."""
+    """Line from `start` at 0 to own(until), then own(p)."""
     return own(p) if p >= until else _between(start, own(until), p / until)
 
 
@@ -97,13 +97,13 @@ def _constant(p: float, value: float) -> float:
 
 
 def _step(p: float, points: Points) -> float:
-    """The value of the first point with p < until, so at p = until the next one; the last value holds for ever."""
+    """Value of the first point with p < until, so at p = until the next one; constant after the last."""
     untils, values = points
     return values[min(bisect_right(untils, p), len(values) - 1)]
 
 
 def _linear(p: float, points: Points) -> float:
-    """Straight lines from point to point; constant after the last."""
+    """Linear interpolation between points; constant after the last."""
     times, values = points
     after = bisect_right(times, p)
     if after == len(times):
@@ -123,7 +123,7 @@ def _inverse(p: float, initial: float, rate: float) -> float:
 
 
 def _cosine(p: float, initial: float, final: float, time: float, begin: float = 0.0) -> float:
-    """Half a cosine from `initial` at `begin`, the end of a warm-up, to `final` at `time`, where it stays."""
+    """Half a cosine from `initial` at `begin`, the end of a warm-up, to `final` at `time`; constant after that."""
     progress = min((p - begin) / (time - begin), 1.0)
     return _between(final, initial, (1 + math.cos(math.pi * progress)) / 2)
 
@@ -151,7 +151,7 @@ def _nearest(name: Any, allowed: Collection[str]) -> str:
 def _read(
     mapping: Mapping[str, Any], readers: Mapping[str, Reader], optional: Collection[str], longest: float
 ) -> dict[str, Any]:
-    """Every key of `mapping` as its reader gives it. Refuses keys without a reader and the lack of one that is not
+    """Values of `mapping` as converted by their readers. Refuses unknown keys and missing ones that are not
     optional."""
     for key in mapping:
         if key not in readers:
@@ -186,7 +186,7 @@ def _positive(key: str, value: Any, longest: float) -> float:
 
 
 def _decay(key: str, value: Any, longest: float) -> float:
-    """At most 1: a curve that grows has a `final` above its `initial`, and so a limit."""
+    """Decay rate, at most 1: a growing curve has a `final` above its `initial` instead, and so a limit."""
     number = _positive(key, value, longest)
     if number > 1:
         raise ValueError(f"{key}={value}: must be > 0 and <= 1")

@@ -203,8 +203,8 @@ class HistoryWriter:
                 if start < steps and block_checksum(column[:, start:end]) != block["sha256"][name]:
                     raise DamagedHistoriesError(
                         f"{self.folder / name}.npy is damaged in the block of steps {start} to {end - 1}: its checksum "
-                        "is not the one in the manifest; put it back as it was, or remove the histories and the logs "
-                        "of this run to record it anew"
+                        "is not the one in the manifest; restore it, or remove the histories and the logs of this "
+                        "run to record it again"
                     )
 
     def _create(

@@ -63,8 +63,8 @@ def upgrade(manifest: Json, path: Path) -> None:
         return
     if not manifest.get("complete"):
         raise DamagedHistoriesError(
-            f"{path} was begun by version 0.7 or an older one, and is not complete: this version cannot check what is "
-            "there. Remove the histories and the logs of this run to record it anew"
+            f"{path} was started by version 0.7 or older and is not complete, so this version cannot check "
+            "it. Remove the histories and the logs of this run to record it again"
         )
     manifest |= {"schema_version": SCHEMA_VERSION, "blocks": [], "owner": None}
     if isinstance(config := manifest.get("config"), dict):

@@ -57,7 +57,7 @@ def check_stores(stores: Sequence[Histories], before: Json, folder: Path) -> Non
             ", ".join(f"{store['name']} (sha256 {store['sha256'][:12]})" for store in one) for one in (before, now)
         )
         raise ConfigError(
-            f"{folder} was made with histories {then}, and this configuration gives {given}: "
+            f"{folder} was made with histories {then}, but this configuration has {given}: "
             "give those here too, or another name="
         )
 

@@ -60,8 +60,7 @@ def distance(history: History) -> Floats:
     Raises `ConfigError` unless the world is a room whose task starts with the goal cell."""
     if history.world != "dark_room":
         raise ConfigError(
-            f"critic.reward_plugin=distance: env.name={history.world} has no goal's cell to measure from; must be "
-            "env.name=dark_room"
+            f"critic.reward_plugin=distance: env.name={history.world} has no goal cell; must be env.name=dark_room"
         )
     width, goal = history.spec.width, history.task[0]
 
@@ -107,7 +106,7 @@ def load_plugin(name: str) -> RewardPlugin:
         return RewardPlugin(name, "", hashlib.sha256().hexdigest(), BUILT_IN[name])
     expected = f"must be one of {', '.join(BUILT_IN)}, or a Python file (.py)"
     if not name.endswith(".py"):
-        raise ConfigError(f"{wrong} is no Python file; {expected}")
+        raise ConfigError(f"{wrong} is not a Python file; {expected}")
     try:
         content = Path(name).read_bytes()
     except OSError as error:
@@ -193,6 +192,6 @@ def check_plugin(plugin: RewardPlugin, before: Json, where: Path) -> None:
     if (now["text"] or now["name"]) != (before["text"] or before["name"]):
         origins = [f"sha256 {one['sha256'][:12]}" if one["text"] else "built in" for one in (before, now)]
         raise ConfigError(
-            f"{where} was made with critic.reward_plugin={before['name']} ({origins[0]}), and this configuration gives "
+            f"{where} was made with critic.reward_plugin={before['name']} ({origins[0]}), but this configuration has "
             f"critic.reward_plugin={plugin.name} ({origins[1]}): give that here too, or another name="
         )

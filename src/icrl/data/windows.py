@@ -44,10 +44,10 @@ class DataConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        refuse(not self.keep_every, "data.keep_every=[] keeps nothing: must have at least one number")
+        refuse(not self.keep_every, "data.keep_every=[] must have at least one number")
         refuse(
             len(set(self.keep_every)) < len(self.keep_every),
-            f"data.keep_every={self.keep_every}: no number may be there twice",
+            f"data.keep_every={self.keep_every}: must have no number twice",
         )
         return self
 
@@ -135,7 +135,7 @@ def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -
     rows = np.flatnonzero(of_tasks & (success >= config.min_final_success))
     if not len(rows):
         raise ConfigError(
-            f"data.min_final_success={config.min_final_success} leaves nothing of {histories.folder}: the best learner "
+            f"data.min_final_success={config.min_final_success} leaves no learner of {histories.folder}: the best one "
             f"reached {success[of_tasks].max():.3f}"
         )
     return rows

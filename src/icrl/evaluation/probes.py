@@ -1,7 +1,7 @@
 """Probes of the frozen model that show how it uses its context: other decodings, and ablations of the context.
 
 Streams end episodes at different times. When an ablation replaces the context of some streams, these alone are read
-anew, exactly: one forward over the context per episode of a stream, or per step if the context is wiped.
+again, exactly: one forward over the context per episode of a stream, or per step if the context is wiped.
 
 B streams, n of them that begin an episode, T steps in context or of a life.
 """
@@ -86,7 +86,7 @@ class Rewritten:
             window[REWARD, :, seen - 1] = step.reward
             window[:, begun, :seen] = self.rewrite(window[:, begun, :seen], begun, time, noise[begun])
             step = step._replace(reward=window[REWARD, :, seen - 1])
-            if seen < model.config.context_len:  # a full context is read anew in any case
+            if seen < model.config.context_len:  # a full context is read again in any case
                 anew = model.new_cache(len(begun))
                 model(context_in(model.spec, window[:, begun, :seen]), anew)
                 cache.replace(begun, cast(Any, anew))  # of the same kind, as it is of the same model
@@ -104,7 +104,7 @@ class WipedCarry(NamedTuple):
 class Wiped:
     """Policy that begins each episode on an empty context: stream by stream it equals a fresh policy that starts there.
 
-    Streams are at different steps of their episodes. Each is read anew at every step from the left end of its window;
+    Streams are at different steps of their episodes. Each is read again at every step from the left end of its window;
     steps to the right of its newest one do not reach it."""
 
     def __init__(self, policy: GPTPolicy) -> None:

@@ -62,7 +62,7 @@ class EvaluationConfig(Options):
         )
         refuse(
             len(set(temperatures)) < len(temperatures),
-            f"evaluation.temperatures={temperatures}: no number may be there twice",
+            f"evaluation.temperatures={temperatures}: must have no number twice",
         )
         return self
 

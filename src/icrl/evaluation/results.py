@@ -82,7 +82,7 @@ def load_episodes(folder: Path, owner: Identity) -> tuple[dict[str, Adaptation],
         raise PipelineError(f"{path} is not readable: {error}") from error
     recorded = arrays.pop(_OWNER, np.zeros(0))
     if recorded.shape != (2,) or recorded.dtype.kind != "U":
-        raise PipelineError(f"{path} does not say which run wrote it")
+        raise PipelineError(f"{path} does not name the run that wrote it")
     check_owner(path, Identity(*recorded.tolist()), owner)
     coverage = {name: arrays.pop(name) for name in list(arrays) if name.startswith(_COVERAGE)}
     for name, values in coverage.items():
@@ -113,7 +113,7 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
         results, owner = read_results(folder)
         episodes, covered = load_episodes(folder, owner)
         if sha256(folder / EPISODES) != results["episodes"]:
-            raise PipelineError(f"{folder / EPISODES} does not hold the episodes of the results.json beside it")
+            raise PipelineError(f"{folder / EPISODES} has other episodes than the results.json beside it")
         shared = {label.removeprefix("model, "): results.get(f"{part}_tasks") for part, label in PARTS.items()}
         shared |= {"worlds": results["config"]["env"], "decodings": results["protocol"]["decoding"]}
         shared["policies, streams or episodes"] = {name: played.returns.shape for name, played in episodes.items()}

@@ -104,7 +104,7 @@ def training_store(config: Config, trained: Json) -> Histories:
     row_len, needed = store.columns["obs"].shape[1], (episodes + 1) * store.spec.max_episode_steps
     if needed > row_len:
         raise ConfigError(
-            f"evaluation.num_episodes={episodes} needs {needed} steps a row, for as many episodes of the source; "
+            f"evaluation.num_episodes={episodes} needs {needed} steps per row for the episodes of the source, but "
             f"{store.folder} has {row_len}"
         )
     return store
@@ -116,7 +116,7 @@ def changes_of(config: Config, trained: Json) -> dict[str, Any]:
     if config.env.name != trained["env"]["name"]:
         raise ConfigError(
             f"env.name={config.env.name}: the model was trained in env.name={trained['env']['name']}, and cannot read "
-            "the observations of another kind of world"
+            "observations of another kind"
         )
     changes = {key: value for key, value, _ in walk(config.env) if trained["env"].get(key) != value}
     return {} if changes.keys() == {"variant"} else changes  # a new label alone is the same world
@@ -144,17 +144,17 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
         ("number of points and coordinates", spec.points, before.points),
     ):
         if now != then:
-            raise ConfigError(f"env: the {name} of this world is {now}, and the model was trained with {then}")
+            raise ConfigError(f"env: the {name} of this world is {now}, but the model was trained with {then}")
     if spec.max_episode_steps > before.max_episode_steps:
         raise ConfigError(
             f"env.max_episode_steps={spec.max_episode_steps}: the model was trained with "
-            f"env.max_episode_steps={before.max_episode_steps} and knows no later time steps"
+            f"env.max_episode_steps={before.max_episode_steps} and has not learned later time steps"
         )
     listed = config.model.obs_encoding == "cell" or not spec.width  # each observation has an embedding of its own
     if spec.num_obs != before.num_obs and listed and not spec.obs_shape:
         raise ConfigError(
-            f"env: this world has {spec.num_obs} observations and the model was trained with {before.num_obs}; only in "
-            f"square rooms with model.obs_encoding=coordinates or framed can it read others, not with "
+            f"env: this world has {spec.num_obs} observations, but the model was trained with {before.num_obs}; only "
+            f"in square rooms with model.obs_encoding=coordinates or framed can it read more, not with "
             f"model.obs_encoding={config.model.obs_encoding}"
         )
     return spec._replace(max_episode_steps=before.max_episode_steps)
@@ -173,8 +173,8 @@ def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> lis
     none, or if development tasks are asked for, which exist in the world of the training alone."""
     if config.evaluation.tasks == "development":
         raise ConfigError(
-            "evaluation.tasks=development: the development tasks are those of the world of the training, and this is "
-            "another; evaluation.tasks=test plays what is new in it"
+            "evaluation.tasks=development: development tasks belong to the training world, and this is another one; "
+            "give evaluation.tasks=test to play its new tasks"
         )
     with closing(make_env(world_of(trained))) as before:
         known = set(before.fingerprint(torch.tensor([split["all"][task] for task in split["train"]])))
@@ -182,9 +182,9 @@ def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> lis
     order = permuted(len(fingerprints), config.tasks.seed)
     new, asked = [task for task in order if fingerprints[task] not in known], config.tasks.num_held_out
     if not new:
-        raise ConfigError(f"env: the model was trained on all {len(order)} tasks of this world, and none is new to it")
+        raise ConfigError(f"env: the model was trained on all {len(order)} tasks of this world, so none is new")
     if asked > len(new):
-        raise ConfigError(f"tasks.num_held_out={asked}: this world has {len(new)} tasks that are new to the model")
+        raise ConfigError(f"tasks.num_held_out={asked}: must be at most {len(new)}, the number of new tasks here")
     return new[: asked or None]
 
 

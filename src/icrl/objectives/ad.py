@@ -3,7 +3,7 @@
     loss = - mean over b, t of w_bt log pi(a_t | everything before it in the window, o_t)
 
 with the weights w of the batch (`data/windows.py`) and targets smoothed to 1 - label_smoothing on a_t. The rest is
-spread over all actions. Where legal actions are known, both pi and the rest are over these alone.
+spread over all actions. If legal actions are known, both pi and the rest are over legal actions only.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def batch_context(spec: EnvSpec, batch: Batch) -> Context:
 
 
 class AlgorithmDistillation:
-    """The objective of the equation above."""
+    """Objective with the equation above."""
 
     def __init__(self, config: ObjectiveConfig, spec: EnvSpec) -> None:
         self.label_smoothing, self.spec = config.label_smoothing, spec
         self.weights = {"imitation": 1.0}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The loss over windows `[B, T]`. Metrics: the negative log likelihood without smoothing and weights (`nll`)
-        and the share of steps whose most likely action is the target (`accuracy`)."""
+        """Loss over windows `[B, T]`. Metrics: the negative log likelihood without smoothing and weights (`nll`) and
+        the share of steps where the most likely action is the target (`accuracy`)."""
         logits = self.logits(model, batch).flatten(0, 1)  # [B * T, A]
         target = self.target(batch).flatten()
         losses = self._losses(logits, target, batch.obs.flatten(0, 1))
@@ -59,7 +59,7 @@ class AlgorithmDistillation:
         return {"imitation": (losses * batch.weight.flatten()).mean()}, metrics
 
     def target(self, batch: Batch) -> Tensor:
-        """Predicted actions, `[B, T]`."""
+        """Actions to predict, `[B, T]`."""
         return batch.action
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -5,7 +5,7 @@
 
 with pi over legal actions and the inverse temperature b (0: plain imitation). `normalize=mean` divides the weights by
 their mean over the batch; `softmax` subtracts its logarithm from b A before the minimum is taken. Weights are computed
-in log space and float32, so no value is too large. No gradient reaches Q or V.
+in log space and float32 to avoid overflow. No gradient reaches Q or V.
 """
 
 import math
@@ -25,7 +25,7 @@ RESERVED = ("gpt", "ilql", "critic", "source", "search", "evals", "in_context") 
 
 
 class AwrConfig(Options):
-    """Advantage-weighted policy extraction."""
+    """Options of advantage-weighted policy extraction."""
 
     experiment_name: Name = option("awr", "folder of the policy under logs/<name>/, and its name in policy.model")
     temperature: float | None = option(None, "divisor of the advantages (null: use awr.inverse_temperature)", gt=0)
@@ -61,7 +61,7 @@ class AwrConfig(Options):
 
 
 class AdvantageWeightedRegression:
-    """The objective of the equation above."""
+    """Objective with the equation above."""
 
     def __init__(self, config: AwrConfig, critic: ValueNetwork) -> None:
         self.config, self.critic, self.spec = config, critic.requires_grad_(False).eval(), critic.spec
@@ -69,7 +69,7 @@ class AdvantageWeightedRegression:
         self.weights = {"imitation": 1.0}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The loss. Metrics: the negative log likelihood without weights (`nll`), the share of steps whose most likely
+        """Loss. Metrics: the negative log likelihood without weights (`nll`), the share of steps where the most likely
         action is the one taken (`accuracy`), the mean `advantage`, the logarithm of the largest weight before clipping
         (`largest_weight`), the share of clipped weights (`clipped`), and the effective sample size as a share of the
         batch, (sum w)^2 / (N sum w^2) (`effective_samples`)."""
@@ -107,7 +107,7 @@ class AdvantageWeightedRegression:
 
 
 def inverse_temperature(config: AwrConfig) -> float:
-    """Factor of the advantages; exactly one of the two options is given."""
+    """Factor of the advantages, from the one of the two options that is given."""
     if config.temperature is not None:
         return 1 / config.temperature
     assert config.inverse_temperature is not None, "one of the two is given"
@@ -115,6 +115,6 @@ def inverse_temperature(config: AwrConfig) -> float:
 
 
 def _log_mean(logs: Tensor) -> Tensor:
-    """Logarithm of the mean of the numbers with these logarithms; exact if all are equal."""
+    """Logarithm of the mean of exp(`logs`); exact if all are equal."""
     largest = logs.max()
     return largest + (logs - largest).exp().mean().log()

@@ -1,8 +1,8 @@
 """Offline reinforcement learning of values in context: ILQL (Snell et al., 2022, arXiv 2206.11871), IQL (Kostrikov et
 al., 2021) and conservative Q-learning (Kumar et al., 2020) on windows of histories.
 
-B windows, T steps, A actions. Networks Q1, Q2, V and, with a bar, their target networks. At step t of a window, given
-everything the window shows before it:
+B windows, T steps, A actions. Networks Q1, Q2, V and, with a bar, their target networks. At step t of a window,
+conditioned on the earlier steps of the window:
 
     q_t = min(Q1bar(o_t, a_t), Q2bar(o_t, a_t))
     v_t = Vbar(o_t)  (backup=expectile)   or   max over a of min(Q1bar, Q2bar)(o_t, a)  (backup=max)
@@ -16,12 +16,12 @@ gamma_t is the discount factor, or 1 within an episode if it counts episodes. la
 y_{t+1} is unknown or belongs to another return. Sums over actions, and pi, are over legal actions. Losses are in
 float32, and the bootstrap carries no gradient.
 
-v_{t+1} belongs to the next observation of the same stream. With horizon=across_episodes this is the next observation in
-the window, even if it starts another episode. With horizon=episode, nothing follows a termination, and after a
-truncation the final observation replaces the next episode's first one. That takes a second forward, which can show one
-truncation per window: one is drawn at random and counts for all truncations of its window. The final observation's
-time step, at which no action is chosen, is read as the last one. The last step of a window has no next observation and
-never counts: to count it only after a termination would select steps by their outcome.
+v_{t+1} is the value of the next observation of the same stream. With horizon=across_episodes this is the next
+observation in the window, even if it starts another episode. With horizon=episode, v_{t+1} is 0 after a termination.
+After a truncation, the final observation replaces the first one of the next episode. This takes a second forward pass,
+which can include one truncation per window: one is drawn at random and has the weight of all truncations of its window.
+The final observation gets the last time step, because no action is chosen at its own. The last step of a window has no
+next observation and weight 0: to use it only after a termination would select steps by their outcome.
 """
 
 import math
@@ -46,13 +46,13 @@ class Targets(NamedTuple):
 
 
 class ImplicitQLearning:
-    """The objective of the equations above."""
+    """Objective with the equations above."""
 
     def __init__(self, critic: Critic, bound: float = math.inf) -> None:
-        """`critic` is the trained model, whose target network gives the targets. `bound`: see `value_bound`."""
+        """Train `critic` with targets from its target network. `bound`: see `value_bound`."""
         config = critic.config
         self.config, self.spec, self.target = config, critic.online.spec, critic.target
-        self.bound = bound or math.inf  # 0: no reward is ever paid
+        self.bound = bound or math.inf  # 0: all rewards are 0
         self.weights = {"q1": config.q_loss_scaling, "q2": config.q_loss_scaling}
         if config.backup == "expectile":
             self.weights["value"] = config.v_loss_scaling
@@ -60,8 +60,8 @@ class ImplicitQLearning:
         self.weights |= {name: scaling for name, scaling in further.items() if scaling}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The terms named in `weights`. Metrics: the mean Q of the actions taken (`q`) and mean V (`v`), the share of
-        steps whose target of V is above V (`above_value`), the largest |Q|, also divided by the bound (`q_over_bound`:
+        """Loss terms named in `weights`. Metrics: the mean Q of the actions taken (`q`) and mean V (`v`), the share of
+        steps with a target of V above V (`above_value`), the largest |Q|, also divided by the bound (`q_over_bound`:
         above 1 it diverges), and the mean absolute temporal difference (`td_error`)."""
         values: Values = model(batch_context(self.spec, batch))
         targets = self.targets(batch)
@@ -91,7 +91,7 @@ class ImplicitQLearning:
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Targets:
-        """Targets by the target network, which is in eval mode."""
+        """Regression targets from the target network, which is in eval mode."""
         context = batch_context(self.spec, batch)
         seen: Values = self.target(context)
         q = seen.least_q.gather(-1, batch.action[..., None])[..., 0]
@@ -110,7 +110,7 @@ class ImplicitQLearning:
             at_end = self.target(self._with_final(context, batch, shown)).value
             following = torch.where(shown, F.pad(at_end[:, 1:], (0, 1)), following)
         else:
-            truncated.zero_()  # the next episode is what follows
+            truncated.zero_()  # the next episode follows
         reward = self.config.reward_scale * batch.training_reward
         traced = self.config.return_lambda * (counts[:, 1:] > 0) * ~truncated[:, :-1]
         if self.config.return_lambda:
@@ -118,11 +118,11 @@ class ImplicitQLearning:
         return Targets(q, reward + discount * following, counts)
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The lower Q of every action, `[B, T, A]`: -inf for illegal actions."""
+        """Minimum of Q1 and Q2 for every action, `[B, T, A]`: -inf for illegal actions."""
         return self.spec.legal_of(model(batch_context(self.spec, batch)).least_q, batch.obs)
 
     def _with_final(self, context: Context, batch: Batch, shown: Tensor) -> Context:
-        """The context with the final observation after each step in `shown` `[B, T]`."""
+        """Context with the final observation after each step in `shown` `[B, T]`."""
         after = F.pad(shown[:, :-1], (1, 0))
         last = self.spec.max_episode_steps - 1
         obs, timestep = (column.roll(1, dims=1) for column in (batch.next_obs, batch.timestep))
@@ -133,8 +133,8 @@ class ImplicitQLearning:
 
 
 def lambda_returns(reward: Tensor, discount: Tensor, following: Tensor, traced: Tensor) -> Tensor:
-    """y_t = r_t + gamma_t ((1 - l_t) v_{t+1} + l_t y_{t+1}) for rewards, discounts and next values `[B, T]`, and the
-    lambdas `traced` `[B, T - 1]`."""
+    """Lambda returns y_t = r_t + gamma_t ((1 - l_t) v_{t+1} + l_t y_{t+1}) from rewards, discounts and next values `[B,
+    T]`, and the lambdas `traced` `[B, T - 1]`."""
     returns = reward + discount * following
     for t in reversed(range(traced.shape[1])):
         returns[:, t] += discount[:, t] * traced[:, t] * (returns[:, t + 1] - following[:, t])
@@ -142,19 +142,19 @@ def lambda_returns(reward: Tensor, discount: Tensor, following: Tensor, traced: 
 
 
 def expectile_loss(above: Tensor, expectile: float) -> Tensor:
-    """|expectile - 1[above < 0]| above^2, elementwise, with `above` = target - estimate."""
+    """Expectile loss |expectile - 1[above < 0]| above^2, elementwise, with `above` = target - estimate."""
     return (expectile - (above < 0).float()).abs() * above.square()
 
 
 def _one_of(mask: Tensor) -> Tensor:
-    """One true entry of each row of `mask` `[B, T]`, if there is any, drawn with torch's global generator."""
+    """Random choice of one true entry in each row of `mask` `[B, T]` that has any, with torch's global generator."""
     luck = torch.rand(mask.shape, device=mask.device).masked_fill(~mask, -1)
     return mask & F.one_hot(luck.argmax(1), mask.shape[1]).bool()
 
 
 def value_bound(config: CriticConfig, largest_reward: float, max_episode_steps: int) -> float:
-    """Largest absolute return: r / (1 - gamma), times the steps of an episode if gamma counts episodes. A truncated
-    episode goes on, so its length is no bound. Infinite with gamma = 1, unless every reward is 0."""
+    """Largest absolute return: r / (1 - gamma), times the steps of an episode if gamma counts episodes. Values continue
+    after a truncation, so gamma = 1 gives infinity, unless every reward is 0."""
     if not largest_reward:
         return 0.0
     reward, gamma = config.reward_scale * largest_reward, config.discount_factor

@@ -30,12 +30,12 @@ Evaluate = Callable[[Player, Player], Json]  # host and agent -> rho and other m
 
 
 def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device) -> tuple[Player, Player]:
-    """Train the roles that learn for `training.num_updates`, from the newest checkpoint if there is one; returns host
-    and agent.
+    """Train the learning roles for `training.num_updates`, from the newest checkpoint if there is one; returns host and
+    agent.
 
-    `evaluate` is called during training with the players of that moment. A resumed run ends with the bits of an
-    undisturbed one. Raises `Stopped` when a signal asked the run to end, and `DivergedError` when a loss, a gradient or
-    a parameter is not finite: at the latest before the next state is saved or evaluated."""
+    `evaluate` is called during training with the current players. A resumed run ends bit-identical to an uninterrupted
+    one. Raises `Stopped` when a signal asked the run to end. Raises `DivergedError`, before the next save or
+    evaluation, when a loss, a gradient or a parameter is not finite."""
     folder, options, total, evaluation = config.folder, config.summaries, config.training.num_updates, config.evaluation
     stopwatch, owner = Stopwatch(options.timing, device), owner_of(config)
     learners = make_learners(config, stopwatch, device)
@@ -81,13 +81,13 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
 
 
 def owner_of(config: PlayersConfig) -> Identity:
-    """Identity of the run that `config` asks for."""
+    """Identity of the run described by `config`."""
     return identity_of("train_players", config, _compared(config))
 
 
 def check_continues(config: PlayersConfig, before: Json) -> None:
-    """Raise `ConfigError` unless `config` may continue the run with the configuration `before`. Anything that is no
-    configuration of this program is left to the check of the identity."""
+    """Raise `ConfigError` unless `config` may resume the run with the configuration `before`. A record of another
+    program is not compared here: the check of the identity refuses it."""
     if isinstance(before, dict) and before.keys() == recorded(config).keys():
         check_same(config, before, _compared(config), str(config.folder))
 
@@ -105,10 +105,10 @@ def _cure(name: str) -> str:
 
 
 class PlayerCurves:
-    """Curves over updates, log lines, and matches.json: the matches by the number of updates before them."""
+    """Logger of curves over updates, log lines, and matches.json (match results by update)."""
 
     def __init__(self, config: PlayersConfig, logger: MetricLogger, stopwatch: Stopwatch, done: int) -> None:
-        """For a run that resumes after `done` updates."""
+        """Start, or resume after `done` updates."""
         self._config, self._logger, self._stopwatch = config, logger, stopwatch
         self._owner, self._path = owner_of(config), config.folder / "matches.json"
         self._matches: dict[str, Json] = {}
@@ -118,7 +118,7 @@ class PlayerCurves:
             self._matches = written["matches"]
 
     def show(self, metrics: dict[str, dict[str, Tensor]], learners: dict[str, Learner], update: int) -> None:
-        """Show the metrics of an update by learner."""
+        """Log the metrics of an update by learner."""
         self._logger.advance()
         if self._logger.due(update):
             for name, learner in learners.items():
@@ -132,7 +132,7 @@ class PlayerCurves:
             self._logger.line({f"{name} loss": values["loss"].item() for name, values in metrics.items()})
 
     def show_matches(self, matches: Json, update: int) -> None:
-        """Show the rho of each pair of players, and how its games went."""
+        """Log the rho of each pair of players and statistics of its games."""
         self._matches[str(update)] = matches
         write_owned(self._path, self._owner, update, {"matches": self._matches})
         for pair, found in matches.items():
@@ -145,15 +145,15 @@ class PlayerCurves:
             self._logger.histograms(drawn, update)
 
     def write_times(self) -> None:
-        """Write the time that each phase of this session took, if that was measured."""
+        """Write the time spent in each phase of this session, if it was measured."""
         if self._stopwatch.milliseconds:
             times, total = {"milliseconds": self._stopwatch.milliseconds}, self._config.training.num_updates
             write_owned(self._config.folder / "milliseconds.json", self._owner, total, times)
 
 
 def layers_of(network: nn.Module) -> dict[str, float]:
-    """`value_mean/<name>` and `value_std/<name>` of every parameter, and `gradient_...` of its gradient if it has one;
-    a single number has no deviation."""
+    """Statistics of every parameter, `value_mean/<name>` and `value_std/<name>`, and of its gradient, if it has one, as
+    `gradient_...`. A single number has no deviation."""
     found: dict[str, float] = {}
     for name, parameter in network.named_parameters():
         for kind, tensor in (("value", parameter.detach()), ("gradient", parameter.grad)):

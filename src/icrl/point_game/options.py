@@ -1,4 +1,4 @@
-"""The options of `train_players`: host and agent of the polyhedra game, trained against each other."""
+"""Options of `train_players`: host and agent of the polyhedra game, trained against each other."""
 
 from collections import Counter
 from pathlib import Path
@@ -101,7 +101,7 @@ class RoleConfig(Options):
             value = getattr(self, name)
             refuse(
                 self.player == LEARNED and name not in _READ[self.optimizer] and value != idle,
-                f"{self.role}.{name}={value} does nothing with {self.role}.optimizer={self.optimizer}: give "
+                f"{self.role}.{name}={value} has no effect with {self.role}.optimizer={self.optimizer}: give "
                 f"{self.role}.{name}={idle}",
             )
         return self
@@ -189,7 +189,7 @@ class PlayersConfig(Options):
     def _check(self) -> Self:
         refuse(
             not self.learning,
-            f"host.player={self.host.player} and agent.player={self.agent.player}: nobody learns; one of them must "
+            f"host.player={self.host.player} and agent.player={self.agent.player}: no player learns; one of them must "
             f"be {LEARNED}",
         )
         refuse(
@@ -202,7 +202,7 @@ class PlayersConfig(Options):
 
     @property
     def folder(self) -> Path:
-        """Folder of all that the run writes."""
+        """Output folder of the run."""
         return PROJECT / self.root / "logs" / self.name / "players"
 
     @property
@@ -211,12 +211,12 @@ class PlayersConfig(Options):
 
     @property
     def learning(self) -> list[str]:
-        """The roles that are trained."""
+        """Names of the roles that are trained."""
         return [name for name, role in self.roles.items() if role.player == LEARNED]
 
 
 def _check_role(name: str, config: PlayersConfig) -> None:
-    """Raise `ConfigError` if the role `name`, which learns, cannot with the options of the others."""
+    """Raise `ConfigError` if the options of the learning role `name` conflict with others."""
     games, size, role = config.training.num_games, config.replay.size, config.roles[name]
     opponents = role.opponents
     refuse(not opponents, f"{name}.opponents=[]: must have at least one name")
@@ -241,7 +241,7 @@ def _check_role(name: str, config: PlayersConfig) -> None:
 
 
 def _named_twice(opponents: list[str], config: PlayersConfig) -> str:
-    """Words for the player that is an opponent twice; the other side may be a fixed player that is named too."""
+    """Words for an opponent that is listed twice; the other side may be a fixed player that is listed as well."""
     fixed = {name: role.player for name, role in config.roles.items() if role.player != LEARNED}
     for player, times in Counter(fixed.get(one, one) for one in opponents).items():
         if times > 1:

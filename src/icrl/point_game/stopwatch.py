@@ -1,4 +1,4 @@
-"""Time that a run spends in each of its phases."""
+"""Stopwatch for the phases of a run."""
 
 import time
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ import torch
 
 
 class Stopwatch:
-    """Milliseconds spent in named phases. A phase within a phase counts for itself alone, so that phases add up.
+    """Milliseconds spent in named phases. The time of a nested phase is not part of the outer one, so phases add up.
 
-    Nothing is measured unless it is `active`. On a GPU each change of phase waits for the kernels before it."""
+    It measures only if `active`. On a GPU each change of phase waits for earlier kernels."""
 
     def __init__(self, active: bool, device: torch.device) -> None:
         self._active, self._gpu = active, device.type == "cuda"
@@ -30,7 +30,7 @@ class Stopwatch:
             self._enter(outer)
 
     def _enter(self, name: str | None) -> str | None:
-        """Change to the phase `name`; returns the one before."""
+        """Change to the phase `name`; returns the previous one."""
         if self._gpu:
             torch.cuda.synchronize()
         now, before = time.perf_counter(), self._phase

@@ -1,6 +1,6 @@
 """Replay of single transitions of the point game: one learner, one stream, windows of one step.
 
-C transitions that are kept, W that are drawn, D numbers in an observation.
+C stored transitions, W drawn transitions, D numbers in an observation.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from icrl.point_game.options import TransitionsConfig
 
 
 class Transitions(NamedTuple):
-    """Moves of one role. If a game was truncated, `next_observation` is its last one, to bootstrap from."""
+    """Batch of moves of one role. If a game was truncated, `next_observation` is its last one, for the bootstrap."""
 
     observation: Tensor  # [W, D]
     action: Tensor  # [W] int64
@@ -24,12 +24,12 @@ class Transitions(NamedTuple):
 
 
 def transition_replay(config: TransitionsConfig, like: Transitions) -> Replay[Transitions]:
-    """Replay of `replay.size` transitions, drawn uniformly or with `kind: prioritised` by priority, in columns `[C, 1,
-    ...]` of the dtypes and on the device of `like`. Raises `PipelineError` if there is no memory for them."""
+    """Replay of `replay.size` transitions, drawn uniformly or by priority, in columns `[C, 1, ...]` with the dtypes and
+    device of `like`. Raises `PipelineError` if there is not enough memory."""
     try:
         columns = Transitions(*(one.new_zeros(config.size, 1, *one.shape[1:]) for one in like))
     except RuntimeError as error:  # the only type that the allocator raises
-        raise PipelineError(f"replay.size={config.size}: there is no memory for so many transitions") from error
+        raise PipelineError(f"replay.size={config.size}: there is not enough memory for it; lower it") from error
     rates, device = (config.alpha, config.beta, config.eps), like.action.device
     priorities = Priorities(1, config.size, *rates, device) if config.kind == "prioritised" else None
     return Replay(columns, 1, 1, priorities, from_oldest=False, dtype=like.reward.dtype)

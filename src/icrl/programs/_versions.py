@@ -27,7 +27,7 @@ OPTIONS = {  # renamed options
     "decoder.activation_function": "decoder.activation",
 }
 VALUES = {("source.name", "noisy_expert"): "noise_distillation"}  # renamed values of options
-HOSTS_07 = (r"^spivakovsky(_first)?(?=@|$)", r"weak_\g<0>")  # 0.8 gave the name to another player
+HOSTS_07 = (r"^spivakovsky(_first)?(?=@|$)", r"weak_\g<0>")  # 0.8 uses these names for other players
 ADDED: dict[str, Any] = {
     "tasks.split": "random",
     "tasks.held_out": [],
@@ -52,7 +52,7 @@ KEYS = [  # renamed keys in `<file>:<dotted path>`: pattern, replacement; `_07` 
 
 @cache
 def present_config(text_before: str, is_07: bool = False) -> tuple[Any, Json]:
-    """The present configuration with options recorded before (in JSON), and its record as JSON holds it."""
+    """Present configuration with the options of an older record (JSON), and its own record in JSON form."""
     before = json.loads(text_before)
     old, is_players = flat(before), "game" in before
     is_07 = is_07 or "data.num_validation_tasks" in old
@@ -61,7 +61,7 @@ def present_config(text_before: str, is_07: bool = False) -> tuple[Any, Json]:
         hosts = {key: value for key, value in new.items() if key.endswith(".opponents")}
         new |= {key: [re.sub(*HOSTS_07, one) for one in value] for key, value in hosts.items()}
     if old.get("data.num_validation_tasks") == 0:
-        new["trainer.evaluate"] = False  # 0.7 evaluated on held-out tasks alone
+        new["trainer.evaluate"] = False  # 0.7 evaluated on held-out tasks only
     load = load_players_config if is_players else load_config
     presets = [] if is_players else [f"{group}={new[f'{group}.{option}']}" for group, option in PRESETS.items()]
     present = flat(recorded(load(presets)))
@@ -77,13 +77,13 @@ def present_config(text_before: str, is_07: bool = False) -> tuple[Any, Json]:
 
 
 def program_of(description: Json) -> str:
-    """The program that wrote a checkpoint; stage one and the players of 0.7 did not say."""
+    """Name of the program that wrote a checkpoint; stage one and the players of 0.7 did not record it."""
     config = description.get("config", description)
     return description.get("program") or ("train_players" if "game" in config else "train_agents")
 
 
 def inputs_07(root: Path, config: Any, described: Json) -> Json:
-    """Checksums of what a run of 0.7 under `root` was made of, from its checkpoint's description."""
+    """Checksums of the inputs of a run of 0.7 under `root`, from its checkpoint's description."""
     source, found = config.source, dict[str, Any]()
     if "histories" in described:
         found["histories"] = [store["sha256"] for store in described["histories"]]
@@ -101,7 +101,7 @@ def inputs_07(root: Path, config: Any, described: Json) -> Json:
 
 
 def rename_keys(tree: Any, path: str, renamed: list[str]) -> Any:
-    """`tree` with its keys renamed by `KEYS`; `path` leads to it. The new paths are added to `renamed`."""
+    """Copy of `tree`, which is at `path`, with keys renamed by `KEYS`. New paths are added to `renamed`."""
     if isinstance(tree, (list, tuple)):
         return type(tree)(rename_keys(item, f"{path}{index}.", renamed) for index, item in enumerate(tree))
     if not isinstance(tree, dict):
@@ -117,8 +117,7 @@ def rename_keys(tree: Any, path: str, renamed: list[str]) -> Any:
 
 
 def rebuild_state(program: str, state: dict[str, Any], step: int) -> dict[str, Any]:
-    """`state` of a checkpoint at `step` with its parts where the present version has them; the same object if they are
-    there already."""
+    """Checkpoint `state` at `step` with the layout of the present version; the same object if it has that layout."""
     fitted = program not in ("train_agents", "train_players")
     if fitted and "update" in state:
         new = {key: value for key, value in state.items() if key not in ("update", "board")} | {"step": step}
@@ -140,13 +139,13 @@ def _rebuild_player(learner: dict[str, Any]) -> dict[str, Any]:
 
 
 def flat(config: Json) -> Json:
-    """A recorded configuration by dotted option."""
+    """Recorded configuration by dotted option."""
     groups = {key: value if isinstance(value, dict) else {"": value} for key, value in config.items()}
     return {f"{key}.{option}".rstrip("."): value for key, group in groups.items() for option, value in group.items()}
 
 
 def text(value: Any) -> str:
-    """A value as it is written on a command line."""
+    """Value in command-line syntax."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key}: {text(part)}' for key, part in value.items())}}}"
     if isinstance(value, list):

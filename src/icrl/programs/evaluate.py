@@ -1,9 +1,9 @@
-"""Stage three: play the frozen model in context on tasks it never saw.
+"""Stage three: evaluate the frozen model in context on unseen tasks.
 
 python -m src.evaluate [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/evaluation/, videos/<name>/
 
-With options of the world that differ from the training, such as `env.size=13`, all tasks that the model was not trained
-on are held out: logs/<name>/evaluation-size=13/, videos/<name>/in_context-size=13/. Likewise for other policies:
+If options of the world differ from the training, such as `env.size=13`, all tasks without training are held out:
+logs/<name>/evaluation-size=13/, videos/<name>/in_context-size=13/. Folders of other policies are named likewise:
 `policy.model=awr` plays an extracted policy, `policy.model=critic` the values alone, `policy.advantage_scale=1` the
 model guided by them.
 """
@@ -61,7 +61,7 @@ def main(config: Config) -> Path:
         parts = new or trained.tasks_by_part(config, split)
         store = None
         if not (folder / RESULTS).exists():
-            # In another world, a source is shown in videos alone, and only a mixture's is not the configured one.
+            # In another world a source appears only in videos, and is the configured one unless there is a mixture.
             if not changes or (config.evaluation.videos and len(config.histories) > 1):
                 store = trained.training_store(config, opened.described)
             check_room(config, model, env.spec, parts)
@@ -96,8 +96,8 @@ def evaluate(
     suffix: str,
     owner: Identity,
 ) -> dict[str, Any]:
-    """Play `tasks`, by part with the main part first, and write episodes, plots and videos to folders with `suffix`;
-    returns the content of `results.json`. The source is that of `store`, or the configured one; `owner` is the run."""
+    """Play `tasks` (by part, the main one first) and write episodes, plots and videos to folders with `suffix`; returns
+    the content of `results.json`. The source is that of `store`, or the configured one; `owner` is the run."""
     options, policy, learners = (
         config.evaluation,
         trained.policy_of(config, model),

@@ -1,10 +1,10 @@
-"""Write learning histories in another form, beside the originals.
+"""Export learning histories to another file format, beside the originals.
 
 python -m src.export_histories format=txt [KEY=VALUE ...]      histories/<histories>/ -> histories/<histories>/export/
 
-`txt`: one file per row with a line per step; the first line names the columns. `npz`: one compressed file of all
-columns. Rewards are values, in `txt` the shortest decimals that read back exactly; all else is integers as recorded.
-`export.json` has the checksum of the histories, and that of each exported file.
+`txt`: one file per row with a line per step, after a line of column names. `npz`: one compressed file of all columns.
+Rewards are values, in `txt` the shortest decimals that read back exactly; all other columns are integers as recorded.
+`export.json` has the checksums of the histories and of each exported file.
 """
 
 import io
@@ -29,8 +29,8 @@ _PATTERNS = ("task_*.txt", "histories.npz")
 
 
 def main(config: Config) -> list[Path]:
-    """Export complete histories; returns the folder of each export. A file that exists is written again only if it is
-    damaged or was made of other histories."""
+    """Export complete histories; returns the folder of each export. An existing file is written again only if it is
+    damaged or from other histories."""
     prepare(config)
     stores = open_stores(config)
     folders = [store.folder / "export" for store in stores]
@@ -42,9 +42,9 @@ def main(config: Config) -> list[Path]:
 
 
 def export(histories: Histories, folder: Path, form: str) -> None:
-    """Bring the export of `form` in `folder` up to date. Files that are not known to be of these histories are removed
-    first, with a message."""
-    known: dict[str, str] = {}  # checksums of the files of these histories, by name
+    """Update the export of `form` in `folder`. Files that may be from other histories are removed first, with a
+    message."""
+    known: dict[str, str] = {}  # checksums of files from these histories, by name
     try:
         about = read_json(folder / _ABOUT, {"histories": str, "files": {str: str}})
         known = about["files"] if about["histories"] == histories.checksum else {}
@@ -52,7 +52,7 @@ def export(histories: Histories, folder: Path, form: str) -> None:
         pass  # missing or damaged
     stale = [path for pattern in _PATTERNS for path in folder.glob(pattern) if path.name not in known]
     if stale:
-        tqdm.write(f"{folder}: {len(stale)} files are not known to be of {histories.folder} as it is now: removed")
+        tqdm.write(f"{folder}: removed {len(stale)} files that are not from the present {histories.folder}")
     for path in stale:
         path.unlink()
     written: dict[str, str] = {}

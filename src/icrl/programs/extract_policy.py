@@ -1,4 +1,4 @@
-"""Offline RL: extract a policy from frozen Q and V, by imitation of actions that were better than V expects (AWR).
+"""Offline RL: extract a policy from frozen Q and V by advantage-weighted regression (AWR).
 
 python -m src.extract_policy [KEY=VALUE ...]      logs/<run>/ilql/ + histories/ -> logs/<name>/<awr.experiment_name>/
 
@@ -31,7 +31,7 @@ def main(config: Config) -> Path:
     """Train, or resume training; returns the folder with the checkpoints."""
     folder = config.folder("logs") / config.awr.experiment_name
     if not config.awr.resume and checkpoint.sidecars(folder, "last"):
-        raise ConfigError(f"awr.resume=false: {folder} has an earlier run; resume it, or give another name")
+        raise ConfigError(f"awr.resume=false: {folder} has an earlier run; give awr.resume=true or another name=")
     critic, about = load_critic(config, torch.device("cpu"))
 
     def inputs(before: Json | None) -> Json:
@@ -47,7 +47,7 @@ def main(config: Config) -> Path:
             check_critic(config, about["description"], ours)
             if config.awr.normalize != "none" and ranks.size > 1:
                 raise ConfigError(
-                    f"awr.normalize={config.awr.normalize} is over a whole batch; {ranks.size} processes share it"
+                    f"awr.normalize={config.awr.normalize} needs the whole batch; run one process, not {ranks.size}"
                 )
             num_frozen = sum(parameter.numel() for parameter in critic.target.parameters())
             context.check_memory(fitting_gpt(config, spec, ranks.size, num_frozen), config.model)

@@ -1,9 +1,9 @@
-"""Search the source algorithm's hyper-parameters on one task, by default the one with its goal in the corner.
+"""Search for hyper-parameters of the source algorithm on one task, by default the one with its goal in the corner.
 
     python -m src.search_params [KEY=VALUE ...]      -> logs/<name>/search/
 
-Each trial trains a few learners. Its value is the mean success over all episodes of their lives, so both the speed of
-learning and its end count. The same command continues a search: `search.num_trials` is the number of trials in all.
+Each trial trains a few learners. Its value is the mean success over all their episodes, so both the speed and the
+result of learning matter. The same command continues a search: `search.num_trials` is the total number of trials.
 """
 
 import logging
@@ -90,14 +90,14 @@ def _check(config: Config, device: torch.device) -> None:
     try:
         check_source(tried.source)
     except ConfigError as error:
-        raise ConfigError(f"search.num_env_steps={config.search.num_env_steps} is that of a trial: {error}") from error
+        raise ConfigError(f"search.num_env_steps={config.search.num_env_steps}, for each trial: {error}") from error
     with closing(make_env(config.env, device)) as env:
         searched_task(config, env)
         check_memory(tried, stage_one(tried, env.spec, 1, "search", recorded=False), device)
 
 
 def _restored(path: Path, owner: Identity) -> optuna.Study:
-    """A study with the trials in the file `path`, if it exists; older files have no times."""
+    """Study with the trials in the file `path`, if it exists; older files have no times."""
     study = optuna.create_study(direction="maximize")
     if not path.exists():
         return study
@@ -121,25 +121,25 @@ def _with(config: Config, tried: dict[str, Any]) -> Config:
     """Configuration of one trial: the budget of the search and the trial's hyper-parameters."""
     search = config.search
     budget = {"num_learners": search.num_learners, "num_iterations": 0, "num_env_steps": search.num_env_steps}
-    budget["history_steps"] = min(config.source.history_steps, search.num_env_steps)  # nothing is recorded
+    budget["history_steps"] = min(config.source.history_steps, search.num_env_steps)  # trials record no histories
     return replace(config, source=replace(config.source, **budget, **tried))
 
 
 def searched_task(config: Config, env: TensorEnv) -> Tensor:
     """First training task `[1, task_dim]` with its goal in the cell of `search`.
 
-    Raises `ConfigError` if there is none, or if it is held out: a search must not choose options by held-out tasks."""
+    Raises `ConfigError` if there is none, or if it is held out: options must not be chosen on held-out tasks."""
     search, tasks = config.search, env.all_tasks()
     cells = env.goal_cell(tasks)
     if cells is None:
-        raise ConfigError(f"env.name={config.env.name}: the search is on a goal in a room, and this world has no cells")
+        raise ConfigError(f"env.name={config.env.name}: the search needs a goal in a room, but this world has no cells")
     found = (cells == search.goal_row * env.spec.width + search.goal_column).nonzero().flatten().tolist()
     where = f"search.goal_row={search.goal_row} and search.goal_column={search.goal_column}"
     if not found:
         raise ConfigError(f"{where}: no task has its goal there")
     held_out = split_tasks(env, config).held_out
     if not (allowed := [task for task in found if task not in held_out]):
-        raise ConfigError(f"{where}: held out by tasks.split={config.tasks.split}, must be the goal of another task")
+        raise ConfigError(f"{where}: is held out by tasks.split={config.tasks.split}, must be a training goal")
     return tasks[allowed[:1]]
 
 
@@ -148,12 +148,12 @@ def _score_or_0(config: Config, device: torch.device) -> float:
     try:
         return score(config, device)
     except DivergedError as error:
-        tqdm.write(f"a trial counts 0: {error}")
+        tqdm.write(f"a trial diverged and gets the value 0: {error}")
         return 0.0
 
 
 def score(config: Config, device: torch.device) -> float:
-    """Mean success over all episodes of the lives of fresh learners on the searched task."""
+    """Mean success over all episodes of new learners on the searched task."""
     source = config.source
     still_open = OpenEpisodes.none(source.num_learners * source.num_envs)
     won: list[np.ndarray] = []

@@ -1,10 +1,10 @@
-"""Compare variants: train each of them with several seeds through all stages, side by side, and write a report.
+"""Comparison of variants: train each one with several seeds through all stages, in parallel, and write a report.
 
 python -m src.study study=NAME [KEY=VALUE ...]      -> logs/<name>/: results.json, table.md, study.png
 
-The options reach every run; a variant adds its own. Stages run as separate commands, so the same command continues a
-study that was stopped, and finished stages are not repeated. Each run <name>-<variant>-seed<seed> writes its output to
-logs/<name>/<run>.log and its files to logs/<run>/.
+All runs get the options; a variant adds its own. Stages run as separate commands, so the same command resumes a stopped
+study without repeating finished stages. Each run <name>-<variant>-seed<seed> writes its output to logs/<name>/<run>.log
+and its files to logs/<run>/.
 """
 
 import os
@@ -35,9 +35,9 @@ ICRL = (sys.executable, "-m", "icrl")
 
 
 def run_jobs(jobs: Sequence[Job], num_workers: int, folder: Path, program: Sequence[str] = ICRL) -> dict[str, str]:
-    """Run `jobs`, `num_workers` at a time, with logs in `folder`; returns why some failed, by name.
+    """Run `jobs`, `num_workers` at a time, with logs in `folder`; returns the reasons of failed ones by name.
 
-    A job that fails also fails those that need it, and no others. `program` starts a command of a job. Raises
+    A failed job also fails the jobs that need it, but no others. `program` starts a command of a job. Raises
     `KeyboardInterrupt` or `Stopped` on a signal. No process outlives this call."""
     waiting, running = list(jobs), list[_Running]()
     failed: dict[str, str] = {}
@@ -73,20 +73,20 @@ def run_jobs(jobs: Sequence[Job], num_workers: int, folder: Path, program: Seque
 
 
 def main(options: Sequence[str], run: Callable[[Sequence[Job], int, Path], dict[str, str]] = run_jobs) -> Path:
-    """Do the missing parts of the study of the command line `options`; returns the folder with its results."""
+    """Run the missing parts of the study with the command line `options`; returns the folder with its results."""
     config, rows, jobs = plan(options)
     folder = config.folder("logs")
     with only_writer(folder):
         if failed := run(jobs, config.study.num_workers, folder):
             reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
-            raise PipelineError(f"{len(failed)} of {len(jobs)} jobs failed, the same command tries again: {reasons}")
+            raise PipelineError(f"{len(failed)} of {len(jobs)} jobs failed; the same command retries them: {reasons}")
         print(write_report(folder, config, rows))
     print(f"numbers, table and picture: {folder}")
     return folder
 
 
 class _Running:
-    """Job whose commands run one after the other, each in a process of its own, with one log."""
+    """Running job: its commands run one after another, each in a separate process, with one log."""
 
     def __init__(self, job: Job, folder: Path, program: Sequence[str]) -> None:
         self.job, self._log = job, folder / f"{job.name}.log"
@@ -102,20 +102,20 @@ class _Running:
                 yield subprocess.Popen([*program, *command], stdout=log, stderr=log, env=environment)
 
     def ended(self) -> bool:
-        """Whether the last command finished or one failed; starts the next command if the one before succeeded."""
+        """Whether the last command finished or one failed; starts the next command after a success."""
         while self.process.poll() == 0 and (following := next(self._processes, None)):
             self.process = following
         return self.process.poll() is not None
 
     def end(self) -> None:
-        """Wait for the process, which was asked to stop; kill it if it takes too long."""
+        """Wait for the process, which was told to stop; kill it if it takes too long."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(PATIENCE)
         self.process.kill()
         self.process.wait()
 
     def reason(self) -> str:
-        """Why the job failed: the error in its log, or the last line."""
+        """Reason of the failure: the error in the log, or its last line."""
         lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("error: ")]
         return f"{(errors or lines)[-1]} (exit code {self.process.returncode}, {self._log})"
@@ -123,10 +123,10 @@ class _Running:
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Signals that asked to stop so far. They are only noted, so that none interrupts the start of a process."""
+    """Stop signals received so far. They are only recorded, so that none interrupts the start of a process."""
     asked: list[int] = []
     before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():  # other threads may not set handlers
+    if threading.current_thread() is threading.main_thread():  # only the main thread may set handlers
         for number in (signal.SIGINT, signal.SIGTERM):
             before[number] = signal.signal(number, lambda came, _: asked.append(came))
     try:

@@ -52,7 +52,7 @@ def main(config: Config) -> Path:
     with closing(make_env(config.env, device)) as env:
         all_tasks = env.all_tasks()
         split = split_tasks(env, config)
-        development_of(split.train, config.data.num_development_tasks)  # refuse now what stage two would refuse
+        development_of(split.train, config.data.num_development_tasks)  # early check for stage two
         with only_writer(histories):
             if (histories / "manifest.json").exists():
                 check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
@@ -66,18 +66,18 @@ def main(config: Config) -> Path:
                 write_owned(finished, owner, num_iterations(config.source), found)
             found, whose, _ = read_owned(finished, _FOUND)
             manifest = read_manifest(histories)
-            if manifest["owner"]:  # histories that an older version recorded have none
+            if manifest["owner"]:  # histories of older versions have none
                 check_owner(finished, whose, Identity(**manifest["owner"]))
             if not manifest["complete"]:
-                raise PipelineError(f"{finished} is there, and {histories} is not complete: remove {finished.name}")
+                raise PipelineError(f"{finished} exists, but {histories} is not complete: remove {finished.name}")
         announce(config, env.spec, found)
     return histories
 
 
 @contextmanager
 def training_env(config: Config, env: TensorEnv, device: torch.device) -> Iterator[Env[State]]:
-    """The environments to learn in: `env`, or worker processes that end with the block. An asynchronous unroll makes
-    its own in its process, and those here only start the streams."""
+    """Training environments: `env`, or worker processes that end with the block. An asynchronous unroll has its own
+    environments; those here only start the streams."""
     if config.source.vectorization == "tensor" or config.source.async_unroll:
         yield env
         return
@@ -92,7 +92,7 @@ def train(
     split: Split,
     device: torch.device,
 ) -> tuple[Learner, Identity]:
-    """Train the learners of the training tasks among `all_tasks` `[num_tasks, task_dim]` from the newest checkpoint, if
+    """Train learners on the training tasks among `all_tasks` `[num_tasks, task_dim]`, from the newest checkpoint if
     there is one, and record them; returns them and the identity of the run."""
     source, folder, num_tasks = config.source, config.folder("logs") / "source", len(split.train)
     learner, streams, noise = make_learners(config, env, all_tasks[split.train].to(device), device)
@@ -108,7 +108,7 @@ def train(
     run.add("learner", learner)
     position = run.add("streams", Position(streams))
     run.add("experience", experience)
-    writer = make_writer(config, env.spec, all_tasks, split, owner)  # only now: a refusal must leave nothing behind
+    writer = make_writer(config, env.spec, all_tasks, split, owner)  # after all checks: a refusal must leave no files
     align_writer(config, writer, folder, run.done if run.resumed_from else None)
     with ExitStack() as stack:
         curves = stack.enter_context(SourceCurves(config, env.spec, num_tasks, run.done))
@@ -149,7 +149,7 @@ def make_writer(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split, 
 
 
 def commit_at_save(config: Config, run: RunState, writer: HistoryWriter, learner: Learner, position: Position) -> None:
-    """Before each save, check that all parameters are finite and commit the steps that were recorded since the last."""
+    """Before each save, check that all parameters are finite, and commit the recorded steps since the previous one."""
     written = run.done
 
     def commit() -> None:
@@ -162,7 +162,7 @@ def commit_at_save(config: Config, run: RunState, writer: HistoryWriter, learner
 
 
 def pretraining_metrics(config: Config, run: RunState, stack: ExitStack) -> MetricLogger | None:
-    """Curves of the pretraining, which makes no env steps: over updates, and in a folder of their own, because resuming
+    """Logger of the pretraining, over updates because it makes no env steps. It has a separate folder, because resuming
     at a step hides all later points of a folder."""
     total, folder = config.source.pretraining, config.folder("logs") / "source" / "pretraining"
     if run.done >= total:
@@ -173,7 +173,7 @@ def pretraining_metrics(config: Config, run: RunState, stack: ExitStack) -> Metr
 
 
 class SourceEvaluations:
-    """Evaluations of the agents, over env steps per learner; the first one is before the first env step."""
+    """Evaluations of the agents over env steps per learner, from step 0."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 python -m src.train_gpt [KEY=VALUE ...]      histories/<histories>/ -> logs/<name>/gpt/
 
-A mixture of several histories: histories=[NAME,NAME] data.weights=[0.7,0.3] name=mixed
+Mixture of several histories: histories=[NAME,NAME] data.weights=[0.7,0.3] name=mixed
 
 Data parallel: torchrun --standalone --nproc-per-node 2 -m src.train_gpt [KEY=VALUE ...]
 """

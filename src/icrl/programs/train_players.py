@@ -23,14 +23,14 @@ from icrl.runs.memory import check_memory
 from icrl.runs.record import check_snapshots
 from icrl.training.needs import players
 
-_AMID = (  # training, who is watched: as far as they can be told apart
+_AMID = (  # pairs that are evaluated during training
     *(("host", "agent"), ("host", "random"), ("host", "first")),
     *(("random_pair", "agent"), ("all_coordinates", "agent"), ("zeillinger", "agent")),
 )
 
 
 def main(config: PlayersConfig) -> Path:
-    """Train, or continue, or say what was found; returns the folder with the results."""
+    """Train, resume, or print the results; returns the folder with them."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     device, folder, owner, updates = prepare(config), config.folder, owner_of(config), config.training.num_updates
     finished, found = folder / FINISHED, folder / "results.json"
@@ -58,7 +58,7 @@ def main(config: PlayersConfig) -> Path:
 
 
 def evaluate(config: PlayersConfig, host: Player, agent: Player, *, final: bool = False) -> Json:
-    """Matches of the players that learn and of fixed ones, by `<host>_vs_<agent>`; in the end all against all."""
+    """Matches of learning and fixed players, by `<host>_vs_<agent>`; with `final`, of all pairs."""
     hosts, agents = {"host": host, **HOSTS}, {"agent": agent, **AGENTS}
     names = [(one, other) for one in hosts for other in agents] if final else _AMID
     pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one, other in names}
@@ -70,7 +70,7 @@ def evaluate(config: PlayersConfig, host: Player, agent: Player, *, final: bool 
 
 
 def announce(results: Json) -> None:
-    """Print the games finished per move of all pairs, a row for each host."""
+    """Print the finished games per move of all pairs, with a row for each host."""
     hosts, agents = players_of(results)
     print(f"{'finished games per move':26}" + "".join(f"{agent:>10}" for agent in agents))
     for host in hosts:

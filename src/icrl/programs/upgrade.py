@@ -3,8 +3,8 @@
 python -m src.upgrade root=FOLDER [name=RUN]      FOLDER/histories/ and FOLDER/logs/: of RUN, or of all runs
 
 All files are checked and converted into FOLDER/.upgrade/ before the first one is replaced, so a refusal changes
-nothing. If the program is stopped while it replaces files, the same command completes the work. Files of the present
-format stay as they are. Evaluations and searches are kept as `old-<folder>`: their programs compute them again.
+nothing. If the program is stopped while it replaces files, the same command finishes the conversion. Files of the
+present format do not change. Evaluations and searches are renamed to `old-<folder>`: their programs compute them again.
 """
 
 import hashlib
@@ -43,12 +43,12 @@ def main(root: Path, name: str = "") -> list[str]:
     shutil.rmtree(root / STAGING, ignore_errors=True)
     names = sorted({path.name for kind in ("histories", "logs") for path in (root / kind).glob("*") if path.is_dir()})
     if name not in ("", *names):
-        raise ConfigError(f"name={name}: no such run in {root}; there are {', '.join(names) or 'none'}")
+        raise ConfigError(f"name={name}: no such run in {root}; its runs are {', '.join(names) or 'none'}")
     conversion = Conversion(root, [one for one in names if name in ("", one)])
     with ExitStack() as locks:
         for lock in [*root.glob("histories/*/.lock"), *root.glob("logs/*/*/.lock")]:
             locks.enter_context(only_writer(lock.parent))
-        for sidecar in sorted(root.glob(f"logs/*/*/{SIDECARS}")):  # all: a run names the states that it was made from
+        for sidecar in sorted(root.glob(f"logs/*/*/{SIDECARS}")):  # of all runs, because a run names its input states
             conversion.convert_state(sidecar)
         done = {one: conversion.convert(one) for one in conversion.names}
         if any(done.values()):
@@ -59,7 +59,7 @@ def main(root: Path, name: str = "") -> list[str]:
 
 
 def finish(root: Path) -> None:
-    """Replace files by those in the staging folder if all were converted. It may be called again at any time."""
+    """Replace files by those in the staging folder if all were converted. Calling it again is safe."""
     staging, marker = root / STAGING, root / STAGING / "complete.json"
     if marker.exists():
         for folder in map(Path, read_json(marker)["aside"]):
@@ -96,7 +96,7 @@ class Conversion:
                 write_atomically(self._staged(path), buffer.getvalue())
 
     def convert(self, name: str) -> list[str]:
-        """Convert all of the run `name` but its states; returns what was converted."""
+        """Convert the run `name` except its states; returns a line for each converted folder."""
         done, source = list[str](), None
         for folder in sorted((self.root / "logs" / name).glob("*/")):
             if sidecars := sorted(folder.glob(SIDECARS), key=step_of):
@@ -109,7 +109,7 @@ class Conversion:
                 config.pop("owner", None)
                 if present_config(json.dumps(config))[1] != config or self._with_moved(about) != about:
                     if (kept := folder.with_name(f"old-{folder.name}")).exists():
-                        raise PipelineError(f"{kept} is there already: remove it, or give it another name")
+                        raise PipelineError(f"{kept} exists already: remove or rename it")
                     self.aside.append(str(folder))
                     done.append(f"{folder.name}: kept as old-{folder.name}")
         manifest = self.root / "histories" / name / manifests.MANIFEST
@@ -160,7 +160,7 @@ class Conversion:
         return self._stage(path, manifest)
 
     def _described(self, before: Json) -> tuple[Identity, Json, Json]:
-        """Run, recorded configuration and description of a checkpoint that was described as `before`."""
+        """Run, recorded configuration and new description of a checkpoint with the description `before`."""
         program, rest = program_of(before), rename_keys(before, "description:", [])
         if "config" not in rest:  # stage one of 0.7
             rest = {"config": rest} | ({"error": rest.pop("error")} if "error" in rest else {})
@@ -168,7 +168,7 @@ class Conversion:
         if program == "train_players":
             return (owner := owner_of(config)), record, rest | owner._asdict() | {"config": record}
         rest["inputs"] = self._with_moved(rest["inputs"] if "inputs" in rest else inputs_07(self.root, config, rest))
-        rest.pop("critic", None)  # 0.7; one of the inputs now
+        rest.pop("critic", None)  # in 0.7; now an input
         if program == "train_agents":
             groups = source_run.compared(config)
         else:
@@ -178,7 +178,7 @@ class Conversion:
         return owner, record, rest | owner._asdict() | {"config": record}
 
     def _with_moved(self, content: Json) -> Json:
-        """`content` with the new checksums of states in the place of the old ones."""
+        """Copy of `content` with the new checksums of states."""
         return json.loads(re.sub(r"[0-9a-f]{64}", lambda old: self.moved.get(old[0], old[0]), json.dumps(content)))
 
     def _staged(self, path: Path) -> Path:

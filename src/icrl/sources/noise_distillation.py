@@ -176,12 +176,12 @@ def trained_agents(
     options = kind.options(**recorded["source"])
     if isinstance(options, SearcherConfig):
         raise ConfigError(
-            f"source.teacher={teacher} is a searcher, which acts on its own past alone and cannot teach: give another "
+            f"source.teacher={teacher} is a searcher, which needs its own past and cannot teach: give another "
             "source.teacher"
         )
     if isinstance(options, NoiseDistillationConfig) and options.teacher != "none":
         raise ConfigError(
-            f"source.teacher={teacher} learned nothing, but imitates source.teacher={options.teacher}: give that one"
+            f"source.teacher={teacher} does not learn, but imitates source.teacher={options.teacher}: give that one"
         )
     if config.source.num_learners * config.source.num_envs % options.num_learners:
         raise ConfigError(

@@ -65,7 +65,7 @@ def _check_pace(source: SourceConfig) -> None:
     )
     refuse(
         source.initial_collect_steps >= made,
-        f"source.initial_collect_steps={source.initial_collect_steps} leaves nothing to learn from: "
+        f"source.initial_collect_steps={source.initial_collect_steps} leaves no steps for training: "
         f"source.num_env_steps is {made}",
     )
 
@@ -74,17 +74,17 @@ def _check_kind(source: SourceConfig) -> None:
     name, unroll = source.name, source.unroll_length
     refuse(
         name in ON_POLICY and unroll != int(unroll),
-        f"source.unroll_length={unroll}: source.name={name} learns on-policy, from returns of a whole number of steps",
+        f"source.unroll_length={unroll}: source.name={name} learns on-policy, so it must be a whole number",
     )
     refuse(
         name in ON_POLICY and source.async_unroll,
-        f"source.async_unroll=true plays with a policy that is behind; source.name={name} learns on-policy",
+        f"source.async_unroll=true plays with an older policy, but source.name={name} learns on-policy: must be false",
     )
     teacher, best = getattr(source, "teacher", "none"), getattr(source, "max_performance", 1)
     refuse(
         teacher != "none" and best < 1,
-        f"source.max_performance={best} is a floor to the noise of the planner; source.teacher={teacher} is another "
-        "expert",
+        f"source.max_performance={best} limits the noisy planner, but source.teacher={teacher} replaces it: give "
+        "source.max_performance=1",
     )
     refuse(
         source.unroll_step_interval > 0 and not source.async_unroll,
@@ -97,7 +97,7 @@ def _check_kind(source: SourceConfig) -> None:
     for option, idle in _WITHOUT_LEARNING.items():
         refuse(
             name in LEARN_NOTHING and getattr(source, option) != idle,
-            f"source.{option}={getattr(source, option)} is about learning; source.name={name} learns nothing",
+            f"source.{option}={getattr(source, option)} has no effect: source.name={name} learns nothing",
         )
 
 
@@ -142,7 +142,7 @@ def _check_replay(source: ReplayConfig) -> None:
     )
     refuse(
         source.replays and length > min(kept, per_env),
-        f"source.mini_batch_length={length} is longer than what is there to draw from: "
+        f"source.mini_batch_length={length} is longer than the streams to draw from: "
         f"source.replay_buffer_length={kept}, and {per_env} env steps of each environment in all",
     )
     refuse(
@@ -156,7 +156,7 @@ def _check_replay(source: ReplayConfig) -> None:
     )
     refuse(
         source.whole_replay_buffer_training and source.priority_replay,
-        "source.whole_replay_buffer_training=true learns from everything alike; source.priority_replay=true draws",
+        "source.whole_replay_buffer_training=true trains on all steps equally; source.priority_replay=true draws",
     )
     refuse(
         source.clear_replay_buffer and not source.whole_replay_buffer_training,
@@ -170,5 +170,5 @@ def _check_replay(source: ReplayConfig) -> None:
     for option, idle in _WITHOUT_OFFLINE.items():
         refuse(
             getattr(source, option) != idle and not offline,
-            f"source.{option}={getattr(source, option)} is about histories of others, and {others}",
+            f"source.{option}={getattr(source, option)} needs offline histories, but {others}",
         )

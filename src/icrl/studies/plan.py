@@ -133,7 +133,7 @@ def _variant(written: dict[str, Any]) -> _Variant:
 def _check_variants(config: Config, variants: Sequence[_Variant]) -> None:
     slugs, seeds = [variant.slug for variant in variants], config.study.seeds
     if not slugs:
-        raise ConfigError("study.variants=[]: there is nothing to compare; study=NAME chooses, --help lists the names")
+        raise ConfigError("study.variants=[]: must have a variant; study=NAME chooses a study, --help lists the names")
     if twice := {variant.label for variant in variants if slugs.count(variant.slug) > 1}:
         raise ConfigError(f"study.variants: {', '.join(sorted(twice))}: labels must differ in letters or digits")
     if not seeds or len(set(seeds)) < len(seeds):

@@ -143,10 +143,10 @@ def _check_options(config: GymnasiumConfig) -> None:
     if not config.tasks:
         raise ConfigError("env.tasks=[]: must have a mapping for each task")
     if not values or len(set(values)) < len(values):
-        raise ConfigError(f"env.reward_values={values}: must be at least one number, and none twice")
+        raise ConfigError(f"env.reward_values={values}: must have at least one number, and none twice")
     for number, task in enumerate(config.tasks):
         if "max_episode_steps" in task:
-            raise ConfigError(f"env.tasks[{number}]={task}: all tasks have env.max_episode_steps, none its own")
+            raise ConfigError(f"env.tasks[{number}]={task}: give env.max_episode_steps for all tasks instead of here")
         if (first := config.tasks.index(task)) < number:
             raise ConfigError(f"env.tasks[{first}] and env.tasks[{number}] are both {task}: must differ")
     module, _, name = config.id.rpartition(":")

@@ -56,7 +56,7 @@ class GymnasiumStreams:
         return self._state, Step(obs, zero, zero.bool(), zero.bool(), obs, zero, zero + self._spec.num_actions)
 
     def step(self, state: PlayedState, action: Tensor) -> tuple[PlayedState, Step]:
-        """See `contracts.Env`. Any `state` will do: environments that are in another one are brought there first."""
+        """See `contracts.Env`. Any `state` is valid: environments in another one are set to it first."""
         with self._environments(len(action)):
             if state is not self._state:
                 columns = (field.flatten().tolist() for field in state[:-1])
@@ -162,5 +162,5 @@ def reward_indices(values: NDArray[np.float64], spec: EnvSpec) -> NDArray[np.int
     index = np.abs(values[..., None] - known).argmin(axis=-1)
     unknown = values[~np.isclose(values, known[index], rtol=1e-6, atol=1e-9)]  # accepts float32 rewards
     if unknown.size:
-        raise ConfigError(f"env.reward_values={[*spec.reward_values]}: lacks {unknown[0]:g}, which is a reward too")
+        raise ConfigError(f"env.reward_values={[*spec.reward_values]}: lacks {unknown[0]:g}, a reward of this world")
     return index
