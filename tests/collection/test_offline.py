@@ -99,7 +99,7 @@ def test_a_learner_draws_the_same_alone_and_among_others(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("tasks", "changes", "episode", "message"),
     [
-        ([1, 4], {}, 6, r"source\.offline_buffer_dir=others: .* has no histories of 1 of the 2 tasks"),
+        ([1, 4], {}, 6, r"source\.offline_buffer_dir=others: .* has no histories of 1 of the 2 training tasks"),
         ([1], {"offline_buffer_length": 31}, 6, r"source\.offline_buffer_length=31 is more than the 30 steps"),
         ([1], {"offline_buffer_dir": "nobody"}, 6, "no histories in .*nobody"),
         ([1], {}, 7, r"source\.offline_buffer_dir=others: .*env\.max_episode_steps=7"),

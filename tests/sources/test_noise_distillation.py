@@ -165,7 +165,7 @@ def test_trained_agents_teach(teachers: Path) -> None:
     ("options", "parts"),
     [
         (["source.teacher=nobody"], ["source.teacher=nobody", "no finished run"]),
-        (["source.teacher=searcher"], ["source.teacher=searcher", "its own past alone"]),
+        (["source.teacher=searcher"], ["source.teacher=searcher", "its own past"]),
         (["source.teacher=learned", "env.max_episode_steps=3"], ["env.max_episode_steps=4", "3"]),
         (
             ["source.teacher=learned", "source.num_envs=5"],

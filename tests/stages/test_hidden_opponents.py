@@ -132,7 +132,7 @@ def test_opponents_that_were_learned_from_are_not_new(root: Path) -> None:
     [
         ("env.clouds=[{max_num_points: 6, max_value: 6}]", "number of points and coordinates"),
         ("env.dimensions=[2]", "number of actions"),
-        ("env.max_episode_steps=7", "knows no later time steps"),
+        ("env.max_episode_steps=7", "has not learned later time steps"),
     ],
 )
 def test_a_world_that_the_model_cannot_read_is_refused(whole: Path, option: str, says: str) -> None:

@@ -56,7 +56,7 @@ def test_options_that_the_loader_refuses(option: str, parts: list[str]) -> None:
         (["colour=red"], ["colour"]),
         (["seed"], ["seed"]),
         (["--seed=1"], ["--seed=1", "KEY=VALUE"]),
-        (["experiment=tiny", "experiment=searcher"], ["experiment=tiny experiment=searcher: ", "give one"]),
+        (["experiment=tiny", "experiment=searcher"], ["experiment=tiny experiment=searcher: ", "only one preset"]),
         (["summaries.code_snapshots=[no.py]"], ["summaries.code_snapshots=no.py", "does not exist"]),
         (["tasks.num_train=8"], ["tasks.num_train=8", "tasks.num_held_out=0", "has 8 tasks", "one held out"]),
     ],

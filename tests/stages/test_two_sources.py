@@ -104,9 +104,9 @@ def test_a_continued_run_ends_with_the_same_bits(mixed: Path, root: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        (("histories=[two,one]",), ["made with histories one (sha256 ", "gives two (sha256 "]),
+        (("histories=[two,one]",), ["made with histories one (sha256 ", "has two (sha256 "]),
         (("histories=one", "data.weights=[]"), ["made with data.weights=[3.0, 1.0]"]),
-        (("data.weights=[1,3]",), ["made with data.weights=[3.0, 1.0]", "says [1.0, 3.0]"]),
+        (("data.weights=[1,3]",), ["made with data.weights=[3.0, 1.0]", "has [1.0, 3.0]"]),
     ],
     ids=["order", "one", "weights"],
 )

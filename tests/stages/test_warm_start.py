@@ -101,7 +101,7 @@ def test_killed_amid_it_and_continued(warmed: Path, tmp_path: Path) -> None:
     ("options", "said"),
     [
         (("source.offline_buffer_dir=nobody",), ["no histories in", "nobody"]),
-        (("tasks.seed=1",), ["no histories of 2 of the 5 tasks", "tasks.seed"]),
+        (("tasks.seed=1",), ["no histories of 2 of the 5 training tasks", "tasks.seed"]),
         (("env.max_episode_steps=5",), ["env.max_episode_steps=4", "has 5"]),
     ],
 )
