@@ -3,6 +3,7 @@
 Without `torchrun` there is one rank, and nothing here communicates.
 """
 
+import gc
 import importlib
 import os
 import re
@@ -110,9 +111,14 @@ def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
     try:
         yield Ranks(dist.get_rank(), dist.get_world_size(), device), device
     except Stopped:  # all ranks stop together
-        dist.destroy_process_group()
+        _leave_group()
         raise
-    dist.destroy_process_group()  # not after other exceptions: it would wait for ever for the other ranks
+    _leave_group()  # not after other exceptions: it would wait for ever for the other ranks
+
+
+def _leave_group() -> None:
+    gc.collect()  # a wrapped model in a reference cycle would keep the group, whose threads may abort the exit
+    dist.destroy_process_group()
 
 
 def _checked_environment() -> int:
