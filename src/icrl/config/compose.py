@@ -5,7 +5,7 @@ command line, notebooks, searches and tests.
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,10 +16,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 
-from icrl.config.options import Options, in_words, nearest
+from icrl.config.options import Options, in_words
 from icrl.config.root import Config
+from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
 from icrl.envs import env_options
 from icrl.point_game.options import PlayersConfig
@@ -36,26 +36,18 @@ CHOICES: dict[str, dict[str, Any]] = {  # groups with several classes, chosen by
 AnyConfig = TypeVar("AnyConfig", Config, PlayersConfig)
 
 
-def _train_tasks(size: object) -> int:
-    return round((size**2 - 1) * 57 / 80) if isinstance(size, int) else 0  # the share of the 9 x 9 room, for any size
-
-
-def _where_random(split: object, number: object) -> object:
-    return number if split == "random" else 0  # other splits determine the remaining tasks
-
-
-def _least_success(source: str) -> float:
-    return 0.0 if source in LEARN_NOTHING else 0.5  # sources that do not learn are not filtered
-
-
-def _short_life(num_episodes: int, max_episode_steps: int) -> int:
-    return -(-(num_episodes + 1) * max_episode_steps // 10) * 10  # steps that are used, rounded up to unrolls of 10
-
-
-OmegaConf.register_new_resolver("train_tasks", _train_tasks, replace=True)
-OmegaConf.register_new_resolver("where_random", _where_random, replace=True)
-OmegaConf.register_new_resolver("least_success", _least_success, replace=True)
-OmegaConf.register_new_resolver("short_life", _short_life, replace=True)
+_RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object]] = {
+    # the share of the 9 x 9 room, for any size
+    "train_tasks": lambda size: round((size**2 - 1) * 57 / 80) if isinstance(size, int) else 0,
+    # other splits determine the remaining tasks
+    "where_random": lambda split, number: number if split == "random" else 0,
+    # sources that do not learn are not filtered
+    "least_success": lambda source: 0.0 if source in LEARN_NOTHING else 0.5,
+    # steps that are used, rounded up to unrolls of 10
+    "short_life": lambda num_episodes, max_episode_steps: -(-(num_episodes + 1) * max_episode_steps // 10) * 10,
+}
+for _name, _resolver in _RESOLVERS.items():
+    OmegaConf.register_new_resolver(_name, _resolver, replace=True)
 
 
 def load_config(overrides: Iterable[str] = ()) -> Config:
@@ -84,27 +76,29 @@ def presets_of(group: str) -> list[str]:
 
 
 def _load(name: str, root: type[AnyConfig], overrides: list[str]) -> AnyConfig:
-    groups = groups_of(root)
-    composed = OmegaConf.create()
-    chosen: list[str] = []
-    values: list[str] = []
+    chosen, written = list[str](), dict[str, Any]()
     for override in overrides:
-        key = override.partition("=")[0]
-        (chosen if key in groups else values).append(override)
-        _check_preset(override, chosen)
+        key, _, value = override.lstrip("+").partition("=")
+        if key in groups_of(root):
+            if value not in (names := presets_of(key)):
+                raise ConfigError(f"{override}: must be one of {', '.join(names)}{nearest(value, names)}")
+            chosen.append(f"{key}={value}")
+        else:
+            written |= _parsed(override)
+    kinds: dict[str, type[Options]] = {}
+    values: Any = {}
     try:
         composed = copy.deepcopy(_composed(name, tuple(chosen)))
-        parsed = {key.lstrip("+"): value for key, value in map(_parsed, values)}
-        for key, value in parsed.items():
-            if key.count(".") < 2:
-                OmegaConf.update(composed, key, value, merge=False)
-        _fill_in(composed, root)
-        for key, value in parsed.items():
-            if key.count(".") >= 2:  # part of a schedule
-                OmegaConf.update(composed, key, value, merge=False)
-        return root.model_validate(OmegaConf.to_container(composed, resolve=True))
+        for nested in (False, True):  # last the parts of schedules, which may be defaults
+            for key, value in written.items():
+                if (key.count(".") >= 2) == nested:
+                    OmegaConf.update(composed, key, value, merge=False)
+            if not nested:
+                kinds = _fill_in(composed, root)
+        values = OmegaConf.to_container(composed, resolve=True)
+        return root.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(_in_words(error, root, composed)) from error
+        raise ConfigError(_in_words(error, root, kinds, values)) from error
     except (HydraException, OmegaConfBaseException, AttributeError, TypeError) as error:
         raise ConfigError(" ".join(str(error).split("\n")[:2])) from error
 
@@ -117,14 +111,8 @@ def _composed(name: str, chosen: tuple[str, ...]) -> DictConfig:
     return composed
 
 
-def _check_preset(override: str, chosen: list[str]) -> None:
-    key, _, value = override.partition("=")
-    if override in chosen and value not in presets_of(key):
-        raise ConfigError(f"{override}: must be one of {', '.join(presets_of(key))}{nearest(value, presets_of(key))}")
-
-
-def _parsed(override: str) -> tuple[str, Any]:
-    """Key and value of `KEY=VALUE`, by Hydra's grammar."""
+def _parsed(override: str) -> dict[str, Any]:
+    """Value by key of `KEY=VALUE`, by Hydra's grammar."""
     key, _, written = override.partition("=")
     try:
         found = OverridesParser.create().parse_override(override)
@@ -137,54 +125,40 @@ def _parsed(override: str) -> tuple[str, Any]:
         raise ConfigError(f"{override}: there is no such option; --help lists all")
     if written == "???":
         raise ConfigError(f"{override}: no value for {key}")
-    return found.key_or_group, found.value()
+    return {found.key_or_group.lstrip("+"): found.value()}
 
 
-def _fill_in(composed: DictConfig, root: type[Options]) -> None:
-    """Fill in defaults from the code where no preset or override has a value. References between options are resolved
-    after that."""
+def _fill_in(composed: DictConfig, root: type[Options]) -> dict[str, type[Options]]:
+    """Fill in defaults from the code where no preset or override has a value; returns the class of each group.
+    References between options are resolved after that."""
+    kinds: dict[str, type[Options]] = {}
     for group, field in root.model_fields.items():
-        kind = _kind(group, field, composed)
-        if not (isinstance(kind, type) and issubclass(kind, Options)):
-            if group not in composed and not field.is_required():
-                composed[group] = field.get_default(call_default_factory=True)
+        kind: Any = field.default_factory
+        if kind is None:
             continue
+        if group in CHOICES:
+            name, choices = OmegaConf.select(composed, f"{group}.name", default=kind().name), CHOICES[group]
+            if name not in choices:
+                raise ConfigError(f"{group}.name={name}: must be one of {', '.join(choices)}{nearest(name, choices)}")
+            kind = choices[name]
+        kinds[group] = kind
         if group not in composed:
             composed[group] = {}
         if OmegaConf.is_dict(composed[group]):
             for name, option in kind.model_fields.items():
                 if OmegaConf.is_missing(composed[group], name) or name not in composed[group]:
                     composed[group][name] = option.get_default(call_default_factory=True)
+    return kinds
 
 
-def _kind(group: str, field: FieldInfo, composed: Any) -> Any:
-    """Class of the options of a group, chosen by the composed configuration."""
-    default = field.default_factory
-    if group not in CHOICES:
-        return default
-    name = OmegaConf.select(composed, f"{group}.name", default=default.model_fields["name"].default)  # type: ignore
-    if name not in CHOICES[group]:
-        raise ConfigError(
-            f"{group}.name={name}: must be one of {', '.join(CHOICES[group])}{nearest(name, CHOICES[group])}"
-        )
-    return CHOICES[group][name]
-
-
-def _in_words(error: ValidationError, root: type[Options], composed: DictConfig) -> str:
+def _in_words(error: ValidationError, root: type[Options], kinds: dict[str, type[Options]], values: Any) -> str:
     """One line about the first error of the whole configuration; see `options.in_words`."""
-    values: Any = OmegaConf.to_container(composed, resolve=True)
-    for group, field in root.model_fields.items():
-        kind = _kind(group, field, composed)
-        if not (isinstance(kind, type) and issubclass(kind, Options)):
-            continue
-        if not isinstance(values[group], dict):
-            one_of = f"one of {', '.join(presets_of(group))}" if presets_of(group) else "a mapping of its options"
-            return f"{group}={values[group]}: must be {one_of}"
-        try:
-            kind.model_validate(values[group])
-        except ValidationError as of_group:
-            of_choice = f" with {group}.name={composed[group].name}" if group in CHOICES else ""
-            return in_words(of_group, kind, values[group], f"{group}.").replace(
-                "no such option", f"no such option{of_choice}"
-            )
-    return in_words(error, root, values)
+    group = error.errors()[0]["loc"][0]
+    if group not in kinds:
+        return in_words(error, root, values)
+    if not isinstance(values[group], dict):
+        return f"{group}={values[group]}: must be a mapping of its options"
+    if group not in CHOICES:
+        return in_words(error, kinds[group], values[group], f"{group}.", depth=1)
+    found = in_words(error, kinds[group], values[group], f"{group}.", depth=2)
+    return found.replace("no such option", f"no such option with {group}.name={values[group]['name']}")

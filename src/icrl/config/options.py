@@ -9,29 +9,30 @@ Values are not converted (a text is not a number), but an int is valid as a floa
 option is an error.
 """
 
-import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    PlainValidator,
     ValidationError,
     field_validator,
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
-from icrl.config.schedules import make_schedule, values_of
+from icrl.config.schedules import nearest, values_of
 from icrl.contracts import ConfigError
 
 LARGEST = 10**9  # of an int whose declaration gives no `le`: products of two of them fit 64 bits
+_SIGNS = {"gt": ">", "ge": ">=", "le": "<="}
 
 
 class Options(BaseModel):
@@ -42,10 +43,7 @@ class Options(BaseModel):
     @field_validator("*")
     @classmethod
     def _check_large(cls, value: Any) -> Any:
-        if (
-            max((one for one in (value if isinstance(value, list) else [value]) if type(one) is int), default=0)
-            > LARGEST
-        ):
+        if any(type(one) is int and one > LARGEST for one in (value if isinstance(value, list) else [value])):
             raise ValueError
         return value
 
@@ -85,40 +83,19 @@ class Rate:
     gt: float | None = None
     le: float | None = None
 
+    @property
+    def words(self) -> str:
+        return f"float, or a schedule of such values, {_range([self])}".strip()
+
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self._check)
 
     def _check(self, value: Any) -> Any:
         for number in values_of(value):
-            inside = (
-                math.isfinite(number)
-                and (self.ge is None or number >= self.ge)
-                and (self.gt is None or number > self.gt)
-                and (self.le is None or number <= self.le)
-            )
-            if not inside:
+            above = (self.ge is None or number >= self.ge) and (self.gt is None or number > self.gt)
+            if not above or (self.le is not None and number > self.le):
                 raise ValueError
-        make_schedule(value)
         return value
-
-
-@dataclass(frozen=True)
-class _Text:
-    """Annotation of a text option; `words` describe the allowed texts."""
-
-    words: str
-    is_name: bool = False
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self._check)
-
-    def _check(self, value: Any) -> str:
-        if not isinstance(value, (str, int, float)) or value == "":
-            raise ValueError
-        text = str(value)
-        if self.is_name and ("/" in text or text.startswith(".")):
-            raise ValueError
-        return text
 
 
 @dataclass(frozen=True)
@@ -135,13 +112,21 @@ class OneOf:
         return core_schema.literal_schema(list(self.names))
 
 
+def _check_text(value: Any, pattern: str = "(?s:.+)") -> str:
+    if not isinstance(value, (str, int, float)) or not re.fullmatch(pattern, str(value)):
+        raise ValueError
+    return str(value)
+
+
+# A text among the marks of a type describes what is allowed.
 NAME_WORDS = "a name without '/' or a leading dot"
-Name = Annotated[str, _Text(NAME_WORDS, is_name=True)]  # names a folder
-PathName = Annotated[str, _Text("a path")]
-Text = Annotated[str, _Text("a text")]
-PluginName = Annotated[str, _Text("a name or a path")]
-EnvId = Annotated[str, _Text("an id of Gymnasium")]
-DeviceName = Annotated[str, _Text("auto, cpu, cuda or cuda:N")]
+_AnyText = Annotated[str, PlainValidator(_check_text)]
+Name = Annotated[str, PlainValidator(partial(_check_text, pattern="[^./][^/]*")), NAME_WORDS]  # names a folder
+PathName = Annotated[_AnyText, "a path"]
+Text = Annotated[_AnyText, "a text"]
+PluginName = Annotated[_AnyText, "a name or a path"]
+EnvId = Annotated[_AnyText, "an id of Gymnasium"]
+DeviceName = Annotated[_AnyText, "auto, cpu, cuda or cuda:N"]
 OneOrMore = BeforeValidator(lambda value: value if isinstance(value, list) or value is None else [value])
 
 
@@ -154,20 +139,16 @@ class Declared(NamedTuple):
     stages: str  # that use it
 
 
-def declared(field: FieldInfo, stages: str = "") -> Declared:
-    """Declaration of `field` in a group used by `stages`."""
-    about: Any = field.json_schema_extra or {}
-    return Declared(field.description or "", allowed(field), about.get("may_change", False), about["stages"] or stages)
-
-
 def walk(config: Options, prefix: str = "", stages: str = "") -> Iterator[tuple[str, Any, Declared]]:
     """Every option as (dotted key, value, declaration), in order of declaration."""
     for name, field in type(config).model_fields.items():
-        value = getattr(config, name)
+        value, about = getattr(config, name), dict[str, Any](field.json_schema_extra or {})  # pyrefly: ignore
+        used = about["stages"] or stages
         if isinstance(value, Options):
-            yield from walk(value, f"{prefix}{name}.", declared(field).stages)
+            yield from walk(value, f"{prefix}{name}.", used)
         else:
-            yield f"{prefix}{name}", value, declared(field, stages)
+            declared = Declared(field.description or "", allowed(field), about["may_change"], used)
+            yield f"{prefix}{name}", value, declared
 
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
@@ -175,78 +156,49 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 def replace(options: AnyOptions, **changes: Any) -> AnyOptions:
     """Copy of `options` with `changes`, which are not checked."""
-    kind: type[Options] = type(options)
-    if unknown := set(changes) - set(kind.model_fields):
-        raise TypeError(f"{kind.__name__} has no options {sorted(unknown)}")
+    if unknown := set(changes) - {name for name, _ in options}:
+        raise TypeError(f"{type(options).__name__} has no options {sorted(unknown)}")
     return options.model_copy(update=changes)
 
 
 def allowed(field: FieldInfo) -> str:
     """Words for the type and range of a declaration."""
-    kind = field.annotation
     for mark in field.metadata:
-        if isinstance(mark, (_Text, OneOf)):
-            return mark.words
-        if isinstance(mark, Rate):
-            return f"float, or a schedule of such values, {_range(field)}".strip()
+        if words := mark if isinstance(mark, str) else getattr(mark, "words", ""):
+            return words
+    kind, parts = field.annotation, get_args(field.annotation)
     if get_origin(kind) is Literal:
-        return f"one of {', '.join(map(str, get_args(kind)))}"
+        return f"one of {', '.join(map(str, parts))}"
     if get_origin(kind) is list:
-        return _allowed_list(get_args(kind)[0], field)
-    if kind is bool:
-        return "true or false"
-    words = "null or float" if kind == float | None else getattr(kind, "__name__", str(kind))
-    return f"{words} {_range(field)}".strip()
+        return _allowed_list(allowed(FieldInfo.from_annotation(parts[0])))
+    names: dict[Any, str] = {bool: "true or false", float | None: "null or float", int: "int", float: "float"}
+    return f"{names.get(kind, 'a mapping')} {_range(field.metadata, LARGEST if kind is int else None)}".strip()
 
 
-def _allowed_list(item: Any, field: FieldInfo) -> str:
-    inner = FieldInfo.from_annotation(item)
-    words = allowed(inner)
-    if words.startswith("one of "):
-        return f"names among {words.removeprefix('one of ')}"
-    if get_origin(inner.annotation) is dict:
-        return "a list of mappings"
-    if words == NAME_WORDS:
-        return f"{words}, or a list of such"
-    first, _, rest = words.removeprefix("a ").partition(" ")
+def _allowed_list(item: str) -> str:
+    if item.startswith("one of "):
+        return f"names among {item.removeprefix('one of ')}"
+    if item == NAME_WORDS:
+        return f"{item}, or a list of such"
+    first, _, rest = item.removeprefix("a ").partition(" ")
     return f"a list of {first}s {rest}".strip()
 
 
-def _bounds(field: FieldInfo) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for mark in field.metadata:
-        if isinstance(mark, Rate):
-            limits = {">": mark.gt, ">=": mark.ge, "<=": mark.le}
-            found |= {sign: limit for sign, limit in limits.items() if limit is not None}
-        elif isinstance(mark, Gt):
-            found[">"] = mark.gt  # type: ignore[assignment]
-        elif isinstance(mark, Ge):
-            found[">="] = mark.ge  # type: ignore[assignment]
-        elif isinstance(mark, Le):
-            found["<="] = mark.le  # type: ignore[assignment]
-    if get_origin(field.annotation) is list:
-        return _bounds(FieldInfo.from_annotation(get_args(field.annotation)[0]))
-    return found
+def _range(marks: Iterable[Any], most: float | None = None) -> str:
+    """Words for the bounds in `marks`; `most` is the upper one if there is no other."""
+    bounds = {name: bound for mark in marks for name in _SIGNS if (bound := getattr(mark, name, None)) is not None}
+    if most is not None:
+        bounds.setdefault("le", most)
+    return " and ".join(f"{sign} {bounds[name]}" for name, sign in _SIGNS.items() if name in bounds)
 
 
-def _range(field: FieldInfo) -> str:
-    bounds = _bounds(field)
-    if field.annotation is int:
-        bounds.setdefault("<=", LARGEST)
-    return " and ".join(f"{sign} {bounds[sign]}" for sign in (">", ">=", "<=") if sign in bounds)
-
-
-def nearest(name: object, names: Iterable[str]) -> str:
-    """Words that propose the nearest of `names`; empty if none is near."""
-    near = get_close_matches(str(name), list(names), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
-
-
-def in_words(error: ValidationError, kind: type[Options], values: Mapping[str, Any], prefix: str = "") -> str:
+def in_words(
+    error: ValidationError, kind: type[BaseModel], values: Mapping[str, Any], prefix: str = "", depth: int = 0
+) -> str:
     """One line about the first error in the `values` of options of `kind`, with keys that begin with `prefix`: field,
-    value and allowed values, and for an unknown name the nearest one."""
+    value and allowed values, and for an unknown name the nearest one. `depth` is that of the keys in the error."""
     first = error.errors()[0]
-    name = str(first["loc"][0]) if first["loc"] else ""
+    name = str(first["loc"][depth])
     if (field := kind.model_fields.get(name)) is None:
         return f"{prefix}{name}: there is no such option{nearest(name, kind.model_fields)}"
     if reason := str(first.get("ctx", {}).get("error", "")):

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Collection, Iterable
 
 from icrl.config.compose import CHOICES, load_config, load_players_config, presets_of
-from icrl.config.options import Options, declared, walk
+from icrl.config.options import Options, walk
 
 _COLUMNS = "| option | meaning | allowed | default | stages | may change |"
 LONGEST = 120  # characters of a default that are shown
@@ -52,7 +52,7 @@ def _title(config: Options, group: str) -> str:
     if not group:
         return "The run"
     of_choice = f" of `{group}.name={getattr(config, group).name}`" if group in CHOICES else ""
-    return f"`{group}`: {declared(type(config).model_fields[group]).meaning}{of_choice}"
+    return f"`{group}`: {type(config).model_fields[group].description}{of_choice}"
 
 
 def page() -> str:

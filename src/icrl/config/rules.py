@@ -1,11 +1,14 @@
-"""Rules across groups of options. Each message names both fields."""
+"""Rules across groups of options. Each message names both fields: `{key}` stands for key=value."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from icrl.config.options import refuse
+from icrl.contracts import ConfigError
 from icrl.point_game.world import PointGameConfig
 
 if TYPE_CHECKING:
@@ -16,195 +19,120 @@ READS_POINTS = ("a2c", "ppo", "random")  # sources that read observations of man
 
 def check_rules(config: Config) -> None:
     """Raise `ConfigError` at the first conflict between groups."""
-    _check_world(config)
-    _check_source(config)
-    _check_development_tasks(config)
-    _check_lengths(config)
-    _check_model(config)
-    _check_training(config)
-    _check_starts(config)
-    _check_policy(config)
+
+    def shown(key: re.Match[str]) -> str:
+        value = attrgetter(key[1])(config)
+        return f"{key[1]}={str(value).lower() if isinstance(value, bool) else value}"
+
+    for conflicts in (_in_world, _in_tasks, _in_lengths, _in_model, _in_training, _in_starts):
+        for message in conflicts(config):
+            raise ConfigError(re.sub(r"\{([\w.]+)\}", shown, message))
 
 
-def _check_world(config: Config) -> None:
-    source = config.source
+def _in_world(config: Config) -> Iterator[str]:
     if isinstance(config.env, PointGameConfig):
-        refuse(
-            source.name not in READS_POINTS,
-            f"source.name={source.name} reads observations that are one number; env.name=point_game shows point sets, "
-            f"which {', '.join(READS_POINTS)} read",
-        )
-        for key, value, needed, reason in (
-            ("source.vectorization", source.vectorization, "tensor", "the games are played side by side"),
-            ("source.videos_per_task", source.videos_per_task, 0, "there is no room to film"),
-            ("evaluation.videos", config.evaluation.videos, False, "there is no room to film"),
-            ("model.induction", config.model.induction, False, "no position is seen twice"),
-            ("objective.name", config.objective.name, "ad", "nobody knows what is optimal"),
+        if config.source.name not in READS_POINTS:
+            yield f"{{source.name}} must be {', '.join(READS_POINTS)} with {{env.name}}: the others read no point sets"
+        for key, needed, reason in (
+            ("source.vectorization", "tensor", "the games are played side by side"),
+            ("source.videos_per_task", 0, "there is no room to film"),
+            ("evaluation.videos", False, "there is no room to film"),
+            ("model.induction", False, "no position is seen twice"),
+            ("objective.name", "ad", "nobody knows what is optimal"),
         ):
-            refuse(value != needed, f"{key}={value} does not fit env.name=point_game: must be {needed}, {reason}")
-    search, size = config.search, getattr(config.env, "size", math.inf)
-    refuse(
-        max(search.goal_row, search.goal_column) >= size,
-        f"search.goal_row={search.goal_row} and search.goal_column={search.goal_column} must be below env.size={size}",
-    )
+            if attrgetter(key)(config) != needed:
+                yield f"{{{key}}} does not fit {{env.name}}: must be {str(needed).lower()}, {reason}"
+    if max(config.search.goal_row, config.search.goal_column) >= getattr(config.env, "size", math.inf):
+        yield "{search.goal_row} and {search.goal_column} must be below {env.size}"
+    for key in ("source.evaluate", "summaries.action_distributions", "summaries.outputs"):
+        if config.source.name == "searcher" and attrgetter(key)(config):
+            yield f"{{{key}}} evaluates without the past, but {{source.name}} acts on it alone; give false"
 
 
-def _check_source(config: Config) -> None:
-    """Refuse to evaluate a source without its past if it acts on its past."""
-    shown = {
-        "source.evaluate": config.source.evaluate,
-        "summaries.action_distributions": config.summaries.action_distributions,
-        "summaries.outputs": config.summaries.outputs,
-    }
-    for name, on in shown.items():
-        refuse(
-            config.source.name == "searcher" and on,
-            f"{name}=true evaluates without the past, but source.name=searcher acts on it alone; give false",
-        )
+def _in_tasks(config: Config) -> Iterator[str]:
+    number = config.data.num_development_tasks
+    if 0 < config.tasks.num_train <= number:
+        yield "{data.num_development_tasks} must be below {tasks.num_train}"
+    if config.trainer.evaluate and not number:
+        yield "{trainer.evaluate} needs {data.num_development_tasks} above 0; the other way is trainer.evaluate=false"
+    if config.evaluation.tasks == "development" and not number:
+        yield "{evaluation.tasks} plays the tasks set aside by {data.num_development_tasks}: raise it"
+    if not config.trainer.evaluate and config.evaluation.checkpoint == "best":
+        yield "{trainer.evaluate} saves no best checkpoint; give evaluation.checkpoint=last"
 
 
-def _check_development_tasks(config: Config) -> None:
-    number, tasks = config.data.num_development_tasks, config.tasks
-    refuse(
-        0 < tasks.num_train <= number,
-        f"data.num_development_tasks={number} must be below tasks.num_train={tasks.num_train}",
-    )
-    refuse(
-        config.trainer.evaluate and not number,
-        "trainer.evaluate=true plays development tasks during training, but data.num_development_tasks=0 sets none "
-        "aside: raise it, or give trainer.evaluate=false and evaluation.checkpoint=last",
-    )
-    refuse(
-        config.evaluation.tasks == "development" and not number,
-        "evaluation.tasks=development plays the tasks set aside by data.num_development_tasks, which is 0: raise it",
-    )
-
-
-def _check_lengths(config: Config) -> None:
-    """Check that histories are long enough for their use. The lengths of a mixture are in its stores."""
-    names, data, source, model = config.histories, config.data, config.source, config.model
-    refuse(len(set(names)) < max(len(names), 1), f"histories={names}: must be one name, or several that differ")
-    refuse(
-        data.weights and len(data.weights) != len(names),
-        f"data.weights={data.weights} must have one weight for each of histories={names}, or be empty",
-    )
-    refuse(
-        0 < data.kept_steps < model.context_len,
-        f"data.kept_steps={data.kept_steps} is less than model.context_len={model.context_len}",
-    )
+def _in_lengths(config: Config) -> Iterator[str]:
+    """Conflicts of lengths: histories must be long enough for their use. Those of a mixture are in its stores."""
+    names, data, source, length = config.histories, config.data, config.source, config.model.context_len
+    if len(set(names)) < max(len(names), 1):
+        yield "{histories}: must be one name, or several that differ"
+    if data.weights and len(data.weights) != len(names):
+        yield "{data.weights} must have one weight for each of {histories}, or be empty"
+    if 0 < data.kept_steps < length:
+        yield "{data.kept_steps} is less than {model.context_len}"
     if len(names) > 1:
         return
-    refuse(
-        data.history_len > source.history_steps,
-        f"data.history_len={data.history_len} is more than source.history_steps={source.history_steps}",
-    )
-    row_len = (data.history_len or source.history_steps) // source.num_envs
-    refuse(
-        model.context_len > row_len,
-        f"model.context_len={model.context_len} is longer than a history: {row_len} steps per row, from "
-        f"data.history_len={data.history_len} or source.history_steps={source.history_steps}, "
-        f"and source.num_envs={source.num_envs}. Lower it, or collect longer histories",
-    )
-    needed = (config.evaluation.num_episodes + 1) * config.env.max_episode_steps
-    refuse(
-        needed > source.history_steps // source.num_envs,
-        f"evaluation.num_episodes={config.evaluation.num_episodes} needs {needed} steps per row for the episodes of "
-        f"the source, but source.history_steps={source.history_steps} gives {source.history_steps // source.num_envs}",
-    )
+    if data.history_len > source.history_steps:
+        yield "{data.history_len} is more than {source.history_steps}"
+    if length > (row_len := (data.history_len or source.history_steps) // source.num_envs):
+        yield (
+            f"{{model.context_len}} is longer than a history: {row_len} steps per row, from {{data.history_len}} or "
+            "{source.history_steps}, and {source.num_envs}. Lower it, or collect longer histories"
+        )
+    needed, steps = (config.evaluation.num_episodes + 1) * config.env.max_episode_steps, source.history_steps
+    if needed > steps // source.num_envs:
+        yield (
+            f"{{evaluation.num_episodes}} needs {needed} steps per row for the episodes of the source, but "
+            f"{{source.history_steps}} gives {steps // source.num_envs}"
+        )
 
 
-def _check_model(config: Config) -> None:
+def _in_model(config: Config) -> Iterator[str]:
     model, encoder, length = config.model, config.encoder, config.trainer.mini_batch_length
     side = "size" if hasattr(config.env, "size") else "width"
-    cells = getattr(config.env, side, 0)
-    refuse(
-        model.obs_encoding != "cell" and model.max_size < cells,
-        f"model.max_size={model.max_size} must be at least env.{side}={cells} with "
-        f"model.obs_encoding={model.obs_encoding}",
-    )
-    refuse(
-        length > model.context_len,
-        f"trainer.mini_batch_length={length} is longer than model.context_len={model.context_len}",
-    )
-    for group, position in (("model", model.position), ("encoder", encoder.position)):
-        refuse(
-            position == "learned" and 0 < length < model.context_len,
-            f"trainer.mini_batch_length={length} leaves positions untrained with {group}.position=learned and "
-            f"model.context_len={model.context_len}",
-        )
-    refuse(
-        encoder.position == "env_time" and not model.add_env_time,
-        "encoder.position=env_time is the env time embedding, which model.add_env_time=false leaves out",
-    )
+    if model.obs_encoding != "cell" and model.max_size < getattr(config.env, side, 0):
+        yield f"{{model.max_size}} must be at least {{env.{side}}} with {{model.obs_encoding}}"
+    if length > model.context_len:
+        yield "{trainer.mini_batch_length} is longer than {model.context_len}"
+    for group in (model, encoder):
+        if group.position == "learned" and 0 < length < model.context_len:
+            key = "model.position" if group is model else "encoder.position"
+            yield f"{{trainer.mini_batch_length}} leaves positions untrained with {{{key}}} and {{model.context_len}}"
+    if encoder.position == "env_time" and not model.add_env_time:
+        yield "{encoder.position} is the env time embedding, which {model.add_env_time} leaves out"
 
 
-def _check_training(config: Config) -> None:
-    trainer, device, summaries = config.trainer, config.device, config.summaries
-    refuse(
-        config.optimizer.name == "mtadam" and device.amp_dtype == "float16",
-        "optimizer.name=mtadam normalises gradients itself, so the loss scaler of device.amp_dtype=float16 "
-        "has no effect; give device.amp_dtype=bfloat16 or none",
-    )
-    refuse(
-        not trainer.evaluate and config.evaluation.checkpoint == "best",
-        "trainer.evaluate=false saves no best checkpoint; give evaluation.checkpoint=last",
-    )
-    refuse(
-        trainer.empty_cache and device.type == "cpu",
-        "trainer.empty_cache=true: device.type=cpu has no cache to empty",
-    )
-    refuse(
-        summaries.gradient_noise_scale != "none" and trainer.mini_batch_size < 2,
-        f"summaries.gradient_noise_scale={summaries.gradient_noise_scale} needs parts of a batch; "
-        f"trainer.mini_batch_size={trainer.mini_batch_size} must be at least 2",
-    )
-    parts = trainer.gradient_accumulation_steps
-    refuse(
-        config.awr.normalize != "none" and parts > 1,
-        f"awr.normalize={config.awr.normalize} needs the whole batch at once, but trainer.gradient_accumulation_steps="
-        f"{parts} splits it; give 1, or awr.normalize=none",
-    )
+def _in_training(config: Config) -> Iterator[str]:
+    trainer, device, policy = config.trainer, config.device, config.policy
+    if config.optimizer.name == "mtadam" and device.amp_dtype == "float16":
+        yield "{optimizer.name} undoes the loss scaling of {device.amp_dtype}: give device.amp_dtype=bfloat16 or none"
+    if trainer.empty_cache and device.type == "cpu":
+        yield "{trainer.empty_cache}: {device.type} has no cache to empty"
+    if config.summaries.gradient_noise_scale != "none" and trainer.mini_batch_size < 2:
+        yield "{summaries.gradient_noise_scale} needs parts of a batch; {trainer.mini_batch_size} must be at least 2"
+    if config.awr.normalize != "none" and trainer.gradient_accumulation_steps > 1:
+        yield "{awr.normalize} needs whole batches: {trainer.gradient_accumulation_steps} must be 1, or give none"
+    if policy.model not in ("gpt", "critic", config.awr.experiment_name):
+        yield "{policy.model}: must be gpt, critic or {awr.experiment_name}"
+    if policy.model == "critic" and not policy.advantage_scale:
+        yield "{policy.model} acts on the critic alone, so {policy.advantage_scale} must be above 0"
 
 
-def _check_starts(config: Config) -> None:
-    """Check that each part of a critic is initialized from at most one model."""
-    critic, encoder = config.critic, config.encoder
-    model, prefix = critic.initial_model, critic.initial_model_prefix
-    starts = {"encoder.load_from": encoder.load_from, "decoder.load_from": config.decoder.load_from}
-    for name, path in starts.items():
-        refuse(
-            path != "none" and model != "none",
-            f"critic.initial_model={model} already includes {name}={path}: one of them must be none",
-        )
-    for name, path in (starts | {"critic.initial_model": model}).items():
-        refuse(
-            path != "none" and prefix != "none",
-            f"critic.initial_model_prefix={prefix} already includes {name}={path}: one of them must be none",
-        )
-    refuse(
-        critic.initial_model_index >= 0 and prefix == "none",
-        f"critic.initial_model_index={critic.initial_model_index} needs critic.initial_model_prefix",
-    )
-    refuse(
-        config.optimizer.initialize and prefix == "none",
-        "optimizer.initialize=true applies to the state in critic.initial_model_prefix, which is none",
-    )
+def _in_starts(config: Config) -> Iterator[str]:
+    """Conflicts of trained models: each part of a critic is initialized from at most one."""
+    critic, alone = config.critic, config.critic.initial_model_prefix == "none"
+    parts = ("encoder.load_from", "decoder.load_from", "critic.initial_model")
+    whole = [("critic.initial_model", part) for part in parts[:2]]
+    for pair in (*whole, *(("critic.initial_model_prefix", part) for part in parts)):
+        if "none" not in attrgetter(*pair)(config):
+            yield f"{{{pair[0]}}} already includes {{{pair[1]}}}: one of them must be none"
+    if alone and critic.initial_model_index >= 0:
+        yield "{critic.initial_model_index} needs critic.initial_model_prefix"
+    if alone and config.optimizer.initialize:
+        yield "{optimizer.initialize} applies to the state in critic.initial_model_prefix, which is none"
     fixed = critic.value_trunk_grad == "none" and (critic.separate_value or not critic.imitation_scaling)
-    refuse(
-        fixed and encoder.load_from == model == prefix == "none",
-        f"critic.value_trunk_grad=none with critic.imitation_scaling={critic.imitation_scaling} and "
-        f"critic.separate_value={str(critic.separate_value).lower()} leaves a trunk that nothing trains; give a "
-        "trained one by encoder.load_from",
-    )
-
-
-def _check_policy(config: Config) -> None:
-    policy, extracted = config.policy, config.awr.experiment_name
-    refuse(
-        policy.model not in ("gpt", "critic", extracted),
-        f"policy.model={policy.model}: must be gpt, critic or awr.experiment_name={extracted}",
-    )
-    refuse(
-        policy.model == "critic" and not policy.advantage_scale,
-        "policy.model=critic acts on the critic alone, so policy.advantage_scale=0 must be above 0",
-    )
+    if fixed and alone and config.encoder.load_from == critic.initial_model == "none":
+        yield (
+            "{critic.value_trunk_grad} with {critic.imitation_scaling} and {critic.separate_value} leaves a trunk that "
+            "nothing trains; give a trained one by encoder.load_from"
+        )
