@@ -5,12 +5,12 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Sequence
-from itertools import takewhile
-from typing import Any, NoReturn
+from itertools import groupby, takewhile
+from typing import NoReturn
 
 from tqdm import tqdm
 
-from icrl.config.compose import CONF, groups_of, load_config, load_players_config, presets_of
+from icrl.config.compose import CONF, AnyConfig, compose_config, groups_of, presets_of
 from icrl.config.options import walk
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, PipelineError, Stopped
@@ -33,19 +33,18 @@ LARGE = {  # by program: the options that determine most of its memory
 
 
 def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> None:
-    """Run `main` with the configuration from the command line, see `_run`."""
-    _run(main, Config, load_config, module, meaning)
-
-
-def run_players(main: Callable[[PlayersConfig], object], module: str, meaning: str) -> None:
-    """Run `main` with the configuration of `train_players` from the command line, see `_run`."""
-    _run(main, PlayersConfig, load_players_config, module, meaning)
-
-
-def _run(main: Callable[[Any], object], root: Any, load: Callable[[list[str]], Any], module: str, meaning: str) -> None:
     """Run `main` of `module` with the configuration from the command line; `--help` explains every option. Exits with
     code 2 and one line on a `PipelineError`, a lack of memory or an `OSError`. Exits with 130 on an interrupt, 143
     after a requested stop, and 141 if an output has lost its reader."""
+    _run(main, Config, module, meaning)
+
+
+def run_players(main: Callable[[PlayersConfig], object], module: str, meaning: str) -> None:
+    """Run `main` with the configuration of `train_players`, as `run_stage` does."""
+    _run(main, PlayersConfig, module, meaning)
+
+
+def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], module: str, meaning: str) -> None:
     open_outputs()
     arguments = sys.argv[1:]
     report, threading.excepthook = threading.excepthook, _report_of_thread
@@ -53,10 +52,10 @@ def _run(main: Callable[[Any], object], root: Any, load: Callable[[list[str]], A
     try:
         if {"--help", "-h"} & set(arguments):
             others = [argument for argument in arguments if argument not in ("--help", "-h")]
-            print(help_text(module, meaning, root, load, others))
+            print(help_text(module, meaning, root, others))
         else:
             _check_form(arguments)
-            main(load(arguments))
+            main(compose_config(root, arguments))
         sys.stdout.flush()  # raise write errors here
     except (PipelineError, OSError) as error:  # an OSError has a clear message of its own
         if isinstance(error, BrokenPipeError) and close_outputs():
@@ -97,33 +96,27 @@ def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(failure)
 
 
-def help_text(
-    module: str, meaning: str, root: Any, load: Callable[[list[str]], Any], arguments: Sequence[str] = ()
-) -> str:
+def help_text(module: str, meaning: str, root: type[AnyConfig], arguments: Sequence[str] = ()) -> str:
     """Help text for the choices in `arguments`: usage and every option with meaning, allowed values and value. If they
-    name only a group, the presets of that group."""
+    name only a group, the presets of that group, each with the first comment of its file."""
     groups = groups_of(root)
-    if named := [argument for argument in arguments if argument in groups]:
-        return "\n".join(line for group in named for line in _choices(group))
+    lines: list[str] = []
+    for group in (argument for argument in arguments if argument in groups):
+        lines.append(f"{group}=NAME, NAME one of:")
+        for name in presets_of(group):
+            page = (CONF / group / f"{name}.yaml").read_text().splitlines()
+            said = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), page) if "@" not in line]
+            lines.append(f"  {name:20} {' '.join(said)}".rstrip())
+    if lines:
+        return "\n".join(lines)
     lines = [f"usage: python -m {module} [KEY=VALUE ...]", "", meaning, "", "Presets (--help GROUP says what each is):"]
     lines += [f"  {group}={'|'.join(presets_of(group))}" for group in groups]
     lines += ["", "Options, with their values (one configuration describes all stages; give each the same):"]
-    section = ""
-    for key, value, declared in walk(load(list(arguments))):
-        if (head := key.rpartition(".")[0]) != section:
-            section = head
-            lines.append("")
-        lines.append(f"  {key}={value}")
-        explained = f"{declared.meaning} ({declared.allowed}; stage {declared.stages})"
-        lines += textwrap.wrap(explained, 100, initial_indent="      ", subsequent_indent="      ")
+    options = walk(compose_config(root, arguments))
+    for group, of_group in groupby(options, key=lambda option: option[0].rpartition(".")[0]):
+        lines += [""] if group else []
+        for key, value, declared in of_group:
+            explained = f"{declared.meaning} ({declared.allowed}; stage {declared.stages})"
+            wrapped = textwrap.wrap(explained, 100, initial_indent="      ", subsequent_indent="      ")
+            lines += [f"  {key}={value}", *wrapped]
     return "\n".join(lines)
-
-
-def _choices(group: str) -> list[str]:
-    """Lines with the presets of a group and the first comment of each file."""
-    lines = [f"{group}=NAME, NAME one of:"]
-    for name in presets_of(group):
-        page = (CONF / group / f"{name}.yaml").read_text().splitlines()
-        said = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), page) if "@" not in line]
-        lines.append(f"  {name:20} {' '.join(said)}".rstrip())
-    return lines

@@ -34,6 +34,7 @@ CHOICES: dict[str, dict[str, Any]] = {  # groups with several classes, chosen by
     "optimizer": OPTIMIZERS,
 }
 AnyConfig = TypeVar("AnyConfig", Config, PlayersConfig)
+_PAGES: dict[Any, str] = {Config: "config", PlayersConfig: "players"}
 
 
 _RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object]] = {
@@ -54,18 +55,18 @@ def load_config(overrides: Iterable[str] = ()) -> Config:
     """Compose and check the configuration; `overrides` as on the command line: `["env.size=7", "seed=1"]`.
 
     Raises `ConfigError` for an unknown option, a wrong type or range, or options that conflict."""
-    return _load("config", Config, list(overrides))
+    return compose_config(Config, overrides)
 
 
 def load_players_config(overrides: Iterable[str] = ()) -> PlayersConfig:
     """Compose and check the configuration of `train_players`, as `load_config` does."""
-    return _load("players", PlayersConfig, list(overrides))
+    return compose_config(PlayersConfig, overrides)
 
 
 @cache
 def groups_of(root: type[Config] | type[PlayersConfig]) -> list[str]:
     """Groups with presets, in the order of the defaults list of `root`."""
-    page = OmegaConf.load(CONF / ("config.yaml" if root is Config else "players.yaml"))
+    page = OmegaConf.load(CONF / f"{_PAGES[root]}.yaml")
     return [next(iter(entry)) for entry in page.defaults if OmegaConf.is_config(entry)]
 
 
@@ -75,7 +76,8 @@ def presets_of(group: str) -> list[str]:
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-def _load(name: str, root: type[AnyConfig], overrides: list[str]) -> AnyConfig:
+def compose_config(root: type[AnyConfig], overrides: Iterable[str]) -> AnyConfig:
+    """Compose and check the configuration of class `root`, see `load_config`."""
     chosen, written = list[str](), dict[str, Any]()
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
@@ -88,7 +90,7 @@ def _load(name: str, root: type[AnyConfig], overrides: list[str]) -> AnyConfig:
     kinds: dict[str, type[Options]] = {}
     values: Any = {}
     try:
-        composed = copy.deepcopy(_composed(name, tuple(chosen)))
+        composed = copy.deepcopy(_composed(_PAGES[root], tuple(chosen)))
         for nested in (False, True):  # last the parts of schedules, which may be defaults
             for key, value in written.items():
                 if (key.count(".") >= 2) == nested:

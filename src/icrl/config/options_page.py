@@ -1,12 +1,14 @@
 """Generated page of all options: `make docs` writes it to docs/settings.md."""
 
 import textwrap
-from collections.abc import Collection, Iterable
+from itertools import groupby
 
 from icrl.config.compose import CHOICES, load_config, load_players_config, presets_of
 from icrl.config.options import Options, walk
 
-_COLUMNS = "| option | meaning | allowed | default | stages | may change |"
+_COLUMNS = """
+| option | meaning | allowed | default | stages | may change |
+|---|---|---|---|---|---|"""
 LONGEST = 120  # characters of a default that are shown
 _HEAD = """# Settings
 
@@ -25,53 +27,35 @@ configuration of their own.
 """
 
 
-def table(config: Options, groups: Collection[str] | None = None) -> str:
-    """Markdown of the options of `config`, one section for each group, or only for `groups` if given."""
+def table(config: Options, only: str | None = None) -> str:
+    """Markdown of the options of `config`, one section for each group; of one group if `only` names it."""
     lines: list[str] = []
-    section = None
-    for key, value, option in walk(config):
-        head = key.rpartition(".")[0]
-        if groups is not None and head not in groups:
+    for group, options in groupby(walk(config), key=lambda option: option[0].rpartition(".")[0]):
+        if only not in (None, group):
             continue
-        if head != section:
-            section = head
-            lines += [
-                "",
-                f"## {_title(config, head)}",
-                "",
-                "| option | meaning | allowed | default | stages | may change |",
-            ]
-            lines += ["|---|---|---|---|---|---|"]
-        shown = f"`{textwrap.shorten(str(value), LONGEST, placeholder=' ...')}`"
-        cells = (f"`{key}`", option.meaning, option.allowed, shown, option.stages, "yes" if option.may_change else "")
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        title = f"`{group}`: {type(config).model_fields[group].description}" if group else "The run"
+        of_choice = f" of `{group}.name={getattr(config, group).name}`" if group in CHOICES else ""
+        lines += ["", f"## {title}{of_choice}", _COLUMNS]
+        for key, value, option in options:
+            shown = f"`{textwrap.shorten(str(value), LONGEST, placeholder=' ...')}`"
+            change = "yes" if option.may_change else ""
+            cells = (f"`{key}`", option.meaning, option.allowed, shown, option.stages, change)
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines)
-
-
-def _title(config: Options, group: str) -> str:
-    if not group:
-        return "The run"
-    of_choice = f" of `{group}.name={getattr(config, group).name}`" if group in CHOICES else ""
-    return f"`{group}`: {type(config).model_fields[group].description}{of_choice}"
 
 
 def page() -> str:
     """Whole page: the default configuration, the other choices of each group with the defaults of the first preset of
     each, and the options of `train_players`."""
     config = load_config()
-    tables = [table(config)]
+    tables = [table(config) + "\n"]
     for group in CHOICES:
         shown = {getattr(config, group).name}
-        for choice in _presets(group):
-            other = load_config([choice])
-            if getattr(other, group).name not in shown:
-                shown.add(getattr(other, group).name)
-                tables.append(table(other, {group}) + "\n")
-    return _HEAD + tables[0] + "\n" + "".join(tables[1:]) + _PLAYERS + table(load_players_config()) + "\n"
-
-
-def _presets(group: str) -> Iterable[str]:
-    return (f"{group}={name}" for name in presets_of(group))
+        for other in (load_config([f"{group}={preset}"]) for preset in presets_of(group)):
+            if (name := getattr(other, group).name) not in shown:
+                shown.add(name)
+                tables.append(table(other, group) + "\n")
+    return _HEAD + "".join(tables) + _PLAYERS + table(load_players_config()) + "\n"
 
 
 if __name__ == "__main__":

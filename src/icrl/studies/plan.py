@@ -7,15 +7,16 @@ that differ only in how they are evaluated share everything that is trained: mod
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
 from icrl.config.compose import load_config
-from icrl.config.options import replace
+from icrl.config.options import in_words, refuse, replace
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
@@ -34,22 +35,17 @@ _OF_HISTORIES = ("seed", "env", "tasks", "source", "evals")
 _OF_EVALUATION = ("name", "run", "evaluation", "study")
 _OF_ALL = ("seed", "env", "tasks", "source", "data", "model", "optimizer", "trainer", "device", "policy", "evaluation")
 _OF_PROGRAM = {"train_gpt": ("objective",), "train_ilql": ("encoder", "decoder", "critic"), "extract_policy": ("awr",)}
-_ALLOWED = {  # keys of a variant
-    "label": "must be a text with letters or digits",
-    "set": "must be a list of KEY=VALUE",
-    "x": "must be a number, or a name",
-    "line": "must be a name",
-    "test": "must be worlds, a label and a list of KEY=VALUE each",
-}
 
 
-class Job(NamedTuple):
+@dataclass
+class Job:
     """Commands to run one after the other: programs with their options."""
 
     name: str
     commands: list[list[str]]
     needs: str  # the job that collects its histories; empty: none
     updates: int  # of all that it trains
+    done: bool = True  # no evaluation is missing
 
 
 class Row(NamedTuple):
@@ -73,11 +69,13 @@ class Plan(NamedTuple):
 
 
 class _Variant(BaseModel, strict=True, extra="forbid"):
-    label: str = Field(pattern="[A-Za-z0-9]")
-    set: list[str] = []
-    x: float | str | None = None
-    line: Any = ""
-    test: dict[Any, list[str]] = Field({"": list[str]()}, min_length=1)
+    label: Annotated[str, Field(pattern="[A-Za-z0-9]"), "a text with letters or digits"]
+    set: Annotated[list[str], "a list of KEY=VALUE"] = []
+    x: Annotated[float | str | None, "a number, or a name"] = None
+    line: Annotated[Any, "a name"] = ""
+    test: Annotated[dict[Any, list[str]], Field(min_length=1), "worlds, a label and a list of KEY=VALUE each"] = {
+        "": []
+    }
 
     @property
     def slug(self) -> str:
@@ -96,103 +94,108 @@ def plan(options: Sequence[str]) -> Plan:
     Raises `ConfigError` for a variant that cannot be run, and for results that were made with other options."""
     config = load_config(options)
     _check_not_reserved(options, _OF_STUDY)
-    variants = [_variant(written) for written in config.study.variants]
-    _check_variants(config, variants)
-    rows: list[Row] = []
-    jobs = _Jobs()
+    variants = [_read_variant(written) for written in config.study.variants]
+    slugs, seeds = [variant.slug for variant in variants], config.study.seeds
+    refuse(not slugs, "study.variants=[]: must have a variant; study=NAME chooses a study, --help lists the names")
+    twice = {variant.label for variant in variants if slugs.count(variant.slug) > 1}
+    refuse(twice, f"study.variants: {', '.join(sorted(twice))}: labels must differ in letters or digits")
+    refuse(not seeds or len({*seeds}) < len(seeds), f"study.seeds={seeds}: must be one seed, or several that differ")
+    planner, rows = _Planner(config, options), list[Row]()
     for variant in variants:
         try:
-            rows += _rows_of(config, options, variant, jobs)
+            rows += planner.rows_of(variant)
         except PipelineError as error:
             raise ConfigError(f"study.variants, {variant.label}: {error}") from error
-    if len({type(row.x) for row in rows}) > 1:
-        raise ConfigError(
-            "study.variants: all of them must have a number as `x` (or as labels of `test`), all a name, or none"
-        )
-    return Plan(config, rows, jobs.missing())
+    same = "study.variants: all must have a number as `x` (or as labels of `test`), all a name, or none"
+    refuse(len({type(row.x) for row in rows}) > 1, same)
+    return Plan(config, rows, planner.missing())
 
 
-def _variant(written: dict[str, Any]) -> _Variant:
-    label = written.get("label")
-    where = f"study.variants, {label or written}"
+def _read_variant(written: dict[str, Any]) -> _Variant:
+    where = f"study.variants, {written.get('label') or written}: "
     try:
         variant = _Variant.model_validate(written)
     except ValidationError as error:
-        key = str(error.errors()[0]["loc"][0])
-        if key not in _ALLOWED:
-            raise ConfigError(f"{where}: {key} is unknown; a variant has {', '.join(sorted(_ALLOWED))}") from error
-        value = f"{key}={written[key]}" if key in written else f"`{key}`"
-        raise ConfigError(f"{where}: {value} {_ALLOWED[key]}") from error
-    if "test" in written and (variant.x is not None or variant.line):
-        raise ConfigError(f"{where}: `x` and `line` are for variants without `test`, whose labels are places")
+        raise ConfigError(in_words(error, _Variant, written, where)) from error
+    placed = variant.x is not None or variant.line
+    refuse("test" in written and placed, f"{where}`x` and `line` need no `test`, whose labels are places")
     for texts in (variant.set, *variant.test.values()):
         _check_not_reserved(texts, (*_OF_STUDY, "name", "root", "study"))
     return variant
 
 
-def _check_variants(config: Config, variants: Sequence[_Variant]) -> None:
-    slugs, seeds = [variant.slug for variant in variants], config.study.seeds
-    if not slugs:
-        raise ConfigError("study.variants=[]: must have a variant; study=NAME chooses a study, --help lists the names")
-    if twice := {variant.label for variant in variants if slugs.count(variant.slug) > 1}:
-        raise ConfigError(f"study.variants: {', '.join(sorted(twice))}: labels must differ in letters or digits")
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise ConfigError(f"study.seeds={seeds}: must be one seed, or several that differ")
-
-
-def _check_not_reserved(options: Sequence[str], reserved: Sequence[str]) -> None:
+def _check_not_reserved(options: Iterable[str], reserved: Collection[str]) -> None:
     for option in options:
-        key = option.partition("=")[0].lstrip("+~")
-        if key in reserved or key.partition(".")[0] in {"study"} & set(reserved):
-            raise ConfigError(
-                f"{option}: a study sets this for all of its runs; give study.seeds or name= to the study"
-            )
+        refuse(
+            re.split("[.=]", option.lstrip("+~"))[0] in reserved,
+            f"{option}: a study sets this for all of its runs; give study.seeds or name= to the study",
+        )
 
 
-class _Jobs:
+class _Planner:
     """Jobs by name; each thing to do is in them once, however many rows need it."""
 
-    def __init__(self) -> None:
+    def __init__(self, study: Config, options: Sequence[str]) -> None:
+        self._study, self._options = study, options
         self._jobs: dict[str, Job] = {}
-        self._models: dict[str, str] = {}  # name by digest of the options
-        self._not_done: set[str] = set()
-
-    def add_histories(self, run: _Run) -> None:
-        """Add the collection of the histories of `run`."""
-        name = run.config.name
-        self._jobs.setdefault(name, Job(name, [["train_agents", *run.options]], "", 0))
-
-    def model_for(self, config: Config) -> str:
-        """Name of the model of a run: its own, or that of an earlier run with the same training."""
-        ignored = {*_OF_EVALUATION, *(() if config.trainer.evaluate else ("policy",))}
-        made_with = {key: value for key, value in recorded(config).items() if key not in ignored}
-        return self._models.setdefault(digest(made_with), config.name)
-
-    def add_models(self, run: _Run, programs: Iterable[str]) -> None:
-        """Add training `programs` of `run`, each after those that it waits for."""
-        config = run.config
-        job = self._jobs.get(config.run, Job(config.run, [], config.histories[0], 0))
-        for program in programs:
-            if program not in (command[0] for command in job.commands):
-                job.commands.append([program, *run.options])
-                job = job._replace(updates=job.updates + config.trainer.num_iterations)
-        self._jobs[config.run] = job
-
-    def add_evaluation(self, run: _Run, folder: Path) -> None:
-        """Add an evaluation. Raises `ConfigError` if `folder` has results of a run with other options."""
-        job = self._jobs[run.config.run]
-        job.commands.append(["evaluate", *run.options])
-        if (folder / "results.json").exists():
-            compared = [group for program in trained_for(run.config.policy).values() for group in _OF_PROGRAM[program]]
-            check_same(run.config, read_results(folder)[0]["config"], (*_OF_ALL, *compared), str(folder))
-        else:
-            self._not_done |= {job.name, job.needs}
+        self._models: dict[str, str] = {}  # run with the model, by digest of the options of its training
 
     def missing(self) -> list[Job]:
         """Jobs of which a result is missing, histories first: they are short, and many jobs wait for them."""
-        return sorted(
-            (job for job in self._jobs.values() if job.name in self._not_done), key=lambda job: bool(job.needs)
-        )
+        needed = {name for job in self._jobs.values() if not job.done for name in (job.name, job.needs)}
+        return sorted((job for job in self._jobs.values() if job.name in needed), key=lambda job: bool(job.needs))
+
+    def rows_of(self, variant: _Variant) -> Iterator[Row]:
+        """Rows of a variant; the work for them is added to the jobs."""
+        options = [*self._options, *variant.set]
+        composed = load_config(options)
+        trained = {f"{self._study.name}-{variant.slug}-seed{seed}": seed for seed in self._study.study.seeds}
+        runs = {name: self._trained(composed, options, seed, name) for name, seed in trained.items()}
+        for test, changes in variant.test.items():
+            there = load_config([*options, *changes]) if changes else composed
+            parts = trained_for(there.policy)
+            suffix = suffix_of(_changes(there, composed) | policy_suffixes(there.policy), there.evaluation.tasks)
+            evaluated: list[Config] = []
+            for name, run in runs.items():
+                played = _run(there, [*options, *changes], trained[name], name, run.config.histories[0], run.config.run)
+                evaluated.append(played.config)
+                self._add(run, parts.values(), played, played.config.folder("logs") / f"evaluation{suffix}")
+            folders = [config.folder("logs") / f"evaluation{suffix}" for config in evaluated]
+            models = [[config.run_folder / part for part in parts] for config in evaluated]
+            x, line = variant.x, str(variant.line or (variant.label if isinstance(variant.x, str) else ""))
+            if test != "":
+                x, line = None, variant.label
+                with suppress(ValueError):
+                    x = float(str(test))
+            yield Row(variant.label, str(test), x, line, evaluated[0], folders, models)
+
+    def _trained(self, composed: Config, options: Sequence[str], seed: int, name: str) -> _Run:
+        """Run of the models for the run `name`: its own, or an earlier one with the same training. Adds the collection
+        of its histories."""
+        source = {group: recorded(composed)[group] for group in _OF_HISTORIES} | {"seed": seed}
+        histories = f"{self._study.name}-histories-{digest(source)[:8]}-seed{seed}"
+        collected = _run(composed, options, seed, histories, histories, histories)
+        self._jobs.setdefault(histories, Job(histories, [["train_agents", *collected.options]], "", 0))
+        ignored = {*_OF_EVALUATION, *(() if composed.trainer.evaluate else ("policy",))}
+        made_with = {key: value for key, value in recorded(collected.config).items() if key not in ignored}
+        model = self._models.setdefault(digest(made_with), name)
+        return _run(composed, options, seed, model, histories, model)
+
+    def _add(self, run: _Run, programs: Iterable[str], played: _Run, folder: Path) -> None:
+        """Add the training `programs` of `run`, and the evaluation `played`. Raises `ConfigError` if `folder` has its
+        results, made with other options."""
+        config = run.config
+        job = self._jobs.setdefault(config.run, Job(config.run, [], config.histories[0], 0))
+        for program in programs:
+            if program not in (command[0] for command in job.commands):
+                job.commands.append([program, *run.options])
+                job.updates += config.trainer.num_iterations
+        job.commands.append(["evaluate", *played.options])
+        if (folder / "results.json").exists():
+            compared = [group for program in programs for group in _OF_PROGRAM[program]]
+            check_same(played.config, read_results(folder)[0]["config"], (*_OF_ALL, *compared), str(folder))
+        else:
+            job.done = False
 
 
 def trained_for(policy: PolicyConfig) -> dict[str, str]:
@@ -205,46 +208,13 @@ def trained_for(policy: PolicyConfig) -> dict[str, str]:
     return parts
 
 
-def _rows_of(study: Config, options: Sequence[str], variant: _Variant, jobs: _Jobs) -> list[Row]:
-    """Rows of a variant; the work for them is added to `jobs`."""
-    ours = [*options, *variant.set]
-    composed = load_config(ours)
-    trained: dict[str, _Run] = {}  # runs of the models, by the name of the evaluated run
-    for seed in study.study.seeds:
-        source = {group: recorded(composed)[group] for group in _OF_HISTORIES} | {"seed": seed}
-        histories = f"{study.name}-histories-{digest(source)[:8]}-seed{seed}"
-        jobs.add_histories(_run(composed, ours, seed, histories, histories, histories))
-        name = f"{study.name}-{variant.slug}-seed{seed}"
-        model = jobs.model_for(_run(composed, ours, seed, name, histories, name).config)
-        trained[name] = _run(composed, ours, seed, model, histories, model)
-    rows: list[Row] = []
-    for test, changes in variant.test.items():
-        there = load_config([*ours, *changes]) if changes else composed
-        parts = trained_for(there.policy)
-        suffix = suffix_of(_changes(there, composed) | policy_suffixes(there.policy), there.evaluation.tasks)
-        evaluated: list[Config] = []
-        folders: list[Path] = []
-        for name, (model, _) in trained.items():
-            run = _run(there, [*ours, *changes], model.seed, name, model.histories[0], model.name)
-            evaluated.append(run.config)
-            folders.append(run.config.folder("logs") / f"evaluation{suffix}")
-            jobs.add_models(trained[name], parts.values())
-            jobs.add_evaluation(run, folders[-1])
-        models = [[config.run_folder / part for part in parts] for config in evaluated]
-        line = str(variant.line or (variant.label if isinstance(variant.x, str) else ""))
-        x, line = (variant.x, line) if test == "" else (_number(str(test)), variant.label)
-        rows.append(Row(variant.label, str(test), x, line, evaluated[0], folders, models))
-    return rows
-
-
 def _run(composed: Config, options: Sequence[str], seed: int, name: str, histories: str, model: str) -> _Run:
     """A run with the options that the study sets."""
     updates = max(1, round(composed.trainer.num_iterations * composed.study.scale))
     set_here = {"seed": seed, "name": name, "run": model, "num_threads": 1}
-    config = replace(
-        composed, **set_here, histories=[histories], trainer=replace(composed.trainer, num_iterations=updates)
-    )
+    trainer = replace(composed.trainer, num_iterations=updates)
     texts = [f"{key}={value}" for key, value in set_here.items()]
+    config = replace(composed, **set_here, histories=[histories], trainer=trainer)
     return _Run(config, [*options, *texts, f"histories={histories}", f"trainer.num_iterations={updates}"])
 
 
@@ -261,10 +231,3 @@ def _changes(there: Config, trained: Config) -> dict[str, Any]:
             readable_spec(there, env.spec, spec._asdict())
             new_tasks(there, env, recorded(trained), split._asdict() | {"all": all_tasks.tolist()})
     return changes
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
