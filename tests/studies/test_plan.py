@@ -194,7 +194,7 @@ def test_updates_are_scaled(scale: float, updates: int) -> None:
         (variant("odd", "study.scale=3"), ["study.scale=3"]),
         ("{label: null, set: []}", ["label"]),
         ("{label: odd, set: 3}", ["odd", "list of KEY=VALUE"]),
-        (variant("odd", more=", y: 3"), ["odd", "y is unknown"]),
+        (variant("odd", more=", y: 3"), ["odd", "y: there is no such option"]),
         (variant("odd", more=", x: [1]"), ["odd", "x=[1]"]),
         (variant("odd", more=", x: true"), ["odd", "x=True"]),
         (variant("odd", more=", x: 1"), ["`x`"]),

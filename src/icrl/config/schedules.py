@@ -16,7 +16,7 @@ from inspect import signature
 from itertools import pairwise
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError, validate_call
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, validate_call
 
 
 class Clock(NamedTuple):
@@ -39,7 +39,6 @@ Curve = Callable[[float], float]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Positive = Annotated[Number, Field(gt=0)]
 Points = Annotated[list[tuple[Number, Number]], AfterValidator(_check_increasing)]  # time and value of each
-_NUMBER = TypeAdapter(Number)
 
 
 class WarmUp(BaseModel, extra="forbid"):
@@ -125,21 +124,24 @@ def make_schedule(rate: Any) -> Schedule:
     """Function of the clock described by `rate`.
 
     Raises `ValueError` with the key, its value and what is allowed."""
-    if not isinstance(rate, dict):
-        value = values_of(rate)[0]
-        return lambda clock: value
-    if (name := str(rate.get("kind"))) not in KINDS:
+    written = rate if isinstance(rate, dict) else {"kind": "constant", "progress": "updates", "value": rate}
+    if (name := str(written.get("kind"))) not in KINDS:
         raise ValueError(f"kind={name}: must be one of {', '.join(KINDS)}{nearest(name, KINDS)}")
     try:
-        shared = _Shared.model_validate(rate)
+        shared = _Shared.model_validate(written)
         progress, warmup, keys = shared.progress, shared.warmup, dict(shared.model_extra or {})
         if warmup and name == "cosine":
             keys["warmup"] = warmup
         curve = KINDS[name](**keys)
     except ValidationError as error:
-        raise ValueError(_in_words(error, name)) from error
-    times = {key: rate.get(key, 0) for key in ("time", "half_cycle")} | {"warmup.until": warmup.until if warmup else 0}
-    for key, time in (*times.items(), *((f"points[{i}][0]", p[0]) for i, p in enumerate(rate.get("points", [])))):
+        wrong = (
+            _in_words(error, name) if written is rate else f"{rate!r}: must be a finite number or a mapping with kind"
+        )
+        raise ValueError(wrong) from error
+    times = {key: written.get(key, 0) for key in ("time", "half_cycle")} | {
+        "warmup.until": warmup.until if warmup else 0
+    }
+    for key, time in (*times.items(), *((f"points[{i}][0]", p[0]) for i, p in enumerate(written.get("points", [])))):
         if progress == "percent" and time > 1:
             raise ValueError(f"{key}={time:g}: must be <= 1, since progress is percent")
 
@@ -157,16 +159,11 @@ def values_of(rate: Any) -> list[float]:
 
     The schedule stays between the least and the greatest of them. Two kinds fall towards 0 instead: inverse, and
     exponential without `final`. Raises `ValueError` as `make_schedule` does."""
-    if not isinstance(rate, dict):
-        try:
-            return [_NUMBER.validate_python(rate)]
-        except ValidationError as error:
-            allowed = "a finite number or a mapping with kind, progress and the kind's keys"
-            raise ValueError(f"{rate!r}: must be {allowed}") from error
     make_schedule(rate)
-    values = [rate[key] for key in ("value", "initial", "final", "base", "bound") if key in rate]
-    values += [value for _, value in rate.get("points", [])]
-    return [float(value) for value in (*values, *([rate["warmup"]["start"]] if rate.get("warmup") else []))]
+    written = rate if isinstance(rate, dict) else {"value": rate}
+    values = [written[key] for key in ("value", "initial", "final", "base", "bound") if key in written]
+    values += [value for _, value in written.get("points", [])]
+    return [float(value) for value in (*values, *([rate["warmup"]["start"]] if written.get("warmup") else []))]
 
 
 def nearest(name: object, names: Iterable[str]) -> str:
