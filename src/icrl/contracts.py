@@ -69,7 +69,6 @@ class EnvSpec(NamedTuple):
 
     @property
     def obs_shape(self) -> tuple[int, ...]:
-        """Shape of one observation."""
         rows, dimension = self.points
         return ((rows + 1) * dimension + self.num_actions,) if rows else ()
 
@@ -101,20 +100,16 @@ class Env(Protocol[State]):
 
     def all_tasks(self) -> Tensor:
         """Every task, `[num_tasks, task_dim]` int64."""
-        ...
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[State, Step]:
         """Start one stream per row of `tasks`. `seeds` `[B]` int64 determine all randomness of a stream, so a stream
         does not depend on the others. The returned `Step` has reward 0 and ends no episode."""
-        ...
 
     def step(self, state: State, action: Tensor) -> tuple[State, Step]:
         """Advance every stream by `action` `[B]` int64; an episode that ends is followed by one on the same task."""
-        ...
 
     def optimal_action(self, state: State) -> Tensor:
         """Best action in every stream's state, `[B]` int64; num_actions if it is unknown."""
-        ...
 
 
 class Policy(Protocol[Carry]):
@@ -128,7 +123,6 @@ class Policy(Protocol[Carry]):
     def act(self, carry: Carry, step: Step, noise: Tensor) -> tuple[Tensor, Carry]:
         """Choose actions `[B]` int64 for the observations in `step`. `noise` `[B]` is uniform in [0, 1): the only
         randomness that a policy may use at this step, one number per stream."""
-        ...
 
 
 class Rollout(NamedTuple):
@@ -186,11 +180,9 @@ class Objective(Protocol):
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Terms of the loss by the names in `weights`, each a mean over the windows of `batch`, and scalar metrics."""
-        ...
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
         """Action logits of the model for `batch`, `[B, T, A]`."""
-        ...
 
 
 Metrics = dict[str, float]

@@ -64,9 +64,7 @@ def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], module: str
     except (MemoryError, RuntimeError, OverflowError, ValueError) as error:
         if not ran_out(error):
             raise
-        _refuse(
-            f"{module} needs more memory than is free: lower {LARGE[module]}, or other options of its size. {error}"
-        )
+        _refuse(f"{module} needs more memory than is free: lower {LARGE[module]}, or other large options. {error}")
     except Stopped as end:
         tqdm.write(str(end), file=sys.stderr)
         sys.exit(143)  # as shells report SIGTERM, so that a chain of stages stops here
@@ -91,8 +89,7 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
-    """Ignore write errors in TensorBoard's thread: the main thread gets them at its next point."""
-    if not isinstance(failure.exc_value, OSError):
+    if not isinstance(failure.exc_value, OSError):  # write errors in TensorBoard's thread reach the main one later
         threading.__excepthook__(failure)
 
 

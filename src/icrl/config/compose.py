@@ -120,9 +120,7 @@ def _parsed(override: str) -> dict[str, Any]:
         found = OverridesParser.create().parse_override(override)
     except HydraException as error:
         reason = str(error).partition("\n")[0]
-        raise ConfigError(
-            f"{override}: cannot be read as KEY=VALUE ({reason}); quotes may help: {key}='...'"
-        ) from error
+        raise ConfigError(f"{override}: cannot be read ({reason}); quotes may help: {key}='...'") from error
     if found.is_delete() or "=" not in override or key.lstrip("+").partition(".")[0] in ("", "hydra"):
         raise ConfigError(f"{override}: there is no such option; --help lists all")
     if written == "???":

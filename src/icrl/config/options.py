@@ -15,18 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    PlainValidator,
-    ValidationError,
-    field_validator,
-)
+from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, ValidationError, field_validator
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import core_schema
 
 from icrl.config.schedules import nearest, values_of
 from icrl.contracts import ConfigError
@@ -35,10 +26,8 @@ LARGEST = 10**9  # of an int whose declaration gives no `le`: products of two of
 _SIGNS = {"gt": ">", "ge": ">=", "le": "<="}
 
 
-class Options(BaseModel):
+class Options(BaseModel, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()):
     """Group of options. Raises pydantic's `ValidationError` for a value that is not allowed."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
 
     @field_validator("*")
     @classmethod
@@ -87,7 +76,7 @@ class Rate:
     def words(self) -> str:
         return f"float, or a schedule of such values, {_range([self])}".strip()
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(self._check)
 
     def _check(self, value: Any) -> Any:
@@ -108,7 +97,7 @@ class OneOf:
     def words(self) -> str:
         return f"one of {', '.join(self.names)}"
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         return core_schema.literal_schema(list(self.names))
 
 

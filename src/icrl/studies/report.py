@@ -1,12 +1,10 @@
-"""Report of a study: the numbers of every row over its seeds, a Markdown table and a picture.
-
-A row is a variant in one of the worlds of its evaluations (`studies.plan.Row`).
-"""
+"""Report of a study: the numbers of every row (`plan.Row`) over its seeds, a Markdown table and a picture."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -39,10 +37,9 @@ def write_report(folder: Path, config: Config, rows: Sequence[Row]) -> str:
     results = [result_of(row) for row in rows]
     evaluations = [read_results(part)[1].run for row in rows for part in row.folders]
     owner = identity_of("study", config, recorded(config).keys() - {"name", "root"}, {"evaluations": evaluations})
-    revision = git_state(PROJECT)
     about = {
         "config": recorded(config),
-        "reported_at": {"revision": revision["revision"], "dirty": revision["dirty"]},
+        "reported_at": {key: value for key, value in git_state(PROJECT).items() if key in ("revision", "dirty")},
         "machine": {"cpu": cpu_model(), "cores": os.cpu_count(), "system": platform.platform()},
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
     }
@@ -59,19 +56,13 @@ def result_of(row: Row) -> Json:
         sidecars = [sidecar for part in parts for sidecar in part.glob("*-*.json")]
         trained = {read_json(sidecar, {"state_sha256": str})["state_sha256"] for sidecar in sidecars}
         if not trained.issuperset(read_results(folder)[0]["checkpoint"].split("+")):
-            raise PipelineError(
-                f"{folder / 'results.json'} is of another model than those in {', '.join(map(str, parts))}: remove "
-                "it, and the same command evaluates them"
-            )
+            models = ", ".join(map(str, parts))
+            raise PipelineError(f"{folder}/results.json is of another model than those in {models}: remove it")
     seconds = [took for parts in row.models if (took := training_seconds(parts)) is not None]
     updates = [sum(read_owned(part / "finished.json", {})[2] for part in parts) for parts in row.models]
     states = [session["git"] for parts in row.models for part in parts for session in _sessions(part)]
     revisions = {f"{state['revision']}{'+' if state['dirty'] else ''}" for state in states if state["revision"]}
-    return {
-        "variant": row.variant,
-        "test": row.test,
-        "x": row.x,
-        "line": row.line,
+    return {name: getattr(row, name) for name in ("variant", "test", "x", "line")} | {
         "runs": [folder.parent.name for folder in row.folders],
         "updates": round(np.mean(updates)),
         "training_seconds": float(np.mean(seconds)) if seconds else None,
@@ -101,30 +92,27 @@ def training_seconds(parts: Sequence[Path]) -> float | None:
 def cpu_model() -> str:
     """Name of the processor, as far as the system knows it."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()
+    named = re.search(r"^model name\s*:\s*(.+)", info.read_text() if info.exists() else "", re.MULTILINE)
+    return named[1] if named else platform.processor() or platform.machine()
 
 
 def study_table(results: Sequence[Result], measure: str) -> str:
     """Markdown table with a line for each result. Columns that are empty in all lines are left out."""
-    cells = [_cells(result, measure) for result in results]
-    columns = [name for name in cells[0] if any(row[name] != NOTHING for row in cells)]
-    lines = [columns, ["---"] * len(columns), *([row[name] for name in columns] for row in cells)]
+    rows = [_cells(result, measure) for result in results]
+    columns = [name for name in rows[0] if any(row[name] != NOTHING for row in rows)]
+    lines = [columns, ["---"] * len(columns), *([row[name].replace("|", "\\|") for name in columns] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _cells(result: Result, measure: str) -> dict[str, str]:
-    """A line of the table, by column."""
-    name, seconds = LABELS[measure], result["training_seconds"]
-    part = shown_part(result["found"]["final"])
+    part, seconds = shown_part(result["found"]["final"]), result["training_seconds"]
     final, curve = result["found"]["final"][part], shown_curve(result, measure)["mean"]
     training, near = result["found"]["final"].get("train"), final.get("episodes_to_90")
     return {
-        "variant": result["variant"].replace("|", "\\|"),
-        "world": result["test"].replace("|", "\\|") or NOTHING,
+        "variant": result["variant"],
+        "world": result["test"] or NOTHING,
         "tasks": part.replace("_", "-"),
-        f"{name}, last quarter": _interval(final[measure], 3),
+        f"{LABELS[measure]}, last quarter": _interval(final[measure], 3),
         f"episode {EARLY}": f"{curve[EARLY - 1]:.3f}" if len(curve) >= EARLY else NOTHING,
         "training tasks": f"{training[measure]['mean']:.3f}" if training else NOTHING,
         "steps to goal": f"{final['steps_to_goal']['mean']:.2f}",
@@ -140,7 +128,6 @@ def _cells(result: Result, measure: str) -> dict[str, str]:
 
 
 def _interval(number: Mapping[str, Any] | None, digits: int) -> str:
-    """Text of a mean with its interval."""
     if number is None:
         return NOTHING
     mean, low, high = (f"{number[key]:.{digits}f}" for key in ("mean", "low", "high"))
