@@ -60,8 +60,7 @@ class EnvSpec(NamedTuple):
     @classmethod
     def of(cls, recorded: dict[str, Any]) -> "EnvSpec":
         """Spec from a manifest or a checkpoint: its fields, with lists for tuples."""
-        lists: dict[str, Any] = {name: tuple(value) for name, value in recorded.items() if isinstance(value, list)}
-        return cls(**recorded | lists)
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()})
 
     @property
     def num_rewards(self) -> int:
@@ -82,14 +81,10 @@ class EnvSpec(NamedTuple):
         return values if legal is None else values.masked_fill(~legal, otherwise)
 
 
+_INTS = ("num_obs", "num_actions", "width", "max_episode_steps")
 SPEC_FORM = {  # form of an `EnvSpec` in JSON, as `files.fits` takes it
-    "num_obs": int,
-    "num_actions": int,
-    "reward_values": [float],
-    "width": int,
-    "max_episode_steps": int,
-    "success": str,
-    "points": [int],
+    **dict.fromkeys(_INTS, int),
+    **{"reward_values": [float], "success": str, "points": [int]},
 }
 
 

@@ -38,14 +38,10 @@ _PAGES: dict[Any, str] = {Config: "config", PlayersConfig: "players"}
 
 
 _RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object]] = {
-    # the share of the 9 x 9 room, for any size
-    "train_tasks": lambda size: round((size**2 - 1) * 57 / 80) if isinstance(size, int) else 0,
-    # other splits determine the remaining tasks
-    "where_random": lambda split, number: number if split == "random" else 0,
-    # sources that do not learn are not filtered
-    "least_success": lambda source: 0.0 if source in LEARN_NOTHING else 0.5,
-    # steps that are used, rounded up to unrolls of 10
-    "short_life": lambda num_episodes, max_episode_steps: -(-(num_episodes + 1) * max_episode_steps // 10) * 10,
+    "train_tasks": lambda size: round((size**2 - 1) * 57 / 80) if isinstance(size, int) else 0,  # as in a 9 x 9 room
+    "where_random": lambda split, number: number if split == "random" else 0,  # others determine the remaining tasks
+    "least_success": lambda source: 0.0 if source in LEARN_NOTHING else 0.5,  # filtered if they learn
+    "short_life": lambda episodes, steps: -(-(episodes + 1) * steps // 10) * 10,  # used steps, in whole unrolls of 10
 }
 for _name, _resolver in _RESOLVERS.items():
     OmegaConf.register_new_resolver(_name, _resolver, replace=True)
@@ -158,7 +154,6 @@ def _in_words(error: ValidationError, root: type[Options], kinds: dict[str, type
         return in_words(error, root, values)
     if not isinstance(values[group], dict):
         return f"{group}={values[group]}: must be a mapping of its options"
-    if group not in CHOICES:
-        return in_words(error, kinds[group], values[group], f"{group}.", depth=1)
-    found = in_words(error, kinds[group], values[group], f"{group}.", depth=2)
-    return found.replace("no such option", f"no such option with {group}.name={values[group]['name']}")
+    found = in_words(error, kinds[group], values[group], f"{group}.", depth=1 + (group in CHOICES))
+    of_choice = f" with {group}.name={values[group]['name']}" if group in CHOICES else ""
+    return found.replace("no such option", f"no such option{of_choice}")

@@ -159,18 +159,13 @@ def allowed(field: FieldInfo) -> str:
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, parts))}"
     if get_origin(kind) is list:
-        return _allowed_list(allowed(FieldInfo.from_annotation(parts[0])))
+        item = allowed(FieldInfo.from_annotation(parts[0]))
+        if item == NAME_WORDS:
+            return f"{item}, or a list of such"
+        first, _, rest = item.removeprefix("a ").partition(" ")
+        return f"names among {rest.removeprefix('of ')}" if first == "one" else f"a list of {first}s {rest}".strip()
     names: dict[Any, str] = {bool: "true or false", float | None: "null or float", int: "int", float: "float"}
     return f"{names.get(kind, 'a mapping')} {_range(field.metadata, LARGEST if kind is int else None)}".strip()
-
-
-def _allowed_list(item: str) -> str:
-    if item.startswith("one of "):
-        return f"names among {item.removeprefix('one of ')}"
-    if item == NAME_WORDS:
-        return f"{item}, or a list of such"
-    first, _, rest = item.removeprefix("a ").partition(" ")
-    return f"a list of {first}s {rest}".strip()
 
 
 def _range(marks: Iterable[Any], most: float | None = None) -> str:

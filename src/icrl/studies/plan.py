@@ -4,31 +4,27 @@ Every variant is trained with every seed. Runs with the same world, tasks, sourc
 that differ only in how they are evaluated share everything that is trained: model, critic and extracted policy.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
 from icrl.config.compose import load_config
 from icrl.config.options import in_words, refuse, replace
+from icrl.config.root import Config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
 from icrl.evaluation.results import read_results
 from icrl.evaluation.trained import changes_of, new_tasks, policy_suffixes, readable_spec, suffix_of
+from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs.device import recorded
 from icrl.runs.files import digest
 from icrl.runs.identity import check_same
-
-if TYPE_CHECKING:
-    from icrl.config.root import Config
-    from icrl.nn.gpt_policy import PolicyConfig
 
 _OF_STUDY = ("seed", "histories", "run", "num_threads")  # options that the study sets for each run
 _OF_HISTORIES = ("seed", "env", "tasks", "source", "evals")

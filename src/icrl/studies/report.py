@@ -1,19 +1,18 @@
 """Report of a study: the numbers of every row (`plan.Row`) over its seeds, a Markdown table and a picture."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from icrl.config.paths import PROJECT
+from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation.measures import shown_part
 from icrl.evaluation.results import combined, read_results
@@ -24,9 +23,6 @@ from icrl.runs.files import read_json, write_atomically
 from icrl.runs.identity import identity_of, read_owned, write_owned
 from icrl.runs.record import git_state, read_sessions
 from icrl.studies.plan import Row
-
-if TYPE_CHECKING:
-    from icrl.config.root import Config
 
 EARLY = 10  # the episode that shows how quick adaptation is
 NOTHING = "-"
