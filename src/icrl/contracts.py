@@ -60,7 +60,8 @@ class EnvSpec(NamedTuple):
     @classmethod
     def of(cls, recorded: dict[str, Any]) -> "EnvSpec":
         """Spec from a manifest or a checkpoint: its fields, with lists for tuples."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()})
+        values: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
+        return cls(**values)
 
     @property
     def num_rewards(self) -> int:

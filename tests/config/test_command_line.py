@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -16,46 +17,82 @@ from icrl.contracts import ConfigError
 from icrl.runs.device import DeviceConfig, device_of, dtype_of, prepare
 
 
-def test_help_lists_the_options_of_the_choices_made() -> None:
-    text = help_text("src.train_agents", "meaning", Config, load_config, ["source=dqn"])
-    config = load_config(["source=dqn"])
-    for key, value, option in walk(config):
+def start(
+    monkeypatch: pytest.MonkeyPatch,
+    *arguments: str,
+    main: Callable[[Config], object] = lambda _: pytest.fail("it worked"),
+    module: str = "src.stage",
+) -> None:
+    monkeypatch.setattr("sys.argv", ["stage", *arguments])
+    run_stage(main, module, "What it is for.")
+
+
+def raising(error: Exception) -> Callable[[Config], None]:
+    def main(_: Config) -> None:
+        raise error
+
+    return main
+
+
+def test_help_lists_the_options_of_the_choices_made_or_those_of_a_group() -> None:
+    text = help_text("src.train_agents", "meaning", Config, ["source=dqn"])
+    for key, value, option in walk(load_config(["source=dqn"])):
         assert f"  {key}={value}\n" in text
         assert option.allowed.split()[0] in text
     assert "source.target_update_rate" in text and "source.value_coefficient" not in text
-
-
-def test_help_of_a_group_lists_its_choices() -> None:
-    text = help_text("src.train_agents", "meaning", Config, load_config, ["source"])
+    text = help_text("src.train_agents", "meaning", Config, ["source"])
     assert all(f"  {name}" in text for name in presets_of("source")) and "num_learners" not in text
-    assert "17 x 17" in help_text("src.train_agents", "", Config, load_config, ["env"])
+    assert "17 x 17" in help_text("src.train_agents", "", Config, ["env"])
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_a_stage_helps_without_working(
     flag: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["stage", "seed=1", flag])
-    run_stage(lambda _: pytest.fail("it worked"), "src.stage", "What it is for.")
+    start(monkeypatch, "seed=1", flag)
     assert "usage: python -m src.stage" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("argument", ["--seed", "-x", "seed=-1", "seed"])
-def test_a_stage_refuses_wrong_options_in_one_line_before_any_work(
-    argument: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+SHORT = "error: src.evaluate needs more memory than is free: lower evaluation.num_streams"
+
+
+@pytest.mark.parametrize(
+    ("argument", "error", "parts"),
+    [
+        *(
+            (argument, None, ["error: ", argument.partition("=")[0]])
+            for argument in ("--seed", "-x", "seed=-1", "seed")
+        ),
+        ("seed=1", MemoryError("Unable to allocate 14.9 GiB for an array"), [SHORT, "14.9 GiB"]),
+        ("seed=1", RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), [SHORT, "can't allocate"]),
+        ("seed=1", torch.OutOfMemoryError("CUDA out of memory. Tried 2.00 GiB.\nSee"), [SHORT, "2.00 GiB"]),
+        ("seed=1", OverflowError("Python int too large to convert to C long"), [SHORT, "too large"]),
+    ],
+)
+def test_wrong_options_and_a_lack_of_memory_are_one_line(
+    argument: str,
+    error: Exception | None,
+    parts: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["stage", argument])
+    main = raising(error) if error else lambda _: pytest.fail("it worked")
     with pytest.raises(SystemExit) as stopped:
-        run_stage(lambda _: pytest.fail("it worked"), "src.stage", "What it is for.")
+        start(monkeypatch, argument, main=main, module="src.evaluate")
     assert stopped.value.code == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("error: ") and argument.split("=", maxsplit=1)[0] in line
+    assert line.startswith(parts[0]) and parts[1] in line
+
+
+@pytest.mark.parametrize("error", [RuntimeError("shapes do not fit"), ValueError("no"), OverflowError("math range")])
+def test_other_errors_stay_what_they_are(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(type(error), match=str(error)):
+        start(monkeypatch, main=raising(error))
 
 
 def test_a_stage_gets_the_configuration_of_its_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     given_to: list[Config] = []
-    monkeypatch.setattr("sys.argv", ["stage", "env.size=7", "experiment=tiny"])
-    run_stage(given_to.append, "src.stage", "What it is for.")
+    start(monkeypatch, "env.size=7", "experiment=tiny", main=given_to.append)
     assert given_to == [load_config(["env.size=7", "experiment=tiny"])]
 
 
@@ -68,55 +105,18 @@ def test_without_a_terminal_there_is_nobody_to_ask(monkeypatch: pytest.MonkeyPat
 
 
 def test_sigusr2_does_not_end_a_stage_that_has_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["stage"])
     before = signal.signal(signal.SIGUSR2, signal.SIG_DFL)
     try:
-        run_stage(lambda _: os.kill(os.getpid(), signal.SIGUSR2), "src.stage", "What it is for.")
+        start(monkeypatch, main=lambda _: os.kill(os.getpid(), signal.SIGUSR2))
     finally:
         signal.signal(signal.SIGUSR2, before)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        MemoryError("Unable to allocate 14.9 GiB for an array"),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 80 bytes"),
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nSee the documentation"),
-        OverflowError("Python int too large to convert to C long"),
-    ],
-)
-def test_where_memory_runs_out_one_line_names_the_program_and_what_to_lower(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def main(_: Config) -> None:
-        raise error
-
-    monkeypatch.setattr("sys.argv", ["stage"])
-    with pytest.raises(SystemExit) as stopped:
-        run_stage(main, "src.evaluate", "")
-    assert stopped.value.code == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("error: src.evaluate needs more memory than is free: lower evaluation.num_streams")
-    assert str(error).splitlines()[0] in line
-
-
 def test_every_program_says_what_to_lower() -> None:
     programs = (path for path in (PROJECT / "src/icrl/programs").glob("*.py") if " run_" in path.read_text())
-    named = {f"src.{path.stem}" for path in programs}
-    assert named == set(LARGE)
+    assert {f"src.{path.stem}" for path in programs} == set(LARGE)
     known = {key for key, _, _ in (*walk(load_config()), *walk(load_players_config()))}
-    for keys in LARGE.values():
-        assert {key for key in keys.split(", ") if "." in key} <= known
-
-
-@pytest.mark.parametrize("error", [RuntimeError("shapes do not fit"), ValueError("no"), OverflowError("math range")])
-def test_other_errors_stay_what_they_are(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    def main(_: Config) -> None:
-        raise error
-
-    monkeypatch.setattr("sys.argv", ["stage"])
-    with pytest.raises(type(error), match=str(error)):
-        run_stage(main, "src.train_gpt", "")
+    assert {key for keys in LARGE.values() for key in keys.split(", ") if "." in key} <= known
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """Schedules, against numbers worked by hand and against each kind written out as a loop or as its textbook formula."""
 
 import math
-import random
-import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -10,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
 from icrl.config.schedules import Clock, make_schedule, values_of
 
@@ -65,36 +62,16 @@ def test_by_hand(rate: Mapping, expected: dict[float, float]) -> None:
 
 @pytest.mark.parametrize("number", [0, 3, 0.25, -1.5])
 def test_a_number_is_a_constant(number: float) -> None:
-    schedule = make_schedule(number)
-    assert [schedule(clock_at("updates", p)) for p in (0, 7)] == [number, number]
-    assert all(type(value) is float for value in (schedule(clock_at("updates", 0)), *values_of(number)))
-    assert type(at({**CONSTANT, "value": number}, 0)) is float
+    for rate in (number, {**CONSTANT, "value": number}):
+        values = [*(make_schedule(rate)(clock_at("updates", p)) for p in (0, 7)), *values_of(rate)]
+        assert values == [number] * 3 and all(type(value) is float for value in values)
 
 
 @pytest.mark.parametrize("progress", Clock._fields)
 def test_progress_names_the_field_of_the_clock(progress: str) -> None:
-    rate = {"kind": "linear", "progress": progress, "points": [[0, 0], [1, 2]]}
-    assert make_schedule(rate)(Clock(*(field == progress for field in Clock._fields))) == 2
-    assert make_schedule(rate)(Clock(*(field != progress for field in Clock._fields))) == 0
-
-
-def test_warmed_up_cosine_of_the_usual_trainer() -> None:
-    """From the end of the warm-up on: final + (peak - final) * (1 + cos(pi * (update - warm) / (total - warm))) / 2."""
-    peak, final, warm, total = 0.002, 0.00002, 50, 300
-    rate = {"kind": "cosine", "progress": "updates", "initial": peak, "final": final, "time": total}
-    schedule = make_schedule({**rate, "warmup": {"until": warm, "start": 0}})
-    for update in range(total + 20):
-        expected = peak * update / warm
-        if update >= warm:
-            share = min((update - warm) / (total - warm), 1)
-            expected = final + (peak - final) * (1 + math.cos(math.pi * share)) / 2
-        assert math.isclose(schedule(clock_at("updates", update)), expected, rel_tol=1e-9)
-
-
-def test_omegaconf_is_read_like_plain_yaml() -> None:
-    rate = {**LINEAR, "warmup": {"until": 0.25, "start": 0}}
-    assert at(OmegaConf.create(rate), 0.125) == at(rate, 0.125)
-    assert values_of(OmegaConf.create(rate)) == values_of(rate) == [1, 3, 2, 0]
+    schedule = make_schedule({"kind": "linear", "progress": progress, "points": [[0, 0], [1, 2]]})
+    assert schedule(Clock(*(field == progress for field in Clock._fields))) == 2
+    assert schedule(Clock(*(field != progress for field in Clock._fields))) == 0
 
 
 VALUE = st.floats(-10, 10)
@@ -170,30 +147,23 @@ def rates(draw: st.DrawFn) -> Mapping:
     return rate
 
 
-@given(rates(), st.integers(0, 120))
-def test_equals_the_kind_written_out(rate: Mapping, p: int) -> None:
+@given(rates(), st.lists(st.integers(0, 120), min_size=1, max_size=9), st.integers(0, 10**6))
+def test_equals_the_kind_written_out_in_any_order_and_stays_between_its_values(
+    rate: Mapping, ps: list[int], late: int
+) -> None:
     keys = {key: value for key, value in rate.items() if key not in ("kind", "progress", "warmup")}
     own, until, start = REFERENCES[rate["kind"]], 0, 0.0
     if warmup := rate.get("warmup"):
         until, start = warmup["until"], warmup["start"]
     if rate["kind"] == "cosine":
         keys["begin"] = until
-    expected = own(p, **keys) if p >= until else start + (own(until, **keys) - start) * p / until
-    assert math.isclose(at(rate, p), expected, rel_tol=1e-9, abs_tol=1e-9)
-
-
-@given(rates(), st.lists(st.integers(0, 120), min_size=2, max_size=30), st.randoms(use_true_random=False))
-def test_a_schedule_remembers_nothing(rate: Mapping, ps: list[int], order: random.Random) -> None:
-    """Progress may be set back: one schedule asked in any order says what a fresh one says."""
-    order.shuffle(ps)
-    schedule = make_schedule(rate)
-    assert [schedule(clock_at("updates", p)) for p in ps] == [at(rate, p) for p in ps]
-
-
-@given(rates(), st.integers(0, 10**6))
-def test_a_schedule_stays_in_the_range_of_its_values(rate: Mapping, p: int) -> None:
+    schedule = make_schedule(rate)  # remembers nothing: progress may be set back
+    for p in ps:
+        expected = own(p, **keys) if p >= until else start + (own(until, **keys) - start) * p / until
+        assert math.isclose(schedule(clock_at("updates", p)), expected, rel_tol=1e-9, abs_tol=1e-9)
     values = [*values_of(rate), *([0.0] if rate["kind"] == "inverse" else [])]
-    assert min(values) - 1e-12 <= at(rate, p) <= max(values) + 1e-12
+    for p in (*ps, late):
+        assert min(values) - 1e-12 <= schedule(clock_at("updates", p)) <= max(values) + 1e-12
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
@@ -228,62 +198,53 @@ def without(rate: Mapping, key: str) -> Mapping:
     return {name: value for name, value in rate.items() if name != key}
 
 
-NUMBER, LATE = "must be a finite number", "must be <= 1, since progress is percent"
+NUMBER, FINITE, LATE = "must be a valid number", "must be a finite number", "must be <= 1, since progress is percent"
+ABOVE, KEYS_ARE = "must be greater than 0", "the keys are kind, progress, warmup"
 WRONG: list[tuple[Any, str]] = [
-    *((rate, f"{rate!r}: {NUMBER} or a mapping") for rate in ("0.1", None, True, math.nan, -math.inf, 10**400, [0.1])),
+    *((rate, f"{rate!r}: {FINITE} or a mapping") for rate in ("0.1", None, True, math.nan, -math.inf, 10**400, [0.1])),
     ({**LINEAR, "kind": "lineer"}, "kind=lineer: must be one of constant, step, linear, .*(did you mean linear?)"),
     (without(LINEAR, "kind"), "kind=None: must be one of constant, step, linear"),
     ({**LINEAR, "kind": ["linear"]}, "kind=.*: must be one of constant"),
-    ({**LINEAR, "progress": "update"}, "progress=update: .* percent, iterations, env_steps, updates (did you mean upd"),
-    (without(LINEAR, "progress"), "progress=None: must be one of percent, iterations"),
-    ({**LINEAR, "ponts": 1}, "ponts: unknown key, .*kind, progress, points, warmup (did you mean points?)"),
-    ({**CONSTANT, 5: 1}, "5: unknown key"),
-    (without(DECAY, "rate"), "rate is missing: required are kind, progress, initial, rate, time$"),
-    (without(SQUARE, "shape"), "shape is missing: required are kind, progress, base, bound, half_cycle, shape$"),
+    ({**LINEAR, "progress": "update"}, "progress='update': must be 'percent', 'iterations', 'env_steps' or 'updates'"),
+    (without(LINEAR, "progress"), f"progress is missing: {KEYS_ARE}"),
+    ({**LINEAR, "ponts": 1}, "ponts: unknown key, .*kind, progress, warmup, points (did you mean points?)"),
+    ({**CONSTANT, 5: 1}, "[5]=5: Keys should be strings"),
+    (without(DECAY, "rate"), f"rate is missing: {KEYS_ARE}, initial, rate, time, final"),
+    (without(SQUARE, "shape"), f"shape is missing: {KEYS_ARE}, base, bound, half_cycle, shape"),
     ({**CONSTANT, "value": True}, f"value=True: {NUMBER}"),
-    ({**CONSTANT, "value": "1"}, f"value='1': {NUMBER}"),
-    ({**CONSTANT, "value": math.inf}, f"value=inf: {NUMBER}"),
-    ({**INVERSE, "initial": 0}, "initial=0: must be > 0"),
-    ({**INVERSE, "rate": -1.0}, "rate=-1.0: must be > 0"),
-    ({**DECAY, "rate": 0}, "rate=0: must be > 0"),
-    ({**DECAY, "rate": 1.01}, "rate=1.01: must be > 0 and <= 1"),
-    ({**DECAY, "time": 0}, "time=0: must be > 0"),
+    ({**CONSTANT, "value": math.inf}, f"value=inf: {FINITE}"),
+    ({**INVERSE, "initial": 0}, f"initial=0: {ABOVE}"),
+    ({**DECAY, "rate": 1.01}, "rate=1.01: must be less than or equal to 1"),
+    ({**DECAY, "time": 0}, f"time=0: {ABOVE}"),
     ({**COSINE, "progress": "percent"}, f"time=60: {LATE}"),
-    ({**DECAY, "progress": "percent"}, f"time=10: {LATE}"),
     ({**SQUARE, "progress": "percent"}, f"half_cycle=4: {LATE}"),
-    ({**SQUARE, "half_cycle": 0}, "half_cycle=0: must be > 0"),
-    ({**SQUARE, "shape": "lineal"}, "shape=lineal: must be one of step, linear (did you mean linear?)"),
-    ({**STEP, "points": []}, "points=[]: must be a list of pairs [time, value]"),
-    ({**STEP, "points": "ab"}, "points=ab: must be a list of pairs"),
-    ({**STEP, "points": [[1, 2, 3]]}, "points=.*: must be a list of pairs"),
+    ({**SQUARE, "half_cycle": 0}, f"half_cycle=0: {ABOVE}"),
+    ({**SQUARE, "shape": "lineal"}, "shape='lineal': must be 'step' or 'linear'"),
+    ({**STEP, "points": []}, "points=[]: Value should have at least 1 item"),
+    ({**STEP, "points": "ab"}, "points='ab': must be a valid list"),
+    ({**STEP, "points": [[1, 2, 3]]}, "points[0]=.*: Tuple should have at most 2 items"),
     ({**STEP, "points": [[0, 2]]}, "points[0][0]=0: must be > 0"),
     ({**STEP, "points": [[1, 2], [1, 3]]}, "points=.*: times must strictly increase"),
     ({**STEP, "points": [[1, 2], [False, 3]]}, f"points[1][0]=False: {NUMBER}"),
-    ({**STEP, "points": [[1, 2], [2, math.nan]]}, f"points[1][1]=nan: {NUMBER}"),
-    ({**LINEAR, "points": [[0, 2]]}, "points=.*: must have at least 2 points, the first of them at 0"),
-    ({**LINEAR, "points": [[0.1, 2], [1, 3]]}, "points=.*: must have at least 2 points, the first of them at 0"),
-    ({**LINEAR, "points": [[0, 2], [0.6, 2], [0.5, 3]]}, "points=.*: times must strictly increase"),
+    ({**STEP, "points": [[1, 2], [2, math.nan]]}, f"points[1][1]=nan: {FINITE}"),
+    ({**LINEAR, "points": [[0, 2]]}, "points=.*: Value should have at least 2 items"),
+    ({**LINEAR, "points": [[0.1, 2], [1, 3]]}, "points[0][0]=0.1: must be 0"),
     ({**LINEAR, "points": [[0, 2], [50, 3]]}, f"points[1][0]=50: {LATE}"),
     ({**LINEAR, "warmup": {"until": 2, "start": 0}}, f"warmup.until=2: {LATE}"),
-    ({**LINEAR, "warmup": {"until": 0, "start": 0}}, "warmup.until=0: must be > 0"),
-    ({**LINEAR, "warmup": {"until": 0.1}}, "warmup.start is missing: required are until, start"),
-    ({**LINEAR, "warmup": {"until": 0.1, "star": 0}}, "warmup.star: unknown key, .*until, start (did you mean start?)"),
-    ({**LINEAR, "warmup": 0.1}, "warmup=0.1: must be a mapping with until and start"),
+    ({**LINEAR, "warmup": {"until": 0, "start": 0}}, f"warmup.until=0: {ABOVE}"),
+    ({**LINEAR, "warmup": {"until": 0.1}}, "warmup.start is missing: the keys are until, start"),
+    ({**LINEAR, "warmup": {"until": 1, "start": 1, "stat": 0}}, "warmup.stat: unknown key, .*(did you mean start?)"),
+    ({**LINEAR, "warmup": 0.1}, "warmup=0.1: must be a valid dictionary"),
     ({**COSINE, "warmup": {"until": 60, "start": 0}}, "time=60: must be > warmup.until=60"),
 ]
 
 
-def as_pattern(message: str) -> str:
-    """A message as a regular expression from its beginning on; `.*` and a last `$` keep their meaning."""
-    escaped = ".*".join(map(re.escape, message.removesuffix("$").split(".*")))
-    return "^" + escaped + ("$" if message.endswith("$") else "")
-
-
 @pytest.mark.parametrize(("rate", "message"), WRONG)
-@pytest.mark.parametrize("function", [make_schedule, values_of])
-def test_what_is_wrong_is_said(function: Callable[[Any], Any], rate: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=as_pattern(message)):
-        function(rate)
+def test_what_is_wrong_is_said(rate: Any, message: str) -> None:
+    for function in (make_schedule, values_of):
+        with pytest.raises(ValueError) as wrong:  # noqa: PT011 - the parts are compared below
+            function(rate)
+        assert all(part in str(wrong.value) for part in message.split(".*")), wrong.value
 
 
 @pytest.mark.parametrize(
