@@ -97,21 +97,6 @@ EXTRACTED = variant("extracted", "policy.model=awr")
 CRITIC = variant("critic", "policy.model=critic", "policy.advantage_scale=1")
 
 
-@pytest.mark.parametrize(
-    ("model", "scale", "parts"),
-    [
-        ("gpt", 0.0, ["gpt train_gpt"]),
-        ("gpt", 0.5, ["gpt train_gpt", "ilql train_ilql"]),
-        ("critic", 0.5, ["ilql train_ilql"]),
-        ("awr", 0.0, ["ilql train_ilql", "awr extract_policy"]),
-        ("hot", 0.5, ["ilql train_ilql", "hot extract_policy"]),
-    ],
-)
-def test_who_plays_says_what_is_trained(model: str, scale: float, parts: list[str]) -> None:
-    needed = trained_for(PolicyConfig(model=model, advantage_scale=scale, temperature=1.0, context_kept=0.5))
-    assert [f"{folder} {program.removeprefix('')}" for folder, program in needed.items()] == parts
-
-
 def test_policies_share_everything_that_is_trained() -> None:
     _, rows, jobs = study(variant("plain"), GUIDED, EXTRACTED, CRITIC, options=QUIET)
     (job,) = [job for job in jobs if job.needs]
@@ -125,6 +110,8 @@ def test_policies_share_everything_that_is_trained() -> None:
     suffixes = ["", "-advantage=2.5", "-policy=awr", "-policy=critic-advantage=1.0"]
     for row, suffix in zip(rows, suffixes, strict=True):
         assert row.folders == [logs / f"mine-{row.variant}-seed0" / f"evaluation{suffix}"]
+    own = PolicyConfig(model="hot", advantage_scale=0.5, temperature=1.0, context_kept=0.5)
+    assert [*trained_for(own).items()] == [("ilql", "train_ilql"), ("hot", "extract_policy")]
     parts = [["gpt"], ["gpt", "ilql"], ["ilql", "awr"], ["ilql"]]
     assert [row.models for row in rows] == [[[logs / job.name / part for part in needed]] for needed in parts]
 
@@ -140,33 +127,29 @@ def test_a_critic_of_another_kind_has_a_run_of_its_own_and_no_model() -> None:
     assert all(load_config(command[1:]).critic.separate_value for command in own.commands)
 
 
-def test_an_evaluation_may_have_another_policy() -> None:
-    more = ", test: {plain: [], guided: ['policy.advantage_scale=2.0']}"
-    _, rows, jobs = study(variant("a", more=more), options=QUIET)
+def test_a_variant_may_be_evaluated_in_other_worlds_and_with_another_policy() -> None:
+    more = ", test: {5: [], 7: ['env.size=7', 'tasks.num_held_out=8'], guided: ['policy.advantage_scale=2.0']}"
+    with pytest.raises(ConfigError, match="all a name"):
+        study(variant("a", more=more), options=QUIET)  # two labels are numbers
+    _, rows, jobs = study(variant("a", more=more.replace("guided", "9")), options=QUIET)
+    assert [(row.variant, row.test, row.x, row.line) for row in rows] == [("a", n, float(n), "a") for n in "579"]
+    assert [row.folders[0].name for row in rows] == ["evaluation", "evaluation-size=7", "evaluation-advantage=2.0"]
+    assert [[part.name for part in row.models[0]] for row in rows] == [["gpt"], ["gpt"], ["gpt", "ilql"]]
     (job,) = [job for job in jobs if job.needs]
-    assert modules(job) == ["train_gpt", "evaluate", "train_ilql", "evaluate"]
-    assert [row.folders[0].name for row in rows] == ["evaluation", "evaluation-advantage=2.0"]
-    assert [part.name for part in rows[1].models[0]] == ["gpt", "ilql"]
+    assert modules(job) == ["train_gpt", "evaluate", "evaluate", "train_ilql", "evaluate"]
+    sides = [load_config(command[1:]).env for command in job.commands]
+    assert [side.size for side in sides if isinstance(side, DarkRoomConfig)] == [5, 5, 7, 5, 5]
+    assert rows[1].config.tasks.num_held_out == 8
 
 
-def test_places_are_numbers_or_names() -> None:
+def test_places_are_numbers_or_names_of_one_kind() -> None:
     far, near = variant("a", more=", x: far, line: one"), variant("b", more=", x: near")
     one, half = variant("c", more=", x: 1"), variant("d", more=", x: 0.5")
+    named = variant("e", more=", test: {far: []}")
     assert [(row.x, row.line) for row in study(far, near, options=ONE_SEED).rows] == [("far", "one"), ("near", "b")]
     assert [row.x for row in study(one, half, options=ONE_SEED).rows] == [1, 0.5]
+    assert [(row.x, row.line) for row in study(named, options=ONE_SEED).rows] == [(None, "e")]
     assert "all a name" in refusal(far, one)
-
-
-def test_a_variant_may_be_evaluated_in_other_worlds() -> None:
-    more = ", test: {5: [], 7: ['env.size=7', 'tasks.num_held_out=8']}"
-    _, rows, jobs = study(variant("a", more=more), options=ONE_SEED)
-    assert [(row.variant, row.test, row.x, row.line) for row in rows] == [("a", "5", 5.0, "a"), ("a", "7", 7.0, "a")]
-    assert [row.folders[0].name for row in rows] == ["evaluation", "evaluation-size=7"]
-    (job,) = [job for job in jobs if job.needs]
-    assert modules(job) == ["train_gpt", "evaluate", "evaluate"]
-    sides = [load_config(command[1:]).env for command in job.commands]
-    assert [side.size for side in sides if isinstance(side, DarkRoomConfig)] == [5, 5, 7]
-    assert rows[1].config.tasks.num_held_out == 8
 
 
 @pytest.mark.parametrize(("scale", "updates"), [(0.01, 3), (1.7, 250)])
@@ -180,6 +163,8 @@ def test_updates_are_scaled(scale: float, updates: int) -> None:
 @pytest.mark.parametrize(
     ("wrong", "parts"),
     [
+        ("{label: a}", ["a: labels must differ"]),
+        ("{label: A b}, {label: a-B}", ["A b, a-B: labels must differ"]),
         (variant("odd", "model.depth=3"), ["odd", "depth"]),
         (variant("odd", "tasks.num_train=24"), ["odd", "tasks.num_train=24"]),
         (variant("odd", "seed=4"), ["seed=4", "study.seeds"]),
@@ -209,18 +194,10 @@ def test_a_variant_that_cannot_be_run_is_named(wrong: str, parts: list[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "part"),
-    [
-        (("seed=1",), "seed=1"),
-        (("num_threads=2",), "num_threads=2"),
-        (("study.seeds=[1,1]",), "study.seeds=[1, 1]"),
-        (("study.seeds=[]",), "study.seeds=[]"),
-        (("study.variants=[]",), "study=NAME"),
-        (("study.variants=[{label: A b}, {label: a-B}]",), "A b, a-B: labels must differ"),
-    ],
+    "option", ["seed=1", "num_threads=2", "study.seeds=[1, 1]", "study.seeds=[]", "study.variants=[]"]
 )
-def test_command_lines_that_are_no_study_are_refused(options: tuple[str, ...], part: str) -> None:
-    assert part in refusal(variant("a"), options=options)
+def test_command_lines_that_are_no_study_are_refused(option: str) -> None:
+    assert option in refusal(variant("a"), options=(option,))
 
 
 def finish(row: Row, seed: int, index: int) -> None:
@@ -285,9 +262,11 @@ def test_every_preset_can_be_run(preset: str) -> None:
 
 
 def test_presets_take_options_and_compare_what_they_promise() -> None:
+    """The study of offline learning trains nothing twice: for each kind of histories a plain and a weighted model and a
+    critic, and for one of them two more critics. There are as many poor histories as good ones, as long as those."""
     config, rows, _ = plan(["study=tokens", "root=/tmp/none", "study.scale=0.5", "env.size=5", "study.seeds=[7]"])
-    assert isinstance(config.env, DarkRoomConfig)
-    assert config.env.size == 5 and rows[0].config.trainer.num_iterations == config.trainer.num_iterations // 2
+    assert isinstance(config.env, DarkRoomConfig) and config.env.size == 5
+    assert rows[0].config.trainer.num_iterations == config.trainer.num_iterations // 2
     assert [row.config.seed for row in rows] == [7] * len(rows)
     config, _, jobs = preset_plan("decoding")
     assert sum(modules(job).count("train_gpt") for job in jobs) == len(config.study.seeds)
@@ -296,10 +275,6 @@ def test_presets_take_options_and_compare_what_they_promise() -> None:
     assert len({tuple(split.held_out) for split in splits}) == 1 and len(splits[0].held_out) == 10
     assert [len(split.train) for split in splits] == [row.x for row in rows]
 
-
-def test_the_study_of_offline_learning_trains_nothing_twice() -> None:
-    """For each kind of histories a plain and a weighted model and a critic, and for one of them two more critics. There
-    are as many poor histories as good ones, and they are as long."""
     config, rows, jobs = preset_plan("offline")
     programs = [program for job in jobs for program in modules(job)]
     expected = {"train_agents": 2, "train_gpt": 6, "train_ilql": 5, "extract_policy": 5, "evaluate": len(rows)}
