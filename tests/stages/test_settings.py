@@ -20,6 +20,7 @@ from icrl.config.paths import PROJECT
 from icrl.contracts import Batch
 from icrl.data.windows import Windows
 from icrl.envs import make_env
+from icrl.envs.core import TensorEnv
 from icrl.evaluation.evaluators import InContextEvaluator, SourceEvaluator
 from icrl.nn.gpt import GPT
 from icrl.programs import train_agents, train_gpt
@@ -103,18 +104,20 @@ def test_what_evaluations_leave(finished: Path, stage: str, prefix: str, last: i
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    ("stage", "number", "interval", "expected"),
+    ("stage", "number", "interval", "kept", "evaluated", "saved"),
     [
-        ("train_agents", 3, 0, [0, 20, 40, 60]),
-        ("train_agents", 0, 4, [0, 40, 60]),
-        ("train_gpt", 0, 0, [0, 6]),
+        ("train_agents", 3, 0, 9, [0, 20, 40, 60], [2, 4, 6]),
+        ("train_agents", 0, 4, 1, [0, 40, 60], [6]),
+        ("train_gpt", 0, 0, 3, [0, 6], [6]),
     ],
 )
-def test_evaluations_are_spaced_as_told(
-    rooms: dict[str, Path], stage: str, number: int, interval: int, expected: list[int]
+def test_evaluations_and_checkpoints_are_spaced_and_kept_as_told(
+    rooms: dict[str, Path], stage: str, number: int, interval: int, kept: int, evaluated: list[int], saved: list[int]
 ) -> None:
-    options = (f"evals.num_evals={number}", f"evals.eval_interval={interval}", "evals.num_eval_episodes=8")
-    assert [*evaluations_in(done(stage, rooms[stage], *options))] == expected
+    evals = (f"evals.num_evals={number}", f"evals.eval_interval={interval}", "evals.num_eval_episodes=8")
+    spaced = (f"checkpoints.num_checkpoints={number}", f"checkpoints.checkpoint_interval={interval}")
+    folder = done(stage, rooms[stage], *evals, *spaced, f"checkpoints.keep_last={kept}")
+    assert [*evaluations_in(folder)] == evaluated and steps_of(folder, "last") == saved
 
 
 @pytest.mark.usefixtures("quick")
@@ -135,19 +138,6 @@ def test_without_evaluations_there_are_none_and_all_else_is_the_same(
     assert all(ours[name] == theirs[name] for name in theirs if name.endswith(".npy"))
     assert run(stage, rooms[stage], *options, "evals.eval_interval=5").code == 0
     assert "evals.eval_interval=3" in run(stage, finished, "evals.eval_interval=5").refusal
-
-
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(
-    ("number", "interval", "kept", "expected"),
-    [(0, 1, 3, [4, 5, 6]), (2, 0, 9, [3, 6])],
-)
-def test_checkpoints_of_agents_are_written_and_kept_as_told(
-    tmp_path: Path, number: int, interval: int, kept: int, expected: list[int]
-) -> None:
-    spaced = (f"checkpoints.num_checkpoints={number}", f"checkpoints.checkpoint_interval={interval}")
-    folder = done("train_agents", tmp_path, "source.evaluate=false", *spaced, f"checkpoints.keep_last={kept}")
-    assert steps_of(folder, "last") == expected
 
 
 def failing(method: Callable[..., Any], at: int) -> Callable[..., Any]:
@@ -220,47 +210,27 @@ def test_none_of_it_changes_what_is_learned(finished: Path, shown: Path) -> None
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("option", ["source.adam_beta1=0.5", "source.adam_eps=0.1"])
-def test_what_agents_learn_depends_on(finished: Path, tmp_path: Path, option: str) -> None:
-    done("train_agents", tmp_path, "source.evaluate=false", option)
-    ours, theirs = (state_in(root, "train_agents")["learner"]["network"] for root in (tmp_path, finished))
-    assert all(ours[name] != theirs[name] for name in theirs)
-
-
-@pytest.mark.usefixtures("quick")
-def test_so_many_lives_of_such_a_length_are_recorded(finished: Path, tmp_path: Path) -> None:
+def test_so_many_lives_of_such_a_length_are_recorded_in_processes_if_asked(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of 5 tasks with a learner of 2 environments each, and then with 2 of 3; 50 and 39 steps of each learner."""
+    made: list[int] = []
+
+    def in_processes(config: Any, num_workers: int, device: torch.device) -> TensorEnv:
+        made.append(num_workers)
+        return make_env(config, device)
+
+    monkeypatch.setattr(train_agents, "ProcessEnv", in_processes)
     agents = ("source.num_learners=2", "source.num_envs=3", "source.history_steps=39", "source.num_env_steps=45")
     others = ("evaluation.num_episodes=2", "evaluation.num_train_streams=1")
-    done("train_agents", tmp_path, *agents, *others)
-    shapes = [np.load(root / "histories/tiny/obs.npy", mmap_mode="r").shape for root in (finished, tmp_path)]
-    assert shapes == [(5 * 1 * 2, 50 // 2), (5 * 2 * 3, 39 // 3)]
-
-
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(("way", "made"), [("tensor", 0), ("process", 1)])
-def test_environments_live_where_they_are_told_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, made: int
-) -> None:
-    """They are made once, play every step, and are closed."""
-    calls: list[str] = []
-
-    class Processes:
-        def __init__(self, config: Any, num_workers: int, device: torch.device) -> None:
-            calls.append("made")
-            self._env = make_env(config, device)
-
-        def __getattr__(self, name: str) -> Any:
-            calls.append(name)
-            return getattr(self._env, name)
-
-        def close(self) -> None:
-            calls.append("closed")
-
-    monkeypatch.setattr(train_agents, "ProcessEnv", Processes)
-    done("train_agents", tmp_path, "source.evaluate=false", f"source.vectorization={way}")
-    assert [calls.count(name) for name in ("made", "reset", "step", "closed")] == [made, made, 30 * made, made]
-    assert not calls or (calls[0], calls[-1]) == ("made", "closed")
+    done("train_agents", tmp_path / "tensor", *agents, *others)
+    assert not made
+    done("train_agents", tmp_path / "process", *agents, *others, "source.vectorization=process")
+    assert len(made) == 1
+    roots = (finished, tmp_path / "tensor", tmp_path / "process")
+    found = [np.load(root / "histories/tiny/obs.npy", mmap_mode="r") for root in roots]
+    assert [one.shape for one in found[:2]] == [(5 * 1 * 2, 50 // 2), (5 * 2 * 3, 39 // 3)]
+    assert np.array_equal(found[1], found[2])
 
 
 OTHERS = "trainer.mini_batch_size=6 trainer.mini_batch_length=5 trainer.activation_checkpointing=true"
