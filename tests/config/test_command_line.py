@@ -4,6 +4,7 @@ import io
 import os
 import signal
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -17,21 +18,18 @@ from icrl.contracts import ConfigError
 from icrl.runs.device import DeviceConfig, device_of, dtype_of, prepare
 
 
-def start(
-    monkeypatch: pytest.MonkeyPatch,
-    *arguments: str,
-    main: Callable[[Config], object] = lambda _: pytest.fail("it worked"),
-    module: str = "src.stage",
-) -> None:
-    monkeypatch.setattr("sys.argv", ["stage", *arguments])
-    run_stage(main, module, "What it is for.")
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Run a stage with a command line; its `main` raises `error` unless another is given."""
 
+    def start(*arguments: str, main: Any = None, error: Exception | None = None) -> None:
+        def fail(_: Config) -> None:
+            raise error or AssertionError("it worked")
 
-def raising(error: Exception) -> Callable[[Config], None]:
-    def main(_: Config) -> None:
-        raise error
+        monkeypatch.setattr("sys.argv", ["stage", *arguments])
+        run_stage(main or fail, "src.evaluate", "What it is for.")
 
-    return main
+    return start
 
 
 def test_help_lists_the_options_of_the_choices_made_or_those_of_a_group() -> None:
@@ -46,11 +44,9 @@ def test_help_lists_the_options_of_the_choices_made_or_those_of_a_group() -> Non
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_a_stage_helps_without_working(
-    flag: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    start(monkeypatch, "seed=1", flag)
-    assert "usage: python -m src.stage" in capsys.readouterr().out
+def test_a_stage_helps_without_working(flag: str, start: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    start("seed=1", flag)
+    assert "usage: python -m src.evaluate" in capsys.readouterr().out
 
 
 SHORT = "error: src.evaluate needs more memory than is free: lower evaluation.num_streams"
@@ -70,30 +66,30 @@ SHORT = "error: src.evaluate needs more memory than is free: lower evaluation.nu
     ],
 )
 def test_wrong_options_and_a_lack_of_memory_are_one_line(
-    argument: str,
-    error: Exception | None,
-    parts: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    argument: str, error: Exception | None, parts: list[str], start: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main = raising(error) if error else lambda _: pytest.fail("it worked")
     with pytest.raises(SystemExit) as stopped:
-        start(monkeypatch, argument, main=main, module="src.evaluate")
+        start(argument, error=error)
     assert stopped.value.code == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith(parts[0]) and parts[1] in line
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes do not fit"), ValueError("no"), OverflowError("math range")])
-def test_other_errors_stay_what_they_are(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_stay_what_they_are(error: Exception, start: Any) -> None:
     with pytest.raises(type(error), match=str(error)):
-        start(monkeypatch, main=raising(error))
+        start(error=error)
 
 
-def test_a_stage_gets_the_configuration_of_its_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_gets_the_configuration_of_its_command_line_and_ignores_sigusr2_without_a_loop(start: Any) -> None:
     given_to: list[Config] = []
-    start(monkeypatch, "env.size=7", "experiment=tiny", main=given_to.append)
+    start("env.size=7", "experiment=tiny", main=given_to.append)
     assert given_to == [load_config(["env.size=7", "experiment=tiny"])]
+    before = signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+    try:
+        start(main=lambda _: os.kill(os.getpid(), signal.SIGUSR2))
+    finally:
+        signal.signal(signal.SIGUSR2, before)
 
 
 def test_without_a_terminal_there_is_nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,14 +98,6 @@ def test_without_a_terminal_there_is_nobody_to_ask(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr("sys.stdin", stdin)
         with pytest.raises(ConfigError, match=r"checkpoints\.on_crash=ask .* stdin .* save or skip"):
             prepare(config)
-
-
-def test_sigusr2_does_not_end_a_stage_that_has_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = signal.signal(signal.SIGUSR2, signal.SIG_DFL)
-    try:
-        start(monkeypatch, main=lambda _: os.kill(os.getpid(), signal.SIGUSR2))
-    finally:
-        signal.signal(signal.SIGUSR2, before)
 
 
 def test_every_program_says_what_to_lower() -> None:

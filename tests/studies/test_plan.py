@@ -174,18 +174,15 @@ def test_updates_are_scaled(scale: float, updates: int) -> None:
         (variant("odd", more=", test: {far: ['seed=1']}"), ["seed=1"]),
         (variant("odd", more=", test: {far: env}"), ["odd", "list of KEY=VALUE"]),
         (variant("odd", more=", test: [x]"), ["odd", "test=['x']", "worlds"]),
-        (variant("odd", more=", test: null"), ["odd", "test=None", "worlds"]),
         (variant("odd", more=", x: 1, test: {far: []}"), ["odd", "`x`", "`test`"]),
         (variant("odd", "study.scale=3"), ["study.scale=3"]),
         ("{label: null, set: []}", ["label"]),
         ("{label: odd, set: 3}", ["odd", "list of KEY=VALUE"]),
         (variant("odd", more=", y: 3"), ["odd", "y: there is no such option"]),
         (variant("odd", more=", x: [1]"), ["odd", "x=[1]"]),
-        (variant("odd", more=", x: true"), ["odd", "x=True"]),
         (variant("odd", more=", x: 1"), ["`x`"]),
         (variant("odd", more=", x: far"), ["`x`", "a name"]),
         (variant("'--'"), ["label"]),
-        ("3", ["study.variants", "mappings"]),
     ],
 )
 def test_a_variant_that_cannot_be_run_is_named(wrong: str, parts: list[str]) -> None:

@@ -23,7 +23,7 @@ from icrl.runs.files import read_json, write_json
 from icrl.runs.identity import Identity, write_owned
 from icrl.studies import report as study_report
 from icrl.studies.plan import Row
-from icrl.studies.report import cpu_model, result_of, study_table, training_seconds, write_report
+from icrl.studies.report import cpu_model, result_of, study_table, write_report
 
 NUM_EPISODES = 12
 STUDY = load_config(["study.question=works", "study.xlabel=tasks"]).study
@@ -215,12 +215,6 @@ def model_folder(folder: Path, *started: float) -> Path:
     sessions = [{"started": time, "git": git} for time in times]
     write_owned(folder / "run.json", Identity("train_ilql", critics.RUN), 0, {"sessions": sessions})
     return folder
-
-
-def test_training_time_is_known_unless_a_run_was_interrupted(tmp_path: Path) -> None:
-    whole, other = model_folder(tmp_path / "whole", 30), model_folder(tmp_path / "other", 12)
-    assert training_seconds([whole, other]) == pytest.approx(42, abs=0.1)
-    assert training_seconds([whole, model_folder(tmp_path / "continued", 90, 30)]) is None
 
 
 def rows_in(root: Path, config: Config) -> list[Row]:
