@@ -135,7 +135,7 @@ class Config(Options):
             value = attrgetter(key[1])(self)
             return f"{key[1]}={str(value).lower() if isinstance(value, bool) else value}"
 
-        for conflicts in (_in_world, _in_tasks, _in_lengths, _in_model, _in_training, _in_starts):
+        for conflicts in (_in_world, _in_lengths, _in_model, _in_training, _in_starts):
             for message in conflicts(self):
                 raise ConfigError(re.sub(r"\$(\w+(\.\w+)?)", shown, message))
         return self
@@ -161,21 +161,11 @@ def _in_world(config: Config) -> Iterator[str]:
             yield f"${key} evaluates without the past, but $source.name acts on it alone; give false"
 
 
-def _in_tasks(config: Config) -> Iterator[str]:
-    number = config.data.num_development_tasks
-    if 0 < config.tasks.num_train <= number:
-        yield "$data.num_development_tasks must be below $tasks.num_train"
-    if config.trainer.evaluate and not number:
-        yield "$trainer.evaluate needs $data.num_development_tasks above 0; the other way is trainer.evaluate=false"
-    if config.evaluation.tasks == "development" and not number:
-        yield "$evaluation.tasks plays the tasks set aside by $data.num_development_tasks: raise it"
-    if not config.trainer.evaluate and config.evaluation.checkpoint == "best":
-        yield "$trainer.evaluate saves no best checkpoint; give evaluation.checkpoint=last"
-
-
 def _in_lengths(config: Config) -> Iterator[str]:
     """Conflicts of lengths: histories must be long enough for their use. Those of a mixture are in its stores."""
     names, data, source, length = config.histories, config.data, config.source, config.model.context_len
+    if 0 < config.tasks.num_train <= data.num_development_tasks:
+        yield "$data.num_development_tasks must be below $tasks.num_train"
     if len(set(names)) < max(len(names), 1):
         yield "$histories: must be one name, or several that differ"
     if data.weights and len(data.weights) != len(names):
@@ -217,6 +207,12 @@ def _in_training(config: Config) -> Iterator[str]:
     trainer, device, policy = config.trainer, config.device, config.policy
     if config.optimizer.name == "mtadam" and device.amp_dtype == "float16":
         yield "$optimizer.name undoes the loss scaling of $device.amp_dtype: give device.amp_dtype=bfloat16 or none"
+    if trainer.evaluate and not config.data.num_development_tasks:
+        yield "$trainer.evaluate needs $data.num_development_tasks above 0; the other way is trainer.evaluate=false"
+    if config.evaluation.tasks == "development" and not config.data.num_development_tasks:
+        yield "$evaluation.tasks plays the tasks set aside by $data.num_development_tasks: raise it"
+    if not trainer.evaluate and config.evaluation.checkpoint == "best":
+        yield "$trainer.evaluate saves no best checkpoint; give evaluation.checkpoint=last"
     if trainer.empty_cache and device.type == "cpu":
         yield "$trainer.empty_cache: $device.type has no cache to empty"
     if config.summaries.gradient_noise_scale != "none" and trainer.mini_batch_size < 2:
