@@ -44,10 +44,14 @@ def test_uniform_is_uniform_and_uncorrelated(along: str) -> None:
     assert chi_square(pairs.bincount(minlength=64)) < 113
 
 
-def test_integers_are_uniform() -> None:
+def test_integers_and_draws_follow_their_probabilities() -> None:
     counts = integers(stream_seeds(2, 300), torch.arange(300)[:, None], 81).flatten().bincount(minlength=81)
     assert len(counts) == 81
     assert chi_square(counts) < 136  # 80 degrees of freedom: p = 1e-4
+    probabilities, count = torch.tensor([0.1, 0.0, 0.6, 0.3]), 40_000
+    steps_up = cumulative(probabilities.expand(count, 4))
+    shares = draw(steps_up, uniform(stream_seeds(3, count), 0)).bincount(minlength=4) / count
+    assert torch.allclose(shares, probabilities, atol=0.01) and shares[1] == 0
 
 
 @settings(deadline=None)
@@ -71,15 +75,6 @@ def test_noise_in_two_parts_equals_noise_at_once(first: int, second: int, num_st
     whole = Noise(seeds).draw(first + second)
     assert torch.equal(parts, whole[:, :num_streams])
     assert torch.equal(Noise(seeds, time=first).draw(second), whole[first:])
-
-
-def test_draw_follows_the_probabilities() -> None:
-    probabilities = torch.tensor([0.1, 0.0, 0.6, 0.3])
-    count = 40_000
-    steps_up = cumulative(probabilities.expand(count, 4))
-    shares = draw(steps_up, uniform(stream_seeds(3, count), 0)).bincount(minlength=4) / count
-    assert torch.allclose(shares, probabilities, atol=0.01)
-    assert shares[1] == 0
 
 
 def test_draw_inverts_the_distribution_at_its_steps() -> None:
