@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icrl.contracts import EnvSpec, Rollout
-from icrl.envs.episodes import Episodes, OpenEpisodes, finished_episodes, numbered
+from icrl.envs.rollout import Episodes, OpenEpisodes, finished_episodes, numbered
 
 LIMIT = 5
 VALUES = (-0.5, 0.0, 2.0)

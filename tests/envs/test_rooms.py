@@ -14,9 +14,7 @@ from toymeta.dark_room import DarkRoom as ToymetaRoom
 from worlds import WORLDS, key_to_door, room, scalar_move
 
 from icrl.envs.core import State
-from icrl.envs.dark_key_to_door import DarkKeyToDoor
-from icrl.envs.dark_room import DarkRoom
-from icrl.envs.rooms import DOWN, NUM_ACTIONS, UP
+from icrl.envs.rooms import DOWN, NUM_ACTIONS, UP, DarkKeyToDoor, DarkRoom
 from icrl.randomness import stream_seeds
 
 

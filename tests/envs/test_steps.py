@@ -18,8 +18,7 @@ from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.contracts import EnvSpec, Step
 from icrl.envs import make_env
-from icrl.envs.rollout import rollout, start_streams
-from icrl.envs.steps import step_of
+from icrl.envs.rollout import rollout, start_streams, step_of
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds

@@ -24,7 +24,7 @@ from icrl.plots.point_pictures import (
     write_match_plot,
     write_pictures,
 )
-from icrl.plots.style import PALETTE, new_figure
+from icrl.plots.style import PALETTE, new_panels
 from icrl.point_game.fixed_players import AGENTS, HOSTS, first_agent, random_agent, random_pair, zeillinger
 from icrl.point_game.matches import match, measure
 from icrl.point_game.rollout import PointGame, PointGameOptions
@@ -86,7 +86,7 @@ def test_a_long_game_is_shown_up_to_the_last_panel_but_one() -> None:
 
 def test_staircase_in_the_plane_by_hand() -> None:
     """The border in the order it is drawn, with a point above it that does not count."""
-    axes = new_figure("").add_subplot()
+    axes = new_panels("")[1][0]
     rows = np.array([[4.0, 1.0], [1.0, 5.0], [2.0, 3.0], [3.0, 4.0]])
     draw_position(axes, rows, rows[:0], np.array([6.0, 7.0]), "")
     assert axes.lines[0].get_xydata().tolist() == [[1, 5], [2, 3], [3, 3], [4, 1], [6, 1]]
@@ -101,7 +101,7 @@ def test_staircase_in_the_plane_by_hand() -> None:
 def test_surface_in_space_is_what_a_ray_meets_first() -> None:
     """Looking along (-1, -1, -1) from places above the points: which axis faces the place where the region ends."""
     rows = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, 3.0], [3.0, 0.0, 1.0], [2.0, 1.0, 1.0]])
-    limits, axes = np.array([4.0, 3.0, 4.0]), new_figure("").add_subplot()
+    limits, axes = np.array([4.0, 3.0, 4.0]), new_panels("")[1][0]
     draw_position(axes, rows, rows[:0], limits, "")
     sides = [each for each in axes.collections if isinstance(each, PolyCollection)]
     random, met = np.random.default_rng(0), 0

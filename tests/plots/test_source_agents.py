@@ -17,9 +17,8 @@ from icrl.config.root import Config
 from icrl.contracts import EnvSpec, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
-from icrl.plots import source_agents
 from icrl.plots.source_agents import SourceCurves, examine
-from icrl.plots.video import Frame
+from icrl.plots.style import Frame
 from icrl.plots.walks import HOLD
 from icrl.programs.train_agents import announce
 
@@ -221,7 +220,7 @@ def test_who_solved_its_task_and_their_videos(
         assert path.parent == config.folder("videos") / "source" and path.suffix == ".mp4" and fps == 6
         written[path.stem] = len([*frames])
 
-    monkeypatch.setattr(source_agents, "write_video", write)
+    monkeypatch.setattr("icrl.plots.style.write_video", write)
     config = config_of(tmp_path, {"num_learners": 2, "videos_per_task": videos, "max_videos": at_most})
     env = make_env(config.env)
     found = examine(config, env, Split(), env.all_tasks()[[1, 6]], [0])

@@ -14,8 +14,8 @@ from icrl.data.history_store import Histories, open_histories
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.exact import random_exact
-from icrl.plots import source_curves
-from icrl.plots.source_curves import LearningCurves, learning_curves, learning_figure
+from icrl.plots import source_agents
+from icrl.plots.source_agents import LearningCurves, learning_curves, learning_figure
 
 GOALS, LEARNERS, ENVS, STEPS, LONGEST = 3, 2, 2, 60, 5
 
@@ -82,14 +82,14 @@ def test_the_curves_of_a_run_are_drawn_beside_chance(
     exact = random_exact(env, train).success.mean().item()
     drawn: list[tuple[list[str], float]] = []
     monkeypatch.setattr(TensorEnv, "has_planner", planner)
-    monkeypatch.setattr(source_curves, "CHANCE_EPISODES", 200)
+    monkeypatch.setattr(source_agents, "CHANCE_EPISODES", 200)
 
     def draw(curves: LearningCurves, labels: list[str], random: float, *, title: str) -> Any:
         drawn.append((labels, random))
         return learning_figure(curves, labels, random, title=title)
 
-    monkeypatch.setattr(source_curves, "learning_figure", draw)
-    path = source_curves.write_learning_curves(config)
+    monkeypatch.setattr(source_agents, "learning_figure", draw)
+    path = source_agents.write_learning_curves(config)
     assert path == root / "logs/tiny/source/learning.png" and path.stat().st_size > 0
     ((labels, random),) = drawn
     assert labels == [env.label(task) for task in train]

@@ -13,8 +13,8 @@ from torch import Tensor
 from icrl.config.compose import load_config
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
+from icrl.plots.figures import success_figure
 from icrl.plots.style import HELD_OUT_COLOR, figure_to_array, save_figure
-from icrl.plots.task_maps import success_figure
 
 Part = tuple[Tensor, list[float]]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from icrl.contracts import PipelineError
-from icrl.plots.video import BACKGROUND, MARGIN, Frames, tile, write_video
+from icrl.plots.style import BACKGROUND, MARGIN, Frames, tile, write_video
 
 
 def clip_of(num_frames: int, height: int = 40, width: int = 60) -> Frames:

@@ -15,7 +15,7 @@ from icrl.envs.render import caption, render_cells
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import chance
 from icrl.plots import walks
-from icrl.plots.video import Frames, tile
+from icrl.plots.style import Frames, tile
 from icrl.plots.walks import CELL, HOLD, Film, Walk, film, play, side_by_side, walks_of, write_comparisons
 
 ROOM = MapView(3, 3, (5,))

@@ -13,7 +13,7 @@ from icrl.config.rules import check_rules
 from icrl.data.windows import DataConfig
 from icrl.envs import env_options
 from icrl.envs.core import EnvConfig
-from icrl.envs.dark_room import DarkRoomConfig
+from icrl.envs.rooms import DarkRoomConfig
 from icrl.envs.tasks import TasksConfig
 from icrl.evaluation.protocol import EvaluationConfig
 from icrl.nn.critic import CriticConfig, DecoderConfig, EncoderConfig

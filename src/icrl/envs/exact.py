@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from icrl.envs.core import Outcomes, State, TensorEnv
-from icrl.envs.episodes import is_success
+from icrl.envs.rollout import is_success
 
 _EQUAL = 1e-9  # returns that differ by less are equal
 
@@ -39,10 +39,19 @@ def noisy_exact(env: TensorEnv, tasks: Tensor, noise: float | Tensor, max_cells:
     task `[N]`, else the optimal action. At most `max_cells` numbers `[N, S, A, K]` are in memory at once."""
     first = tasks.new_zeros(1)
     num_outcomes = env.outcomes(tasks[:1], first, first).state_index.shape[-1]
-    size = max(1, max_cells // (env.num_states * env.spec.num_actions * num_outcomes))
+    num_actions = env.spec.num_actions
+    size = max(1, max_cells // (env.num_states * num_actions * num_outcomes))
     noises = torch.as_tensor(noise, dtype=torch.float64).expand(len(tasks))
+
+    def noisy_policy(share: Tensor, state: State) -> Tensor:
+        uniform = torch.full((*state.state_index.shape, num_actions), 1 / num_actions, dtype=torch.float64)
+        if (share == 1.0).all():
+            return uniform
+        best = torch.nn.functional.one_hot(env.optimal_action(state).cpu(), num_actions).double()
+        return best.lerp(uniform, share[:, None, None])
+
     chunks = zip(tasks.split(size), noises.split(size), strict=True)
-    parts = [expectation(env, chunk, partial(_noisy_policy, env, share)) for chunk, share in chunks]
+    parts = [expectation(env, chunk, partial(noisy_policy, share)) for chunk, share in chunks]
     return Expectation(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
@@ -96,16 +105,6 @@ def best_actions(rules: Outcomes, reward_values: Tensor, num_steps: int) -> Tens
         length, action = lengths.masked_fill(returns < value[..., None] - _EQUAL, torch.inf).min(dim=-1)
         best.append(action.to(torch.int16))
     return torch.stack(best[::-1], dim=1)
-
-
-def _noisy_policy(env: TensorEnv, noise: Tensor, state: State) -> Tensor:
-    """Probabilities of the actions in states `[N, S]`, with the `noise` `[N]` of each task."""
-    num_actions = env.spec.num_actions
-    uniform = torch.full((*state.state_index.shape, num_actions), 1 / num_actions, dtype=torch.float64)
-    if (noise == 1.0).all():
-        return uniform
-    best = torch.nn.functional.one_hot(env.optimal_action(state).cpu(), num_actions).double()
-    return best.lerp(uniform, noise[:, None, None])
 
 
 def _next_mass(flow: Tensor, after: Tensor, over: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ import matplotlib as mpl
 import numpy as np
 import optuna
 from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.visualization import matplotlib as plots
@@ -28,44 +27,33 @@ PLOTS: dict[str, Callable[[optuna.Study], Any]] = {  # by name of the picture; o
 
 
 def write_search_plots(folder: Path, study: optuna.Study) -> None:
-    """Write a picture for each of `PLOTS` into `folder`, 1200 x 700 pixels, in the style of all pictures."""
-    for name, draw in PLOTS.items():
-        figure = _drawn(study, draw)
-        figure.set_size_inches(12.0, 7.0)
-        figure.set_dpi(DPI)
-        figure.set_layout_engine("constrained")
-        figure.set_facecolor("white")
-        for axes in figure.axes:
-            _restyle(figure, axes)
-        save_figure(folder / f"{name}.png", figure)
+    """Write a picture for each of `PLOTS` into `folder`, 1200 x 700 pixels, in the style of all pictures.
 
-
-def _drawn(study: optuna.Study, draw: Callable[[optuna.Study], Any]) -> Figure:
-    """Figure that Optuna draws with pyplot; the backend, style and figures of pyplot are left alone."""
+    Optuna draws with pyplot, whose backend, style and figures are left alone."""
     backend = mpl.get_backend(auto_select=False)
-    with mpl.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # these functions are experimental, and warn if there are few trials
-        plt.switch_backend("agg")  # so that no display is needed
-        try:
-            figure = np.ravel(draw(study))[0].figure
-            plt.close(figure)
-        finally:
-            with suppress(ImportError):  # a backend that needs a display, on a machine without one
-                plt.switch_backend(backend or "agg")
-    return figure
-
-
-def _restyle(figure: Figure, axes: Any) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    if legend := axes.get_legend():
-        legend.remove()
-    if len(labels) > 1:
-        legend_below(figure, dict(zip(labels, handles, strict=True)))
-    axes.set_facecolor("white")
-    if axes.get_xscale() == "log":
-        axes.xaxis.set_minor_formatter(NullFormatter())
-    if axes.get_label() != "<colorbar>":
-        tidy(axes, axes.get_xlabel(), axes.get_ylabel())
+    for name, draw in PLOTS.items():
+        with mpl.rc_context(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # these functions are experimental, and warn if there are few trials
+            plt.switch_backend("agg")  # so that no display is needed
+            try:
+                figure = np.ravel(draw(study))[0].figure
+                plt.close(figure)
+            finally:
+                with suppress(ImportError):  # a backend that needs a display, on a machine without one
+                    plt.switch_backend(backend or "agg")
+        figure.set(size_inches=(12.0, 7.0), dpi=DPI, layout_engine="constrained", facecolor="white")
+        for axes in figure.axes:
+            handles, labels = axes.get_legend_handles_labels()
+            if legend := axes.get_legend():
+                legend.remove()
+            if len(labels) > 1:
+                legend_below(figure, dict(zip(labels, handles, strict=True)))
+            axes.set_facecolor("white")
+            if axes.get_xscale() == "log":
+                axes.xaxis.set_minor_formatter(NullFormatter())
+            if axes.get_label() != "<colorbar>":
+                tidy(axes, axes.get_xlabel(), axes.get_ylabel())
+        save_figure(folder / f"{name}.png", figure)
 
 
 def search_table(trials: Sequence[dict[str, Any]], num_best: int = 5) -> str:

@@ -56,9 +56,8 @@ def write_value_curves(config: Config) -> Path:
     open_finished(folder, "last", PROGRAM, torch.device("cpu"))
     curves = read_scalars(folder)
     if "train/q_over_bound" not in curves:
-        raise ConfigError(
-            f"no curves in {folder}: it was trained with summaries.num_summaries=0 and summaries.summary_interval=0"
-        )
+        reason = "it was trained with summaries.num_summaries=0 and summaries.summary_interval=0"
+        raise ConfigError(f"no curves in {folder}: {reason}")
     return style.save_figure(folder / "training.png", critic_figure(curves, f"Training of values: {config.name}"))
 
 
@@ -77,8 +76,8 @@ def read_scalars(folder: Path) -> Scalars:
 def model_figure(curves: Scalars, num_actions: int, best_update: int, title: str) -> Figure:
     """Curves over gradient updates: above the fit to the source agents' actions, below the performance in context. The
     best checkpoint is marked."""
-    figure = style.new_figure(title)
-    likelihood, accuracy, success, reward = panels = np.ravel(figure.subplots(2, 2, sharex=True))
+    figure, panels = style.new_panels(title, 2, 2, sharex=True)
+    likelihood, accuracy, success, reward = panels
     lines: style.Handles = {}
     for axes, tag, guess in ((likelihood, "nll", math.log(num_actions)), (accuracy, "accuracy", 1 / num_actions)):
         lines["one batch"], lines["running mean"] = _draw_noisy(axes, curves[f"train/{tag}"], BLUE)
@@ -111,8 +110,7 @@ def model_figure(curves: Scalars, num_actions: int, best_update: int, title: str
 def critic_figure(curves: Scalars, title: str) -> Figure:
     """Curves of `CRITIC_PANELS` over gradient updates, as far as they were logged, and the bound of |Q| if it is
     known; 1200 x 700 pixels."""
-    figure = style.new_figure(title)
-    panels = np.ravel(figure.subplots(2, 2, sharex=True))
+    figure, panels = style.new_panels(title, 2, 2, sharex=True)
     lines: style.Handles = {}
     for axes, (label, tags) in zip(panels, CRITIC_PANELS.items(), strict=True):
         for tag, (name, color) in tags.items():

@@ -33,11 +33,9 @@ class PlayedState(NamedTuple):
 
 
 class GymnasiumStreams:
-    """`contracts.Env` without tasks and planner: `optimal_action` of its steps is always unknown.
+    """`contracts.Env` without tasks and planner: `optimal_action` of its steps is always unknown."""
 
-    `before_each` is called before each environment's turn."""
-
-    before_each: Callable[[], object] | None = None
+    before_each: Callable[[], object] | None = None  # called before each environment's turn
 
     def __init__(self, env_id: str, tasks: Sequence[dict[str, Any]], spec: EnvSpec) -> None:
         """`tasks` are arguments of `gymnasium.make`; the environments are made by the first reset."""
