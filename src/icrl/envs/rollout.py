@@ -36,11 +36,13 @@ def step_of(
     num_streams = tuple(getattr(obs, "shape", ()))[:1] or (1,)
     _check("obs", obs, (*num_streams, *spec.obs_shape), torch.long)
     zero = torch.zeros(num_streams, dtype=torch.long, device=obs.device)
-    fields = ((reward, zero), (terminated, zero.bool()), (truncated, zero.bool()), (final_obs, obs), (timestep, zero))
-    step = Step(obs, *(default if given is None else given for given, default in fields), zero + spec.num_actions)
+    ends = {"terminated": terminated, "truncated": truncated, "final_obs": final_obs}
+    given = {"reward": reward, "timestep": timestep} | ends
+    first = Step(obs, zero, zero.bool(), zero.bool(), obs, zero, zero + spec.num_actions)
+    step = first._replace(**{name: value for name, value in given.items() if value is not None})
     check_form(spec, step, len(zero))
-    for name, expected in (("final_obs", obs), ("terminated", zero.bool()), ("truncated", zero.bool())):
-        _check(name, getattr(step, name), expected.shape, expected.dtype)
+    for name in ends:
+        _check(name, getattr(step, name), getattr(first, name).shape, getattr(first, name).dtype)
     check_ranges(spec, step)
     _check_range("final_obs", step.final_obs, spec.num_obs)
     late = step.timestep[step.terminated | step.truncated]
@@ -51,9 +53,8 @@ def step_of(
 
 def check_form(spec: EnvSpec, step: Step, num_streams: int) -> None:
     """Raise `ValueError` unless the fields that a model reads have the shapes and the dtype of a world with `spec`."""
-    _check("obs", step.obs, (num_streams, *spec.obs_shape), torch.long)
-    _check("reward", step.reward, (num_streams,), torch.long)
-    _check("timestep", step.timestep, (num_streams,), torch.long)
+    for name, shape in (("obs", spec.obs_shape), ("reward", ()), ("timestep", ())):
+        _check(name, getattr(step, name), (num_streams, *shape), torch.long)
 
 
 def check_ranges(spec: EnvSpec, step: Step) -> None:

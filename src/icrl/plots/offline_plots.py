@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -115,14 +116,10 @@ def maps_figure(env: TensorEnv, tasks: Tensor, maps: Sequence[Sequence[CellValue
     action as an arrow (a dot if it leads nowhere), a star on each goal, a ring on the only start."""
     figure, panels = style.new_panels(title, len(tasks), len(VIEWS), (12.0, 8.0))
     handles: style.Handles = {}
-    every = torch.stack([cells.value for row in maps for cells in row])
+    every = torch.stack([cells.value for cells in chain.from_iterable(maps)])
     norm, size, start = Normalize(float(every.min()), float(every.max())), env.spec.width, env.starts.cpu()
-    shown = [
-        (task, name, cells)
-        for task, views in zip(tasks, maps, strict=True)
-        for name, cells in zip(VIEWS.values(), views, strict=True)
-    ]
-    for axes, (task, name, (value, best)) in zip(panels, shown, strict=True):
+    views = product(tasks, VIEWS.values())
+    for axes, (task, name), (value, best) in zip(panels, views, chain.from_iterable(maps), strict=True):
         axes.imshow(value.cpu().reshape(size, -1), cmap=style.COLORMAP, norm=norm)
         cells = torch.arange(len(best), device=best.device)
         after = env.outcomes(task, cells, best).state_index[..., 0].cpu() % len(best)
@@ -196,12 +193,10 @@ def weights_figure(weights: Weights, threshold: float, title: str) -> Figure:
     title = f"{title}; effective sample size {effective:.0%}, {clipped:.1%} clipped"
     figure, (left, middle, right) = style.new_panels(title, 1, 3)
     handles: style.Handles = {}
-    shown = float(np.quantile(advantage, WORST)), float(advantage.max())
-    for name, by, marks in (
-        ("all steps", None, {"histtype": "stepfilled", "color": GREY}),
-        ("by weight", weight, {"histtype": "step", "color": BLUE, "linewidth": 2.0}),
-    ):
-        *_, (handles[name],) = left.hist(advantage, 50, shown, density=True, weights=by, **marks)
+    given: Any = {"bins": 50, "range": (float(np.quantile(advantage, WORST)), float(advantage.max())), "density": True}
+    handles["all steps"] = left.hist(advantage, **given, histtype="stepfilled", color=GREY)[2][0]
+    outline: Any = {"weights": weight, "histtype": "step", "color": BLUE, "linewidth": 2.0}
+    handles["by weight"] = left.hist(advantage, **given, **outline)[2][0]
     style.tidy(left, "advantage of the action taken", "density")
     middle.hist(free / np.log(10), 50, color=GREY)
     middle.set_yscale("log")

@@ -187,7 +187,8 @@ def _draw_space(axes: Axes, points: Points, limits: Points) -> None:
         for along, away, label in [*labels, (0.5, 1.32, f"$x_{axis}$")]:
             position = np.zeros(3)
             position[axis], position[(1, 0, 0)[axis]] = along, away  # the latter leads away from the box
-            axes.text(*(position @ ISOMETRIC), label, ha="center", va="center", fontsize=9)
+            x, y = position @ ISOMETRIC
+            axes.text(x, y, label, ha="center", va="center", fontsize=9)
     axes.set(xlim=(-1.2, 1.2), ylim=(-1.25, 1.05), aspect="equal")
     axes.set_axis_off()
 

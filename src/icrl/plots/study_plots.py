@@ -40,11 +40,10 @@ def study_figure(results: Sequence[Result], study: StudyConfig) -> Figure:
     tasks = dict.fromkeys(shown_part(result["found"]["final"]).replace("_", "-") for result in results)
     places = {place: index for index, place in enumerate(dict.fromkeys(map(_place, results)))}
     places = {place: index if isinstance(place, str) else place for place, index in places.items()}
-    line_of = lambda result: row_name(result) if result["x"] is None else result["line"]  # noqa: E731
-    lines: Lines = {line_of(result): [] for result in results}
+    lines: Lines = {_place(result, "line"): [] for result in results}
     panels: Lines = {}
     for result in sorted(results, key=lambda result: places[_place(result)]):
-        lines[line_of(result)].append(result)
+        lines[_place(result, "line")].append(result)
     for result in results:
         panels.setdefault(result["x"] if isinstance(result["x"], str) else "", []).append(result)
     title, ratios = f"{study.question} ({' and '.join(tasks)} tasks)", (*[3 / len(panels)] * len(panels), 2)
@@ -89,8 +88,8 @@ def shared_references(results: Sequence[Result], measure: str) -> dict[str, list
     return {name: mean for name, mean in curves[0].items() if all(other.get(name) == mean for other in curves)}
 
 
-def _place(result: Result) -> str | float:
-    return row_name(result) if result["x"] is None else result["x"]
+def _place(result: Result, key: str = "x") -> Any:
+    return row_name(result) if result["x"] is None else result[key]
 
 
 def _colors(lines: Lines) -> dict[str, Any]:

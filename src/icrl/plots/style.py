@@ -155,8 +155,8 @@ def tile(clips: Sequence[Frames], num_columns: int | None = None) -> Frames:
     Shorter clips hold their last frame. Without `num_columns` the grid is as close to a square as it can be."""
     height, width = clips[0].shape[1:3]
     if num_columns is None:
-        larger_side = lambda columns: max(columns * width, -(-len(clips) // columns) * height)  # noqa: E731
-        num_columns = min(range(len(clips), 0, -1), key=larger_side)
+        larger_sides = {n: max(n * width, -(-len(clips) // n) * height) for n in range(len(clips), 0, -1)}
+        num_columns = min(larger_sides, key=larger_sides.__getitem__)
     num_rows, num_frames = -(-len(clips) // num_columns), max(len(clip) for clip in clips)
     shape = (num_frames, num_rows * (height + MARGIN) + MARGIN, num_columns * (width + MARGIN) + MARGIN, 3)
     grid = np.empty(shape, dtype=np.uint8)

@@ -220,7 +220,7 @@ def _read_tasks(given: dict[str, Sequence[Any]], core: TensorEnv) -> Tensor:
     if given.keys() not in ({"task"}, {*columns}):
         raise ValueError(f"{', '.join(given)}: a task is given by task alone, or by all of {', '.join(columns)}")
     rows = given["task"] if "task" in given else list(zip(*(given[name] for name in columns), strict=True))
-    tasks, known = [], core.all_tasks().tolist()
+    tasks, known = list[list[int]](), core.all_tasks().tolist()
     for i, row in enumerate(rows):
         try:
             tasks.append([integer(part) for part in row])

@@ -55,11 +55,10 @@ class ProcessEnv:
         self._state: Any = None  # the state that the workers are in
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
-        """See `contracts.Env`."""
         return self._call("reset", tasks, seeds)
 
     def step(self, state: Any, action: Tensor) -> tuple[Any, Step]:
-        """See `contracts.Env`. The workers are sent `state` unless they are in it."""
+        """The workers are sent `state` unless they are in it."""
         return self._call("step", state, action)
 
     def close(self, terminate: bool = False) -> None:
