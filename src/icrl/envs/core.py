@@ -99,7 +99,6 @@ class TensorEnv:
 
     def goal_cell(self, tasks: Tensor) -> Tensor | None:
         """Cell that stands for each of `tasks` `[N, task_dim]` on a map, `[N]`; None if there is no map."""
-        return None
 
     def to(self, device: torch.device | str) -> Self:
         """Move the tables of the rules to `device`."""

@@ -24,16 +24,6 @@ class Expectation(NamedTuple):
     steps_to_goal: Tensor  # steps until the success; without one, the length of the episode
 
 
-def random_exact(env: TensorEnv, tasks: Tensor) -> Expectation:
-    """Expectation of the uniformly random policy on `tasks` `[N, task_dim]`."""
-    return noisy_exact(env, tasks, 1.0)
-
-
-def optimal_exact(env: TensorEnv, tasks: Tensor) -> Expectation:
-    """Expectation of the optimal policy on `tasks` `[N, task_dim]`, averaged over the starts."""
-    return noisy_exact(env, tasks, 0.0)
-
-
 def noisy_exact(env: TensorEnv, tasks: Tensor, noise: float | Tensor, max_cells: int = 1 << 21) -> Expectation:
     """Expectation of the policy that takes a uniformly random action with probability `noise`, a number or one for each
     task `[N]`, else the optimal action. At most `max_cells` numbers `[N, S, A, K]` are in memory at once."""
@@ -111,3 +101,7 @@ def _next_mass(flow: Tensor, after: Tensor, over: Tensor) -> Tensor:
     """Mass `[N, S]` that `flow` `[N, S, A, K]` moves, without the episodes that are over."""
     left = flow.masked_fill(over.expand_as(flow), 0.0).flatten(1)
     return torch.zeros(flow.shape[:2], dtype=flow.dtype).scatter_add(1, after.flatten(1), left)
+
+
+random_exact = partial(noisy_exact, noise=1.0)
+optimal_exact = partial(noisy_exact, noise=0.0)

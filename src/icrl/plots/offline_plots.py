@@ -194,9 +194,10 @@ def weights_figure(weights: Weights, threshold: float, title: str) -> Figure:
     figure, (left, middle, right) = style.new_panels(title, 1, 3)
     handles: style.Handles = {}
     given: Any = {"bins": 50, "range": (float(np.quantile(advantage, WORST)), float(advantage.max())), "density": True}
-    handles["all steps"] = left.hist(advantage, **given, histtype="stepfilled", color=GREY)[2][0]
     outline: Any = {"weights": weight, "histtype": "step", "color": BLUE, "linewidth": 2.0}
-    handles["by weight"] = left.hist(advantage, **given, **outline)[2][0]
+    plain: Any = left.hist(advantage, **given, histtype="stepfilled", color=GREY)[2]
+    weighted: Any = left.hist(advantage, **given, **outline)[2]
+    handles |= {"all steps": plain[0], "by weight": weighted[0]}
     style.tidy(left, "advantage of the action taken", "density")
     middle.hist(free / np.log(10), 50, color=GREY)
     middle.set_yscale("log")

@@ -43,8 +43,6 @@ class GymnasiumConfig(EnvConfig):
 
 
 class _Task(NamedTuple):
-    """The environment of a task, as far as it describes itself."""
-
     num_obs: int
     num_actions: int
     table: Mapping[int, Any] | None  # `P`, if it is over observations and actions
@@ -59,10 +57,8 @@ class GymnasiumEnv(TensorEnv):
 
     def __init__(self, config: GymnasiumConfig) -> None:
         """`env.max_episode_steps` replaces the time limit that `env.id` is registered with. An environment may truncate
-        sooner by itself, which no table says.
-
-        Raises `ConfigError` if `env.id` is not registered, cannot be made or is not discrete, if two tasks are equal,
-        or if tasks differ in more than their rules."""
+        sooner by itself, which no table says. Raises `ConfigError` unless `env.id` is registered, can be made and is
+        discrete, and tasks differ in their rules alone."""
         _check_options(config)
         limit, values = config.max_episode_steps, tuple(config.reward_values)
         arguments = [task | {"max_episode_steps": limit} for task in config.tasks]
@@ -108,12 +104,11 @@ class GymnasiumEnv(TensorEnv):
         return f"task_{int(task[0])}"
 
     def fingerprint(self, tasks: Tensor) -> list[str]:
-        return [self._fingerprints[task] for task in tasks[:, 0].tolist()]
+        return [self._fingerprints[task] for task in tasks[:, 0]]
 
     def map_view(self, task: Tensor) -> MapView:
-        """The square of the observations, or a grid of them row by row. Its goals are ends that pay in the table.
-
-        The grid is wider than high, by less than a factor of two, and has as few empty cells as possible."""
+        """Square of the observations, or a grid of them row by row that is wider than high, by less than a factor of
+        two, and has as few empty cells as possible. Its goals are ends that pay in the table."""
         num_obs = self.spec.num_obs
         side = isqrt(num_obs - 1) + 1
         columns = self.spec.width or min(range(side, 2 * side), key=lambda width: -num_obs % width)

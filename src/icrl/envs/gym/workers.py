@@ -48,8 +48,7 @@ class ProcessEnv:
         self._make = rules.make_streams if isinstance(rules, GymnasiumEnv) else partial(make_env, config)
         available = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
         self._num_workers = num_workers or available
-        self.processes: list[BaseProcess] = []
-        self._connections: list[Connection] = []
+        self.processes, self._connections = list[BaseProcess](), list[Connection]()
         self._shares: list[slice] = []
         self._num_streams = 0
         self._state: Any = None  # the state that the workers are in
@@ -93,8 +92,7 @@ class ProcessEnv:
         return state, step._replace(optimal_action=self.optimal_action(state))
 
     def _start(self, num_streams: int) -> None:
-        number = min(self._num_workers, num_streams)
-        self._num_streams = num_streams
+        self._num_streams, number = num_streams, min(self._num_workers, num_streams)
         self._shares = [slice(num_streams * i // number, num_streams * (i + 1) // number) for i in range(number)]
         context = multiprocessing.get_context(_CONTEXT)
         context.set_forkserver_preload(_PRELOAD)
@@ -104,8 +102,8 @@ class ProcessEnv:
                     ours, theirs = context.Pipe()
                     self._connections.append(ours)
                     with closing(theirs):
-                        arguments = (theirs, self._make, share.stop - share.start)
-                        process = context.Process(target=_serve, args=arguments, daemon=True)
+                        given = (theirs, self._make, share.stop - share.start)
+                        process = context.Process(target=_serve, args=given, daemon=True)
                         process.start()
                     self.processes.append(process)
         except (OSError, EOFError, MemoryError) as error:  # the fork server just ends where it is refused something
@@ -127,11 +125,11 @@ class ProcessEnv:
         except (EOFError, ConnectionError, TimeoutError) as error:
             wait([process.sentinel for process in self.processes], timeout=1.0)  # one is gone before its exit code
             died = [f"{i} (exit code {p.exitcode})" for i, p in enumerate(self.processes) if p.exitcode is not None]
-            reason = str(error)
-            if died:
-                hint = "lower source.num_workers to leave more memory to each"
-                reason = f"environment process {', '.join(died)} died: {hint}"
-            raise PipelineError(f"{reason}; source.vectorization=tensor needs no processes") from error
+            reason = (
+                f"environment process {', '.join(died)} died: lower source.num_workers to leave more memory to each"
+            )
+            message = f"{reason if died else error}; source.vectorization=tensor needs no processes"
+            raise PipelineError(message) from error
 
 
 def _serve(connection: Connection, make: Callable[[], Any], num_streams: int) -> None:
