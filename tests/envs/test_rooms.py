@@ -14,7 +14,7 @@ from toymeta.dark_room import DarkRoom as ToymetaRoom
 from worlds import WORLDS, key_to_door, room, scalar_move
 
 from icrl.envs.core import State
-from icrl.envs.rooms import DOWN, NUM_ACTIONS, UP, DarkKeyToDoor, DarkRoom
+from icrl.envs.rooms import NUM_ACTIONS, DarkKeyToDoor, DarkRoom
 from icrl.randomness import stream_seeds
 
 
@@ -108,16 +108,6 @@ def test_streams_equal_scalar_loop(make, option: bool, random_start: bool) -> No
             ends.add((terminated, truncated))
     assert torch.equal(state.timestep, step.timestep)
     assert ends == {(False, False), (False, True)} | ({(True, False), (True, True)} if option or not is_room else set())
-
-
-def test_a_goal_by_hand() -> None:
-    """The last step both terminates and truncates, and each step shows the optimal action of its own state."""
-    env = room(size=3, max_episode_steps=1)
-    state, step = env.reset(torch.tensor([[1], [8]]), torch.tensor([5, 6]))
-    assert step.optimal_action.tolist() == [UP, DOWN]
-    state, step = env.step(state, torch.tensor([UP, UP]))
-    assert [field.tolist() for field in step] == [[4, 4], [1, 0], [True, False], [True] * 2, [1, 1], [0, 0], [UP, DOWN]]
-    assert state.episode.tolist() == [1, 1] and state.task.tolist() == [[1], [8]]
 
 
 @pytest.mark.parametrize("name", WORLDS)

@@ -53,7 +53,7 @@ class SourceCurves:
     task, and each learner's own on request."""
 
     def __init__(self, config: Config, spec: EnvSpec, num_tasks: int, first: int) -> None:
-        """For a run that resumes from iteration `first`."""
+        """Curves of a run that resumes from iteration `first`."""
         self._source, self._options = source, options = config.source, config.summaries
         folder, num_learners = config.folder("logs") / "source", num_tasks * source.num_learners
         done = unrolled(source, first) * source.num_envs  # env steps of one learner
