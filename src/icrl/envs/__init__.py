@@ -1,7 +1,4 @@
-"""Environments: the rules of each world as tensors, and both bridges to Gymnasium (`gym/`).
-
-`make_env` makes any world from its options. Importing this package alone does not import PyTorch.
-"""
+"""Environments: the rules of each world as tensors, and both bridges to Gymnasium (`gym/`). Imports no PyTorch."""
 
 from __future__ import annotations
 

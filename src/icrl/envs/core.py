@@ -85,8 +85,7 @@ class TensorEnv:
         raise NotImplementedError
 
     def fingerprint(self, tasks: Tensor) -> list[str]:
-        """Identity of each of `tasks` `[N, task_dim]`, equal for equal tasks of worlds of one name with other options.
-        By default: its cells, in a room of this size."""
+        """Identity of each of `tasks` `[N, task_dim]`, also among worlds of one name with other options."""
         return [f"{self.spec.width}: {task}" for task in tasks.tolist()]
 
     def map_view(self, task: Tensor) -> MapView:

@@ -1,7 +1,4 @@
-"""Exact expectations and optimal plans by dynamic programming instead of play.
-
-N tasks, S states, A actions, K outcomes, M steps an episode.
-"""
+"""Exact expectations and plans by dynamic programming. N tasks, S states, A actions, K outcomes, M steps an episode."""
 
 from collections.abc import Callable
 from functools import partial
@@ -46,9 +43,8 @@ def noisy_exact(env: TensorEnv, tasks: Tensor, noise: float | Tensor, max_cells:
 
 
 def expectation(env: TensorEnv, tasks: Tensor, policy: Callable[[State], Tensor]) -> Expectation:
-    """Expectation of `policy` on `tasks` `[N, task_dim]`, by the flow of probability mass over states.
-
-    `policy` maps states `[N, S]` to action probabilities `[N, S, A]`, and may depend on state and time step."""
+    """Expectation of `policy` on `tasks` `[N, task_dim]`, by the flow of probability mass over states. `policy` maps
+    states `[N, S]` to action probabilities `[N, S, A]`, and may depend on state and time step."""
     spec = env.spec
     shape = (len(tasks), env.num_states)
     state_index = torch.arange(env.num_states, device=tasks.device).expand(shape)

@@ -1,8 +1,4 @@
-"""Pictures of a map, one frame per step. T frames, S = rows * columns cells, P pixels a cell.
-
-There are few kinds of cells (floor, trail, goals, each with and without the agent), so each kind is drawn once and all
-frames are one gather.
-"""
+"""Pictures of a map, one frame per step. T frames, S = rows * columns cells, P pixels a cell."""
 
 from typing import Any
 
@@ -63,8 +59,7 @@ def render_cells(
 
 
 def caption(frames: Frames, text: str, height: int = 22) -> Frames:
-    """Put `text` on a dark strip of `height` pixels above the frames. Its letters shrink until the line fits, but stay
-    legible."""
+    """Put `text` on a dark strip of `height` pixels above the frames, in letters that shrink until it fits."""
     width, font_size = frames.shape[2], 0.6 * height
     while font_size > SMALLEST_FONT and ImageFont.load_default(font_size).getlength(text) > width - height // 2:
         font_size *= 0.9

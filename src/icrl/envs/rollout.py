@@ -101,9 +101,8 @@ def start_streams(policy: Policy[Carry], env: Env[State], tasks: Tensor, seeds: 
 def rollout(
     policy: Policy[Carry], env: Env[State], streams: Streams[State, Carry], num_steps: int, noise: Noise
 ) -> tuple[Rollout, Streams[State, Carry]]:
-    """Play `num_steps` steps of every stream; returns `[T, B]` transitions and the streams after them.
-
-    Two rollouts of n steps equal one of 2n."""
+    """Play `num_steps` steps of every stream; returns `[T, B]` transitions and the streams after them. Two rollouts of
+    n steps equal one of 2n."""
     state, step, carry = streams
     before: list[tuple[Tensor, ...]] = []
     after: list[Step] = []
@@ -159,9 +158,8 @@ def is_success(spec: EnvSpec, value: Column, terminated: Column, last: Column, b
 
 
 def finished_episodes(rollout: Rollout, before: OpenEpisodes, spec: EnvSpec) -> tuple[Episodes, OpenEpisodes]:
-    """Episodes that end in `rollout` `[T, B]`, and the progress of those that do not.
-
-    `before` is the progress of the first episode of each stream in earlier rollouts."""
+    """Episodes that end in `rollout` `[T, B]`, and the progress of those that do not. `before` is the progress of the
+    first episode of each stream in earlier rollouts."""
     reward, timestep, terminated, truncated, action, optimal_action = (
         getattr(rollout, name).T.cpu().numpy()
         for name in ("reward", "timestep", "terminated", "truncated", "action", "optimal_action")

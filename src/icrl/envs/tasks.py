@@ -62,12 +62,10 @@ def permuted(num_tasks: int, seed: int) -> list[int]:
 def split_tasks(env: TensorEnv, config: Config) -> Split:
     """Training and held-out tasks of `env`, both in the seeded permutation of all tasks.
 
-    With `tasks.split=random` the first `num_train` of it get source agents (0: all that are not held out) and the last
-    `num_held_out` (0: all others) are held out, so held-out tasks stay the same when there are more training tasks. The
-    other rules hold out a region of the room or a list of tasks, or the last `num_held_out` of these; of the rest the
-    first `num_train` (0: all) get source agents.
-
-    Raises `ConfigError` if a rule has no meaning in this world, or if there are too few tasks."""
+    With `tasks.split=random` the last `num_held_out` of it (0: all that are not for training) are held out, so they
+    stay the same when there are more training tasks. The other rules hold out a region of the room or a list of tasks,
+    or the last `num_held_out` of these. Of the rest the first `num_train` (0: all) get source agents. Raises
+    `ConfigError` if a rule has no meaning in this world, or if there are too few tasks."""
     options = config.tasks
     order = permuted(len(env.all_tasks()), options.seed)
     outside = _held_out_region(env, config, order)
@@ -82,8 +80,7 @@ def split_tasks(env: TensorEnv, config: Config) -> Split:
 
 
 def _held_out_region(env: TensorEnv, config: Config, order: list[int]) -> set[int]:
-    """Tasks that the rule holds out. In a room of even side the middle lines lie between two rows and between two
-    columns."""
+    """Tasks that the rule holds out. In a room of even side the middle lines lie between two rows and two columns."""
     options, name, width = config.tasks, config.env.name, env.spec.width
     if options.split == "random":
         return set(order[max(len(order) - options.num_held_out, 0) if options.num_held_out else options.num_train :])
@@ -110,7 +107,6 @@ def _held_out_region(env: TensorEnv, config: Config, order: list[int]) -> set[in
 
 def development_of(train: list[int], number: int) -> list[int]:
     """The last `number` training tasks: recipes and checkpoints are chosen on them, and no model learns from them.
-
     Raises `ConfigError` if no other training task is left."""
     allowed = f"must be below {len(train)}, the number of training tasks"
     refuse(number >= len(train), f"data.num_development_tasks={number} {allowed}")

@@ -1,7 +1,4 @@
-"""Pictures of an evaluation: adaptation curves and the success on each task, as PNG files and on TensorBoard.
-
-E episodes, N tasks.
-"""
+"""Pictures of an evaluation, as PNG files and on TensorBoard. E episodes, N tasks."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -111,10 +108,8 @@ def _panel(label: str, curves: Mapping[str, style.Curve], references: Sequence[s
 
 def success_figure(env: TensorEnv, train: Part, held_out: Part, development: Part, *, title: str) -> Figure:
     """Success on the tasks of three parts, 800 x 720 pixels: a map of the room if the tasks have cells, else a curve
-    for each part over its tasks, from the best to the worst.
-
-    On a map, a cell shows the mean over its tasks. It is outlined if all of them are held out, or all are development
-    tasks."""
+    for each part from its best to its worst task. A cell shows the mean over its tasks, and is outlined if all of them
+    are held out, or all are development tasks."""
     named = {"held-out tasks": held_out, "training tasks": train, "development tasks": development}
     cells = [part.tolist() for tasks, _ in named.values() if (part := env.goal_cell(tasks)) is not None]
     if cells:

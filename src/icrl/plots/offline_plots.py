@@ -1,7 +1,4 @@
-"""Pictures of offline RL: values in a room, weights of imitated steps, comparison of policies.
-
-N steps of histories, G goals, V views of each, C cells.
-"""
+"""Pictures of offline RL. N steps of histories, G goals, V views of each, C cells."""
 
 from __future__ import annotations
 
@@ -61,9 +58,8 @@ class CellValues(NamedTuple):
 
 
 def write_value_maps(config: Config) -> Path:
-    """Draw the values of the run's critic while a searcher finds held-out goals, as `values.png` beside the critic.
-
-    Shows up to `NUM_GOALS` goals; returns the picture's path. Raises `ConfigError` for a world without a searcher."""
+    """Draw the values of the run's critic while a searcher finds up to `NUM_GOALS` held-out goals, as `values.png`
+    beside the critic; returns its path. Raises `ConfigError` for a world without a searcher."""
     device = device_of(config)
     with closing(make_env(config.env, device)) as env:
         searcher = references_of(env, config).get("searcher")
@@ -87,10 +83,8 @@ def write_value_maps(config: Config) -> Path:
 
 
 def ages_at(played: Adaptation) -> NDArray[np.int64]:
-    """Steps lived when the goal was reached as often as `VIEWS` say, `[G, V]`; -1 if it never was.
-
-    Taken from the first stream of each goal, at the start of an episode. The first view is the start of the episode in
-    which the goal is reached for the first time."""
+    """Steps lived when the goal was reached as often as `VIEWS` say, `[G, V]`, in the first stream of each goal; -1 if
+    it never was. They are those at the start of an episode; in the first view it is the first that reaches the goal."""
     reached, ends = played.success[:, 0].cumsum(1), np.pad(played.lengths[:, 0].cumsum(1), ((0, 0), (1, 0)))
     times = np.array(list(VIEWS))
     enough = reached[:, None] >= np.maximum(times, 1)[:, None]  # [G, V, E]
@@ -154,9 +148,8 @@ class Weights(NamedTuple):
 
 
 def write_weight_plot(config: Config) -> Path:
-    """Draw which steps of the histories the extracted policy imitates, as `weights.png` beside the policy.
-
-    Returns the picture's path. Raises `ConfigError` if the policy was extracted with other options or critic."""
+    """Draw which steps of the histories the extracted policy imitates, as `weights.png` beside it; returns its path.
+    Raises `ConfigError` if the policy was extracted with other options or critic."""
     device, folder = device_of(config), config.folder("logs") / config.awr.experiment_name
     about = open_finished(folder, "last", "extract_policy", device)[1]["description"]
     check_same(config, about["config"], ("seed", "env", "tasks", "data", "model", "awr", "trainer"), str(folder))

@@ -1,10 +1,8 @@
 """Pictures of the polyhedra game: one game in 2 or 3 dimensions as a strip and a video, and the numbers of matches.
 
 The region above the points, in which any further point would be removed, is a staircase with the points in its corners.
-In the plane the region is shaded. In space its surface is drawn as seen from the direction (1, 1, 1), from which no
-part of it hides another. Coordinates grow during a game, so each axis is scaled to the points.
-
-K points, n coordinates.
+In the plane it is shaded. In space its surface is drawn as seen from (1, 1, 1), from where no part hides another.
+Coordinates grow during a game, so each axis is scaled to the points. K points, n coordinates.
 """
 
 from collections.abc import Iterator
@@ -58,9 +56,8 @@ class Move(NamedTuple):
 
 
 def write_pictures(folder: Path, game: PointGame, host: Host, agent: Agent, seed: int, name: str) -> list[Path]:
-    """Play one game and write `<name>.png` and `<name>.mp4` into `folder`; returns their paths.
-
-    The strip of a long game skips the moves before the last. Raises `ValueError` for more than three dimensions."""
+    """Play one game and write `<name>.png`, without the later moves of a long game but the last, and `<name>.mp4` into
+    `folder`; returns their paths. Raises `ValueError` for more than three dimensions."""
     if game.options.dimension > 3:
         raise ValueError(f"dimension={game.options.dimension}: must be 2 or 3 to be drawn")
     moves = list(play_moves(game, host, agent, seed))

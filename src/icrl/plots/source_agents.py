@@ -1,7 +1,4 @@
-"""Curves of the source agents during stage one, their success, pictures and videos after it, and their learning curves.
-
-G training tasks, K learners per task, L learners, P points of a curve.
-"""
+"""Pictures of source agents in and after stage one. G training tasks, K learners per task, L learners, P points."""
 
 from __future__ import annotations
 

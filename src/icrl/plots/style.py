@@ -1,7 +1,6 @@
-"""Common style of all pictures and videos: colours, panels, legends, PNG and .mp4 files, which are written whole or not
-at all. Figures are built without pyplot.
+"""Common style of pictures and videos, which are written whole or not at all; no pyplot. E episodes.
 
-The colours are those of Okabe and Ito, which colour-blind readers can tell apart. E episodes.
+The colours are those of Okabe and Ito, which colour-blind readers can tell apart.
 """
 
 import io
@@ -114,11 +113,10 @@ def save_figure(path: Path, figure: Figure) -> Path:
 
 
 def write_video(path: Path, frames: Iterable[Frame], fps: float, options: Sequence[str] = VIDEO_OPTIONS) -> None:
-    """Write `frames` to the .mp4 file `path` (h264, yuv420p, which plays everywhere), and read it back, because ffmpeg
-    can fail without a message.
+    """Write `frames` to the .mp4 file `path` (h264, yuv420p), one by one, so that a long video need not fit in memory.
 
-    Frames are taken one by one, so that a long video need not fit in memory. Raises `PipelineError` if there are no
-    frames, a side is odd, or ffmpeg does not write the whole file."""
+    It is read back, because ffmpeg can fail without a message. Raises `PipelineError` if there are no frames, a side is
+    odd, or ffmpeg does not write the whole file."""
     rest = iter(frames)
     first = next(rest, None)
     if first is None or first.shape[0] % 2 or first.shape[1] % 2:
@@ -150,9 +148,8 @@ def write_video(path: Path, frames: Iterable[Frame], fps: float, options: Sequen
 
 
 def tile(clips: Sequence[Frames], num_columns: int | None = None) -> Frames:
-    """Clips of one size side by side, row by row, `[T, H', W', 3]`, until the longest ends.
-
-    Shorter clips hold their last frame. Without `num_columns` the grid is as close to a square as it can be."""
+    """Clips of one size side by side, row by row, `[T, H', W', 3]`, until the longest ends; shorter ones hold their
+    last frame. Without `num_columns` the grid is as close to a square as it can be."""
     height, width = clips[0].shape[1:3]
     if num_columns is None:
         larger_sides = {n: max(n * width, -(-len(clips) // n) * height) for n in range(len(clips), 0, -1)}

@@ -86,8 +86,8 @@ def write_value_curves(config: Config) -> Path:
 
 
 def read_scalars(folder: Path) -> Scalars:
-    """All curves of the event files in `folder`. If an interrupted run and its continuation logged the same step, the
-    later value counts."""
+    """All curves of the event files in `folder`; of a step that was logged twice, after an interruption, the later
+    value."""
     events = EventAccumulator(str(folder), size_guidance={SCALARS: 0}).Reload()
     curves: Scalars = {}
     for tag in cast(list[str], events.Tags()[SCALARS]):
@@ -98,8 +98,8 @@ def read_scalars(folder: Path) -> Scalars:
 
 
 def model_figure(curves: Scalars, num_actions: int, best_update: int, title: str) -> Figure:
-    """Curves over gradient updates: above the fit to the source agents' actions, below the performance in context. The
-    best checkpoint is marked."""
+    """Fit to the source agents' actions above, performance in context below, over gradient updates; the best is
+    marked."""
     figure, panels = style.new_panels(title, 2, 2, sharex=True)
     likelihood, accuracy, success, reward = panels
     lines: style.Handles = {}
@@ -126,8 +126,8 @@ def model_figure(curves: Scalars, num_actions: int, best_update: int, title: str
 
 
 def critic_figure(curves: Scalars, title: str) -> Figure:
-    """Curves of `CRITIC_PANELS` over gradient updates, as far as they were logged, and the bound of |Q| if it is
-    known; 1200 x 700 pixels."""
+    """Curves of `CRITIC_PANELS` over gradient updates, as far as logged, and the bound of |Q| if known; 1200 x 700
+    pixels."""
     figure, panels = style.new_panels(title, 2, 2, sharex=True)
     lines: style.Handles = {}
     for axes, (label, tags) in zip(panels, CRITIC_PANELS.items(), strict=True):
@@ -162,9 +162,8 @@ def running_mean(values: style.Floats, part: float) -> style.Floats:
 
 
 def write_search_plots(folder: Path, study: optuna.Study) -> None:
-    """Write a picture for each of `PLOTS` into `folder`, 1200 x 700 pixels, in the style of all pictures.
-
-    Optuna draws with pyplot, whose backend, style and figures are left alone."""
+    """Write a picture for each of `PLOTS` into `folder`, 1200 x 700 pixels, in the style of all pictures. Optuna draws
+    with pyplot, whose backend, style and figures are left alone."""
     backend = mpl.get_backend(auto_select=False)
     for name, draw in PLOTS.items():
         with mpl.rc_context(), warnings.catch_warnings():

@@ -78,9 +78,8 @@ def film(walks: Sequence[Walk], view: MapView, title: str = "") -> Film:
 
 
 def play(films: Sequence[Film], num_columns: int | None = None) -> Iterator[Frame]:
-    """Frames of films with views of one size side by side (see `tile`), until the longest ends.
-
-    They are drawn a few at a time, with cells as large as `CELL`, `CLIP` and `PICTURE` allow."""
+    """Frames of films with views of one size side by side (see `tile`), until the longest ends. They are drawn a few at
+    a time, with cells as large as `CELL`, `CLIP` and `PICTURE` allow."""
     view, in_a_row = films[0].view, num_columns or isqrt(len(films) - 1) + 1
     room = min(CLIP, PICTURE // in_a_row) // max(view.rows, view.columns)
     cell_pixels = max(SMALLEST_CELL, min(CELL, room))
@@ -100,9 +99,9 @@ def side_by_side(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], view: M
 def write_comparisons(
     config: Config, folder: Path, env: TensorEnv, tasks: Tensor, played: Rollout, device: torch.device
 ) -> None:
-    """Write videos of the model above a source agent into `folder`, for a few of `tasks` `[G, task_dim]`.
+    """Write videos of the model above a source agent into `folder`, for a few of `tasks` `[G, task_dim]`, from the
+    quickest to the longest to solve; `played` holds `[T, G * S]` transitions of the model.
 
-    The tasks range from the quickest to the longest to solve; `played` holds `[T, G * S]` transitions of the model.
     Shown are episodes 1, 5, 20 and the last. The agent of `config.source` is trained here on that task alone. With a
     teacher that knows training tasks only, there is no such agent, and the model is shown alone."""
     num_streams, num_episodes, source = played.obs.shape[1] // len(tasks), config.evaluation.num_episodes, config.source

@@ -61,8 +61,8 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Infos | None = None
     ) -> tuple[Ints, Infos]:
-        """Stream i takes seed + i, or item i of a list of seeds. With `options["reset_mask"]`, bool `[B]`, the other
-        streams stay as they are."""
+        """Stream i takes seed + i or item i of a list. `options["reset_mask"]`, bool `[B]`, leaves the others as they
+        are."""
         super().reset(seed=seed if isinstance(seed, int) else None)
         seeds, where = seeds_of(seed, self.num_envs), reset_mask(options or {}, self.num_envs)
         if self._state is None:
@@ -267,9 +267,8 @@ def started(state: StateType | None) -> StateType:
 
 
 def final_infos(done: Bools, final_obs: Iterable[Any], final_info: Infos) -> Infos:
-    """Infos of the streams `done` `[B]` that ended in a step, as in Gymnasium's own vector environments.
-
-    `final_obs` has the last observation of each of these streams."""
+    """Infos of the streams `done` `[B]` that ended in a step, and the last observation of each of them, as in
+    Gymnasium's own vector environments."""
     last_obs = np.full(len(done), None, dtype=object)
     for stream, obs in zip(done.nonzero()[0], final_obs, strict=True):
         last_obs[stream] = obs

@@ -1,7 +1,4 @@
-"""Streams of any world in worker processes, many in each, behind `contracts.Env`.
-
-For environments that are slow: the same tasks and seeds give the same steps, bit for bit, for any number of workers.
-"""
+"""Streams of any slow world in worker processes, many in each, behind `contracts.Env`: the same steps, bit for bit."""
 
 import multiprocessing
 import os
@@ -34,10 +31,11 @@ _CLOSE_SECONDS = 5.0  # for the workers to end by themselves
 
 
 class ProcessEnv:
-    """World of `config` with an equal share of the streams in each worker process, as `contracts.Env`.
+    """World of `config` with an equal share of the streams in each worker process, as `contracts.Env`. Call `close`
+    when done.
 
-    Raises `PipelineError` if the system refuses a process, or if a process dies, runs out of memory or does not answer
-    in time. All workers end then, and the next call starts new ones. Call `close` when done."""
+    Raises `PipelineError` if a process is refused, dies, runs out of memory or does not answer in time. All workers end
+    then, and the next call starts new ones."""
 
     step_seconds = 60.0  # that one environment may take for a step
 
