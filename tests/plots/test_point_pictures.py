@@ -11,19 +11,8 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from icrl.plots.point_pictures import (
-    FRAMES_PER_SECOND,
-    GLIDE,
-    HOLD,
-    ISOMETRIC,
-    MAX_PANELS,
-    SURFACE_COLORS,
-    draw_position,
-    play_moves,
-    strip_figure,
-    write_match_plot,
-    write_pictures,
-)
+from icrl.plots import point_pictures as pictures
+from icrl.plots.point_pictures import MAX_PANELS, draw_position, play_moves, strip_figure, write_match_plot
 from icrl.plots.style import PALETTE, new_panels
 from icrl.point_game.fixed_players import AGENTS, HOSTS, first_agent, random_agent, random_pair, zeillinger
 from icrl.point_game.matches import match, measure
@@ -115,24 +104,24 @@ def test_surface_in_space_is_what_a_ray_meets_first() -> None:
             to_hex(each.get_facecolor()[0])
             for each in sides
             for path in each.get_paths()
-            if path.contains_point(start @ ISOMETRIC)
+            if path.contains_point(start @ pictures.ISOMETRIC)
         ]
-        assert seen == [SURFACE_COLORS[axis].lower()]
+        assert seen == [pictures.SURFACE_COLORS[axis].lower()]
         met += 1
     assert met > 60
 
 
 def test_files(tmp_path: Path) -> None:
     moves = list(play_moves(game(3), zeillinger, random_agent, 5))
-    paths = write_pictures(tmp_path / "new", game(3), zeillinger, random_agent, 5, "a game")
+    paths = pictures.write_pictures(tmp_path / "new", game(3), zeillinger, random_agent, 5, "a game")
     assert paths == [tmp_path / "new" / "a game.png", tmp_path / "new" / "a game.mp4"]
     with Image.open(paths[0]) as image:
         image.load()
     frames, seconds = imageio_ffmpeg.count_frames_and_secs(paths[1])
-    assert frames == 2 * HOLD + len(moves) * (GLIDE + HOLD)
-    assert seconds == pytest.approx(frames / FRAMES_PER_SECOND, rel=0.05)
+    assert frames == 2 * pictures.HOLD + len(moves) * (pictures.GLIDE + pictures.HOLD)
+    assert seconds == pytest.approx(frames / pictures.FRAMES_PER_SECOND, rel=0.05)
     with pytest.raises(ValueError, match="dimension=4"):
-        write_pictures(tmp_path, game(4), random_pair, random_agent, 0, "a game")
+        pictures.write_pictures(tmp_path, game(4), random_pair, random_agent, 0, "a game")
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 

@@ -98,15 +98,16 @@ def test_streams_equal_single_environments_and_the_tensors(name: str) -> None:
         actions = rng.integers(core.spec.num_actions, size=4)
         obs, rewards, terminated, truncated, infos = batched.step(actions)
         state, step = core.step(state, torch.from_numpy(actions))
+        values = [core.spec.reward_values[reward] for reward in step.reward]
+        ours = zip(rewards.tolist(), terminated, truncated, strict=True)
+        assert [*ours] == [*zip(values, step.terminated, step.truncated, strict=True)]
+        earned |= {*values}
         for i, single in enumerate(singles):
             single_obs, *rest, info = single.step(actions[i])
-            expected = [core.spec.reward_values[step.reward[i]], bool(step.terminated[i]), bool(step.truncated[i])]
-            assert rest == [rewards[i], terminated[i], truncated[i]] == expected and isinstance(rest[0], float)
-            assert single_obs == step.final_obs[i]
-            earned.add(rest[0])
+            assert [single_obs, *rest] == [step.final_obs[i], values[i], terminated[i], truncated[i]]
             if terminated[i] or truncated[i]:
-                assert infos["final_obs"][i] == single_obs
-                assert infos["final_info"]["timestep"][i] == info["timestep"]
+                ended = infos["final_obs"][i], infos["final_info"]["timestep"][i]
+                assert ended == (single_obs, info["timestep"])
                 single_obs, info = single.reset()
                 ends += 1
             assert (obs[i], infos["timestep"][i]) == (single_obs, info["timestep"])
@@ -203,9 +204,6 @@ def test_render_shows_agent_and_goal_of_each_stream() -> None:
     assert np.array_equal(batched.render(), [shown(5, views[0]), shown(7, views[1])])
     single.reset()
     assert np.array_equal(single.render(), shown(4, MapView(3, 3, (5,))))
-
-
-def test_render_without_a_mode_warns() -> None:
     for env in (room(), rooms(2)):
         env.reset(seed=0)
         with pytest.warns(UserWarning, match="rgb_array"):
@@ -233,26 +231,25 @@ def test_render_shows_the_arm_pulled_last() -> None:
 # ---- a learner from outside
 
 
-def success(env: gymnasium.Env, act: Callable[[np.int64], np.int64]) -> float:
-    """Share of 200 episodes that reach the goal."""
-    reached = 0.0
-    for _ in range(200):
-        obs, _ = env.reset()
-        done = False
-        while not done:
-            obs, reward, terminated, truncated, _ = env.step(act(obs))
-            reached, done = reached + float(reward), terminated or truncated
-    return reached / 200
-
-
 def test_a2c_of_stable_baselines_learns_to_reach_the_goal() -> None:
     options = {"size": 3, "goal": (0, 0), "max_episode_steps": 4}
     env, rng = gymnasium.make("icrl/DarkRoom-v0", **options), np.random.default_rng(0)
     env.reset(seed=0)
-    assert success(env, lambda obs: rng.integers(5)) < 0.35
+
+    def success(act: Callable[[np.int64], np.int64]) -> float:
+        """Share of 200 episodes that reach the goal."""
+        reached = 0.0
+        for _ in range(200):
+            obs, done = env.reset()[0], False
+            while not done:
+                obs, reward, terminated, truncated, _ = env.step(act(obs))
+                reached, done = reached + float(reward), terminated or truncated
+        return reached / 200
+
+    assert success(lambda obs: rng.integers(5)) < 0.35
     parallel = make_vec_env("icrl/DarkRoom-v0", n_envs=4, seed=0, env_kwargs=options)
     model = A2C("MlpPolicy", parallel, learning_rate=3e-3, seed=0, device="cpu").learn(4000)
-    assert success(env, lambda obs: model.predict(obs)[0]) > 0.9
+    assert success(lambda obs: model.predict(obs)[0]) > 0.9
 
 
 # ---- keyword arguments of `gymnasium.make`
