@@ -42,9 +42,10 @@ def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "epi
     lines: style.Handles = {}
     for axes, panel in zip(all_axes, panels, strict=True):
         num_episodes = max(len(curve["mean"]) for curve in panel.curves.values())
+        dots = "o" if num_episodes <= style.FEW_POINTS else None
         for index, (name, curve) in enumerate(panel.curves.items()):
             color = style.COLORS[index % len(style.COLORS)]
-            lines[name] = style.draw_curve(axes, curve, color, linewidth=2.2, marker=style.marker(num_episodes))
+            lines[name] = style.draw_curve(axes, curve, color, linewidth=2.2, marker=dots)
         lines |= style.draw_references(axes, panel.references)
         style.episode_axis(axes, xlabel, panel.ylabel)
         axes.set_xlim(0.5, num_episodes + 0.5)

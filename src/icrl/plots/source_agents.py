@@ -118,11 +118,8 @@ def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, hel
         logger.image("goals", style.figure_to_array(figure), env_steps(source))
     if source.videos_per_task:
         _write_videos(config, env, tasks, played)
-    unsolved = [
-        {"task": env.label(task), "success": values.round(3).tolist()}
-        for task, values in zip(tasks, success, strict=True)
-        if values.min() < SOLVED
-    ]
+    failed = [task for task in range(num_tasks) if success[task].min() < SOLVED]
+    unsolved = [{"task": env.label(tasks[task]), "success": success[task].round(3).tolist()} for task in failed]
     return {"num_tasks": num_tasks, "success": success.tolist(), "unsolved": unsolved}
 
 

@@ -74,11 +74,6 @@ def legend_below(figure: Figure, handles: Mapping[str, Artist], num_columns: int
     figure.legend(list(handles.values()), list(handles), ncols=num_columns, **place)
 
 
-def marker(num_points: int) -> str | None:
-    """Marker of a curve: a dot if there are few points, else none."""
-    return "o" if num_points <= FEW_POINTS else None
-
-
 def draw_curve(axes: Axes, curve: Curve, color: Any, *, band: bool = True, **style: Any) -> Artist:
     """Draw a mean over episodes 1 .. E, with its interval as a band; returns the line."""
     episodes = np.arange(1, len(curve["mean"]) + 1)

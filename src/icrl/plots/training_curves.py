@@ -112,7 +112,7 @@ def model_figure(curves: Scalars, num_actions: int, best_update: int, title: str
         (reward, "late_reward", "", "-"),
     ):
         if found := curves.get(f"in_context/development_{measure}"):
-            dots = style.marker(len(found[0])) if dashes == "-" else None
+            dots = "o" if len(found[0]) <= style.FEW_POINTS and dashes == "-" else None
             (line,) = axes.plot(*found, color=GREEN, linestyle=dashes, linewidth=2.0, marker=dots, markersize=5)
             lines.setdefault(f"development tasks{suffix}", line)
     for axes, label in zip(panels, MODEL_PANELS, strict=True):

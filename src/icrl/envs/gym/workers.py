@@ -106,10 +106,9 @@ class ProcessEnv:
                     self.processes.append(process)
         except (OSError, EOFError, MemoryError) as error:  # the fork server just ends where it is refused something
             reason = f" ({' '.join(str(error).split())})" if isinstance(error, OSError) else ""
-            raise PipelineError(
-                f"the system refuses {number} environment processes{reason}: lower source.num_workers, raise the limits"
-                " of processes and files (ulimit -u, ulimit -n), or use source.vectorization=tensor, which needs none"
-            ) from error
+            hint = "raise the limits (ulimit -u, ulimit -n), or use source.vectorization=tensor, which needs none"
+            message = f"the system refuses {number} environment processes{reason}: lower source.num_workers, {hint}"
+            raise PipelineError(message) from error
         with self._failures():
             for connection in self._connections:
                 _answer(connection, _START_SECONDS)
