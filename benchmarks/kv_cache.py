@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.measure import show, side_by_side
 from icrl.config.compose import load_config
 from icrl.contracts import EnvSpec
-from icrl.envs.steps import step_of
+from icrl.envs.rollout import step_of
 from icrl.nn.gpt import GPT, context_of
 from icrl.nn.gpt_policy import GPTPolicy
 

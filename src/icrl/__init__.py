@@ -8,7 +8,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from icrl.envs.gym.ids import register_all
+from icrl.envs.gym import register_all
 
 # By default OpenMP's threads spin while they wait for each other. Where another program holds a core, that makes two
 # threads 10 to 20 times slower than one; spinning for a short while only costs 5 % where none does. PyTorch reads the

@@ -20,7 +20,7 @@ from icrl.contracts import ConfigError, EnvSpec, Json
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
 from icrl.envs.core import TensorEnv
-from icrl.envs.steps import step_of
+from icrl.envs.rollout import step_of
 from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.trained import plain_gpt
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy

@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
     `obs` and `timestep` belong to the state in which the next action is chosen, so after a reset they are those of the
     new episode; `final_obs` is the observation before the reset (equal to `obs` if no episode ended). For a world of
-    your own, `envs.steps.step_of` makes a checked step.
+    your own, `envs.rollout.step_of` makes a checked step.
     """
 
     obs: Tensor  # int64, [B], or [B, K] if an observation has K numbers
@@ -54,7 +54,7 @@ class EnvSpec(NamedTuple):
     reward_values: tuple[float, ...]  # value of each reward 0 .. num_rewards - 1
     width: int  # an observation is (layer * width + row) * width + column; 0: the world is not a square room
     max_episode_steps: int
-    success: str = "reward"  # rule that makes an episode a success, see `envs.episodes.is_success`
+    success: str = "reward"  # rule that makes an episode a success, see `envs.rollout.is_success`
     points: tuple[int, int] = (0, 0)
 
     @classmethod

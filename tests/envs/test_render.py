@@ -26,8 +26,7 @@ def test_every_cell_of_every_frame(data: st.DataObject, rows: int, columns: int,
     assert frames.dtype == np.uint8
     wall = max(2, pixels // 4)
     for side, count in zip(frames.shape[1:3], (rows, columns), strict=True):
-        assert side % 2 == 0
-        assert side - count * pixels - 2 * wall in (0, 1)
+        assert side % 2 == 0 and side - count * pixels - 2 * wall in (0, 1)
     for t, frame in enumerate(frames):
         border = REWARDED if rewarded[t] else WALL
         for edge in (frame[:wall], frame[-wall:], frame[:, :wall], frame[:, -wall:]):
@@ -41,10 +40,6 @@ def test_every_cell_of_every_frame(data: st.DataObject, rows: int, columns: int,
             assert centre == (AGENT if cell == stands[t] else expected)
 
 
-def test_colours_can_be_told_apart() -> None:
-    assert len({*GOALS, FLOOR, TRAIL, AGENT, WALL, REWARDED}) == len(GOALS) + 5
-
-
 def test_trail_can_be_given() -> None:
     view = MapView(3, 3, (8,))
     visited = np.zeros((2, 9), dtype=bool)
@@ -53,10 +48,7 @@ def test_trail_can_be_given() -> None:
     assert tuple(_cell(frames[1], 0, view, 10)[0, 0]) == FLOOR
     assert tuple(_cell(frames[0], 7, view, 10)[0, 0]) == FLOOR
     assert tuple(_cell(frames[1], 7, view, 10)[0, 0]) == TRAIL
-
-
-def test_the_wall_is_plain_without_rewards() -> None:
-    assert (render_cells(np.array([3, 3]), MapView(2, 2, (3,)))[:, 0] == WALL).all()
+    assert (frames[:, 0] == WALL).all() and len({*GOALS, FLOOR, TRAIL, AGENT, WALL, REWARDED}) == len(GOALS) + 5
 
 
 @given(st.text("abc 0", min_size=1, max_size=50).filter(str.strip), st.sampled_from([12, 22, 30]))
@@ -66,6 +58,4 @@ def test_caption_stands_above_and_fits(text: str, height: int) -> None:
     assert with_text.shape == (3, frames.shape[1] + height, frames.shape[2], 3)
     assert (with_text[:, height:] == frames).all()
     ink = (with_text[0, :height] != CAPTION).any(axis=(0, 2))  # [W]
-    assert ink.any()
-    assert not ink[:2].any()
-    assert not ink[-2:].any()
+    assert ink.any() and not ink[:2].any() and not ink[-2:].any()

@@ -66,14 +66,6 @@ def test_a_rule_holds_out_all_of_its_region_and_nothing_else(rule: str, size: in
     assert split_of(env, **options, num_train=4, num_held_out=3) == Split(split.train[:4], split.held_out[-3:])
 
 
-@pytest.mark.parametrize(
-    ("rule", "train", "held_out"), [("quadrant", 64, 16), ("ring", 48, 32), ("checkerboard", 40, 40)]
-)
-def test_the_default_room(rule: str, train: int, held_out: int) -> None:
-    split = split_of(room(), split=rule)
-    assert (len(split.train), len(split.held_out)) == (train, held_out)
-
-
 def test_a_goal_is_held_out_with_all_permutations_of_the_actions() -> None:
     env = room(permute_actions=True)
     split = split_of(env, split="quadrant")

@@ -9,7 +9,7 @@ from icrl.config.compose import load_config
 from icrl.contracts import Step
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
-from icrl.envs.dark_room import DarkRoom
+from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.probes import Wiped
 from icrl.evaluation.references import NUM_EPISODES, chance, coverage_of, exact_references, references_of

@@ -5,8 +5,7 @@ from typing import Any
 
 from icrl.envs.bandit import Bandit, BanditConfig
 from icrl.envs.core import TensorEnv
-from icrl.envs.dark_key_to_door import DarkKeyToDoor, KeyToDoorConfig
-from icrl.envs.dark_room import DarkRoom, DarkRoomConfig
+from icrl.envs.rooms import DarkKeyToDoor, DarkRoom, DarkRoomConfig, KeyToDoorConfig
 
 MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))
 

@@ -1,6 +1,7 @@
 """Pictures of offline RL show the critic's values, the weights of the objective, and the results of evaluations."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import results
 import torch
-from critics import CONFIG, LENGTH, SPEC, batch_of, config_of, critic_of, shown
+from critics import CONFIG, LENGTH, SPEC, batch_of, config_of, critic_of
 from harness import TINY
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,18 +80,16 @@ def test_ages() -> None:
 def test_maps_show_values_and_moves() -> None:
     env = make_env(load_config(["env=dark_room_permuted", "env.size=3", "env.random_start=false"]).env)
     tasks = env.all_tasks()[[0, 7 * 120 + 3]]  # goals 0 and 8
-    generator = torch.Generator().manual_seed(0)
-    maps = [
-        [CellValues(torch.rand(9, generator=generator), torch.randint(5, (9,), generator=generator)) for _ in range(3)]
-        for _ in tasks
-    ]
+    values, best = (
+        draw((2, 3, 9), generator=torch.Generator().manual_seed(0)) for draw in (torch.rand, partial(torch.randint, 5))
+    )
+    maps = [[*map(CellValues, *row)] for row in zip(values, best, strict=True)]
     figure = maps_figure(env, tasks, maps, "values")
-    every = torch.stack([one.value for row in maps for one in row])
     for number, cells in enumerate([*maps[0], *maps[1]]):
         axes, goal = figure.axes[number], (0, 8)[number // 3]
         (image,) = axes.images
         np.testing.assert_array_equal(image.get_array(), cells.value.reshape(3, 3))
-        assert (image.norm.vmin, image.norm.vmax) == (float(every.min()), float(every.max()))
+        assert (image.norm.vmin, image.norm.vmax) == (float(values.min()), float(values.max()))
         (arrows,) = [one for one in axes.collections if isinstance(one, Quiver)]
         for cell, action in enumerate(cells.best.tolist()):
             state, _ = env.reset(tasks[number // 3, None], torch.zeros(1, dtype=torch.long))
@@ -170,34 +169,22 @@ def test_maps_that_cannot_be_drawn_are_refused(
         write_value_maps(load_config([*options, "device=cpu", f"root={tmp_path}"]))
 
 
-def weights_by_hand(advantages: list[float], normalize: str) -> list[tuple[float, float]]:
-    """Weight of each step of a batch, and before the threshold of 2; inverse temperature 3."""
-    free = [np.exp(3 * advantage) for advantage in advantages]
-    if normalize == "softmax":
-        free = [one / np.mean(free) for one in free]
-    weights = [min(one, 2.0) for one in free]
-    if normalize == "mean":
-        weights = [one / np.mean(weights) for one in weights]
-    return list(zip(weights, free, strict=True))
-
-
-@pytest.mark.parametrize("normalize", ["none", "mean", "softmax"])
-def test_weights_are_those_of_the_objective(normalize: str) -> None:
-    awr = config_of(awr={"inverse_temperature": 3.0, "advantage_threshold": 2.0, "normalize": normalize}).awr
-    critic, batches = critic_of().target, [batch_of(2, seed=seed) for seed in range(3)]
-    found = weights_of(AdvantageWeightedRegression(awr, critic), batches)
-    expected: list[list[float]] = []
+def test_weights_are_those_of_the_objective() -> None:
+    """Batch by batch, and step by step with its place in the window and whether it is the planner's."""
+    awr = config_of(awr={"inverse_temperature": 3.0, "advantage_threshold": 2.0, "normalize": "softmax"}).awr
+    objective, batches = (
+        AdvantageWeightedRegression(awr, critic_of().target),
+        [batch_of(2, seed=seed) for seed in (0, 1)],
+    )
+    length, expected = CONFIG.model.context_len, list[list[float]]()
     for batch in batches:
-        with torch.no_grad():
-            values = critic(shown(batch))
-        places = [(b, t, int(batch.action[b, t])) for b in range(2) for t in range(CONFIG.model.context_len)]
-        advantages = [float(min(values.q[:, b, t, a]) - values.value[b, t]) for b, t, a in places]
-        for (b, t, a), advantage, (weight, free) in zip(
-            places, advantages, weights_by_hand(advantages, normalize), strict=True
-        ):
-            part, optimal = t * NUM_PARTS // CONFIG.model.context_len, a == int(batch.optimal_action[b, t])
-            expected.append([advantage, np.log(free), weight, part, optimal])
-    np.testing.assert_allclose(np.column_stack(found), expected, rtol=1e-4, atol=1e-6)
+        advantages = objective.advantage(batch)
+        logs, free = (column.view_as(advantages) for column in objective.log_weights(advantages.flatten()))
+        for b, t in np.ndindex(*batch.obs.shape):
+            numbers = [float(column[b, t]) for column in (advantages, free, logs.exp())]
+            optimal = int(batch.action[b, t]) == int(batch.optimal_action[b, t])
+            expected.append([*numbers, t * NUM_PARTS // length, optimal])
+    np.testing.assert_allclose(np.column_stack(weights_of(objective, batches)), expected, rtol=1e-6)
 
 
 def test_the_figure_shows_the_weights() -> None:
@@ -214,10 +201,9 @@ def test_the_figure_shows_the_weights() -> None:
     assert middle.lines[0].get_xdata() == pytest.approx([np.log10(2)] * 2)
     for by, patch in zip((None, weight), left.patches, strict=True):
         x, y = patch.get_xy().T
-        edges, heights = np.unique(x), y[1::2][:50]
-        assert np.sum(heights * np.diff(edges)) == pytest.approx(1)
-        centre = np.sum(heights * np.diff(edges) * (edges[1:] + edges[:-1]) / 2)
-        assert centre == pytest.approx(np.average(advantage, weights=by), abs=0.05)
+        edges, mass = np.unique(x), y[1::2][:50] * np.diff(np.unique(x))
+        assert mass.sum() == pytest.approx(1)
+        assert mass @ (edges[1:] + edges[:-1]) / 2 == pytest.approx(np.average(advantage, weights=by), abs=0.05)
     for line, mask in zip(right.lines, (optimal, ~optimal), strict=True):
         means = [np.mean([w for w, p, m in zip(weight, part, mask, strict=True) if m and p == at]) for at in (3, 4, 5)]
         np.testing.assert_allclose(line.get_ydata(), means)

@@ -11,20 +11,9 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from icrl.plots.point_pictures import (
-    FRAMES_PER_SECOND,
-    GLIDE,
-    HOLD,
-    ISOMETRIC,
-    MAX_PANELS,
-    SURFACE_COLORS,
-    draw_position,
-    play_moves,
-    strip_figure,
-    write_match_plot,
-    write_pictures,
-)
-from icrl.plots.style import PALETTE, new_figure
+from icrl.plots import point_pictures as pictures
+from icrl.plots.point_pictures import MAX_PANELS, draw_position, play_moves, strip_figure, write_match_plot
+from icrl.plots.style import PALETTE, new_panels
 from icrl.point_game.fixed_players import AGENTS, HOSTS, first_agent, random_agent, random_pair, zeillinger
 from icrl.point_game.matches import match, measure
 from icrl.point_game.rollout import PointGame, PointGameOptions
@@ -78,7 +67,7 @@ def test_strip_by_panels() -> None:
 
 def test_a_long_game_is_shown_up_to_the_last_panel_but_one() -> None:
     (move,) = list(play_moves(game(2, 1), zeillinger, first_agent, 1))
-    for length, shown in ((19, [*range(19)]), (20, [*range(18), 19])):
+    for length, shown in ((6, [*range(6)]), (19, [*range(19)]), (20, [*range(18), 19])):
         moves = [move._replace(title=str(number)) for number in range(length)]
         titles = [axes.get_title() for axes in strip_figure(moves, "a game").axes]
         assert titles == ["start", *map(str, shown)] and len(titles) <= MAX_PANELS
@@ -86,7 +75,7 @@ def test_a_long_game_is_shown_up_to_the_last_panel_but_one() -> None:
 
 def test_staircase_in_the_plane_by_hand() -> None:
     """The border in the order it is drawn, with a point above it that does not count."""
-    axes = new_figure("").add_subplot()
+    axes = new_panels("")[1][0]
     rows = np.array([[4.0, 1.0], [1.0, 5.0], [2.0, 3.0], [3.0, 4.0]])
     draw_position(axes, rows, rows[:0], np.array([6.0, 7.0]), "")
     assert axes.lines[0].get_xydata().tolist() == [[1, 5], [2, 3], [3, 3], [4, 1], [6, 1]]
@@ -101,7 +90,7 @@ def test_staircase_in_the_plane_by_hand() -> None:
 def test_surface_in_space_is_what_a_ray_meets_first() -> None:
     """Looking along (-1, -1, -1) from places above the points: which axis faces the place where the region ends."""
     rows = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, 3.0], [3.0, 0.0, 1.0], [2.0, 1.0, 1.0]])
-    limits, axes = np.array([4.0, 3.0, 4.0]), new_figure("").add_subplot()
+    limits, axes = np.array([4.0, 3.0, 4.0]), new_panels("")[1][0]
     draw_position(axes, rows, rows[:0], limits, "")
     sides = [each for each in axes.collections if isinstance(each, PolyCollection)]
     random, met = np.random.default_rng(0), 0
@@ -115,24 +104,24 @@ def test_surface_in_space_is_what_a_ray_meets_first() -> None:
             to_hex(each.get_facecolor()[0])
             for each in sides
             for path in each.get_paths()
-            if path.contains_point(start @ ISOMETRIC)
+            if path.contains_point(start @ pictures.ISOMETRIC)
         ]
-        assert seen == [SURFACE_COLORS[axis].lower()]
+        assert seen == [pictures.SURFACE_COLORS[axis].lower()]
         met += 1
     assert met > 60
 
 
 def test_files(tmp_path: Path) -> None:
     moves = list(play_moves(game(3), zeillinger, random_agent, 5))
-    paths = write_pictures(tmp_path / "new", game(3), zeillinger, random_agent, 5, "a game")
+    paths = pictures.write_pictures(tmp_path / "new", game(3), zeillinger, random_agent, 5, "a game")
     assert paths == [tmp_path / "new" / "a game.png", tmp_path / "new" / "a game.mp4"]
     with Image.open(paths[0]) as image:
         image.load()
     frames, seconds = imageio_ffmpeg.count_frames_and_secs(paths[1])
-    assert frames == 2 * HOLD + len(moves) * (GLIDE + HOLD)
-    assert seconds == pytest.approx(frames / FRAMES_PER_SECOND, rel=0.05)
+    assert frames == 2 * pictures.HOLD + len(moves) * (pictures.GLIDE + pictures.HOLD)
+    assert seconds == pytest.approx(frames / pictures.FRAMES_PER_SECOND, rel=0.05)
     with pytest.raises(ValueError, match="dimension=4"):
-        write_pictures(tmp_path, game(4), random_pair, random_agent, 0, "a game")
+        pictures.write_pictures(tmp_path, game(4), random_pair, random_agent, 0, "a game")
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 

@@ -1,4 +1,4 @@
-"""Curves of stage one against numbers worked out by hand, every option with its effect, and the final examination."""
+"""Curves of stage one against numbers worked out by hand, the final examination, and learning curves of histories."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harness import curves_of
+from harness import TINY, curves_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 
@@ -15,11 +15,14 @@ from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import EnvSpec, Rollout, Step
+from icrl.data.history_store import Histories, open_histories
 from icrl.envs import make_env
+from icrl.envs.core import TensorEnv
+from icrl.envs.exact import random_exact
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
 from icrl.plots import source_agents
-from icrl.plots.source_agents import SourceCurves, examine
-from icrl.plots.video import Frame
+from icrl.plots.source_agents import LearningCurves, SourceCurves, examine, learning_curves, learning_figure
+from icrl.plots.style import Frame
 from icrl.plots.walks import HOLD
 from icrl.programs.train_agents import announce
 
@@ -110,52 +113,50 @@ def test_curves_by_hand(tmp_path: Path) -> None:
     expected |= {"source/fraction_solved": 1 / 3, "update/loss": 3.0}
     assert points(folder) == {tag: [(at, round(value, 5)) for at in (40, 80, 120)] for tag, value in expected.items()}
     found = read(folder)
+    assert not (folder / "agents").exists()
     assert found.Tags()["histograms"] == [] and found.Tags()["tensors"] == ["custom_scalars__config__"]
     layout = found.Tensors("custom_scalars__config__")[0].tensor_proto.string_val[0]
     assert all(tag.encode() in layout for tag in BASE if tag.count("/") == 2)  # one chart has mean and band
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_agents_have_curves_of_their_own_if_asked(tmp_path: Path, own: bool) -> None:
-    folder = shown(config_of(tmp_path, {"per_agent_curves": own}, summary_interval=6))
-    assert (folder / "agents").exists() == own
-    for agent, (value, success) in enumerate([(3.0, 1.0), (0.0, 0.0), (0.5, 0.5)] if own else []):
+def test_agents_have_curves_of_their_own_if_asked(tmp_path: Path) -> None:
+    folder = shown(config_of(tmp_path, {"per_agent_curves": True}, summary_interval=6))
+    for agent, (value, success) in enumerate([(3.0, 1.0), (0.0, 0.0), (0.5, 0.5)]):
         expected = {"source/return": value, "source/success": success, "source/episode_length": 5.0}
         curves = {tag: [(60, number), (120, number)] for tag, number in expected.items()}
         assert points(folder / "agents" / f"{agent:04d}") == curves
 
 
-SHOWN: dict[str, tuple[dict[str, float], dict[str, tuple[int, float]]]] = {
-    "grads_and_vars": (
-        {"parameters/value_norm/weight": 48**0.5, "parameters/gradient_norm/weight": 3**0.5},
-        {"value/weight": (12, 24.0), "gradient/weight": (12, 6.0)},
-    ),
-    "action_distributions": (
-        {f"actions/probability_{action}": 0.5 * (action in (0, 2)) for action in range(NUM_ACTIONS)}
-        | {"actions/entropy": np.log(2)},
-        {"actions/entropies": (6, 6 * np.log(2))},
-    ),
-    "outputs": ({}, {"outputs/values": (6, 15.0)}),
-    "debug": (
-        {},
-        {"data/obs": (30, 60.0), "data/action": (30, 60.0), "data/reward": (30, 7.0), "data/timestep": (30, 60.0)},
-    ),
+SHOWN: dict[str, float | tuple[int, float]] = {  # with all options: a scalar, or a histogram's number and sum of values
+    **{"parameters/value_norm/weight": 48**0.5, "parameters/gradient_norm/weight": 3**0.5},
+    **{"value/weight": (12, 24.0), "gradient/weight": (12, 6.0), "actions/entropy": np.log(2)},
+    **{f"actions/probability_{action}": 0.5 * (action in (0, 2)) for action in range(NUM_ACTIONS)},
+    **{"actions/entropies": (6, 6 * np.log(2)), "outputs/values": (6, 15.0), "data/reward": (30, 7.0)},
+    **{f"data/{name}": (30, 60.0) for name in ("obs", "action", "timestep")},
+}
+OPTIONS = {
+    "grads_and_vars": ("parameters", "value", "gradient"),
+    "action_distributions": ("actions",),
+    "outputs": ("outputs",),
+    "debug": ("data",),
 }
 
 
-@pytest.mark.parametrize("option", SHOWN)
+@pytest.mark.parametrize("option", OPTIONS)
 def test_what_is_asked_for_is_shown_over_env_steps(tmp_path: Path, option: str) -> None:
-    """Below names that begin with `source_`, and nothing else; of histograms the number of values and their sum."""
+    """Below names that begin with `source_`, and nothing else."""
     folder = shown(config_of(tmp_path, summary_interval=6, **{option: True}))
-    found, curves, (scalars, histograms) = read(folder), points(folder), SHOWN[option]
-    assert curves.keys() - BASE == {f"source_{tag}" for tag in scalars}
-    for tag, value in scalars.items():
-        assert curves[f"source_{tag}"] == [(at, pytest.approx(value, abs=1e-4)) for at in (60, 120)]
-    assert set(found.Tags()["histograms"]) == {f"source_{tag}" for tag in histograms}
-    for tag, (number, total) in histograms.items():
-        for at, event in zip((60, 120), found.Histograms(f"source_{tag}"), strict=True):
-            assert (event.step, event.histogram_value.num) == (at, number)
-            assert event.histogram_value.sum == pytest.approx(total)
+    found, curves = read(folder), points(folder)
+    expected = {f"source_{tag}": value for tag, value in SHOWN.items() if tag.split("/")[0] in OPTIONS[option]}
+    assert curves.keys() - BASE | {*found.Tags()["histograms"]} == expected.keys()
+    for tag, value in expected.items():
+        if isinstance(value, float):
+            assert curves[tag] == [(at, pytest.approx(value, abs=1e-4)) for at in (60, 120)]
+        else:
+            seen = [(event.step, event.histogram_value) for event in found.Histograms(tag)]
+            assert [(at, each.num, each.sum) for at, each in seen] == [
+                (at, value[0], pytest.approx(value[1])) for at in (60, 120)
+            ]
 
 
 @pytest.mark.parametrize("interval", [1, 3])
@@ -221,7 +222,7 @@ def test_who_solved_its_task_and_their_videos(
         assert path.parent == config.folder("videos") / "source" and path.suffix == ".mp4" and fps == 6
         written[path.stem] = len([*frames])
 
-    monkeypatch.setattr(source_agents, "write_video", write)
+    monkeypatch.setattr("icrl.plots.style.write_video", write)
     config = config_of(tmp_path, {"num_learners": 2, "videos_per_task": videos, "max_videos": at_most})
     env = make_env(config.env)
     found = examine(config, env, Split(), env.all_tasks()[[1, 6]], [0])
@@ -237,20 +238,86 @@ def test_who_solved_its_task_and_their_videos(
     assert image.step == 12 * STEPS and (folder / "goals.png").exists()
 
 
-def told(capsys: pytest.CaptureFixture[str], env: str, num_unsolved: int) -> list[str]:
-    """What stage one says of this many unsolved tasks out of 20."""
+@pytest.mark.parametrize(
+    ("env", "num_unsolved", "first", "more"),
+    [
+        ("dark_room", 10, "10 of 20 training tasks solved by all their agents", []),
+        ("bandit", 12, "8 of 20 training tasks whose best arm was found by all their agents", ["  ... and 2 more"]),
+    ],
+)
+def test_who_did_not_solve_its_task_is_told_of_ten(
+    capsys: pytest.CaptureFixture[str], env: str, num_unsolved: int, first: str, more: list[str]
+) -> None:
     config = load_config([f"env={env}"])
     unsolved = [{"task": f"task_{task}", "success": [0.5, 1.0]} for task in range(num_unsolved)]
     announce(config, make_env(config.env).spec, {"num_tasks": 20, "unsolved": unsolved})
-    return capsys.readouterr().out.splitlines()
+    named = [f"  not solved: task_{task}, success of its agents [0.5, 1.0]" for task in range(10)]
+    *lines, last = capsys.readouterr().out.splitlines()[: 12 + len(more)]
+    assert lines == [first, *named, *more] and last.startswith("histories ")
 
 
-def test_who_did_not_solve_its_task_is_told_of_ten(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = told(capsys, "dark_room", 10)
-    assert lines[0] == "10 of 20 training tasks solved by all their agents"
-    assert lines[1:11] == [f"  not solved: task_{task}, success of its agents [0.5, 1.0]" for task in range(10)]
-    assert lines[11].startswith("histories ")
-    lines = told(capsys, "bandit", 12)
-    assert lines[0] == "8 of 20 training tasks whose best arm was found by all their agents"
-    assert lines[10:12] == ["  not solved: task_9, success of its agents [0.5, 1.0]", "  ... and 2 more"]
-    assert lines[12].startswith("histories ")
+# ---- learning curves from histories
+
+
+@pytest.mark.parametrize(("asked", "drawn"), [(2, 2), (50, 3)])
+def test_success_is_that_of_the_episodes_that_ended(asked: int, drawn: int) -> None:
+    """Random lives, counted by hand: episodes end at random, with success, and after 5 steps; rewards come any time."""
+    rng, life, longest = np.random.default_rng(0), 60, 5
+    shape = (3 * 2 * 2, life)  # tasks, learners, environments
+    columns = {name: np.zeros(shape, np.uint8) for name in Rollout._fields}
+    won, ended = np.zeros((2, 3, 2, drawn))
+    for row in range(shape[0]):
+        time = 0
+        for step in range(life):
+            wins, cut = rng.random() < 0.2, time == longest - 1
+            found = {"timestep": time, "reward": 2 if wins else rng.integers(3), "terminated": wins}
+            for name, value in (found | {"truncated": cut and not wins}).items():
+                columns[name][row, step] = value
+            place = (*divmod(row // 2, 2), step * drawn // life)
+            ended[place] += wins or cut
+            won[place] += wins
+            time = 0 if wins or cut else time + 1
+    spec = EnvSpec(9, 5, (-1.0, 0.0, 1.0), 3, longest, "goal")
+    manifest = {"rows": {"num_learners": 2, "num_envs": 2}, "tasks": {"train": [0, 1, 2]}, "env": spec._asdict()}
+    curves = learning_curves(Histories(Path(), manifest, columns), asked)
+    np.testing.assert_array_equal(curves.success, won / ended)
+    np.testing.assert_allclose(curves.env_steps, (np.arange(drawn) + 0.5) * life * 2 / drawn)
+
+
+@pytest.mark.parametrize(("num_tasks", "shown"), [(7, [6, 4, 3, 2, 0]), (2, [1, 0])])
+def test_figure_shows_mean_band_and_tasks_from_fast_to_slow(num_tasks: int, shown: list[int]) -> None:
+    success = np.linspace(0, 1, num_tasks * 3 * 4).reshape(num_tasks, 3, 4)  # later tasks are learnt better
+    labels = [f"goal_0_{task}" for task in range(num_tasks)]
+    figure = learning_figure(LearningCurves(np.arange(4.0), success), labels, random=0.1, title="lives")
+    left, right = figure.axes
+    np.testing.assert_allclose(left.lines[0].get_ydata(), success.mean((0, 1)))
+    *lines, random = right.lines
+    np.testing.assert_allclose([line.get_ydata() for line in lines], [success[task].mean(0) for task in shown])
+    assert random.get_ydata()[0] == 0.1
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["mean", "5 to 95 % of agents", *(f"goal_0_{task}" for task in shown), "random"]
+
+
+@pytest.mark.parametrize("planner", [True, False])
+def test_the_curves_of_a_run_are_drawn_beside_chance(
+    root: Path, monkeypatch: pytest.MonkeyPatch, planner: bool
+) -> None:
+    """The success of chance is exact, or played where that is not known."""
+    config = load_config([*TINY, f"root={root}"])
+    env = make_env(config.env)
+    train = env.all_tasks()[open_histories(config.folder("histories")).manifest["tasks"]["train"]]
+    exact = random_exact(env, train).success.mean().item()
+    drawn: list[tuple[list[str], float]] = []
+    monkeypatch.setattr(TensorEnv, "has_planner", planner)
+    monkeypatch.setattr(source_agents, "CHANCE_EPISODES", 200)
+
+    def draw(curves: LearningCurves, labels: list[str], random: float, *, title: str) -> Any:
+        drawn.append((labels, random))
+        return learning_figure(curves, labels, random, title=title)
+
+    monkeypatch.setattr(source_agents, "learning_figure", draw)
+    path = source_agents.write_learning_curves(config)
+    assert path == root / "logs/tiny/source/learning.png" and path.stat().st_size > 0
+    ((labels, random),) = drawn
+    assert labels == [env.label(task) for task in train]
+    assert random == pytest.approx(exact, abs=1e-9 if planner else 0.06) and (random == exact) == planner

@@ -74,16 +74,10 @@ def test_figure_of_a_critic_shows_the_curves_there_are(bounded: bool) -> None:
     curves = logged(td_error=1, q1=2, q=5, v=6, largest_q=7) | (logged(value=3, conservative=4) if bounded else {})
     curves["train/q_over_bound"] = (STEPS, curves["train/largest_q"][1] / 20 if bounded else 0 * STEPS)
     figure = critic_figure(curves, "run")
-    bold = {
-        axes.get_title(): [line.get_ydata() for line in axes.lines if line.get_alpha() is None] for axes in figure.axes
-    }
-    for title, starts in (
-        ("mean absolute TD error", [1]),
-        ("terms of the loss", [2, 3, 4] if bounded else [2]),
-        ("mean of Q and V", [5, 6]),
-    ):
-        np.testing.assert_allclose(bold[title], [start + STEPS / 10 for start in starts])
-    largest, *bound = bold["largest |Q|"]
+    bold = [[line.get_ydata() for line in axes.lines if line.get_alpha() is None] for axes in figure.axes]
+    for lines, starts in zip(bold, ([1], [2, 3, 4] if bounded else [2], [5, 6]), strict=False):
+        np.testing.assert_allclose(lines, [start + STEPS / 10 for start in starts])
+    largest, *bound = bold[3]
     np.testing.assert_allclose(largest, 7 + STEPS / 10)
     np.testing.assert_allclose(bound, [[20, 20]] if bounded else np.empty((0,)))
     assert legend(figure) == (["Q", "V", "conservative", "bound"] if bounded else ["Q", "V"])

@@ -1,21 +1,23 @@
-"""Walks are those that were played; films show them one after the other or side by side."""
+"""Walks are those that were played; films show them one after the other or side by side; videos are read back equal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import imageio_ffmpeg
 import numpy as np
 import pytest
 import torch
 
 from icrl.config.compose import load_config
+from icrl.contracts import PipelineError
 from icrl.envs import make_env
 from icrl.envs.core import MapView
 from icrl.envs.render import caption, render_cells
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import chance
 from icrl.plots import walks
-from icrl.plots.video import Frames, tile
+from icrl.plots.style import BACKGROUND, MARGIN, Frames, tile, write_video
 from icrl.plots.walks import CELL, HOLD, Film, Walk, film, play, side_by_side, walks_of, write_comparisons
 
 ROOM = MapView(3, 3, (5,))
@@ -77,7 +79,7 @@ def test_cells_get_smaller_and_films_are_drawn_as_they_are_watched(
     asked: list[tuple[int, int]] = []
     draw = Film.draw
     monkeypatch.setattr(
-        Film, "draw", lambda film, times, size: asked.append((size, len(times))) or draw(film, times, size)
+        Film, "draw", lambda self, times, size: asked.append((size, len(times))) or draw(self, times, size)
     )
     walk = Walk(np.arange(1000) % (rows * columns), np.zeros(1000, bool))
     height, width, _ = next(play([film([walk], MapView(rows, columns, ()))] * number)).shape
@@ -123,3 +125,62 @@ def test_the_model_is_shown_above_a_source_agent(
     chosen: list[Any] = [0, 2, 4] if world == "bandit" else [1, 3, 0]  # the nearest, one between, the farthest
     assert written == [tmp_path / f"{env.label(tasks[index])}.mp4" for index in chosen]
     assert shown == [(names, env.map_view(tasks[index])) for index in chosen]
+
+
+def clip_of(num_frames: int, height: int = 40, width: int = 60) -> Frames:
+    """A blank clip whose brightness counts the frames."""
+    brightness = np.arange(num_frames, dtype=np.uint8)[:, None, None, None] * 4
+    return np.broadcast_to(brightness, (num_frames, height, width, 3))
+
+
+@pytest.mark.parametrize("num_frames", [1, 45])
+def test_frames_come_back(tmp_path: Path, num_frames: int) -> None:
+    path, clip = tmp_path / "new" / "goal_1.5.mp4", clip_of(num_frames)
+    write_video(path, clip, fps=8)
+    reader: Iterator[Any] = imageio_ffmpeg.read_frames(path)
+    meta = next(reader)
+    frames = np.stack([np.frombuffer(frame, np.uint8).reshape(40, 60, 3) for frame in reader])
+    assert (meta["size"], meta["fps"]) == ((60, 40), 8)
+    assert "h264" in meta["codec"] and "yuv420p" in meta["pix_fmt"]
+    assert frames.shape == clip.shape and np.abs(frames.astype(int) - clip).max() <= 6
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("shape", [(3, 41, 60, 3), (3, 40, 61, 3), (0, 40, 60, 3)])
+def test_sizes_that_players_do_not_take_are_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    with pytest.raises(PipelineError, match="must be even"):
+        write_video(tmp_path / "a.mp4", np.zeros(shape, np.uint8), fps=8)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", [["-frames:v", "2"], ["-vf", "drop_everything"], ["-f", "null"]])
+def test_a_failing_encoder_leaves_the_old_video(tmp_path: Path, options: list[str]) -> None:
+    """It stops early, does not start, or writes nothing."""
+    path = tmp_path / "a.mp4"
+    write_video(path, clip_of(3), fps=8)
+    before = path.read_bytes()
+    with pytest.raises(PipelineError, match=r"a\.mp4"):
+        write_video(path, clip_of(20), 8, options)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.mp4"]
+
+
+@pytest.mark.parametrize(("num_clips", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (4, 2, 2), (5, 2, 3), (57, 8, 8)])
+def test_tiled_clips_stand_row_by_row(num_clips: int, rows: int, columns: int) -> None:
+    clips = [np.full((1 + k % 3, 10, 10, 3), k + 100, np.uint8) for k in range(num_clips)]
+    grid = tile(clips)
+    step = 10 + MARGIN
+    assert grid.shape == (min(3, num_clips), rows * step + MARGIN, columns * step + MARGIN, 3)
+    seen = grid[:, MARGIN + 5 :: step, MARGIN + 5 :: step, 0].reshape(len(grid), -1)  # clips' middles
+    assert (seen[:, :num_clips] == np.arange(num_clips) + 100).all()
+    assert (seen[:, num_clips:] == BACKGROUND[0]).all() and (grid[:, ::step] == BACKGROUND).all()
+
+
+def test_columns_and_length_of_a_grid() -> None:
+    """Short clips hold their last frame; wide clips make a grid that is nearly square."""
+    grid = tile([clip_of(2), clip_of(5)], num_columns=2)
+    assert grid[:, MARGIN, MARGIN, 0].tolist() == [0, 4, 4, 4, 4]
+    assert grid[:, MARGIN, -MARGIN - 1, 0].tolist() == [0, 4, 8, 12, 16]
+    assert tile([clip_of(1)] * 5, num_columns=2).shape[1:3] == (3 * (40 + MARGIN) + MARGIN, 2 * (60 + MARGIN) + MARGIN)
+    height, width = tile([np.zeros((1, 10, 40, 3), np.uint8)] * 16).shape[1:3]
+    assert 0.5 < height / width < 2

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Rollout, Step
-from icrl.envs.episodes import OpenEpisodes, finished_episodes
-from icrl.envs.rollout import rollout, start_streams
+from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
 from icrl.evaluation.references import references_of
 from icrl.point_game.fixed_players import AGENTS as FIXED_AGENTS
 from icrl.point_game.fixed_players import HOSTS

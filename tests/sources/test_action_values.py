@@ -30,7 +30,7 @@ from icrl.collection.experience import Experience
 from icrl.config.compose import load_config
 from icrl.contracts import Rollout
 from icrl.envs import make_env
-from icrl.envs.episodes import OpenEpisodes, finished_episodes
+from icrl.envs.rollout import OpenEpisodes, finished_episodes
 
 
 def table_of(learners: Any) -> Tensor:

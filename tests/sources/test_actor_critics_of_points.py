@@ -15,8 +15,7 @@ from torch import Tensor
 
 from icrl.collection.collect import EpsilonGreedy
 from icrl.contracts import Rollout
-from icrl.envs.episodes import OpenEpisodes, finished_episodes
-from icrl.envs.rollout import rollout, start_streams
+from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
 from icrl.point_game.world import PointFamily
 from icrl.randomness import Noise, stream_seeds, uniform
 from icrl.sources.actor_critic import PointHeads

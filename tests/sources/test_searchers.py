@@ -15,9 +15,8 @@ from worlds import key_to_door, room, scalar_move
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Policy, Rollout
 from icrl.envs import make_env
-from icrl.envs.dark_key_to_door import DarkKeyToDoor
-from icrl.envs.dark_room import DarkRoom
 from icrl.envs.rollout import rollout, start_streams
+from icrl.envs.rooms import DarkKeyToDoor, DarkRoom
 from icrl.envs.tasks import streams_of
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.bandit_policies import ThompsonSampling

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from icrl.config.compose import load_config
 from icrl.envs import make_env
-from icrl.envs.dark_room import DarkRoom
+from icrl.envs.rooms import DarkRoom
 from icrl.envs.tasks import split_tasks
 from icrl.evaluation import evaluators as periodic
 from icrl.evaluation.in_context import Adaptation
@@ -62,7 +62,7 @@ def watched(played: set[int]) -> type[DarkRoom]:
 def test_no_source_agent_acts_on_a_held_out_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in training, not in an evaluation amid it, and not after it."""
     played: set[int] = set()
-    monkeypatch.setattr("icrl.envs.dark_room.DarkRoom", watched(played))
+    monkeypatch.setattr("icrl.envs.rooms.DarkRoom", watched(played))
     assert run("train_agents", tmp_path, *ROOM).code == 0
     train, held_out = goals_of()
     assert held_out and played == train
@@ -78,7 +78,7 @@ def test_all_that_training_and_a_choice_of_recipes_play_are_development_tasks(
     train, held_out = ([tasks["all"][task][0] for task in tasks[side]] for side in ("train", "held_out"))
     assert sorted(held_out) == [tasks["all"][task][0] for task in (0, 3, 7)]
     played: set[int] = set()
-    monkeypatch.setattr("icrl.envs.dark_room.DarkRoom", watched(played))
+    monkeypatch.setattr("icrl.envs.rooms.DarkRoom", watched(played))
     for program in ("train_gpt", "train_ilql", "extract_policy"):
         assert run(program, tmp_path, *more).code == 0
         assert played == set(train[-3:]), program

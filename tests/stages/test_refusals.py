@@ -16,7 +16,7 @@ from icrl.config.compose import load_config, load_players_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
-from icrl.envs.dark_room import DarkRoom
+from icrl.envs.rooms import DarkRoom
 from icrl.programs import search_params, train_agents, train_players
 from icrl.runs import memory
 from icrl.runs.files import read_json, write_json

@@ -19,7 +19,7 @@ from icrl.data.mixture import Mixture
 from icrl.data.windows import Windows
 from icrl.envs.core import MapView
 from icrl.plots import walks
-from icrl.plots.video import Frames
+from icrl.plots.style import Frames
 from icrl.plots.walks import Walk
 from icrl.programs import evaluate
 from icrl.training import program

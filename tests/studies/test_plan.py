@@ -11,7 +11,7 @@ from icrl.config.compose import CONF, load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
-from icrl.envs.dark_room import DarkRoomConfig
+from icrl.envs.rooms import DarkRoomConfig
 from icrl.envs.tasks import split_tasks
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs.device import recorded

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from icrl.contracts import EnvSpec, Rollout
-from icrl.envs.episodes import OpenEpisodes, finished_episodes, numbered
+from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered
 
 MOST_PENDING = 100  # unrolls in memory before they are added to the averages
 _MEASURES = ("return", "success", "episode_length")

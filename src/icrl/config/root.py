@@ -18,7 +18,7 @@ from icrl.contracts import ConfigError
 from icrl.data.windows import DataConfig
 from icrl.envs import env_options
 from icrl.envs.core import EnvConfig
-from icrl.envs.dark_room import DarkRoomConfig
+from icrl.envs.rooms import DarkRoomConfig
 from icrl.envs.tasks import TasksConfig
 from icrl.evaluation.protocol import EvaluationConfig
 from icrl.nn.critic import CriticConfig, DecoderConfig, EncoderConfig

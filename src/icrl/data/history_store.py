@@ -19,7 +19,7 @@ import torch
 from icrl.contracts import ConfigError, EnvSpec, Json, PipelineError, Rollout
 from icrl.data import manifests
 from icrl.data.manifests import MANIFEST, DamagedHistoriesError, block_checksum, read_manifest
-from icrl.envs.episodes import OpenEpisodes, finished_episodes
+from icrl.envs.rollout import OpenEpisodes, finished_episodes
 from icrl.runs.files import reserve, sha256, write_json
 from icrl.runs.identity import Identity, check_owner
 

@@ -1,7 +1,4 @@
-"""Environments: the rules of each world as tensors, and both bridges to Gymnasium (`gym/`).
-
-`make_env` makes any world from its options. Importing this package alone does not import PyTorch.
-"""
+"""Environments: the rules of each world as tensors, and both bridges to Gymnasium (`gym/`). Imports no PyTorch."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ if TYPE_CHECKING:
     from icrl.envs.core import EnvConfig, TensorEnv
 
 WORLDS = {  # by `env.name`: module, class, and class of its options
-    "dark_room": ("icrl.envs.dark_room", "DarkRoom", "DarkRoomConfig"),
-    "dark_key_to_door": ("icrl.envs.dark_key_to_door", "DarkKeyToDoor", "KeyToDoorConfig"),
+    "dark_room": ("icrl.envs.rooms", "DarkRoom", "DarkRoomConfig"),
+    "dark_key_to_door": ("icrl.envs.rooms", "DarkKeyToDoor", "KeyToDoorConfig"),
     "bandit": ("icrl.envs.bandit", "Bandit", "BanditConfig"),
     "gymnasium": ("icrl.envs.gym.gymnasium_env", "GymnasiumEnv", "GymnasiumConfig"),
     "point_game": ("icrl.point_game.world", "PointFamily", "PointGameConfig"),

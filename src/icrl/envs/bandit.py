@@ -1,9 +1,4 @@
-"""Bandits with k arms: a single observation, k actions, and the best of them to be found.
-
-bernoulli: arm a pays 1 with probability mean_a, drawn from U(0, 1), else 0. gaussian: it pays mean_a, drawn from
-N(0, 1), plus noise of a given deviation, rounded to the nearest of a grid of reward values. An episode is
-`max_episode_steps` pulls; with one, every pull is an episode, and a curve over episodes is one over pulls.
-"""
+"""Bandits with k arms: a single observation, k actions, and the best of them to be found."""
 
 from typing import Literal, Self
 
@@ -13,14 +8,15 @@ from torch import Tensor
 
 from icrl.config.options import option, refuse
 from icrl.contracts import EnvSpec
-from icrl.envs.core import EnvConfig, MapView, Outcomes, State, TensorEnv
+from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv
 
-_NAME = "rules of the world; the preset `env=` sets all of this group"
 _MOST_ARMS = 10**6  # of all bandits: with 65 rewards each, half a gigabyte
+GRID = 0.25  # distance between two reward values of a gaussian bandit
+LARGEST = 8.0  # reward value; larger ones are rounded to it
 
 
 class BanditConfig(EnvConfig):
-    name: Literal["bandit"] = option("bandit", _NAME)
+    name: Literal["bandit"] = option("bandit", NAME)
     num_arms: int = option(10, "number of arms", ge=2, le=100)
     distribution: Literal["bernoulli", "gaussian"] = option(
         "bernoulli",
@@ -34,19 +30,17 @@ class BanditConfig(EnvConfig):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        refuse(
-            self.num_tasks * self.num_arms > _MOST_ARMS,
-            f"env.num_tasks={self.num_tasks} x env.num_arms={self.num_arms} must be at most {_MOST_ARMS} arms",
-        )
+        arms = f"env.num_tasks={self.num_tasks} x env.num_arms={self.num_arms}"
+        refuse(self.num_tasks * self.num_arms > _MOST_ARMS, f"{arms} must be at most {_MOST_ARMS} arms")
         return self
 
 
-GRID = 0.25  # distance between two reward values of a gaussian bandit
-LARGEST = 8.0  # reward value; larger ones are rounded to it
-
-
 class Bandit(TensorEnv):
-    """A task is the number of the bandit, `[B, 1]`."""
+    """A task is the number of the bandit, `[B, 1]`.
+
+    bernoulli: arm a pays 1 with probability mean_a, drawn from U(0, 1), else 0. gaussian: it pays mean_a, drawn from
+    N(0, 1), plus noise of a given deviation, rounded to the nearest of a grid of reward values. An episode is
+    `max_episode_steps` pulls; with one, every pull is an episode, and a curve over episodes is one over pulls."""
 
     task_columns = ("bandit",)
 

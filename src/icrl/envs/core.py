@@ -13,18 +13,16 @@ from icrl.config.options import Name, Options, option
 from icrl.contracts import EnvSpec, Step
 from icrl.randomness import integers, mix, uniform
 
-_NAME = "rules of the world; the preset `env=` sets all of this group"
+NAME = "rules of the world; the preset `env=` sets all of this group"
+_OUTCOMES = 1 << 40  # added to the episode number, so that outcomes and starts use different random numbers
 
 
 class EnvConfig(Options):
     """Options of every world; each world adds its own."""
 
-    name: str = option("", _NAME)
+    name: str = option("", NAME)
     variant: Name = option("dark_room", "label of the preset, used in run names")
     max_episode_steps: int = option(20, "env steps after which an episode is truncated", ge=1, le=10000)
-
-
-_OUTCOMES = 1 << 40  # added to the episode number, so that outcomes and starts use different random numbers
 
 
 class State(NamedTuple):
@@ -87,8 +85,7 @@ class TensorEnv:
         raise NotImplementedError
 
     def fingerprint(self, tasks: Tensor) -> list[str]:
-        """Identity of each of `tasks` `[N, task_dim]`: equal for equal tasks of worlds that have the same name but
-        other options. By default: its cells, in a room of this size."""
+        """Identity of each of `tasks` `[N, task_dim]`, also among worlds of one name with other options."""
         return [f"{self.spec.width}: {task}" for task in tasks.tolist()]
 
     def map_view(self, task: Tensor) -> MapView:
@@ -101,7 +98,6 @@ class TensorEnv:
 
     def goal_cell(self, tasks: Tensor) -> Tensor | None:
         """Cell that stands for each of `tasks` `[N, task_dim]` on a map, `[N]`; None if there is no map."""
-        return None
 
     def to(self, device: torch.device | str) -> Self:
         """Move the tables of the rules to `device`."""
@@ -122,9 +118,8 @@ class TensorEnv:
 
     def start(self, seed: Tensor, episode: Tensor) -> Tensor:
         """State index `[B]` where an episode starts."""
-        if len(self.starts) == 1:
-            return self.starts.expand_as(seed)
-        return self.starts[integers(seed, episode, len(self.starts))]
+        one = len(self.starts) == 1
+        return self.starts.expand_as(seed) if one else self.starts[integers(seed, episode, len(self.starts))]
 
     def move(self, state: State, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Next state index, reward and whether the task ended, `[B]` each, drawn from the outcomes."""

@@ -1,7 +1,4 @@
-"""Exact expectations and optimal plans by dynamic programming instead of play.
-
-N tasks, S states, A actions, K outcomes, M steps an episode.
-"""
+"""Exact expectations and plans by dynamic programming. N tasks, S states, A actions, K outcomes, M steps an episode."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +8,7 @@ import torch
 from torch import Tensor
 
 from icrl.envs.core import Outcomes, State, TensorEnv
-from icrl.envs.episodes import is_success
+from icrl.envs.rollout import is_success
 
 _EQUAL = 1e-9  # returns that differ by less are equal
 
@@ -24,32 +21,30 @@ class Expectation(NamedTuple):
     steps_to_goal: Tensor  # steps until the success; without one, the length of the episode
 
 
-def random_exact(env: TensorEnv, tasks: Tensor) -> Expectation:
-    """Expectation of the uniformly random policy on `tasks` `[N, task_dim]`."""
-    return noisy_exact(env, tasks, 1.0)
-
-
-def optimal_exact(env: TensorEnv, tasks: Tensor) -> Expectation:
-    """Expectation of the optimal policy on `tasks` `[N, task_dim]`, averaged over the starts."""
-    return noisy_exact(env, tasks, 0.0)
-
-
 def noisy_exact(env: TensorEnv, tasks: Tensor, noise: float | Tensor, max_cells: int = 1 << 21) -> Expectation:
     """Expectation of the policy that takes a uniformly random action with probability `noise`, a number or one for each
     task `[N]`, else the optimal action. At most `max_cells` numbers `[N, S, A, K]` are in memory at once."""
     first = tasks.new_zeros(1)
     num_outcomes = env.outcomes(tasks[:1], first, first).state_index.shape[-1]
-    size = max(1, max_cells // (env.num_states * env.spec.num_actions * num_outcomes))
+    num_actions = env.spec.num_actions
+    size = max(1, max_cells // (env.num_states * num_actions * num_outcomes))
     noises = torch.as_tensor(noise, dtype=torch.float64).expand(len(tasks))
+
+    def noisy_policy(share: Tensor, state: State) -> Tensor:
+        uniform = torch.full((*state.state_index.shape, num_actions), 1 / num_actions, dtype=torch.float64)
+        if (share == 1.0).all():
+            return uniform
+        best = torch.nn.functional.one_hot(env.optimal_action(state).cpu(), num_actions).double()
+        return best.lerp(uniform, share[:, None, None])
+
     chunks = zip(tasks.split(size), noises.split(size), strict=True)
-    parts = [expectation(env, chunk, partial(_noisy_policy, env, share)) for chunk, share in chunks]
+    parts = [expectation(env, chunk, partial(noisy_policy, share)) for chunk, share in chunks]
     return Expectation(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
 def expectation(env: TensorEnv, tasks: Tensor, policy: Callable[[State], Tensor]) -> Expectation:
-    """Expectation of `policy` on `tasks` `[N, task_dim]`, by the flow of probability mass over states.
-
-    `policy` maps states `[N, S]` to action probabilities `[N, S, A]`, and may depend on state and time step."""
+    """Expectation of `policy` on `tasks` `[N, task_dim]`, by the flow of probability mass over states. `policy` maps
+    states `[N, S]` to action probabilities `[N, S, A]`, and may depend on state and time step."""
     spec = env.spec
     shape = (len(tasks), env.num_states)
     state_index = torch.arange(env.num_states, device=tasks.device).expand(shape)
@@ -98,17 +93,11 @@ def best_actions(rules: Outcomes, reward_values: Tensor, num_steps: int) -> Tens
     return torch.stack(best[::-1], dim=1)
 
 
-def _noisy_policy(env: TensorEnv, noise: Tensor, state: State) -> Tensor:
-    """Probabilities of the actions in states `[N, S]`, with the `noise` `[N]` of each task."""
-    num_actions = env.spec.num_actions
-    uniform = torch.full((*state.state_index.shape, num_actions), 1 / num_actions, dtype=torch.float64)
-    if (noise == 1.0).all():
-        return uniform
-    best = torch.nn.functional.one_hot(env.optimal_action(state).cpu(), num_actions).double()
-    return best.lerp(uniform, noise[:, None, None])
-
-
 def _next_mass(flow: Tensor, after: Tensor, over: Tensor) -> Tensor:
     """Mass `[N, S]` that `flow` `[N, S, A, K]` moves, without the episodes that are over."""
     left = flow.masked_fill(over.expand_as(flow), 0.0).flatten(1)
     return torch.zeros(flow.shape[:2], dtype=flow.dtype).scatter_add(1, after.flatten(1), left)
+
+
+random_exact = partial(noisy_exact, noise=1.0)
+optimal_exact = partial(noisy_exact, noise=0.0)

@@ -1,8 +1,4 @@
-"""Pictures of a map, one frame per step. T frames, S = rows * columns cells, P pixels a cell.
-
-There are few kinds of cells (floor, trail, goals, each with and without the agent), so each kind is drawn once and all
-frames are one gather.
-"""
+"""Pictures of a map, one frame per step. T frames, S = rows * columns cells, P pixels a cell."""
 
 from typing import Any
 
@@ -41,10 +37,15 @@ def render_cells(
     agent = cells[:, None] == np.arange(view.rows * view.columns)  # [T, S]
     if visited is None:
         visited = np.logical_or.accumulate(agent, axis=0)
-    kind = visited.astype(np.int64)  # [T, S], an index into `_kinds`: floor, trail, goals; then the same with the agent
+    kind = visited.astype(np.int64)  # [T, S], an index into `kinds`: floor, trail, goals; then the same with the agent
     kind[:, list(view.goals)] = 2 + np.arange(len(view.goals)) % len(GOALS)
     kind += (2 + len(GOALS)) * agent
-    floor = _kinds(cell_pixels)[kind.reshape(-1, view.rows, view.columns)]  # [T, row, column, P, P, 3]
+    kinds = np.tile(np.array([FLOOR, TRAIL, *GOALS], float)[:, None, None], (1, cell_pixels, cell_pixels, 1))
+    kinds[:, -1] = kinds[:, :, -1] = GRID
+    away = np.arange(cell_pixels) - (cell_pixels - 2) / 2  # from the centre; the last row and column are the grid
+    cover = np.clip(0.36 * cell_pixels - np.hypot(away[:, None], away) + 0.5, 0, 1)[..., None]  # anti-aliased disc
+    kinds = np.concatenate([kinds, (1 - cover) * kinds + cover * np.array(AGENT)]).round().astype(np.uint8)
+    floor = kinds[kind.reshape(-1, view.rows, view.columns)]  # [T, row, column, P, P, 3]
     height, width = view.rows * cell_pixels, view.columns * cell_pixels
     floor = floor.swapaxes(2, 3).reshape(len(cells), height, width, 3)
 
@@ -58,25 +59,12 @@ def render_cells(
 
 
 def caption(frames: Frames, text: str, height: int = 22) -> Frames:
-    """Put `text` on a dark strip of `height` pixels above the frames. Its letters shrink until the line fits, but stay
-    legible."""
-    width = frames.shape[2]
-    font_size = 0.6 * height
+    """Put `text` on a dark strip of `height` pixels above the frames, in letters that shrink until it fits."""
+    width, font_size = frames.shape[2], 0.6 * height
     while font_size > SMALLEST_FONT and ImageFont.load_default(font_size).getlength(text) > width - height // 2:
         font_size *= 0.9
     strip = Image.new("RGB", (width, height), CAPTION)
-    draw = ImageDraw.Draw(strip)
-    draw.text((width / 2, height / 2), text, CAPTION_TEXT, ImageFont.load_default(font_size), anchor="mm")
+    place = (width / 2, height / 2)
+    ImageDraw.Draw(strip).text(place, text, CAPTION_TEXT, ImageFont.load_default(font_size), anchor="mm")
     above = np.broadcast_to(np.asarray(strip), (len(frames), height, width, 3))
     return np.concatenate([above, frames], axis=1)
-
-
-def _kinds(pixels: int) -> Frames:
-    """Pictures of all kinds of cells, `[2 * kinds, P, P, 3]`."""
-    kinds = np.tile(np.array([FLOOR, TRAIL, *GOALS], float)[:, None, None], (1, pixels, pixels, 1))
-    kinds[:, -1] = kinds[:, :, -1] = GRID
-    away = np.arange(pixels) - (pixels - 2) / 2  # from the centre; the last row and column are the grid
-    distance = np.hypot(away[:, None], away)
-    cover = np.clip(0.36 * pixels - distance + 0.5, 0, 1)[..., None]  # anti-aliased disc
-    with_agent = (1 - cover) * kinds + cover * np.array(AGENT)
-    return np.concatenate([kinds, with_agent]).round().astype(np.uint8)

@@ -1,12 +1,86 @@
-"""The one loop in which a policy acts in environments, for stage one, stage three and videos."""
+"""Steps, rollouts and episodes: a policy acts in environments, and transitions become finished episodes. B streams."""
 
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from icrl.contracts import Carry, Env, Policy, Rollout, State, Step
+from icrl.contracts import Carry, Env, EnvSpec, Policy, Rollout, State, Step
 from icrl.randomness import Noise
+
+Column = Any  # a tensor or an array, which share these operators
+_NEVER = np.iinfo(np.int64).max  # step of a success that did not come
+
+
+# ---- steps of an environment that is not ours, checked before a policy reads them
+
+
+def step_of(
+    spec: EnvSpec,
+    *,
+    obs: Tensor,
+    reward: Tensor | None = None,
+    timestep: Tensor | None = None,
+    terminated: Tensor | None = None,
+    truncated: Tensor | None = None,
+    final_obs: Tensor | None = None,
+) -> Step:
+    """Checked step of B streams of a world with `spec`; see `Step` for the fields and their values after a reset.
+
+    `obs` alone makes a first step; after an action `reward` and `timestep` are needed too. By default no episode ended.
+    Raises `ValueError` for a field of the wrong shape, dtype or range."""
+    if (reward is None) != (timestep is None):
+        missing = "timestep" if timestep is None else "reward"
+        raise ValueError(f"{missing} is missing: give reward and timestep, or neither in the first step of all streams")
+    num_streams = tuple(getattr(obs, "shape", ()))[:1] or (1,)
+    _check("obs", obs, (*num_streams, *spec.obs_shape), torch.long)
+    zero = torch.zeros(num_streams, dtype=torch.long, device=obs.device)
+    ends = {"terminated": terminated, "truncated": truncated, "final_obs": final_obs}
+    given = {"reward": reward, "timestep": timestep} | ends
+    first = Step(obs, zero, zero.bool(), zero.bool(), obs, zero, zero + spec.num_actions)
+    step = first._replace(**{name: value for name, value in given.items() if value is not None})
+    check_form(spec, step, len(zero))
+    for name in ends:
+        _check(name, getattr(step, name), getattr(first, name).shape, getattr(first, name).dtype)
+    check_ranges(spec, step)
+    _check_range("final_obs", step.final_obs, spec.num_obs)
+    late = step.timestep[step.terminated | step.truncated]
+    if late.any():
+        raise ValueError(f"timestep is {int(late.max())} where an episode ended: must be 0, that of the next episode")
+    return step
+
+
+def check_form(spec: EnvSpec, step: Step, num_streams: int) -> None:
+    """Raise `ValueError` unless the fields that a model reads have the shapes and the dtype of a world with `spec`."""
+    for name, shape in (("obs", spec.obs_shape), ("reward", ()), ("timestep", ())):
+        _check(name, getattr(step, name), (num_streams, *shape), torch.long)
+
+
+def check_ranges(spec: EnvSpec, step: Step) -> None:
+    """Raise `ValueError` unless the fields that a model reads are in range. Synchronises with the device."""
+    _check_range("obs", step.obs, spec.num_obs)
+    _check_range("reward", step.reward, spec.num_rewards)
+    _check_range("timestep", step.timestep, spec.max_episode_steps)
+
+
+def _check(name: str, value: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name} is a {type(value).__name__}: must be a tensor")
+    if value.shape != shape or value.dtype != dtype:
+        hint = ", an index into spec.reward_values" if name == "reward" else ""
+        form, allowed = f"{tuple(value.shape)} {value.dtype}", f"{tuple(shape)} {dtype}"
+        message = f"{name} is {form}: must be {allowed}{hint}, one row for each stream"
+        raise ValueError(message.replace("torch.", ""))
+
+
+def _check_range(name: str, value: Tensor, end: int) -> None:
+    low, high = (bound.item() for bound in value.aminmax()) if value.numel() else (0, 0)
+    if low < 0 or high >= end:
+        raise ValueError(f"{name} is {low if low < 0 else high} in some stream: must be from 0 to {end - 1}")
+
+
+# ---- rollouts
 
 
 class Streams(NamedTuple, Generic[State, Carry]):
@@ -27,9 +101,8 @@ def start_streams(policy: Policy[Carry], env: Env[State], tasks: Tensor, seeds: 
 def rollout(
     policy: Policy[Carry], env: Env[State], streams: Streams[State, Carry], num_steps: int, noise: Noise
 ) -> tuple[Rollout, Streams[State, Carry]]:
-    """Play `num_steps` steps of every stream; returns `[T, B]` transitions and the streams after them.
-
-    Two rollouts of n steps equal one of 2n."""
+    """Play `num_steps` steps of every stream; returns `[T, B]` transitions and the streams after them. Two rollouts of
+    n steps equal one of 2n."""
     state, step, carry = streams
     before: list[tuple[Tensor, ...]] = []
     after: list[Step] = []
@@ -41,3 +114,78 @@ def rollout(
     obs, timestep, best, action = (torch.stack(column) for column in zip(*before, strict=True))
     _, reward, terminated, truncated, final_obs, *_ = (torch.stack(column) for column in zip(*after, strict=True))
     return Rollout(obs, action, reward, final_obs, timestep, terminated, truncated, best), Streams(state, step, carry)
+
+
+# ---- episodes
+
+
+class Episodes(NamedTuple):
+    """Finished episodes, ordered by stream and then by time; arrays with one number per episode."""
+
+    stream: np.ndarray
+    returns: np.ndarray  # float
+    success: np.ndarray  # bool
+    length: np.ndarray
+    steps_to_goal: np.ndarray  # steps until the success; without one, the length of the episode
+
+
+class OpenEpisodes(NamedTuple):
+    """Progress of the unfinished episode of each stream, `[B]` each."""
+
+    returns: np.ndarray
+    won_at: np.ndarray  # steps until the success, or `_NEVER`
+
+    @classmethod
+    def none(cls, num_streams: int) -> "OpenEpisodes":
+        return cls(np.zeros(num_streams), np.full(num_streams, _NEVER))
+
+
+def is_success(spec: EnvSpec, value: Column, terminated: Column, last: Column, best: Column) -> Column:
+    """Steps that make their episodes a success, by `spec.success`; all arguments have one shape.
+
+    `reward`: its value is positive; `goal`: that, and it ends the task; `end`: it ends the task; `survival`: it is the
+    `last` of the episode and does not end the task; `best_action`: it is the `last` and its action was optimal."""
+    match spec.success:
+        case "best_action":
+            return best & last
+        case "end":
+            return terminated
+        case "survival":
+            return last & ~terminated
+        case "goal":
+            return (value > 0) & terminated
+    return value > 0
+
+
+def finished_episodes(rollout: Rollout, before: OpenEpisodes, spec: EnvSpec) -> tuple[Episodes, OpenEpisodes]:
+    """Episodes that end in `rollout` `[T, B]`, and the progress of those that do not. `before` is the progress of the
+    first episode of each stream in earlier rollouts."""
+    reward, timestep, terminated, truncated, action, optimal_action = (
+        getattr(rollout, name).T.cpu().numpy()
+        for name in ("reward", "timestep", "terminated", "truncated", "action", "optimal_action")
+    )  # [B, T]
+    value, ends = np.array(spec.reward_values)[reward], terminated.astype(bool)
+    done = ends | truncated.astype(bool)
+    won = is_success(spec, value, ends, done, action == optimal_action)
+    num_streams, num_steps = done.shape
+    # Cut the flattened [B * T] steps where a stream begins and after each end: a segment is a part of one episode.
+    start = np.flatnonzero(np.pad(done[:, :-1], ((0, 0), (1, 0)), constant_values=True))
+    stream, last = start // num_steps, np.append(start[1:], done.size) - 1
+    returns = np.add.reduceat(value.ravel(), start)
+    won_at = np.minimum.reduceat(np.where(won, timestep.astype(np.int64) + 1, _NEVER).ravel(), start)
+    opening = start % num_steps == 0
+    returns[opening] += before.returns
+    won_at[opening] = np.minimum(won_at[opening], before.won_at)
+    ended = done.ravel()[last]
+    length, success = timestep.ravel()[last].astype(np.int64) + 1, won_at != _NEVER
+    columns = (stream, returns, success, length, np.where(success, won_at, length))
+    still_open = OpenEpisodes.none(num_streams)
+    still_open.returns[stream[~ended]] = returns[~ended]
+    still_open.won_at[stream[~ended]] = won_at[~ended]
+    return Episodes(*(column[ended] for column in columns)), still_open
+
+
+def numbered(stream: np.ndarray) -> np.ndarray:
+    """Numbers 0, 1, 2, ... of episodes within each stream, for episodes ordered by stream."""
+    _, first, inverse = np.unique(stream, return_index=True, return_inverse=True)
+    return np.arange(len(stream)) - first[inverse]

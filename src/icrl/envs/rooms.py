@@ -1,10 +1,21 @@
-"""Square rooms: their cells, their moves and shortest paths."""
+"""Dark rooms: square rooms in which the agent sees its cell (row * size + column) but never its goals.
+
+Actions: 0 stay, 1 up, 2 right, 3 down, 4 left, clipped at the walls. Both worlds are step-for-step equal to `toymeta`
+0.0.1, Key-to-Door if the key is not shown.
+"""
+
+from itertools import permutations
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from icrl.config.options import option
-from icrl.envs.core import EnvConfig, MapView, TensorEnv
+from icrl.contracts import EnvSpec
+from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv, certain
+
+NUM_ACTIONS = 5
+STAY, UP, RIGHT, DOWN, LEFT = range(NUM_ACTIONS)
 
 
 class RoomConfig(EnvConfig):
@@ -12,20 +23,29 @@ class RoomConfig(EnvConfig):
     random_start: bool = option(False, "start each episode on a random cell instead of the centre")
 
 
-NUM_ACTIONS = 5
-STAY, UP, RIGHT, DOWN, LEFT = range(NUM_ACTIONS)
+class DarkRoomConfig(RoomConfig):
+    name: Literal["dark_room"] = option("dark_room", NAME)
+    terminate_on_goal: bool = option(True, "reaching the goal ends the episode")
+    permute_actions: bool = option(False, "a task is a goal and a permutation of the five actions")
+
+
+class KeyToDoorConfig(RoomConfig):
+    name: Literal["dark_key_to_door"] = option("dark_key_to_door", NAME)
+    show_key: bool = option(True, "an observation tells whether the key is held; else only the cell")
 
 
 class Room(TensorEnv):
-    """World in a square room with cells row * size + column. Episodes start in the centre or anywhere."""
+    """World in a square room. Episodes start in the centre or anywhere."""
 
     goal_columns: tuple[str, ...]  # the first columns of a task: the cells to reach, in this order
 
-    def __init__(self, config: RoomConfig) -> None:
+    def __init__(self, config: RoomConfig, num_layers: int, success: str) -> None:
         self.size, self.num_cells, self.random_start = config.size, config.size**2, config.random_start
         centre = (self.size // 2) * self.size + self.size // 2
         self.starts = torch.arange(self.num_cells) if config.random_start else torch.tensor([centre])
         self._next_cell = next_cells(self.size)
+        num_obs = num_layers * self.num_cells
+        self.spec = EnvSpec(num_obs, NUM_ACTIONS, (0.0, 1.0), self.size, config.max_episode_steps, success)
 
     def label(self, task: Tensor) -> str:
         places = ((name, *divmod(int(cell), self.size)) for name, cell in zip(self.goal_columns, task, strict=False))
@@ -38,19 +58,93 @@ class Room(TensorEnv):
         return tasks[:, len(self.goal_columns) - 1]
 
 
+class DarkRoom(Room):
+    """Find a goal: the reward is 1 if the agent stands on it after the move.
+
+    That ends the episode, or in the classic variant (Laskin et al., 2022) pays at each step on the goal. A task is the
+    goal's cell, `[B, 1]`, or with permuted actions also the number of a permutation, `[B, 2]`: action a does what
+    `permutation[a]` says, so the agent has to find out what the actions mean."""
+
+    goal_columns = ("goal",)
+
+    def __init__(self, config: DarkRoomConfig) -> None:
+        super().__init__(config, 1, "goal" if config.terminate_on_goal else "reward")
+        self.terminate_on_goal, self.permute_actions = config.terminate_on_goal, config.permute_actions
+        self.task_columns = ("goal", "permutation") if config.permute_actions else ("goal",)
+        self._meaning = torch.tensor(list(permutations(range(NUM_ACTIONS))))  # [permutations, actions]
+        self._inverse = self._meaning.argsort(dim=1)
+
+    def all_tasks(self) -> Tensor:
+        """Every task but those with the goal on the only start, where it would be reached at once."""
+        cells = torch.arange(self.num_cells)
+        goals = cells if self.random_start else cells[cells != self.starts.cpu()]
+        return torch.cartesian_prod(goals, torch.arange(len(self._meaning))) if self.permute_actions else goals[:, None]
+
+    def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
+        if self.permute_actions:
+            action = self._meaning[task[..., 1], action]
+        state_index = self._next_cell[state_index * NUM_ACTIONS + action]
+        on_goal = state_index == task[..., 0]
+        return certain(state_index, on_goal.long(), on_goal if self.terminate_on_goal else torch.zeros_like(on_goal))
+
+    def optimal_action(self, state: State) -> Tensor:
+        move = first_move(state.state_index, state.task[..., 0], self.size)
+        return self._inverse[state.task[..., 1], move] if self.permute_actions else move
+
+    def label(self, task: Tensor) -> str:
+        meaning = "".join(map(str, self._meaning[task[1]].tolist())) if self.permute_actions else ""
+        return super().label(task) + (f"_actions_{meaning}" if meaning else "")
+
+    def fingerprint(self, tasks: Tensor) -> list[str]:
+        """Goal and permutation; a goal alone is the same task as with the identity."""
+        identity = tasks.new_zeros(len(tasks), 1)
+        return super().fingerprint(tasks if self.permute_actions else torch.cat([tasks, identity], dim=1))
+
+
+class DarkKeyToDoor(Room):
+    """Find a key, then a door (Laskin et al., 2022).
+
+    The agent gets 1, once an episode, on the key's cell, and 1 on the door's with the key, which ends the episode. A
+    task is the cells of key and door, `[B, 2]`; a state index is has_key * size**2 + cell, and so is an observation if
+    it shows the key."""
+
+    goal_cell_name = "door"
+    task_columns = goal_columns = ("key", "door")
+
+    def __init__(self, config: KeyToDoorConfig) -> None:
+        super().__init__(config, 1 + config.show_key, "goal")
+        self.show_key = config.show_key
+
+    @property
+    def num_states(self) -> int:
+        return 2 * self.num_cells
+
+    def all_tasks(self) -> Tensor:
+        """Every key and door that are not on the same cell."""
+        pairs = torch.cartesian_prod(torch.arange(self.num_cells), torch.arange(self.num_cells))
+        return pairs[pairs[:, 0] != pairs[:, 1]]
+
+    def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
+        cell = self._next_cell[state_index % self.num_cells * NUM_ACTIONS + action]
+        had_key = state_index >= self.num_cells
+        found_key = ~had_key & (cell == task[..., 0])
+        opened = had_key & (cell == task[..., 1])
+        state_index = cell + self.num_cells * (had_key | found_key)
+        return certain(state_index, (found_key | opened).long(), opened)
+
+    def observe(self, state_index: Tensor) -> Tensor:
+        return state_index if self.show_key else state_index % self.num_cells
+
+    def optimal_action(self, state: State) -> Tensor:
+        target = torch.where(state.state_index < self.num_cells, state.task[..., 0], state.task[..., 1])
+        return first_move(state.state_index % self.num_cells, target, self.size)
+
+
 def next_cells(size: int) -> Tensor:
     """Cell that each action leads to from each cell, clipped at the walls, `[cells * actions]`."""
-    cells, last = torch.arange(size**2), size - 1
-    row, column = cells // size, cells % size
-    up, down, left, right = row - 1, row + 1, column - 1, column + 1
-    moved = [
-        (row, column),
-        (up.clamp(min=0), column),
-        (row, right.clamp(max=last)),
-        (down.clamp(max=last), column),
-        (row, left.clamp(min=0)),
-    ]
-    return torch.stack([r * size + c for r, c in moved], dim=1).flatten()
+    cells, moves = torch.arange(size**2)[:, None], torch.tensor([(0, 0), (-1, 0), (0, 1), (1, 0), (0, -1)])
+    row, column = (cells // size + moves[:, 0]).clamp(0, size - 1), (cells % size + moves[:, 1]).clamp(0, size - 1)
+    return (row * size + column).flatten()
 
 
 def first_move(cell: Tensor, target: Tensor, size: int) -> Tensor:

@@ -37,21 +37,13 @@ class TasksConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        held_out, listed = self.held_out, self.split == "list"
+        held_out, random, listed = self.held_out, self.split == "random", self.split == "list"
+        given, no_number = f"tasks.held_out={held_out}", random and not self.num_train and not self.num_held_out
         refuse(self.num_train == 1, "tasks.num_train=1: must be at least 2, or 0 for all tasks that are not held out")
-        refuse(
-            self.split == "random" and not self.num_train and not self.num_held_out,
-            "tasks.num_train=0 and tasks.num_held_out=0: tasks.split=random needs the number of one of them",
-        )
-        refuse(
-            listed and not held_out,
-            "tasks.split=list holds out the tasks numbered in tasks.held_out, which is []: must have at least one",
-        )
-        refuse(
-            held_out and not listed,
-            f"tasks.held_out={held_out} is for tasks.split=list, and this is tasks.split={self.split}",
-        )
-        refuse(len(set(held_out)) < len(held_out), f"tasks.held_out={held_out}: no task may be there twice")
+        refuse(no_number, "tasks.num_train=0 and tasks.num_held_out=0: tasks.split=random needs one of them")
+        refuse(listed and not held_out, f"{given}: tasks.split=list needs at least one task")
+        refuse(held_out and not listed, f"{given} is for tasks.split=list, and this is tasks.split={self.split}")
+        refuse(len(set(held_out)) < len(held_out), f"{given}: no task may be there twice")
         return self
 
 
@@ -70,44 +62,34 @@ def permuted(num_tasks: int, seed: int) -> list[int]:
 def split_tasks(env: TensorEnv, config: Config) -> Split:
     """Training and held-out tasks of `env`, both in the seeded permutation of all tasks.
 
-    With `tasks.split=random` the first `num_train` of it get source agents (0: all that are not held out) and the last
-    `num_held_out` (0: all others) are held out, so held-out tasks stay the same when there are more training tasks. The
-    other rules hold out a region of the room or a list of tasks, or the last `num_held_out` of these; of the rest the
-    first `num_train` (0: all) get source agents.
-
-    Raises `ConfigError` if a rule has no meaning in this world, or if there are too few tasks."""
-    options, num_tasks = config.tasks, len(env.all_tasks())
-    order = permuted(num_tasks, options.seed)
-    asked = f"tasks.num_train={options.num_train} and tasks.num_held_out={options.num_held_out}"
-    if options.split == "random":
-        num_train = options.num_train or num_tasks - options.num_held_out
-        if num_train < 2 or num_train + max(options.num_held_out, 1) > num_tasks:
-            raise ConfigError(
-                f"{asked}: this environment has {num_tasks} tasks, which must be enough for both, with at least two "
-                "for training and at least one held out"
-            )
-        first = num_tasks - options.num_held_out if options.num_held_out else num_train
-        return Split(order[:num_train], order[first:])
-    outside = _held_out_region(env, config)
+    With `tasks.split=random` the last `num_held_out` of it (0: all that are not for training) are held out, so they
+    stay the same when there are more training tasks. The other rules hold out a region of the room or a list of tasks,
+    or the last `num_held_out` of these. Of the rest the first `num_train` (0: all) get source agents. Raises
+    `ConfigError` if a rule has no meaning in this world, or if there are too few tasks."""
+    options = config.tasks
+    order = permuted(len(env.all_tasks()), options.seed)
+    outside = _held_out_region(env, config, order)
     train, held_out = ([task for task in order if (task in outside) is side] for side in (False, True))
-    if len(train) < max(options.num_train, 2) or len(held_out) < max(options.num_held_out, 1):
-        raise ConfigError(
-            f"{asked}: tasks.split={options.split} leaves {len(train)} tasks for training and holds out "
-            f"{len(held_out)}, which must be enough, with at least two for training and one held out; 0 takes all"
-        )
+    refuse(
+        len(train) < max(options.num_train, 2) or len(held_out) < max(options.num_held_out, 1),
+        f"tasks.num_train={options.num_train} and tasks.num_held_out={options.num_held_out}: this environment has "
+        f"{len(order)} tasks, and tasks.split={options.split} leaves {len(train)} tasks for training and holds out "
+        f"{len(held_out)}, which must be enough, with at least two for training and at least one held out",
+    )
     return Split(train[: options.num_train or None], held_out[-options.num_held_out :])
 
 
-def _held_out_region(env: TensorEnv, config: Config) -> set[int]:
-    """Tasks that a rule other than `random` holds out. In a room of even side the middle lines lie between two rows and
-    between two columns."""
-    options, name, tasks, width = config.tasks, config.env.name, env.all_tasks(), env.spec.width
+def _held_out_region(env: TensorEnv, config: Config, order: list[int]) -> set[int]:
+    """Tasks that the rule holds out. In a room of even side the middle lines lie between two rows and two columns."""
+    options, name, width = config.tasks, config.env.name, env.spec.width
+    if options.split == "random":
+        return set(order[max(len(order) - options.num_held_out, 0) if options.num_held_out else options.num_train :])
     if options.split == "list":
-        if beyond := [task for task in options.held_out if task >= len(tasks)]:
-            allowed = f"{beyond[0]} must be below {len(tasks)}, the number of tasks of env.name={name}"
-            raise ConfigError(f"tasks.held_out={options.held_out}: {allowed}")
+        largest, number = max(options.held_out), len(order)
+        allowed = f"{largest} must be below {number}, the number of tasks of env.name={name}"
+        refuse(largest >= number, f"tasks.held_out={options.held_out}: {allowed}")
         return set(options.held_out)
-    cells = env.goal_cell(tasks)
+    cells = env.goal_cell(env.all_tasks())
     if cells is None:
         reason = f"tasks of env.name={name} have no place on a map; must be random or list"
         raise ConfigError(f"tasks.split={options.split}: {reason}")
@@ -125,11 +107,9 @@ def _held_out_region(env: TensorEnv, config: Config) -> set[int]:
 
 def development_of(train: list[int], number: int) -> list[int]:
     """The last `number` training tasks: recipes and checkpoints are chosen on them, and no model learns from them.
-
     Raises `ConfigError` if no other training task is left."""
-    if number >= len(train):
-        allowed = f"must be below {len(train)}, the number of training tasks"
-        raise ConfigError(f"data.num_development_tasks={number} {allowed}")
+    allowed = f"must be below {len(train)}, the number of training tasks"
+    refuse(number >= len(train), f"data.num_development_tasks={number} {allowed}")
     return train[len(train) - number :]
 
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from icrl.contracts import Carry, Env, EnvSpec, Policy, Rollout, State
 from icrl.data.history_store import Histories
-from icrl.envs.episodes import OpenEpisodes, finished_episodes, numbered
-from icrl.envs.rollout import Streams, rollout, start_streams
+from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered, rollout, start_streams
 from icrl.envs.tasks import streams_of
 from icrl.randomness import Noise, stream_seeds
 from icrl.rl.statistics import Floats, bootstrap_means, percentile_interval
@@ -23,7 +22,7 @@ class Adaptation(NamedTuple):
     """Outcome of each episode of each stream, `[G, S, E]` each."""
 
     returns: np.ndarray
-    success: np.ndarray  # 1 or 0, as the world defines success (`envs.episodes.is_success`)
+    success: np.ndarray  # 1 or 0, as the world defines success (`envs.rollout.is_success`)
     steps_to_goal: np.ndarray  # steps until the success; the episode's length if there was none
     lengths: np.ndarray
 

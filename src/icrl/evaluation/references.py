@@ -12,8 +12,8 @@ from icrl.config.schedules import Clock
 from icrl.contracts import Policy
 from icrl.envs.bandit import BanditConfig
 from icrl.envs.core import TensorEnv
-from icrl.envs.dark_room import DarkRoom
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
+from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.in_context import play_steps
 from icrl.point_game.world import PointFamily, PointGameConfig, fixed_players
 from icrl.rl.statistics import Floats

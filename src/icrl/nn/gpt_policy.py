@@ -13,7 +13,7 @@ from torch import Tensor
 
 from icrl.config.options import Name, Options, option
 from icrl.contracts import Step
-from icrl.envs.steps import check_form, check_ranges
+from icrl.envs.rollout import check_form, check_ranges
 from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, Context, context_in
 from icrl.nn.guided import Guided, GuidedCache
 from icrl.nn.kv_cache import ContextCache

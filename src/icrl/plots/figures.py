@@ -1,4 +1,4 @@
-"""Pictures of an evaluation: adaptation curves and the success on each task, as PNG files and on TensorBoard."""
+"""Pictures of an evaluation, as PNG files and on TensorBoard. E episodes, N tasks."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -6,15 +6,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import PercentFormatter
+from torch import Tensor
 
 from icrl.contracts import EnvSpec, Json
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.measures import PARTS, shown_part
 from icrl.evaluation.report import Curves, all_curves, probes_of
 from icrl.plots import style
-from icrl.plots.task_maps import success_figure
 from icrl.runs.metrics import MetricLogger
+
+SIZE = (8.0, 7.2)  # inches of a picture of tasks
+NO_VALUE_COLOR = "#E4E4E4"
+FEW_TASKS = 60  # a curve of at most this many tasks has markers
+LARGEST_LABELLED_SIZE = 17  # values are not readable in larger rooms
+INSET = 0.05  # of an outline in its cell
+
+Part = tuple[Tensor, Sequence[float]]  # tasks `[N, task_dim]` and their success, empty if only the tasks are known
 
 
 class Panel(NamedTuple):
@@ -27,13 +38,14 @@ class Panel(NamedTuple):
 
 def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "episode") -> Figure:
     """Performance of policies over episodes 1 .. E: a panel for each measure and one legend; 1200 x 700 pixels."""
-    figure = style.new_figure(title)
+    figure, all_axes = style.new_panels(title, 1, len(panels))
     lines: style.Handles = {}
-    for axes, panel in zip(np.ravel(figure.subplots(1, len(panels))), panels, strict=True):
+    for axes, panel in zip(all_axes, panels, strict=True):
         num_episodes = max(len(curve["mean"]) for curve in panel.curves.values())
+        dots = "o" if num_episodes <= style.FEW_POINTS else None
         for index, (name, curve) in enumerate(panel.curves.items()):
             color = style.COLORS[index % len(style.COLORS)]
-            lines[name] = style.draw_curve(axes, curve, color, linewidth=2.2, marker=style.marker(num_episodes))
+            lines[name] = style.draw_curve(axes, curve, color, linewidth=2.2, marker=dots)
         lines |= style.draw_references(axes, panel.references)
         style.episode_axis(axes, xlabel, panel.ylabel)
         axes.set_xlim(0.5, num_episodes + 0.5)
@@ -56,28 +68,36 @@ def write_figures(folder: Path, name: str, env: TensorEnv, results: Json, learne
         compared = {policy: curves[policy] for policy in (PARTS[shown_part(results["final"])], *references)} | probes
         figures["probes"] = _adaptation(env.spec, compared, references, f"Other decodings and contexts: {name}")
     if coverage := results.get("coverage"):
-        others = [policy for policy in ("random", *learners) if policy in coverage]
-        title = f"Exploration without a goal: {name}"
-        figures["coverage"] = adaptation_figure([_panel("cells visited", coverage, others)], title=title)
-    figures["goals"] = _goals(env, results)
-    logger = MetricLogger(folder)
-    for picture, figure in figures.items():
-        style.save_figure(folder / f"{picture}.png", figure)
-        logger.image(picture, style.figure_to_array(figure), 0)
-    logger.close()
+        panel = _panel("cells visited", coverage, [policy for policy in ("random", *learners) if policy in coverage])
+        figures["coverage"] = adaptation_figure([panel], title=f"Exploration without a goal: {name}")
+    no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
+    parts: dict[str, Part] = {part: (no_tasks, []) for part in ("train", "held_out", "development")}
+    for part, found in results["final"].items():
+        parts[part] = torch.tensor(results[f"{part}_tasks"]), found["success_per_task"]
+    figures["goals"] = success_figure(env, **parts, title="Success on each task over the last episodes")
+    with MetricLogger(folder) as logger:
+        for picture, figure in figures.items():
+            style.save_figure(folder / f"{picture}.png", figure)
+            logger.image(picture, style.figure_to_array(figure), 0)
     for policy, measures in all_curves(results).items():  # a run each, so that one chart holds all policies
-        logger = MetricLogger(folder / policy.replace(", ", "-").replace(" ", "_").replace("'", ""))
-        for measure, curve in measures.items():
-            for episode, value in enumerate(curve["mean"], start=1):
-                logger.scalars("adaptation", {measure: value}, episode)
-        logger.close()
+        with MetricLogger(folder / policy.replace(", ", "-").replace(" ", "_").replace("'", "")) as logger:
+            for measure, curve in measures.items():
+                for episode, value in enumerate(curve["mean"], start=1):
+                    logger.scalars("adaptation", {measure: value}, episode)
 
 
 def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequence[str], title: str) -> Figure:
+    """Panels of the success, and of the measure that adds most to it."""
     pulls = spec.success == "best_action" and spec.max_episode_steps == 1
+    if spec.success == "best_action":
+        shown = {"best arm": "success", "regret so far": "regret"}
+    elif all(np.allclose(found["success"]["mean"], found["returns"]["mean"]) for found in curves.values()):
+        shown = {"success": "success", "moves of a game" if spec.points[0] else "steps to goal": "steps_to_goal"}
+    else:
+        shown = {"success": "success", "return": "returns"}
     panels = [
         _panel(label, {name: found[measure] for name, found in curves.items()}, references)
-        for label, measure in _shown(spec, curves)
+        for label, measure in shown.items()
     ]
     return adaptation_figure(panels, title=title, xlabel="pull" if pulls else "episode")
 
@@ -87,22 +107,79 @@ def _panel(label: str, curves: Mapping[str, style.Curve], references: Sequence[s
     return Panel(label, policies, {name: curves[name]["mean"] for name in references})
 
 
-def _shown(spec: EnvSpec, curves: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Labels and measures of the panels: success, and the measure that adds most to it."""
-    if spec.success == "best_action":
-        return [("best arm", "success"), ("regret so far", "regret")]
-    if all(np.allclose(found["success"]["mean"], found["returns"]["mean"]) for found in curves.values()):
-        steps = "moves of a game" if spec.points[0] else "steps to goal"
-        return [("success", "success"), (steps, "steps_to_goal")]  # the return equals the success
-    return [("success", "success"), ("return", "returns")]
+def success_figure(env: TensorEnv, train: Part, held_out: Part, development: Part, *, title: str) -> Figure:
+    """Success on the tasks of three parts, 800 x 720 pixels: a map of the room if the tasks have cells, else a curve
+    for each part from its best to its worst task. A cell shows the mean over its tasks, and is outlined if all of them
+    are held out, or all are development tasks."""
+    named = {"held-out tasks": held_out, "training tasks": train, "development tasks": development}
+    cells = [part.tolist() for tasks, _ in named.values() if (part := env.goal_cell(tasks)) is not None]
+    if cells:
+        values: dict[int, list[float]] = {}
+        for part, (_, success) in zip(cells, named.values(), strict=True):
+            for cell, value in zip(part, success, strict=False):
+                values.setdefault(cell, []).append(value)
+        in_held_out, in_train, in_development = map(set, cells)
+        several = any(len(of_cell) > 1 for of_cell in values.values())
+        outlined = {
+            "held-out tasks": in_held_out - in_train - in_development,
+            "development tasks": in_development - in_held_out - in_train,
+        }
+        means = {cell: float(np.mean(of_cell)) for cell, of_cell in values.items()}
+        return _map_figure(env, means, outlined, title + (f", mean by {env.goal_cell_name}" if several else ""))
+    figure, (axes,) = style.new_panels(title, size=SIZE)
+    lines: style.Handles = {}
+    for (name, (_, success)), color in zip(named.items(), style.PALETTE, strict=False):
+        if num := len(success):
+            share = (np.arange(num) + 0.5) / num  # so that parts of different sizes fill one axis
+            marks: dict[str, Any] = {"marker": "o" if num <= FEW_TASKS else None, "markersize": 5, "linewidth": 2.2}
+            (lines[f"{name} ({num})"],) = axes.plot(share, np.sort(success)[::-1], color=color, **marks)
+    axes.set(xlim=(0, 1), ylim=(-0.02, 1.02))
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    style.tidy(axes, "tasks, from best to worst", "success")
+    style.legend_below(figure, lines)
+    return figure
 
 
-def _goals(env: TensorEnv, results: Json) -> Figure:
-    no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
-    train, held_out, development = (
-        (torch.tensor(results[f"{part}_tasks"]), results["final"][part]["success_per_task"])
-        if part in results["final"]
-        else (no_tasks, [])
-        for part in ("train", "held_out", "development")
+def _map_figure(env: TensorEnv, means: Mapping[int, float], outlined: Mapping[str, set[int]], title: str) -> Figure:
+    """Room with the mean of each goal cell that has one, outlines (those of the second kind dashed) and the start."""
+    figure, (axes,) = style.new_panels(title, size=SIZE)
+    size = env.spec.width
+    cells, labelled = np.array([means.get(cell, np.nan) for cell in range(size**2)]), size <= LARGEST_LABELLED_SIZE
+    mesh = axes.pcolormesh(
+        np.arange(size + 1),
+        np.arange(size + 1),
+        np.ma.masked_invalid(cells).reshape(size, size),
+        cmap=colormaps[style.COLORMAP].with_extremes(bad=NO_VALUE_COLOR),
+        vmin=0.0,
+        vmax=1.0,
+        edgecolors="white" if labelled else "none",
     )
-    return success_figure(env, train, held_out, development, title="Success on each task over the last episodes")
+    if labelled:
+        brightness = mesh.to_rgba(cells)[:, :3] @ (0.299, 0.587, 0.114)
+        font = {"ha": "center", "va": "center", "fontsize": min(13, 110 / size)}
+        for cell, mean in means.items():
+            color = "white" if brightness[cell] < 0.5 else "black"
+            axes.text(cell % size + 0.5, cell // size + 0.5, f"{mean:.2f}", color=color, **font)
+    handles: style.Handles = {}
+    edge: dict[str, Any] = {
+        "fill": False,
+        "edgecolor": style.HELD_OUT_COLOR,
+        "linewidth": max(1.2, min(3.0, 27 / size)),
+    }
+    for (name, kind), dashes in zip(outlined.items(), ("-", "--"), strict=True):
+        for cell in kind:
+            corner, side = (cell % size + INSET, cell // size + INSET), 1 - 2 * INSET
+            handles[name] = axes.add_patch(Rectangle(corner, side, side, linestyle=dashes, **edge))
+    if len(env.starts) == 1:
+        start = int(env.cell(env.observe(env.starts), torch.zeros(1)))
+        place = start % size + 0.5, start // size + 0.5
+        (handles["start"],) = axes.plot(*place, "o", color="#333333", markersize=min(14, 130 / size))
+    style.legend_below(figure, handles)
+    axes.set(xlim=(0, size), ylim=(size, 0), aspect="equal", xlabel="column", ylabel="row")
+    ticks = np.arange(0, size, 1 if labelled else 8)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(ticks + 0.5, [str(tick) for tick in ticks])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    figure.colorbar(mesh, ax=axes, shrink=0.8)
+    return figure

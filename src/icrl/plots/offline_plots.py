@@ -1,18 +1,15 @@
-"""Pictures of offline RL: values in a room, weights of imitated steps, comparison of policies.
-
-N steps of histories, G goals, V views of each, C cells.
-"""
+"""Pictures of offline RL. N steps of histories, G goals, V views of each, C cells."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
@@ -46,7 +43,11 @@ VIEWS = {0: "not found yet", 1: "reached once", 4: "reached 4 times"}  # by how 
 NUM_BATCHES = 16  # whose weights are shown: the first that the policy learned from
 WORST = 0.005  # part of the steps that is left out: advantages far below all others
 NUM_PARTS = 20  # of a window, each with a mean weight of its own
+BLUE, RED, GREEN, PINK = style.PALETTE[:4]
 GREY = "#BBBBBB"
+
+
+# ---- values of a critic
 
 
 class CellValues(NamedTuple):
@@ -56,20 +57,9 @@ class CellValues(NamedTuple):
     best: Tensor  # the action with the largest of min(Q1, Q2)
 
 
-class Weights(NamedTuple):
-    """Steps of histories in advantage-weighted regression, `[N]` each."""
-
-    advantage: style.Floats
-    free: style.Floats  # logarithm of the weight before the threshold
-    weight: style.Floats
-    part: NDArray[np.int64]  # of the window, 0 .. NUM_PARTS - 1
-    optimal: NDArray[np.bool_]  # whether the action is the planner's
-
-
 def write_value_maps(config: Config) -> Path:
-    """Draw the values of the run's critic while a searcher finds held-out goals, as `values.png` beside the critic.
-
-    Shows up to `NUM_GOALS` goals; returns the picture's path. Raises `ConfigError` for a world without a searcher."""
+    """Draw the values of the run's critic while a searcher finds up to `NUM_GOALS` held-out goals, as `values.png`
+    beside the critic; returns its path. Raises `ConfigError` for a world without a searcher."""
     device = device_of(config)
     with closing(make_env(config.env, device)) as env:
         searcher = references_of(env, config).get("searcher")
@@ -83,10 +73,8 @@ def write_value_maps(config: Config) -> Path:
         last = np.where(ages[:, -1] < config.model.context_len, ages[:, -1], -ages[:, -1])
         goals = [goal for goal in np.argsort(-last, kind="stable").tolist() if ages[goal, -1] >= 0][:NUM_GOALS]
         if not goals:
-            raise ConfigError(
-                f"evaluation.num_episodes={config.evaluation.num_episodes}: must be enough for a searcher to reach a "
-                f"held-out goal {max(VIEWS)} times"
-            )
+            allowed = f"must be enough for a searcher to reach a held-out goal {max(VIEWS)} times"
+            raise ConfigError(f"evaluation.num_episodes={config.evaluation.num_episodes}: {allowed}")
         lived = windows_of(steps.obs, steps.action, steps.reward, steps.timestep)  # [rows, T, G]
         obs = env.observe(torch.arange(env.spec.width**2, device=device))
         maps = [[cell_values(critic.target, lived[:, :age, goal], obs) for age in ages[goal]] for goal in goals]
@@ -95,10 +83,8 @@ def write_value_maps(config: Config) -> Path:
 
 
 def ages_at(played: Adaptation) -> NDArray[np.int64]:
-    """Steps lived when the goal was reached as often as `VIEWS` say, `[G, V]`; -1 if it never was.
-
-    Taken from the first stream of each goal, at the start of an episode. The first view is the start of the episode in
-    which the goal is reached for the first time."""
+    """Steps lived when the goal was reached as often as `VIEWS` say, `[G, V]`, in the first stream of each goal; -1 if
+    it never was. They are those at the start of an episode; in the first view it is the first that reaches the goal."""
     reached, ends = played.success[:, 0].cumsum(1), np.pad(played.lengths[:, 0].cumsum(1), ((0, 0), (1, 0)))
     times = np.array(list(VIEWS))
     enough = reached[:, None] >= np.maximum(times, 1)[:, None]  # [G, V, E]
@@ -122,44 +108,48 @@ def cell_values(critic: ValueNetwork, lived: Tensor, obs: Tensor) -> CellValues:
 def maps_figure(env: TensorEnv, tasks: Tensor, maps: Sequence[Sequence[CellValues]], title: str) -> Figure:
     """A row for each of `tasks` `[G, task_dim]` and a column for each view, 1200 x 800 pixels: V as colour, the best
     action as an arrow (a dot if it leads nowhere), a star on each goal, a ring on the only start."""
-    figure = style.new_figure(title, (12.0, 8.0))
+    figure, panels = style.new_panels(title, len(tasks), len(VIEWS), (12.0, 8.0))
     handles: style.Handles = {}
-    panels = figure.subplots(len(tasks), len(VIEWS), squeeze=False)
-    every = torch.stack([cells.value for row in maps for cells in row])
-    norm = Normalize(float(every.min()), float(every.max()))
-    for task, row, views in zip(tasks, panels, maps, strict=True):
-        for axes, cells, name in zip(row, views, VIEWS.values(), strict=True):
-            axes.imshow(cells.value.cpu().reshape(env.spec.width, -1), cmap=style.COLORMAP, norm=norm)
-            handles |= _draw_moves(axes, env, task, cells.best)
-            axes.set_title(f"{env.label(task)}, {name}", fontsize=11)
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set_visible(False)
+    every = torch.stack([cells.value for cells in chain.from_iterable(maps)])
+    norm, size, start = Normalize(float(every.min()), float(every.max())), env.spec.width, env.starts.cpu()
+    views = product(tasks, VIEWS.values())
+    for axes, (task, name), (value, best) in zip(panels, views, chain.from_iterable(maps), strict=True):
+        axes.imshow(value.cpu().reshape(size, -1), cmap=style.COLORMAP, norm=norm)
+        cells = torch.arange(len(best), device=best.device)
+        after = env.outcomes(task, cells, best).state_index[..., 0].cpu() % len(best)
+        x, y = (cells % size).cpu(), (cells // size).cpu()
+        arrow = {"color": "white", "edgecolor": "black", "linewidth": 0.6, "pivot": "mid"}
+        axes.quiver(x, y, after % size - x, after // size - y, angles="xy", scale_units="xy", scale=1.7, **arrow)
+        goals = np.array(env.map_view(task).goals)
+        star: dict[str, Any] = {"color": style.HELD_OUT_COLOR, "markersize": 17, "mec": "white"}
+        (handles["goal"],) = axes.plot(goals % size, goals // size, "*", **star)
+        if len(start) == 1:
+            ring: dict[str, Any] = {"fillstyle": "none", "markersize": 20, "markeredgewidth": 2.5}
+            (handles["start"],) = axes.plot(start % size, start // size, "o", color=PINK, **ring)
+        axes.set_title(f"{env.label(task)}, {name}", fontsize=11)
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
     figure.colorbar(ScalarMappable(norm, style.COLORMAP), ax=panels, label="V", shrink=0.8)
     style.legend_below(figure, handles)
     return figure
 
 
-def _draw_moves(axes: Axes, env: TensorEnv, task: Tensor, best: Tensor) -> style.Handles:
-    size, cells = env.spec.width, torch.arange(len(best), device=best.device)
-    after = env.outcomes(task, cells, best).state_index[..., 0].cpu() % len(best)
-    x, y = (cells % size).cpu(), (cells // size).cpu()
-    marks = {"color": "white", "edgecolor": "black", "linewidth": 0.6, "pivot": "mid"}
-    axes.quiver(x, y, after % size - x, after // size - y, angles="xy", scale_units="xy", scale=1.7, **marks)
-    goals, start = np.array(env.map_view(task).goals), env.starts.cpu()
-    handles: style.Handles = {}
-    (handles["goal"],) = axes.plot(
-        goals % size, goals // size, "*", color=style.HELD_OUT_COLOR, markersize=17, mec="white"
-    )
-    if len(start) == 1:
-        ring: dict[str, Any] = {"fillstyle": "none", "markersize": 20, "markeredgewidth": 2.5}
-        (handles["start"],) = axes.plot(start % size, start // size, "o", color=style.PALETTE[3], **ring)
-    return handles
+# ---- weights of imitated steps
+
+
+class Weights(NamedTuple):
+    """Steps of histories in advantage-weighted regression, `[N]` each."""
+
+    advantage: style.Floats
+    free: style.Floats  # logarithm of the weight before the threshold
+    weight: style.Floats
+    part: NDArray[np.int64]  # of the window, 0 .. NUM_PARTS - 1
+    optimal: NDArray[np.bool_]  # whether the action is the planner's
 
 
 def write_weight_plot(config: Config) -> Path:
-    """Draw which steps of the histories the extracted policy imitates, as `weights.png` beside the policy.
-
-    Returns the picture's path. Raises `ConfigError` if the policy was extracted with other options or critic."""
+    """Draw which steps of the histories the extracted policy imitates, as `weights.png` beside it; returns its path.
+    Raises `ConfigError` if the policy was extracted with other options or critic."""
     device, folder = device_of(config), config.folder("logs") / config.awr.experiment_name
     about = open_finished(folder, "last", "extract_policy", device)[1]["description"]
     check_same(config, about["config"], ("seed", "env", "tasks", "data", "model", "awr", "trainer"), str(folder))
@@ -168,8 +158,7 @@ def write_weight_plot(config: Config) -> Path:
     check_stores(stores, about["histories"], folder)
     if about["inputs"].get("critic") != values["state_sha256"]:
         raise ConfigError(f"{folder} was extracted from another critic than that of run={config.run}")
-    context = RunContext(config, folder, device, Ranks(), about, stores)
-    mixture = context.windows(unweighted(config.objective))
+    mixture = RunContext(config, folder, device, Ranks(), about, stores).windows(unweighted(config.objective))
     objective, size = AdvantageWeightedRegression(config.awr, critic.target), config.trainer.mini_batch_size
     weights = weights_of(objective, [mixture.batch(config.seed, update, size) for update in range(NUM_BATCHES)])
     figure = weights_figure(weights, config.awr.advantage_threshold, f"What is imitated: {config.name}")
@@ -192,28 +181,24 @@ def weights_figure(weights: Weights, threshold: float, title: str) -> Figure:
     """Left the advantages of all steps but the worst, plain and weighted; in the middle the weights before the
     `threshold`; right the mean weights of the planner's and of other actions over the window, late in which more of
     the task is known. 1200 x 700 pixels."""
-    advantage, free, weight = weights.advantage, weights.free, weights.weight
+    advantage, free, weight, part, is_optimal = weights
     effective, clipped = weight.sum() ** 2 / (weight**2).sum() / len(weight), (free > np.log(threshold)).mean()
-    figure = style.new_figure(f"{title}; effective sample size {effective:.0%}, {clipped:.1%} clipped")
+    title = f"{title}; effective sample size {effective:.0%}, {clipped:.1%} clipped"
+    figure, (left, middle, right) = style.new_panels(title, 1, 3)
     handles: style.Handles = {}
-    left, middle, right = figure.subplots(1, 3)
-    shown = float(np.quantile(advantage, WORST)), float(advantage.max())
-    for name, by, marks in (
-        ("all steps", None, {"histtype": "stepfilled", "color": GREY}),
-        ("by weight", weight, {"histtype": "step", "color": style.PALETTE[0], "linewidth": 2.0}),
-    ):
-        *_, (handles[name],) = left.hist(advantage, 50, shown, density=True, weights=by, **marks)
+    given: Any = {"bins": 50, "range": (float(np.quantile(advantage, WORST)), float(advantage.max())), "density": True}
+    outline: Any = {"weights": weight, "histtype": "step", "color": BLUE, "linewidth": 2.0}
+    plain: Any = left.hist(advantage, **given, histtype="stepfilled", color=GREY)[2]
+    weighted: Any = left.hist(advantage, **given, **outline)[2]
+    handles |= {"all steps": plain[0], "by weight": weighted[0]}
     style.tidy(left, "advantage of the action taken", "density")
     middle.hist(free / np.log(10), 50, color=GREY)
     middle.set_yscale("log")
-    handles["threshold"] = middle.axvline(
-        np.log10(threshold), color=style.PALETTE[1], linestyle=style.REFERENCE_DASHES[0]
-    )
+    handles["threshold"] = middle.axvline(np.log10(threshold), color=RED, linestyle=style.REFERENCE_DASHES[0])
     style.tidy(middle, "log10 of the weight before the threshold", "steps")
-    actions = {"planner's action": (weights.optimal, style.PALETTE[2]), "others": (~weights.optimal, style.PALETTE[3])}
-    for name, (mask, color) in actions.items():
-        number = np.bincount(weights.part[mask])
-        mean = np.bincount(weights.part[mask], weight[mask]) / np.maximum(number, 1)
+    for name, mask, color in (("planner's action", is_optimal, GREEN), ("others", ~is_optimal, PINK)):
+        number = np.bincount(part[mask])
+        mean = np.bincount(part[mask], weight[mask]) / np.maximum(number, 1)
         place = (np.arange(len(number)) + 0.5) / NUM_PARTS
         (handles[name],) = right.plot(place[number > 0], mean[number > 0], color=color, linewidth=2.2)
     right.set_ylim(bottom=0)
@@ -227,12 +212,8 @@ def write_comparison(config: Config, folders: Mapping[str, Path], path: Path) ->
     with closing(make_env(config.env)) as env:
         second = ("steps to goal", "steps_to_goal") if env.spec.success == "goal" else ("return", "returns")
     results = {name: {"found": read_results(folder)[0]} for name, folder in folders.items()}
-    panels = [
-        Panel(
-            label,
-            {name: shown_curve(result, measure) for name, result in results.items()},
-            shared_references([*results.values()], measure),
-        )
-        for label, measure in (("success", "success"), second)
-    ]
+    panels = []
+    for label, measure in (("success", "success"), second):
+        curves = {name: shown_curve(result, measure) for name, result in results.items()}
+        panels.append(Panel(label, curves, shared_references([*results.values()], measure)))
     style.save_figure(path, adaptation_figure(panels, title=f"Held-out tasks: {config.name}"))

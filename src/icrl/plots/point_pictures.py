@@ -1,10 +1,8 @@
 """Pictures of the polyhedra game: one game in 2 or 3 dimensions as a strip and a video, and the numbers of matches.
 
 The region above the points, in which any further point would be removed, is a staircase with the points in its corners.
-In the plane the region is shaded. In space its surface is drawn as seen from the direction (1, 1, 1), from which no
-part of it hides another. Coordinates grow during a game, so each axis is scaled to the points.
-
-K points, n coordinates.
+In the plane it is shaded. In space its surface is drawn as seen from (1, 1, 1), from where no part hides another.
+Coordinates grow during a game, so each axis is scaled to the points. K points, n coordinates.
 """
 
 from collections.abc import Iterator
@@ -20,8 +18,17 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from icrl.contracts import Json
-from icrl.plots.style import PALETTE, Handles, figure_to_array, legend_below, new_figure, save_figure, tidy
-from icrl.plots.video import Frame, write_video
+from icrl.plots.style import (
+    PALETTE,
+    Frame,
+    Handles,
+    figure_to_array,
+    legend_below,
+    new_panels,
+    save_figure,
+    tidy,
+    write_video,
+)
 from icrl.point_game.fixed_players import Agent, Host
 from icrl.point_game.rollout import PointGame
 from icrl.point_game.rules import reduce, reposition, shift, subset_of, subsets
@@ -49,9 +56,8 @@ class Move(NamedTuple):
 
 
 def write_pictures(folder: Path, game: PointGame, host: Host, agent: Agent, seed: int, name: str) -> list[Path]:
-    """Play one game and write `<name>.png` and `<name>.mp4` into `folder`; returns their paths.
-
-    The strip of a long game skips the moves before the last. Raises `ValueError` for more than three dimensions."""
+    """Play one game and write `<name>.png`, without the later moves of a long game but the last, and `<name>.mp4` into
+    `folder`; returns their paths. Raises `ValueError` for more than three dimensions."""
     if game.options.dimension > 3:
         raise ValueError(f"dimension={game.options.dimension}: must be 2 or 3 to be drawn")
     moves = list(play_moves(game, host, agent, seed))
@@ -87,19 +93,20 @@ def strip_figure(moves: list[Move], title: str) -> Figure:
     shown = moves if len(moves) < MAX_PANELS else [*moves[: MAX_PANELS - 2], moves[-1]]
     num_columns = min(NUM_COLUMNS, len(shown) + 1)
     num_rows = -(-(len(shown) + 1) // num_columns)
-    figure = new_figure(title, (2.9 * num_columns, 3.1 * num_rows + 0.5))
+    figure, panels = new_panels(title, num_rows, num_columns, (2.9 * num_columns, 3.1 * num_rows + 0.5))
     start = moves[0].before
-    draw_position(figure.add_subplot(num_rows, num_columns, 1), start, start[:0], _limits(start), "start")
-    for index, move in enumerate(shown, start=2):
-        axes = figure.add_subplot(num_rows, num_columns, index)
+    draw_position(panels[0], start, start[:0], _limits(start), "start")
+    for axes, move in zip(panels[1:], shown, strict=False):
         draw_position(axes, move.after[move.stays], move.after[~move.stays], _limits(move.after), move.title)
+    for axes in panels[len(shown) + 1 :]:
+        axes.remove()
     return figure
 
 
 def _frames(moves: list[Move], title: str) -> Iterator[Frame]:
     """In each move points glide to their new places, then removed points are crossed out, then they are gone."""
-    figure = new_figure(title, (6.4, 6.4))
-    axes, nothing, limits = figure.add_subplot(), moves[0].before[:0], _limits(moves[0].before)
+    figure, (axes,) = new_panels(title, size=(6.4, 6.4))
+    nothing, limits = moves[0].before[:0], _limits(moves[0].before)
 
     def frame(points: Points, removed: Points, limits: Points, label: str) -> Frame:
         axes.clear()
@@ -160,39 +167,27 @@ def _draw_space(axes: Axes, points: Points, limits: Points) -> None:
     for axis in range(3):
         behind = np.insert(below, 0, True, axis)  # all cells beyond the plane through 0 are below
         before = np.insert(below, below.shape[axis], False, axis)
-        cut: list[Points] = []
-        surface: list[Points] = []
+        first, second = (other for other in range(3) if other != axis)
+        cut, surface = list[Points](), list[Points]()
         for cell in np.argwhere(behind & ~before):
-            sides = cut if cell[axis] == below.shape[axis] else surface
-            sides.append(_side(planes, cell, axis) / limits @ ISOMETRIC)
+            side = np.tile([plane[i] for plane, i in zip(planes, cell, strict=True)], (4, 1))  # lies in the lower plane
+            side[1:3, first] = planes[first][cell[first] + 1]
+            side[2:, second] = planes[second][cell[second] + 1]
+            (cut if cell[axis] == below.shape[axis] else surface).append(side / limits @ ISOMETRIC)
         axes.add_collection(PolyCollection(cut, facecolors=CUT_COLORS[axis], edgecolors="face", linewidths=0.6))
         colors = {"facecolors": SURFACE_COLORS[axis], "edgecolors": EDGE_COLOR}
         axes.add_collection(PolyCollection(surface, linewidths=0.7, zorder=2, **colors))
-        _label_axis(axes, axis, limits[axis])
+        # Numbers along an outer edge of the box, which is 1 long, and the name of the axis beside its middle.
+        ticks = MaxNLocator(nbins=3, integer=True).tick_values(0, limits[axis])
+        low = 0.01 if axis == 1 else 0.0  # the edges of axes 1 and 2 begin at one point
+        labels = [(tick / limits[axis], 1.12, f"{tick:g}") for tick in ticks if low <= tick / limits[axis] <= 0.95]
+        for along, away, label in [*labels, (0.5, 1.32, f"$x_{axis}$")]:
+            position = np.zeros(3)
+            position[axis], position[(1, 0, 0)[axis]] = along, away  # the latter leads away from the box
+            x, y = position @ ISOMETRIC
+            axes.text(x, y, label, ha="center", va="center", fontsize=9)
     axes.set(xlim=(-1.2, 1.2), ylim=(-1.25, 1.05), aspect="equal")
     axes.set_axis_off()
-
-
-def _side(planes: list[Points], cell: NDArray[np.int64], axis: int) -> Points:
-    """Corners `[4, 3]` of the side of `cell` `[3]` that lies in its lower plane along `axis`."""
-    corners = np.tile([plane[i] for plane, i in zip(planes, cell, strict=True)], (4, 1))
-    first, second = (other for other in range(3) if other != axis)
-    corners[1:3, first] = planes[first][cell[first] + 1]
-    corners[2:, second] = planes[second][cell[second] + 1]
-    return corners
-
-
-def _label_axis(axes: Axes, axis: int, limit: float) -> None:
-    """Draw numbers along an outer edge of the box, which is 1 long, and the name of the axis beside its middle."""
-    beside = (1, 0, 0)[axis]  # the coordinate that leads away from the box
-    ticks = MaxNLocator(nbins=3, integer=True).tick_values(0, limit)
-    low = 0.01 if axis == 1 else 0.0  # the edges of axes 1 and 2 begin at one point
-    labels = [(tick / limit, 1.12, f"{tick:g}") for tick in ticks if low <= tick / limit <= 0.95]
-    for along, away, label in [*labels, (0.5, 1.32, f"$x_{axis}$")]:
-        position = np.zeros(3)
-        position[axis], position[beside] = along, away
-        x, y = position @ ISOMETRIC
-        axes.text(x, y, label, ha="center", va="center", fontsize=9)
 
 
 def write_match_plot(path: Path, results: Json, title: str) -> Figure:
@@ -200,35 +195,29 @@ def write_match_plot(path: Path, results: Json, title: str) -> Figure:
 
     Four panels with a colour for each pair: rho with its interval, the share of games that go on after each move
     (truncated games never end), and the shares of the host's subsets and of the agent's coordinates."""
-    figure = new_figure(title, (12.0, 9.0))
-    rho_axes, survival, hosts, agents = np.ravel(figure.subplots(2, 2))
-    colors = {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(results)}
+    figure, (rho_axes, survival, hosts, agents) = new_panels(title, 2, 2, (12.0, 9.0))
+    dimension, width = len(next(iter(results.values()))["agent_actions"]), 0.8 / len(results)
+    names = ["".join(str(int(i)) for i in subset.nonzero()[:, 0]) for subset in subsets(dimension)]
+    names = names if len(names) <= MAX_NAMED else [*map(str, range(len(names)))]
     lines: Handles = {}
     for row, (name, result) in enumerate(results.items()):
+        color = PALETTE[row % len(PALETTE)]
         rho, finished = result["rho"], np.cumsum([0, *result["finished_lengths"]])
-        rho_axes.hlines(row, rho["low"], rho["high"], color=colors[name], linewidth=2.5)
-        rho_axes.plot(rho["value"], row, "o", color=colors[name], markersize=8, clip_on=False)
+        rho_axes.hlines(row, rho["low"], rho["high"], color=color, linewidth=2.5)
+        rho_axes.plot(rho["value"], row, "o", color=color, markersize=8, clip_on=False)
         share = 1 - finished / (finished[-1] + sum(result["unfinished_lengths"]))
-        (lines[name],) = survival.step(range(len(share)), share, where="post", color=colors[name], linewidth=2.2)
+        (lines[name],) = survival.step(range(len(share)), share, where="post", color=color, linewidth=2.2)
+        for axes, key in ((hosts, "host_actions"), (agents, "agent_actions")):
+            x, counts = np.arange(len(result[key])) - 0.4 + (row + 0.5) * width, np.array(result[key])
+            axes.bar(x, counts / counts.sum(), width, color=color)
     rho_axes.set_yticks(range(len(results)), list(results))
     rho_axes.invert_yaxis()
     rho_axes.set_xlim(left=0)
     tidy(rho_axes, "rho: games finished per move", "")
     survival.set(xlim=(0, None), ylim=(0, 1.02))
     tidy(survival, "moves", "share of games that go on")
-    first = next(iter(results.values()))
-    names = ["".join(str(int(i)) for i in subset.nonzero()[:, 0]) for subset in subsets(len(first["agent_actions"]))]
-    names = names if len(names) <= MAX_NAMED else list(map(str, range(len(names))))
-    coordinates = list(map(str, range(len(first["agent_actions"]))))
-    width = 0.8 / len(results)
-    for axes, key, label, ticks in (
-        (hosts, "host_actions", "host's subset", names),
-        (agents, "agent_actions", "agent's coordinate", coordinates),
-    ):
-        for index, (name, result) in enumerate(results.items()):
-            x, counts = np.arange(len(ticks)) - 0.4 + (index + 0.5) * width, np.array(result[key])
-            axes.bar(x, counts / counts.sum(), width, color=colors[name])
-        axes.set_xticks(range(len(ticks)), ticks)
+    for axes, label, ticks in ((hosts, "host's subset", names), (agents, "agent's coordinate", range(dimension))):
+        axes.set_xticks(range(len(ticks)), [*map(str, ticks)])
         tidy(axes, label, "share of moves")
     legend_below(figure, lines)
     save_figure(path, figure)

@@ -1,24 +1,31 @@
-"""Curves of the source agents during stage one, and their success, pictures and videos after it."""
+"""Pictures of source agents in and after stage one. G training tasks, K learners per task, L learners, P points."""
 
 from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 from torch import Tensor
 from tqdm import tqdm
 
 from icrl.collection.collect import Learner
 from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.contracts import EnvSpec, Rollout, Step
+from icrl.data.history_store import Histories, open_histories
+from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
+from icrl.envs.rollout import OpenEpisodes, finished_episodes
 from icrl.evaluation.in_context import play_episodes
-from icrl.plots.style import figure_to_array, save_figure
-from icrl.plots.task_maps import success_figure
-from icrl.plots.video import write_video
+from icrl.evaluation.references import chance, exact_references
+from icrl.plots import style
+from icrl.plots.figures import success_figure
 from icrl.plots.walks import film, play, walks_of
 from icrl.runs.metrics import MetricLogger, Progress, spread
 from icrl.sources.pace import env_steps, num_iterations, unrolled
@@ -31,6 +38,11 @@ SOLVED = 0.9  # success over its last episodes from which on an agent counts as 
 NUM_EPISODES = 10  # of each stream of a trained agent
 WALKS_PER_VIDEO = 3
 FRAMES_PER_SECOND = 6
+NUM_POINTS = 50
+EPISODES_A_POINT = 4  # at least, of each environment: a point averages over them
+CHANCE_EPISODES = 20  # of each task, if the success of random play is not known exactly
+NUM_SINGLE_TASKS = 5
+BAND = (5, 95)  # percentiles over learners
 
 
 class SourceCurves:
@@ -38,7 +50,7 @@ class SourceCurves:
     task, and each learner's own on request."""
 
     def __init__(self, config: Config, spec: EnvSpec, num_tasks: int, first: int) -> None:
-        """For a run that resumes from iteration `first`."""
+        """Curves of a run that resumes from iteration `first`."""
         self._source, self._options = source, options = config.source, config.summaries
         folder, num_learners = config.folder("logs") / "source", num_tasks * source.num_learners
         done = unrolled(source, first) * source.num_envs  # env steps of one learner
@@ -83,6 +95,13 @@ class SourceCurves:
             logger.close()
 
 
+def _last_step(transitions: Rollout) -> Step:
+    """Step of the streams before their last action."""
+    last = Rollout(*(column[-1] for column in transitions))
+    nothing, never = torch.zeros_like(last.action), torch.zeros_like(last.terminated)
+    return Step(last.obs, nothing, never, never, last.obs, last.timestep, last.optimal_action)
+
+
 def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, held_out: list[int]) -> dict[str, Any]:
     """Success of the trained agents of `tasks` `[G, task_dim]` on fresh episodes, with a picture of it on TensorBoard
     and videos of agents. Agents that learn in context first play as many episodes as an evaluation has."""
@@ -91,53 +110,103 @@ def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, hel
     num_streams = source.num_learners * source.num_envs
     adaptation, played = play_episodes(learner, env, tasks, num_streams, num_episodes, config.seed)
     success = adaptation.success[..., -NUM_EPISODES:].reshape(num_tasks, source.num_learners, -1).mean(-1)
-    figure = success_figure(
-        env,
-        (tasks, success.mean(1).tolist()),
-        (env.all_tasks()[held_out], []),
-        (tasks[:0], []),
-        title="Success of the trained agents on each task",
-    )
+    parts = (tasks, success.mean(1).tolist()), (env.all_tasks()[held_out], []), (tasks[:0], [])
+    figure = success_figure(env, *parts, title="Success of the trained agents on each task")
     folder = config.folder("logs") / "source"
-    save_figure(folder / "goals.png", figure)
+    style.save_figure(folder / "goals.png", figure)
     with MetricLogger(folder) as logger:
-        logger.image("goals", figure_to_array(figure), env_steps(source))
+        logger.image("goals", style.figure_to_array(figure), env_steps(source))
     if source.videos_per_task:
         _write_videos(config, env, tasks, played)
-    unsolved = [
-        {"task": env.label(task), "success": values.round(3).tolist()}
-        for task, values in zip(tasks, success, strict=True)
-        if values.min() < SOLVED
-    ]
+    failed = [task for task in range(num_tasks) if success[task].min() < SOLVED]
+    unsolved = [{"task": env.label(tasks[task]), "success": success[task].round(3).tolist()} for task in failed]
     return {"num_tasks": num_tasks, "success": success.tolist(), "unsolved": unsolved}
 
 
 def _write_videos(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout) -> None:
     """Write a video of some agents' first walks, `played` `[T, B]`, and one of all of them side by side. Every task has
     a video before one has two."""
-    source = config.source
-    folder = config.folder("videos") / "source"
+    source, folder = config.source, config.folder("videos") / "source"
     agents = [(task, k) for k in range(source.videos_per_task) for task in range(len(tasks))]
-    agents = sorted(agents[: source.max_videos])
-    films = [
-        film(
-            walks_of(env, played, (task * source.num_learners + k) * source.num_envs)[:WALKS_PER_VIDEO],
-            env.map_view(tasks[task]),
-        )
-        for task, k in agents
-    ]
+    films = {}
+    for task, k in sorted(agents[: source.max_videos]):
+        walks = walks_of(env, played, (task * source.num_learners + k) * source.num_envs)[:WALKS_PER_VIDEO]
+        films[f"{env.label(tasks[task])}_agent_{k}.mp4"] = film(walks, env.map_view(tasks[task]))
 
-    def write(index: int) -> None:
-        task, k = agents[index]
-        write_video(folder / f"{env.label(tasks[task])}_agent_{k}.mp4", play([films[index]]), FRAMES_PER_SECOND)
+    def write(name: str) -> None:
+        style.write_video(folder / name, play([films[name]]), FRAMES_PER_SECOND)
 
     with ThreadPoolExecutor(os.cpu_count()) as encoders:  # each writes through an ffmpeg process of its own
-        list(tqdm(encoders.map(write, range(len(agents))), total=len(agents), desc="videos", unit="video"))
-    write_video(folder / "all_agents.mp4", play(films), FRAMES_PER_SECOND)
+        list(tqdm(encoders.map(write, films), total=len(films), desc="videos", unit="video"))
+    style.write_video(folder / "all_agents.mp4", play([*films.values()]), FRAMES_PER_SECOND)
 
 
-def _last_step(transitions: Rollout) -> Step:
-    """Step of the streams before their last action."""
-    obs, ended = transitions.obs[-1], torch.zeros_like(transitions.terminated[-1])
-    nothing = torch.zeros_like(transitions.action[-1])
-    return Step(obs, nothing, ended, ended, obs, transitions.timestep[-1], transitions.optimal_action[-1])
+class LearningCurves(NamedTuple):
+    """Success rate of the episodes of each learner, along its life."""
+
+    env_steps: style.Floats  # [P] env steps of a learner, all its environments together
+    success: style.Floats  # [G, K, P]
+
+
+def write_learning_curves(config: Config) -> Path:
+    """Draw the histories of the run's source agents as `learning.png` beside its logs; returns the picture's path."""
+    histories = open_histories(config.folder("histories"))
+    with closing(make_env(config.env, torch.device("cpu"))) as env:
+        tasks = env.all_tasks()[histories.manifest["tasks"]["train"]]
+        if exact := exact_references(env, tasks):
+            random = exact["random"].success.mean().item()
+        else:
+            played, _ = play_episodes(chance(env, config), env, tasks, 1, CHANCE_EPISODES, config.seed)
+            random = float(played.success.mean())
+        labels, title = [env.label(task) for task in tasks], f"Source agents over their lives: {config.name}"
+        figure = learning_figure(learning_curves(histories), labels, random, title=title)
+    return style.save_figure(config.folder("logs") / "source" / "learning.png", figure)
+
+
+def learning_curves(histories: Histories, num_points: int = NUM_POINTS) -> LearningCurves:
+    """Cut the lives into `num_points` equal parts, or fewer, so that each part holds some episodes of every
+    environment. An episode counts in the part in which it ends."""
+    rows = histories.manifest["rows"]
+    num_learners, num_envs = rows["num_learners"], rows["num_envs"]
+    num_tasks, num_steps = len(histories.manifest["tasks"]["train"]), histories.columns["obs"].shape[1]
+    num_points = max(1, min(num_points, num_steps // (EPISODES_A_POINT * histories.spec.max_episode_steps)))
+    ended, won = np.zeros((2, num_tasks, num_learners, num_points))
+    num_rows = num_learners * num_envs  # of a task
+    for task in range(num_tasks):
+        columns = (histories.columns[name][task * num_rows :][:num_rows] for name in Rollout._fields)
+        lives = Rollout(*(torch.from_numpy(column.swapaxes(0, 1).astype(np.int64)) for column in columns))
+        episodes, _ = finished_episodes(lives, OpenEpisodes.none(num_rows), histories.spec)
+        total = episodes.length.cumsum()  # episodes follow each other without gaps
+        first = np.searchsorted(episodes.stream, episodes.stream)  # the first episode of the same row
+        last_step = total - (total - episodes.length)[first] - 1
+        where = episodes.stream // num_envs, last_step * num_points // num_steps
+        np.add.at(ended[task], where, 1)
+        np.add.at(won[task], where, episodes.success)
+    middle = (np.arange(num_points) + 0.5) / num_points
+    return LearningCurves(middle * num_steps * num_envs, won / np.maximum(ended, 1))
+
+
+def learning_figure(curves: LearningCurves, labels: list[str], random: float, *, title: str) -> Figure:
+    """Left the mean over all learners with a band between two percentiles, right a few single tasks, from the fastest
+    to the slowest to learn. `labels` `[G]` name the tasks; `random` is the success of chance."""
+    figure, (left, right) = style.new_panels(title, 1, 2, sharey=True)
+    lines: style.Handles = {}
+    each = curves.success.reshape(-1, len(curves.env_steps))  # [G * K, P]
+    low, high = np.percentile(each, BAND, axis=0)
+    band = left.fill_between(curves.env_steps, low, high, color=style.PALETTE[0], alpha=0.2, linewidth=0)
+    (lines["mean"],) = left.plot(curves.env_steps, each.mean(0), color=style.PALETTE[0], linewidth=2.2)
+    lines[f"{BAND[0]} to {BAND[1]} % of agents"] = band
+    mean = curves.success.mean(1)  # [G, P]
+    fastest_first = mean.mean(1).argsort()[::-1]
+    chosen = np.unique(np.linspace(0, len(labels) - 1, NUM_SINGLE_TASKS).round().astype(int))
+    for task, color in zip(fastest_first[chosen], style.PALETTE[1:], strict=False):
+        (lines[labels[task]],) = right.plot(curves.env_steps, mean[task], color=color, linewidth=2.0)
+    for axes, subtitle in ((left, "all agents"), (right, "single tasks, mean over the agents of each")):
+        lines["random"] = axes.axhline(random, linewidth=1.8, **style.BASELINE)
+        axes.set_title(subtitle, fontsize=13)
+        axes.set_xlim(left=0)
+        axes.set_ylim(-0.02, 1.02)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        style.tidy(axes, "env steps of an agent", "success" if axes is left else "")
+    style.legend_below(figure, lines, num_columns=4)
+    return figure

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -39,16 +38,16 @@ def study_figure(results: Sequence[Result], study: StudyConfig) -> Figure:
     Each line through places has a colour, and its curves get darker along it. If places are names, the curves of each
     place have a panel of their own. 1400 x 750 pixels."""
     tasks = dict.fromkeys(shown_part(result["found"]["final"]).replace("_", "-") for result in results)
-    figure = style.new_figure(f"{study.question} ({' and '.join(tasks)} tasks)", (14.0, 7.5))
     places = {place: index for index, place in enumerate(dict.fromkeys(map(_place, results)))}
     places = {place: index if isinstance(place, str) else place for place, index in places.items()}
-    lines: Lines = {_line(result): [] for result in results}
-    for result in sorted(results, key=lambda result: places[_place(result)]):
-        lines[_line(result)].append(result)
+    lines: Lines = {_place(result, "line"): [] for result in results}
     panels: Lines = {}
+    for result in sorted(results, key=lambda result: places[_place(result)]):
+        lines[_place(result, "line")].append(result)
     for result in results:
         panels.setdefault(result["x"] if isinstance(result["x"], str) else "", []).append(result)
-    *left, right = figure.subplots(1, len(panels) + 1, width_ratios=(*[3 / len(panels)] * len(panels), 2))
+    title, ratios = f"{study.question} ({' and '.join(tasks)} tasks)", (*[3 / len(panels)] * len(panels), 2)
+    figure, (*left, right) = style.new_panels(title, 1, len(ratios), (14.0, 7.5), width_ratios=ratios)
     colors, label = _colors(lines), LABELS[study.measure]
     handles: style.Handles = {}
     for axes, (name, shown) in zip(left, panels.items(), strict=True):
@@ -82,21 +81,15 @@ def shown_curve(result: Result, measure: str) -> style.Curve:
 
 def shared_references(results: Sequence[Result], measure: str) -> dict[str, list[float]]:
     """Curves of random play, the optimum and the policies between, if all results have the same, as in one world."""
-    first, *others = [result["found"]["curves"] for result in results]
-    shared = {name: first[name][measure]["mean"] for name in first if "tasks" not in name}
-    return {
-        name: values
-        for name, values in shared.items()
-        if all(name in other and other[name][measure]["mean"] == values for other in others)
-    }
+    curves = [
+        {name: curve[measure]["mean"] for name, curve in result["found"]["curves"].items() if "tasks" not in name}
+        for result in results
+    ]
+    return {name: mean for name, mean in curves[0].items() if all(other.get(name) == mean for other in curves)}
 
 
-def _place(result: Result) -> str | float:
-    return row_name(result) if result["x"] is None else result["x"]
-
-
-def _line(result: Result) -> str:
-    return row_name(result) if result["x"] is None else result["line"]
+def _place(result: Result, key: str = "x") -> Any:
+    return row_name(result) if result["x"] is None else result[key]
 
 
 def _colors(lines: Lines) -> dict[str, Any]:
@@ -116,12 +109,21 @@ def _draw_finals(axes: Axes, lines: Lines, places: Mapping[str | float, float], 
     named = next(iter(lines.values()))[0]["x"] is not None
     apart = (APART if numbers else APART_AT_NAMES) if named else 0.0
     handles: style.Handles = {}
+    axes.margins(x=MARGIN)
     for index, (name, line) in enumerate(lines.items()):
+        color, where = style.COLORS[index % len(style.COLORS)], [places[_place(result)] for result in line]
+        finals = [found[shown_part(found)][measure] for found in (result["found"]["final"] for result in line)]
+        mean, low, high = (np.array([final[key] for final in finals]) for key in ("mean", "low", "high"))
+        errors = np.stack([mean - low, high - mean]).clip(min=0)  # rounding may put the mean of equal values outside
+        axes.update_datalim(
+            [*zip(where, low, strict=True), *zip(where, high, strict=True)]
+        )  # moved points do not count
+        axes.autoscale_view()
         aside = apart * (index - (len(lines) - 1) / 2)
-        where = [places[_place(result)] for result in line]
-        handles[name] = _draw_intervals(
-            axes, where, line, measure, style.COLORS[index % len(style.COLORS)], aside, bool(numbers)
-        )
+        moved = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
+        axes.errorbar(where, mean, errors, color=color, linestyle="none", linewidth=1.8, capsize=5, transform=moved)
+        marks: Any = {"marker": "o", "markersize": 7, "linewidth": 1.8, "linestyle": "-" if numbers else "none"}
+        (handles[name],) = axes.plot(where, mean, color=color, transform=moved, **marks)
     if not numbers:
         turned: Any = {} if named else {"rotation": 30, "ha": "right"}
         axes.set_xticks(range(len(places)), list(map(str, places)), **turned)
@@ -133,20 +135,3 @@ def _draw_finals(axes: Axes, lines: Lines, places: Mapping[str | float, float], 
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     return handles
-
-
-def _draw_intervals(
-    axes: Axes, where: Sequence[float], line: Sequence[Result], measure: str, color: str, aside: float, joined: bool
-) -> Artist:
-    """Draw means with their intervals, moved `aside` by so many points."""
-    parts = [result["found"]["final"] for result in line]
-    finals = [found[shown_part(found)][measure] for found in parts]
-    mean, low, high = (np.array([final[key] for final in finals]) for key in ("mean", "low", "high"))
-    errors = np.stack([mean - low, high - mean]).clip(min=0)  # rounding may put the mean of equal values outside
-    axes.margins(x=MARGIN)
-    axes.update_datalim([*zip(where, low, strict=True), *zip(where, high, strict=True)])  # moved points do not count
-    axes.autoscale_view()
-    moved = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
-    axes.errorbar(where, mean, errors, color=color, linestyle="none", linewidth=1.8, capsize=5, transform=moved)
-    marks = {"color": color, "marker": "o", "markersize": 7, "linewidth": 1.8, "linestyle": "-" if joined else "none"}
-    return axes.plot(where, mean, transform=moved, **marks)[0]

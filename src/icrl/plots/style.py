@@ -1,13 +1,16 @@
-"""Common style of all pictures: colours, panels, legends and PNG files. Figures are built without pyplot.
+"""Common style of pictures and videos, which are written whole or not at all; no pyplot. E episodes.
 
-The colours are those of Okabe and Ito, which colour-blind readers can tell apart. E episodes.
+The colours are those of Okabe and Ito, which colour-blind readers can tell apart.
 """
 
 import io
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import imageio_ffmpeg
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -17,11 +20,14 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
+from icrl.contracts import PipelineError
 from icrl.runs.files import write_atomically
 
 Floats = NDArray[np.floating[Any]]
 Curve = Mapping[str, Sequence[float]]  # `mean`, `low` and `high` of each episode, `[E]` each
 Handles = dict[str, Artist]  # entries of a legend, by name
+Frames = NDArray[np.uint8]  # [T, H, W, 3]
+Frame = NDArray[np.uint8]  # [H, W, 3]
 
 DPI = 100
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -32,13 +38,18 @@ BASELINE: dict[str, Any] = {"linestyle": REFERENCE_DASHES[0], "color": REFERENCE
 HELD_OUT_COLOR = PALETTE[1]
 COLORMAP = "cividis"
 FEW_POINTS = 30  # a curve of at most this many points has markers
+MARGIN = 4  # pixels between tiled clips; even, so that even clips give an even picture
+BACKGROUND = (18, 20, 24)  # of tiled clips
+VIDEO_OPTIONS = ("-crf", "18", "-preset", "veryfast", "-threads", "1", "-movflags", "+faststart")  # of ffmpeg
 
 
-def new_figure(title: str, size: tuple[float, float] = (12.0, 7.0)) -> Figure:
-    """Empty figure of `size` inches, 100 pixels each, that lays out its panels itself."""
+def new_panels(
+    title: str, rows: int = 1, columns: int = 1, size: tuple[float, float] = (12.0, 7.0), **given: Any
+) -> tuple[Figure, list[Axes]]:
+    """Figure of `size` inches, 100 pixels each, that lays out its panels itself, and those panels, row by row."""
     figure = Figure(figsize=size, dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
     figure.suptitle(title, fontsize=15)
-    return figure
+    return figure, [*figure.subplots(rows, columns, squeeze=False, **given).flat]
 
 
 def tidy(axes: Axes, xlabel: str, ylabel: str) -> None:
@@ -51,15 +62,16 @@ def tidy(axes: Axes, xlabel: str, ylabel: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def episode_axis(axes: Axes, xlabel: str, ylabel: str) -> None:
+    """Label axes whose x counts episodes."""
+    tidy(axes, xlabel, ylabel)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+
+
 def legend_below(figure: Figure, handles: Mapping[str, Artist], num_columns: int = 3) -> None:
     """Draw one legend of all `handles` below the panels."""
     place: Any = {"loc": "outside lower center", "fontsize": 12, "frameon": False}
     figure.legend(list(handles.values()), list(handles), ncols=num_columns, **place)
-
-
-def marker(num_points: int) -> str | None:
-    """Marker of a curve: a dot if there are few points, else none."""
-    return "o" if num_points <= FEW_POINTS else None
 
 
 def draw_curve(axes: Axes, curve: Curve, color: Any, *, band: bool = True, **style: Any) -> Artist:
@@ -80,12 +92,6 @@ def draw_references(axes: Axes, references: Mapping[str, ArrayLike]) -> Handles:
     return lines
 
 
-def episode_axis(axes: Axes, xlabel: str, ylabel: str) -> None:
-    """Label axes whose x counts episodes."""
-    tidy(axes, xlabel, ylabel)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-
-
 def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
     """Pixels of the figure, `[H, W, 3]`, as TensorBoard's `add_image(..., dataformats="HWC")` takes them."""
     canvas = FigureCanvasAgg(figure)
@@ -94,8 +100,63 @@ def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
 
 
 def save_figure(path: Path, figure: Figure) -> Path:
-    """Write the figure as a PNG file, whole or not at all; returns its path."""
+    """Write the figure as a PNG file; returns its path."""
     content = io.BytesIO()
     figure.savefig(content, format="png")
     write_atomically(path, content.getvalue())
     return path
+
+
+def write_video(path: Path, frames: Iterable[Frame], fps: float, options: Sequence[str] = VIDEO_OPTIONS) -> None:
+    """Write `frames` to the .mp4 file `path` (h264, yuv420p), one by one, so that a long video need not fit in memory.
+
+    It is read back, because ffmpeg can fail without a message. Raises `PipelineError` if there are no frames, a side is
+    odd, or ffmpeg does not write the whole file."""
+    rest = iter(frames)
+    first = next(rest, None)
+    if first is None or first.shape[0] % 2 or first.shape[1] % 2:
+        shape = "none" if first is None else f"{first.shape[1]} x {first.shape[0]} pixels"
+        raise PipelineError(f"cannot write {path}: there must be frames, and their sides must be even, not {shape}")
+    with tempfile.TemporaryDirectory() as scratch:
+        draft, num_frames = Path(scratch) / "video.mp4", 0  # ffmpeg takes the container from the suffix
+        try:
+            writer = imageio_ffmpeg.write_frames(
+                draft,
+                (first.shape[1], first.shape[0]),
+                fps=fps,
+                quality=None,  # -crf instead
+                macro_block_size=2,  # the default, 16, would rescale and blur
+                ffmpeg_log_level="error",
+                output_params=list(options),
+            )
+            writer.send(None)
+            for frame in chain([first], rest):
+                writer.send(np.ascontiguousarray(frame))
+                num_frames += 1
+            writer.close()
+            written, _ = imageio_ffmpeg.count_frames_and_secs(draft)
+        except (OSError, RuntimeError) as error:
+            raise PipelineError(f"cannot write {path}: ffmpeg failed: {error}") from error
+        if written != num_frames:
+            raise PipelineError(f"cannot write {path}: ffmpeg wrote {written} of {num_frames} frames")
+        write_atomically(path, draft.read_bytes())
+
+
+def tile(clips: Sequence[Frames], num_columns: int | None = None) -> Frames:
+    """Clips of one size side by side, row by row, `[T, H', W', 3]`, until the longest ends; shorter ones hold their
+    last frame. Without `num_columns` the grid is as close to a square as it can be."""
+    height, width = clips[0].shape[1:3]
+    if num_columns is None:
+        larger_sides = {n: max(n * width, -(-len(clips) // n) * height) for n in range(len(clips), 0, -1)}
+        num_columns = min(larger_sides, key=larger_sides.__getitem__)
+    num_rows, num_frames = -(-len(clips) // num_columns), max(len(clip) for clip in clips)
+    shape = (num_frames, num_rows * (height + MARGIN) + MARGIN, num_columns * (width + MARGIN) + MARGIN, 3)
+    grid = np.empty(shape, dtype=np.uint8)
+    grid[:] = BACKGROUND
+    for index, clip in enumerate(clips):
+        top = MARGIN + index // num_columns * (height + MARGIN)
+        left = MARGIN + index % num_columns * (width + MARGIN)
+        tiled = grid[:, top : top + height, left : left + width]
+        tiled[: len(clip)] = clip
+        tiled[len(clip) :] = clip[-1]
+    return grid

@@ -1,16 +1,25 @@
-"""Curves of the training of a sequence model or a critic, read from its TensorBoard event files."""
+"""Curves of the training of a sequence model or a critic, from TensorBoard's event files, and pictures of a search."""
 
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
+import matplotlib as mpl
 import numpy as np
+import optuna
 import torch
-from matplotlib.artist import Artist
+from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+from optuna.importance import PedAnovaImportanceEvaluator
+from optuna.visualization import matplotlib as plots
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
 from icrl.contracts import ConfigError
@@ -23,6 +32,13 @@ if TYPE_CHECKING:
 
 SMOOTHED_PART = 0.05  # part of a run that the line over noisy points averages over
 BLUE, RED, GREEN, PINK = style.PALETTE[:4]
+BEST: dict[str, Any] = {"color": style.REFERENCE_COLORS[0], "linestyle": style.REFERENCE_DASHES[1], "linewidth": 1.5}
+MODEL_PANELS = (
+    "negative log likelihood",
+    "accuracy of the most likely action",
+    "success in a stream's last episode, dotted: in its first",
+    "reward per env step in the second half of a stream",
+)
 CRITIC_PANELS = {  # title of a panel: tags of its curves, each with name and colour
     "mean absolute TD error": {"td_error": ("Q", BLUE)},
     "terms of the loss": {
@@ -33,6 +49,14 @@ CRITIC_PANELS = {  # title of a panel: tags of its curves, each with name and co
     },
     "mean of Q and V": {"q": ("Q", BLUE), "v": ("V", RED)},
     "largest |Q|": {"largest_q": ("Q", BLUE)},
+}
+
+VALUE = "mean success over all episodes of a life"
+PLOTS: dict[str, Callable[[optuna.Study], Any]] = {  # by name of the picture; other importances need scikit-learn
+    "search": partial(plots.plot_slice, target_name=VALUE),
+    "search_history": partial(plots.plot_optimization_history, target_name=VALUE),
+    "search_importances": lambda study: plots.plot_param_importances(study, evaluator=PedAnovaImportanceEvaluator()),
+    "search_timeline": plots.plot_timeline,
 }
 
 Scalars = dict[str, tuple[style.Floats, style.Floats]]  # tag -> steps and values, in order of steps
@@ -56,15 +80,14 @@ def write_value_curves(config: Config) -> Path:
     open_finished(folder, "last", PROGRAM, torch.device("cpu"))
     curves = read_scalars(folder)
     if "train/q_over_bound" not in curves:
-        raise ConfigError(
-            f"no curves in {folder}: it was trained with summaries.num_summaries=0 and summaries.summary_interval=0"
-        )
+        reason = "it was trained with summaries.num_summaries=0 and summaries.summary_interval=0"
+        raise ConfigError(f"no curves in {folder}: {reason}")
     return style.save_figure(folder / "training.png", critic_figure(curves, f"Training of values: {config.name}"))
 
 
 def read_scalars(folder: Path) -> Scalars:
-    """All curves of the event files in `folder`. If an interrupted run and its continuation logged the same step, the
-    later value counts."""
+    """All curves of the event files in `folder`; of a step that was logged twice, after an interruption, the later
+    value."""
     events = EventAccumulator(str(folder), size_guidance={SCALARS: 0}).Reload()
     curves: Scalars = {}
     for tag in cast(list[str], events.Tags()[SCALARS]):
@@ -75,10 +98,10 @@ def read_scalars(folder: Path) -> Scalars:
 
 
 def model_figure(curves: Scalars, num_actions: int, best_update: int, title: str) -> Figure:
-    """Curves over gradient updates: above the fit to the source agents' actions, below the performance in context. The
-    best checkpoint is marked."""
-    figure = style.new_figure(title)
-    likelihood, accuracy, success, reward = panels = np.ravel(figure.subplots(2, 2, sharex=True))
+    """Fit to the source agents' actions above, performance in context below, over gradient updates; the best is
+    marked."""
+    figure, panels = style.new_panels(title, 2, 2, sharex=True)
+    likelihood, accuracy, success, reward = panels
     lines: style.Handles = {}
     for axes, tag, guess in ((likelihood, "nll", math.log(num_actions)), (accuracy, "accuracy", 1 / num_actions)):
         lines["one batch"], lines["running mean"] = _draw_noisy(axes, curves[f"train/{tag}"], BLUE)
@@ -89,30 +112,23 @@ def model_figure(curves: Scalars, num_actions: int, best_update: int, title: str
         (reward, "late_reward", "", "-"),
     ):
         if found := curves.get(f"in_context/development_{measure}"):
-            dots = style.marker(len(found[0])) if dashes == "-" else None
+            dots = "o" if len(found[0]) <= style.FEW_POINTS and dashes == "-" else None
             (line,) = axes.plot(*found, color=GREEN, linestyle=dashes, linewidth=2.0, marker=dots, markersize=5)
             lines.setdefault(f"development tasks{suffix}", line)
-    best = {"color": style.REFERENCE_COLORS[0], "linestyle": style.REFERENCE_DASHES[1], "linewidth": 1.5}
-    for axes, label in (
-        (likelihood, "negative log likelihood"),
-        (accuracy, "accuracy of the most likely action"),
-        (success, "success in a stream's last episode, dotted: in its first"),
-        (reward, "reward per env step in the second half of a stream"),
-    ):
+    for axes, label in zip(panels, MODEL_PANELS, strict=True):
         axes.set_title(label, fontsize=13)
         axes.set_ylim(bottom=0)
         style.tidy(axes, "gradient update" if axes in panels[2:] else "", "")
-        lines["best checkpoint"] = axes.axvline(best_update, **best)
+        lines["best checkpoint"] = axes.axvline(best_update, **BEST)
     success.set_ylim(top=1.02)
     style.legend_below(figure, lines, num_columns=4)
     return figure
 
 
 def critic_figure(curves: Scalars, title: str) -> Figure:
-    """Curves of `CRITIC_PANELS` over gradient updates, as far as they were logged, and the bound of |Q| if it is
-    known; 1200 x 700 pixels."""
-    figure = style.new_figure(title)
-    panels = np.ravel(figure.subplots(2, 2, sharex=True))
+    """Curves of `CRITIC_PANELS` over gradient updates, as far as logged, and the bound of |Q| if known; 1200 x 700
+    pixels."""
+    figure, panels = style.new_panels(title, 2, 2, sharex=True)
     lines: style.Handles = {}
     for axes, (label, tags) in zip(panels, CRITIC_PANELS.items(), strict=True):
         for tag, (name, color) in tags.items():
@@ -127,7 +143,7 @@ def critic_figure(curves: Scalars, title: str) -> Figure:
     return figure
 
 
-def _draw_noisy(axes: Axes, curve: tuple[style.Floats, style.Floats], color: str) -> tuple[Artist, Artist]:
+def _draw_noisy(axes: Axes, curve: tuple[style.Floats, style.Floats], color: str) -> tuple[style.Artist, style.Artist]:
     """Draw values of single batches as a faint line, and their running mean; returns both lines."""
     (faint,) = axes.plot(*curve, color=color, alpha=0.3, linewidth=1.0)
     (line,) = axes.plot(curve[0], running_mean(curve[1], SMOOTHED_PART), color=color, linewidth=2.2)
@@ -140,3 +156,46 @@ def running_mean(values: style.Floats, part: float) -> style.Floats:
     total = np.concatenate([[0.0], values.cumsum()])
     low, high = np.maximum(at - reach, 0), np.minimum(at + reach + 1, len(values))
     return (total[high] - total[low]) / (high - low)
+
+
+# ---- pictures of a search, drawn by Optuna
+
+
+def write_search_plots(folder: Path, study: optuna.Study) -> None:
+    """Write a picture for each of `PLOTS` into `folder`, 1200 x 700 pixels, in the style of all pictures. Optuna draws
+    with pyplot, whose backend, style and figures are left alone."""
+    backend = mpl.get_backend(auto_select=False)
+    for name, draw in PLOTS.items():
+        with mpl.rc_context(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # these functions are experimental, and warn if there are few trials
+            plt.switch_backend("agg")  # so that no display is needed
+            try:
+                figure = np.ravel(draw(study))[0].figure
+                plt.close(figure)
+            finally:
+                with suppress(ImportError):  # a backend that needs a display, on a machine without one
+                    plt.switch_backend(backend or "agg")
+        figure.set(size_inches=(12.0, 7.0), dpi=style.DPI, layout_engine="constrained", facecolor="white")
+        for axes in figure.axes:
+            handles, labels = axes.get_legend_handles_labels()
+            if legend := axes.get_legend():
+                legend.remove()
+            if len(labels) > 1:
+                style.legend_below(figure, dict(zip(labels, handles, strict=True)))
+            axes.set_facecolor("white")
+            if axes.get_xscale() == "log":
+                axes.xaxis.set_minor_formatter(NullFormatter())
+            if axes.get_label() != "<colorbar>":
+                style.tidy(axes, axes.get_xlabel(), axes.get_ylabel())
+        style.save_figure(folder / f"{name}.png", figure)
+
+
+def search_table(trials: Sequence[dict[str, Any]], num_best: int = 5) -> str:
+    """Table of the best trials, best first: number, value and hyper-parameters of each."""
+    ranked = sorted(enumerate(trials, start=1), key=lambda numbered: -numbered[1]["value"])[:num_best]
+    rows = [["trial", "success", *(name for name in trials[0] if name != "value")]]
+    for number, trial in ranked:
+        rows.append([str(number), f"{trial['value']:.3f}", *(f"{trial[name]:.4g}" for name in rows[0][2:])])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])

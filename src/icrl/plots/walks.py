@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +20,7 @@ from icrl.envs.core import MapView, TensorEnv
 from icrl.envs.exact import optimal_exact
 from icrl.envs.render import caption, render_cells
 from icrl.evaluation.report import source_label
-from icrl.plots.video import Frame, Frames, tile, write_video
+from icrl.plots.style import Frame, Frames, tile, write_video
 from icrl.sources.noise_distillation import NoiseDistillationConfig
 
 if TYPE_CHECKING:
@@ -47,13 +48,9 @@ def walks_of(env: TensorEnv, transitions: Rollout, stream: int) -> list[Walk]:
     before = env.cell(transitions.obs, transitions.action).numpy()
     after = env.cell(transitions.next_obs, transitions.action).numpy()
     rewarded = np.array(env.spec.reward_values)[transitions.reward.numpy()] > 0
-    walks: list[Walk] = []
-    start = 0
-    for end in np.flatnonzero(transitions.terminated | transitions.truncated):
-        steps = slice(start, end + 1)
-        walks.append(Walk(np.append(before[start], after[steps]), np.append(False, rewarded[steps])))
-        start = end + 1
-    return walks
+    ends = np.flatnonzero(transitions.terminated | transitions.truncated) + 1
+    spans = pairwise([0, *ends])
+    return [Walk(np.append(before[i], after[i:j]), np.append(False, rewarded[i:j])) for i, j in spans]
 
 
 class Film(NamedTuple):
@@ -74,18 +71,15 @@ class Film(NamedTuple):
 
 def film(walks: Sequence[Walk], view: MapView, title: str = "") -> Film:
     """Film of `walks` with an optional caption."""
-    cells, rewarded = (
-        [np.pad(column, (0, HOLD), "edge") for column in columns] for columns in zip(*walks, strict=True)
-    )
+    cells, rewarded = ([np.pad(each, (0, HOLD), "edge") for each in column] for column in zip(*walks, strict=True))
     everywhere = np.arange(view.rows * view.columns)
     trails = [np.logical_or.accumulate(walk[:, None] == everywhere, axis=0) for walk in cells]
     return Film(view, np.concatenate(cells), np.concatenate(rewarded), np.concatenate(trails), title)
 
 
 def play(films: Sequence[Film], num_columns: int | None = None) -> Iterator[Frame]:
-    """Frames of films with views of one size side by side (see `tile`), until the longest ends.
-
-    They are drawn a few at a time, with cells as large as `CELL`, `CLIP` and `PICTURE` allow."""
+    """Frames of films with views of one size side by side (see `tile`), until the longest ends. They are drawn a few at
+    a time, with cells as large as `CELL`, `CLIP` and `PICTURE` allow."""
     view, in_a_row = films[0].view, num_columns or isqrt(len(films) - 1) + 1
     room = min(CLIP, PICTURE // in_a_row) // max(view.rows, view.columns)
     cell_pixels = max(SMALLEST_CELL, min(CELL, room))
@@ -96,36 +90,35 @@ def play(films: Sequence[Film], num_columns: int | None = None) -> Iterator[Fram
         yield from clips[0] if len(clips) == 1 else tile(clips, num_columns)
 
 
-def write_comparisons(
-    config: Config, folder: Path, env: TensorEnv, tasks: Tensor, played: Rollout, device: torch.device
-) -> None:
-    """Write videos of the model above a source agent into `folder`, for a few of `tasks` `[G, task_dim]`.
-
-    The tasks range from the quickest to the longest to solve; `played` holds `[T, G * S]` transitions of the model.
-    Shown are episodes 1, 5, 20 and the last. The agent of `config.source` is trained here on that task alone. With a
-    teacher that knows training tasks only, there is no such agent, and the model is shown alone."""
-    num_streams, num_episodes = played.obs.shape[1] // len(tasks), config.evaluation.num_episodes
-    length = optimal_exact(env, tasks).steps_to_goal if env.has_planner else torch.arange(len(tasks))
-    by_length = length.argsort(stable=True).tolist()
-    chosen = [by_length[i * (len(tasks) - 1) // (NUM_COMPARED - 1)] for i in range(NUM_COMPARED)]
-    numbers = [number for number in SHOWN if number < num_episodes]
-    for index in dict.fromkeys(chosen):
-        rows = [("model", _labelled(walks_of(env, played, index * num_streams)[:num_episodes], numbers))]
-        if not isinstance(config.source, NoiseDistillationConfig) or config.source.teacher == "none":
-            life = walks_of(env, _source_life(config, env, tasks[index : index + 1], device), 0)
-            rows.append((source_label(config.source.name), _labelled(life, numbers)))
-        frames = side_by_side(rows, env.map_view(tasks[index]))
-        write_video(folder / f"{env.label(tasks[index])}.mp4", frames, FRAMES_PER_SECOND)
-
-
 def side_by_side(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], view: MapView) -> Iterator[Frame]:
     """Frames of a grid of walks that play together: rows of equal length with a name, of walks with a label."""
     films = [film([walk], view, f"{name}, {label}") for name, walks in rows for label, walk in walks]
     return play(films, num_columns=len(rows[0][1]))
 
 
-def _labelled(walks: list[Walk], numbers: list[int]) -> list[tuple[str, Walk]]:
-    return [(f"episode {number}", walks[number - 1]) for number in [*numbers, len(walks)]]
+def write_comparisons(
+    config: Config, folder: Path, env: TensorEnv, tasks: Tensor, played: Rollout, device: torch.device
+) -> None:
+    """Write videos of the model above a source agent into `folder`, for a few of `tasks` `[G, task_dim]`, from the
+    quickest to the longest to solve; `played` holds `[T, G * S]` transitions of the model.
+
+    Shown are episodes 1, 5, 20 and the last. The agent of `config.source` is trained here on that task alone. With a
+    teacher that knows training tasks only, there is no such agent, and the model is shown alone."""
+    num_streams, num_episodes, source = played.obs.shape[1] // len(tasks), config.evaluation.num_episodes, config.source
+    length = optimal_exact(env, tasks).steps_to_goal if env.has_planner else torch.arange(len(tasks))
+    by_length = length.argsort(stable=True).tolist()
+    chosen = [by_length[i * (len(tasks) - 1) // (NUM_COMPARED - 1)] for i in range(NUM_COMPARED)]
+    for index in dict.fromkeys(chosen):
+        lives = {"model": walks_of(env, played, index * num_streams)[:num_episodes]}
+        if not isinstance(source, NoiseDistillationConfig) or source.teacher == "none":
+            life = _source_life(config, env, tasks[index : index + 1], device)
+            lives[source_label(source.name)] = walks_of(env, life, 0)
+        rows = []
+        for name, walks in lives.items():
+            numbers = [*(number for number in SHOWN if number < num_episodes), len(walks)]
+            rows.append((name, [(f"episode {number}", walks[number - 1]) for number in numbers]))
+        frames = side_by_side(rows, env.map_view(tasks[index]))
+        write_video(folder / f"{env.label(tasks[index])}.mp4", frames, FRAMES_PER_SECOND)
 
 
 def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.device) -> Rollout:

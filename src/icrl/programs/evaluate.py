@@ -23,7 +23,7 @@ from icrl.contracts import ConfigError, EnvSpec, Policy, Rollout
 from icrl.data.history_store import Histories
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
-from icrl.envs.dark_room import DarkRoom
+from icrl.envs.rooms import DarkRoom
 from icrl.evaluation import in_context, measures, probes, protocol, references, report, trained
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.results import RESULTS, read_results, save_episodes

@@ -29,9 +29,9 @@ from icrl.config.root import Config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
-from icrl.envs.episodes import OpenEpisodes, finished_episodes
+from icrl.envs.rollout import OpenEpisodes, finished_episodes
 from icrl.envs.tasks import split_tasks
-from icrl.plots.search_plots import write_search_plots
+from icrl.plots.training_curves import write_search_plots
 from icrl.runs.device import prepare, recorded
 from icrl.runs.divergence import DivergedError
 from icrl.runs.files import only_writer

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from icrl.contracts import Step
-from icrl.envs.dark_room import DarkRoom
-from icrl.envs.rooms import NUM_ACTIONS, UP, first_move
+from icrl.envs.rooms import NUM_ACTIONS, UP, DarkRoom, first_move
 from icrl.randomness import draw_possible
 from icrl.sources.covering_plan import covering_plan
 

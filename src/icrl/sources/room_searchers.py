@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 
 from icrl.contracts import Step
-from icrl.envs.dark_key_to_door import DarkKeyToDoor
-from icrl.envs.dark_room import DarkRoom
-from icrl.envs.rooms import NUM_ACTIONS, STAY, first_move, next_cells
+from icrl.envs.rooms import NUM_ACTIONS, STAY, DarkKeyToDoor, DarkRoom, first_move, next_cells
 
 
 class Memory(NamedTuple):

@@ -17,8 +17,7 @@ from icrl.contracts import ConfigError, Env, Learned, Policy, Sample, Step
 from icrl.envs import make_env
 from icrl.envs.bandit import BanditConfig
 from icrl.envs.core import EnvConfig, TensorEnv
-from icrl.envs.dark_key_to_door import DarkKeyToDoor
-from icrl.envs.dark_room import DarkRoom
+from icrl.envs.rooms import DarkKeyToDoor, DarkRoom
 from icrl.sources import source
 from icrl.sources.bandit_policies import ThompsonSampling
 from icrl.sources.learners import Learner

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.error import Error, InvalidAction, ResetNeeded
+from gymnasium.spaces import Discrete
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3 import A2C
@@ -24,33 +25,27 @@ from icrl.envs.render import render_cells
 ROOMS = ["icrl/DarkRoom-v0", "icrl/DarkRoomClassic-v0", "icrl/DarkRoomHard-v0", "icrl/DarkRoomPermuted-v0"]
 BANDITS = ["icrl/Bandit-v0", "icrl/BanditGaussian-v0"]
 IDS = [*ROOMS, "icrl/DarkKeyToDoor-v0", *BANDITS]
-SMALL = {"name": "dark_room", "size": 3, "random_start": False, "terminate_on_goal": True, "permute_actions": False}
-LIMITS = {
-    "DarkRoom": 20,
-    "DarkRoomClassic": 20,
-    "DarkRoomHard": 20,
-    "DarkRoomPermuted": 20,
-    "DarkKeyToDoor": 50,
-    "Bandit": 1,
-    "BanditGaussian": 1,
-    "PointGameHost": 100,
-    "PointGameAgent": 100,
-}
+ROOM = {"name": "dark_room", "size": 3, "random_start": False, "terminate_on_goal": True, "permute_actions": False}
+KEY_TO_DOOR = {"name": "dark_key_to_door", "size": 3, "random_start": False, "show_key": True}
+BANDIT = {"name": "bandit", "num_arms": 4, "distribution": "bernoulli", "deviation": 0.5, "num_tasks": 9}
+BANDIT["tasks_seed"] = 0
+POINT_GAMES = ["icrl/PointGameHost-v0", "icrl/PointGameAgent-v0"]
+LIMITS = dict.fromkeys(ROOMS, 20) | {IDS[4]: 50} | dict.fromkeys(BANDITS, 1) | dict.fromkeys(POINT_GAMES, 100)
 
 
 def room(**options: Any) -> SingleEnv:
-    return make_single(**{**SMALL, **options})
+    return make_single(**{**ROOM, **options})
 
 
 def rooms(num_envs: int, **options: Any) -> BatchedEnv:
-    return make_batched(num_envs, **{**SMALL, **options})
+    return make_batched(num_envs, **{**ROOM, **options})
 
 
 def test_importing_the_library_registers_every_world_without_pytorch() -> None:
     program = "import sys, icrl, gymnasium; print('torch' in sys.modules, *list(gymnasium.registry)[-9:])"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert out.split() == ["False", *(f"icrl/{name}-v0" for name in LIMITS)]
-    assert {name: gymnasium.spec(f"icrl/{name}-v0").max_episode_steps for name in LIMITS} == LIMITS
+    assert out.split() == ["False", *LIMITS]
+    assert {name: gymnasium.spec(name).max_episode_steps for name in LIMITS} == LIMITS
 
 
 @pytest.mark.parametrize("env_id", IDS)
@@ -103,15 +98,16 @@ def test_streams_equal_single_environments_and_the_tensors(name: str) -> None:
         actions = rng.integers(core.spec.num_actions, size=4)
         obs, rewards, terminated, truncated, infos = batched.step(actions)
         state, step = core.step(state, torch.from_numpy(actions))
+        values = [core.spec.reward_values[reward] for reward in step.reward]
+        ours = zip(rewards.tolist(), terminated, truncated, strict=True)
+        assert [*ours] == [*zip(values, step.terminated, step.truncated, strict=True)]
+        earned |= {*values}
         for i, single in enumerate(singles):
             single_obs, *rest, info = single.step(actions[i])
-            expected = [core.spec.reward_values[step.reward[i]], bool(step.terminated[i]), bool(step.truncated[i])]
-            assert rest == [rewards[i], terminated[i], truncated[i]] == expected and isinstance(rest[0], float)
-            assert single_obs == step.final_obs[i]
-            earned.add(rest[0])
+            assert [single_obs, *rest] == [step.final_obs[i], values[i], terminated[i], truncated[i]]
             if terminated[i] or truncated[i]:
-                assert infos["final_obs"][i] == single_obs
-                assert infos["final_info"]["timestep"][i] == info["timestep"]
+                ended = infos["final_obs"][i], infos["final_info"]["timestep"][i]
+                assert ended == (single_obs, info["timestep"])
                 single_obs, info = single.reset()
                 ends += 1
             assert (obs[i], infos["timestep"][i]) == (single_obs, info["timestep"])
@@ -134,10 +130,8 @@ def test_infos_of_streams_with_goals_of_their_own() -> None:
         obs, rewards, terminated, truncated, infos = env.step(np.array([1, 2, 2]))
         assert (rewards.tolist(), terminated.tolist()) == ([1, 1, 0], [True, True, False]) and not truncated.any()
         assert (obs.tolist(), infos["final_obs"].tolist()) == ([4, 4, 5], [1, 5, None])
-        assert infos["_final_obs"].tolist() == infos["_final_info"].tolist() == [True, True, False]
         assert infos["final_info"]["timestep"].tolist() == [1, 1, 0] and infos["timestep"].tolist() == [0, 0, 1]
     obs, infos = env.reset(options={"reset_mask": np.array([False, True, True])})
-    assert obs.tolist() == [4, 4, 4] and infos["_timestep"].tolist() == [False, True, True]
     obs[:], infos["timestep"][:] = 0, 9  # arrays are the caller's: writing to them does not move the agent
     obs, *_, infos = env.step(np.array([2, 0, 0]))
     assert obs.tolist() == [5, 4, 4] and infos["timestep"].tolist() == [1, 1, 1]
@@ -210,9 +204,6 @@ def test_render_shows_agent_and_goal_of_each_stream() -> None:
     assert np.array_equal(batched.render(), [shown(5, views[0]), shown(7, views[1])])
     single.reset()
     assert np.array_equal(single.render(), shown(4, MapView(3, 3, (5,))))
-
-
-def test_render_without_a_mode_warns() -> None:
     for env in (room(), rooms(2)):
         env.reset(seed=0)
         with pytest.warns(UserWarning, match="rgb_array"):
@@ -240,23 +231,130 @@ def test_render_shows_the_arm_pulled_last() -> None:
 # ---- a learner from outside
 
 
-def success(env: gymnasium.Env, act: Callable[[np.int64], np.int64]) -> float:
-    """Share of 200 episodes that reach the goal."""
-    reached = 0.0
-    for _ in range(200):
-        obs, _ = env.reset()
-        done = False
-        while not done:
-            obs, reward, terminated, truncated, _ = env.step(act(obs))
-            reached, done = reached + float(reward), terminated or truncated
-    return reached / 200
-
-
 def test_a2c_of_stable_baselines_learns_to_reach_the_goal() -> None:
     options = {"size": 3, "goal": (0, 0), "max_episode_steps": 4}
     env, rng = gymnasium.make("icrl/DarkRoom-v0", **options), np.random.default_rng(0)
     env.reset(seed=0)
-    assert success(env, lambda obs: rng.integers(5)) < 0.35
+
+    def success(act: Callable[[np.int64], np.int64]) -> float:
+        """Share of 200 episodes that reach the goal."""
+        reached = 0.0
+        for _ in range(200):
+            obs, done = env.reset()[0], False
+            while not done:
+                obs, reward, terminated, truncated, _ = env.step(act(obs))
+                reached, done = reached + float(reward), terminated or truncated
+        return reached / 200
+
+    assert success(lambda obs: rng.integers(5)) < 0.35
     parallel = make_vec_env("icrl/DarkRoom-v0", n_envs=4, seed=0, env_kwargs=options)
     model = A2C("MlpPolicy", parallel, learning_rate=3e-3, seed=0, device="cpu").learn(4000)
-    assert success(env, lambda obs: model.predict(obs)[0]) > 0.9
+    assert success(lambda obs: model.predict(obs)[0]) > 0.9
+
+
+# ---- keyword arguments of `gymnasium.make`
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sizes"),
+    [
+        ("DarkRoomHard", {}, (289, 5)),
+        ("DarkRoomPermuted", {"size": 4}, (16, 5)),
+        ("DarkKeyToDoor", {"show_key": True, "size": 4}, (32, 5)),
+        ("BanditGaussian", {"num_arms": 3, "num_tasks": 5}, (1, 3)),
+    ],
+)
+def test_options_reach_the_world(name: str, options: dict[str, Any], sizes: tuple[int, int]) -> None:
+    single = gymnasium.make(f"icrl/{name}-v0", **options).unwrapped
+    batched: Any = gymnasium.make_vec(f"icrl/{name}-v0", 2, max_episode_steps=7, **options)
+    spaces = (batched.single_observation_space, batched.single_action_space)
+    assert spaces == (single.observation_space, single.action_space) == tuple(map(Discrete, sizes))
+
+
+@pytest.mark.parametrize(
+    ("world", "given", "rows"),
+    [
+        (ROOM, {"goal": (1, 2)}, [5]),
+        (ROOM, {"goal": np.array([1, 2])}, [5]),
+        (ROOM, {"goal": 5}, [5]),
+        (ROOM, {"task": [5]}, [5]),
+        (ROOM, {"task": [(1, 2)]}, [5]),
+        (ROOM, {"goals": [(0, 0), (2, 1)]}, [[0], [7]]),
+        (ROOM, {"tasks": [[0], [7]]}, [[0], [7]]),
+        (ROOM, {"tasks": np.array([[0], [7]])}, [[0], [7]]),
+        ({**ROOM, "random_start": True}, {"goal": (1, 1)}, [4]),
+        ({**ROOM, "permute_actions": True}, {"goal": (1, 2), "permutation": 7}, [5, 7]),
+        ({**ROOM, "permute_actions": True}, {"task": [5, 7]}, [5, 7]),
+        (KEY_TO_DOOR, {"key": (1, 2), "door": (2, 0)}, [5, 6]),
+        (KEY_TO_DOOR, {"task": ((1, 2), 6)}, [5, 6]),
+        (KEY_TO_DOOR, {"key": (0, 0), "doors": [(0, 1), (2, 1)]}, [[0, 1], [0, 7]]),
+        (KEY_TO_DOOR, {"keys": [3, 4], "doors": [(0, 1), (2, 1)]}, [[3, 1], [4, 7]]),
+        (KEY_TO_DOOR, {"tasks": [[(1, 0), 1], [4, (2, 1)]]}, [[3, 1], [4, 7]]),
+        (BANDIT, {"bandit": 8}, [8]),
+        (BANDIT, {"task": np.array([8])}, [8]),
+        (BANDIT, {"bandits": range(4, 6)}, [[4], [5]]),
+        (BANDIT, {"task": None}, None),
+        (BANDIT, {}, None),
+    ],
+)
+def test_a_task_is_given_as_a_row_or_by_its_columns(world: Any, given: Any, rows: list[Any] | None) -> None:
+    """One for all streams, which a single environment takes too, or one for each."""
+    shared = rows is None or not isinstance(rows[0], list)
+    for batched in (make_batched(2, **world, **given), *([make_single(**world, **given)._batched] if shared else [])):
+        for seed in (0, 1):
+            batched.reset(seed=seed)
+            tasks = started(batched._state).task.tolist()
+            expected = [rows] * batched.num_envs if shared else rows
+            assert tasks == expected if rows else set(map(tuple, tasks)) <= {(number,) for number in range(9)}
+
+
+@pytest.mark.parametrize(
+    ("world", "given", "message"),
+    [
+        (ROOM, {"goal": (3, 0)}, r"goal=\(3, 0\): must be.* 8 tasks \(goal\), a cell as \(row, column\).*< size=3"),
+        (ROOM, {"goal": (0, -1)}, r"goal=\(0, -1\).*>= 0"),
+        (ROOM, {"goal": (1, 1)}, r"goal=\(1, 1\).*8 tasks"),  # where every episode starts
+        (ROOM, {"goal": (1.0, 2)}, r"goal=\(1.0, 2\)"),
+        (ROOM, {"goal": (1, 2, 0)}, r"goal=\(1, 2, 0\)"),
+        (ROOM, {"goal": "up"}, "goal=up"),
+        (ROOM, {"task": 5}, "task=5: must be"),
+        (ROOM, {"task": [9]}, r"task=\[9\]"),
+        (ROOM, {"task": [5, 0]}, r"task=\[5, 0\]"),
+        (ROOM, {"task": [5], "goal": (1, 2)}, "task, goal: a task is given by task alone, or by all of goal"),
+        (KEY_TO_DOOR, {"key": 4, "door": (1, 1)}, r"key=4, door=\(1, 1\): must be.* 72 tasks \(key, door\)"),
+        (KEY_TO_DOOR, {"key": (1, 1)}, "key: a task is given by task alone, or by all of key, door"),
+        (BANDIT, {"bandit": 9}, r"bandit=9: must be one of the world's 9 tasks \(bandit\)$"),
+        (BANDIT, {"bandit": (0, 1)}, r"bandit=\(0, 1\)"),
+        (ROOM, {"size": 1}, "size=1: must be int >= 2 and <= 64"),
+        (ROOM, {"size": 3.5}, "size=3.5: must be int >= 2"),
+        (ROOM, {"size": True}, "size=True: must be int"),
+        (ROOM, {"random_start": 3}, "random_start=3: must be true or false"),
+        (BANDIT, {"distribution": "uniform"}, "distribution=uniform: must be one of bernoulli, gaussian"),
+        (BANDIT, {"deviation": 0}, "deviation=0: must be float > 0 and <= 10"),
+        (ROOM, {"max_episode_steps": 0}, "max_episode_steps=0: must be an int >= 1"),
+        (ROOM, {"render_mode": "human"}, "render_mode='human': must be 'rgb_array' or None"),
+        (ROOM, {"key": (0, 0)}, r"key=\(0, 0\): no such argument; the task may be given as task, goal"),
+        ({**ROOM, "size": 4}, {"permutation": 3}, "permutation=3: no such argument"),
+    ],
+)
+def test_wrong_arguments_are_refused(world: dict[str, Any], given: dict[str, Any], message: str) -> None:
+    for make in (make_single, lambda **options: make_batched(2, **options)):
+        with pytest.raises((ValueError, TypeError), match=message):
+            make(**{**world, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"num_envs": 0}, "num_envs=0: must be an int >= 1"),
+        ({"goals": [(0, 0)]}, "goals=.*must be num_envs=2 of them"),
+        ({"goals": [(0, 0), (0, 1)], "goal": (1, 2)}, r"goal=\(1, 2\) must be None then"),
+        ({"goals": [(0, 0), (0, 3)]}, r"goals?=\(0, 3\)"),
+        ({"tasks": [[0], [1]], "goal": (0, 0)}, "task alone"),
+    ],
+)
+def test_wrong_tasks_of_streams_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_batched(**{"num_envs": 2, **ROOM, **given})
+    with pytest.raises(TypeError, match="goals="):  # a single environment has one goal
+        make_single(**ROOM, goals=[(0, 0)])

@@ -80,24 +80,20 @@ def test_steps_are_the_same_bit_for_bit(name: str) -> None:
         assert theirs[0].episode.min() > 3
 
 
-@pytest.mark.parametrize(("num_workers", "num_streams"), [(1, 4), (4, 4), (5, 2)])
-def test_the_number_of_workers_changes_nothing(num_workers: int, num_streams: int) -> None:
-    """There are as many as asked for, but none without a stream; the number of streams may change."""
+@pytest.mark.parametrize(("num_workers", "num_streams"), [(1, 4), (0, 4), (5, 2)])
+def test_the_number_of_workers_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, num_workers: int, num_streams: int
+) -> None:
+    """There are as many as asked for (0: as many as usable cores), but none without a stream; streams may change."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
     with closing(ProcessEnv(ROOM, num_workers)) as env:
         for count in (num_streams, 1):
             tasks, seeds = TASKS[:count], SEEDS[:count]
             ours, theirs = env.reset(tasks, seeds), TENSORS.reset(tasks, seeds)
-            assert len({os.getpid(), *pids_of(env)}) == 1 + min(num_workers, count)
+            assert len({os.getpid(), *pids_of(env)}) == 1 + min(num_workers or 2, count)
             for action in ACTIONS[:20, :count]:
                 assert_same(ours, theirs)
                 ours, theirs = env.step(ours[0], action), TENSORS.step(theirs[0], action)
-
-
-def test_there_is_a_worker_for_each_core_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
-    with closing(ProcessEnv(ROOM)) as env:
-        env.reset(TASKS, SEEDS)
-        assert len(pids_of(env)) == 2
 
 
 def test_resets_and_states_from_elsewhere(env: ProcessEnv) -> None:

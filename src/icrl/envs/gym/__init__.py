@@ -1,0 +1,34 @@
+"""Names under which Gymnasium knows our worlds. Importing this module is light: a world is imported when it is made."""
+
+from typing import Any
+
+import gymnasium
+
+_ROOM = {"name": "dark_room", "size": 9, "random_start": False, "terminate_on_goal": True, "permute_actions": False}
+_BANDIT = {"name": "bandit", "num_arms": 10, "deviation": 0.5, "num_tasks": 1100, "tasks_seed": 0}
+_POINTS = {"dimension": 3, "max_num_points": 20, "max_value": 20, "reposition": False, "scale_observation": True}
+_OURS, _POINT_GAME = "icrl.envs.gym.as_gymnasium", "icrl.point_game.gymnasium"
+
+# Module, steps of an episode, and options of the world; every option is a keyword argument of `gymnasium.make`.
+_IDS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "DarkRoom": (_OURS, 20, _ROOM),
+    "DarkRoomClassic": (_OURS, 20, {**_ROOM, "terminate_on_goal": False}),
+    "DarkRoomHard": (_OURS, 20, {**_ROOM, "size": 17}),
+    "DarkRoomPermuted": (_OURS, 20, {**_ROOM, "permute_actions": True}),
+    "DarkKeyToDoor": (_OURS, 50, {"name": "dark_key_to_door", "size": 9, "random_start": True, "show_key": False}),
+    "Bandit": (_OURS, 1, {**_BANDIT, "distribution": "bernoulli"}),
+    "BanditGaussian": (_OURS, 1, {**_BANDIT, "distribution": "gaussian"}),
+    "PointGameHost": (_POINT_GAME, 100, {"role": "host", "opponent": "random", **_POINTS}),
+    "PointGameAgent": (_POINT_GAME, 100, {"role": "agent", "opponent": "zeillinger", **_POINTS}),
+}
+
+
+def register_all() -> None:
+    """Make every world known to `gymnasium.make` and `gymnasium.make_vec`.
+
+    The time limit belongs to Gymnasium's spec and is not an argument here. `make` wraps the single environment, which
+    then has no clock of its own, in `TimeLimit`; `make_vec` passes the limit to the batched environment, which counts
+    itself. So exactly one clock runs, and `make(..., max_episode_steps=n)` means n, even above the registered limit."""
+    for name, (module, limit, options) in _IDS.items():
+        points = {"entry_point": f"{module}:make_single", "vector_entry_point": f"{module}:make_batched"}
+        gymnasium.register(f"icrl/{name}-v0", max_episode_steps=limit, kwargs=options, **points)

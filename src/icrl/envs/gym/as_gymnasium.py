@@ -5,6 +5,7 @@ determines all randomness of a stream: the starts of its episodes, the outcomes 
 its task. A reset without a seed starts the next episode of the same stream.
 """
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -17,10 +18,12 @@ from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from torch import Tensor
 
+from icrl.config.options import in_words
+from icrl.envs import env_options, make_env
 from icrl.envs.core import State, TensorEnv
-from icrl.envs.gym.make_arguments import make_world
 from icrl.envs.render import Frames, render_cells
 from icrl.randomness import integers
 
@@ -29,15 +32,14 @@ Ints = NDArray[np.int64]
 Infos = dict[str, Any]
 StateType = TypeVar("StateType")
 
+_NO_LIMIT = 2**62  # steps of an episode
 _TASK_DRAW = 2**62  # counter of the draw of the task; the counters of episodes never reach it
 _NO_ACTION = -1  # the last action of a stream that has not acted yet
 
 
 class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
-    """B streams of `core` stepped as one batch of tensors, with auto-reset in the same step.
-
-    Their tasks are `tasks` `[B, task_dim]`; None draws them from the seeds. `infos["timestep"]` counts the steps since
-    the last reset."""
+    """B streams of `core` stepped as one batch of tensors, with auto-reset in the same step. `infos["timestep"]` counts
+    the steps since the last reset. `tasks` are `[B, task_dim]`; None draws them from the seeds."""
 
     metadata: Infos = {"render_modes": ["rgb_array"], "render_fps": 4, "autoreset_mode": AutoresetMode.SAME_STEP}
 
@@ -59,13 +61,13 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Infos | None = None
     ) -> tuple[Ints, Infos]:
-        """Stream i takes seed + i, or item i of a list of seeds. With `options["reset_mask"]`, bool `[B]`, the other
-        streams stay as they are."""
+        """Stream i takes seed + i or item i of a list. `options["reset_mask"]`, bool `[B]`, leaves the others as they
+        are."""
         super().reset(seed=seed if isinstance(seed, int) else None)
         seeds, where = seeds_of(seed, self.num_envs), reset_mask(options or {}, self.num_envs)
-        if self._state is None and not where.all():
-            raise ResetNeeded("the first reset() must start every stream: leave out options['reset_mask']")
         if self._state is None:
+            if not where.all():
+                raise ResetNeeded("the first reset() must start every stream: leave out options['reset_mask']")
             self._state = self._start(seeds)
         else:
             self._state = self.core.next_episode(self._state, torch.from_numpy(where))
@@ -81,8 +83,8 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         state = started(self._state)
         actions = np.asarray(actions)
         if not self.action_space.contains(actions):
-            allowed = f"must be {self.num_envs} integers >= 0 and < {self.core.spec.num_actions}"
-            raise InvalidAction(f"actions={actions!r}: {allowed}")
+            allowed = f"{self.num_envs} integers >= 0 and < {self.core.spec.num_actions}"
+            raise InvalidAction(f"actions={actions!r}: must be {allowed}")
         self._actions = actions.copy()
         self._state, step = self.core.step(state, torch.from_numpy(actions).long())
         terminated, truncated = step.terminated.numpy(), step.truncated.numpy()
@@ -94,8 +96,8 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         return self._observe(self._state), self._reward_values[step.reward.numpy()], terminated, truncated, infos
 
     def render(self, obs: Ints | None = None) -> tuple[Frames, ...] | None:
-        """Map of every stream with the agent, or with the last arm pulled in a bandit: B frames `[H, W, 3]`. They show
-        the present, or the moment of an earlier `obs` `[B]`."""
+        """Map of every stream with the agent (in a bandit, the last arm pulled), now or at an earlier `obs` `[B]`: B
+        frames `[H, W, 3]`."""
         state = started(self._state)
         if self.render_mode is None:
             logger.warn("render() shows nothing: make the environment with render_mode='rgb_array'")
@@ -144,9 +146,8 @@ class SingleEnv(Env[np.int64, np.int64]):
         if self._next_obs is not None:
             raise ResetNeeded("the episode has ended: call reset() before step()")
         if not self.action_space.contains(action):
-            raise InvalidAction(
-                f"action={action!r}: must be an integer >= 0 and < {self._batched.core.spec.num_actions}"
-            )
+            allowed = f"an integer >= 0 and < {self._batched.core.spec.num_actions}"
+            raise InvalidAction(f"action={action!r}: must be {allowed}")
         self._obs, reward, terminated, truncated, infos = self._batched.step(np.array([action]))
         if terminated[0] or truncated[0]:
             self._next_obs, self._obs, infos = self._obs, np.array([*infos["final_obs"]]), infos["final_info"]
@@ -159,6 +160,9 @@ class SingleEnv(Env[np.int64, np.int64]):
         return None if frames is None else frames[0]
 
 
+# ---- keyword arguments of `gymnasium.make`
+
+
 def make_single(*, render_mode: str | None = None, **given: Any) -> SingleEnv:
     """Entry point of `gymnasium.make`; see `make_world` for the arguments."""
     core, task = make_world(1, one_task=True, **given)
@@ -169,6 +173,64 @@ def make_batched(num_envs: int = 1, *, render_mode: str | None = None, **given: 
     """Entry point of `gymnasium.make_vec`; see `make_world` for the arguments."""
     core, tasks = make_world(num_envs, **given)
     return BatchedEnv(core, num_envs, tasks, render_mode)
+
+
+def make_world(
+    num_envs: int, *, name: str, max_episode_steps: int | None = None, one_task: bool = False, **given: Any
+) -> tuple[TensorEnv, Tensor | None]:
+    """World `name` with its options among `given`, and its tasks `[num_envs, task_dim]`; None if no task is given.
+
+    A task is a row of `all_tasks` given as `task=`, or column by column, as in `goal=` or `key=` and `door=`; a cell
+    may be given as (row, column). Plural names (`tasks=`, `goals=`), allowed unless `one_task`, give each environment
+    its own. The clock truncates but never terminates, as Gymnasium's own; `max_episode_steps=None` means no limit.
+    Raises `ValueError` for a value out of range and `TypeError` for a missing or unknown argument."""
+    for argument, number in {"num_envs": num_envs, "max_episode_steps": max_episode_steps}.items():
+        if number is not None and number < 1:
+            raise ValueError(f"{argument}={number}: must be an int >= 1")
+    declared = env_options()[name]
+    options = {key: given.pop(key) for key in [*given] if key in declared.model_fields}
+    try:
+        core = make_env(declared(variant="gymnasium", **options))
+    except ValidationError as error:
+        raise ValueError(in_words(error, declared, options)) from error
+    core.spec = core.spec._replace(max_episode_steps=max_episode_steps or _NO_LIMIT)
+    names = ("task", *core.task_columns)
+    known = names if one_task else (*names, *(f"{each}s" for each in names))
+    for key in given.keys() - known:
+        raise TypeError(f"{key}={given[key]!r}: no such argument; the task may be given as {', '.join(known)}")
+    columns: dict[str, Sequence[Any]] = {}
+    for each in names:
+        one, many = given.get(each), given.get(f"{each}s")
+        if many is not None and (one is not None or len(many) != num_envs):
+            raise ValueError(f"{each}s={many}: must be num_envs={num_envs} of them, and {each}={one} must be None then")
+        if one is not None or many is not None:
+            columns[each] = [one] * num_envs if many is None else many
+    return core, _read_tasks(columns, core) if columns else None
+
+
+def _read_tasks(given: dict[str, Sequence[Any]], core: TensorEnv) -> Tensor:
+    """Tasks `[num_envs, task_dim]` from one value per environment under each name."""
+    columns, width = core.task_columns, core.spec.width
+
+    def integer(part: Any) -> int:
+        if np.ndim(part) == 0:
+            return operator.index(part)
+        return int(np.ravel_multi_index(tuple(map(operator.index, part)), (width, width)))
+
+    if given.keys() not in ({"task"}, {*columns}):
+        raise ValueError(f"{', '.join(given)}: a task is given by task alone, or by all of {', '.join(columns)}")
+    rows = given["task"] if "task" in given else list(zip(*(given[name] for name in columns), strict=True))
+    tasks, known = list[list[int]](), core.all_tasks().tolist()
+    for i, row in enumerate(rows):
+        try:
+            tasks.append([integer(part) for part in row])
+        except (TypeError, ValueError):  # not made of integers, or of cells inside the room
+            tasks.append([])
+        if tasks[i] not in known:
+            values = ", ".join(f"{name}={column[i]}" for name, column in given.items())
+            cells = f", a cell as (row, column) with both >= 0 and < size={width}" if width else ""
+            raise ValueError(f"{values}: must be one of the world's {len(known)} tasks ({', '.join(columns)}){cells}")
+    return torch.tensor(tasks)
 
 
 # ---- seeds, masks and infos, shared by every world that has Gymnasium's vector interface
@@ -205,9 +267,8 @@ def started(state: StateType | None) -> StateType:
 
 
 def final_infos(done: Bools, final_obs: Iterable[Any], final_info: Infos) -> Infos:
-    """Infos of the streams `done` `[B]` that ended in a step, as in Gymnasium's own vector environments.
-
-    `final_obs` has the last observation of each of these streams."""
+    """Infos of the streams `done` `[B]` that ended in a step, and the last observation of each of them, as in
+    Gymnasium's own vector environments."""
     last_obs = np.full(len(done), None, dtype=object)
     for stream, obs in zip(done.nonzero()[0], final_obs, strict=True):
         last_obs[stream] = obs

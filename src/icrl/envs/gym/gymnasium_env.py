@@ -20,22 +20,17 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
-from icrl.config.options import EnvId, option
+from icrl.config.options import EnvId, option, refuse
 from icrl.contracts import ConfigError, EnvSpec, Step
-from icrl.envs.core import EnvConfig, MapView, Outcomes, State, TensorEnv
+from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv
 from icrl.envs.exact import best_actions
 from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, describe_error, reward_indices
 
-_NAME = "rules of the world; the preset `env=` sets all of this group"
-
 
 class GymnasiumConfig(EnvConfig):
-    name: Literal["gymnasium"] = option("gymnasium", _NAME)
+    name: Literal["gymnasium"] = option("gymnasium", NAME)
     id: EnvId = option("FrozenLake-v1", "a registered Gymnasium environment; `module:Name-v0` imports the module first")
-    tasks: list[dict[str, Any]] = option(
-        [],
-        "arguments of `gymnasium.make`, a mapping for each task",
-    )
+    tasks: list[dict[str, Any]] = option([], "arguments of `gymnasium.make`, a mapping for each task")
     reward_values: list[float] = option([0.0, 1.0], "list of all possible rewards")
     success: Literal["reward", "goal", "end"] = option(
         "goal",
@@ -48,8 +43,6 @@ class GymnasiumConfig(EnvConfig):
 
 
 class _Task(NamedTuple):
-    """The environment of a task, as far as it describes itself."""
-
     num_obs: int
     num_actions: int
     table: Mapping[int, Any] | None  # `P`, if it is over observations and actions
@@ -64,16 +57,19 @@ class GymnasiumEnv(TensorEnv):
 
     def __init__(self, config: GymnasiumConfig) -> None:
         """`env.max_episode_steps` replaces the time limit that `env.id` is registered with. An environment may truncate
-        sooner by itself, which no table says.
-
-        Raises `ConfigError` if `env.id` is not registered, cannot be made or is not discrete, if two tasks are equal,
-        or if tasks differ in more than their rules."""
+        sooner by itself, which no table says. Raises `ConfigError` unless `env.id` is registered, can be made and is
+        discrete, and tasks differ in their rules alone."""
         _check_options(config)
         limit, values = config.max_episode_steps, tuple(config.reward_values)
         arguments = [task | {"max_episode_steps": limit} for task in config.tasks]
         tasks = [_inspect(config, number, each) for number, each in enumerate(arguments)]
         num_obs, num_actions, _, starts = tasks[0]
-        _check_sizes(config, tasks)
+        told = [f"{task.num_obs} observations and {task.num_actions} actions" for task in tasks]
+        for number, sizes in enumerate(told):
+            where = f"env.tasks[{number}]={config.tasks[number]}"
+            refuse(sizes != told[0], f"{where}: {sizes}, but env.tasks[0] has {told[0]}; they must agree")
+        allowed = f"its square must be the number of observations, which is {num_obs}; 0: no square"
+        refuse(config.width not in (0, num_obs**0.5), f"env.width={config.width}: {allowed}")
         self.spec = EnvSpec(num_obs, num_actions, values, config.width, limit, config.success)
         self.make_streams = partial(GymnasiumStreams, config.id, arguments, self.spec)
         self._streams = self.make_streams()
@@ -90,11 +86,11 @@ class GymnasiumEnv(TensorEnv):
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         """Outcomes in the table; if there are fewer than K, the others have probability 0."""
-        if not self.has_planner:
-            raise ConfigError(
-                "env.name=gymnasium: no exact references for this env.id: it has no table P over its observations, or "
-                "the starts of its tasks are not the same, all equally likely"
-            )
+        refuse(
+            not self.has_planner,
+            "env.name=gymnasium: no exact references for this env.id: it has no table P over its observations, or the "
+            "starts of its tasks are not the same, all equally likely",
+        )
         where = (task[..., 0], state_index, action)
         return Outcomes(self._probability[where], self._next_state[where], self._reward[where], self._terminated[where])
 
@@ -108,12 +104,11 @@ class GymnasiumEnv(TensorEnv):
         return f"task_{int(task[0])}"
 
     def fingerprint(self, tasks: Tensor) -> list[str]:
-        return [self._fingerprints[task] for task in tasks[:, 0].tolist()]
+        return [self._fingerprints[task] for task in tasks[:, 0]]
 
     def map_view(self, task: Tensor) -> MapView:
-        """The square of the observations, or a grid of them row by row. Its goals are ends that pay in the table.
-
-        The grid is wider than high, by less than a factor of two, and has as few empty cells as possible."""
+        """Square of the observations, or a grid of them row by row that is wider than high, by less than a factor of
+        two, and has as few empty cells as possible. Its goals are ends that pay in the table."""
         num_obs = self.spec.num_obs
         side = isqrt(num_obs - 1) + 1
         columns = self.spec.width or min(range(side, 2 * side), key=lambda width: -num_obs % width)
@@ -139,16 +134,15 @@ class GymnasiumEnv(TensorEnv):
 
 def _check_options(config: GymnasiumConfig) -> None:
     """Rules of the options that need no environment."""
-    values = config.reward_values
-    if not config.tasks:
-        raise ConfigError("env.tasks=[]: must have a mapping for each task")
-    if not values or len(set(values)) < len(values):
-        raise ConfigError(f"env.reward_values={values}: must have at least one number, and none twice")
-    for number, task in enumerate(config.tasks):
-        if "max_episode_steps" in task:
-            raise ConfigError(f"env.tasks[{number}]={task}: give env.max_episode_steps for all tasks instead of here")
-        if (first := config.tasks.index(task)) < number:
-            raise ConfigError(f"env.tasks[{first}] and env.tasks[{number}] are both {task}: must differ")
+    values, tasks = config.reward_values, config.tasks
+    refuse(not tasks, "env.tasks=[]: must have a mapping for each task")
+    valid = values and len(set(values)) == len(values)
+    refuse(not valid, f"env.reward_values={values}: must have at least one number, and none twice")
+    for number, task in enumerate(tasks):
+        here, first = f"env.tasks[{number}]", tasks.index(task)
+        clock = "give env.max_episode_steps for all tasks instead of here"
+        refuse("max_episode_steps" in task, f"{here}={task}: {clock}")
+        refuse(first < number, f"env.tasks[{first}] and {here} are both {task}: must differ")
     module, _, name = config.id.rpartition(":")
     try:
         if module:
@@ -168,9 +162,8 @@ def _inspect(config: GymnasiumConfig, number: int, arguments: dict[str, Any]) ->
     with closing(made) as env:
         obs, actions = env.observation_space, env.action_space
         if not (isinstance(obs, Discrete) and isinstance(actions, Discrete) and obs.start == actions.start == 0):
-            raise ConfigError(
-                f"{where}: observations {obs} and actions {actions} of env.id={config.id} must be Discrete, from 0"
-            )
+            found = f"observations {obs} and actions {actions}"
+            raise ConfigError(f"{where}: {found} of env.id={config.id} must be Discrete, from 0")
         sizes, table = dict.fromkeys(range(obs.n), int(actions.n)), getattr(env.unwrapped, "P", None)
         if not isinstance(table, Mapping) or {state: len(table[state]) for state in table} != sizes:
             table = None
@@ -178,18 +171,6 @@ def _inspect(config: GymnasiumConfig, number: int, arguments: dict[str, Any]) ->
         starts = np.flatnonzero(chances > 0)
         alike = chances.shape == (obs.n,) and np.allclose(chances[starts], 1 / max(len(starts), 1))
         return _Task(int(obs.n), int(actions.n), table, tuple(starts.tolist()) if alike else ())
-
-
-def _check_sizes(config: GymnasiumConfig, tasks: Sequence[_Task]) -> None:
-    """All tasks must have the same observations and actions."""
-    told = [f"{task.num_obs} observations and {task.num_actions} actions" for task in tasks]
-    for number, sizes in enumerate(told):
-        if sizes != told[0]:
-            where = f"env.tasks[{number}]={config.tasks[number]}"
-            raise ConfigError(f"{where}: {sizes}, but env.tasks[0] has {told[0]}; they must agree")
-    if config.width and config.width**2 != tasks[0].num_obs:
-        allowed = f"its square must be the number of observations, which is {tasks[0].num_obs}; 0: no square"
-        raise ConfigError(f"env.width={config.width}: {allowed}")
 
 
 def _stack_tables(tables: Sequence[Mapping[int, Any]], spec: EnvSpec) -> Outcomes:

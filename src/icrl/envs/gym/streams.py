@@ -33,11 +33,9 @@ class PlayedState(NamedTuple):
 
 
 class GymnasiumStreams:
-    """`contracts.Env` without tasks and planner: `optimal_action` of its steps is always unknown.
+    """`contracts.Env` without tasks and planner: `optimal_action` of its steps is always unknown."""
 
-    `before_each` is called before each environment's turn."""
-
-    before_each: Callable[[], object] | None = None
+    before_each: Callable[[], object] | None = None  # called before each environment's turn
 
     def __init__(self, env_id: str, tasks: Sequence[dict[str, Any]], spec: EnvSpec) -> None:
         """`tasks` are arguments of `gymnasium.make`; the environments are made by the first reset."""
@@ -46,7 +44,6 @@ class GymnasiumStreams:
         self._state: PlayedState | None = None  # the state that the environments are in
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[PlayedState, Step]:
-        """See `contracts.Env`."""
         zero = torch.zeros_like(seeds)
         with self._environments(len(seeds)):
             first = self._each_stream(_Stream.begin, tasks[:, 0].tolist(), seeds.tolist(), zero.tolist())
@@ -56,7 +53,7 @@ class GymnasiumStreams:
         return self._state, Step(obs, zero, zero.bool(), zero.bool(), obs, zero, zero + self._spec.num_actions)
 
     def step(self, state: PlayedState, action: Tensor) -> tuple[PlayedState, Step]:
-        """See `contracts.Env`. Any `state` is valid: environments in another one are set to it first."""
+        """Any `state` is valid: environments in another one are set to it first."""
         with self._environments(len(action)):
             if state is not self._state:
                 columns = (field.flatten().tolist() for field in state[:-1])
@@ -106,8 +103,6 @@ class GymnasiumStreams:
 
 
 class _Stream:
-    """One stream and its environment."""
-
     def __init__(self, env_id: str, tasks: Sequence[dict[str, Any]], num_obs: int) -> None:
         self._id, self._tasks, self._space = env_id, tasks, Discrete(num_obs)
         self._env: gymnasium.Env[Any, Any] | None = None
@@ -115,11 +110,11 @@ class _Stream:
 
     def begin(self, task: int, seed: int, episode: int) -> int:
         """First observation of an episode."""
+        self._seed, self._episode = seed, episode
         if self._env is None or self.task != task:
             self.close()
             self.task = task
             self._env = gymnasium.make(self._id, disable_env_checker=True, **self._tasks[task])  # `_checked` checks it
-        self._seed, self._episode = seed, episode
         return self._checked(self._env.reset(seed=int(integers(torch.tensor(seed), episode, _NUM_SEEDS)))[0])
 
     def act(self, action: int) -> tuple[int, float, bool, bool, int]:

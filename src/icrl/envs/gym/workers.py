@@ -1,7 +1,4 @@
-"""Streams of any world in worker processes, many in each, behind `contracts.Env`.
-
-For environments that are slow: the same tasks and seeds give the same steps, bit for bit, for any number of workers.
-"""
+"""Streams of any slow world in worker processes, many in each, behind `contracts.Env`: the same steps, bit for bit."""
 
 import multiprocessing
 import os
@@ -34,10 +31,11 @@ _CLOSE_SECONDS = 5.0  # for the workers to end by themselves
 
 
 class ProcessEnv:
-    """World of `config` with an equal share of the streams in each worker process, as `contracts.Env`.
+    """World of `config` with an equal share of the streams in each worker process, as `contracts.Env`. Call `close`
+    when done.
 
-    Raises `PipelineError` if the system refuses a process, or if a process dies, runs out of memory or does not answer
-    in time. All workers end then, and the next call starts new ones. Call `close` when done."""
+    Raises `PipelineError` if a process is refused, dies, runs out of memory or does not answer in time. All workers end
+    then, and the next call starts new ones."""
 
     step_seconds = 60.0  # that one environment may take for a step
 
@@ -48,18 +46,16 @@ class ProcessEnv:
         self._make = rules.make_streams if isinstance(rules, GymnasiumEnv) else partial(make_env, config)
         available = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
         self._num_workers = num_workers or available
-        self.processes: list[BaseProcess] = []
-        self._connections: list[Connection] = []
+        self.processes, self._connections = list[BaseProcess](), list[Connection]()
         self._shares: list[slice] = []
         self._num_streams = 0
         self._state: Any = None  # the state that the workers are in
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
-        """See `contracts.Env`."""
         return self._call("reset", tasks, seeds)
 
     def step(self, state: Any, action: Tensor) -> tuple[Any, Step]:
-        """See `contracts.Env`. The workers are sent `state` unless they are in it."""
+        """The workers are sent `state` unless they are in it."""
         return self._call("step", state, action)
 
     def close(self, terminate: bool = False) -> None:
@@ -94,8 +90,7 @@ class ProcessEnv:
         return state, step._replace(optimal_action=self.optimal_action(state))
 
     def _start(self, num_streams: int) -> None:
-        number = min(self._num_workers, num_streams)
-        self._num_streams = num_streams
+        self._num_streams, number = num_streams, min(self._num_workers, num_streams)
         self._shares = [slice(num_streams * i // number, num_streams * (i + 1) // number) for i in range(number)]
         context = multiprocessing.get_context(_CONTEXT)
         context.set_forkserver_preload(_PRELOAD)
@@ -105,16 +100,15 @@ class ProcessEnv:
                     ours, theirs = context.Pipe()
                     self._connections.append(ours)
                     with closing(theirs):
-                        arguments = (theirs, self._make, share.stop - share.start)
-                        process = context.Process(target=_serve, args=arguments, daemon=True)
+                        given = (theirs, self._make, share.stop - share.start)
+                        process = context.Process(target=_serve, args=given, daemon=True)
                         process.start()
                     self.processes.append(process)
         except (OSError, EOFError, MemoryError) as error:  # the fork server just ends where it is refused something
             reason = f" ({' '.join(str(error).split())})" if isinstance(error, OSError) else ""
-            raise PipelineError(
-                f"the system refuses {number} environment processes{reason}: lower source.num_workers, raise the limits"
-                " of processes and files (ulimit -u, ulimit -n), or use source.vectorization=tensor, which needs none"
-            ) from error
+            hint = "raise the limits (ulimit -u, ulimit -n), or use source.vectorization=tensor, which needs none"
+            message = f"the system refuses {number} environment processes{reason}: lower source.num_workers, {hint}"
+            raise PipelineError(message) from error
         with self._failures():
             for connection in self._connections:
                 _answer(connection, _START_SECONDS)
@@ -128,11 +122,11 @@ class ProcessEnv:
         except (EOFError, ConnectionError, TimeoutError) as error:
             wait([process.sentinel for process in self.processes], timeout=1.0)  # one is gone before its exit code
             died = [f"{i} (exit code {p.exitcode})" for i, p in enumerate(self.processes) if p.exitcode is not None]
-            reason = str(error)
-            if died:
-                hint = "lower source.num_workers to leave more memory to each"
-                reason = f"environment process {', '.join(died)} died: {hint}"
-            raise PipelineError(f"{reason}; source.vectorization=tensor needs no processes") from error
+            reason = (
+                f"environment process {', '.join(died)} died: lower source.num_workers to leave more memory to each"
+            )
+            message = f"{reason if died else error}; source.vectorization=tensor needs no processes"
+            raise PipelineError(message) from error
 
 
 def _serve(connection: Connection, make: Callable[[], Any], num_streams: int) -> None:
