@@ -14,7 +14,7 @@ from icrl.config.compose import load_config
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, coverage_numbers, numbers_of
-from icrl.evaluation.results import combined, load_episodes, read_results, save_episodes
+from icrl.evaluation.report import combined, load_episodes, read_results, save_episodes
 from icrl.runs.files import write_json
 from icrl.runs.identity import Identity, write_owned
 

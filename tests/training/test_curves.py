@@ -13,7 +13,8 @@ from toy import CPU, SEED, Naming, batch_at, config_of, curves, dying, model_of,
 from icrl.contracts import ConfigError
 from icrl.runs import checkpoint
 from icrl.runs.distributed import Ranks
-from icrl.training.inspection import action_distribution, parameters_and_gradients
+from icrl.runs.metrics import MetricLogger
+from icrl.training.curves import inspect
 from icrl.training.noise_scale import NoiseScale, make_noise_scale
 
 NAMES = ("0.weight", "1.weight", "1.bias", "4.weight", "4.bias")
@@ -122,7 +123,10 @@ def test_distributions_outputs_and_data(tmp_path: Path) -> None:
     model = model_of(0).eval()
     model.load_state_dict(weights_of(tmp_path))
     logits = model(batch_at(3).obs).detach()
-    means, entropy = action_distribution(logits.softmax(-1))
+    chances = logits.softmax(-1).flatten(0, 1)
+    entropy = -(chances * chances.log()).sum(-1)
+    means = {f"probability_{action}": value for action, value in enumerate(chances.mean(0).tolist())}
+    means["entropy"] = entropy.mean().item()
     assert {f"actions/{name}" for name in means} == set(curves(tmp_path)) - BASE
     for name, value in means.items():
         assert values_of(tmp_path, f"actions/{name}")[-1] == pytest.approx(value, abs=1e-5)
@@ -135,16 +139,32 @@ def test_distributions_outputs_and_data(tmp_path: Path) -> None:
         assert last.histogram_value.sum == pytest.approx(values.sum().item(), abs=1e-3), tag
 
 
+class Noted(MetricLogger):
+    """Keeps points and histograms."""
+
+    def __init__(self) -> None:
+        self.points, self.values = dict[str, float](), dict[str, torch.Tensor]()
+
+    def scalars(self, prefix: str, values: dict[str, float], step: int) -> None:
+        self.points |= {f"{prefix}/{name}": value for name, value in values.items()}
+
+    def histograms(self, values: dict[str, torch.Tensor], step: int) -> None:
+        self.values |= values
+
+
 def test_norms_and_the_action_distribution_by_hand() -> None:
     weight, bias = torch.nn.Parameter(torch.tensor([3.0, 4.0])), torch.nn.Parameter(torch.tensor([2.0]))
     weight.grad = torch.tensor([0.0, 5.0])
-    norms, values = parameters_and_gradients([("weight", weight), ("bias", bias)])
-    assert norms == {"value_norm/weight": 5, "gradient_norm/weight": 5, "value_norm/bias": 2}
-    assert values.keys() == {"value/weight", "gradient/weight", "value/bias"}
-    means, entropies = action_distribution(torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]))
-    assert entropies.tolist() == [pytest.approx(math.log(2)), pytest.approx(0)]
-    expected = {"probability_0": 0.75, "probability_1": 0.25, "probability_2": 0, "entropy": math.log(2) / 2}
-    assert means == pytest.approx(expected)
+    policy = lambda: (torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]), {})  # noqa: E731
+    options, logger = config_of(summaries={"grads_and_vars": True, "action_distributions": True}).summaries, Noted()
+    inspect(logger, options, 3, [("weight", weight), ("bias", bias)], policy, {}, "a_")
+    norms = {"value_norm/weight": 5, "gradient_norm/weight": 5, "value_norm/bias": 2}
+    means = {"probability_0": 0.75, "probability_1": 0.25, "probability_2": 0, "entropy": math.log(2) / 2}
+    expected = {f"a_parameters/{name}": norm for name, norm in norms.items()}
+    assert logger.points == pytest.approx(expected | {f"a_actions/{name}": mean for name, mean in means.items()})
+    tags = {f"a_{kind}" for kind in ("value/weight", "gradient/weight", "value/bias", "actions/entropies")}
+    assert logger.values.keys() == tags
+    assert logger.values["a_actions/entropies"].tolist() == [pytest.approx(math.log(2)), pytest.approx(0)]
 
 
 def test_none_of_it_changes_the_run(tmp_path: Path) -> None:

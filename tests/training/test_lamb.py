@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from toy import assert_same
 
-from icrl.training.lamb import Lamb
-from icrl.training.mtadam import MTAdam
+from icrl.training.optimizers import Lamb, MTAdam
 
 RATE, BETAS, EPS = 0.1, (0.7, 0.9, 0.6), 0.01
 LAMB = {"lr": RATE, "betas": BETAS[:2], "eps": EPS}

@@ -18,8 +18,8 @@ from icrl.nn.gpt import GPT
 from icrl.objectives.ilql import ImplicitQLearning
 from icrl.runs import checkpoint
 from icrl.runs.distributed import Ranks
+from icrl.training.critics import checksums, initialize, load_trunk, read_model, snapshot_state
 from icrl.training.updates import Updater
-from icrl.training.warm_start import checksums, initialize, load_trunk, read_model, snapshot_state
 
 CPU = torch.device("cpu")
 WIDE = {"encoder": {"embed_dim": 12, "num_heads": 3}}

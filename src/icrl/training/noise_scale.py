@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from icrl.config.root import Config
 
 Loss = Callable[[nn.Module, Batch], tuple[Tensor, dict[str, Tensor]]]
-Gradients = Callable[[int, int], Tensor]  # windows from, to -> mean gradient over ranks
 
 _DECAY = 0.999  # of the moving averages, for each update
 
@@ -43,60 +42,57 @@ class NoiseScale:
 
     def __init__(self, kind: str, part_size: int) -> None:
         """`part_size` windows at a time go through a backward pass."""
-        self._parts = {"none": None, "alternative": _halves, "paper": _small_and_all}[kind]
-        self._eps = 1e-8 if kind == "paper" else 0.0
-        self._part_size = part_size
-        self._update = 0  # at the last measurement
-        self._weight = 0.0  # of all measurements in the averages
-        self._signal = 0.0
-        self._noise = 0.0
-        self._valid: float | None = None
+        self._kind, self._part_size = kind, part_size
+        # weight: of all measurements in the averages; valid: the last valid estimate; update: of the last measurement
+        self._state: Json = {"weight": 0.0, "signal": 0.0, "noise": 0.0, "valid": None, "update": 0}
 
-    def measure(
-        self,
-        model: nn.Module,
-        loss: Loss,
-        batch: Batch,
-        update: int,
-        average: Callable[[Tensor], Tensor] = lambda gradient: gradient,
-        num_ranks: int = 1,
-    ) -> Metrics:
+    def measure(self, model: nn.Module, loss: Loss, batch: Batch, update: int, ranks: Ranks | None = None) -> Metrics:
         """Metrics after `update` updates: `gradient_noise_scale` in windows and the averages behind it; empty until an
         estimate is positive.
 
         Samples are windows, because steps of one window are correlated. The batch `[B, T]` has them in random order,
-        and `loss` is their mean. `average` maps a flat gradient to its mean over `num_ranks` ranks with B windows each.
-        If an estimate is negative or not finite, the last valid one is kept. Parameters, their `grad` and generators do
-        not change, but a forward pass may change buffers. Raises `ValueError` for B < 2."""
-        if self._parts is None:
+        and `loss` is their mean. Each of the `ranks` has B windows. If an estimate is negative or not finite, the last
+        valid one is kept. Parameters, their `grad` and generators do not change, but a forward pass may change buffers.
+        Raises `ValueError` for B < 2."""
+        if self._kind == "none":
             return {}
-        size = len(batch[0])
+        size, state, ranks = len(batch[0]), self._state, ranks or Ranks()
         if size < 2:
             raise ValueError(f"a gradient noise scale needs a batch of at least 2 windows, not {size}")
+        halves = self._kind == "alternative"
+        cut, end = (size // 2, size // 2 * 2) if halves else (max(1, size // 10), size)
         devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
         with torch.random.fork_rng(devices):  # a measurement must not change the numbers of dropout
-            signal, noise = self._parts(
-                lambda start, stop: average(self._gradient(model, loss, batch, start, stop)), size, num_ranks
-            )
+            parts = [self._gradient(model, loss, batch, *part) for part in ((0, cut), (cut, end))]
+        a, b = (ranks.average(part) for part in parts)
+        if halves:
+            signal, mean = torch.stack([a.dot(b), (a.dot(a) + b.dot(b)) / 2]).tolist()
+            noise = (mean - signal) * cut * ranks.size
+        else:
+            whole = a.lerp(b, 1 - cut / size)
+            of_small, of_all = torch.stack([a.dot(a), whole.dot(whole)]).tolist()
+            signal = (size * of_all - cut * of_small) / (size - cut)
+            noise = (of_small - of_all) / (1 / cut - 1 / size) * ranks.size
         if math.isfinite(signal) and math.isfinite(noise):
-            self._add(signal, noise, _DECAY ** (update - self._update))
-        self._update = update
-        if self._valid is None:
+            rate = 1 - _DECAY ** (update - state["update"])
+            for name, value in (("weight", 1.0), ("signal", signal), ("noise", noise)):
+                state[name] += rate * (value - state[name])
+            if state["signal"] > 0 and state["noise"] >= 0:
+                eps = 0.0 if halves else 1e-8
+                state["valid"] = state["noise"] / (state["signal"] + eps * state["weight"])
+        state["update"] = update
+        if state["valid"] is None:
             return {}
-        return {
-            "gradient_noise_scale": self._valid,
-            "gradient_signal": self._signal / self._weight,
-            "gradient_noise": self._noise / self._weight,
-        }
+        # Dividing by the sum of weights makes the first values unbiased, as in Adam.
+        averages = {f"gradient_{name}": state[name] / state["weight"] for name in ("signal", "noise")}
+        return {"gradient_noise_scale": state["valid"]} | averages
 
     def state_dict(self) -> Json:
         """Plain numbers, and None."""
-        averages = {"weight": self._weight, "signal": self._signal, "noise": self._noise}
-        return averages | {"valid": self._valid, "update": self._update}
+        return dict(self._state)
 
     def load_state_dict(self, state: Json) -> None:
-        self._weight, self._signal, self._noise = state["weight"], state["signal"], state["noise"]
-        self._valid, self._update = state["valid"], state["update"]
+        self._state = dict(state)
 
     def _gradient(self, model: nn.Module, loss: Loss, batch: Batch, start: int, stop: int) -> Tensor:
         """Flat gradient of the mean loss of windows `start` to `stop`; `grad` does not change."""
@@ -110,14 +106,6 @@ class NoiseScale:
             total += torch.cat([gradient.flatten() for gradient in gradients]) * (len(part[0]) / (stop - start))
         return total
 
-    def _add(self, signal: float, noise: float, decay: float) -> None:
-        """Update the averages; dividing by the sum of weights makes the first values unbiased, as in Adam."""
-        self._weight += (1 - decay) * (1 - self._weight)
-        self._signal += (1 - decay) * (signal - self._signal)
-        self._noise += (1 - decay) * (noise - self._noise)
-        if self._signal > 0 and self._noise >= 0:
-            self._valid = self._noise / (self._signal + self._eps * self._weight)
-
 
 def make_noise_scale(config: Config, ranks: Ranks) -> NoiseScale:
     """Estimator named by `summaries.gradient_noise_scale`. Raises `ConfigError` if the batch is too small."""
@@ -128,19 +116,3 @@ def make_noise_scale(config: Config, ranks: Ranks) -> NoiseScale:
             f"trainer.mini_batch_size={size} is too small for {ranks.size} processes"
         )
     return NoiseScale(kind, size // ranks.size // config.trainer.gradient_accumulation_steps)
-
-
-def _halves(gradient: Gradients, size: int, num_ranks: int) -> tuple[float, float]:
-    half = size // 2
-    a, b = gradient(0, half), gradient(half, 2 * half)
-    alpha, beta = torch.stack([a.dot(b), (a.dot(a) + b.dot(b)) / 2]).tolist()
-    return alpha, (beta - alpha) * half * num_ranks
-
-
-def _small_and_all(gradient: Gradients, size: int, num_ranks: int) -> tuple[float, float]:
-    small = max(1, size // 10)
-    g_small, g_rest = gradient(0, small), gradient(small, size)
-    g_all = g_small.lerp(g_rest, 1 - small / size)
-    of_small, of_all = torch.stack([g_small.dot(g_small), g_all.dot(g_all)]).tolist()
-    signal = (size * of_all - small * of_small) / (size - small)
-    return signal, (of_small - of_all) / (1 / small - 1 / size) * num_ranks

@@ -15,8 +15,7 @@ from icrl.config.options import Options, option, refuse
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import Batch, ConfigError, Metrics, Objective
 from icrl.runs.distributed import Ranks
-from icrl.training.mtadam import MTAdam
-from icrl.training.optimizers import make_optimizer, set_rates
+from icrl.training.optimizers import MTAdam, make_optimizer, set_rates
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -56,7 +55,8 @@ Gradients = Sequence[Tensor | None]  # one per parameter of the optimizer
 
 
 class Updater:
-    """Updater of `model`, in place. All state except the model's is in `state_dict`."""
+    """Updater of `model`, in place. All state except the model's is in `state_dict`. `after_step` is called after each
+    change of the parameters."""
 
     def __init__(
         self,
@@ -67,12 +67,11 @@ class Updater:
         ranks: Ranks,
         after_step: Callable[[], None] | None = None,
     ) -> None:
-        """`after_step` is called after each change of the parameters."""
         self.objective, self.config = objective, config.trainer
         self.optimizer = make_optimizer(model, config.optimizer)
         if isinstance(self.optimizer, MTAdam) and ranks.size > 1:
             raise ConfigError(
-                f"optimizer.name=mtadam needs the gradient of each loss term, but {ranks.size} processes exchange only "
+                f"optimizer.name=mtadam needs the gradient of each loss term, but {ranks.size} processes share only "
                 "that of their sum: run one process, or give another optimizer"
             )
         self._model, self._optimizer_config, self._after_step = model, config.optimizer, after_step
@@ -80,9 +79,8 @@ class Updater:
         self._device, amp_dtype = device, config.device.amp_dtype
         self._amp_dtype: torch.dtype | None = None if amp_dtype == "none" else getattr(torch, amp_dtype)
         self.scaler = torch.amp.GradScaler(device.type, enabled=amp_dtype == "float16")
-        self._parallel: DistributedDataParallel | None = None
-        if ranks.size > 1:
-            self._parallel = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+        devices = [device] if device.type == "cuda" else None
+        self._parallel = DistributedDataParallel(model, device_ids=devices) if ranks.size > 1 else None
         self._forward: nn.Module = self._parallel or model
         if self.config.compile:
             self._forward = cast(nn.Module, torch.compile(self._forward))
@@ -92,12 +90,10 @@ class Updater:
         this rank's mean loss and metrics, and the norm of the full gradient before clipping."""
         set_rates(self.optimizer, self._optimizer_config, clock)
         self.optimizer.zero_grad()
-        number, max_norm = self.config.gradient_accumulation_steps, self._max_norm(clock)
-        parts = [type(batch)(*part) for part in zip(*(column.chunk(number) for column in batch), strict=True)]
-        if isinstance(self.optimizer, MTAdam):
-            found, norm = self._step_by_term(self.optimizer, parts, max_norm)
-        else:
-            found, norm = self._step(parts, max_norm)
+        chunks = (column.chunk(self.config.gradient_accumulation_steps) for column in batch)
+        parts, max_norm = [Batch(*part) for part in zip(*chunks, strict=True)], self._max_norm(clock)
+        step = self._step_by_term if isinstance(self.optimizer, MTAdam) else self._step
+        found, norm = step(parts, max_norm)
         if self.config.empty_cache:
             torch.cuda.empty_cache()
         metrics = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
@@ -160,11 +156,11 @@ class Updater:
             self._after_step()
         return found, norm
 
-    def _step_by_term(
-        self, optimizer: MTAdam, parts: list[Batch], max_norm: float
-    ) -> tuple[list[dict[str, Tensor]], Tensor]:
+    def _step_by_term(self, parts: list[Batch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
         """Step with the separately clipped gradients of all terms, which the optimizer combines. Returns each part's
         metrics and the norm of the weighted unclipped sum. The clipped sum is stored in `grad`."""
+        optimizer = self.optimizer
+        assert isinstance(optimizer, MTAdam)
         found: list[dict[str, Tensor]] = []
         gradients: dict[str, Gradients] = {}
         for part in parts:
@@ -175,21 +171,20 @@ class Updater:
                 new = torch.autograd.grad(
                     term / len(parts), optimizer.parameters, retain_graph=name != last, allow_unused=True
                 )
-                old = gradients.get(name, [None] * len(new))
-                gradients[name] = [_added(*pair) for pair in zip(old, new, strict=True)]
+                pairs = zip(gradients.get(name, [None] * len(new)), new, strict=True)
+                gradients[name] = [one if two is None else two if one is None else one + two for one, two in pairs]
         ranks = [self.objective.weights[name] for name in gradients]
         norm = _norm(_weighted(gradients.values(), ranks))
-        clipped = [_clipped(of_term, max_norm) for of_term in gradients.values()]
+        clipped: list[Gradients] = []
+        for of_term in gradients.values():
+            scale = (max_norm / (_norm(of_term) + 1e-6)).clamp(max=1.0)  # as `clip_grad_norm_` does
+            clipped.append([None if gradient is None else gradient * scale for gradient in of_term])
         for parameter, gradient in zip(optimizer.parameters, _weighted(clipped, ranks), strict=True):
             parameter.grad = gradient
         optimizer.step(clipped, ranks)
         if self._after_step:
             self._after_step()
         return found, norm
-
-
-def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    return one if other is None else other if one is None else one + other
 
 
 def _weighted(gradients: Iterable[Gradients], ranks: list[float]) -> Gradients:
@@ -203,9 +198,3 @@ def _weighted(gradients: Iterable[Gradients], ranks: list[float]) -> Gradients:
 
 def _norm(gradients: Gradients) -> Tensor:
     return nn.utils.get_total_norm([gradient for gradient in gradients if gradient is not None])
-
-
-def _clipped(gradients: Gradients, max_norm: float) -> Gradients:
-    """`gradients` scaled to a global norm of at most `max_norm`, as `clip_grad_norm_` does."""
-    scale = (max_norm / (_norm(gradients) + 1e-6)).clamp(max=1.0)
-    return [None if gradient is None else gradient * scale for gradient in gradients]
