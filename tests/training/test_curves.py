@@ -14,8 +14,7 @@ from icrl.contracts import ConfigError
 from icrl.runs import checkpoint
 from icrl.runs.distributed import Ranks
 from icrl.runs.metrics import MetricLogger
-from icrl.training.curves import inspect
-from icrl.training.noise_scale import NoiseScale, make_noise_scale
+from icrl.training.curves import NoiseScale, inspect, make_noise_scale
 
 NAMES = ("0.weight", "1.weight", "1.bias", "4.weight", "4.bias")
 BASE = {"train/loss", "train/accuracy", "train/gradient_norm", "train/learning_rate"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from icrl.contracts import Batch
-from icrl.training.noise_scale import NoiseScale
+from icrl.training.curves import NoiseScale
 
 KINDS = ("alternative", "paper")
 FIRST = np.array([[3.0, 1.0], [1.0, 2.0]])

@@ -75,28 +75,16 @@ Exact = Mapping[str, Mapping[str, Sequence[float]]]  # by policy (random, optimu
 class EvaluationConfig(Options):
     checkpoint: Literal["best", "last"] = option("last", "checkpoint of stage two to roll out")
     tasks: Literal["test", "development"] = option(
-        "test",
-        "test: the held-out tasks, with development tasks beside them; development: the development tasks "
-        "alone, to choose a recipe",
+        "test", "test: held-out tasks, and development tasks beside them; development: these alone, to choose a recipe"
     )
     num_episodes: int = option(40, "episodes per stream", ge=2, le=10**6)
     num_streams: int = option(20, "streams per held-out task, or development task in its place", ge=1, le=10**5)
     num_train_tasks: int = option(0, "training tasks of the model that are also played, for comparison (0: all)", ge=0)
-    num_train_streams: int = option(
-        4, "streams per such training task, and per development task beside the held-out ones", ge=1, le=10**5
-    )
-    sample_probability: float = option(
-        1.0, "probability of drawing an action at policy.temperature, else the most probable one", ge=0, le=1
-    )
-    temperatures: list[Annotated[float, Field(ge=0)]] = option(
-        [0.0, 0.5], "further temperatures for the held-out tasks, for comparison (0: the most probable action)"
-    )
-    ablations: bool = option(
-        True, "also play the held-out tasks with ablated contexts: blanked, shuffled, wiped, another task's"
-    )
-    num_probe_streams: int = option(
-        4, "streams per held-out task for each of these temperatures and contexts", ge=1, le=10**5
-    )
+    num_train_streams: int = option(4, "streams per training task, or further development task", ge=1, le=10**5)
+    sample_probability: float = option(1.0, "probability of drawing at policy.temperature, else greedy", ge=0, le=1)
+    temperatures: list[Annotated[float, Field(ge=0)]] = option([0.0, 0.5], "other temperatures to compare (0: greedy)")
+    ablations: bool = option(True, "also play with contexts blanked, shuffled, wiped, or another task's")
+    num_probe_streams: int = option(4, "streams per held-out task for each ablation or temperature", ge=1, le=10**5)
     num_bootstrap: int = option(2000, "bootstrap resamples of the intervals", ge=100, le=10**5)
     confidence: float = option(0.95, "coverage of the intervals", ge=0.5, le=0.999)
     videos: bool = option(True, "write the videos of the model beside the source agent", may_change=True)

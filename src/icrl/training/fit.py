@@ -20,8 +20,7 @@ from icrl.runs.intervals import Interval, is_due
 from icrl.runs.metrics import MetricLogger, Progress, profiled
 from icrl.runs.record import parameters_table, record_session
 from icrl.runs.run_state import Generators, RunState
-from icrl.training.curves import UpdateCurves
-from icrl.training.noise_scale import make_noise_scale
+from icrl.training.curves import UpdateCurves, make_noise_scale
 from icrl.training.updates import Updater
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from icrl.config.options import Options, Rate, option, refuse
 from icrl.config.schedules import Clock, make_schedule
 
 _OPTIMIZER = "update rule; the preset `optimizer=` sets all of this group"
+_COSINE: dict[str, Any] = {"kind": "cosine", "progress": "percent", "initial": 0.004, "final": 4e-05, "time": 1}
+_RATE = _COSINE | {"warmup": {"until": 0.03, "start": 0}}
 _NOTHING = 1e-10  # norm average at or below which a term counts as without gradient
-_DEFAULTS = {"lr": 1e-3, "betas": (0.9, 0.999, 0.9), "eps": 1e-8, "weight_decay": 0.0}
 
 
 class OptimizerConfig(Options):
@@ -22,33 +23,17 @@ class OptimizerConfig(Options):
 
     name: str = option("", _OPTIMIZER)
     initialize: bool = option(
-        False,
-        "when continuing from critic.initial_model_prefix, start with a new optimizer instead of its saved state",
-        stages="ilql",
+        False, "start with a new optimizer when continuing from critic.initial_model_prefix", stages="ilql"
     )
-    learning_rate: Annotated[Any, Rate(ge=0)] = option(
-        {
-            "kind": "cosine",
-            "progress": "percent",
-            "initial": 0.004,
-            "final": 4e-05,
-            "time": 1,
-            "warmup": {"until": 0.03, "start": 0},
-        },
-        "learning rate of all parameters",
-    )
-    max_gradient_norm: Annotated[Any, Rate(gt=0)] = option(
-        1.0, "gradient norm clip; with mtadam, of each loss term separately"
-    )
+    learning_rate: Annotated[Any, Rate(ge=0)] = option(_RATE, "learning rate of all parameters")
+    max_gradient_norm: Annotated[Any, Rate(gt=0)] = option(1.0, "gradient norm clip; with mtadam, of each loss term")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         for name, value in self:
-            refuse(
-                isinstance(value, dict) and value.get("progress") == "env_steps",
-                f"optimizer.{name}={value}: gradient updates make no env steps; progress must be "
-                "percent, iterations or updates",
-            )
+            why = "gradient updates make no env steps; progress must be percent, iterations or updates"
+            counts_steps = isinstance(value, dict) and value.get("progress") == "env_steps"
+            refuse(counts_steps, f"optimizer.{name}={value}: {why}")
         return self
 
 
@@ -86,14 +71,14 @@ class Lamb(Optimizer):
     norms) it is 1. Gradients are not clipped here."""
 
     def __init__(self, params: ParamsT, **defaults: Any) -> None:
-        super().__init__(params, _DEFAULTS | {"decays": True} | defaults)
+        super().__init__(params, {"weight_decay": 0.0, "decays": True} | defaults)
 
     @torch.no_grad()
     def step(self) -> None:  # pyrefly: ignore[bad-override]  # takes no closure
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    mean, spread = _moments(self.state[parameter], parameter.grad, *group["betas"][:2])
+                    mean, spread = _moments(self.state[parameter], parameter.grad, *group["betas"])
                     change = mean / (spread + group["eps"]) + group["weight_decay"] * parameter
                     norm, of_change = parameter.norm(), change.norm()
                     ratio = torch.where((norm > 0) & (of_change > 0), norm / of_change, 1.0)
@@ -117,7 +102,7 @@ class MTAdam(Optimizer):
     one; weight decay. A term without a gradient keeps its averages and its t_i, and takes no part in the step."""
 
     def __init__(self, params: ParamsT, **defaults: Any) -> None:
-        super().__init__(params, _DEFAULTS | defaults)
+        super().__init__(params, {"weight_decay": 0.0} | defaults)
 
     @property
     def parameters(self) -> list[Tensor]:

@@ -26,27 +26,20 @@ class TrainerConfig(Options):
     mini_batch_size: int = option(32, "windows per update, over all processes and accumulation steps", ge=1)
     mini_batch_length: int = option(0, "env steps in a window (0: model.context_len)", ge=0)
     gradient_accumulation_steps: int = option(
-        1, "parts in which an update's windows are processed, to save memory", ge=1
+        1, "parts of an update's windows, one after another, to save memory", ge=1
     )
     evaluate: bool = option(True, "evaluate in context during training (evals.*), and keep the best checkpoint")
-    activation_checkpointing: bool = option(
-        False, "keep only each block's input and recompute the rest, to save memory"
-    )
+    activation_checkpointing: bool = option(False, "keep only each block's input, recompute the rest, to save memory")
     compile: bool = option(False, "torch.compile: slower to start, faster to run; needs a C++ compiler")
     empty_cache: bool = option(False, "give unused GPU memory back after every update; slow", may_change=True)
     parameter_check_interval: int = option(
-        0,
-        "updates between comparisons of the parameters of all processes under torchrun (0: none)",
-        ge=0,
-        may_change=True,
+        0, "updates between comparisons of the parameters of all torchrun processes (0: none)", ge=0, may_change=True
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         parts, size = self.gradient_accumulation_steps, self.mini_batch_size
-        refuse(
-            size % parts != 0, f"trainer.gradient_accumulation_steps={parts} must divide trainer.mini_batch_size={size}"
-        )
+        refuse(size % parts, f"trainer.gradient_accumulation_steps={parts} must divide trainer.mini_batch_size={size}")
         return self
 
 
