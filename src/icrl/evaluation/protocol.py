@@ -51,8 +51,7 @@ DEFINITIONS = {
     "regret": "optimum - return, summed over the episodes so far; in final over all episodes",
     "curves": "one number per episode, by policy and measure",
     "final": "over the last quarter of the episodes, unless the measure says over all",
-    "fraction_solved, fraction_solved_90": "share of tasks with a success rate of at least "
-    f"{' or '.join(map(str, _SOLVED.values()))} over the last quarter of the episodes of all streams",
+    "fraction_solved, fraction_solved_90": "share of tasks with a success rate of at least 0.5 or 0.9 in `final`",
     "success_after_first": "success rate after the first success of a stream; missing if no stream has one",
     "area": "(return - random) / (optimum - random), mean over all episodes; only tasks whose optimum is above random",
     "episodes_to_90": f"`episode`: the first from which {_SMOOTHED} episodes return on average at least {_NEAR} of the "
@@ -133,9 +132,7 @@ def tail_of(num_episodes: int) -> int:
 def exact_numbers(expectations: Mapping[str, Expectation]) -> Exact:
     """Exact references in the form of the section `references`."""
     fields = {"success": "success", "returns": "episode_return", "steps_to_goal": "steps_to_goal"}.items()
-    return {
-        key: {name: getattr(found, field).tolist() for name, field in fields} for key, found in expectations.items()
-    }
+    return {key: {name: getattr(one, field).tolist() for name, field in fields} for key, one in expectations.items()}
 
 
 def numbers_of(

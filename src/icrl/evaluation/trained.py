@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from icrl.collection.collect import EpsilonGreedy, make_learners
-from icrl.config.options import replace, walk
+from icrl.config.options import refuse, replace, walk
 from icrl.contracts import ConfigError, EnvSpec, Json
 from icrl.data.history_store import Histories
 from icrl.data.mixture import check_stores, open_stores
@@ -171,11 +171,8 @@ def training_store(config: Config, trained: Json) -> Histories:
     check_stores(stores, trained["histories"], config.run_folder)
     episodes, store = config.evaluation.num_episodes, stores[0]
     row_len, needed = store.columns["obs"].shape[1], (episodes + 1) * store.spec.max_episode_steps
-    if needed > row_len:
-        raise ConfigError(
-            f"evaluation.num_episodes={episodes} needs {needed} steps per row for the episodes of the source, but "
-            f"{store.folder} has {row_len}"
-        )
+    given = f"evaluation.num_episodes={episodes}"
+    refuse(needed > row_len, f"{given} needs {needed} steps per row of the source, but {store.folder} has {row_len}")
     return store
 
 
@@ -209,20 +206,15 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
         ("number of layers of observations", layers, layers_before),
         ("number of points and coordinates", spec.points, before.points),
     ):
-        if now != then:
-            raise ConfigError(f"env: the {name} of this world is {now}, but the model was trained with {then}")
-    if spec.max_episode_steps > before.max_episode_steps:
-        raise ConfigError(
-            f"env.max_episode_steps={spec.max_episode_steps}: the model was trained with "
-            f"env.max_episode_steps={before.max_episode_steps} and has not learned later time steps"
-        )
-    listed = encoding == "cell" or not spec.width  # each observation has an embedding of its own
-    if spec.num_obs != before.num_obs and listed and not spec.obs_shape:
-        raise ConfigError(
-            f"env: this world has {spec.num_obs} observations, but the model was trained with {before.num_obs}; it can "
-            f"read more only in square rooms with model.obs_encoding=coordinates or framed, not with "
-            f"model.obs_encoding={encoding}"
-        )
+        refuse(now != then, f"env: the {name} of this world is {now}, but the model was trained with {then}")
+    name, now, then = "env.max_episode_steps", spec.max_episode_steps, before.max_episode_steps
+    refuse(now > then, f"{name}={now}: the model was trained with {name}={then} and has not learned later time steps")
+    listed = (encoding == "cell" or not spec.width) and not spec.obs_shape  # an observation has its own embedding
+    refuse(
+        listed and spec.num_obs != before.num_obs,
+        f"env: this world has {spec.num_obs} observations, but the model was trained with {before.num_obs}; it can "
+        f"read more only in square rooms with model.obs_encoding=coordinates or framed, not with {encoding}",
+    )
     return spec._replace(max_episode_steps=before.max_episode_steps)
 
 
@@ -236,20 +228,15 @@ def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> lis
     They are the first `tasks.num_held_out` (0: all) of a seeded permutation, without those that equal a training task
     of `split`: a goal that was learned with another clock is not new. Raises `ConfigError` if there are too few or
     none, or if development tasks are asked for, which exist in the world of the training alone."""
-    if config.evaluation.tasks == "development":
-        raise ConfigError(
-            "evaluation.tasks=development: development tasks belong to the training world, and this is another one; "
-            "give evaluation.tasks=test to play its new tasks"
-        )
+    why = "evaluation.tasks=development: these belong to the training world; in another one give evaluation.tasks=test"
+    refuse(config.evaluation.tasks == "development", why)
     with closing(make_env(_world_of(trained))) as before:
         known = set(before.fingerprint(torch.tensor([split["all"][task] for task in split["train"]])))
     fingerprints = env.fingerprint(env.all_tasks())
     order = permuted(len(fingerprints), config.tasks.seed)
     new, asked = [task for task in order if fingerprints[task] not in known], config.tasks.num_held_out
-    if not new:
-        raise ConfigError(f"env: the model was trained on all {len(order)} tasks of this world, so none is new")
-    if asked > len(new):
-        raise ConfigError(f"tasks.num_held_out={asked}: must be at most {len(new)}, the number of new tasks here")
+    refuse(not new, f"env: the model was trained on all {len(order)} tasks of this world, so none is new")
+    refuse(asked > len(new), f"tasks.num_held_out={asked}: must be at most {len(new)}, the number of new tasks here")
     return new[: asked or None]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from icrl.config.options import walk
+from icrl.config.options import refuse, walk
 from icrl.contracts import SPEC_FORM, ConfigError, EnvSpec, Json, PipelineError
 from icrl.nn.critic import Critic, ValueNetwork, trunk_config
 from icrl.nn.gpt import Trunk
@@ -92,16 +92,14 @@ def read_model(
     out or set aside in `split`. Raises `DamagedCheckpointError` if its checksum is wrong."""
     state, about = checkpoint.load(_sidecar(option, path), device)
     described = about["description"]
-    if (found := described.get("program")) not in programs:
-        raise ConfigError(f"{option}={path}: is a model of {found}, but must be one of {' or '.join(programs)}")
+    found, allowed = described.get("program"), " or ".join(programs)
+    refuse(found not in programs, f"{option}={path}: is a model of {found}, but must be one of {allowed}")
     check_described(described, Path(path).parent)
     theirs = described["tasks"]
     learned = set(theirs["train"]) - set(theirs["development"]) if theirs["all"] == split["all"] else set[int]()
-    if unseen := learned & {*split["held_out"], *split["development"]}:
-        raise ConfigError(
-            f"{option}={path}: learned on {len(unseen)} tasks that are held out or set aside here; give the same "
-            "tasks.seed, tasks.split, tasks.num_train and data.num_development_tasks as its training"
-        )
+    unseen = learned & {*split["held_out"], *split["development"]}
+    cure = "give the same tasks.seed, tasks.split, tasks.num_train and data.num_development_tasks as its training"
+    refuse(unseen, f"{option}={path}: learned on {len(unseen)} tasks that are held out or set aside here; {cure}")
     return state, described
 
 
@@ -152,19 +150,17 @@ def snapshot_state(config: Config, critic: Critic, split: Json, device: torch.de
         return None
     where, path = f"{_PREFIX}={prefix}", _sidecar(_PREFIX, prefix, config).with_suffix(".pt")
     state, described = read_model(_PREFIX, str(path), split, device, PROGRAM)
-    if state["step"] > total:
-        raise ConfigError(f"{where}: is at update {state['step']}, which is beyond trainer.num_iterations={total}")
-    if EnvSpec.of(described["env"]) != critic.online.spec:
-        raise ConfigError(f"{where}: its world differs from that of env.name={config.env.name} and its options")
+    step, differs = state["step"], EnvSpec.of(described["env"]) != critic.online.spec
+    refuse(step > total, f"{where}: is at update {step}, which is beyond trainer.num_iterations={total}")
+    refuse(differs, f"{where}: its world differs from that of env.name={config.env.name} and its options")
     _load_weights(deepcopy(critic), state["model"], where)
     anew = config.optimizer.initialize
     for group, names in _KEPT.items():  # that the state depends on; rates are set at each update
         then, now = described["config"][group], recorded(config)[group]
         for name in () if anew and group == "optimizer" else names:
-            if then.get(name) != now.get(name):
-                made, hint = f"{group}.{name}={then.get(name)}", ", or optimizer.initialize=true for a new one"
-                suggestion = made + hint * (group == "optimizer")
-                raise ConfigError(f"{where}: was made with {made}, not {now.get(name)}; give {suggestion}")
+            made, hint = f"{group}.{name}={then.get(name)}", ", or optimizer.initialize=true" * (group == "optimizer")
+            differs = then.get(name) != now.get(name)
+            refuse(differs, f"{where}: was made with {made}, not {now.get(name)}; give {made}{hint}")
     if anew:
         state["updater"]["optimizer"] = make_optimizer(critic, config.optimizer).state_dict()
     return state
@@ -173,19 +169,16 @@ def snapshot_state(config: Config, critic: Critic, split: Json, device: torch.de
 def _sidecar(option: str, path: str, config: Config | None = None) -> Path:
     """Sidecar of the checkpoint at `path`, or of the snapshot in the folder `path` that `config` chooses."""
     if option == _PREFIX and config:
-        found = [*checkpoint.sidecars(Path(path), "last"), *checkpoint.sidecars(Path(path), "snapshot")]
-        by_update, index = (
-            {checkpoint.step_of(sidecar): sidecar for sidecar in found},
-            config.critic.initial_model_index,
-        )
-        if not by_update:
-            raise ConfigError(f"{_PREFIX}={path}: has no snapshots")
-        if index >= 0 and index not in by_update:
-            there = ", ".join(map(str, sorted(by_update)))
-            raise ConfigError(f"critic.initial_model_index={index}: {_PREFIX}={path} has snapshots {there}")
+        index, folder = config.critic.initial_model_index, Path(path)
+        found = [*checkpoint.sidecars(folder, "last"), *checkpoint.sidecars(folder, "snapshot")]
+        by_update = {checkpoint.step_of(sidecar): sidecar for sidecar in found}
+        refuse(not by_update, f"{_PREFIX}={path}: has no snapshots")
+        there = ", ".join(map(str, sorted(by_update)))
+        wrong = index >= 0 and index not in by_update
+        refuse(wrong, f"critic.initial_model_index={index}: {_PREFIX}={path} has snapshots {there}")
         return by_update[max(by_update) if index < 0 else index]
-    if not path.endswith(".pt") or not Path(path).is_file():
-        raise ConfigError(f"{option}={path}: must be an existing checkpoint, a .pt with its .json beside it")
+    exists = path.endswith(".pt") and Path(path).is_file()
+    refuse(not exists, f"{option}={path}: must be an existing checkpoint, a .pt with its .json beside it")
     return Path(path).with_suffix(".json")
 
 

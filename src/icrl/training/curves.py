@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from icrl.contracts import Batch, ConfigError, Json, Metrics, Objective
+from icrl.config.options import refuse
+from icrl.contracts import Batch, Json, Metrics, Objective
 from icrl.runs.distributed import Ranks
 from icrl.runs.metrics import MetricLogger, SummariesConfig
 
@@ -182,9 +183,6 @@ class NoiseScale:
 def make_noise_scale(config: Config, ranks: Ranks) -> NoiseScale:
     """Estimator named by `summaries.gradient_noise_scale`. Raises `ConfigError` if the batch is too small."""
     kind, size = config.summaries.gradient_noise_scale, config.trainer.mini_batch_size
-    if kind != "none" and size < 2 * ranks.size:
-        raise ConfigError(
-            f"summaries.gradient_noise_scale={kind} needs parts of a batch; "
-            f"trainer.mini_batch_size={size} is too small for {ranks.size} processes"
-        )
+    why = f"needs parts of a batch; trainer.mini_batch_size={size} is too small for {ranks.size} processes"
+    refuse(kind != "none" and size < 2 * ranks.size, f"summaries.gradient_noise_scale={kind} {why}")
     return NoiseScale(kind, size // ranks.size // config.trainer.gradient_accumulation_steps)

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
     from icrl.point_game.options import PlayersConfig
 
+Keys = tuple[str, ...]  # dotted keys of options
+
 _INT, _FLOAT = 8, 4  # bytes of an int64 and of a float32
-_EVALS = ("evals.num_eval_environments", "evals.num_eval_episodes")
+EVALS = ("evals.num_eval_environments", "evals.num_eval_episodes")
 _META = torch.device("meta")  # modules built there take no memory and draw no random numbers
 
 
@@ -86,7 +88,7 @@ def stage_one(
     if recorded and source.evaluate:
         episodes, environments = config.evals.num_eval_episodes, config.evals.num_eval_environments
         size = learners * environments * _played(math.ceil(episodes / environments)) * step
-        needs.append(Need("an evaluation", size, ("source.num_learners", *_EVALS)))
+        needs.append(Need("an evaluation", size, ("source.num_learners", *EVALS)))
     return needs
 
 
@@ -94,7 +96,7 @@ def fitting_gpt(config: Config, spec: EnvSpec, num_ranks: int, num_frozen: int =
     """Needs of training a sequence model, beside the `num_frozen` parameters of a teacher."""
     with _META:
         trained, _ = _parameters(GPT(config.model, spec))
-    return _fitting(config, config.model, spec, num_ranks, "model", (trained, num_frozen))
+    return _fitting(config, config.model, spec, num_ranks, "model", trained, num_frozen)
 
 
 def fitting_critic(config: Config, trunk: GPTConfig, spec: EnvSpec, num_ranks: int) -> list[Need]:
@@ -102,34 +104,27 @@ def fitting_critic(config: Config, trunk: GPTConfig, spec: EnvSpec, num_ranks: i
     decoder = config.decoder
     with _META:
         trained, frozen = _parameters(ValueNetwork(trunk, decoder, config.critic, spec))
-    parameters, of_heads = (trained, trained + 2 * frozen), 4 * decoder.ff_dim * (decoder.num_layers - 1)
-    state, *others = _fitting(config, trunk, spec, num_ranks, "encoder", parameters, of_heads)  # the target is frozen
+    frozen, heads = trained + 2 * frozen, 4 * decoder.ff_dim * (decoder.num_layers - 1)  # the target is frozen
+    state, *others = _fitting(config, trunk, spec, num_ranks, "encoder", trained, frozen, heads)
     if decoder.ff_dim > config.encoder.embed_dim:
         state = state._replace(options=("decoder.num_layers", "decoder.ff_dim"))
     return [state, *others]
 
 
 def _fitting(
-    config: Config,
-    model: GPTConfig,
-    spec: EnvSpec,
-    num_ranks: int,
-    group: str,
-    parameters: tuple[int, int],
-    of_heads: int = 0,
+    config: Config, model: GPTConfig, spec: EnvSpec, ranks: int, group: str, trained: int, frozen: int, heads: int = 0
 ) -> list[Need]:
-    """Needs of the trained and frozen `parameters`, a batch, and the activations that a backward pass reads: `of_heads`
+    """Needs of the `trained` and `frozen` parameters, a batch, and the activations that a backward pass reads: `heads`
     numbers per step, and those of each block but the last, which may have fewer tokens. A block keeps the inputs of
     norms and linear layers, queries, keys, values, and both sides of the activation."""
     trainer, optimizer, width, amp = config.trainer, config.optimizer, model.embed_dim, config.device.amp_dtype
-    element, (trained, frozen) = _element(config.device.dtype), parameters
+    element = _element(config.device.dtype)
     states = int(optimizer.momentum > 0) if isinstance(optimizer, SGDConfig) else 2
-    size, length = trainer.mini_batch_size // num_ranks, trainer.mini_batch_length or config.model.context_len
+    size, length = trainer.mini_batch_size // ranks, trainer.mini_batch_length or config.model.context_len
     steps = size // trainer.gradient_accumulation_steps * length
     of_block = width if trainer.activation_checkpointing else 6 * width + 2 * model.ff_dim
-    numbers = of_heads  # per step
-    if group == "model" or config.critic.value_trunk_grad == "full":
-        numbers += _tokens(model) * (1 + (model.num_layers - 1) * of_block)
+    learns = group == "model" or config.critic.value_trunk_grad == "full"
+    numbers = heads + learns * _tokens(model) * (1 + (model.num_layers - 1) * of_block)  # per step
     scores = length * model.num_heads * _FLOAT if model.induction else 0  # per step: one for each step before it
     activations = steps * (numbers * (element if amp == "none" else _element(amp)) + scores)
     options = ("trainer.mini_batch_size", "model.context_len")
@@ -142,30 +137,16 @@ def _fitting(
 
 
 def playing(
-    config: Config,
-    model: GPTConfig,
-    spec: EnvSpec,
-    num_streams: int,
-    num_episodes: int,
-    device: torch.device,
-    options: tuple[str, ...],
+    config: Config, model: GPTConfig, spec: EnvSpec, streams: int, episodes: int, device: torch.device, options: Keys
 ) -> list[Need]:
     """Needs of a `model` in context: its cache and the rollout. `options` determine streams and episodes."""
-    played = _played(num_episodes)
+    played = _played(episodes)
     held = model.context_len if device.type == "cuda" else min(model.context_len, played)
-    cache = 2 * model.num_layers * num_streams * held * _tokens(model) * model.embed_dim * _element(config.device.dtype)
+    cache = 2 * model.num_layers * streams * held * _tokens(model) * model.embed_dim * _element(config.device.dtype)
     return [
         Need("keys and values of the context", cache, (*options, "model.context_len", "model.num_layers")),
-        Need("the rollout", num_streams * played * _step_bytes(spec), options),
+        Need("the rollout", streams * played * _step_bytes(spec), options),
     ]
-
-
-def evaluation_amid(
-    config: Config, model: GPTConfig, spec: EnvSpec, num_tasks: int, device: torch.device
-) -> list[Need]:
-    """Needs of an evaluation on `num_tasks` tasks during training."""
-    streams, episodes = config.evals.num_eval_environments, config.evals.num_eval_episodes
-    return playing(config, model, spec, num_tasks * streams, math.ceil(episodes / streams), device, _EVALS)
 
 
 def bootstrap(config: Config, num_tasks: int) -> Need:

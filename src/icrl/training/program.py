@@ -26,7 +26,7 @@ from icrl.runs.identity import Identity, check_owner, check_same, identity_of, r
 from icrl.runs.memory import Need, check_memory
 from icrl.runs.record import check_snapshots
 from icrl.training.critics import check_described
-from icrl.training.needs import evaluation_amid
+from icrl.training.needs import EVALS, playing
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -62,7 +62,9 @@ class RunContext(NamedTuple):
         `model` of this form during training."""
         check_memory(self.config, needs, self.device)
         if self.config.trainer.evaluate and self.ranks.is_writer:
-            needs = evaluation_amid(self.config, model, self.spec(), len(self.tasks["development"]), self.device)
+            streams, episodes = self.config.evals.num_eval_environments, self.config.evals.num_eval_episodes
+            played, each = len(self.tasks["development"]) * streams, -(-episodes // streams)
+            needs = playing(self.config, model, self.spec(), played, each, self.device, EVALS)
             check_memory(self.config, needs, self.device)
 
     def windows(self, objective: ObjectiveConfig, plugin: RewardPlugin | None = None) -> Mixture:

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from icrl.config.options import Options, option, refuse
 from icrl.config.schedules import Clock, make_schedule
-from icrl.contracts import Batch, ConfigError, Metrics, Objective
+from icrl.contracts import Batch, Metrics, Objective
 from icrl.runs.distributed import Ranks
 from icrl.training.optimizers import MTAdam, make_optimizer, set_rates
 
@@ -62,11 +62,8 @@ class Updater:
     ) -> None:
         self.objective, self.config = objective, config.trainer
         self.optimizer = make_optimizer(model, config.optimizer)
-        if isinstance(self.optimizer, MTAdam) and ranks.size > 1:
-            raise ConfigError(
-                f"optimizer.name=mtadam needs the gradient of each loss term, but {ranks.size} processes share only "
-                "that of their sum: run one process, or give another optimizer"
-            )
+        why = f"optimizer.name=mtadam needs the gradient of each loss term: run one process, not {ranks.size} processes"
+        refuse(isinstance(self.optimizer, MTAdam) and ranks.size > 1, f"{why}, or give another optimizer")
         self._model, self._optimizer_config, self._after_step = model, config.optimizer, after_step
         self._max_norm = make_schedule(config.optimizer.max_gradient_norm)
         self._device, amp_dtype = device, config.device.amp_dtype
@@ -136,8 +133,7 @@ class Updater:
         for part in parts:
             last = len(found) == len(parts) - 1  # ranks exchange their gradients once, with the last part
             with nullcontext() if last or self._parallel is None else self._parallel.no_sync():
-                terms, metrics = self._terms(self._forward, part)
-                loss = self._sum(terms)
+                loss, metrics = self.loss(self._forward, part)
                 self.scaler.scale(loss / len(parts)).backward()
             found.append({"loss": loss.detach()} | metrics)
         self.scaler.unscale_(self.optimizer)
