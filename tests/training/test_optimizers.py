@@ -13,7 +13,7 @@ from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.runs.distributed import Ranks
-from icrl.training.optimizers import OPTIMIZERS, OptimizerConfig, make_optimizer, set_rates
+from icrl.training.optimizers import OPTIMIZERS, OptimizerConfig, make_optimizer
 from icrl.training.updates import Updater
 
 PRESETS = {name: load_config([f"optimizer={name}"]).optimizer for name in OPTIMIZERS}
@@ -45,18 +45,6 @@ def test_matrices_of_linear_layers_decay_and_frozen_parameters_are_left_out(name
     assert rates == [(0.25, decay), (0.25, 0.0)]  # a run records these before its first update
 
 
-def test_weight_decay_shrinks_matrices_alone() -> None:
-    model = Model()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    optimizer = make_optimizer(model, replace(PRESETS["adamw"], weight_decay=0.5, learning_rate=0.1))
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    for name, value in model.state_dict().items():
-        factor = 1 - 0.1 * 0.5 if name == "layer.weight" else 1.0
-        assert torch.allclose(value, before[name] * factor), name
-
-
 def test_options_of_adam_and_sgd_reach_their_equations() -> None:
     """Two steps, on gradients 1 and -2."""
     beta1, beta2, eps, rate = 0.7, 0.9, 0.1, 0.01
@@ -74,19 +62,6 @@ def test_options_of_adam_and_sgd_reach_their_equations() -> None:
             value -= rate * (mean / (1 - beta1**step)) / ((square / (1 - beta2**step)) ** 0.5 + eps)
         expected = value if name == "adam" else -0.1 + 0.15  # -0.1, then -0.1 (0.5 - 2)
         assert model.norm.bias[0].item() == pytest.approx(expected, abs=1e-6)
-
-
-def test_rates_follow_the_clock() -> None:
-    config = replace(
-        PRESETS["adamw"],
-        learning_rate={"kind": "linear", "progress": "percent", "points": [[0, 0.4], [1, 0]]},
-        weight_decay={"kind": "linear", "progress": "updates", "points": [[0, 0], [10, 1.0]]},
-    )
-    optimizer = make_optimizer(Model(), config)
-    for clock, rate, decay in ((START, 0.4, 0.0), (Clock(0.25, 5, 0, 5), 0.3, 0.5)):
-        set_rates(optimizer, config, clock)
-        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([rate, rate])
-        assert [group["weight_decay"] for group in optimizer.param_groups] == pytest.approx([decay, 0.0])
 
 
 class Modest(Naming):

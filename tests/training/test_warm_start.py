@@ -22,6 +22,7 @@ from icrl.training.critics import checksums, initialize, load_trunk, read_model,
 from icrl.training.updates import Updater
 
 CPU = torch.device("cpu")
+THREE = ("train_gpt", "train_ilql", "extract_policy")
 WIDE = {"encoder": {"embed_dim": 12, "num_heads": 3}}
 
 
@@ -99,15 +100,15 @@ def test_models_of_three_programs_can_be_read(tmp_path: Path, program: str | Non
     path = saved(tmp_path, gpt(), program=program)
     if program in ("train_agents", None):
         with pytest.raises(ConfigError, match=re.escape(f"option={path}: is a model of {program}, but must be one of")):
-            read_model("option", path, SPLIT, CPU)
+            read_model("option", path, SPLIT, CPU, *THREE)
     else:
-        state, about = read_model("option", path, SPLIT, CPU)
+        state, about = read_model("option", path, SPLIT, CPU, *THREE)
         assert state["step"] == 3 and about["program"] == program
     with pytest.raises(ConfigError, match=r"option=gone\.pt: must be an existing checkpoint"):
-        read_model("option", "gone.pt", SPLIT, CPU)
+        read_model("option", "gone.pt", SPLIT, CPU, *THREE)
     checkpoint.save(tmp_path / "b", "last", 3, {"agents": torch.zeros(1)}, {"of": "agents"}, 1)  # names no program
     with pytest.raises(ConfigError, match="is a model of None"):
-        read_model("option", str(tmp_path / "b/last-000000003.pt"), SPLIT, CPU)
+        read_model("option", str(tmp_path / "b/last-000000003.pt"), SPLIT, CPU, *THREE)
 
 
 def here(train: list[int], development: list[int], held_out: list[int]) -> Json:
