@@ -20,6 +20,7 @@ from icrl.nn.gpt import GPT
 from icrl.nn.layers import PointValues, read_net_arch
 from icrl.nn.stacked import point_layers
 from icrl.nn.transformer import NUM_STREAMS
+from icrl.runs.device import dtype_of
 from icrl.runs.intervals import interval_of
 from icrl.runs.memory import Need, check_fits, check_memory, free_disk
 from icrl.sources.dqn import DQNConfig
@@ -118,15 +119,16 @@ def _fitting(
     numbers per step, and those of each block but the last, which may have fewer tokens. A block keeps the inputs of
     norms and linear layers, queries, keys, values, and both sides of the activation."""
     trainer, optimizer, width, amp = config.trainer, config.optimizer, model.embed_dim, config.device.amp_dtype
-    element = _element(config.device.dtype)
+    element = dtype_of(config).itemsize
     states = int(optimizer.momentum > 0) if isinstance(optimizer, SGDConfig) else 2
     size, length = trainer.mini_batch_size // ranks, trainer.mini_batch_length or config.model.context_len
     steps = size // trainer.gradient_accumulation_steps * length
     of_block = width if trainer.activation_checkpointing else 6 * width + 2 * model.ff_dim
+    tokens = 1 if model.tokens == "transition" else NUM_STREAMS
     learns = group == "model" or config.critic.value_trunk_grad == "full"
-    numbers = heads + learns * _tokens(model) * (1 + (model.num_layers - 1) * of_block)  # per step
+    numbers = heads + learns * tokens * (1 + (model.num_layers - 1) * of_block)  # per step
     scores = length * model.num_heads * _FLOAT if model.induction else 0  # per step: one for each step before it
-    activations = steps * (numbers * (element if amp == "none" else _element(amp)) + scores)
+    activations = steps * (numbers * (element if amp == "none" else getattr(torch, amp).itemsize) + scores)
     options = ("trainer.mini_batch_size", "model.context_len")
     widths = (f"{group}.num_layers", f"{group}.embed_dim", f"{group}.ff_dim")
     return [
@@ -142,7 +144,8 @@ def playing(
     """Needs of a `model` in context: its cache and the rollout. `options` determine streams and episodes."""
     played = _played(episodes)
     held = model.context_len if device.type == "cuda" else min(model.context_len, played)
-    cache = 2 * model.num_layers * streams * held * _tokens(model) * model.embed_dim * _element(config.device.dtype)
+    tokens = streams * held * (1 if model.tokens == "transition" else NUM_STREAMS)
+    cache = 2 * model.num_layers * tokens * model.embed_dim * dtype_of(config).itemsize
     return [
         Need("keys and values of the context", cache, (*options, "model.context_len", "model.num_layers")),
         Need("the rollout", streams * played * _step_bytes(spec), options),
@@ -158,7 +161,7 @@ def bootstrap(config: Config, num_tasks: int) -> Need:
 
 def players(config: PlayersConfig) -> list[Need]:
     """Needs of training host and agent of the point game, and of their matches."""
-    game, element, needs = config.game, _element(config.device.dtype), list[Need]()
+    game, element, needs = config.game, dtype_of(config).itemsize, list[Need]()
     points, dimension = game.max_num_points, game.dimension
     for name in config.learning:
         role, others = config.roles[name], 0 if name == "host" else dimension
@@ -198,11 +201,3 @@ def _recorded_bytes(spec: EnvSpec) -> int:
 def _played(num_episodes: int) -> int:
     """Least env steps of a stream in an evaluation of `num_episodes` episodes, with at least one step each."""
     return -(-num_episodes // BLOCK) * BLOCK
-
-
-def _tokens(model: GPTConfig) -> int:
-    return 1 if model.tokens == "transition" else NUM_STREAMS
-
-
-def _element(dtype: str) -> int:
-    return getattr(torch, dtype).itemsize
