@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from icrl.config.compose import load_config
@@ -17,7 +15,7 @@ from icrl.contracts import ConfigError, Step
 from icrl.envs import make_env
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
 from icrl.evaluation import trained
-from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator, check_streams, streams_and_episodes
+from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator, check_streams
 from icrl.nn.gpt import GPT
 from icrl.runs.evaluations import Evaluation
 from icrl.sources.noise_distillation import NoiseDistillation
@@ -41,12 +39,6 @@ ONE_STEP = replace(CONFIG, env=replace(CONFIG.env, max_episode_steps=1))
 def config_of(episodes: int, streams: int, probability: float = 1.0, config: Config = CONFIG) -> Config:
     options = {"num_eval_episodes": episodes, "num_eval_environments": streams, "sample_probability": probability}
     return replace(config, evals=replace(config.evals, **options))
-
-
-@given(st.integers(1, 1000), st.integers(1, 50))
-def test_streams_play_the_fewest_episodes_that_are_enough(episodes: int, streams: int) -> None:
-    num_streams, each = streams_and_episodes(config_of(episodes, streams).evals)
-    assert num_streams == streams and each * streams >= episodes > (each - 1) * streams
 
 
 # ---- source agents
