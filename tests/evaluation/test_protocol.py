@@ -260,15 +260,9 @@ def test_coverage_of_several_runs() -> None:
 # ---- texts
 
 
-@pytest.mark.parametrize(
-    ("temperature", "epsilon", "name"),
-    [(1.0, 1.0, "1"), (0.5, 1.0, "0.5"), (0.7, 0.0, "0"), (1.5, 0.25, "1.5, with probability 0.25")],
-)
-def test_decodings_are_named_by_their_temperature(temperature: float, epsilon: float, name: str) -> None:
-    assert decoding_name(temperature, epsilon) == name
-
-
-def test_names_of_sources_and_of_solved_tasks() -> None:
+def test_names_of_decodings_sources_and_solved_tasks() -> None:
+    given = ((1.0, 1.0), (0.5, 1.0), (0.7, 0.0), (1.5, 0.25))
+    assert [decoding_name(*one) for one in given] == ["1", "0.5", "0", "1.5, with probability 0.25"]
     names = ("a2c", "q_learning", "noise_distillation")
     assert list(map(source_label, names)) == ["A2C", "Q-learning", "noise distillation"]
     assert solved(SPEC) == "solved" and solved(SPEC._replace(success="best_action")) == "whose best arm was found"

@@ -59,22 +59,6 @@ def test_points_are_on_disk_before_the_checkpoint_that_follows(tmp_path: Path, m
     assert seen == [(3, [1, 2, 3]), (6, [*range(1, 7)]), (9, [*range(1, 10)])]
 
 
-def test_parameters_and_gradients(tmp_path: Path) -> None:
-    found = read(run_with(tmp_path, grads_and_vars=True))
-    both = {f"{kind}/{name}" for kind in ("value", "gradient") for name in NAMES}
-    assert set(found.Tags()["histograms"]) == both
-    assert set(curves(tmp_path)) - BASE == {f"parameters/{tag.replace('/', '_norm/', 1)}" for tag in both}
-    for name, value in weights_of(tmp_path).items():
-        assert values_of(tmp_path, f"parameters/value_norm/{name}")[-1] == pytest.approx(value.norm().item(), rel=1e-5)
-        last = found.Histograms(f"value/{name}")[-1]
-        assert last.step == 4
-        assert last.histogram_value.num == value.numel()
-        assert last.histogram_value.sum == pytest.approx(value.sum().item(), abs=1e-4)
-    norms = [values_of(tmp_path, f"parameters/gradient_norm/{name}")[0] for name in NAMES]
-    whole = min(values_of(tmp_path, "train/gradient_norm")[0], 1.0)  # they are the clipped ones
-    assert math.hypot(*norms) == pytest.approx(whole, rel=1e-3)
-
-
 def test_averages_of_the_noise_scale_survive_an_interruption(tmp_path: Path) -> None:
     config = config_of(
         trainer={"num_iterations": 8, "evaluate": False},

@@ -1,6 +1,5 @@
 """The noise scale of problems whose answer is known: gradients are the rows of a batch, which we choose."""
 
-import io
 import math
 from collections.abc import Callable
 from typing import Any
@@ -138,47 +137,5 @@ def test_an_estimate_that_means_nothing_leaves_the_last_valid_one() -> None:
     for _ in range(5):  # as the averages are not spoilt, they recover
         found = measure(FIRST)
     assert 0.5 < found["gradient_noise_scale"] < math.inf and found["gradient_signal"] > 0
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_training_does_not_notice(kind: str) -> None:
-    """Neither `grad` nor weights nor the mode nor the generator behind dropout."""
-    model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 1))
-    for parameter in list(model.parameters())[1:]:
-        parameter.grad = torch.full_like(parameter, 7.0)
-    weights = {name: value.clone() for name, value in model.state_dict().items()}
-    outputs: list[Tensor] = []
-
-    def loss(model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        outputs.append(model(batch.obs))
-        return outputs[-1].square().mean(), {}
-
-    rows = np.ones((20, 3), np.float32)
-    generator = torch.get_rng_state()
-    Scale(kind, 1).measure(model, loss, windows(rows))
-    assert torch.equal(torch.get_rng_state(), generator)
-    assert len(outputs) > 2 and len(torch.cat(outputs).unique()) > 1  # there was dropout to draw numbers for
-    assert model.training
-    first, *others = model.parameters()
-    assert first.grad is None and all((parameter.grad == 7).all() for parameter in others)
-    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_saved_is_all_there_is(kind: str) -> None:
-    generator = np.random.default_rng(1)
-    batches = [generator.normal(1, 1, (10, 2)) for _ in range(6)]
-    undisturbed = scale_of(kind, *batches, interval=50)
-    first, second = Scale(kind, 50), Scale(kind, 50)
-    for batch in batches[:3]:
-        first.measure(Slope(2), loss_of, windows(batch))
-    file = io.BytesIO()
-    torch.save(first.state_dict(), file)
-    file.seek(0)
-    second.load_state_dict(torch.load(file, weights_only=True))
-    second.now = first.now
-    for batch in batches[3:]:
-        found = second.measure(Slope(2), loss_of, windows(batch))
-    assert found == undisturbed
     with pytest.raises(ValueError, match="at least 2 windows, not 1"):
-        scale_of(kind, FIRST[:1])
+        measure(FIRST[:1])
