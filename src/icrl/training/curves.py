@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from icrl.config.root import Config
 
 
-Loss = Callable[[nn.Module, Batch], tuple[Tensor, dict[str, Tensor]]]
+Loss = Callable[[nn.Module, Batch], tuple[Any, ...]]  # the loss, and more
 
 _DECAY = 0.999  # of the moving averages, for each update
 
@@ -174,7 +174,7 @@ class NoiseScale:
         total = torch.zeros(size, dtype=parameters[0].dtype, device=parameters[0].device)
         for first in range(start, stop, self._part_size):
             part = batch._make(column[first : min(first + self._part_size, stop)] for column in batch)
-            mean, _ = loss(model, part)
+            mean, *_ = loss(model, part)
             gradients = torch.autograd.grad(mean, parameters, materialize_grads=True)
             total += torch.cat([gradient.flatten() for gradient in gradients]) * (len(part[0]) / (stop - start))
         return total

@@ -43,7 +43,6 @@ class TrainerConfig(Options):
         return self
 
 
-Terms = dict[str, Tensor]
 Gradients = Sequence[Tensor | None]  # one per parameter of the optimizer
 
 
@@ -89,11 +88,14 @@ class Updater:
         metrics = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
         return metrics | {"gradient_norm": norm}
 
-    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Weighted sum of the objective's terms, in training precision, and metrics. If there are several terms, they
-        are metrics too."""
-        terms, metrics = self._terms(model, batch)
-        return self._sum(terms), metrics
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """Weighted sum of the objective's terms in training precision, the terms, and metrics: the sum, those of the
+        objective, and the terms if there are several."""
+        with torch.autocast(self._device.type, self._amp_dtype, enabled=self._amp_dtype is not None):
+            terms, metrics = self.objective(model, batch)
+        loss = torch.stack([self.objective.weights[name] * term for name, term in terms.items()]).sum()
+        several = {name: term.detach() for name, term in terms.items()} if len(terms) > 1 else {}
+        return loss, terms, {"loss": loss.detach()} | metrics | several
 
     def watched(self, metrics: dict[str, Tensor]) -> dict[str, Tensor]:
         """Results of `update` that must be finite: the loss, its terms and the gradient norm. With float16 an infinite
@@ -119,23 +121,15 @@ class Updater:
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
 
-    def _terms(self, model: nn.Module, batch: Batch) -> tuple[Terms, dict[str, Tensor]]:
-        with torch.autocast(self._device.type, self._amp_dtype, enabled=self._amp_dtype is not None):
-            terms, metrics = self.objective(model, batch)
-        return terms, metrics | ({name: term.detach() for name, term in terms.items()} if len(terms) > 1 else {})
-
-    def _sum(self, terms: Terms) -> Tensor:
-        return torch.stack([self.objective.weights[name] * term for name, term in terms.items()]).sum()
-
     def _step(self, parts: list[Batch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
         """Step with the gradient of the sum of all terms. Returns each part's metrics and the gradient norm."""
         found: list[dict[str, Tensor]] = []
         for part in parts:
             last = len(found) == len(parts) - 1  # ranks exchange their gradients once, with the last part
             with nullcontext() if last or self._parallel is None else self._parallel.no_sync():
-                loss, metrics = self.loss(self._forward, part)
+                loss, _, metrics = self.loss(self._forward, part)
                 self.scaler.scale(loss / len(parts)).backward()
-            found.append({"loss": loss.detach()} | metrics)
+            found.append(metrics)
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
         scale = self.scaler.get_scale() if self._after_step else 0.0  # waits for the device
@@ -153,8 +147,8 @@ class Updater:
         found: list[dict[str, Tensor]] = []
         gradients: dict[str, Gradients] = {}
         for part in parts:
-            terms, metrics = self._terms(self._forward, part)
-            found.append({"loss": self._sum(terms).detach()} | metrics)
+            _, terms, metrics = self.loss(self._forward, part)
+            found.append(metrics)
             *_, last = terms
             for name, term in terms.items():
                 new = torch.autograd.grad(
