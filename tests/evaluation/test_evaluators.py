@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from icrl.config.compose import load_config
@@ -16,8 +14,8 @@ from icrl.config.root import Config
 from icrl.contracts import ConfigError, Step
 from icrl.envs import make_env
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
-from icrl.evaluation import evaluators
-from icrl.evaluation.evaluators import InContextEvaluator, SourceEvaluator, check_streams, streams_and_episodes
+from icrl.evaluation import trained
+from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator, check_streams
 from icrl.nn.gpt import GPT
 from icrl.runs.evaluations import Evaluation
 from icrl.sources.noise_distillation import NoiseDistillation
@@ -41,12 +39,6 @@ ONE_STEP = replace(CONFIG, env=replace(CONFIG.env, max_episode_steps=1))
 def config_of(episodes: int, streams: int, probability: float = 1.0, config: Config = CONFIG) -> Config:
     options = {"num_eval_episodes": episodes, "num_eval_environments": streams, "sample_probability": probability}
     return replace(config, evals=replace(config.evals, **options))
-
-
-@given(st.integers(1, 1000), st.integers(1, 50))
-def test_streams_play_the_fewest_episodes_that_are_enough(episodes: int, streams: int) -> None:
-    num_streams, each = streams_and_episodes(config_of(episodes, streams).evals)
-    assert num_streams == streams and each * streams >= episodes > (each - 1) * streams
 
 
 # ---- source agents
@@ -83,7 +75,7 @@ def test_the_first_episodes_of_each_stream_of_an_agent_count(
     monkeypatch: pytest.MonkeyPatch, episodes: int, streams: int, returns: list[int], lengths: list[int]
 ) -> None:
     """Two agents play the goal above the start, and two the goal below, which they never reach."""
-    monkeypatch.setattr(evaluators, "make_learners", lambda *_: (TwoStreams(), None, None))
+    monkeypatch.setattr(trained, "make_learners", lambda *_: (TwoStreams(), None, None))
     found = SourceEvaluator(config_of(episodes, streams), [ABOVE, BELOW])({"learner": "trained"})
     mean = sum(returns) / len(returns) / 2
     length = (sum(lengths) / len(lengths) + 4) / 2
@@ -180,7 +172,7 @@ def test_the_first_episodes_of_each_stream_in_context_count(
     monkeypatch: pytest.MonkeyPatch, episodes: int, streams: int, last: float, late: float
 ) -> None:
     """On a task with the goal above the start, and on one with the goal below, which is never reached."""
-    monkeypatch.setattr(evaluators, "GPTPolicy", LatePolicy)
+    monkeypatch.setattr(trained, "GPTPolicy", LatePolicy)
     model = model_of(CONFIG)
     found, never = (
         InContextEvaluator(config_of(episodes, streams, 0.75), [task])({"model": model.state_dict()})

@@ -17,11 +17,11 @@ from icrl.contracts import Policy, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
 from icrl.evaluation.in_context import play_steps
-from icrl.evaluation.probes import Blanked, OtherLife, Rewritten, Wiped, WipedCarry, probes_for, shuffled
+from icrl.evaluation.references import Blanked, OtherLife, Rewritten, Wiped, probes_for, shuffled
 from icrl.evaluation.trained import policy_of
 from icrl.nn.critic import ValueNetwork, trunk_config
 from icrl.nn.gpt import ACTION, GPT, OBS, context_of
-from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
+from icrl.nn.gpt_policy import GPTPolicy
 from icrl.nn.guided import Guided
 from icrl.randomness import Noise, mix, stream_seeds
 
@@ -46,14 +46,13 @@ def gpt(config: Config) -> GPT:
 class Spied(GPTPolicy):
     """Notes the logits of every step."""
 
-    def __init__(self, *options: str) -> None:
-        super().__init__(gpt(config_of(*options)), 1.0, 1.0, 0.5)
+    def __init__(self, *options: str, model: GPT | Guided | None = None) -> None:
+        super().__init__(model or gpt(config_of(*options)), 1.0, 1.0, 0.5)
         self.noted: list[Tensor] = []
 
-    def logits(self, carry: GPTCarry, step: Step) -> tuple[Tensor, GPTCarry]:
-        logits, carry = super().logits(carry, step)
+    def choose(self, logits: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
         self.noted.append(logits)
-        return logits, carry
+        return super().choose(logits, obs, noise)
 
 
 def play(policy: Policy[Any], num_steps: int = NUM_STEPS) -> Rollout:
@@ -100,9 +99,7 @@ def test_a_past_that_stays_as_it_is_changes_nothing(form: str) -> None:
 
 
 def model_of(form: str, context_len: int) -> GPT | Guided:
-    config = config_of(
-        f"model.context_len={context_len}", *(["model.tokens=interleaved"] if form == "guided" else [form])
-    )
+    config = config_of(f"model.context_len={context_len}", "model.tokens=interleaved" if form == "guided" else form)
     model = outspoken(GPT(config.model, ENV.spec))
     if form != "guided":
         return model
@@ -112,21 +109,10 @@ def model_of(form: str, context_len: int) -> GPT | Guided:
 
 @pytest.mark.parametrize("context_len", [10, 4])
 @pytest.mark.parametrize("form", [*FORMS, "model.position=learned", "guided"])
-def test_a_wiped_context_is_that_of_a_fresh_policy(
-    monkeypatch: pytest.MonkeyPatch, form: str, context_len: int
-) -> None:
+def test_a_wiped_context_is_that_of_a_fresh_policy(form: str, context_len: int) -> None:
     """Which starts with each episode of each stream; also where an episode is longer than the context."""
-    policy = GPTPolicy(model_of(form, context_len), 1.0, 1.0, 0.5)
-    probe = Wiped(policy)
-    read, noted = probe.logits, list[Tensor]()
-
-    def logits(carry: WipedCarry, step: Step) -> tuple[Tensor, WipedCarry]:
-        found, carry = read(carry, step)
-        noted.append(found)
-        return found, carry
-
-    monkeypatch.setattr(probe, "logits", logits)
-    played = play(probe, 14)
+    policy = Spied(model=model_of(form, context_len))
+    played = play(Wiped(policy), 14)
     ends = played.terminated | played.truncated
     assert (ends.any(dim=1) & ~ends.all(dim=1)).any()
     if context_len == 4:
@@ -138,7 +124,7 @@ def test_a_wiped_context_is_that_of_a_fresh_policy(
             obs, timestep = played.obs[t, stream, None], played.timestep[t, stream, None]
             no = torch.zeros(1, dtype=torch.bool)
             expected, carry = policy.logits(carry, Step(obs, reward, no, no, obs, timestep, obs))
-            assert torch.allclose(noted[t][stream], expected[0], atol=1e-5), (stream, t)
+            assert torch.allclose(policy.noted[t][stream], expected[0], atol=1e-5), (stream, t)
             carry.window[ACTION, :, carry.seen - 1] = played.action[t, stream]
             reward = played.reward[t, stream, None]
 
@@ -195,14 +181,11 @@ def test_where_a_life_is_cut(seed: int, num_tasks: int, num_streams: int) -> Non
             assert torch.equal(found[:, i], columns[:, end - length : end, donor])
 
 
-@pytest.mark.parametrize(
-    ("values", "index"), [((0.0, 1.0), 0), ((-1.0, 0.0, 1.0), 1), ((-100.0, -1.0), 1), ((0.5, -0.2, 3.0), 1)]
-)
-def test_the_reward_that_is_none_is_the_one_nearest_to_zero(values: tuple[float, ...], index: int) -> None:
+def test_the_reward_that_is_none_is_the_one_nearest_to_zero() -> None:
     policy = Spied()
-    policy.model.spec = ENV.spec._replace(reward_values=values)
-    blanked = Blanked(policy)
-    assert blanked.reward == index
+    for values, index in (((0.0, 1.0), 0), ((-1.0, 0.0, 1.0), 1), ((-100.0, -1.0), 1), ((0.5, -0.2, 3.0), 1)):
+        policy.model.spec = ENV.spec._replace(reward_values=values)
+        assert Blanked(policy).reward == index
 
 
 # ---- which probes there are

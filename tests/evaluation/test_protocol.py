@@ -14,8 +14,15 @@ from icrl.config.compose import load_config
 from icrl.contracts import EnvSpec
 from icrl.envs.exact import Expectation
 from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.measures import after_first, exact_numbers
-from icrl.evaluation.protocol import DEFINITIONS, Setting, coverage_numbers, decoding_name, label_of, numbers_of
+from icrl.evaluation.protocol import (
+    DEFINITIONS,
+    Setting,
+    coverage_numbers,
+    decoding_name,
+    exact_numbers,
+    label_of,
+    numbers_of,
+)
 from icrl.evaluation.report import all_curves, coverage_table, probes_of, solved, source_label, summary, table
 from icrl.rl.statistics import bootstrap_means, interquartile_mean, percentile_interval
 
@@ -113,25 +120,22 @@ def test_measures_by_loops(seed: int, num_runs: int, num_tasks: int, num_streams
     random, optimum = rng.random(num_tasks), 1 + rng.random(num_tasks)
     runs = [rng.random((num_tasks, num_streams, num)) * 2 for _ in range(num_runs)]
     found = final(*map(paying, runs), references=exact(random.tolist(), optimum.tolist()))
-    above, below = after_first(np.stack([run >= 1 for run in runs]))
-    area, curve = 0.0, [0.0] * num
-    for number, run in enumerate(runs):
+    area, curve, later = 0.0, [0.0] * num, list[bool]()
+    for run in runs:
         for task, stream in np.ndindex(num_tasks, num_streams):
             row = [float(value) for value in run[task, stream]]
             for episode, value in enumerate(row):
                 area += (value - random[task]) / (optimum[task] - random[task]) / num
                 curve[episode] += value / (num_runs * num_tasks * num_streams)
             won = [value >= 1 for value in row]
-            rest = won[won.index(True) + 1 :] if True in won else []
-            assert (above[number, task, stream], below[number, task, stream]) == (sum(rest), len(rest))
+            later += won[won.index(True) + 1 :] if True in won else []
     assert found["area"]["mean"] == pytest.approx(area / (num_runs * num_tasks * num_streams))
     windows = [curve[episode : episode + 3] for episode in range(num - min(3, num) + 1)]
     reached = [n for n, window in enumerate(windows, 1) if sum(window) / len(window) >= 0.9 * optimum.mean()]
     assert found["episodes_to_90"]["episode"] == (reached[0] if reached else None)
-    if below.any():
-        assert found["success_after_first"]["mean"] == above.sum() / below.sum()
-    else:
-        assert "success_after_first" not in found
+    assert ("success_after_first" in found) == bool(later)
+    if later:
+        assert found["success_after_first"]["mean"] == sum(later) / len(later)
 
 
 def test_the_share_of_resamples_that_reach_the_optimum() -> None:
@@ -256,15 +260,9 @@ def test_coverage_of_several_runs() -> None:
 # ---- texts
 
 
-@pytest.mark.parametrize(
-    ("temperature", "epsilon", "name"),
-    [(1.0, 1.0, "1"), (0.5, 1.0, "0.5"), (0.7, 0.0, "0"), (1.5, 0.25, "1.5, with probability 0.25")],
-)
-def test_decodings_are_named_by_their_temperature(temperature: float, epsilon: float, name: str) -> None:
-    assert decoding_name(temperature, epsilon) == name
-
-
-def test_names_of_sources_and_of_solved_tasks() -> None:
+def test_names_of_decodings_sources_and_solved_tasks() -> None:
+    given = ((1.0, 1.0), (0.5, 1.0), (0.7, 0.0), (1.5, 0.25))
+    assert [decoding_name(*one) for one in given] == ["1", "0.5", "0", "1.5, with probability 0.25"]
     names = ("a2c", "q_learning", "noise_distillation")
     assert list(map(source_label, names)) == ["A2C", "Q-learning", "noise distillation"]
     assert solved(SPEC) == "solved" and solved(SPEC._replace(success="best_action")) == "whose best arm was found"

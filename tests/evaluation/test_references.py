@@ -11,8 +11,7 @@ from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.probes import Wiped
-from icrl.evaluation.references import NUM_EPISODES, chance, coverage_of, exact_references, references_of
+from icrl.evaluation.references import NUM_EPISODES, Wiped, chance, coverage_of, exact_references, references_of
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT
 

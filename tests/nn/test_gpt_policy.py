@@ -18,7 +18,7 @@ from icrl.config.options import replace
 from icrl.contracts import Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
-from icrl.evaluation.probes import Rewritten, shuffled
+from icrl.evaluation.references import Rewritten, shuffled
 from icrl.nn.critic import ValueNetwork, trunk_config
 from icrl.nn.gpt import GPT, OBS, Context, context_in, context_of
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy

@@ -16,8 +16,7 @@ from icrl.config.compose import load_config
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.measures import exact_numbers
-from icrl.evaluation.protocol import Setting, coverage_numbers, numbers_of
+from icrl.evaluation.protocol import Setting, coverage_numbers, exact_numbers, numbers_of
 from icrl.evaluation.references import chance, exact_references
 from icrl.plots import figures
 from icrl.plots.figures import Panel, adaptation_figure, success_figure, write_figures

@@ -13,7 +13,7 @@ from icrl.config.compose import load_config
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
 from icrl.envs.tasks import split_tasks
-from icrl.evaluation import evaluators as periodic
+from icrl.evaluation import trained as periodic
 from icrl.evaluation.in_context import Adaptation
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.files import read_json

@@ -18,11 +18,10 @@ from icrl.contracts import Batch
 from icrl.data.history_store import open_histories
 from icrl.data.windows import Windows
 from icrl.envs import make_env
-from icrl.evaluation.measures import PARTS
-from icrl.evaluation.results import combined, load_episodes
+from icrl.evaluation.protocol import PARTS
+from icrl.evaluation.report import combined, load_episodes
 from icrl.nn.gpt import GPT
 from icrl.runs.files import read_json
-from icrl.runs.identity import Identity
 from icrl.training import program
 
 # A room in which a model has to tell goals apart, and some 15 s on one core. Success on the 6 held-out goals, in the
@@ -234,7 +233,7 @@ def test_results_have_the_documented_keys(learned: Learned) -> None:
 def test_episodes_are_kept(learned: Learned) -> None:
     """What was played is beside the results, and says the same again."""
     folder = learned.root / "logs/learns/evaluation"
-    episodes, _ = load_episodes(folder, Identity(**{key: learned.results["owner"][key] for key in Identity._fields}))
+    episodes, _ = load_episodes(folder, learned.results["episodes"])
     lives = {"A2C, training tasks, start of life", "A2C, training tasks, end of life"}
     model = {"held_out", "development", "train"}
     assert set(episodes) == {*model, "searcher", *EXPLORERS, "temperature 0", *ABLATIONS, *lives}

@@ -21,7 +21,7 @@ from icrl.contracts import Batch
 from icrl.data.windows import Windows
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
-from icrl.evaluation.evaluators import InContextEvaluator, SourceEvaluator
+from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator
 from icrl.nn.gpt import GPT
 from icrl.programs import train_agents, train_gpt
 from icrl.runs.files import read_json

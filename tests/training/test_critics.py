@@ -1,4 +1,4 @@
-"""Trained critics: what they are loaded from, and which models they may teach or guide."""
+"""Trained critics and warm starts: what is taken over, and every refusal."""
 
 import re
 from pathlib import Path
@@ -6,14 +6,30 @@ from typing import Any
 
 import pytest
 import torch
-from critics import CONFIG, SPEC, config_of, described, finish, fresh_critic, same_weights, saved
+from critics import CONFIG, SPEC, SPLIT, batch_of, config_of, described, finish, fresh_critic, same_weights, saved
 from models import outspoken
 
 from icrl.config.options import replace
 from icrl.config.root import Config
-from icrl.contracts import ConfigError, PipelineError
+from icrl.config.schedules import Clock
+from icrl.contracts import ConfigError, EnvSpec, Json, PipelineError
+from icrl.nn.critic import Critic
+from icrl.nn.gpt import GPT
+from icrl.objectives.ilql import ImplicitQLearning
 from icrl.runs import checkpoint
-from icrl.training.critics import check_critic, check_described, load_critic, open_finished
+from icrl.runs.distributed import Ranks
+from icrl.training.critics import (
+    check_critic,
+    check_described,
+    checksums,
+    initialize,
+    load_critic,
+    load_trunk,
+    open_finished,
+    read_model,
+    snapshot_state,
+)
+from icrl.training.updates import Updater
 
 CPU = torch.device("cpu")
 
@@ -70,27 +86,205 @@ def test_weights_that_do_not_fit_their_options_are_refused(finished: Config) -> 
         check_described({"config": {}}, Path("here"))
 
 
-@pytest.mark.parametrize(
-    ("group", "option", "value"), [("env", "size", 7), ("tasks", "seed", 5), ("data", "keep_every", [3])]
-)
-def test_a_critic_of_another_world_split_or_data_guides_no_model(group: str, option: str, value: Any) -> None:
-    check_critic(CONFIG, described(), described())
-    other = described()
-    before = other["config"][group][option]
-    other["config"][group][option] = value
-    for critic, guided, then in ((other, described(), value), (described(), other, before)):
-        made = re.escape(f"was made with {group}.{option}={then}, but the model that it teaches or guides with")
-        with pytest.raises(ConfigError, match=f"the critic of run=.* {made}"):
+def test_a_critic_of_another_world_split_data_or_histories_guides_no_model() -> None:
+    def check(critic: Json, guided: Json, message: str) -> None:
+        with pytest.raises(ConfigError, match=f"the critic of run=.* {message}"):
             check_critic(CONFIG, critic, guided)
 
-
-def test_a_critic_of_other_histories_guides_no_model() -> None:
+    for group, option, value in (("env", "size", 7), ("tasks", "seed", 5), ("data", "keep_every", [3])):
+        other = described()
+        before = other["config"][group][option]
+        other["config"][group][option] = value
+        for critic, guided, then in ((other, described(), value), (described(), other, before)):
+            made = re.escape(f"was made with {group}.{option}={then}, but the model that it teaches or guides with")
+            check(critic, guided, made)
     other, two, elsewhere = described(), described(), described()
     other["histories"][0]["sha256"] = "def"
     two["histories"] *= 2
     for critic, guided in ((other, described()), (described(), other), (two, described())):
-        with pytest.raises(ConfigError, match="learned from different histories"):
-            check_critic(CONFIG, critic, guided)
+        check(critic, guided, "learned from different histories")
     elsewhere["histories"][0]["folder"] = "moved"
-    check_critic(CONFIG, described(), elsewhere)
-    check_critic(CONFIG, described(), {"config": described()["config"]})  # a configuration has no histories yet
+    for same in (described(), elsewhere, {"config": described()["config"]}):  # a configuration has no histories yet
+        check_critic(CONFIG, described(), same)
+
+
+# ---- warm starts
+
+THREE = ("train_gpt", "train_ilql", "extract_policy")
+WIDE = {"encoder": {"embed_dim": 12, "num_heads": 3}}
+
+
+def gpt() -> GPT:
+    return GPT(CONFIG.model, SPEC)
+
+
+def from_there(folder: Path, **changes: dict[str, Any]) -> Config:
+    """A configuration that continues the newest snapshot in `folder`."""
+    return config_of(**changes | {"critic": {"initial_model_prefix": str(folder)} | changes.get("critic", {})})
+
+
+def start(option: str, path: str, critic: Critic, split: Json = SPLIT) -> Any:
+    """Start `critic` from a checkpoint, given as `option`."""
+    if option == "critic.initial_model_prefix":
+        return snapshot_state(from_there(Path(path).parent), critic, split, CPU)
+    group, _, name = option.partition(".")
+    return initialize(config_of(**{group: {name: path}}), critic, split, CPU)
+
+
+STARTS = ("encoder.load_from", "decoder.load_from", "critic.initial_model", "critic.initial_model_prefix")
+
+
+def test_a_trunk_comes_from_a_target_network_or_a_gpt_without_its_head(tmp_path: Path) -> None:
+    other, source = outspoken(fresh_critic()), outspoken(gpt(), 0.7)
+    critic, policy = fresh_critic(), gpt()
+    head = policy.policy_head.weight.clone()
+    load_trunk("encoder.load_from", saved(tmp_path / "a", other), [critic.online.trunk, policy], SPLIT, CPU)
+    assert same_weights(critic.online.trunk.state_dict(), other.target.trunk.state_dict())
+    assert torch.equal(policy.prev_action.weight, other.target.trunk.prev_action.weight)
+    path = saved(tmp_path / "b", source, program="train_gpt")
+    load_trunk("encoder.load_from", path, [critic.online.trunk, policy], SPLIT, CPU)
+    assert torch.equal(critic.online.trunk.prev_action.weight, source.prev_action.weight)
+    assert torch.equal(policy.policy_head.weight, head)
+
+
+def test_trunk_and_heads_start_both_networks_and_a_whole_critic_is_copied(tmp_path: Path) -> None:
+    other = outspoken(fresh_critic())
+    path = saved(tmp_path, other)
+    parts = {"encoder.load_from": ".trunk.", "decoder.load_from": "_head"}
+    for option, part in parts.items():
+        critic = fresh_critic()
+        start(option, path, critic)
+        assert same_weights(critic.online.state_dict(), critic.target.state_dict()) and critic.updates == 0
+        for name, value in critic.state_dict().items():
+            if part in name:
+                assert torch.equal(value, other.state_dict()[name.replace("online", "target")])
+    critic = fresh_critic()
+    start("critic.initial_model", path, critic)
+    assert same_weights(critic.state_dict(), other.state_dict())
+    config = config_of(encoder={"load_from": path}, critic={"initial_model_prefix": str(tmp_path)})
+    options = ["encoder.load_from", "decoder.load_from", "critic.initial_model_prefix"]
+    recorded = checksums(config, options)
+    assert set(recorded) == {options[0], options[2]} and len(set(recorded.values())) == 1
+
+
+@pytest.mark.parametrize("option", STARTS)
+def test_a_model_that_does_not_fit_is_refused(tmp_path: Path, option: str) -> None:
+    path = saved(tmp_path / "a", fresh_critic())
+    with pytest.raises(ConfigError, match=rf"{option}=.*: does not fit the options.*size mismatch"):
+        start(option, path, fresh_critic(config_of(**WIDE)))
+    if option != "encoder.load_from":
+        policy = saved(tmp_path / "b", gpt(), program="train_gpt")
+        with pytest.raises(ConfigError, match=rf"{option}=.*: is a model of train_gpt, but must be one of train_ilql"):
+            start(option, policy, fresh_critic())
+
+
+@pytest.mark.parametrize("program", ["train_gpt", "train_ilql", "extract_policy", "train_agents", None])
+def test_models_of_three_programs_can_be_read(tmp_path: Path, program: str | None) -> None:
+    path = saved(tmp_path, gpt(), program=program)
+    if program in ("train_agents", None):
+        with pytest.raises(ConfigError, match=re.escape(f"option={path}: is a model of {program}, but must be one of")):
+            read_model("option", path, SPLIT, CPU, *THREE)
+    else:
+        state, about = read_model("option", path, SPLIT, CPU, *THREE)
+        assert state["step"] == 3 and about["program"] == program
+    with pytest.raises(ConfigError, match=r"option=gone\.pt: must be an existing checkpoint"):
+        read_model("option", "gone.pt", SPLIT, CPU, *THREE)
+    checkpoint.save(tmp_path / "b", "last", 3, {"agents": torch.zeros(1)}, {"of": "agents"}, 1)  # names no program
+    with pytest.raises(ConfigError, match="is a model of None"):
+        read_model("option", str(tmp_path / "b/last-000000003.pt"), SPLIT, CPU, *THREE)
+
+
+def here(train: list[int], development: list[int], held_out: list[int]) -> Json:
+    return {"all": SPLIT["all"], "train": train, "development": development, "held_out": held_out}
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "leaked"),
+    [
+        (here([0, 1, 2, 3], [3], [4, 5]), here([0, 1, 2, 3], [3], [4, 5]), 0),
+        (here([0, 1, 2, 3], [3], [4, 5]), here([0, 1, 2, 4], [4], [3, 5]), 0),  # its development task is held out
+        (here([0, 1, 2, 3], [], [4, 5]), here([0, 1, 2, 3], [3], [4, 5]), 1),  # it learned on a development task
+        (here([0, 1, 2, 3], [3], [4, 5]), here([5, 4, 3, 2], [2], [1, 0]), 3),
+    ],
+)
+def test_a_model_that_learned_on_unseen_tasks_is_refused(tmp_path: Path, then: Json, now: Json, leaked: int) -> None:
+    path = saved(tmp_path / "critic", fresh_critic(), tasks=then)
+    for option in STARTS:
+        if leaked:
+            with pytest.raises(ConfigError, match=rf"^{option}=.*: learned on {leaked} tasks that are held out"):
+                start(option, path, fresh_critic(), now)
+        else:
+            start(option, path, fresh_critic(), now)
+    elsewhere = now | {"all": [[9], [8], [7], [6], [5], [4]]}  # tasks of another world, whatever their numbers
+    load_trunk("option", path, [gpt()], elsewhere, CPU)
+
+
+# ---- snapshots
+
+
+def test_a_snapshot_is_found_by_its_update(tmp_path: Path) -> None:
+    critic = fresh_critic()
+    assert snapshot_state(CONFIG, critic, SPLIT, CPU) is None
+    with pytest.raises(ConfigError, match=rf"critic.initial_model_prefix={tmp_path}: has no snapshots"):
+        snapshot_state(from_there(tmp_path), critic, SPLIT, CPU)
+    saved(tmp_path, critic)
+    with pytest.raises(ConfigError, match=r"critic.initial_model_index=2: .* has snapshots 3"):
+        snapshot_state(from_there(tmp_path, critic={"initial_model_index": 2}), critic, SPLIT, CPU)
+    with pytest.raises(ConfigError, match=r"is at update 3, which is beyond trainer.num_iterations=2"):
+        snapshot_state(from_there(tmp_path, trainer={"num_iterations": 2}), critic, SPLIT, CPU)
+    rates = {"learning_rate": 0.5, "weight_decay": 0.5, "max_gradient_norm": 0.5}  # may be others
+    state = snapshot_state(from_there(tmp_path, optimizer=rates), critic, SPLIT, CPU)
+    assert state is not None and state["step"] == 3 and same_weights(state["model"], critic.state_dict())
+    assert state["updater"]["optimizer"] == "of then"
+
+
+@pytest.mark.parametrize(
+    ("group", "option", "value"),
+    [("optimizer", "beta1", 0.5), ("optimizer", "name", "adam"), ("device", "dtype", "float64")],
+)
+def test_a_snapshot_keeps_the_options_of_its_state(tmp_path: Path, group: str, option: str, value: Any) -> None:
+    """In both directions; only a new optimizer may differ."""
+    changes = {group: {option: value}}
+    for name, then, now in (("a", {}, changes), ("b", changes, {})):
+        saved(tmp_path / name, fresh_critic(), config=config_of(**then))
+        was, is_now = (getattr(getattr(config_of(**one), group), option) for one in (then, now))
+        made = re.escape(f"was made with {group}.{option}={was}, not {is_now}; give {group}.{option}={was}")
+        with pytest.raises(ConfigError, match=rf"critic.initial_model_prefix={tmp_path / name}: {made}"):
+            snapshot_state(from_there(tmp_path / name, **now), fresh_critic(), SPLIT, CPU)
+        anew = from_there(tmp_path / name, **now | {"optimizer": now.get("optimizer", {}) | {"initialize": True}})
+        if group == "optimizer":
+            assert snapshot_state(anew, fresh_critic(), SPLIT, CPU)
+        else:
+            with pytest.raises(ConfigError, match=made):
+                snapshot_state(anew, fresh_critic(), SPLIT, CPU)
+
+
+@pytest.mark.parametrize(
+    ("spec", "form", "why"),
+    [
+        (SPEC._replace(reward_values=(0.0, 2.0)), {}, "its world differs from that of"),
+        (SPEC, WIDE, "does not fit the options"),
+        (SPEC, {"critic": {"separate_value": True}}, "does not fit the options"),
+    ],
+)
+def test_a_snapshot_of_another_world_or_form_leaves_the_critic_unchanged(
+    tmp_path: Path, spec: EnvSpec, form: dict[str, Any], why: str
+) -> None:
+    saved(tmp_path, outspoken(fresh_critic()))
+    config = from_there(tmp_path, **form)
+    critic = fresh_critic(config, spec)
+    before = {name: value.clone() for name, value in critic.state_dict().items()}
+    with pytest.raises(ConfigError, match=f"critic.initial_model_prefix={tmp_path}: {why}"):
+        snapshot_state(config, critic, SPLIT, CPU)
+    assert same_weights(critic.state_dict(), before)
+
+
+def test_a_new_optimizer_fits_the_critic_that_continues(tmp_path: Path) -> None:
+    saved(tmp_path, fresh_critic())
+    config, critic = from_there(tmp_path, optimizer={"initialize": True}), fresh_critic()
+    state = snapshot_state(config, critic, SPLIT, CPU)
+    assert state is not None
+    updater = Updater(critic, ImplicitQLearning(critic), config, CPU, Ranks())
+    updater.load_state_dict({"scaler": {}} | state["updater"])
+    updater.update(batch_of(4), Clock(0, 0, 0, 0))
+    assert {float(one["step"]) for one in updater.optimizer.state.values()} == {1.0}

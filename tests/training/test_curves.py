@@ -1,22 +1,26 @@
-"""Curves of the gradient loop: every option has its effect, and none changes the run."""
+"""Metrics of the gradient loop: every option has its effect, none changes the run; noise scales by hand."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
+from torch import Tensor, nn
 from toy import CPU, SEED, Naming, batch_at, config_of, curves, dying, model_of, run, values_of, weights_of
 
-from icrl.contracts import ConfigError
+from icrl.contracts import Batch, ConfigError
 from icrl.runs import checkpoint
 from icrl.runs.distributed import Ranks
-from icrl.training.inspection import action_distribution, parameters_and_gradients
-from icrl.training.noise_scale import NoiseScale, make_noise_scale
+from icrl.runs.metrics import MetricLogger
+from icrl.training.curves import NoiseScale, inspect, make_noise_scale
 
-NAMES = ("0.weight", "1.weight", "1.bias", "4.weight", "4.bias")
 BASE = {"train/loss", "train/accuracy", "train/gradient_norm", "train/learning_rate"}
 ALL: dict[str, Any] = {
     "summarize_first_interval": True,
@@ -57,22 +61,6 @@ def test_points_are_on_disk_before_the_checkpoint_that_follows(tmp_path: Path, m
     monkeypatch.setattr(checkpoint, "save", looked_at)
     run_with(tmp_path, 9, summary_interval=1, flush_secs=1000)
     assert seen == [(3, [1, 2, 3]), (6, [*range(1, 7)]), (9, [*range(1, 10)])]
-
-
-def test_parameters_and_gradients(tmp_path: Path) -> None:
-    found = read(run_with(tmp_path, grads_and_vars=True))
-    both = {f"{kind}/{name}" for kind in ("value", "gradient") for name in NAMES}
-    assert set(found.Tags()["histograms"]) == both
-    assert set(curves(tmp_path)) - BASE == {f"parameters/{tag.replace('/', '_norm/', 1)}" for tag in both}
-    for name, value in weights_of(tmp_path).items():
-        assert values_of(tmp_path, f"parameters/value_norm/{name}")[-1] == pytest.approx(value.norm().item(), rel=1e-5)
-        last = found.Histograms(f"value/{name}")[-1]
-        assert last.step == 4
-        assert last.histogram_value.num == value.numel()
-        assert last.histogram_value.sum == pytest.approx(value.sum().item(), abs=1e-4)
-    norms = [values_of(tmp_path, f"parameters/gradient_norm/{name}")[0] for name in NAMES]
-    whole = min(values_of(tmp_path, "train/gradient_norm")[0], 1.0)  # they are the clipped ones
-    assert math.hypot(*norms) == pytest.approx(whole, rel=1e-3)
 
 
 def test_averages_of_the_noise_scale_survive_an_interruption(tmp_path: Path) -> None:
@@ -122,7 +110,10 @@ def test_distributions_outputs_and_data(tmp_path: Path) -> None:
     model = model_of(0).eval()
     model.load_state_dict(weights_of(tmp_path))
     logits = model(batch_at(3).obs).detach()
-    means, entropy = action_distribution(logits.softmax(-1))
+    chances = logits.softmax(-1).flatten(0, 1)
+    entropy = -(chances * chances.log()).sum(-1)
+    means = {f"probability_{action}": value for action, value in enumerate(chances.mean(0).tolist())}
+    means["entropy"] = entropy.mean().item()
     assert {f"actions/{name}" for name in means} == set(curves(tmp_path)) - BASE
     for name, value in means.items():
         assert values_of(tmp_path, f"actions/{name}")[-1] == pytest.approx(value, abs=1e-5)
@@ -135,16 +126,32 @@ def test_distributions_outputs_and_data(tmp_path: Path) -> None:
         assert last.histogram_value.sum == pytest.approx(values.sum().item(), abs=1e-3), tag
 
 
+class Noted(MetricLogger):
+    """Keeps points and histograms."""
+
+    def __init__(self) -> None:
+        self.points, self.values = dict[str, float](), dict[str, torch.Tensor]()
+
+    def scalars(self, prefix: str, values: dict[str, float], step: int) -> None:
+        self.points |= {f"{prefix}/{name}": value for name, value in values.items()}
+
+    def histograms(self, values: dict[str, torch.Tensor], step: int) -> None:
+        self.values |= values
+
+
 def test_norms_and_the_action_distribution_by_hand() -> None:
     weight, bias = torch.nn.Parameter(torch.tensor([3.0, 4.0])), torch.nn.Parameter(torch.tensor([2.0]))
     weight.grad = torch.tensor([0.0, 5.0])
-    norms, values = parameters_and_gradients([("weight", weight), ("bias", bias)])
-    assert norms == {"value_norm/weight": 5, "gradient_norm/weight": 5, "value_norm/bias": 2}
-    assert values.keys() == {"value/weight", "gradient/weight", "value/bias"}
-    means, entropies = action_distribution(torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]))
-    assert entropies.tolist() == [pytest.approx(math.log(2)), pytest.approx(0)]
-    expected = {"probability_0": 0.75, "probability_1": 0.25, "probability_2": 0, "entropy": math.log(2) / 2}
-    assert means == pytest.approx(expected)
+    policy = lambda: (torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]), {})  # noqa: E731
+    options, logger = config_of(summaries={"grads_and_vars": True, "action_distributions": True}).summaries, Noted()
+    inspect(logger, options, 3, [("weight", weight), ("bias", bias)], policy, {}, "a_")
+    norms = {"value_norm/weight": 5, "gradient_norm/weight": 5, "value_norm/bias": 2}
+    means = {"probability_0": 0.75, "probability_1": 0.25, "probability_2": 0, "entropy": math.log(2) / 2}
+    expected = {f"a_parameters/{name}": norm for name, norm in norms.items()}
+    assert logger.points == pytest.approx(expected | {f"a_actions/{name}": mean for name, mean in means.items()})
+    tags = {f"a_{kind}" for kind in ("value/weight", "gradient/weight", "value/bias", "actions/entropies")}
+    assert logger.values.keys() == tags
+    assert logger.values["a_actions/entropies"].tolist() == [pytest.approx(math.log(2)), pytest.approx(0)]
 
 
 def test_none_of_it_changes_the_run(tmp_path: Path) -> None:
@@ -154,3 +161,131 @@ def test_none_of_it_changes_the_run(tmp_path: Path) -> None:
     assert torch.equal(off["generators"]["cpu"][0], on["generators"]["cpu"][0])
     for name, value in off["model"].items():
         assert torch.equal(on["model"][name], value), name
+
+
+# ---- the noise scale
+
+KINDS = ("alternative", "paper")
+FIRST = np.array([[3.0, 1.0], [1.0, 2.0]])
+
+
+class Slope(nn.Module):
+    """Of a loss that is the mean of <weight, x> over windows: the gradient is the mean of their x."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width, dtype=torch.float64))
+        self.unused = nn.Parameter(torch.ones(3, dtype=torch.float64))
+        self.frozen = nn.Parameter(torch.ones(1), requires_grad=False)
+
+
+def loss_of(model: Slope, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    return (batch.obs @ model.weight).mean() + batch.reward.mean() * 0, {}
+
+
+def windows(gradients: np.ndarray) -> Batch:
+    """A batch whose row b has gradient `gradients[b]`."""
+    rows = torch.from_numpy(gradients)
+    return Batch(*[rows] * len(Batch._fields))
+
+
+class Scale(NoiseScale):
+    """Measured every `interval` updates; gradients are added up over three windows at a time."""
+
+    def __init__(self, kind: str, interval: int) -> None:
+        super().__init__(kind, 3)
+        self.interval, self.now = interval, 0
+
+    def measure(self, model: nn.Module, loss: Any, batch: Batch, ranks: Any = None) -> dict[str, float]:
+        self.now += self.interval
+        return super().measure(model, loss, batch, self.now, ranks)
+
+
+class Group(Ranks):
+    """Ranks whose average is given, as if the others sent theirs."""
+
+    def __init__(self, size: int, mean: Callable[[Tensor], Tensor] = lambda gradient: gradient) -> None:
+        super().__init__(0, size)
+        self.average = mean  # type: ignore[method-assign]
+
+
+def scale_of(kind: str, *batches: np.ndarray, interval: int = 1) -> dict[str, float]:
+    found, noise_scale = {}, Scale(kind, interval)
+    for batch in batches:
+        found = noise_scale.measure(Slope(batch.shape[1]), loss_of, windows(batch))
+    return found
+
+
+def test_averages_by_hand() -> None:
+    """The second measurement has alpha = 2, beta = 5 at b = 1; an interval of 100 updates forgets 1 - 0.999^100."""
+    second = np.array([[2.0, 0.0], [1.0, math.sqrt(5.0)]])
+    kept = 0.999**100
+    signal = (kept * 5 + 2) / (kept + 1)
+    noise = (kept * 2.5 + 3) / (kept + 1)
+    assert scale_of("alternative", FIRST, second, interval=100) == pytest.approx(
+        {"gradient_noise_scale": noise / signal, "gradient_signal": signal, "gradient_noise": noise}
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(KINDS), st.integers(2, 45), st.integers(1, 3), st.integers(0, 10**6))
+def test_one_batch_against_the_equations(kind: str, size: int, num_ranks: int, seed: int) -> None:
+    """Gradients are means of rows here; all ranks see the same rows, so only the count of windows grows."""
+    rows = np.random.default_rng(seed).normal(1.0, 1.0, (size, 4))
+    if kind == "alternative":
+        b = size // 2
+        g1, g2 = rows[:b].mean(0), rows[b : 2 * b].mean(0)
+        alpha, beta = sum(g1 * g2), (sum(g1**2) + sum(g2**2)) / 2
+        signal, expected = alpha, (beta / alpha - 1) * b * num_ranks
+    else:
+        b = max(1, math.floor(0.1 * size))
+        small, big = sum(rows[:b].mean(0) ** 2), sum(rows.mean(0) ** 2)
+        b, size = b * num_ranks, size * num_ranks
+        signal = (size * big - b * small) / (size - b)
+        expected = (small - big) / (1 / b - 1 / size) / (signal + 1e-8)
+    found = Scale(kind, 10).measure(Slope(4), loss_of, windows(rows), Group(num_ranks))
+    if signal > 0 and expected >= 0:
+        assert found["gradient_noise_scale"] == pytest.approx(expected)
+        assert found["gradient_signal"] == pytest.approx(signal)
+    else:
+        assert found == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_ranks_are_one_with_all_windows(kind: str) -> None:
+    """Each rank holds every other window of each part; gradients meet in their mean."""
+    rows = np.random.default_rng(3).normal(1.0, 1.0, (40, 4))
+    order = np.r_[0:4:2, 4:40:2, 1:4:2, 5:40:2]  # of the windows of either rank: 2 of the first tenth, 18 others
+    of_rank = rows[order].reshape(2, 20, 4)
+    other = iter([(0, 10), (10, 20)] if kind == "alternative" else [(0, 2), (2, 20)])
+
+    def average(gradient: Tensor) -> Tensor:
+        start, stop = next(other)
+        theirs = np.r_[of_rank[1, start:stop].mean(0), np.zeros(3)]  # with the parameters that nothing uses
+        return (gradient + torch.from_numpy(theirs)) / 2
+
+    found = Scale(kind, 1).measure(Slope(4), loss_of, windows(of_rank[0]), Group(2, average))
+    assert found == pytest.approx(scale_of(kind, rows))
+
+
+def test_an_estimate_that_means_nothing_leaves_the_last_valid_one() -> None:
+    noise_scale, model = Scale("alternative", 1), Slope(2)
+    opposed = FIRST * [[1.0], [-3.0]]  # alpha = -15
+
+    def measure(rows: np.ndarray) -> dict[str, float]:
+        return noise_scale.measure(model, loss_of, windows(rows))
+
+    assert Scale("alternative", 1).measure(model, loss_of, windows(opposed)) == {}
+    assert measure(FIRST)["gradient_noise_scale"] == pytest.approx(0.5)
+    found = measure(opposed)
+    assert found["gradient_noise_scale"] == pytest.approx(0.5) and found["gradient_signal"] < 0
+    before = noise_scale.state_dict()
+    overflow = np.array([[1e200, 0.0], [0.0, 1e200]])  # alpha = 0, beta is infinite
+    for nothing in (FIRST * math.nan, FIRST * math.inf, overflow):
+        assert measure(nothing) == found
+    assert noise_scale.state_dict() | {"update": 2} == before
+    for _ in range(5):  # as the averages are not spoilt, they recover
+        found = measure(FIRST)
+    assert 0.5 < found["gradient_noise_scale"] < math.inf and found["gradient_signal"] > 0
+    with pytest.raises(ValueError, match="at least 2 windows, not 1"):
+        measure(FIRST[:1])

@@ -1,10 +1,13 @@
-"""Optimizers by name: the reach of weight decay and of every option, rates, learning, and resuming."""
+"""Optimizers by name, and LAMB and MTAdam against numbers worked by hand and loops over single numbers."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from toy import CONFIG as WHOLE
 from toy import CPU, Naming, batch_at, dying, left_in, model_of, run
@@ -13,7 +16,7 @@ from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.runs.distributed import Ranks
-from icrl.training.optimizers import OPTIMIZERS, OptimizerConfig, make_optimizer, set_rates
+from icrl.training.optimizers import OPTIMIZERS, Lamb, MTAdam, OptimizerConfig, make_optimizer
 from icrl.training.updates import Updater
 
 PRESETS = {name: load_config([f"optimizer={name}"]).optimizer for name in OPTIMIZERS}
@@ -45,18 +48,6 @@ def test_matrices_of_linear_layers_decay_and_frozen_parameters_are_left_out(name
     assert rates == [(0.25, decay), (0.25, 0.0)]  # a run records these before its first update
 
 
-def test_weight_decay_shrinks_matrices_alone() -> None:
-    model = Model()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    optimizer = make_optimizer(model, replace(PRESETS["adamw"], weight_decay=0.5, learning_rate=0.1))
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    for name, value in model.state_dict().items():
-        factor = 1 - 0.1 * 0.5 if name == "layer.weight" else 1.0
-        assert torch.allclose(value, before[name] * factor), name
-
-
 def test_options_of_adam_and_sgd_reach_their_equations() -> None:
     """Two steps, on gradients 1 and -2."""
     beta1, beta2, eps, rate = 0.7, 0.9, 0.1, 0.01
@@ -74,19 +65,6 @@ def test_options_of_adam_and_sgd_reach_their_equations() -> None:
             value -= rate * (mean / (1 - beta1**step)) / ((square / (1 - beta2**step)) ** 0.5 + eps)
         expected = value if name == "adam" else -0.1 + 0.15  # -0.1, then -0.1 (0.5 - 2)
         assert model.norm.bias[0].item() == pytest.approx(expected, abs=1e-6)
-
-
-def test_rates_follow_the_clock() -> None:
-    config = replace(
-        PRESETS["adamw"],
-        learning_rate={"kind": "linear", "progress": "percent", "points": [[0, 0.4], [1, 0]]},
-        weight_decay={"kind": "linear", "progress": "updates", "points": [[0, 0], [10, 1.0]]},
-    )
-    optimizer = make_optimizer(Model(), config)
-    for clock, rate, decay in ((START, 0.4, 0.0), (Clock(0.25, 5, 0, 5), 0.3, 0.5)):
-        set_rates(optimizer, config, clock)
-        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([rate, rate])
-        assert [group["weight_decay"] for group in optimizer.param_groups] == pytest.approx([decay, 0.0])
 
 
 class Modest(Naming):
@@ -137,3 +115,135 @@ def test_an_interrupted_run_ends_with_the_same_bits(name: str, tmp_path: Path) -
         run(tmp_path / "dead", config, batches=dying(7))
     run(tmp_path / "dead", config, model_of(99))
     assert left_in(tmp_path / "dead") == left_in(tmp_path / "whole")
+
+
+RATE, BETAS, EPS = 0.1, (0.7, 0.9, 0.6), 0.01
+LAMB = {"lr": RATE, "betas": BETAS[:2], "eps": EPS}
+MTADAM = LAMB | {"betas": BETAS}
+Found = list[Tensor | None]
+
+
+def random(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
+    return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+class Moments:
+    """Adam's averages of one tensor, as lists of numbers."""
+
+    def __init__(self, size: int) -> None:
+        self.steps, self.mean, self.square = 0, [0.0] * size, [0.0] * size
+
+    def add(self, gradient: list[float]) -> tuple[list[float], list[float]]:
+        """Corrected mean and root of the corrected square."""
+        beta1, beta2, _ = BETAS
+        self.steps += 1
+        self.mean = [beta1 * m + (1 - beta1) * g for m, g in zip(self.mean, gradient, strict=True)]
+        self.square = [beta2 * v + (1 - beta2) * g * g for v, g in zip(self.square, gradient, strict=True)]
+        corrected = [v / (1 - beta2**self.steps) for v in self.square]
+        return [m / (1 - beta1**self.steps) for m in self.mean], [math.sqrt(v) for v in corrected]
+
+
+def norm_of(numbers: list[float]) -> float:
+    return math.sqrt(sum(x * x for x in numbers))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6), st.booleans(), st.sampled_from([0.0, 0.3]), st.sampled_from([0.01, 1.0, 300.0]))
+def test_steps_of_lamb_follow_the_equation(seed: int, decays: bool, weight_decay: float, scale: float) -> None:
+    """With large and small gradients: none is clipped."""
+    parameter = nn.Parameter(random(2, 3, seed=seed))
+    optimizer = Lamb([{"params": [parameter], "decays": decays, "weight_decay": weight_decay}], **LAMB)
+    weights, moments = parameter.flatten().tolist(), Moments(6)
+    for step in range(4):
+        parameter.grad = random(2, 3, seed=seed + step + 1, scale=scale**step)
+        mean, spread = moments.add(parameter.grad.flatten().tolist())
+        change = [m / (s + EPS) + weight_decay * w for m, s, w in zip(mean, spread, weights, strict=True)]
+        ratio = norm_of(weights) / norm_of(change) if decays else 1.0
+        weights = [w - RATE * ratio * u for w, u in zip(weights, change, strict=True)]
+        optimizer.step()
+        assert parameter.flatten().tolist() == pytest.approx(weights, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("weights", "gradient", "expected"),
+    [
+        ([3.0, 4.0], [7.0, -0.5], [2.646447, 4.353553]),  # |w| = 5 and |u| = sqrt(2)
+        ([0.0, 0.0], [7.0, -0.5], [-0.1, 0.1]),  # where a norm is 0 the ratio is 1
+        ([3.0, 4.0], [0.0, 0.0], [3.0, 4.0]),
+    ],
+)
+def test_the_first_step_of_lamb(weights: list[float], gradient: list[float], expected: list[float]) -> None:
+    late, parameter = nn.Parameter(torch.tensor(weights)), nn.Parameter(torch.tensor(weights))
+    optimizer = Lamb([late, parameter], **LAMB | {"eps": 1e-12})
+    parameter.grad = torch.tensor(gradient)
+    optimizer.step()
+    assert parameter.tolist() == pytest.approx(expected, abs=1e-6)
+    assert late.tolist() == weights and not optimizer.state[late]  # it has no gradient yet
+    late.grad = torch.tensor(gradient)
+    optimizer.step()
+    assert late.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.integers(0, 10**6),
+    st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=1, max_size=3),
+    st.sampled_from([0.0, 0.3]),
+)
+def test_steps_of_mtadam_follow_the_equation(seed: int, ranks: list[float], weight_decay: float) -> None:
+    """With terms that differ a thousandfold, some without a gradient or with a gradient of 0 for a while."""
+    parameter = nn.Parameter(random(2, 3, seed=seed))
+    optimizer = MTAdam([parameter], **MTADAM, weight_decay=weight_decay)
+    weights, moments, norms = parameter.flatten().tolist(), [Moments(6) for _ in ranks], [0.0] * len(ranks)
+    luck = torch.Generator().manual_seed(seed)
+    for step in range(5):
+        kinds = torch.randint(5, (len(ranks),), generator=luck).tolist()
+        found: Found = [
+            None if kind == 0 else (kind > 1) * 1000.0**term * random(2, 3, seed=seed + 10 * step + term)
+            for term, kind in enumerate(kinds)
+        ]
+        gradients = {term: gradient.flatten().tolist() for term, gradient in enumerate(found) if gradient is not None}
+        for term, gradient in gradients.items():
+            new = norm_of(gradient)
+            norms[term] = BETAS[2] * norms[term] + (1 - BETAS[2]) * new if moments[term].steps else new
+        anchor = next((norms[term] for term in gradients if norms[term] > 1e-10), 1.0)
+        moved = []
+        for term, gradient in gradients.items():
+            factor = ranks[term] * (anchor / norms[term] if norms[term] > 1e-10 else 1.0)
+            moved.append(moments[term].add([factor * g for g in gradient]))
+        for i, weight in enumerate(weights if moved else []):
+            change = sum(mean[i] for mean, _ in moved) / max(spread[i] + EPS for _, spread in moved)
+            weights[i] = weight - RATE * (change + weight_decay * weight)
+        optimizer.step([[gradient] for gradient in found], ranks)
+        assert parameter.flatten().tolist() == pytest.approx(weights, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("gradients", "ranks", "moved"),
+    [
+        ([2.0, -8.0], [1.0, 1.0], 0.0),  # both are scaled to 2
+        ([2.0, -8.0], [1.0, 2.0], 0.5),  # to 2 and -4, over 4
+        ([2.0, -8.0], [2.0, 1.0], -0.5),
+        ([2.0, 8.0], [1.0, 1.0], -2.0),  # as much as two steps of Adam
+        ([0.0, -8.0], [1.0, 1.0], 1.0),  # the second is the anchor
+        ([None, -8.0], [1.0, 1.0], 1.0),
+        ([1e-11, 8.0], [1.0, 1.0], -1.0),  # too small for an anchor
+        ([2.0, -8.0], [0.0, 1.0], 1.0),  # a weight of 0
+        ([None, None], [1.0, 1.0], 0.0),
+    ],
+)
+def test_the_first_step_of_two_terms(gradients: list[float | None], ranks: list[float], moved: float) -> None:
+    parameter = nn.Parameter(torch.tensor([5.0], dtype=torch.float64))
+    found: list[Found] = [[None if g is None else torch.tensor([g], dtype=torch.float64)] for g in gradients]
+    MTAdam([parameter], lr=1.0, betas=BETAS, eps=1e-12).step(found, ranks)
+    assert parameter.item() - 5.0 == pytest.approx(moved, abs=1e-6)
+
+
+def test_norms_are_those_of_single_tensors() -> None:
+    """A term that is large in one tensor is not held down in another."""
+    one, other = (nn.Parameter(torch.tensor([5.0])) for _ in range(2))
+    large, small, half = torch.tensor([-800.0]), torch.tensor([-0.5]), torch.tensor([0.25])
+    MTAdam([one, other], lr=1.0, betas=BETAS, eps=1e-8).step([[torch.tensor([2.0]), half], [large, small]], [1.0, 1.0])
+    assert [one.item(), other.item()] == pytest.approx([5.0, 5.0])
+    with pytest.raises(ValueError, match="zip"):  # as many gradients as parameters
+        MTAdam([one], **MTADAM).step([[half, half]], [1.0])

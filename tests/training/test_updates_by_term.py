@@ -12,7 +12,7 @@ from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch, ConfigError
 from icrl.runs.distributed import Ranks
-from icrl.training.mtadam import MTAdam
+from icrl.training.optimizers import MTAdam
 from icrl.training.updates import Updater
 
 START = Clock(0, 0, 0, 0)

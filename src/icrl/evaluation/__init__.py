@@ -1,4 +1,1 @@
-"""Evaluation in context: the protocol, references, ablations, statistics and their reports.
-
-Start with `evaluate_policy` in `in_context`, which plays any policy on tasks of any environment.
-"""
+"""Evaluation in context. Start with `in_context.evaluate_policy`, which plays any policy in any environment."""

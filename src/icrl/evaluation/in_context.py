@@ -26,10 +26,6 @@ class Adaptation(NamedTuple):
     steps_to_goal: np.ndarray  # steps until the success; the episode's length if there was none
     lengths: np.ndarray
 
-    def regret(self, optimum: np.ndarray) -> np.ndarray:
-        """Cumulative regret `[G, S, E]`: sum of optimum - return so far, given the expected optimal returns `[G]`."""
-        return (optimum[:, None, None] - self.returns).cumsum(axis=-1)
-
 
 class Curve(NamedTuple):
     """Mean over tasks and streams for each episode, and the ends of its bootstrap interval, `[E]` each."""
@@ -101,11 +97,6 @@ def play_steps(
     """The first `num_steps` steps that `play_episodes` plays, `[T, G * S]`."""
     streams, noise = _new_streams(policy, env, tasks, num_streams, seed)
     return rollout(policy, env, streams, num_steps, noise)[0]
-
-
-def most_steps(num_episodes: int, spec: EnvSpec) -> int:
-    """Largest number of steps per stream that `play_episodes` plays."""
-    return -(-num_episodes * spec.max_episode_steps // BLOCK) * BLOCK
 
 
 def _new_streams(

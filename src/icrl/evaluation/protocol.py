@@ -1,4 +1,4 @@
-"""Evaluation protocol: numbers with intervals from the episodes of one run or of several.
+"""Evaluation protocol: measures of the episodes of one run or of several, as numbers with intervals.
 
 R runs that differ in their seed, G tasks, S streams per task, E episodes, B resamples. Arrays are `[R, G, S, ...]`;
 each number is the mean over the first three axes.
@@ -6,7 +6,7 @@ each number is the mean over the first three axes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -15,58 +15,16 @@ from numpy.lib.stride_tricks import sliding_window_view
 from pydantic import Field, model_validator
 
 from icrl.config.options import Options, option, refuse
-from icrl.evaluation import measures
+from icrl.envs.exact import Expectation
 from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.measures import MEASURES, NEAR, PARTS, ROUNDING, SHARES, SMOOTHED, SOLVED, Exact, shown_part
 from icrl.rl import statistics
 from icrl.rl.statistics import Floats, Values
 
-LEAST_TEMPERATURE = 0.001  # a colder one overflows, and is greedy
-
-
-class EvaluationConfig(Options):
-    checkpoint: Literal["best", "last"] = option("last", "checkpoint of stage two to roll out")
-    tasks: Literal["test", "development"] = option(
-        "test",
-        "test: the held-out tasks, with development tasks beside them; development: the development tasks "
-        "alone, to choose a recipe",
-    )
-    num_episodes: int = option(40, "episodes per stream", ge=2, le=10**6)
-    num_streams: int = option(20, "streams per held-out task, or development task in its place", ge=1, le=10**5)
-    num_train_tasks: int = option(0, "training tasks of the model that are also played, for comparison (0: all)", ge=0)
-    num_train_streams: int = option(
-        4, "streams per such training task, and per development task beside the held-out ones", ge=1, le=10**5
-    )
-    sample_probability: float = option(
-        1.0, "probability of drawing an action at policy.temperature, else the most probable one", ge=0, le=1
-    )
-    temperatures: list[Annotated[float, Field(ge=0)]] = option(
-        [0.0, 0.5], "further temperatures for the held-out tasks, for comparison (0: the most probable action)"
-    )
-    ablations: bool = option(
-        True, "also play the held-out tasks with ablated contexts: blanked, shuffled, wiped, another task's"
-    )
-    num_probe_streams: int = option(
-        4, "streams per held-out task for each of these temperatures and contexts", ge=1, le=10**5
-    )
-    num_bootstrap: int = option(2000, "bootstrap resamples of the intervals", ge=100, le=10**5)
-    confidence: float = option(0.95, "coverage of the intervals", ge=0.5, le=0.999)
-    videos: bool = option(True, "write the videos of the model beside the source agent", may_change=True)
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        temperatures = self.temperatures
-        refuse(
-            any(0 < temperature < LEAST_TEMPERATURE for temperature in temperatures),
-            f"evaluation.temperatures={temperatures}: must be 0 or at least {LEAST_TEMPERATURE}",
-        )
-        refuse(
-            len(set(temperatures)) < len(temperatures),
-            f"evaluation.temperatures={temperatures}: must have no number twice",
-        )
-        return self
-
-
+PARTS = {
+    "held_out": "model, held-out tasks",
+    "development": "model, development tasks",
+    "train": "model, training tasks",
+}
 ABLATIONS = {
     "blank": "model, rewards blanked",
     "shuffled": "model, context shuffled",
@@ -74,6 +32,12 @@ ABLATIONS = {
     "wiped": "model, context wiped at reset",
 }
 TEMPERATURE = "temperature "  # prefix of the names of other decodings
+MEASURES = ("success", "returns", "steps_to_goal")
+_SOLVED = {"fraction_solved": 0.5, "fraction_solved_90": 0.9}  # success rate in a task's last episodes
+_REGRETS = {"regret_to_searcher": "searcher", "regret_to_covering_plan": "covering plan"}
+_LEAST_TEMPERATURE = 0.001  # a colder one overflows, and is greedy
+_NEAR, _SMOOTHED = 0.9, 3  # fraction of the optimum to reach, and the number of episodes averaged to tell
+_ROUNDING = 1e-9
 DEFINITIONS = {
     "mean": "over seeds, tasks and streams",
     "low, high": "bootstrap interval of the mean: tasks and streams are resampled; with several seeds (training runs) "
@@ -87,11 +51,10 @@ DEFINITIONS = {
     "regret": "optimum - return, summed over the episodes so far; in final over all episodes",
     "curves": "one number per episode, by policy and measure",
     "final": "over the last quarter of the episodes, unless the measure says over all",
-    "fraction_solved, fraction_solved_90": "share of tasks with a success rate of at least "
-    f"{' or '.join(map(str, SOLVED.values()))} over the last quarter of the episodes of all streams",
+    "fraction_solved, fraction_solved_90": "share of tasks with a success rate of at least 0.5 or 0.9 in `final`",
     "success_after_first": "success rate after the first success of a stream; missing if no stream has one",
     "area": "(return - random) / (optimum - random), mean over all episodes; only tasks whose optimum is above random",
-    "episodes_to_90": f"`episode`: the first from which {SMOOTHED} episodes return on average at least {NEAR} of the "
+    "episodes_to_90": f"`episode`: the first from which {_SMOOTHED} episodes return on average at least {_NEAR} of the "
     "mean optimum (null: none); `share_reached`: share of resamples with such an episode; `low`, `high`: over these",
     "regret_to_searcher, regret_to_covering_plan": "mean return of that policy on the task - return, over all episodes",
     "references": "exact expectations of one episode of random and of optimal play, by task",
@@ -104,6 +67,34 @@ DEFINITIONS = {
     "wiped": "at the start of each episode the context is emptied",
     "coverage": "in a room without a goal: share of the possible goal cells visited by the end of each episode",
 }
+
+Exact = Mapping[str, Mapping[str, Sequence[float]]]  # by policy (random, optimum) and measure: one number per task
+
+
+class EvaluationConfig(Options):
+    checkpoint: Literal["best", "last"] = option("last", "checkpoint of stage two to roll out")
+    tasks: Literal["test", "development"] = option(
+        "test", "test: held-out tasks, and development tasks beside them; development: these alone, to choose a recipe"
+    )
+    num_episodes: int = option(40, "episodes per stream", ge=2, le=10**6)
+    num_streams: int = option(20, "streams per held-out task, or development task in its place", ge=1, le=10**5)
+    num_train_tasks: int = option(0, "training tasks of the model that are also played, for comparison (0: all)", ge=0)
+    num_train_streams: int = option(4, "streams per training task, or further development task", ge=1, le=10**5)
+    sample_probability: float = option(1.0, "probability of drawing at policy.temperature, else greedy", ge=0, le=1)
+    temperatures: list[Annotated[float, Field(ge=0)]] = option([0.0, 0.5], "other temperatures to compare (0: greedy)")
+    ablations: bool = option(True, "also play with contexts blanked, shuffled, wiped, or another task's")
+    num_probe_streams: int = option(4, "streams per held-out task for each ablation or temperature", ge=1, le=10**5)
+    num_bootstrap: int = option(2000, "bootstrap resamples of the intervals", ge=100, le=10**5)
+    confidence: float = option(0.95, "coverage of the intervals", ge=0.5, le=0.999)
+    videos: bool = option(True, "write the videos of the model beside the source agent", may_change=True)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        given, must = self.temperatures, f"evaluation.temperatures={self.temperatures}: must"
+        low = any(0 < temperature < _LEAST_TEMPERATURE for temperature in given)
+        refuse(low, f"{must} be 0 or at least {_LEAST_TEMPERATURE}")
+        refuse(len(set(given)) < len(given), f"{must} have no number twice")
+        return self
 
 
 class Setting(NamedTuple):
@@ -128,6 +119,22 @@ def label_of(name: str) -> str:
     return (PARTS | ABLATIONS).get(name, name)
 
 
+def shown_part(names: Collection[str]) -> str:
+    """The main part of an evaluation: the held-out tasks, or the development tasks in their place."""
+    return "held_out" if "held_out" in names else "development"
+
+
+def tail_of(num_episodes: int) -> int:
+    """Number of last episodes that make the final result: a quarter."""
+    return max(1, num_episodes // 4)
+
+
+def exact_numbers(expectations: Mapping[str, Expectation]) -> Exact:
+    """Exact references in the form of the section `references`."""
+    fields = {"success": "success", "returns": "episode_return", "steps_to_goal": "steps_to_goal"}.items()
+    return {key: {name: getattr(one, field).tolist() for name, field in fields} for key, one in expectations.items()}
+
+
 def numbers_of(
     runs: Mapping[int, Mapping[str, Adaptation]], setting: Setting, config: EvaluationConfig, seed: int
 ) -> dict[str, Any]:
@@ -139,37 +146,34 @@ def numbers_of(
     played = {
         name: Adaptation(*map(np.stack, zip(*(run[name] for run in runs.values()), strict=True))) for name in names
     }
-    found: dict[str, Any] = {}
     shown = shown_part(names)
+    found: dict[str, Any] = {}
     for name, adaptation in played.items():
         label = label_of(name)
         part = "train" if "training tasks" in label else name if name in PARTS else shown
-        exact, others = setting.references[part], played if part == shown else {}
-        curves = measures.curve_cells(adaptation, exact, setting.regrets)
-        final = measures.final_cells(curves, adaptation, exact, others)
-        found[name] = {"label": label, **_intervals(curves, final, exact, config, seed)}
-        above, below = measures.after_first(adaptation.success)
+        cells = _cells(adaptation, setting.references[part], setting.regrets, played if part == shown else {})
+        found[name] = {"label": label, **_intervals(cells, config, seed)}
+        later = adaptation.success.cumsum(axis=-1) > adaptation.success  # a success of the stream came before
+        above, below = ((values * later).sum(-1, dtype=np.float64) for values in (adaptation.success, 1))
         if below.any():
             ratios = statistics.bootstrap_ratios(above, below, config.num_bootstrap, seed).clip(0, 1)
             low, high = map(float, statistics.percentile_interval(ratios, config.confidence))
             mean = float(above.sum() / below.sum())
             found[name]["final"]["success_after_first"] = {"mean": mean, "low": low, "high": high}
     num_episodes = played[shown].returns.shape[-1]
-    decodings = {setting.decoding: shown} | {
-        name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)
-    }
-    probes = {*ABLATIONS, *decodings.values()} - {shown}
-    curves = {found[name]["label"]: found[name]["curves"] for name in names if name not in probes}
+    others = {name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)}
+    plain = [name for name in names if name not in (ABLATIONS.keys() | others.values())]
+    curves = {found[name]["label"]: found[name]["curves"] for name in plain}
     for name, exact in setting.references[shown].items():  # the same in each episode, apart from regret
         success, returns, steps = (np.tile(np.array(exact[key])[None, :, None, None], num_episodes) for key in MEASURES)
-        constant = Adaptation(returns, success, steps, steps)
-        cells = measures.curve_cells(constant, setting.references[shown], setting.regrets)
-        curves[name] = {key: _interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in cells.items()}
+        cells = _cells(Adaptation(returns, success, steps, steps), setting.references[shown], setting.regrets, {})
+        of_curves = {key: values for (section, key), values in cells.items() if section == "curves"}
+        curves[name] = {key: _interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in of_curves.items()}
     return {
         "protocol": {
             "seeds": list(runs),
-            "num_tasks": {name: played[name].returns.shape[1] for name in names},
-            "num_streams": {name: played[name].returns.shape[2] for name in names},
+            "num_tasks": {name: adaptation.returns.shape[1] for name, adaptation in played.items()},
+            "num_streams": {name: adaptation.returns.shape[2] for name, adaptation in played.items()},
             "num_episodes": num_episodes,
             "decoding": setting.decoding,
             "num_bootstrap": config.num_bootstrap,
@@ -178,7 +182,7 @@ def numbers_of(
         },
         "curves": curves,
         "final": {name: found[name]["final"] for name in PARTS if name in found},
-        "decodings": {key: found[name] for key, name in decodings.items()},
+        "decodings": {key: found[name] for key, name in ({setting.decoding: shown} | others).items()},
         "ablations": {name: found[name] for name in ABLATIONS if name in found},
     }
 
@@ -190,52 +194,45 @@ def coverage_numbers(
     has none."""
     if not all(runs):
         return {}
-    cells: dict[str, Values] = {name: np.stack([run[name] for run in runs]) for name in runs[0]}
-    means = _resampled(cells, config, seed)
-    return {"coverage": {name: _interval(cells[name], means[name].clip(0, 1), config.confidence) for name in cells}}
+    cells = {("coverage", name): np.stack([run[name] for run in runs]) for name in runs[0]}
+    return _intervals(cells, config, seed)
 
 
-def _intervals(
-    curves: Mapping[str, Values], final: Mapping[str, Values], exact: Exact, config: EvaluationConfig, seed: int
-) -> dict[str, Any]:
-    """`curves` and `final` as `results.json` has them: means with intervals, and means per task."""
-    cells = {("curves", name): values for name, values in curves.items()}
-    cells |= {("final", name): values for name, values in final.items()}
-    optimum = np.array(exact["optimum"]["returns"]) if exact else np.zeros(1)
-    if near := optimum.mean() > 0:
-        margins = curves["returns"] - NEAR * optimum[:, None, None]
-        windows = sliding_window_view(margins, min(SMOOTHED, margins.shape[-1]), axis=-1)
-        cells["final", "episodes_to_90"] = windows.mean(-1)
-    means = _resampled(cells, config, seed)
-    written: dict[str, Any] = {"curves": {}, "final": {}}
-    for (section, name), values in cells.items():
-        if name != "episodes_to_90":
-            resampled = means[section, name].clip(0, 1) if name in SHARES else means[section, name]
-            written[section][name] = _interval(values, resampled, config.confidence)
-    for name in (*MEASURES, *({"regret"} & final.keys())):
-        written["final"][f"{name}_per_task"] = final[name].mean((0, 2)).tolist()
-    if near:
-        margin, resampled = cells["final", "episodes_to_90"].mean((0, 1, 2)), means["final", "episodes_to_90"]
-        written["final"]["episodes_to_90"] = _first_reached(margin, resampled, config.confidence)
-    return written
-
-
-def _interval(values: Values, means: Values, confidence: float) -> dict[str, Any]:
-    """Mean and interquartile mean of `values`, and the interval of the resampled `means`."""
-    low, high = statistics.percentile_interval(means, confidence)
-    found = {
-        "mean": values.mean((0, 1, 2)),
-        "low": low,
-        "high": high,
-        "interquartile_mean": statistics.interquartile_mean(values),
+def _cells(
+    played: Adaptation, exact: Exact, regrets: bool, others: Mapping[str, Adaptation]
+) -> dict[tuple[str, str], Values]:
+    """Measures by section and name: `curves` of each episode `[R, G, S, E]`, and `final` of each stream `[R, G, S]`, of
+    solved tasks `[R, G, 1]`. `others`: results of other policies on the same tasks, by name."""
+    random, optimum = (np.array(exact[name]["returns"] if exact else []) for name in ("random", "optimum"))
+    curves: dict[str, Values] = {measure: getattr(played, measure) for measure in MEASURES}
+    if (paid := optimum > 0).any():
+        curves["fraction_of_optimum"] = played.returns[:, paid] / optimum[paid, None, None]
+    if regrets:
+        curves["regret"] = (optimum[:, None, None] - played.returns).cumsum(axis=-1)
+    tail = tail_of(played.returns.shape[-1])
+    final: dict[str, Values] = {
+        name: values[..., -1] if name == "regret" else values[..., -tail:].mean(-1) for name, values in curves.items()
     }
-    return {name: value.tolist() for name, value in found.items()}
+    for name, part in _SOLVED.items():
+        final[name] = final["success"].mean(-1, keepdims=True) >= part - _ROUNDING
+    if (room := optimum > random + _ROUNDING).any():
+        share = (played.returns[:, room] - random[room, None, None]) / (optimum - random)[room, None, None]
+        final["area"] = share.mean(-1)
+    for name, other in _REGRETS.items():
+        if other in others:
+            final[name] = (others[other].returns.mean(2, keepdims=True) - played.returns).sum(-1)
+    if optimum.sum() > 0:
+        margins = played.returns - _NEAR * optimum[:, None, None]
+        windows = sliding_window_view(margins, min(_SMOOTHED, margins.shape[-1]), axis=-1)
+        final["episodes_to_90"] = windows.mean(-1)  # see `_first_reached`
+    return {(key, name): cell for key, cells in (("curves", curves), ("final", final)) for name, cell in cells.items()}
 
 
-def _resampled(cells: Mapping[Any, Values], config: EvaluationConfig, seed: int) -> dict[Any, Floats]:
-    """Means over resamples `[B, ...]` of each of `cells` `[R, G, S, ...]`. Cells with equal R, G and S share their
-    resamples, because drawing these takes the time."""
-    means: dict[Any, Floats] = {}
+def _intervals(cells: Mapping[tuple[str, str], Values], config: EvaluationConfig, seed: int) -> dict[str, Any]:
+    """Cells as `results.json` has them: means with intervals, and means per task.
+
+    Cells with equal R, G and S share their resamples, because drawing these takes the time."""
+    means: dict[tuple[str, str], Floats] = {}
     by_shape = sorted(cells, key=lambda name: cells[name].shape[:3])
     for shape, group in groupby(by_shape, key=lambda name: cells[name].shape[:3]):
         names = list(group)
@@ -244,16 +241,33 @@ def _resampled(cells: Mapping[Any, Values], config: EvaluationConfig, seed: int)
         ends = np.cumsum([values.shape[-1] for values in flat])[:-1]
         for name, part in zip(names, np.split(together, ends, axis=-1), strict=True):
             means[name] = part.reshape(-1, *cells[name].shape[3:])
-    return means
+    written: dict[str, Any] = {}
+    for (section, name), values in cells.items():
+        resampled, numbers = means[section, name], written.setdefault(section, {})
+        if name == "episodes_to_90":
+            numbers[name] = _first_reached(values.mean((0, 1, 2)), resampled, config.confidence)
+            continue
+        if name in ("success", *_SOLVED) or section == "coverage":  # shares
+            resampled = resampled.clip(0, 1)
+        numbers[name] = _interval(values, resampled, config.confidence)
+        if section == "final" and name in (*MEASURES, "regret"):
+            numbers[f"{name}_per_task"] = values.mean((0, 2)).tolist()
+    return written
+
+
+def _interval(values: Values, means: Values, confidence: float) -> dict[str, Any]:
+    """Mean and interquartile mean of `values`, and the interval of the resampled `means`."""
+    low, high = statistics.percentile_interval(means, confidence)
+    ends = {"mean": values.mean((0, 1, 2)), "low": low, "high": high}
+    numbers = ends | {"interquartile_mean": statistics.interquartile_mean(values)}
+    return {name: value.tolist() for name, value in numbers.items()}
 
 
 def _first_reached(margin: Floats, means: Floats, confidence: float) -> dict[str, Any]:
     """Number of the first episode whose `margin` `[E]` is not negative, with an interval over resamples `[B, E]`."""
-    reached = np.concatenate([margin[None], means]) >= -ROUNDING  # [1 + B, E]
+    reached = np.concatenate([margin[None], means]) >= -_ROUNDING  # [1 + B, E]
     first = np.where(reached.any(axis=1), 1.0 + reached.argmax(axis=1), np.nan)
     found = first[1:][~np.isnan(first[1:])]
-    low, high = (
-        (float(end) for end in statistics.percentile_interval(found, confidence)) if len(found) else (None, None)
-    )
+    low, high = map(float, statistics.percentile_interval(found, confidence)) if len(found) else (None, None)
     episode = None if np.isnan(first[0]) else int(first[0])
     return {"episode": episode, "low": low, "high": high, "share_reached": len(found) / len(means)}

@@ -1,13 +1,42 @@
-"""Text report of an evaluation: the table and the lines below it."""
+"""Results of evaluations: `results.json` and `episodes.npz`, several runs combined into one, and the text report."""
 
+from __future__ import annotations
+
+import io
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icrl.contracts import EnvSpec, Json
-from icrl.evaluation.measures import PARTS, shown_part, tail_of
+from icrl.contracts import EnvSpec, Json, PipelineError
+from icrl.evaluation.in_context import Adaptation
+from icrl.evaluation.protocol import MEASURES, PARTS, Setting, coverage_numbers, numbers_of, shown_part, tail_of
+from icrl.rl.statistics import Floats
+from icrl.runs.files import fits, sha256, write_atomically
+from icrl.runs.identity import Identity, read_owned
+
+if TYPE_CHECKING:
+    from icrl.evaluation.protocol import EvaluationConfig
 
 Curves = Mapping[str, Mapping[str, list[float]]]
+
+RESULTS, EPISODES = "results.json", "episodes.npz"
+_OWNER, _COVERAGE = "owner", "coverage/"  # array with program and run; prefix of arrays of coverage
+_TYPES = ("u1", "i1", "u2", "i2", "f2", "f4", "f8")  # the first exact one is taken
+_CURVE = {"mean": [float], "low": [float], "high": [float]}
+_PROBES = {str: {"label": str, "curves": dict.fromkeys(MEASURES, _CURVE)}}
+_FORM = {
+    "config": {"seed": int, "env": dict},
+    "checkpoint": str,
+    "episodes": str,
+    "references": {str: {str: {str: [float]}}},
+    "protocol": {"num_tasks": {str: int}, "decoding": str, "confidence": float},
+    "curves": {str: dict.fromkeys(MEASURES, _CURVE)},
+    "final": {str: {"fraction_solved": {"mean": float}}},
+    "decodings": _PROBES,
+    "ablations": _PROBES,
+}
 _SUMMARY = (  # measure, description, digits
     ("success", "success on {tasks} over the last episodes", 3),
     ("success_after_first", "success on {tasks} after the first success", 3),
@@ -17,6 +46,80 @@ _SUMMARY = (  # measure, description, digits
     ("regret_to_searcher", "return that the searcher has more over all episodes", 2),
     ("regret_to_covering_plan", "return that the covering plan has more over all episodes", 2),
 )
+
+
+def read_results(folder: Path) -> tuple[Json, Identity]:
+    """The results in `folder` and the run that wrote them. Raises `PipelineError` if they are missing or damaged."""
+    results, owner, _ = read_owned(folder / RESULTS, _FORM)
+    part = shown_part(results["final"])
+    named = (results["final"], part), (results["protocol"]["num_tasks"], part), (results["curves"], PARTS[part])
+    sound = "coverage" not in results or (results["coverage"] and fits(results["coverage"], {str: _CURVE}))
+    if not (sound and all(name in section for section, name in named)):
+        raise PipelineError(f"{folder / RESULTS} has unexpected content: another version or program wrote it")
+    return results, owner
+
+
+def save_episodes(
+    folder: Path, episodes: Mapping[str, Adaptation], owner: Identity, coverage: Mapping[str, Floats] | None = None
+) -> str:
+    """Write `episodes.npz` and return its checksum. Its arrays are `<policy>/<field>` for each field of an adaptation,
+    `coverage/<policy>`, and `owner`."""
+    arrays: dict[str, Any] = {}
+    for name, adaptation in episodes.items():
+        for field, values in adaptation._asdict().items():
+            with np.errstate(invalid="ignore", over="ignore"):  # a cast that overflows is not equal, so not taken
+                smallest = next(cast for kind in _TYPES if np.array_equal(cast := values.astype(kind), values))
+            arrays[f"{name}/{field}"] = smallest
+    arrays |= {_COVERAGE + name: values for name, values in (coverage or {}).items()}
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays | {_OWNER: np.array(owner)})
+    write_atomically(folder / EPISODES, content.getvalue())
+    return sha256(folder / EPISODES)
+
+
+def load_episodes(folder: Path, checksum: str) -> tuple[dict[str, Adaptation], dict[str, Floats]]:
+    """Episodes (in float64) and coverage, by policy, that `save_episodes` wrote. Raises `PipelineError` unless the file
+    has the `checksum` that `results.json` beside it names."""
+    path = folder / EPISODES
+    if not path.exists() or sha256(path) != checksum:
+        raise PipelineError(f"{path} is missing, damaged, or not the one of the results.json beside it")
+    episodes: dict[str, list[Floats]] = {}
+    coverage: dict[str, Floats] = {}
+    with np.load(path, allow_pickle=False) as found:
+        for name in found.files:
+            if name.startswith(_COVERAGE):
+                coverage[name.removeprefix(_COVERAGE)] = found[name]
+            elif name != _OWNER:
+                episodes.setdefault(name.rpartition("/")[0], []).append(found[name].astype(np.float64))
+    return {name: Adaptation(*fields) for name, fields in episodes.items()}, coverage
+
+
+def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Json:
+    """Results over several runs, from the evaluations in `folders`.
+
+    Raises `PipelineError` if a folder has no complete results, or if its tasks, world, decoding or policies differ
+    from those of the first."""
+    found: list[tuple[Json, Json]] = []
+    runs: dict[int, dict[str, Adaptation]] = {}
+    coverage: list[dict[str, Floats]] = []
+    for folder in folders:
+        results, _ = read_results(folder)
+        episodes, covered = load_episodes(folder, results["episodes"])
+        shared = {label.removeprefix("model, "): results.get(f"{part}_tasks") for part, label in PARTS.items()}
+        shared |= {"worlds": results["config"]["env"], "decodings": results["protocol"]["decoding"]}
+        shared["policies, streams or episodes"] = {name: played.returns.shape for name, played in episodes.items()}
+        found.append((results, shared))
+        if differ := [key for key, value in shared.items() if value != found[0][1][key]]:
+            raise PipelineError(f"{folders[0]} and {folder} cannot be combined: their {' and '.join(differ)} differ")
+        runs[results["config"]["seed"]] = episodes
+        coverage.append(covered)
+    if len(runs) < len(folders):
+        raise PipelineError(f"{' and '.join(map(str, folders))} cannot be combined: some have the same seed")
+    first, _ = found[0]
+    kept = {key: first[key] for key in (*(f"{part}_tasks" for part in PARTS), "references") if key in first}
+    regrets = "regret" in first["final"][shown_part(first["final"])]
+    setting = Setting(first["references"], first["protocol"]["decoding"], regrets)
+    return kept | numbers_of(runs, setting, config, seed) | coverage_numbers(coverage, config, seed)
 
 
 def source_label(name: str) -> str:
@@ -51,16 +154,15 @@ def table(policies: Mapping[str, Curves]) -> str:
     tail = tail_of(num_episodes)
     shown = [episode for episode in (1, 5, 20) if episode <= num_episodes - tail]
     last = f"{num_episodes - tail + 1}-{num_episodes}"
-    header = ["success at episode", *map(str, shown), last, f"steps to goal {last}", f"return {last}"]
-    rows = [header]
+    rows = [["success at episode", *map(str, shown), last, f"steps to goal {last}", f"return {last}"]]
     for name, curves in policies.items():
-        success, steps, returns = (np.array(curves[key]["mean"]) for key in ("success", "steps_to_goal", "returns"))
-        rows.append([name, *(f"{success[episode - 1]:.3f}" for episode in shown), f"{success[-tail:].mean():.3f}"])
-        rows[-1] += [f"{values[-tail:].mean():.2f}" for values in (steps, returns)]
+        means, success = [np.mean(curves[key]["mean"][-tail:]) for key in MEASURES], curves["success"]["mean"]
+        rows.append([name, *(f"{success[episode - 1]:.3f}" for episode in shown), f"{means[0]:.3f}"])
+        rows[-1] += [f"{means[2]:.2f}", f"{means[1]:.2f}"]
         if "regret" in curves:
             rows[-1].append(f"{curves['regret']['mean'][-1]:.2f}")
-    if len(rows[-1]) > len(header):
-        header.append(f"regret 1-{num_episodes}")
+    if len(rows[-1]) > len(rows[0]):
+        rows[0].append(f"regret 1-{num_episodes}")
     return _aligned(rows)
 
 
@@ -68,8 +170,7 @@ def coverage_table(coverage: Mapping[str, Mapping[str, list[float]]]) -> str:
     """One row per policy: coverage by the end of each episode without a goal."""
     num_episodes = len(next(iter(coverage.values()))["mean"])
     rows = [["cells visited without a goal, by episode", *map(str, range(1, num_episodes + 1))]]
-    rows += [[name, *(f"{share:.3f}" for share in curve["mean"])] for name, curve in coverage.items()]
-    return _aligned(rows)
+    return _aligned(rows + [[name, *(f"{share:.3f}" for share in curve["mean"])] for name, curve in coverage.items()])
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
@@ -82,8 +183,8 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
 def summary(results: Json, spec: EnvSpec) -> str:
     """One line per number of the main part: solved tasks, success, optimum, regrets."""
     part = shown_part(results["final"])
-    tasks = PARTS[part].removeprefix("model, ")
-    final, confidence = results["final"][part], f"{results['protocol']['confidence']:.0%} interval"
+    tasks, final = PARTS[part].removeprefix("model, "), results["final"][part]
+    confidence = f"{results['protocol']['confidence']:.0%} interval"
     num_tasks = results["protocol"]["num_tasks"][part]
     lines = [f"{tasks} {solved(spec)}: {final['fraction_solved']['mean']:.0%} of {num_tasks}"]
     if strict := final.get("fraction_solved_90"):

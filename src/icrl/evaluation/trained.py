@@ -1,32 +1,39 @@
-"""Trained models as policies: opened from checkpoints, in the world of the training or in another one."""
+"""Trained models as policies: opened from checkpoints, played in their world or another one, evaluated in training."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from icrl.config.options import replace, walk
+from icrl.collection.collect import EpsilonGreedy, make_learners
+from icrl.config.options import refuse, replace, walk
 from icrl.contracts import ConfigError, EnvSpec, Json
 from icrl.data.history_store import Histories
 from icrl.data.mixture import check_stores, open_stores
 from icrl.envs import env_options, make_env
 from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.tasks import permuted
+from icrl.evaluation.in_context import play_episodes, summary_of
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.nn.guided import Guided
 from icrl.objectives.awr import inverse_temperature
-from icrl.runs.device import dtype_of
+from icrl.runs.device import device_of, dtype_of
+from icrl.runs.evaluations import Evaluation
+from icrl.sources.noise_distillation import NoiseDistillation
 from icrl.training.critics import PROGRAM, check_critic, load_critic, make_critic, open_finished
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
     from icrl.nn.gpt_policy import PolicyConfig
+    from icrl.runs.evaluations import EvalsConfig
 
 PolicyLoader = Callable[["Config", EnvSpec, dict[str, Any], torch.device], GPT | Guided]
 
@@ -48,6 +55,68 @@ def lone_critic(config: Config, spec: EnvSpec, weights: dict[str, Any], device: 
 def policy_of(config: Config, model: GPT | Guided) -> GPTPolicy:
     """The model as a policy with the configured decoding and context."""
     return GPTPolicy(model, config.evaluation.sample_probability, config.policy.temperature, config.policy.context_kept)
+
+
+@dataclass
+class InContextEvaluator:
+    """Plays a checkpoint of stage two on the tasks with the numbers `development`, each stream from an empty context.
+    The score is the reward per env step in later episodes."""
+
+    config: Config
+    development: list[int]
+    load_policy: PolicyLoader = plain_gpt
+
+    def __call__(self, state: dict[str, Any]) -> Evaluation:
+        config, device, options = self.config, device_of(self.config), self.config.policy
+        with closing(make_env(config.env, device)) as env:
+            model = self.load_policy(config, env.spec, state["model"], device)
+            policy = GPTPolicy(model, config.evals.sample_probability, options.temperature, options.context_kept)
+            tasks = env.all_tasks().to(device)[self.development]
+            played, _ = play_episodes(policy, env, tasks, *streams_and_episodes(config.evals), config.seed)
+        metrics = {f"development_{name}": value for name, value in summary_of(played).items()}
+        return Evaluation(metrics, metrics["development_late_reward"])
+
+
+@dataclass
+class SourceEvaluator:
+    """Plays all source agents of the tasks with the numbers `train` on fresh episodes. The score is the mean return."""
+
+    config: Config
+    train: list[int]
+
+    def __call__(self, state: dict[str, Any]) -> Evaluation:
+        config, device = self.config, device_of(self.config)
+        streams, episodes = streams_and_episodes(config.evals)
+        with closing(make_env(config.env, device)) as env:
+            tasks = env.all_tasks()[self.train].to(device)
+            learner, _, _ = make_learners(config, env, tasks, device)
+            learner.load_state_dict(state["learner"])
+            policy = EpsilonGreedy(learner, config.evals.sample_probability)
+            played, _ = play_episodes(policy, env, tasks, config.source.num_learners * streams, episodes, config.seed)
+        means = {"return": played.returns, "success": played.success, "episode_length": played.lengths}
+        metrics = {name: float(values.mean()) for name, values in means.items()}
+        return Evaluation(metrics, metrics["return"])
+
+
+def check_streams(config: Config, learner: Any, num_tasks: int) -> None:
+    """Raise `ConfigError` unless the evaluation streams of `learner` divide evenly among the learners of its teacher,
+    and of the teacher's own teacher."""
+    source, streams = config.source, config.evals.num_eval_environments
+    while isinstance(learner, NoiseDistillation):
+        learner = learner.expert
+        per_task = getattr(learner, "num_learners", num_tasks) // num_tasks  # a planner has no learners: one per task
+        if source.num_learners * streams % per_task:
+            raise ConfigError(
+                f"source.num_learners={source.num_learners} x evals.num_eval_environments={streams} must be a multiple "
+                f"of the {per_task} learners per task of source.teacher={getattr(source, 'teacher', 'none')}, with "
+                "source.evaluate=true"
+            )
+
+
+def streams_and_episodes(options: EvalsConfig) -> tuple[int, int]:
+    """Streams per task, and the number of first episodes of each that count: ceil(episodes / streams). (Counting the
+    first episodes to end over all streams would favour short ones.)"""
+    return options.num_eval_environments, math.ceil(options.num_eval_episodes / options.num_eval_environments)
 
 
 class TrainedPolicy(NamedTuple):
@@ -79,13 +148,13 @@ def policy_suffixes(policy: PolicyConfig) -> dict[str, Any]:
 def open_trained(config: Config, device: torch.device) -> TrainedPolicy:
     """The trained policy that `config` chooses. Raises `ConfigError` if its training is not finished, or if a critic
     does not fit the model that it guides."""
-    name, scale, values = config.policy.model, config.policy.advantage_scale, ("encoder", "decoder", "critic")
-    own = {"gpt": ("objective",), "critic": values}.get(name, ("awr", *values))
-    folder = config.run_folder / ("ilql" if name == "critic" else name)
-    program = {"gpt": "train_gpt", "critic": PROGRAM}.get(name, "extract_policy")
+    name, values = config.policy.model, ("encoder", "decoder", "critic")
+    known = {"gpt": ("gpt", "train_gpt", ("objective",)), "critic": ("ilql", PROGRAM, values)}
+    subfolder, program, own = known.get(name, (name, "extract_policy", ("awr", *values)))
+    folder = config.run_folder / subfolder
     state, about = open_finished(folder, config.evaluation.checkpoint, program, device)
     checksum, described = about["state_sha256"], about["description"]
-    if scale and name != "critic":
+    if config.policy.advantage_scale and name != "critic":
         _, advisor = open_finished(config.run_folder / "ilql", "last", PROGRAM, device)
         check_critic(config, advisor["description"], described)
         checksum = f"{checksum}+{advisor['state_sha256']}"
@@ -98,26 +167,20 @@ def training_store(config: Config, trained: Json) -> Histories:
     """First history store that the `trained` model learned from. Raises `ConfigError` if its rows are too short for
     `evaluation.num_episodes`."""
     about = trained["config"]
-    stores = open_stores(replace(config, env=world_of(about), tasks=type(config.tasks)(**about["tasks"])))
+    stores = open_stores(replace(config, env=_world_of(about), tasks=type(config.tasks)(**about["tasks"])))
     check_stores(stores, trained["histories"], config.run_folder)
     episodes, store = config.evaluation.num_episodes, stores[0]
     row_len, needed = store.columns["obs"].shape[1], (episodes + 1) * store.spec.max_episode_steps
-    if needed > row_len:
-        raise ConfigError(
-            f"evaluation.num_episodes={episodes} needs {needed} steps per row for the episodes of the source, but "
-            f"{store.folder} has {row_len}"
-        )
+    given = f"evaluation.num_episodes={episodes}"
+    refuse(needed > row_len, f"{given} needs {needed} steps per row of the source, but {store.folder} has {row_len}")
     return store
 
 
 def changes_of(config: Config, trained: Json) -> dict[str, Any]:
     """Options of the world that differ from the `trained` configuration, with their new values. Raises `ConfigError` if
     it is another kind of world."""
-    if config.env.name != trained["env"]["name"]:
-        raise ConfigError(
-            f"env.name={config.env.name}: the model was trained in env.name={trained['env']['name']}, and cannot read "
-            "observations of another kind"
-        )
+    if (name := config.env.name) != (before := trained["env"]["name"]):
+        raise ConfigError(f"env.name={name}: the model was trained in env.name={before}, and cannot read other kinds")
     changes = {key: value for key, value, _ in walk(config.env) if trained["env"].get(key) != value}
     return {} if changes.keys() == {"variant"} else changes  # a new label alone is the same world
 
@@ -135,7 +198,7 @@ def suffix_of(changes: dict[str, Any], tasks: str = "test") -> str:
 def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
     """The `spec` of a world for a model that was trained with the `trained` one: equal, but for the number of time step
     embeddings, which is the model's. Raises `ConfigError` if the model cannot read the world."""
-    before = EnvSpec.of(trained)
+    before, encoding = EnvSpec.of(trained), config.model.obs_encoding
     layers, layers_before = (one.num_obs // one.width**2 if one.width else 0 for one in (spec, before))
     for name, now, then in (
         ("number of actions", spec.num_actions, before.num_actions),
@@ -143,25 +206,19 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
         ("number of layers of observations", layers, layers_before),
         ("number of points and coordinates", spec.points, before.points),
     ):
-        if now != then:
-            raise ConfigError(f"env: the {name} of this world is {now}, but the model was trained with {then}")
-    if spec.max_episode_steps > before.max_episode_steps:
-        raise ConfigError(
-            f"env.max_episode_steps={spec.max_episode_steps}: the model was trained with "
-            f"env.max_episode_steps={before.max_episode_steps} and has not learned later time steps"
-        )
-    listed = config.model.obs_encoding == "cell" or not spec.width  # each observation has an embedding of its own
-    if spec.num_obs != before.num_obs and listed and not spec.obs_shape:
-        raise ConfigError(
-            f"env: this world has {spec.num_obs} observations, but the model was trained with {before.num_obs}; only "
-            f"in square rooms with model.obs_encoding=coordinates or framed can it read more, not with "
-            f"model.obs_encoding={config.model.obs_encoding}"
-        )
+        refuse(now != then, f"env: the {name} of this world is {now}, but the model was trained with {then}")
+    name, now, then = "env.max_episode_steps", spec.max_episode_steps, before.max_episode_steps
+    refuse(now > then, f"{name}={now}: the model was trained with {name}={then} and has not learned later time steps")
+    listed = (encoding == "cell" or not spec.width) and not spec.obs_shape  # an observation has its own embedding
+    refuse(
+        listed and spec.num_obs != before.num_obs,
+        f"env: this world has {spec.num_obs} observations, but the model was trained with {before.num_obs}; it can "
+        f"read more only in square rooms with model.obs_encoding=coordinates or framed, not with {encoding}",
+    )
     return spec._replace(max_episode_steps=before.max_episode_steps)
 
 
-def world_of(trained: Json) -> EnvConfig:
-    """Options of the world of the `trained` configuration."""
+def _world_of(trained: Json) -> EnvConfig:
     return env_options()[trained["env"]["name"]](**trained["env"])
 
 
@@ -171,20 +228,15 @@ def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> lis
     They are the first `tasks.num_held_out` (0: all) of a seeded permutation, without those that equal a training task
     of `split`: a goal that was learned with another clock is not new. Raises `ConfigError` if there are too few or
     none, or if development tasks are asked for, which exist in the world of the training alone."""
-    if config.evaluation.tasks == "development":
-        raise ConfigError(
-            "evaluation.tasks=development: development tasks belong to the training world, and this is another one; "
-            "give evaluation.tasks=test to play its new tasks"
-        )
-    with closing(make_env(world_of(trained))) as before:
+    why = "evaluation.tasks=development: these belong to the training world; in another one give evaluation.tasks=test"
+    refuse(config.evaluation.tasks == "development", why)
+    with closing(make_env(_world_of(trained))) as before:
         known = set(before.fingerprint(torch.tensor([split["all"][task] for task in split["train"]])))
     fingerprints = env.fingerprint(env.all_tasks())
     order = permuted(len(fingerprints), config.tasks.seed)
     new, asked = [task for task in order if fingerprints[task] not in known], config.tasks.num_held_out
-    if not new:
-        raise ConfigError(f"env: the model was trained on all {len(order)} tasks of this world, so none is new")
-    if asked > len(new):
-        raise ConfigError(f"tasks.num_held_out={asked}: must be at most {len(new)}, the number of new tasks here")
+    refuse(not new, f"env: the model was trained on all {len(order)} tasks of this world, so none is new")
+    refuse(asked > len(new), f"tasks.num_held_out={asked}: must be at most {len(new)}, the number of new tasks here")
     return new[: asked or None]
 
 

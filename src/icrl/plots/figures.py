@@ -14,7 +14,7 @@ from torch import Tensor
 
 from icrl.contracts import EnvSpec, Json
 from icrl.envs.core import TensorEnv
-from icrl.evaluation.measures import PARTS, shown_part
+from icrl.evaluation.protocol import PARTS, shown_part
 from icrl.evaluation.report import Curves, all_curves, probes_of
 from icrl.plots import style
 from icrl.runs.metrics import MetricLogger

@@ -22,7 +22,7 @@ from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.references import references_of
-from icrl.evaluation.results import read_results
+from icrl.evaluation.report import read_results
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import context_in, windows_of
 from icrl.objectives.awr import AdvantageWeightedRegression

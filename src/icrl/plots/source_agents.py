@@ -29,7 +29,7 @@ from icrl.plots.figures import success_figure
 from icrl.plots.walks import film, play, walks_of
 from icrl.runs.metrics import MetricLogger, Progress, spread
 from icrl.sources.pace import env_steps, num_iterations, unrolled
-from icrl.training.inspection import inspect
+from icrl.training.curves import inspect
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

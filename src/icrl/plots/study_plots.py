@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 from matplotlib.transforms import offset_copy
 
-from icrl.evaluation.measures import PARTS, shown_part
+from icrl.evaluation.protocol import PARTS, shown_part
 from icrl.plots import style
 
 if TYPE_CHECKING:

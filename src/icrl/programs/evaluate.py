@@ -24,9 +24,9 @@ from icrl.data.history_store import Histories
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
-from icrl.evaluation import in_context, measures, probes, protocol, references, report, trained
+from icrl.evaluation import in_context, protocol, references, report, trained
 from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.results import RESULTS, read_results, save_episodes
+from icrl.evaluation.report import RESULTS, read_results, save_episodes
 from icrl.nn.gpt import GPT
 from icrl.nn.guided import Guided
 from icrl.plots.figures import write_figures
@@ -116,17 +116,17 @@ def evaluate(
         ends = in_context.source_adaptation(store, len(tasks["train"]), num_streams, options.num_episodes)
         episodes |= {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
     episodes |= {name: play(learner, shown, options.num_streams)[0] for name, learner in learners.items()}
-    altered = probes.probes_for(config, model, env, shown)
+    altered = references.probes_for(config, model, env, shown)
     episodes |= {name: play(probe, shown, options.num_probe_streams)[0] for name, probe in altered.items()}
     covered: dict[str, Floats] = {}
     if isinstance(env, DarkRoom) and references.COVERING_PLAN in learners:
-        ours = {"model, context kept": policy, protocol.label_of("wiped"): probes.Wiped(policy)}
+        ours = {"model, context kept": policy, protocol.label_of("wiped"): references.Wiped(policy)}
         explorers = {**ours, **learners, "random": references.chance(env, config)}
         covered = references.coverage_of(explorers, env, options.num_probe_streams * len(shown), config.seed)
     folder = config.folder("logs") / f"evaluation{suffix}"
     checksum = save_episodes(folder, episodes, owner, covered)
     setting = protocol.Setting(
-        {part: measures.exact_numbers(references.exact_references(env, rows)) for part, rows in tasks.items()},
+        {part: protocol.exact_numbers(references.exact_references(env, rows)) for part, rows in tasks.items()},
         protocol.decoding_name(policy.temperature, policy.epsilon),
         regrets=env.has_planner and env.spec.success == "best_action",
     )

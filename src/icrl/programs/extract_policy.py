@@ -13,16 +13,15 @@ from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json
 from icrl.data.mixture import described
-from icrl.evaluation.evaluators import InContextEvaluator
+from icrl.evaluation.trained import InContextEvaluator
 from icrl.nn.gpt import GPT
 from icrl.objectives.awr import AdvantageWeightedRegression
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of, recorded
-from icrl.training.critics import check_critic, load_critic
+from icrl.training.critics import check_critic, checksums, load_critic, load_trunk
 from icrl.training.fit import fit
 from icrl.training.needs import fitting_gpt
 from icrl.training.program import compared, open_run, unweighted
-from icrl.training.warm_start import checksums, load_trunk
 
 PROGRAM = "extract_policy"
 

@@ -24,8 +24,8 @@ from icrl.envs import make_env
 from icrl.envs.core import State, TensorEnv
 from icrl.envs.gym.workers import ProcessEnv
 from icrl.envs.tasks import Split, development_of, split_tasks
-from icrl.evaluation.evaluators import SourceEvaluator, check_streams
 from icrl.evaluation.report import solved
+from icrl.evaluation.trained import SourceEvaluator, check_streams
 from icrl.plots.source_agents import SourceCurves, examine
 from icrl.runs.checkpoint import FINISHED
 from icrl.runs.device import prepare, recorded

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from icrl.config.command_line import run_stage
 from icrl.config.root import Config
-from icrl.evaluation.evaluators import InContextEvaluator
+from icrl.evaluation.trained import InContextEvaluator
 from icrl.nn.gpt import GPT
 from icrl.objectives.ad import AlgorithmDistillation
 from icrl.objectives.dpt import DecisionPretraining

@@ -13,16 +13,14 @@ from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.contracts import Json
 from icrl.data.rewards import check_plugin, described, load_plugin
-from icrl.evaluation.evaluators import InContextEvaluator
-from icrl.evaluation.trained import lone_critic
+from icrl.evaluation.trained import InContextEvaluator, lone_critic
 from icrl.nn.critic import trunk_config
 from icrl.objectives.ilql import ImplicitQLearning, value_bound
 from icrl.runs.device import dtype_of
-from icrl.training.critics import PROGRAM, make_critic
+from icrl.training.critics import PROGRAM, checksums, initialize, make_critic, snapshot_state
 from icrl.training.fit import fit
 from icrl.training.needs import fitting_critic
 from icrl.training.program import announce, compared, open_run, unweighted
-from icrl.training.warm_start import checksums, initialize, snapshot_state
 
 _STARTS = ("encoder.load_from", "decoder.load_from", "critic.initial_model", "critic.initial_model_prefix")
 

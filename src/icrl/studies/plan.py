@@ -19,7 +19,7 @@ from icrl.config.root import Config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
-from icrl.evaluation.results import read_results
+from icrl.evaluation.report import read_results
 from icrl.evaluation.trained import changes_of, new_tasks, policy_suffixes, readable_spec, suffix_of
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs.device import recorded

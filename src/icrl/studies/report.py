@@ -14,8 +14,8 @@ import torch
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
-from icrl.evaluation.measures import shown_part
-from icrl.evaluation.results import combined, read_results
+from icrl.evaluation.protocol import shown_part
+from icrl.evaluation.report import combined, read_results
 from icrl.plots.study_plots import LABELS, Result, shown_curve, study_figure
 from icrl.plots.style import save_figure
 from icrl.runs.device import recorded

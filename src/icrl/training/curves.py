@@ -1,54 +1,188 @@
-"""Curves and histograms of the gradient loop: the metrics of an update, averaged over all ranks."""
+"""Metrics of the gradient loop: curves of updates, histograms of parameters and policies, the gradient noise scale."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from icrl.contracts import Batch, Metrics, Objective
+from icrl.config.options import refuse
+from icrl.contracts import Batch, Json, Metrics, Objective
 from icrl.runs.distributed import Ranks
-from icrl.runs.metrics import MetricLogger
-from icrl.training.inspection import inspect
+from icrl.runs.metrics import MetricLogger, SummariesConfig
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
 
-_LOGGED = ("loss", "accuracy")
+
+Loss = Callable[[nn.Module, Batch], tuple[Any, ...]]  # the loss, and more
+
+_DECAY = 0.999  # of the moving averages, for each update
 
 
+@dataclass
 class UpdateCurves:
     """Curves of updates on a `MetricLogger`. Every rank has one, because averages are over all ranks."""
 
-    def __init__(self, config: Config, objective: Objective, ranks: Ranks, logger: MetricLogger) -> None:
-        self._options, self._objective, self._ranks, self._logger = config.summaries, objective, ranks, logger
-        self._warned = False  # of values above their bound
+    config: Config
+    objective: Objective
+    ranks: Ranks
+    logger: MetricLogger
+    warned: bool = False  # of values above their bound
 
     def show(self, update: int, metrics: dict[str, Tensor], others: Metrics, model: nn.Module, batch: Batch) -> None:
         """Add the points of one update: this rank's `metrics`, and `others`, already averaged over ranks."""
-        means = self._ranks.average(torch.stack([value.detach().float() for value in metrics.values()]).cpu())
+        means = self.ranks.average(torch.stack([value.detach().float() for value in metrics.values()]).cpu())
         values = dict(zip(metrics, means.tolist(), strict=True)) | others
-        if not self._logger.is_shown:
+        if not self.logger.is_shown:
             return
-        if values.get("q_over_bound", 0.0) > 1 and not self._warned:
-            self._warned = True
+        if values.get("q_over_bound", 0.0) > 1 and not self.warned:
+            self.warned = True
             tqdm.write(
                 f"update {update}: the largest |Q| is {values['q_over_bound']:.3g} times the largest return "
                 "(train/q_over_bound). If it stays above 1 the critic diverges: under another name=, a lower "
                 "optimizer.learning_rate or critic.target_update_rate may help"
             )
-        self._logger.scalars("train", values, update)
-        policy = lambda: self._policy(model, batch)  # noqa: E731
-        inspect(self._logger, self._options, update, model.named_parameters(), policy, batch._asdict())
-        if self._logger.line_due(update):
-            self._logger.line({name: values[name] for name in _LOGGED if name in values})
+        self.logger.scalars("train", values, update)
 
-    def _policy(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Action probabilities and logits of the model on a batch, without dropout."""
-        model.eval()
-        with torch.no_grad():
-            logits = self._objective.logits(model, batch)
-        model.train()
-        return logits.softmax(-1), {"logits": logits}
+        def policy() -> tuple[Tensor, dict[str, Tensor]]:
+            with torch.no_grad():
+                logits = self.objective.logits(model.eval(), batch)  # without dropout
+            model.train()
+            return logits.softmax(-1), {"logits": logits}
+
+        inspect(self.logger, self.config.summaries, update, model.named_parameters(), policy, batch._asdict())
+        if self.logger.line_due(update):
+            self.logger.line({name: values[name] for name in ("loss", "accuracy") if name in values})
+
+
+def inspect(
+    logger: MetricLogger,
+    options: SummariesConfig,
+    step: int,
+    parameters: Iterable[tuple[str, Tensor]],
+    policy: Callable[[], tuple[Tensor, dict[str, Tensor]]],
+    data: Mapping[str, Tensor],
+    prefix: str = "",
+) -> None:
+    """Add the curves and histograms chosen by `options`: of parameters and gradients, of the `policy` (its action
+    probabilities `[..., A]`, and outputs of its network), and of the data of the update. `prefix` precedes each tag,
+    for curves with another step axis."""
+    for name, parameter in parameters if options.grads_and_vars else ():
+        for kind, tensor in (("value", parameter.detach()), ("gradient", parameter.grad)):
+            if tensor is not None:
+                norm = tensor.float().norm().item()
+                logger.scalars(f"{prefix}parameters", {f"{kind}_norm/{name}": norm}, step)
+                logger.histograms({f"{prefix}{kind}/{name}": tensor}, step)
+    if options.action_distributions or options.outputs:
+        probabilities, outputs = policy()
+        if options.action_distributions:
+            flat = probabilities.flatten(0, -2).float()
+            entropy = -(flat * flat.clamp(min=1e-12).log()).sum(-1)  # in nats
+            means = {f"probability_{action}": value for action, value in enumerate(flat.mean(0).tolist())}
+            logger.scalars(f"{prefix}actions", means | {"entropy": entropy.mean().item()}, step)
+            logger.histograms({f"{prefix}actions/entropies": entropy}, step)
+        if options.outputs:
+            logger.histograms({f"{prefix}outputs/{name}": value for name, value in outputs.items()}, step)
+    if options.debug:
+        logger.histograms({f"{prefix}data/{name}": column for name, column in data.items()}, step)
+
+
+class NoiseScale:
+    """Gradient noise scale: the batch size, in windows, at which noise and signal of the gradient are equal.
+
+        GNS = tr(Sigma) / |G|^2        (McCandlish et al., 2018, "An Empirical Model of Large-Batch Training", B_simple)
+
+    G is the gradient of the expected loss and Sigma the covariance of the gradient of a single window. Batches much
+    smaller than GNS gain almost linearly from more windows, much larger ones hardly at all. GNS is estimated from the
+    gradients of two parts of one batch.
+
+    A mean gradient g_n of n windows has E|g_n|^2 = |G|^2 + tr(Sigma) / n. With parts a and b of the batch, unbiased:
+
+    "alternative": halves of b = floor(B / 2) windows (an odd one is left out)
+        |G|^2 ~ <g_a, g_b>        tr(Sigma) ~ ((|g_a|^2 + |g_b|^2) / 2 - <g_a, g_b>) b
+    "paper" (appendix A.1): b = max(1, floor(B / 10)) windows, and as big batch all B, which hold these b
+        |G|^2 ~ (B |g_B|^2 - b |g_b|^2) / (B - b)        tr(Sigma) ~ (|g_b|^2 - |g_B|^2) / (1 / b - 1 / B)
+
+    The big batch needs no third gradient, as g_B = (b g_b + (B - b) g_rest) / B. Both estimates are averaged over time
+    at a rate of 0.001 an update before they are divided; for "paper" 1e-8 is added to |G|^2. "none" measures nothing.
+    """
+
+    def __init__(self, kind: str, part_size: int) -> None:
+        """`part_size` windows at a time go through a backward pass."""
+        self._kind, self._part_size = kind, part_size
+        # weight: of all measurements in the averages; valid: the last valid estimate; update: of the last measurement
+        self._state: Json = {"weight": 0.0, "signal": 0.0, "noise": 0.0, "valid": None, "update": 0}
+
+    def measure(self, model: nn.Module, loss: Loss, batch: Batch, update: int, ranks: Ranks | None = None) -> Metrics:
+        """Metrics after `update` updates: `gradient_noise_scale` in windows and the averages behind it; empty until an
+        estimate is positive.
+
+        Samples are windows, because steps of one window are correlated. The batch `[B, T]` has them in random order,
+        and `loss` is their mean. Each of the `ranks` has B windows. If an estimate is negative or not finite, the last
+        valid one is kept. Parameters, their `grad` and generators do not change, but a forward pass may change buffers.
+        Raises `ValueError` for B < 2."""
+        if self._kind == "none":
+            return {}
+        size, state, ranks = len(batch[0]), self._state, ranks or Ranks()
+        if size < 2:
+            raise ValueError(f"a gradient noise scale needs a batch of at least 2 windows, not {size}")
+        halves = self._kind == "alternative"
+        cut, end = (size // 2, size // 2 * 2) if halves else (max(1, size // 10), size)
+        devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
+        with torch.random.fork_rng(devices):  # a measurement must not change the numbers of dropout
+            parts = [self._gradient(model, loss, batch, *part) for part in ((0, cut), (cut, end))]
+        a, b = (ranks.average(part) for part in parts)
+        if halves:
+            signal, mean = torch.stack([a.dot(b), (a.dot(a) + b.dot(b)) / 2]).tolist()
+            noise = (mean - signal) * cut * ranks.size
+        else:
+            whole = a.lerp(b, 1 - cut / size)
+            of_small, of_all = torch.stack([a.dot(a), whole.dot(whole)]).tolist()
+            signal = (size * of_all - cut * of_small) / (size - cut)
+            noise = (of_small - of_all) / (1 / cut - 1 / size) * ranks.size
+        if math.isfinite(signal) and math.isfinite(noise):
+            rate = 1 - _DECAY ** (update - state["update"])
+            for name, value in (("weight", 1.0), ("signal", signal), ("noise", noise)):
+                state[name] += rate * (value - state[name])
+            if state["signal"] > 0 and state["noise"] >= 0:
+                eps = 0.0 if halves else 1e-8
+                state["valid"] = state["noise"] / (state["signal"] + eps * state["weight"])
+        state["update"] = update
+        if state["valid"] is None:
+            return {}
+        # Dividing by the sum of weights makes the first values unbiased, as in Adam.
+        averages = {f"gradient_{name}": state[name] / state["weight"] for name in ("signal", "noise")}
+        return {"gradient_noise_scale": state["valid"]} | averages
+
+    def state_dict(self) -> Json:
+        """Plain numbers, and None."""
+        return dict(self._state)
+
+    def load_state_dict(self, state: Json) -> None:
+        self._state = dict(state)
+
+    def _gradient(self, model: nn.Module, loss: Loss, batch: Batch, start: int, stop: int) -> Tensor:
+        """Flat gradient of the mean loss of windows `start` to `stop`; `grad` does not change."""
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        size = sum(parameter.numel() for parameter in parameters)
+        total = torch.zeros(size, dtype=parameters[0].dtype, device=parameters[0].device)
+        for first in range(start, stop, self._part_size):
+            part = batch._make(column[first : min(first + self._part_size, stop)] for column in batch)
+            mean, *_ = loss(model, part)
+            gradients = torch.autograd.grad(mean, parameters, materialize_grads=True)
+            total += torch.cat([gradient.flatten() for gradient in gradients]) * (len(part[0]) / (stop - start))
+        return total
+
+
+def make_noise_scale(config: Config, ranks: Ranks) -> NoiseScale:
+    """Estimator named by `summaries.gradient_noise_scale`. Raises `ConfigError` if the batch is too small."""
+    kind, size = config.summaries.gradient_noise_scale, config.trainer.mini_batch_size
+    why = f"needs parts of a batch; trainer.mini_batch_size={size} is too small for {ranks.size} processes"
+    refuse(kind != "none" and size < 2 * ranks.size, f"summaries.gradient_noise_scale={kind} {why}")
+    return NoiseScale(kind, size // ranks.size // config.trainer.gradient_accumulation_steps)

@@ -20,8 +20,7 @@ from icrl.runs.intervals import Interval, is_due
 from icrl.runs.metrics import MetricLogger, Progress, profiled
 from icrl.runs.record import parameters_table, record_session
 from icrl.runs.run_state import Generators, RunState
-from icrl.training.curves import UpdateCurves
-from icrl.training.noise_scale import NoiseScale, make_noise_scale
+from icrl.training.curves import UpdateCurves, make_noise_scale
 from icrl.training.updates import Updater
 
 if TYPE_CHECKING:
@@ -44,37 +43,40 @@ def fit(
     """Train `model` in place for `num_updates` (0: `trainer.num_iterations`), from the newest checkpoint of the run or,
     if there is none, from `start`, the state of another run.
 
-    `batch_at(update)` is this rank's share of a batch. `evaluator` evaluates a state `{"step", "model"}`. `after_step`
-    is called after each optimizer step, and may change the model. The run writes curves and checkpoints: `last`, `best`
-    by evaluation, and `snapshot` at intervals. A resumed run ends bit-identical to an uninterrupted one. Raises
-    `Stopped` when a signal asked the run to end. Raises `DivergedError` on all ranks, before the next save or
-    evaluation, when a loss, a gradient or a parameter is not finite."""
+    `batch_at(update)` is this rank's share of a batch. `evaluator` evaluates a state `{"step", "model"}`. `after_step`,
+    called after each optimizer step, may change the model. A resumed run ends bit-identical to an uninterrupted one.
+    Raises `Stopped` when a signal asked the run to end; `DivergedError` on all ranks when a number is not finite."""
     config, ranks, total = context.config, context.ranks, num_updates or context.config.trainer.num_iterations
-    updater = Updater(model.train(), objective, config, context.device, ranks, after_step)
-    saving, program = config.checkpoints, Identity.of(context.description).program
-    run = RunState(context.folder, context.description, saving, total, context.device, ranks=ranks, start=start)
+    saving, owner, device = config.checkpoints, Identity.of(context.description), context.device
+    updater = Updater(model.train(), objective, config, device, ranks, after_step)
+    run = RunState(context.folder, context.description, saving, total, device, ranks=ranks, start=start)
     evaluation = Interval(config.evals.num_evals, config.evals.eval_interval, total, end=True)
     snapshot = Interval(0, -(-saving.snapshot_interval // config.trainer.mini_batch_size), total)
     with ExitStack() as stack:
         logger, evaluations = _services(stack, context, run, evaluator, model, updater)
-        noise_scale = make_noise_scale(config, ranks)
-        finite = FiniteCheck(program, {"": model}, lambda _: _cure(program, updater), ranks)
+        finite = FiniteCheck(owner.program, {"": model}, lambda _: _cure(owner.program, updater), ranks)
         run.before_save = lambda: finite.check(run.done)
-        _restore(run, model, updater, noise_scale, context.device)
-        curves, over_ranks = UpdateCurves(config, objective, ranks, logger), (ranks.average, ranks.size)
-        iteration_done = stack.enter_context(profiled(run.folder, _num_profiled(context)))
+        if ranks.rank:  # own dropout on each rank; rank 0 draws as a single process would
+            torch.manual_seed(torch.initial_seed() + ranks.rank)
+        run.add("model", model)
+        run.add("updater", updater)
+        noise_scale = run.add("noise_scale", make_noise_scale(config, ranks))
+        run.add("generators", Generators(device, ranks))
+        curves = UpdateCurves(config, objective, ranks, logger)
+        num_profiled = config.summaries.profiled_iterations * ranks.is_writer
+        iteration_done = stack.enter_context(profiled(run.folder, num_profiled))
         stack.enter_context(run)
         for update in range(run.done, total + 1):
             run.done = update
-            if config.trainer.evaluate:
-                _evaluate(run, evaluations, update == 0 or evaluation.due(update), model, context.device)
+            evaluates = config.trainer.evaluate and (update == 0 or evaluation.due(update))
+            _evaluate(run, evaluations, evaluates, model, device)
             if not run.is_saved and snapshot.due(update):
                 run.save("snapshot", keep=total)  # all of them
             run.save_if_due()
             if update == total:
                 break
             batch, due = batch_at(update), logger.due(update + 1)
-            scale = noise_scale.measure(model, updater.loss, batch, update + 1, *over_ranks) if due else {}
+            scale = noise_scale.measure(model, updater.loss, batch, update + 1, ranks) if due else {}
             metrics = updater.update(batch, Clock(update / total, update, 0, update))
             finite.note(update + 1, updater.watched(metrics), check=due)
             if due:
@@ -86,41 +88,25 @@ def fit(
         if evaluations:
             run.finish(evaluations.wait)
     if ranks.is_writer:
-        write_owned(run.folder / FINISHED, Identity.of(context.description), total, {"updates": total})
-
-
-def _num_profiled(context: RunContext) -> int:
-    return context.config.summaries.profiled_iterations * context.ranks.is_writer
+        write_owned(run.folder / FINISHED, owner, total, {"updates": total})
 
 
 def _services(
     stack: ExitStack, context: RunContext, run: RunState, evaluator: Evaluator, model: nn.Module, updater: Updater
 ) -> tuple[MetricLogger, Evaluations | None]:
     """Logger of a rank; rank 0 also gets the run record and the evaluations."""
-    config, folder, options, is_writer = context.config, run.folder, context.config.summaries, context.ranks.is_writer
-    owner = Identity.of(context.description)
+    config, folder, is_writer, owner = context.config, run.folder, context.ranks.is_writer, Identity.of(run.description)
     progress = Progress(owner.program, run.total, run.done, "update", is_writer)
-    logger = MetricLogger(folder if is_writer else None, run.done, options, run.total, progress, run.done)
+    logger = MetricLogger(folder if is_writer else None, run.done, config.summaries, run.total, progress, run.done)
     run.loggers.append(stack.enter_context(logger))
-    if not is_writer:
-        return logger, None
-    texts = record_session(config, folder, owner, run.done)
-    logger.texts(texts | {"parameters": parameters_table(model, updater.optimizer)})
-    if not config.trainer.evaluate:
+    if is_writer:
+        texts = record_session(config, folder, owner, run.done)
+        logger.texts(texts | {"parameters": parameters_table(model, updater.optimizer)})
+    if not (is_writer and config.trainer.evaluate):
         return logger, None
     done = -1 if run.is_fresh else run.done
-    evaluations = Evaluations(folder, "in_context", evaluator, config.evals, done, context.description, tqdm.write)
+    evaluations = Evaluations(folder, "in_context", evaluator, config.evals, done, run.description, tqdm.write)
     return logger, stack.enter_context(evaluations)
-
-
-def _restore(run: RunState, model: nn.Module, updater: Updater, noise_scale: NoiseScale, device: torch.device) -> None:
-    """Register the parts of the state, which restores them if the run resumes."""
-    if run.ranks.rank:  # own dropout on each rank; rank 0 draws as a single process would
-        torch.manual_seed(torch.initial_seed() + run.ranks.rank)
-    run.add("model", model)
-    run.add("updater", updater)
-    run.add("noise_scale", noise_scale)
-    run.add("generators", Generators(device, run.ranks))
 
 
 def _evaluate(

@@ -20,6 +20,7 @@ from icrl.nn.gpt import GPT
 from icrl.nn.layers import PointValues, read_net_arch
 from icrl.nn.stacked import point_layers
 from icrl.nn.transformer import NUM_STREAMS
+from icrl.runs.device import dtype_of
 from icrl.runs.intervals import interval_of
 from icrl.runs.memory import Need, check_fits, check_memory, free_disk
 from icrl.sources.dqn import DQNConfig
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
     from icrl.point_game.options import PlayersConfig
 
+Keys = tuple[str, ...]  # dotted keys of options
+
 _INT, _FLOAT = 8, 4  # bytes of an int64 and of a float32
+EVALS = ("evals.num_eval_environments", "evals.num_eval_episodes")
 _META = torch.device("meta")  # modules built there take no memory and draw no random numbers
 
 
@@ -53,7 +57,7 @@ def stage_one(
 ) -> list[Need]:
     """Needs of source agents: an unroll, the learners, their replay and, if `recorded`, unwritten steps and an
     evaluation. `group` holds the option `num_learners`."""
-    source, step = config.source, _step_bytes(spec)
+    source, step, kept = config.source, _step_bytes(spec), _recorded_bytes(spec)
     learners, per_learner = num_tasks * source.num_learners, f"{group}.num_learners"
     streams, per_stream = learners * source.num_envs, (per_learner, "source.num_envs")
     unroll = streams * int(source.unroll_length) * step
@@ -66,28 +70,26 @@ def stage_one(
         number = sum((inputs + 1) * outputs for inputs, outputs in layers.values())
         if not spec.obs_shape:  # an embedding replaces the first two layers
             number = spec.num_obs * width + (width + 1) * layers["heads"][1]
-        copies = 4 + is_dqn  # parameters, gradients, two averages of Adam, and a target network
-        size = learners * number * copies * _FLOAT
+        size = (
+            learners * number * (4 + is_dqn) * _FLOAT
+        )  # parameters, gradients, two averages of Adam, a target network
         needs.append(Need("networks and Adam's state", size, (per_learner, "source.hidden_size")))
     if isinstance(source, ReplayConfig) and source.replays:
-        size = streams * source.replay_buffer_length * _recorded_bytes(spec)
-        needs.append(Need("replay", size, (*per_stream, "source.replay_buffer_length")))
-        if source.draws:
-            size = learners * source.mini_batch_size * window_length(source, 1) * step
-            needs.append(Need("a mini-batch", size, (per_learner, "source.mini_batch_size")))
+        replay, batch = streams * source.replay_buffer_length * kept, learners * source.mini_batch_size * source.draws
+        needs += [
+            Need("replay", replay, (*per_stream, "source.replay_buffer_length")),
+            Need("a mini-batch", batch * window_length(source, 1) * step, (per_learner, "source.mini_batch_size")),
+        ]
     if recorded:
         checkpoints, iterations = config.checkpoints, num_iterations(source)
         between = interval_of(checkpoints.num_checkpoints, checkpoints.checkpoint_interval, iterations) or iterations
-        waiting = min(int(between * source.unroll_length), unrolled(source, iterations))
+        waiting = streams * min(int(between * source.unroll_length), unrolled(source, iterations)) * kept
         spacing = "checkpoints.num_checkpoints" if checkpoints.num_checkpoints else "checkpoints.checkpoint_interval"
-        needs.append(
-            Need("steps between checkpoints", streams * waiting * _recorded_bytes(spec), (*per_stream, spacing))
-        )
+        needs.append(Need("steps between checkpoints", waiting, (*per_stream, spacing)))
     if recorded and source.evaluate:
         episodes, environments = config.evals.num_eval_episodes, config.evals.num_eval_environments
         size = learners * environments * _played(math.ceil(episodes / environments)) * step
-        options = ("source.num_learners", "evals.num_eval_environments", "evals.num_eval_episodes")
-        needs.append(Need("an evaluation", size, options))
+        needs.append(Need("an evaluation", size, ("source.num_learners", *EVALS)))
     return needs
 
 
@@ -95,86 +97,59 @@ def fitting_gpt(config: Config, spec: EnvSpec, num_ranks: int, num_frozen: int =
     """Needs of training a sequence model, beside the `num_frozen` parameters of a teacher."""
     with _META:
         trained, _ = _parameters(GPT(config.model, spec))
-    widths = ("model.num_layers", "model.embed_dim", "model.ff_dim")
-    return [_state(config, trained, num_frozen, widths), *_batches(config, config.model, spec, num_ranks, "model")]
+    return _fitting(config, config.model, spec, num_ranks, "model", trained, num_frozen)
 
 
 def fitting_critic(config: Config, trunk: GPTConfig, spec: EnvSpec, num_ranks: int) -> list[Need]:
     """Needs of training a critic whose trunks have the form `trunk`."""
-    decoder, encoder = config.decoder, config.encoder
+    decoder = config.decoder
     with _META:
         trained, frozen = _parameters(ValueNetwork(trunk, decoder, config.critic, spec))
-    widths = ("encoder.num_layers", "encoder.embed_dim", "encoder.ff_dim")
-    if decoder.ff_dim > encoder.embed_dim:
-        widths = ("decoder.num_layers", "decoder.ff_dim")
-    batch, *activations = _batches(
-        config, trunk, spec, num_ranks, "encoder", 4 * decoder.ff_dim * (decoder.num_layers - 1)
-    )
-    if config.critic.value_trunk_grad == "none":
-        activations = activations[:1]  # of heads
-    return [_state(config, trained, trained + 2 * frozen, widths), batch, *activations]  # the target network is frozen
+    frozen, heads = trained + 2 * frozen, 4 * decoder.ff_dim * (decoder.num_layers - 1)  # the target is frozen
+    state, *others = _fitting(config, trunk, spec, num_ranks, "encoder", trained, frozen, heads)
+    if decoder.ff_dim > config.encoder.embed_dim:
+        state = state._replace(options=("decoder.num_layers", "decoder.ff_dim"))
+    return [state, *others]
 
 
-def _state(config: Config, trained: int, frozen: int, options: tuple[str, ...]) -> Need:
-    optimizer = config.optimizer
-    states = int(optimizer.momentum > 0) if isinstance(optimizer, SGDConfig) else 2
-    size = (trained * (2 + states) + frozen) * _element(config.device.dtype)
-    return Need("parameters, gradients and the optimizer's state", size, options)
-
-
-def _batches(
-    config: Config, model: GPTConfig, spec: EnvSpec, num_ranks: int, group: str, of_heads: int = 0
+def _fitting(
+    config: Config, model: GPTConfig, spec: EnvSpec, ranks: int, group: str, trained: int, frozen: int, heads: int = 0
 ) -> list[Need]:
-    """Needs of a batch and of the activations that a backward pass reads: `of_heads` numbers per step, and those of
-    each block but the last, which may have fewer tokens. A block keeps the inputs of norms and linear layers, queries,
-    keys, values, and both sides of the activation."""
-    trainer, width, amp = config.trainer, model.embed_dim, config.device.amp_dtype
-    size, length = trainer.mini_batch_size // num_ranks, trainer.mini_batch_length or config.model.context_len
-    steps, element = size // trainer.gradient_accumulation_steps * length, _element(config.device.dtype)
-    kept = steps * (element if amp == "none" else _element(amp))  # bytes of one number per step
+    """Needs of the `trained` and `frozen` parameters, a batch, and the activations that a backward pass reads: `heads`
+    numbers per step, and those of each block but the last, which may have fewer tokens. A block keeps the inputs of
+    norms and linear layers, queries, keys, values, and both sides of the activation."""
+    trainer, optimizer, width, amp = config.trainer, config.optimizer, model.embed_dim, config.device.amp_dtype
+    element = dtype_of(config).itemsize
+    states = int(optimizer.momentum > 0) if isinstance(optimizer, SGDConfig) else 2
+    size, length = trainer.mini_batch_size // ranks, trainer.mini_batch_length or config.model.context_len
+    steps = size // trainer.gradient_accumulation_steps * length
     of_block = width if trainer.activation_checkpointing else 6 * width + 2 * model.ff_dim
-    of_trunk = _tokens(model) * (1 + (model.num_layers - 1) * of_block)
-    scores = steps * length * model.num_heads * _FLOAT if model.induction else 0  # one per pair of steps
+    tokens = 1 if model.tokens == "transition" else NUM_STREAMS
+    learns = group == "model" or config.critic.value_trunk_grad == "full"
+    numbers = heads + learns * tokens * (1 + (model.num_layers - 1) * of_block)  # per step
+    scores = length * model.num_heads * _FLOAT if model.induction else 0  # per step: one for each step before it
+    activations = steps * (numbers * (element if amp == "none" else getattr(torch, amp).itemsize) + scores)
     options = ("trainer.mini_batch_size", "model.context_len")
+    widths = (f"{group}.num_layers", f"{group}.embed_dim", f"{group}.ff_dim")
     return [
+        Need("parameters, gradients and the optimizer's state", (trained * (2 + states) + frozen) * element, widths),
         Need("a batch", size * length * (math.prod(spec.obs_shape) + 4) * _INT, options),
-        Need("activations of heads", kept * of_heads, ("trainer.mini_batch_size", "decoder.num_layers")),
-        Need("activations of a batch", kept * of_trunk, (*options, f"{group}.num_layers")),
-        Need("attention to earlier visits", scores, (*options, f"{group}.num_heads")),
+        Need("activations of a batch", activations, (*options, f"{group}.num_layers")),
     ]
 
 
 def playing(
-    config: Config,
-    model: GPTConfig,
-    spec: EnvSpec,
-    num_streams: int,
-    num_episodes: int,
-    device: torch.device,
-    options: tuple[str, ...],
+    config: Config, model: GPTConfig, spec: EnvSpec, streams: int, episodes: int, device: torch.device, options: Keys
 ) -> list[Need]:
     """Needs of a `model` in context: its cache and the rollout. `options` determine streams and episodes."""
-    played = _played(num_episodes)
+    played = _played(episodes)
     held = model.context_len if device.type == "cuda" else min(model.context_len, played)
-    numbers = 2 * model.num_layers * num_streams * held * _tokens(model) * model.embed_dim
+    tokens = streams * held * (1 if model.tokens == "transition" else NUM_STREAMS)
+    cache = 2 * model.num_layers * tokens * model.embed_dim * dtype_of(config).itemsize
     return [
-        Need(
-            "keys and values of the context",
-            numbers * _element(config.device.dtype),
-            (*options, "model.context_len", "model.num_layers"),
-        ),
-        Need("the rollout", num_streams * played * _step_bytes(spec), options),
+        Need("keys and values of the context", cache, (*options, "model.context_len", "model.num_layers")),
+        Need("the rollout", streams * played * _step_bytes(spec), options),
     ]
-
-
-def evaluation_amid(
-    config: Config, model: GPTConfig, spec: EnvSpec, num_tasks: int, device: torch.device
-) -> list[Need]:
-    """Needs of an evaluation on `num_tasks` tasks during training."""
-    evals = config.evals
-    episodes = math.ceil(evals.num_eval_episodes / evals.num_eval_environments)
-    options = ("evals.num_eval_environments", "evals.num_eval_episodes")
-    return playing(config, model, spec, num_tasks * evals.num_eval_environments, episodes, device, options)
 
 
 def bootstrap(config: Config, num_tasks: int) -> Need:
@@ -186,25 +161,23 @@ def bootstrap(config: Config, num_tasks: int) -> Need:
 
 def players(config: PlayersConfig) -> list[Need]:
     """Needs of training host and agent of the point game, and of their matches."""
-    game, element = config.game, _element(config.device.dtype)
-    position, needs = game.max_num_points * game.dimension, list[Need]()
+    game, element, needs = config.game, dtype_of(config).itemsize, list[Need]()
+    points, dimension = game.max_num_points, game.dimension
     for name in config.learning:
-        role, is_host = config.roles[name], name == "host"
-        others = 0 if is_host else game.dimension
-        actions = 2**game.dimension - game.dimension - 1 if is_host else game.dimension
-        layers = read_net_arch(f"{name}.net_arch", role.net_arch)
+        role, others = config.roles[name], 0 if name == "host" else dimension
+        actions = dimension if others else 2**dimension - dimension - 1
+        layers, seen = read_net_arch(f"{name}.net_arch", role.net_arch), points * dimension + others
         with _META:
-            number = sum(_parameters(PointValues(game.max_num_points, game.dimension, others, actions, layers)))
+            number = sum(_parameters(PointValues(points, dimension, others, actions, layers)))
         copies = 3 + (2 if role.optimizer == "adam" else int(role.momentum > 0))  # gradients and a target network
-        seen, width = position + others, sum(layer.width for layer in layers)
-        batch = role.batch_size * (2 * seen + width) * element
+        batch = role.batch_size * (2 * seen + sum(layer.width for layer in layers)) * element
         needs += [
             Need("networks and the optimizer's state", number * copies * element, (f"{name}.net_arch",)),
             Need("a batch", batch, (f"{name}.batch_size", f"{name}.net_arch")),
             Need("transitions", config.replay.size * 2 * seen * element, ("replay.size", "game.max_num_points")),
         ]
     option = max("num_games", "num_final_games", key=lambda option: getattr(config.evaluation, option))
-    size = getattr(config.evaluation, option) * position * _INT
+    size = getattr(config.evaluation, option) * points * dimension * _INT
     return [*needs, Need("the positions of a match", size, (f"evaluation.{option}", "game.max_num_points"))]
 
 
@@ -228,11 +201,3 @@ def _recorded_bytes(spec: EnvSpec) -> int:
 def _played(num_episodes: int) -> int:
     """Least env steps of a stream in an evaluation of `num_episodes` episodes, with at least one step each."""
     return -(-num_episodes // BLOCK) * BLOCK
-
-
-def _tokens(model: GPTConfig) -> int:
-    return 1 if model.tokens == "transition" else NUM_STREAMS
-
-
-def _element(dtype: str) -> int:
-    return getattr(torch, dtype).itemsize

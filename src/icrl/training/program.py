@@ -26,7 +26,7 @@ from icrl.runs.identity import Identity, check_owner, check_same, identity_of, r
 from icrl.runs.memory import Need, check_memory
 from icrl.runs.record import check_snapshots
 from icrl.training.critics import check_described
-from icrl.training.needs import evaluation_amid
+from icrl.training.needs import EVALS, playing
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -48,7 +48,7 @@ class RunContext(NamedTuple):
     @property
     def tasks(self) -> Json:
         """Task split, with the training tasks that are set aside as `development`."""
-        return _tasks(self.config, self.stores)
+        return self.description["tasks"]
 
     def spec(self) -> EnvSpec:
         return make_env(self.config.env, self.device).spec
@@ -62,8 +62,9 @@ class RunContext(NamedTuple):
         `model` of this form during training."""
         check_memory(self.config, needs, self.device)
         if self.config.trainer.evaluate and self.ranks.is_writer:
-            played = len(self.tasks["development"])
-            needs = evaluation_amid(self.config, model, self.spec(), played, self.device)
+            streams, episodes = self.config.evals.num_eval_environments, self.config.evals.num_eval_episodes
+            played, each = len(self.tasks["development"]) * streams, -(-episodes // streams)
+            needs = playing(self.config, model, self.spec(), played, each, self.device, EVALS)
             check_memory(self.config, needs, self.device)
 
     def windows(self, objective: ObjectiveConfig, plugin: RewardPlugin | None = None) -> Mixture:
@@ -107,9 +108,9 @@ def open_run(
 ) -> Iterator[RunContext | None]:
     """Lock `folder` for a run of `program`, new or resumed. Yields None if all updates are done.
 
-    `inputs` maps the description of the newest checkpoint, or None, to checksums of the inputs other than histories; it
-    may refuse the checkpoint. Raises `ConfigError` if the model in the folder has other histories or other options in
-    `groups`, and `PipelineError` if the folder has files of another run."""
+    `inputs` maps the description of the newest checkpoint, or None, to checksums of the inputs other than histories.
+    Raises `ConfigError` if the model in the folder has other histories or other options in `groups`, and
+    `PipelineError` if the folder has files of another run."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     with joined(prepare(config)) as (ranks, device):
         ranks.check_divides(config.trainer.mini_batch_size, config.trainer.gradient_accumulation_steps)
@@ -117,12 +118,12 @@ def open_run(
         with only_writer(folder) if ranks.is_writer else nullcontext():
             found, finished = load_newest(folder, "last", torch.device("cpu")), folder / FINISHED
             before = found[1]["description"] if found else None
-            if before and Identity.of(before).program != program:
-                before = None
-            if before:
+            if before and Identity.of(before).program == program:
                 check_described(before, folder)
                 check_same(config, before["config"], groups, str(folder))
                 check_stores(stores, before["histories"], folder)
+            else:
+                before = None
             made_of = inputs(before) | {"histories": [store.checksum for store in stores]}
             owner = identity_of(program, config, groups, made_of)
             if found:
@@ -136,11 +137,13 @@ def open_run(
                 announce(f"all {updates} updates of {config.name} are done: {folder}", ranks)
                 yield None
                 return
+            split = stores[0].manifest["tasks"]
+            development = development_of(split["train"], config.data.num_development_tasks)
             description = owner._asdict() | {
                 "inputs": made_of,
                 "config": recorded(config),
                 "env": make_env(config.env, device).spec._asdict(),
-                "tasks": _tasks(config, stores),
+                "tasks": split | {"development": development},
                 "histories": described(stores),
             }
             yield RunContext(config, folder, device, ranks, description, stores, before)
@@ -151,8 +154,3 @@ def announce(line: str, ranks: Ranks) -> None:
     """Print a line on rank 0 only."""
     if ranks.is_writer:
         print(line)
-
-
-def _tasks(config: Config, stores: Sequence[Histories]) -> Json:
-    split = stores[0].manifest["tasks"]
-    return split | {"development": development_of(split["train"], config.data.num_development_tasks)}

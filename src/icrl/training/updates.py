@@ -13,10 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from icrl.config.options import Options, option, refuse
 from icrl.config.schedules import Clock, make_schedule
-from icrl.contracts import Batch, ConfigError, Metrics, Objective
+from icrl.contracts import Batch, Metrics, Objective
 from icrl.runs.distributed import Ranks
-from icrl.training.mtadam import MTAdam
-from icrl.training.optimizers import make_optimizer, set_rates
+from icrl.training.optimizers import MTAdam, make_optimizer, set_rates
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -27,36 +26,29 @@ class TrainerConfig(Options):
     mini_batch_size: int = option(32, "windows per update, over all processes and accumulation steps", ge=1)
     mini_batch_length: int = option(0, "env steps in a window (0: model.context_len)", ge=0)
     gradient_accumulation_steps: int = option(
-        1, "parts in which an update's windows are processed, to save memory", ge=1
+        1, "parts of an update's windows, one after another, to save memory", ge=1
     )
     evaluate: bool = option(True, "evaluate in context during training (evals.*), and keep the best checkpoint")
-    activation_checkpointing: bool = option(
-        False, "keep only each block's input and recompute the rest, to save memory"
-    )
+    activation_checkpointing: bool = option(False, "keep only each block's input, recompute the rest, to save memory")
     compile: bool = option(False, "torch.compile: slower to start, faster to run; needs a C++ compiler")
     empty_cache: bool = option(False, "give unused GPU memory back after every update; slow", may_change=True)
     parameter_check_interval: int = option(
-        0,
-        "updates between comparisons of the parameters of all processes under torchrun (0: none)",
-        ge=0,
-        may_change=True,
+        0, "updates between comparisons of the parameters of all torchrun processes (0: none)", ge=0, may_change=True
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         parts, size = self.gradient_accumulation_steps, self.mini_batch_size
-        refuse(
-            size % parts != 0, f"trainer.gradient_accumulation_steps={parts} must divide trainer.mini_batch_size={size}"
-        )
+        refuse(size % parts, f"trainer.gradient_accumulation_steps={parts} must divide trainer.mini_batch_size={size}")
         return self
 
 
-Terms = dict[str, Tensor]
 Gradients = Sequence[Tensor | None]  # one per parameter of the optimizer
 
 
 class Updater:
-    """Updater of `model`, in place. All state except the model's is in `state_dict`."""
+    """Updater of `model`, in place. All state except the model's is in `state_dict`. `after_step` is called after each
+    change of the parameters."""
 
     def __init__(
         self,
@@ -67,22 +59,17 @@ class Updater:
         ranks: Ranks,
         after_step: Callable[[], None] | None = None,
     ) -> None:
-        """`after_step` is called after each change of the parameters."""
         self.objective, self.config = objective, config.trainer
         self.optimizer = make_optimizer(model, config.optimizer)
-        if isinstance(self.optimizer, MTAdam) and ranks.size > 1:
-            raise ConfigError(
-                f"optimizer.name=mtadam needs the gradient of each loss term, but {ranks.size} processes exchange only "
-                "that of their sum: run one process, or give another optimizer"
-            )
+        why = f"optimizer.name=mtadam needs the gradient of each loss term: run one process, not {ranks.size} processes"
+        refuse(isinstance(self.optimizer, MTAdam) and ranks.size > 1, f"{why}, or give another optimizer")
         self._model, self._optimizer_config, self._after_step = model, config.optimizer, after_step
         self._max_norm = make_schedule(config.optimizer.max_gradient_norm)
         self._device, amp_dtype = device, config.device.amp_dtype
         self._amp_dtype: torch.dtype | None = None if amp_dtype == "none" else getattr(torch, amp_dtype)
         self.scaler = torch.amp.GradScaler(device.type, enabled=amp_dtype == "float16")
-        self._parallel: DistributedDataParallel | None = None
-        if ranks.size > 1:
-            self._parallel = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+        devices = [device] if device.type == "cuda" else None
+        self._parallel = DistributedDataParallel(model, device_ids=devices) if ranks.size > 1 else None
         self._forward: nn.Module = self._parallel or model
         if self.config.compile:
             self._forward = cast(nn.Module, torch.compile(self._forward))
@@ -92,22 +79,23 @@ class Updater:
         this rank's mean loss and metrics, and the norm of the full gradient before clipping."""
         set_rates(self.optimizer, self._optimizer_config, clock)
         self.optimizer.zero_grad()
-        number, max_norm = self.config.gradient_accumulation_steps, self._max_norm(clock)
-        parts = [type(batch)(*part) for part in zip(*(column.chunk(number) for column in batch), strict=True)]
-        if isinstance(self.optimizer, MTAdam):
-            found, norm = self._step_by_term(self.optimizer, parts, max_norm)
-        else:
-            found, norm = self._step(parts, max_norm)
+        chunks = (column.chunk(self.config.gradient_accumulation_steps) for column in batch)
+        parts, max_norm = [Batch(*part) for part in zip(*chunks, strict=True)], self._max_norm(clock)
+        step = self._step_by_term if isinstance(self.optimizer, MTAdam) else self._step
+        found, norm = step(parts, max_norm)
         if self.config.empty_cache:
             torch.cuda.empty_cache()
         metrics = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
         return metrics | {"gradient_norm": norm}
 
-    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Weighted sum of the objective's terms, in training precision, and metrics. If there are several terms, they
-        are metrics too."""
-        terms, metrics = self._terms(model, batch)
-        return self._sum(terms), metrics
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """Weighted sum of the objective's terms in training precision, the terms, and metrics: the sum, those of the
+        objective, and the terms if there are several."""
+        with torch.autocast(self._device.type, self._amp_dtype, enabled=self._amp_dtype is not None):
+            terms, metrics = self.objective(model, batch)
+        loss = torch.stack([self.objective.weights[name] * term for name, term in terms.items()]).sum()
+        several = {name: term.detach() for name, term in terms.items()} if len(terms) > 1 else {}
+        return loss, terms, {"loss": loss.detach()} | metrics | several
 
     def watched(self, metrics: dict[str, Tensor]) -> dict[str, Tensor]:
         """Results of `update` that must be finite: the loss, its terms and the gradient norm. With float16 an infinite
@@ -133,24 +121,15 @@ class Updater:
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
 
-    def _terms(self, model: nn.Module, batch: Batch) -> tuple[Terms, dict[str, Tensor]]:
-        with torch.autocast(self._device.type, self._amp_dtype, enabled=self._amp_dtype is not None):
-            terms, metrics = self.objective(model, batch)
-        return terms, metrics | ({name: term.detach() for name, term in terms.items()} if len(terms) > 1 else {})
-
-    def _sum(self, terms: Terms) -> Tensor:
-        return torch.stack([self.objective.weights[name] * term for name, term in terms.items()]).sum()
-
     def _step(self, parts: list[Batch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
         """Step with the gradient of the sum of all terms. Returns each part's metrics and the gradient norm."""
         found: list[dict[str, Tensor]] = []
         for part in parts:
             last = len(found) == len(parts) - 1  # ranks exchange their gradients once, with the last part
             with nullcontext() if last or self._parallel is None else self._parallel.no_sync():
-                terms, metrics = self._terms(self._forward, part)
-                loss = self._sum(terms)
+                loss, _, metrics = self.loss(self._forward, part)
                 self.scaler.scale(loss / len(parts)).backward()
-            found.append({"loss": loss.detach()} | metrics)
+            found.append(metrics)
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
         scale = self.scaler.get_scale() if self._after_step else 0.0  # waits for the device
@@ -160,36 +139,35 @@ class Updater:
             self._after_step()
         return found, norm
 
-    def _step_by_term(
-        self, optimizer: MTAdam, parts: list[Batch], max_norm: float
-    ) -> tuple[list[dict[str, Tensor]], Tensor]:
+    def _step_by_term(self, parts: list[Batch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
         """Step with the separately clipped gradients of all terms, which the optimizer combines. Returns each part's
         metrics and the norm of the weighted unclipped sum. The clipped sum is stored in `grad`."""
+        optimizer = self.optimizer
+        assert isinstance(optimizer, MTAdam)
         found: list[dict[str, Tensor]] = []
         gradients: dict[str, Gradients] = {}
         for part in parts:
-            terms, metrics = self._terms(self._forward, part)
-            found.append({"loss": self._sum(terms).detach()} | metrics)
+            _, terms, metrics = self.loss(self._forward, part)
+            found.append(metrics)
             *_, last = terms
             for name, term in terms.items():
                 new = torch.autograd.grad(
                     term / len(parts), optimizer.parameters, retain_graph=name != last, allow_unused=True
                 )
-                old = gradients.get(name, [None] * len(new))
-                gradients[name] = [_added(*pair) for pair in zip(old, new, strict=True)]
+                pairs = zip(gradients.get(name, [None] * len(new)), new, strict=True)
+                gradients[name] = [one if two is None else two if one is None else one + two for one, two in pairs]
         ranks = [self.objective.weights[name] for name in gradients]
         norm = _norm(_weighted(gradients.values(), ranks))
-        clipped = [_clipped(of_term, max_norm) for of_term in gradients.values()]
+        clipped: list[Gradients] = []
+        for of_term in gradients.values():
+            scale = (max_norm / (_norm(of_term) + 1e-6)).clamp(max=1.0)  # as `clip_grad_norm_` does
+            clipped.append([None if gradient is None else gradient * scale for gradient in of_term])
         for parameter, gradient in zip(optimizer.parameters, _weighted(clipped, ranks), strict=True):
             parameter.grad = gradient
         optimizer.step(clipped, ranks)
         if self._after_step:
             self._after_step()
         return found, norm
-
-
-def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    return one if other is None else other if one is None else one + other
 
 
 def _weighted(gradients: Iterable[Gradients], ranks: list[float]) -> Gradients:
@@ -203,9 +181,3 @@ def _weighted(gradients: Iterable[Gradients], ranks: list[float]) -> Gradients:
 
 def _norm(gradients: Gradients) -> Tensor:
     return nn.utils.get_total_norm([gradient for gradient in gradients if gradient is not None])
-
-
-def _clipped(gradients: Gradients, max_norm: float) -> Gradients:
-    """`gradients` scaled to a global norm of at most `max_norm`, as `clip_grad_norm_` does."""
-    scale = (max_norm / (_norm(gradients) + 1e-6)).clamp(max=1.0)
-    return [None if gradient is None else gradient * scale for gradient in gradients]
