@@ -11,7 +11,7 @@ from icrl.point_game.fixed_players import HOSTS
 from icrl.point_game.learners import Learner
 from icrl.point_game.rollout import PointRollout
 from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets
-from icrl.point_game.transitions import Transitions, drawn_transitions
+from icrl.point_game.learners import Transitions, drawn_transitions
 from icrl.randomness import mix, stream_seeds, uniform
 from icrl.rl.double_q import blend
 

@@ -6,7 +6,7 @@ from itertools import accumulate
 import pytest
 import torch
 
-from icrl.point_game.stopwatch import Stopwatch
+from icrl.point_game.learners import Stopwatch
 
 
 def test_a_phase_within_a_phase_counts_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:

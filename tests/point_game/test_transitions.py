@@ -11,7 +11,7 @@ from icrl.collection.replay import Replay, stratified
 from icrl.config.compose import load_players_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
-from icrl.point_game.transitions import Transitions, as_columns, drawn_transitions, transition_replay
+from icrl.point_game.learners import Transitions, as_columns, drawn_transitions, transition_replay
 from icrl.randomness import stream_seeds
 
 UNIFORM = load_players_config().replay

@@ -1,4 +1,4 @@
-"""Fixed players of the polyhedra game, on batches of games.
+"""Fixed players of the polyhedra game, on batches of games. B games, N rows for points, n coordinates, A actions.
 
 A host maps positions `[B, N, n]` and noise `[B]` to actions `[B]`, which number subsets. An agent maps positions, the
 host's subsets `[B, n]` bool and noise to coordinates `[B]`. Noise is uniform in [0, 1): one number a game, and all the
@@ -10,11 +10,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from icrl.point_game.rules import codes_of, reposition, subsets, trim
-from icrl.point_game.spivakovsky import spivakovsky
+from icrl.point_game.rules import PADDING, action_of, available, canonical, codes_of, reduce, reposition, subsets, trim
 
 Host = Callable[[Tensor, Tensor], Tensor]
 Agent = Callable[[Tensor, Tensor, Tensor], Tensor]
+_EQUAL = 1e-8
 
 
 def choose(allowed: Tensor, noise: Tensor) -> Tensor:
@@ -60,41 +60,6 @@ def zeillinger_lexicographic(points: Tensor, noise: Tensor) -> Tensor:
     return _pair_action(smallest // dimension, smallest % dimension)
 
 
-def weak_spivakovsky(points: Tensor, noise: Tensor) -> Tensor:
-    """A smallest hitting set, all equally likely: after `reposition`, every point has a positive coordinate in it. (A
-    set of one never hits them all then.) This weak form of `spivakovsky`, from the reference game, does not read how
-    large the coordinates are, and does not win against every agent."""
-    return choose(_smallest_hitting(points), noise)
-
-
-def weak_spivakovsky_first(points: Tensor, noise: Tensor) -> Tensor:
-    """The smallest hitting set of lowest number."""
-    return _smallest_hitting(points).byte().argmax(1)
-
-
-def random_agent(points: Tensor, coords: Tensor, noise: Tensor) -> Tensor:
-    """A coordinate of the subset, all equally likely."""
-    return choose(coords, noise)
-
-
-def first_agent(points: Tensor, coords: Tensor, noise: Tensor) -> Tensor:
-    """The lowest coordinate of the subset."""
-    return coords.byte().argmax(1)
-
-
-def last_agent(points: Tensor, coords: Tensor, noise: Tensor) -> Tensor:
-    """The highest coordinate of the subset."""
-    return coords.shape[1] - 1 - coords.flip(1).byte().argmax(1)
-
-
-HOSTS: dict[str, Host] = {
-    **{"random_pair": random_pair, "random_subset": random_subset, "all_coordinates": all_coordinates},
-    **{"zeillinger": zeillinger, "zeillinger_lexicographic": zeillinger_lexicographic, "spivakovsky": spivakovsky},
-    **{"weak_spivakovsky": weak_spivakovsky, "weak_spivakovsky_first": weak_spivakovsky_first},
-}
-AGENTS: dict[str, Agent] = {"random": random_agent, "first": first_agent, "last": last_agent}
-
-
 def _shortest_differences(points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Three columns `[P, B]` for P pairs of rows: whether the pair has the smallest (L, S) of its game, and the first
     coordinates with the smallest and with the largest difference. A game that is over has no such pair."""
@@ -122,8 +87,9 @@ def _pair_action(first: Tensor, second: Tensor) -> Tensor:
     return action.masked_fill(first == second, 0)
 
 
-def _smallest_hitting(points: Tensor) -> Tensor:
-    """Mask of the smallest hitting sets, `[B, A]` bool; a game that is over needs none, so all pairs are.
+def smallest_hitting(points: Tensor) -> Tensor:
+    """Mask of the smallest hitting sets, `[B, A]` bool: after `reposition`, every point has a positive coordinate in
+    such a set. (A set of one never hits them all then.) A game that is over needs none, so all pairs are.
 
     A set hits all points unless its complement contains the support of one. The loop over coordinates finds which of
     the 2**n sets contain a support."""
@@ -138,3 +104,80 @@ def _smallest_hitting(points: Tensor) -> Tensor:
     hitting = ~contains[sets - 1 - codes_of(table)].T
     size = table.sum(1).where(hitting, dimension)
     return hitting & (size == size.amin(1, keepdim=True))
+
+
+def spivakovsky(points: Tensor, noise: Tensor) -> Tensor:
+    """Spivakovsky, "A solution to Hironaka's polyhedra game" (1983), adapted to the game in which the agent's
+    coordinate becomes a plain sum: a function of the set of points. docs/point_game.md says why the host wins.
+
+    The host builds its subset in rounds. The first reads the position, each later one reads points V in the coordinates
+    that are not named yet. With x the points less the minimum of each coordinate, a round names S:
+
+        l = min |x|,    S = the coordinates that are positive in a point with |x| = l,
+        next V = {x_I / (l - |x_S|) : |x_S| < l},    from the second round on also {v_I / (1 - |v_S|) : |v_S| < 1},
+
+    where |x_S| is the sum of the coordinates S of x, and I are the coordinates that are left. A round in which one
+    point of V is below all others is the last: it names the fewest coordinates, largest first, whose sum in that point
+    is at least 1. A round that leaves no point is the last too. Two sums, in float64, are equal if they differ by less
+    than one part in 10^8, so the result is exact for small numbers."""
+    rows = reposition(points).double()
+    rows[available(points).sum(1) < 2] = PADDING  # games that are over
+    level, named = _lowest(rows)
+    rows = _projected(rows, named, level)
+    while available(rows := trim(canonical(reduce(rows)))).any():
+        shifted = reposition(rows)
+        level, support = _lowest(shifted)
+        single = (level <= _EQUAL) & available(rows).any(1)
+        least = torch.where(available(rows)[..., None], rows, torch.inf).amin(1)  # [B, n]
+        ordered, order = least.round(decimals=9).sort(dim=1, descending=True, stable=True)
+        fewest = torch.zeros_like(support).scatter(1, order, ordered.cumsum(1) - ordered < 1 - _EQUAL)
+        support = torch.where(single[:, None], fewest, support)
+        named |= support
+        rows = torch.cat([_projected(shifted, support, level), _projected(rows, support, torch.ones_like(level))], 1)
+        rows[single] = PADDING
+    named[:, :2] |= (named.sum(1) < 2)[:, None]  # a game that is over
+    return action_of(named)
+
+
+def _lowest(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Smallest sum `[B]` of a point, and the coordinates `[B, n]` bool that are positive in a point with that sum;
+    infinity and no coordinate in a game without points."""
+    total = rows.sum(-1).masked_fill(~available(rows), torch.inf)
+    level = total.amin(1)
+    bound = (level * (1 + _EQUAL))[:, None]
+    positive = rows > _EQUAL * level.clamp(max=1)[:, None, None]
+    return level, (positive & ((total <= bound) & available(rows))[..., None]).any(1)
+
+
+def _projected(rows: Tensor, away: Tensor, level: Tensor) -> Tensor:
+    """x_I / (level - |x_S|) for the points with |x_S| < `level` `[B]`; the coordinates S = `away` `[B, n]` become 0.
+    All other points become padding."""
+    inside = (rows * away[:, None]).sum(-1)
+    kept = available(rows) & (inside < (level * (1 - _EQUAL))[:, None])
+    distance = torch.where(kept, level[:, None] - inside, 1.0)
+    return torch.where(kept[..., None], rows.masked_fill(away[:, None], 0.0) / distance[..., None], PADDING)
+
+
+def random_agent(points: Tensor, coords: Tensor, noise: Tensor) -> Tensor:
+    """A coordinate of the subset, all equally likely."""
+    return choose(coords, noise)
+
+
+def first_agent(points: Tensor, coords: Tensor, noise: Tensor) -> Tensor:
+    """The lowest coordinate of the subset."""
+    return coords.byte().argmax(1)
+
+
+HOSTS: dict[str, Host] = {
+    **{"random_pair": random_pair, "random_subset": random_subset, "all_coordinates": all_coordinates},
+    **{"zeillinger": zeillinger, "zeillinger_lexicographic": zeillinger_lexicographic, "spivakovsky": spivakovsky},
+    # Weak forms of `spivakovsky`, from the reference game: a random smallest hitting set, or the one of lowest number.
+    # They do not read how large the coordinates are, and do not win against every agent.
+    "weak_spivakovsky": lambda points, noise: choose(smallest_hitting(points), noise),
+    "weak_spivakovsky_first": lambda points, noise: smallest_hitting(points).byte().argmax(1),
+}
+AGENTS: dict[str, Agent] = {
+    "random": random_agent,
+    "first": first_agent,
+    "last": lambda points, coords, noise: coords.shape[1] - 1 - coords.flip(1).byte().argmax(1),
+}

@@ -9,16 +9,19 @@ from pydantic import model_validator
 from icrl.config.options import Name, OneOf, OneOrMore, Options, PathName, Rate, group, option, refuse, refuse_both
 from icrl.config.paths import PROJECT
 from icrl.nn.layers import read_net_arch
+from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.runs.checkpoint import SavingConfig
 from icrl.runs.device import DeviceConfig
 from icrl.runs.metrics import CurvesConfig
 
 LEARNED = "dqn"  # the player that is trained
-FIXED_HOSTS = (
-    *("random_pair", "random_subset", "all_coordinates", "zeillinger", "zeillinger_lexicographic", "spivakovsky"),
-    *("weak_spivakovsky", "weak_spivakovsky_first"),
+FIXED_HOSTS, FIXED_AGENTS = tuple(HOSTS), tuple(AGENTS)
+_PLAYER = (
+    "player of this side: dqn, a network that is trained, or a fixed player, which uses no other option of the group"
 )
-FIXED_AGENTS = ("random", "first", "last")
+_OPPONENTS = "training opponents: rollouts take them in turn, each in separate games; `%s` is the other side"
+# Options that an optimizer does not read, with the value that they must have then.
+_IDLE = {"adam": {"momentum": 0.0}, "sgd": {"adam_beta1": 0.0, "adam_beta2": 0.0, "adam_eps": 1e-8}}
 
 
 class GameConfig(Options):
@@ -55,15 +58,9 @@ class TransitionsConfig(Options):
 class RoleConfig(Options):
     """Options that host and agent share."""
 
-    player: Name = option(
-        "dqn",
-        "player of this side: dqn, a network that is trained, or a fixed player, which uses no other option "
-        "of the group",
-    )
-    opponents: Annotated[list[Name], OneOrMore] = option(
-        ["agent", "random", "first", "last"],
-        "training opponents: rollouts take them in turn, each in separate games",
-    )
+    role: ClassVar[str]
+    player: str
+    opponents: list[str]
     batch_size: int = option(256, "transitions in an update", ge=1, le=2**20)
     initial_rollout_length: int = option(
         10, "moves of every game, against each opponent, before the first update", ge=1
@@ -92,48 +89,32 @@ class RoleConfig(Options):
         "`net_arch` to `repeat`. A linear layer to the actions comes last",
     )
 
-    role: ClassVar[str]
-
     @model_validator(mode="after")
     def _check(self) -> Self:
         read_net_arch(f"{self.role}.net_arch", self.net_arch)
-        for name, idle in _IDLE.items():
+        for name, idle in _IDLE[self.optimizer].items() if self.player == LEARNED else ():
             value = getattr(self, name)
             refuse(
-                self.player == LEARNED and name not in _READ[self.optimizer] and value != idle,
+                value != idle,
                 f"{self.role}.{name}={value} has no effect with {self.role}.optimizer={self.optimizer}: give "
                 f"{self.role}.{name}={idle}",
             )
         return self
 
 
-_READ = {"adam": ("adam_beta1", "adam_beta2", "adam_eps"), "sgd": ("momentum",)}  # by each optimizer
-_IDLE = {"momentum": 0.0, "adam_beta1": 0.0, "adam_beta2": 0.0, "adam_eps": 1e-8}
-
-
 class HostConfig(RoleConfig):
     role = "host"
-    player: Annotated[str, OneOf((LEARNED, *FIXED_HOSTS))] = option(
-        "dqn",
-        "player of this side: dqn, a network that is trained, or a fixed player, which uses no other option "
-        "of the group",
-    )
+    player: Annotated[str, OneOf((LEARNED, *FIXED_HOSTS))] = option(LEARNED, _PLAYER)
     opponents: Annotated[list[Annotated[str, OneOf(("agent", *FIXED_AGENTS))]], OneOrMore] = option(
-        ["agent", "random", "first", "last"],
-        "training opponents: rollouts take them in turn, each in separate games; `agent` is the other side",
+        ["agent", "random", "first", "last"], _OPPONENTS % "agent"
     )
 
 
 class AgentConfig(RoleConfig):
     role = "agent"
-    player: Annotated[str, OneOf((LEARNED, *FIXED_AGENTS))] = option(
-        "dqn",
-        "player of this side: dqn, a network that is trained, or a fixed player, which uses no other option "
-        "of the group",
-    )
+    player: Annotated[str, OneOf((LEARNED, *FIXED_AGENTS))] = option(LEARNED, _PLAYER)
     opponents: Annotated[list[Annotated[str, OneOf(("host", *FIXED_HOSTS))]], OneOrMore] = option(
-        ["host", "zeillinger"],
-        "training opponents: rollouts take them in turn, each in separate games; `host` is the other side",
+        ["host", "zeillinger"], _OPPONENTS % "host"
     )
 
 
@@ -192,13 +173,34 @@ class PlayersConfig(Options):
             f"host.player={self.host.player} and agent.player={self.agent.player}: no player learns; one of them must "
             f"be {LEARNED}",
         )
-        refuse(
-            self.device.amp_dtype != "none",
-            f"device.amp_dtype={self.device.amp_dtype}: with train_players it must be none",
-        )
+        amp = self.device.amp_dtype
+        refuse(amp != "none", f"device.amp_dtype={amp}: with train_players it must be none")
         for name in self.learning:
-            _check_role(name, self)
+            self._check_role(name, self.roles[name])
         return self
+
+    def _check_role(self, name: str, role: RoleConfig) -> None:
+        """Raise `ConfigError` if the options of the learning `role` conflict with others."""
+        games, size, opponents = self.training.num_games, self.replay.size, role.opponents
+        refuse(not opponents, f"{name}.opponents=[]: must have at least one name")
+        fixed = {side: other.player for side, other in self.roles.items() if other.player != LEARNED}
+        for player, times in Counter(fixed.get(one, one) for one in opponents).items():
+            named = [f", {side}.player={player}" for side in opponents if fixed.get(side) == player]
+            twice = f"{player} is there {times} times" + "".join(named)
+            refuse(times > 1, f"{name}.opponents={opponents}: must name each player once, and {twice}")
+        for length, number in (("initial_rollout_length", len(opponents)), ("rollout_length", 1)):
+            moves = games * getattr(role, length) * number
+            refuse(
+                moves > size,
+                f"{name}.{length}={getattr(role, length)} gives {moves} transitions with training.num_games={games} "
+                f"and {name}.opponents={opponents}, more than replay.size={size} keeps",
+            )
+        layers = read_net_arch(f"{name}.net_arch", role.net_arch)
+        refuse(
+            role.batch_size < 2 and any(layer.normalization == "batch" for layer in layers),
+            f"{name}.batch_size={role.batch_size} has no deviation for normalization: batch in {name}.net_arch; must "
+            "be at least 2",
+        )
 
     @property
     def folder(self) -> Path:
@@ -213,38 +215,3 @@ class PlayersConfig(Options):
     def learning(self) -> list[str]:
         """Names of the roles that are trained."""
         return [name for name, role in self.roles.items() if role.player == LEARNED]
-
-
-def _check_role(name: str, config: PlayersConfig) -> None:
-    """Raise `ConfigError` if the options of the learning role `name` conflict with others."""
-    games, size, role = config.training.num_games, config.replay.size, config.roles[name]
-    opponents = role.opponents
-    refuse(not opponents, f"{name}.opponents=[]: must have at least one name")
-    twice = _named_twice(opponents, config)
-    refuse(twice, f"{name}.opponents={opponents}: must name each player once, and {twice}")
-    lengths = {
-        "initial_rollout_length": role.initial_rollout_length * len(opponents),
-        "rollout_length": role.rollout_length,
-    }
-    for name_of, length in lengths.items():
-        refuse(
-            games * length > size,
-            f"{name}.{name_of}={getattr(role, name_of)} gives {games * length} transitions with training.num_games="
-            f"{games} and {name}.opponents={opponents}, more than replay.size={size} keeps",
-        )
-    refuse(
-        role.batch_size < 2
-        and any(layer.normalization == "batch" for layer in read_net_arch(f"{name}.net_arch", role.net_arch)),
-        f"{name}.batch_size={role.batch_size} has no deviation for normalization: batch in {name}.net_arch; must "
-        "be at least 2",
-    )
-
-
-def _named_twice(opponents: list[str], config: PlayersConfig) -> str:
-    """Words for an opponent that is listed twice; the other side may be a fixed player that is listed as well."""
-    fixed = {name: role.player for name, role in config.roles.items() if role.player != LEARNED}
-    for player, times in Counter(fixed.get(one, one) for one in opponents).items():
-        if times > 1:
-            named = [f"{name}.player={player}" for name in opponents if fixed.get(name) == player]
-            return ", ".join([f"{player} is there {times} times", *named])
-    return ""

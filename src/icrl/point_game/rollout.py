@@ -8,7 +8,7 @@ With the move that ends the game the host gets +1 and the agent -1, else both ge
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from icrl.point_game.fixed_players import Agent, Host
 from icrl.randomness import mix, uniform
 
 MAX_COORDINATE = 2**53  # n times as much fits int64, and up to here float64 is exact too
+_LIMITS = {"dimension": (2, 16), "max_num_points": (2, 2**10), "max_value": (1, 2**20), "max_episode_steps": (1, 2**62)}
 _HOST, _AGENT = 0, 1  # give the two players different random numbers
 _CHANCE = 1 << 40  # added to the number of an episode, so that its players have other random numbers than its start
 
@@ -26,15 +27,14 @@ _CHANCE = 1 << 40  # added to the number of an episode, so that its players have
 class PointGameOptions:
     """Options of the game. Raises `ValueError` for a value out of range."""
 
-    dimension: int  # n: 2 to 16
-    max_num_points: int  # N: points drawn for a start, at least 2
-    max_value: int  # coordinates of a start are uniform in 0 .. max_value, 1 to 2**20
-    max_episode_steps: int  # moves after which a game is truncated, at least 1
+    dimension: int  # n; the tables of subsets have 2**n rows
+    max_num_points: int  # N: points drawn for a start
+    max_value: int  # coordinates of a start are uniform in 0 .. max_value
+    max_episode_steps: int  # moves after which a game is truncated
     reposition: bool  # subtract each coordinate's minimum after every move: the same game in smaller numbers
 
     def __post_init__(self) -> None:
-        limits = {"dimension": (2, rules.MAX_DIMENSION), "max_num_points": (2, 2**10), "max_value": (1, 2**20)}
-        for name, (low, high) in {**limits, "max_episode_steps": (1, 2**62)}.items():
+        for name, (low, high) in _LIMITS.items():
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
                 raise ValueError(f"{name}={value!r}: must be an int >= {low} and <= {high}")
@@ -70,7 +70,8 @@ class PointRollout(NamedTuple):
 
 
 class PointGame:
-    """Rules and clock. `play` starts the next game in the step in which one ends (SAME_STEP)."""
+    """Rules and clock, for any state with the fields of `PointState`. `play` starts the next game in the step in which
+    one ends (SAME_STEP)."""
 
     def __init__(self, options: PointGameOptions) -> None:
         self.options = options
@@ -85,7 +86,7 @@ class PointGame:
         zero = torch.zeros_like(seeds)
         return PointState(self.start(seeds, zero), seeds, zero, zero, zero)
 
-    def step(self, state: PointState, subset: Tensor, axis: Tensor) -> tuple[PointState, Tensor, Tensor]:
+    def step(self, state: Any, subset: Tensor, axis: Tensor) -> tuple[Any, Tensor, Tensor]:
         """Apply the host's subsets `[B]`, by number, and the agent's coordinates `[B]`, without auto-reset; returns the
         next state and whether each game is terminated (over) and truncated (by the clock or too large coordinates).
 
@@ -97,17 +98,16 @@ class PointGame:
         moved = rules.reduce(rules.shift(narrow, coords, axis))
         moved = rules.reposition(moved) if self.options.reposition else moved
         timestep = state.timestep + 1
-        too_large = moved.amax((1, 2)).long() > MAX_COORDINATE
+        truncated = (moved.amax((1, 2)).long() > MAX_COORDINATE) | (timestep >= self.options.max_episode_steps)
         points = state.points.new_empty(state.points.shape[::-1]).permute(2, 1, 0)  # games innermost in memory
         points[:, : moved.shape[1]], points[:, moved.shape[1] :] = moved, rules.PADDING
-        truncated = too_large | (timestep >= self.options.max_episode_steps)
         return state._replace(points=points, timestep=timestep), rules.is_over(moved) | ~legal, truncated
 
-    def ask(self, host: Host, state: PointState) -> PointState:
+    def ask(self, host: Host, state: Any) -> Any:
         """Let the host name its subsets."""
         return state._replace(subset=host(state.points, _noise(state, _HOST)))
 
-    def answer(self, agent: Agent, state: PointState, subset: Tensor) -> Tensor:
+    def answer(self, agent: Agent, state: Any, subset: Tensor) -> Tensor:
         """Coordinates `[B]` that the agent answers."""
         return agent(state.points, rules.subset_of(subset, self.options.dimension), _noise(state, _AGENT))
 
@@ -121,11 +121,6 @@ class PointGame:
         return PointState(*(old.index_put((where,), new) for old, new in zip(state, fresh, strict=True)))
 
 
-def host_reward(terminated: Tensor) -> Tensor:
-    """Reward of the host, float32: +1 with the end of the game, else 0. The agent's reward is its negative."""
-    return terminated.float()
-
-
 @torch.no_grad()
 def play(
     game: PointGame, host: Host, agent: Agent, state: PointState, num_steps: int
@@ -137,20 +132,17 @@ def play(
         axis = game.answer(agent, state, state.subset)
         after, terminated, truncated = game.step(state, state.subset, axis)
         after = game.ask(host, after)
-        before, moved = (state.points, state.subset, axis), (after.points, after.subset)
-        row = PointRollout(*before, *moved, terminated, truncated, state.episode, state.timestep)
-        record = record or [_reserve(column, num_steps) for column in row]
+        moves = (state.points, state.subset, axis, after.points, after.subset)
+        row = PointRollout(*moves, terminated, truncated, state.episode, state.timestep)
+        record = record or [  # games innermost in memory
+            column.new_empty(num_steps, *column.shape[::-1]).permute(0, *range(column.ndim, 0, -1)) for column in row
+        ]
         for column, values in zip(record, row, strict=True):
             column[time] = values  # at once, so that the memory of the row is free for the next
         state = game.next_game(host, after, terminated | truncated)
     return PointRollout(*record), state
 
 
-def _reserve(column: Tensor, num_steps: int) -> Tensor:
-    """Space for `num_steps` tensors like `column`, games innermost in memory."""
-    return column.new_empty(num_steps, *reversed(column.shape)).permute(0, *range(column.ndim, 0, -1))
-
-
-def _noise(state: PointState, role: int) -> Tensor:
+def _noise(state: Any, role: int) -> Tensor:
     """Noise `[B]` of a player at this move of this game of the stream."""
     return uniform(mix(state.seed, state.episode + _CHANCE), 2 * state.timestep + role)
