@@ -86,7 +86,7 @@ def test_native_vector_equals_gymnasiums_own(env_id: str, opponent: str, *, lega
         if time in resets:
             obs, infos = native.reset(**resets[time])
             assert data_equivalence((obs, infos), sync.reset(**resets[time]), exact=True), time
-            mask = native._mask(native._state)
+            mask = native._mask(native.state)
         actions = legal_actions(rng, mask) if legal else rng.integers(native.single_action_space.n, size=5)
         ours, theirs = native.step(actions), sync.step(actions)
         assert data_equivalence(ours, theirs, exact=True), f"{time}: {ours} {theirs}"
@@ -161,7 +161,7 @@ def test_the_caller_may_write_to_returned_arrays() -> None:
 @pytest.mark.parametrize("action", [4, -1, 1.5, "up", None])
 def test_bad_actions_are_refused(action: Any) -> None:
     for env, first, bad, message in (
-        (make_single(**PLAYED), 0, action, "integer >= 0 and < 4"),
+        (make_single(**PLAYED), 0, action, "1 integers >= 0 and < 4"),
         (make_batched(**PLAYED), np.array([0]), np.array([action]), "1 integers >= 0 and < 4"),
     ):
         with pytest.raises(ResetNeeded):

@@ -8,10 +8,9 @@ from point_learners import START, at, begun, learners_of
 from torch import Tensor, nn
 
 from icrl.point_game.fixed_players import HOSTS
-from icrl.point_game.learners import Learner
 from icrl.point_game.rollout import PointRollout
 from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets
-from icrl.point_game.learners import Transitions, drawn_transitions
+from icrl.point_game.learners import Learner, Transitions
 from icrl.randomness import mix, stream_seeds, uniform
 from icrl.rl.double_q import blend
 
@@ -142,7 +141,7 @@ def test_an_update_by_hand() -> None:
                     "training.max_gradient_norm=0.01", "host.batch_size=50")  # fmt: skip
     set_values(learner, torch.tensor([3.0, 0.2, -0.1, -4.0]))  # on both sides of an error of 1
     reference = copy.deepcopy(learner.network)
-    drawn = drawn_transitions(learner.replay.draw(50, mix(learner._key_of_draws, 0), START).rollout)
+    drawn = Transitions(*(column[0] for column in learner.replay.draw(50, mix(learner._key_of_draws, 0), START).rollout))
     error = reference(drawn.observation)[torch.arange(50), drawn.action] - learner.target(drawn)
     loss = sum(0.5 * e**2 if abs(e) <= 1 else abs(e) - 0.5 for e in error) / 50
     assert (error.abs() > 1).any() and (error.abs() < 1).any()

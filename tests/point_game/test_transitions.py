@@ -11,7 +11,7 @@ from icrl.collection.replay import Replay, stratified
 from icrl.config.compose import load_players_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
-from icrl.point_game.learners import Transitions, as_columns, drawn_transitions, transition_replay
+from icrl.point_game.learners import Transitions, transition_replay
 from icrl.randomness import stream_seeds
 
 UNIFORM = load_players_config().replay
@@ -27,7 +27,15 @@ def numbered(first: int, count: int) -> Transitions:
 
 
 def replay_of(config: object, size: int) -> Replay[Transitions]:
-    return transition_replay(replace(config, size=size), numbered(0, 1))
+    return transition_replay(replace(config, size=size), 2, torch.float32, torch.device("cpu"))
+
+
+def as_columns(transitions):
+    return Transitions(*(column[:, None] for column in transitions))
+
+
+def drawn_transitions(columns):
+    return Transitions(*(column[0] for column in columns))
 
 
 def key(seed: int) -> Tensor:
