@@ -20,6 +20,7 @@ from icrl.runs.record import parameters_table, record_session
 from icrl.runs.run_state import RunState
 
 _COUNTS = ("host_actions", "agent_actions", "finished_lengths", "unfinished_lengths")  # of a match, by number
+_CURE = "a lower {}.learning_rate or training.max_gradient_norm"
 _MAY_DIFFER = ("name", "root", "num_threads", "checkpoints", "summaries")  # of a resumed run
 _COMPARED = [name for name in PlayersConfig.model_fields if name not in _MAY_DIFFER]
 
@@ -46,7 +47,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
     elif (folder / FINISHED).exists():
         raise ConfigError(f"{folder} is finished but has no checkpoints: restore them, or remove it")
     match_due = Interval(evaluation.num_evals, evaluation.eval_interval, total, end=True)
-    players = both_players(config, learners)
+    host, agent = both_players(config, learners).values()
     with ExitStack() as stack:
         progress = Progress("train_players", total, run.done, "update")
         logger = stack.enter_context(MetricLogger(folder, run.done, options, total, progress, run.done))
@@ -59,7 +60,8 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
                 learner.begin()
         logger.texts(texts)
         curves = PlayerCurves(config, logger, stopwatch, run.done)
-        finite = FiniteCheck("train_players", {name: learner.network for name, learner in learners.items()}, _cure)
+        networks: dict[str, nn.Module] = {name: learner.network for name, learner in learners.items()}
+        finite = FiniteCheck("train_players", networks, lambda bad: _CURE.format(bad.partition(" ")[0]))
         run.before_save = lambda: finite.check(run.done)
         iteration_done = stack.enter_context(profiled(folder, options.profiled_iterations))
         stack.enter_context(run)
@@ -67,7 +69,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
             run.done = update
             if not run.is_saved and match_due.due(update):
                 run.before_save()
-                curves.show_matches(evaluate(players["host"], players["agent"]), update)
+                curves.show_matches(evaluate(host, agent), update)
             run.save_if_due()
             if update == total:
                 break
@@ -79,7 +81,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
             iteration_done()
     if stopwatch.milliseconds:
         write_owned(folder / "milliseconds.json", owner, total, {"milliseconds": stopwatch.milliseconds})
-    return players["host"], players["agent"]
+    return host, agent
 
 
 def owner_of(config: PlayersConfig) -> Identity:
@@ -92,10 +94,6 @@ def check_continues(config: PlayersConfig, before: Json) -> None:
     program is not compared here: the check of the identity refuses it."""
     if isinstance(before, dict) and before.keys() == recorded(config).keys():
         check_same(config, before, _COMPARED, str(config.folder))
-
-
-def _cure(name: str) -> str:
-    return f"a lower {name.partition(' ')[0]}.learning_rate or training.max_gradient_norm"
 
 
 class PlayerCurves:

@@ -1,12 +1,11 @@
 """Gymnasium environments of the polyhedra game: the learner plays one side against a fixed player on the other.
 
 The host sees the points `[N, n]` and names a subset by its number. The agent sees the points and the host's subset, 0
-or 1 for each coordinate `[n]`, and names a coordinate of it. Points are in canonical order, padded with -1. They are
-exact int64 numbers, or float32 numbers divided by the largest coordinate of the position.
+or 1 for each coordinate `[n]`, and names a coordinate of it. `info["action_mask"]` marks the legal actions,
+`info["timestep"]` counts the moves since the reset.
 
-`BatchedPointGame` stream i after `reset(seed=s)` equals `SinglePointGame` after `reset(seed=s + i)`, step by step. A
-stream is a function of its seed and its actions. A reset without a seed starts the next game of the same stream.
-`info["action_mask"]` marks the legal actions, `info["timestep"]` counts the moves since the reset. B streams.
+Stream i of B after `reset(seed=s)` equals a single game after `reset(seed=s + i)`, step by step: a function of its seed
+and its actions. A reset without a seed starts the next game of the same stream.
 """
 
 from collections.abc import Sequence
@@ -40,18 +39,9 @@ class BatchedPointGame(VectorEnv[Any, Ints, NDArray[Any]]):
 
     metadata: Infos = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}
 
-    def __init__(
-        self,
-        num_envs: int = 1,
-        *,
-        role: str,
-        opponent: str,
-        scale_observation: bool,
-        max_episode_steps: int | None = None,
-        **given: Any,
-    ) -> None:
-        """`given` are the other options of the game; without `max_episode_steps` there is no clock. Raises `ValueError`
-        for a value out of range, `TypeError` for a missing or unknown option."""
+    def __init__(self, num_envs: int = 1, *, role: str, opponent: str, scale_observation: bool, **given: Any) -> None:
+        """`given` are `PointGameOptions`; without `max_episode_steps` there is no clock. Raises `ValueError` for a
+        value out of range and for a missing or unknown option."""
         opponents: dict[str, Any] = AGENTS if role == "host" else HOSTS
         for name, value, fits, allowed in (
             ("num_envs", num_envs, num_envs >= 1, "an int >= 1"),
@@ -62,8 +52,9 @@ class BatchedPointGame(VectorEnv[Any, Ints, NDArray[Any]]):
             if not fits:
                 raise ValueError(f"{name}={value!r}: must be {allowed}")
         self.num_envs, self._is_host, self._scale = num_envs, role == "host", scale_observation
-        limit = _NO_LIMIT if max_episode_steps is None else max_episode_steps
-        options = PointGameOptions(max_episode_steps=limit, **given)
+        if given.get("max_episode_steps") is None:
+            given["max_episode_steps"] = _NO_LIMIT
+        options = PointGameOptions(**given)
         self._opponent, self._game, dimension = opponents[opponent], PointGame(options), options.dimension
         self.num_actions = len(subsets(dimension)) if self._is_host else dimension
         # The last position of a game that is truncated for its large coordinates is observed too.

@@ -1,18 +1,15 @@
 """Double DQN learners (van Hasselt et al., 2016, arXiv 1509.06461) of host and agent of the polyhedra game.
 
-Each role that learns has a network Q, a target network Q', a replay buffer and games of its own. One update, over W
-transitions (s, a, r, s') of the buffer:
+A role that learns has a network Q, a target network Q', a replay buffer and games of its own. One update, over W
+transitions (s, a, r, s') of the buffer, reduces
 
-    y = r + discount * Q'(s', a')   with a' = argmax of Q(s', a) over the actions a that are legal in s'
     loss = mean of weight * huber(Q(s, a) - y),   huber(x) = x^2 / 2 if |x| <= 1, else |x| - 1/2
+    with y = r + discount * Q'(s', a'),   a' = argmax of Q(s', a) over the actions a that are legal in s'
 
 The second term of y is left out if the game ended, and kept if the game was truncated. `weight` is 1, or corrects for
-prioritised replay. The gradient is clipped by its norm. The agent's s' holds the subset that the host really plays
-next. Every `steps_before_update_target` updates Q' <- Q' + target_update_rate * (Q - Q'), with the running means and
-variances of batch normalisation; the prediction Q(s, a) alone updates those of Q.
-
-Every `steps_before_rollout` updates the role plays `rollout_length` moves in its games: with probability epsilon a
-uniformly random legal action, else the best one. Its opponent does not explore. Rollouts take the opponents in turn.
+prioritised replay. The agent's s' holds the subset that the host really plays next. The prediction Q(s, a) alone
+updates the running means and variances of batch normalisation. In its own rollouts the role takes a uniformly random
+legal action with probability epsilon, else the best one. Its opponents, which it meets in turn, do not explore.
 
 Random numbers are functions of (seed, role, update), or of a game's own seed. B games, T moves, C stored and W drawn
 transitions, N rows for points, n coordinates, A actions, D numbers in an observation.
@@ -121,12 +118,11 @@ class Learner:
             network = PointValues(rows, dimension, num_others, self.num_actions, layers)
             self.network = network.to(device, self._dtype).eval()
         self.target_network = copy.deepcopy(self.network).requires_grad_(False)
-        role, rates = self.role, {"learning_rate": self.role.learning_rate}
-        rates["max_gradient_norm"] = config.training.max_gradient_norm
+        role, clip = self.role, config.training.max_gradient_norm
+        rates: Any = {"learning_rate": role.learning_rate, "max_gradient_norm": clip}
         adam = {"beta1": role.adam_beta1, "beta2": role.adam_beta2, "epsilon": role.adam_eps}
-        self._optimizer_config = (
-            SGDConfig(momentum=role.momentum, **rates) if role.optimizer == "sgd" else AdamConfig(**adam, **rates)
-        )
+        sgd = role.optimizer == "sgd"
+        self._optimizer_config = SGDConfig(momentum=role.momentum, **rates) if sgd else AdamConfig(**adam, **rates)
         self.optimizer = make_optimizer(self.network, self._optimizer_config)
         self._epsilon, self._learning_rate = make_schedule(self.role.epsilon), make_schedule(self.role.learning_rate)
         self._opponents: list[Player] = []
@@ -139,11 +135,10 @@ class Learner:
 
         @torch.no_grad()
         def act(*seen: Tensor) -> Tensor:
-            observation, noise = self._see(*seen[:-1]), seen[-1]
-            best = self._legal_values(observation).argmax(1)
-            share = noise.to(best.device).double()
-            again = (share / max(epsilon, 2**-24)).clamp(max=_LARGEST_NOISE)  # uniform where it is below epsilon
-            return torch.where(share < epsilon, choose(self._legal(observation), again), best).to(noise.device)
+            values, noise = self._legal_values(self._see(*seen[:-1])), seen[-1]
+            share = noise.to(values.device).double()
+            again = (share / max(epsilon, 2**-24)).clamp(max=_LARGEST_NOISE)  # uniform where the share is below epsilon
+            return torch.where(share < epsilon, choose(values.isfinite(), again), values.argmax(1)).to(noise.device)
 
         return act
 
@@ -226,16 +221,10 @@ class Learner:
         numbers = (rescale(points) if self._scale else points).to(self._dtype).flatten(1)
         return torch.cat([numbers, *(flags.to(self._device, self._dtype) for flags in coords)], 1)
 
-    def _legal(self, observation: Tensor) -> Tensor:
-        """Mask of the legal actions, `[B, A]` bool."""
-        if self._is_host:
-            return torch.ones(len(observation), self.num_actions, dtype=torch.bool, device=observation.device)
-        return observation[:, -self.num_actions :] > 0
-
     def _legal_values(self, observation: Tensor) -> Tensor:
-        """Values of all actions, `[B, A]`; minus infinity for illegal ones."""
-        values = self.network(observation).nan_to_num()  # if the network diverges, keep legal values above illegal ones
-        return values.masked_fill(~self._legal(observation), -torch.inf)
+        """Values of all actions, `[B, A]`; minus infinity for illegal ones, and for these alone."""
+        values = self.network(observation).nan_to_num()
+        return values if self._is_host else values.masked_fill(observation[:, -self.num_actions :] <= 0, -torch.inf)
 
     def state_dict(self) -> dict[str, Any]:
         parts = {name: getattr(self, name).state_dict() for name in _PARTS}

@@ -3,9 +3,8 @@
     rho(host, agent) = games finished / moves played,
 
 between 0 and 1, high for a strong host, low for a strong agent: an estimate of lim g(k) / k, with g(k) the games
-finished in the first k moves when one game follows another. An unfinished game counts with its moves alone.
-
-M games, n coordinates, A = 2**n - n - 1 subsets, R runs (trainings with seeds of their own).
+finished in the first k moves when one game follows another. An unfinished game counts with its moves alone. M games, n
+coordinates, A = 2**n - n - 1 subsets, R runs (trainings with seeds of their own).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
@@ -25,7 +23,7 @@ from icrl.point_game.rules import subsets
 from icrl.randomness import stream_seeds
 from icrl.rl.statistics import bootstrap_ratios, percentile_interval
 
-Floats = NDArray[np.float64]
+Pairs = Mapping[str, tuple[Host, Agent]]
 
 
 class Match(NamedTuple):
@@ -40,17 +38,14 @@ class Match(NamedTuple):
 @torch.no_grad()
 def match(game: PointGame, host: Host, agent: Agent, num_games: int, max_moves: int, seed: int) -> Match:
     """Play `num_games` games side by side until each is finished, or for `max_moves`; the clock of `game` is not used.
-    Starts and noise of game k are functions of (`seed`, k), so all pairs of players face the same ones.
-
-    Players get the unfinished games alone. Raises `ValueError` for less than one game or move."""
-    if num_games < 1:
-        raise ValueError(f"num_games={num_games}: must be >= 1")
+    Starts and noise of game k are functions of (`seed`, k), so all pairs of players face the same ones. Players get the
+    unfinished games alone."""
     game = PointGame(replace(game.options, max_episode_steps=max_moves))
     state, dimension = game.reset(stream_seeds(seed, num_games, purpose=5)), game.options.dimension
-    lengths, finished = torch.zeros(num_games, dtype=torch.int64), torch.zeros(num_games, dtype=torch.bool)
-    host_actions = torch.zeros(len(subsets(dimension)), dtype=torch.int64)
-    agent_actions = torch.zeros(dimension, dtype=torch.int64)
-    playing = torch.arange(num_games)
+    lengths, host_actions, agent_actions = (
+        torch.zeros(size, dtype=torch.int64) for size in (num_games, len(subsets(dimension)), dimension)
+    )
+    finished, playing = torch.zeros(num_games, dtype=torch.bool), torch.arange(num_games)
     while len(playing):
         subset = game.ask(host, state).subset
         axis = game.answer(agent, state, subset)
@@ -64,13 +59,7 @@ def match(game: PointGame, host: Host, agent: Agent, num_games: int, max_moves: 
 
 
 def measure(
-    game: PointGame,
-    pairs: Mapping[str, tuple[Host, Agent]],
-    num_games: int,
-    max_moves: int,
-    seed: int,
-    confidence: float,
-    num_bootstrap: int,
+    game: PointGame, pairs: Pairs, num_games: int, max_moves: int, seed: int, confidence: float, num_bootstrap: int
 ) -> Json:
     """Play a match of each pair of players; returns numbers that JSON can hold, by the pairs' names:
 
@@ -79,18 +68,14 @@ def measure(
     1 .. `max_moves` moves; `host_actions` by number of the subset, `agent_actions` by coordinate."""
     results = {}
     for name, players in tqdm(pairs.items(), desc="matches", unit="pair", leave=False):
-        played = match(game, *players, num_games, max_moves, seed)
-        counts = [
-            played.lengths[games].bincount(minlength=max_moves + 1)[1:].tolist()
-            for games in (played.finished, ~played.finished)
-        ]
+        lengths, finished, host_actions, agent_actions = match(game, *players, num_games, max_moves, seed)
         results[name] = {
-            "mean_length": played.lengths.double().mean().item(),
-            "fraction_finished": played.finished.double().mean().item(),
-            "finished_lengths": counts[0],
-            "unfinished_lengths": counts[1],
-            "host_actions": played.host_actions.tolist(),
-            "agent_actions": played.agent_actions.tolist(),
+            "mean_length": lengths.double().mean().item(),
+            "fraction_finished": finished.double().mean().item(),
+            "finished_lengths": lengths[finished].bincount(minlength=max_moves + 1)[1:].tolist(),
+            "unfinished_lengths": lengths[~finished].bincount(minlength=max_moves + 1)[1:].tolist(),
+            "host_actions": host_actions.tolist(),
+            "agent_actions": agent_actions.tolist(),
         }
     intervals = rho_over_runs([results], confidence, num_bootstrap, seed)
     return {name: {"rho": intervals[name], **result} for name, result in results.items()}
@@ -103,23 +88,20 @@ def players_of(results: Json) -> tuple[list[str], list[str]]:
 
 
 def rho_over_runs(runs: Sequence[Json], confidence: float, num_bootstrap: int, seed: int) -> Json:
-    """`value`, `low` and `high` of rho for each pair of players in the results of `measure` for R runs: finished games
-    of all runs over moves of all runs. The bootstrap interval draws games of each run with replacement, and adds the
-    spread of the runs by Student's t (see `statistics`). With one run it covers the chance of the games alone.
+    """Interval of rho for each pair of players in the results of `measure` for R runs: its `value`, the finished games
+    of all runs over their moves, and `low` and `high` of a bootstrap that draws games of each run with replacement, and
+    adds the spread of the runs by Student's t (see `statistics`). With one run it covers the chance of the games alone.
 
     Raises `ValueError` if runs differ in the number of games."""
     found = {}
     for name in runs[0]:
-        finished, moves = np.stack([_outcomes(run[name]) for run in runs], axis=1)[:, :, None]  # [R, 1, M] each
+        outcomes = []  # of each run: whether each game was finished, and its moves, [2, M]
+        for result in (run[name] for run in runs):
+            counts = [*result["unfinished_lengths"], *result["finished_lengths"]]
+            won, length = np.divmod(np.arange(len(counts)), len(counts) // 2)
+            outcomes.append(np.stack([won, length + 1]).repeat(counts, axis=1).astype(np.float64))
+        finished, moves = np.stack(outcomes, axis=1)[:, :, None]  # [R, 1, M] each
         resampled = bootstrap_ratios(finished, moves, num_bootstrap, seed)
         low, high = percentile_interval(resampled.clip(0, 1), confidence)
         found[name] = {"value": float(finished.sum() / moves.sum()), "low": float(low), "high": float(high)}
     return found
-
-
-def _outcomes(result: Json) -> Floats:
-    """Whether each game was finished, and its moves, `[2, M]`; by length, because no statistic depends on the order."""
-    counts = [*result["unfinished_lengths"], *result["finished_lengths"]]
-    size = len(result["finished_lengths"])
-    won, length = np.divmod(np.arange(len(counts)), size)
-    return np.stack([won, length + 1]).repeat(counts, axis=1).astype(np.float64)

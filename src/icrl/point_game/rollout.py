@@ -1,16 +1,15 @@
 """Environment of the polyhedra game: many games side by side, each with its own clock, auto-reset and random numbers.
 
-B streams, T steps, N rows for points, n coordinates. A stream plays game after game. It is a function of its seed and
-its actions, and does not depend on the other streams. Positions are int64 and exact: a game whose largest coordinate
-exceeds `MAX_COORDINATE` is truncated before a number is rounded or wraps around.
-
-With the move that ends the game the host gets +1 and the agent -1, else both get 0.
+A stream plays game after game. It is a function of its seed and its actions, and does not depend on the other streams.
+Positions are int64 and exact: a game whose largest coordinate exceeds `MAX_COORDINATE` is truncated before a number is
+rounded or wraps around. B streams, T steps, N rows for points, n coordinates.
 """
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from icrl.point_game import rules
@@ -18,28 +17,18 @@ from icrl.point_game.fixed_players import Agent, Host
 from icrl.randomness import mix, uniform
 
 MAX_COORDINATE = 2**53  # n times as much fits int64, and up to here float64 is exact too
-_LIMITS = {"dimension": (2, 16), "max_num_points": (2, 2**10), "max_value": (1, 2**20), "max_episode_steps": (1, 2**62)}
-_HOST, _AGENT = 0, 1  # give the two players different random numbers
 _CHANCE = 1 << 40  # added to the number of an episode, so that its players have other random numbers than its start
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(strict=True))
 class PointGameOptions:
     """Options of the game. Raises `ValueError` for a value out of range."""
 
-    dimension: int  # n; the tables of subsets have 2**n rows
-    max_num_points: int  # N: points drawn for a start
-    max_value: int  # coordinates of a start are uniform in 0 .. max_value
-    max_episode_steps: int  # moves after which a game is truncated
+    dimension: Annotated[int, Field(ge=2, le=16)]  # n; the tables of subsets have 2**n rows
+    max_num_points: Annotated[int, Field(ge=2, le=2**10)]  # N: points drawn for a start
+    max_value: Annotated[int, Field(ge=1, le=2**20)]  # coordinates of a start are uniform in 0 .. max_value
+    max_episode_steps: Annotated[int, Field(ge=1, le=2**62)]  # moves after which a game is truncated
     reposition: bool  # subtract each coordinate's minimum after every move: the same game in smaller numbers
-
-    def __post_init__(self) -> None:
-        for name, (low, high) in _LIMITS.items():
-            value = getattr(self, name)
-            if type(value) is not int or not low <= value <= high:
-                raise ValueError(f"{name}={value!r}: must be an int >= {low} and <= {high}")
-        if type(self.reposition) is not bool:
-            raise ValueError(f"reposition={self.reposition!r}: must be True or False")
 
 
 class PointState(NamedTuple):
@@ -70,15 +59,14 @@ class PointRollout(NamedTuple):
 
 
 class PointGame:
-    """Rules and clock, for any state with the fields of `PointState`. `play` starts the next game in the step in which
-    one ends (SAME_STEP)."""
+    """Rules and clock, for any state with the fields of `PointState`."""
 
     def __init__(self, options: PointGameOptions) -> None:
         self.options = options
 
     def start(self, seed: Tensor, episode: Tensor) -> Tensor:
         """First positions `[B, N, n]` of the games numbered `episode`: at least two points, in canonical order."""
-        size = (self.options.max_num_points, self.options.dimension, self.options.max_value)
+        size = self.options.max_num_points, self.options.dimension, self.options.max_value
         return rules.canonical(rules.random_starts(mix(seed, episode), *size))
 
     def reset(self, seeds: Tensor) -> PointState:
@@ -105,11 +93,11 @@ class PointGame:
 
     def ask(self, host: Host, state: Any) -> Any:
         """Let the host name its subsets."""
-        return state._replace(subset=host(state.points, _noise(state, _HOST)))
+        return state._replace(subset=host(state.points, _noise(state, 0)))
 
     def answer(self, agent: Agent, state: Any, subset: Tensor) -> Tensor:
         """Coordinates `[B]` that the agent answers."""
-        return agent(state.points, rules.subset_of(subset, self.options.dimension), _noise(state, _AGENT))
+        return agent(state.points, rules.subset_of(subset, self.options.dimension), _noise(state, 1))
 
     def next_game(self, host: Host, state: PointState, where: Tensor) -> PointState:
         """Start the next game and ask the host in the streams where `where` `[B]` is true."""
@@ -126,7 +114,7 @@ def play(
     game: PointGame, host: Host, agent: Agent, state: PointState, num_steps: int
 ) -> tuple[PointRollout, PointState]:
     """Play `num_steps` moves in every stream, from `game.ask(host, game.reset(seeds))` or from the end of an earlier
-    rollout: two rollouts of n moves equal one of 2n."""
+    rollout: two rollouts of n moves equal one of 2n. The next game starts in the step in which one ends (SAME_STEP)."""
     record: list[Tensor] = []
     for time in range(num_steps):
         axis = game.answer(agent, state, state.subset)
@@ -144,5 +132,5 @@ def play(
 
 
 def _noise(state: Any, role: int) -> Tensor:
-    """Noise `[B]` of a player at this move of this game of the stream."""
+    """Noise `[B]` of the host (0) or the agent (1) at this move of this game of the stream."""
     return uniform(mix(state.seed, state.episode + _CHANCE), 2 * state.timestep + role)

@@ -5,9 +5,8 @@ and the distribution of their starts. B streams, N rows for points, n the larges
 
 An observation is N * n + n + A numbers >= 0: the points in canonical order, one more than each coordinate and 0 where
 there is no point, then flags of the coordinate that the agent chose last in this game, then flags of the legal actions.
-So each side sees the other's move. In a game of fewer coordinates than n the others are 0 and are never named.
-
-As host the learner gets 1 with the move that ends the game, as agent 1 for each move that does not.
+In a game of fewer coordinates than n the others are 0 and are never named. As host the learner gets 1 with the move
+that ends the game, as agent 1 for each move that does not.
 """
 
 from itertools import product
@@ -160,25 +159,22 @@ class PointFamily(TensorEnv):
         return self._game.answer(agent, state, subset)
 
 
-class FixedPlayer:
+class FixedPlayer(NamedTuple):
     """Policy of a fixed player on the learner's side, which reads the position from the observation."""
 
-    def __init__(self, env: PointFamily, name: str) -> None:
-        self._env, self._name = env, name
+    env: PointFamily
+    name: str
 
     def initial_carry(self, num_streams: int) -> tuple[()]:
         return ()
 
     def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
-        points, legal = self._env.points_of(step.obs), self._env.spec.legal(step.obs)
-        assert legal is not None
-        if self._name in HOSTS:
-            return HOSTS[self._name](points, noise), carry
-        return AGENTS[self._name](points, legal, noise), carry
+        points, legal = self.env.points_of(step.obs), step.obs[:, -self.env.spec.num_actions :] > 0
+        is_host = self.name in HOSTS
+        return HOSTS[self.name](points, noise) if is_host else AGENTS[self.name](points, legal, noise), carry
 
 
 def fixed_players(env: PointFamily, config: PointGameConfig) -> dict[str, FixedPlayer]:
     """The best known fixed players by name; none if tasks differ in dimension, because a host cannot see it."""
-    if len(config.dimensions) > 1:
-        return {}
-    return {name.replace("_", " ").title(): FixedPlayer(env, name) for name in _REFERENCES[config.role]}
+    names = _REFERENCES[config.role] if len(config.dimensions) == 1 else ()
+    return {name.replace("_", " ").title(): FixedPlayer(env, name) for name in names}
