@@ -1,4 +1,3 @@
-"""Two-player polyhedra game: rules, fixed players, environments, double DQN learners, matches.
-
-Lowest first: `rules`, `spivakovsky`, `fixed_players`, `rollout`; above them the Gymnasium environments (`gymnasium`),
-the world of the pipeline (`opponents`, `world`), the learners (`learners`, `fit`) and `matches`."""
+"""Two-player polyhedra game. Lowest first: `rules`, `fixed_players`, `rollout` (many games side by side); above them
+Gymnasium environments (`gymnasium`), the pipeline's world (`opponents`, `world`), double DQN (`options`, `learners`,
+`fit`) and `matches`."""

@@ -19,7 +19,6 @@ from icrl.runs.metrics import MetricLogger, Progress, profiled
 from icrl.runs.record import parameters_table, record_session
 from icrl.runs.run_state import RunState
 
-_COUNTS = ("host_actions", "agent_actions", "finished_lengths", "unfinished_lengths")  # of a match, by number
 _CURE = "a lower {}.learning_rate or training.max_gradient_norm"
 _MAY_DIFFER = ("name", "root", "num_threads", "checkpoints", "summaries")  # of a resumed run
 _COMPARED = [name for name in PlayersConfig.model_fields if name not in _MAY_DIFFER]
@@ -31,11 +30,10 @@ Evaluate = Callable[[Player, Player], Json]  # host and agent -> rho and other m
 
 def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device) -> tuple[Player, Player]:
     """Train the learning roles for `training.num_updates`, from the newest checkpoint if there is one; returns host and
-    agent.
+    agent. A resumed run ends bit-identical to an uninterrupted one.
 
-    `evaluate` is called during training with the current players. A resumed run ends bit-identical to an uninterrupted
-    one. Raises `Stopped` when a signal asked the run to end. Raises `DivergedError`, before the next save or
-    evaluation, when a loss, a gradient or a parameter is not finite."""
+    `evaluate` is called with the current players. Raises `Stopped` when a signal asked the run to end, `DivergedError`,
+    before the next save or evaluation, when a loss, a gradient or a parameter is not finite."""
     folder, options, total, evaluation = config.folder, config.summaries, config.training.num_updates, config.evaluation
     stopwatch, owner = Stopwatch(options.timing, device), owner_of(config)
     learners = make_learners(config, stopwatch, device)
@@ -85,14 +83,12 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
 
 
 def owner_of(config: PlayersConfig) -> Identity:
-    """Identity of the run described by `config`."""
     return identity_of("train_players", config, _COMPARED)
 
 
 def check_continues(config: PlayersConfig, before: Json) -> None:
-    """Raise `ConfigError` unless `config` may resume the run with the configuration `before`. A record of another
-    program is not compared here: the check of the identity refuses it."""
-    if isinstance(before, dict) and before.keys() == recorded(config).keys():
+    """Raise `ConfigError` unless `config` may resume the run with the configuration `before`."""
+    if isinstance(before, dict) and before.keys() == recorded(config).keys():  # else the identity is refused
         check_same(config, before, _COMPARED, str(config.folder))
 
 
@@ -100,7 +96,6 @@ class PlayerCurves:
     """Logger of curves over updates, log lines, and matches.json (match results by update)."""
 
     def __init__(self, config: PlayersConfig, logger: MetricLogger, stopwatch: Stopwatch, done: int) -> None:
-        """Start, or resume after `done` updates."""
         self._layerwise, self._logger, self._stopwatch = config.summaries.layerwise, logger, stopwatch
         self._owner, self._path, self._matches = owner_of(config), config.folder / "matches.json", dict[str, Json]()
         if done and self._path.exists():
@@ -127,12 +122,11 @@ class PlayerCurves:
         self._matches[str(update)] = matches
         write_owned(self._path, self._owner, update, {"matches": self._matches})
         for pair, found in matches.items():
-            tag = f"matches/{pair}"
-            rho = {"rho": found["rho"]["value"]} | {f"rho_{end}": found["rho"][end] for end in ("low", "high")}
-            scalars = rho | {key: found[key] for key in ("mean_length", "fraction_finished")}
-            self._logger.scalars(tag, scalars, update)
-            counted = {key: torch.tensor(found[key]) for key in _COUNTS}
-            drawn = {f"{tag}/{key}": torch.arange(len(n)).repeat_interleave(n) for key, n in counted.items()}
+            rho = {"rho": found["rho"]["value"], "rho_low": found["rho"]["low"], "rho_high": found["rho"]["high"]}
+            scalars = rho | {key: value for key, value in found.items() if isinstance(value, float)}
+            self._logger.scalars(f"matches/{pair}", scalars, update)
+            counts = {key: torch.tensor(value) for key, value in found.items() if isinstance(value, list)}
+            drawn = {f"matches/{pair}/{key}": torch.arange(len(n)).repeat_interleave(n) for key, n in counts.items()}
             self._logger.histograms(drawn, update)
 
 

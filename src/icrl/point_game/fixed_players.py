@@ -6,6 +6,7 @@ randomness of a player at this step. A host names some subset even where a game 
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -35,56 +36,38 @@ def random_subset(points: Tensor, noise: Tensor) -> Tensor:
     return (noise * len(subsets(points.shape[-1], points.device))).long()
 
 
-def all_coordinates(points: Tensor, noise: Tensor) -> Tensor:
-    """The subset of all coordinates."""
-    return torch.full((len(points),), len(subsets(points.shape[-1], points.device)) - 1, device=points.device)
-
-
-def zeillinger(points: Tensor, noise: Tensor) -> Tensor:
+def zeillinger(points: Tensor, noise: Tensor, lexicographic: bool = False) -> Tensor:
     """Zeillinger, "A short solution to Hironaka's polyhedra game" (2006). For each pair of points take the difference
     d, its length L = max d - min d and the number S of its coordinates that equal max d or min d. The pair with the
     smallest (L, S), the first in the order of rows, gives {argmin d, argmax d}, each the first of its kind. The host
-    wins in any dimension: each move lowers the number of points or the smallest (L, S)."""
-    best, low, high = _shortest_differences(points)
-    pair = _first(best)[None]
-    return _pair_action(low.gather(0, pair)[0], high.gather(0, pair)[0])
+    wins in any dimension: each move lowers the number of points or the smallest (L, S).
 
-
-def zeillinger_lexicographic(points: Tensor, noise: Tensor) -> Tensor:
-    """Lexicographically smallest subset of all pairs with the smallest (L, S) of `zeillinger`: a function of the set of
-    points, for any order of the rows."""
-    dimension = points.shape[-1]
-    best, low, high = _shortest_differences(points)
-    order = torch.minimum(low, high) * dimension + torch.maximum(low, high)
-    smallest = -(-order).where(best, 1 - dimension**2).amax(0)  # without a pair twice the last coordinate, so {0, 1}
-    return _pair_action(smallest // dimension, smallest % dimension)
-
-
-def _shortest_differences(points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Three columns `[P, B]` for P pairs of rows: whether the pair has the smallest (L, S) of its game, and the first
-    coordinates with the smallest and with the largest difference. A game that is over has no such pair."""
-    columns = trim(points).permute(2, 1, 0).contiguous()  # [n, N, B]
+    `lexicographic` takes the lexicographically smallest subset of all these pairs, which no order of rows changes."""
+    dimension, columns = points.shape[-1], trim(points).permute(2, 1, 0).contiguous()  # [n, N, B]
     first, second = torch.triu_indices(columns.shape[1], columns.shape[1], 1, device=points.device)
-    best = (columns[0, first] >= 0) & (columns[0, second] >= 0)
+    best = (columns[0, first] >= 0) & (columns[0, second] >= 0)  # [P, B] for P pairs
     difference = columns[:, first] - columns[:, second]  # [n, P, B]
-    low, high = -(-difference).amax(0), difference.amax(0)  # `amin` is slow
-    lowest, highest = difference == low, difference == high
-    for key in (high - low, lowest.long().sum(0) + highest.long().sum(0)):
+    least, most = -(-difference).amax(0), difference.amax(0)  # `amin` is slow
+    lowest, highest = difference == least, difference == most
+    for key in (most - least, lowest.long().sum(0) + highest.long().sum(0)):
         smallest = -(-key).where(best, -key.max()).amax(0)
         best = best & (key == smallest)
-    return best, _first(lowest), _first(highest)
+    low, high = _first(lowest), _first(highest)
+    if lexicographic:
+        order = torch.minimum(low, high) * dimension + torch.maximum(low, high)
+        number = -(-order).where(best, 1 - dimension**2).amax(0)  # without a pair twice the last coordinate
+        low, high = number // dimension, number % dimension
+    else:
+        pair = _first(best)[None]
+        low, high = low.gather(0, pair)[0], high.gather(0, pair)[0]
+    action = (1 << low) + (1 << high) - torch.maximum(low, high) - 2  # see `rules.action_of`
+    return action.masked_fill(low == high, 0)  # {0, 1}
 
 
 def _first(mask: Tensor) -> Tensor:
     """First true index along the first dimension of `mask`, or 0 if there is none. (`argmax` is slow.)"""
     rank = torch.arange(len(mask), 0, -1, device=mask.device).view(-1, *[1] * (mask.ndim - 1))
     return (len(mask) - (mask * rank).amax(0)) % len(mask)
-
-
-def _pair_action(first: Tensor, second: Tensor) -> Tensor:
-    """Action `[B]` that names two coordinates (see `rules.action_of`), or {0, 1} if they are the same."""
-    action = (1 << first) + (1 << second) - torch.maximum(first, second) - 2
-    return action.masked_fill(first == second, 0)
 
 
 def smallest_hitting(points: Tensor) -> Tensor:
@@ -108,18 +91,16 @@ def smallest_hitting(points: Tensor) -> Tensor:
 
 def spivakovsky(points: Tensor, noise: Tensor) -> Tensor:
     """Spivakovsky, "A solution to Hironaka's polyhedra game" (1983), adapted to the game in which the agent's
-    coordinate becomes a plain sum: a function of the set of points. docs/point_game.md says why the host wins.
-
-    The host builds its subset in rounds. The first reads the position, each later one reads points V in the coordinates
-    that are not named yet. With x the points less the minimum of each coordinate, a round names S:
+    coordinate becomes a plain sum; docs/point_game.md says why the host wins. It builds its subset in rounds. The first
+    reads the position, each later one reads points V in the coordinates that are not named yet. With x the points less
+    the minimum of each coordinate, and |x_S| the sum of the coordinates S of x, a round names S:
 
         l = min |x|,    S = the coordinates that are positive in a point with |x| = l,
         next V = {x_I / (l - |x_S|) : |x_S| < l},    from the second round on also {v_I / (1 - |v_S|) : |v_S| < 1},
 
-    where |x_S| is the sum of the coordinates S of x, and I are the coordinates that are left. A round in which one
-    point of V is below all others is the last: it names the fewest coordinates, largest first, whose sum in that point
-    is at least 1. A round that leaves no point is the last too. Two sums, in float64, are equal if they differ by less
-    than one part in 10^8, so the result is exact for small numbers."""
+    where I are the coordinates left. A round without points is the last, and so is one in which a point of V is below
+    all others: it names the fewest coordinates, largest first, whose sum in that point is at least 1. Two sums, in
+    float64, are equal if they differ by less than one part in 10^8, so the result is exact for small numbers."""
     rows = reposition(points).double()
     rows[available(points).sum(1) < 2] = PADDING  # games that are over
     level, named = _lowest(rows)
@@ -169,8 +150,10 @@ def first_agent(points: Tensor, coords: Tensor, noise: Tensor) -> Tensor:
 
 
 HOSTS: dict[str, Host] = {
-    **{"random_pair": random_pair, "random_subset": random_subset, "all_coordinates": all_coordinates},
-    **{"zeillinger": zeillinger, "zeillinger_lexicographic": zeillinger_lexicographic, "spivakovsky": spivakovsky},
+    **{"random_pair": random_pair, "random_subset": random_subset},
+    "all_coordinates": lambda points, noise: torch.full_like(noise, len(subsets(points.shape[-1])) - 1).long(),
+    **{"zeillinger": zeillinger, "zeillinger_lexicographic": partial(zeillinger, lexicographic=True)},
+    "spivakovsky": spivakovsky,
     # Weak forms of `spivakovsky`, from the reference game: a random smallest hitting set, or the one of lowest number.
     # They do not read how large the coordinates are, and do not win against every agent.
     "weak_spivakovsky": lambda points, noise: choose(smallest_hitting(points), noise),

@@ -99,10 +99,7 @@ def transition_replay(
 
 
 class Learner:
-    """Learner of one role. Its networks are in evaluation mode, except in the prediction that it learns from.
-
-    The host observes the points and names a subset. The agent observes the points and the host's subset, 0 or 1 for
-    each coordinate, and names a coordinate of it."""
+    """Learner of one role. Its networks are in evaluation mode, except in the prediction that it learns from."""
 
     def __init__(self, name: str, config: PlayersConfig, watch: Stopwatch, device: torch.device) -> None:
         self._is_host, self.role, self.watch, self.game = name == "host", config.roles[name], watch, make_game(config)
@@ -214,8 +211,8 @@ class Learner:
         self.moves += rollout.subset.numel()
 
     def _see(self, points: Tensor, *coords: Tensor) -> Tensor:
-        """Observations `[B, D]` of positions `[B, N, n]` and, for the agent, subsets `[B, n]`: the same for any order
-        of the points, and with `game.reposition` for any translation."""
+        """Observations `[B, D]` of positions `[B, N, n]` and, for the agent, the host's subsets `[B, n]` as 0 or 1: the
+        same for any order of the points, and with `game.reposition` for any translation."""
         points = canonical(points.to(self._device))
         points = reposition(points) if self.game.options.reposition else points
         numbers = (rescale(points) if self._scale else points).to(self._dtype).flatten(1)

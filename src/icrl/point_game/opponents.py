@@ -3,7 +3,7 @@ probability. n coordinates, A subsets.
 """
 
 import re
-from itertools import permutations
+from itertools import permutations, product
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
@@ -32,9 +32,9 @@ class PointGameConfig(EnvConfig):
     role: Literal["host", "agent"] = option("host", "side of the learner; its opponent plays the other side")
     opponents: Annotated[list[Name], OneOrMore] = option(
         ["tables_100"],
-        "fixed players, each a task. Agents: random, first, last; order_201, which chooses coordinate 2 before 0 before"
-        " 1, orders: every order; table_0, which always answers the same subset with the same coordinate, tables_100: "
-        "such tables 0 to 99. Or hosts. @0.2 after one lets it play at random with probability 0.2",
+        "fixed players, each a task. Agents: random, first, last; order_201 (coordinate 2 before 0 before 1), orders: "
+        "all of them; table_0 (the same answer to the same subset), tables_100: tables 0 to 99. Or hosts. @0.2 after "
+        "one lets it play at random with probability 0.2",
     )
     dimensions: Annotated[list[Annotated[int, Field(ge=2, le=9)]], OneOrMore] = option(
         [4], "coordinates of a point: each number is a task of every opponent"
@@ -47,9 +47,13 @@ class PointGameConfig(EnvConfig):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        fit = (
+            cloud.keys() == _CLOUD.keys() and type(cloud[key]) is int and least <= cloud[key] <= _MOST
+            for cloud, (key, least) in product(self.clouds, _CLOUD.items())
+        )
         needed = ", ".join(f"{key} >= {least}" for key, least in _CLOUD.items())
         refuse(
-            not self.clouds or not all(map(_is_cloud, self.clouds)),
+            not self.clouds or not all(fit),
             f"env.clouds={self.clouds}: must be mappings with {needed}, both ints <= {_MOST}, at least one",
         )
         refuse(
@@ -68,12 +72,6 @@ class PointGameConfig(EnvConfig):
         """Bound of all coordinates: each move at most doubles the sum over coordinates of their maxima."""
         start = max(cloud["max_value"] for cloud in self.clouds) * max(self.dimensions)
         return start << self.max_episode_steps
-
-
-def _is_cloud(cloud: dict[str, Any]) -> bool:
-    return cloud.keys() == _CLOUD.keys() and all(
-        type(cloud[key]) is int and least <= cloud[key] <= _MOST for key, least in _CLOUD.items()
-    )
 
 
 class Opponent(NamedTuple):

@@ -76,19 +76,14 @@ class PointFamily(TensorEnv):
 
     def fingerprint(self, tasks: Tensor) -> list[str]:
         """Play of the opponent, dimension and cloud of each task: the same for two names of one player."""
-        return [
-            f"{self._role} {self._play(opponent, dimension)} {dimension} {sorted(self._clouds[cloud].items())}"
-            for opponent, dimension, cloud in tasks.tolist()
-        ]
-
-    def _play(self, number: int, dimension: int) -> str:
-        opponent = self.opponents[number]
-        if not self._is_host and dimension == 2:
-            return "the only subset"
-        if opponent.noise == 1:
-            return "random"
-        answers = self._choice[number, self._inside[dimension]].tolist()
-        return f"{answers if self._is_host else opponent.player} {opponent.noise}"
+        found = []
+        for number, dimension, cloud in tasks.tolist():
+            _, player, noise = self.opponents[number]
+            answers = self._choice[number, self._inside[dimension]].tolist() if self._is_host else player
+            play = "random" if noise == 1 else f"{answers} {noise}"
+            play = play if self._is_host or dimension > 2 else "the only subset"
+            found.append(f"{self._role} {play} {dimension} {sorted(self._clouds[cloud].items())}")
+        return found
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
         zero = torch.zeros_like(seeds)
