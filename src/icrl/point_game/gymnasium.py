@@ -9,7 +9,7 @@ and its actions. A reset without a seed starts the next game of the same stream.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,42 +20,41 @@ from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
-from torch import Tensor
+from pydantic import ConfigDict, PositiveInt, validate_call
 
 from icrl.envs.gym.as_gymnasium import final_infos, reset_mask, seeds_of, started, stream_seeds
-from icrl.point_game.fixed_players import AGENTS, HOSTS
+from icrl.point_game.fixed_players import AGENTS, HOSTS, Host
 from icrl.point_game.rollout import MAX_COORDINATE, PointGame, PointGameOptions, PointState
 from icrl.point_game.rules import PADDING, canonical, legal_axes, rescale, subset_of, subsets
 
 Ints = NDArray[np.int64]
 Infos = dict[str, Any]
+Seed = int | None
+_Role = Literal["host", "agent"]
 _NO_LIMIT = 2**62
 
 
 class BatchedPointGame(VectorEnv[Any, Ints, NDArray[Any]]):
-    """B streams of one side stepped as one batch, with auto-reset in the same step; `opponent` plays the other side.
-
-    As host the learner chooses the subset itself, so the subset of the state is 0."""
+    """B streams of one side stepped as one batch, with auto-reset in the same step; `opponent` plays the other side. As
+    host the learner chooses the subset itself, so the subset of the state is 0."""
 
     metadata: Infos = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}
 
-    def __init__(self, num_envs: int = 1, *, role: str, opponent: str, scale_observation: bool, **given: Any) -> None:
+    @validate_call(config=ConfigDict(strict=True))
+    def __init__(
+        self, num_envs: PositiveInt = 1, *, role: _Role, opponent: str, scale_observation: bool, **given: Any
+    ) -> None:
         """`given` are `PointGameOptions`; without `max_episode_steps` there is no clock. Raises `ValueError` for a
         value out of range and for a missing or unknown option."""
         opponents: dict[str, Any] = AGENTS if role == "host" else HOSTS
-        for name, value, fits, allowed in (
-            ("num_envs", num_envs, num_envs >= 1, "an int >= 1"),
-            ("scale_observation", scale_observation, type(scale_observation) is bool, "True or False"),
-            ("role", role, role in ("host", "agent"), "host or agent"),
-            ("opponent", opponent, opponent in opponents, f"one of {', '.join(opponents)}"),
-        ):
-            if not fits:
-                raise ValueError(f"{name}={value!r}: must be {allowed}")
-        self.num_envs, self._is_host, self._scale = num_envs, role == "host", scale_observation
+        if opponent not in opponents:
+            raise ValueError(f"opponent={opponent!r}: must be one of {', '.join(opponents)}")
         if given.get("max_episode_steps") is None:
             given["max_episode_steps"] = _NO_LIMIT
         options = PointGameOptions(**given)
+        self.num_envs, self._is_host, self._scale = num_envs, role == "host", scale_observation
         self._opponent, self._game, dimension = opponents[opponent], PointGame(options), options.dimension
+        self._host: Host = (lambda _, noise: torch.zeros_like(noise).long()) if self._is_host else self._opponent
         self.num_actions = len(subsets(dimension)) if self._is_host else dimension
         # The last position of a game that is truncated for its large coordinates is observed too.
         high, dtype = (1.0, np.float32) if scale_observation else (dimension * MAX_COORDINATE, np.int64)
@@ -67,9 +66,7 @@ class BatchedPointGame(VectorEnv[Any, Ints, NDArray[Any]]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.state: PointState | None = None
 
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, Infos]:
+    def reset(self, *, seed: Seed | Sequence[Seed] = None, options: Infos | None = None) -> tuple[Any, Infos]:
         """Stream i takes seed + i, or the i-th of a list of seeds. With `options["reset_mask"]`, bool `[B]`, the other
         streams stay as they are."""
         super().reset(seed=seed if isinstance(seed, int) else None)
@@ -99,8 +96,7 @@ class BatchedPointGame(VectorEnv[Any, Ints, NDArray[Any]]):
         """Step without auto-reset."""
         state, actions = started(self.state), np.asarray(actions)
         if not self.action_space.contains(actions):
-            limits = f"{self.num_envs} integers >= 0 and < {self.num_actions}"
-            raise InvalidAction(f"actions={actions!r}: must be {limits}")
+            raise InvalidAction(f"{actions=}: must be {self.num_envs} integers >= 0 and < {self.num_actions}")
         subset, axis = state.subset, torch.from_numpy(actions).long()
         if self._is_host:
             subset, axis = axis, self._game.answer(self._opponent, state, axis)
@@ -109,9 +105,6 @@ class BatchedPointGame(VectorEnv[Any, Ints, NDArray[Any]]):
         reward = terminated.double().numpy() * (1 if self._is_host else -1)
         infos = self._infos(after, np.ones(self.num_envs, bool))
         return self._observe(after), reward, terminated.numpy(), truncated.numpy(), infos
-
-    def _host(self, points: Tensor, noise: Tensor) -> Tensor:
-        return torch.zeros(len(points), dtype=torch.int64) if self._is_host else self._opponent(points, noise)
 
     def _observe(self, state: PointState) -> Any:
         """Observations of all streams, new arrays `[B, ...]`."""
