@@ -8,9 +8,9 @@ from point_learners import START, at, begun, learners_of
 from torch import Tensor, nn
 
 from icrl.point_game.fixed_players import HOSTS
+from icrl.point_game.learners import Learner, Transitions
 from icrl.point_game.rollout import PointRollout
 from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets
-from icrl.point_game.learners import Learner, Transitions
 from icrl.randomness import mix, stream_seeds, uniform
 from icrl.rl.double_q import blend
 
@@ -22,12 +22,13 @@ def stored(learner: Learner) -> Transitions:
     return Transitions(*(column[: learner.replay.size, 0] for column in learner.replay._columns))
 
 
-def watch_rollouts(learner: Learner) -> list[PointRollout]:
-    """List that receives every later rollout of the learner."""
+def next_rollout(learner: Learner, num_steps: int) -> PointRollout:
+    """The next rollout of the learner, as moves `[T * B]`."""
     rollouts: list[PointRollout] = []
     real = learner.transitions
     learner.transitions = lambda rollout: (rollouts.append(rollout), real(rollout))[1]
-    return rollouts
+    learner._rollout(START, num_steps)
+    return PointRollout(*(column.flatten(0, 1) for column in rollouts[0]))
 
 
 def set_values(learner: Learner, values: Tensor) -> None:
@@ -38,8 +39,7 @@ def set_values(learner: Learner, values: Tensor) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("discount", [0.0, 0.5, 1.0])
-def test_targets_equal_a_loop_over_transitions(role: str, discount: float) -> None:
+def test_targets_equal_a_loop_over_transitions(role: str, discount: float = 0.5) -> None:
     """The online network chooses among the legal actions and the target network values it. The end of a game is worth
     nothing more, and its truncation is no end."""
     learner = begun(role, "device.dtype=float64", f"{role}.discount={discount}", "game.max_episode_steps=2")
@@ -60,8 +60,7 @@ def test_targets_equal_a_loop_over_transitions(role: str, discount: float) -> No
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("dimension", [3, 5])
-def test_an_illegal_coordinate_is_never_played(dimension: int, epsilon: float) -> None:
+def test_an_illegal_coordinate_is_never_played(epsilon: float, dimension: int = 5) -> None:
     """For values of any size; exploration takes legal coordinates about equally often."""
     learner, table = learners_of(f"game.dimension={dimension}", "host.player=random_pair")["agent"], subsets(dimension)
     coords, noise = table[torch.arange(3000) % len(table)], uniform(stream_seeds(4, 3000), 0)
@@ -94,10 +93,8 @@ def test_the_replay_holds_the_moves_played(role: str) -> None:
     """The observation is in canonical order and rescaled. The agent's next one has the subset that is played next.
     Rewards are +1 and -1 with the end of a game alone."""
     learner = begun(role, "game.max_episode_steps=3")
-    rollouts, before = watch_rollouts(learner), learner.replay.size
-    learner._rollout(START, 2)
-    (rollout,), kept = rollouts, stored(learner)
-    flat = PointRollout(*(column.flatten(0, 1) for column in rollout))
+    before, flat = learner.replay.size, next_rollout(learner, 2)
+    kept = stored(learner)
     for i in range(len(flat.subset)):
         _, action, reward, ended, _ = (column[before + i] for column in kept)
         assert action == (flat.subset if role == "host" else flat.axis)[i]
@@ -109,14 +106,14 @@ def test_the_replay_holds_the_moves_played(role: str) -> None:
             seen = rescale(reposition(canonical(points[i][None])))[0].float().flatten()
             coords = subset_of(subset[i][None], 3)[0].float()
             assert torch.equal(shown[before + i], seen if role == "host" else torch.cat([seen, coords]))
-    assert (rollout.truncated & ~rollout.terminated).any()  # which is stored as no end
+    assert (flat.truncated & ~flat.terminated).any()  # which is stored as no end
 
 
-@pytest.mark.parametrize(("moved", "expected"), [("false", [5, 1, 1, 3, 0, 2]), ("true", [2, 1, 0, 0, 0, 1])])
-def test_observations_without_rescaling(moved: str, expected: list[int]) -> None:
-    learner = learners_of("game.scale_observation=false", f"game.reposition={moved}")["host"]
-    points = torch.tensor([[[3, 0, 2], [-1, -1, -1], [5, 1, 1], [-1, -1, -1]]])
-    assert learner._see(points).tolist() == [expected + [-1] * 6]
+def test_observations_without_rescaling() -> None:
+    for moved, expected in (("false", [5, 1, 1, 3, 0, 2]), ("true", [2, 1, 0, 0, 0, 1])):
+        learner = learners_of("game.scale_observation=false", f"game.reposition={moved}")["host"]
+        points = torch.tensor([[[3, 0, 2], [-1, -1, -1], [5, 1, 1], [-1, -1, -1]]])
+        assert learner._see(points).tolist() == [expected + [-1] * 6]
 
 
 def test_an_opponent_does_not_explore() -> None:
@@ -124,9 +121,7 @@ def test_an_opponent_does_not_explore() -> None:
     both = learners_of("host.epsilon=1", "agent.epsilon=1", "host.opponents=agent", "agent.opponents=host")
     for name, learner in both.items():
         learner.begin()
-        rollouts = watch_rollouts(learner)
-        learner._rollout(START, 6)
-        flat = PointRollout(*(column.flatten(0, 1) for column in rollouts[0]))
+        flat = next_rollout(learner, 6)
         noise = torch.zeros(len(flat.subset))
         greedy_host = both["host"].player()(flat.points, noise)
         greedy_agent = both["agent"].player()(flat.points, subset_of(flat.subset, 3), noise)
@@ -141,7 +136,8 @@ def test_an_update_by_hand() -> None:
                     "training.max_gradient_norm=0.01", "host.batch_size=50")  # fmt: skip
     set_values(learner, torch.tensor([3.0, 0.2, -0.1, -4.0]))  # on both sides of an error of 1
     reference = copy.deepcopy(learner.network)
-    drawn = Transitions(*(column[0] for column in learner.replay.draw(50, mix(learner._key_of_draws, 0), START).rollout))
+    columns = learner.replay.draw(50, mix(learner._key_of_draws, 0), START).rollout
+    drawn = Transitions(*(column[0] for column in columns))
     error = reference(drawn.observation)[torch.arange(50), drawn.action] - learner.target(drawn)
     loss = sum(0.5 * e**2 if abs(e) <= 1 else abs(e) - 0.5 for e in error) / 50
     assert (error.abs() > 1).any() and (error.abs() < 1).any()

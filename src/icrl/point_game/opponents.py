@@ -47,23 +47,19 @@ class PointGameConfig(EnvConfig):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        fit = (
+        clouds, sizes = self.clouds, self.dimensions
+        fit = [
             cloud.keys() == _CLOUD.keys() and type(cloud[key]) is int and least <= cloud[key] <= _MOST
-            for cloud, (key, least) in product(self.clouds, _CLOUD.items())
-        )
-        needed = ", ".join(f"{key} >= {least}" for key, least in _CLOUD.items())
+            for cloud, (key, least) in product(clouds, _CLOUD.items())
+        ]
+        needed = ", ".join(f"{key} >= {least}" for key, least in _CLOUD.items()) + f" and <= {_MOST}"
+        refuse(not fit or not all(fit), f"env.clouds={clouds}: must be mappings with {needed}, both ints, at least one")
+        twice = len({*sizes}) < len(sizes)
+        refuse(not sizes or twice, f"env.dimensions={sizes}: must be at least one number, and none twice")
         refuse(
-            not self.clouds or not all(fit),
-            f"env.clouds={self.clouds}: must be mappings with {needed}, both ints <= {_MOST}, at least one",
-        )
-        refuse(
-            not self.dimensions or len(set(self.dimensions)) < len(self.dimensions),
-            f"env.dimensions={self.dimensions}: must be at least one number, and none twice",
-        )
-        refuse(
-            self.largest_coordinate > _LARGEST_COORDINATE,
-            f"env.max_episode_steps={self.max_episode_steps}: coordinates may grow to {self.largest_coordinate}, from "
-            f"env.clouds={self.clouds} and env.dimensions={self.dimensions}, and must be at most {_LARGEST_COORDINATE}",
+            (largest := self.largest_coordinate) > _LARGEST_COORDINATE,
+            f"env.max_episode_steps={self.max_episode_steps}: coordinates may grow to {largest}, from env.clouds="
+            f"{clouds} and env.dimensions={sizes}, and must be at most {_LARGEST_COORDINATE}",
         )
         return self
 

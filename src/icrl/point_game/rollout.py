@@ -20,7 +20,7 @@ MAX_COORDINATE = 2**53  # n times as much fits int64, and up to here float64 is 
 _CHANCE = 1 << 40  # added to the number of an episode, so that its players have other random numbers than its start
 
 
-@dataclass(frozen=True, config=ConfigDict(strict=True))
+@dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
 class PointGameOptions:
     """Options of the game. Raises `ValueError` for a value out of range."""
 
