@@ -39,10 +39,10 @@ def set_values(learner: Learner, values: Tensor) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_targets_equal_a_loop_over_transitions(role: str, discount: float = 0.5) -> None:
+def test_targets_equal_a_loop_over_transitions(role: str) -> None:
     """The online network chooses among the legal actions and the target network values it. The end of a game is worth
     nothing more, and its truncation is no end."""
-    learner = begun(role, "device.dtype=float64", f"{role}.discount={discount}", "game.max_episode_steps=2")
+    learner = begun(role, "device.dtype=float64", f"{role}.discount=0.75", "game.max_episode_steps=2")
     for parameter in learner.network.parameters():
         nn.init.normal_(parameter)
     learner.target_network.load_state_dict(learner.network.state_dict())
@@ -56,16 +56,16 @@ def test_targets_equal_a_loop_over_transitions(role: str, discount: float = 0.5)
         legal = range(learner.num_actions) if role == "host" else after[-3:].nonzero()[:, 0].tolist()
         best = max(legal, key=online.__getitem__)
         assert best != max(legal, key=target.__getitem__)
-        assert y == pytest.approx(reward.item() + (0 if terminated else discount * target[best]), abs=1e-12)
+        assert y == pytest.approx(reward.item() + (0 if terminated else 0.75 * target[best]), abs=1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
-def test_an_illegal_coordinate_is_never_played(epsilon: float, dimension: int = 5) -> None:
+def test_an_illegal_coordinate_is_never_played(epsilon: float) -> None:
     """For values of any size; exploration takes legal coordinates about equally often."""
-    learner, table = learners_of(f"game.dimension={dimension}", "host.player=random_pair")["agent"], subsets(dimension)
+    learner, table = learners_of("game.dimension=5", "host.player=random_pair")["agent"], subsets(5)
     coords, noise = table[torch.arange(3000) % len(table)], uniform(stream_seeds(4, 3000), 0)
-    points = torch.randint(0, 9, (3000, 4, dimension), generator=torch.Generator().manual_seed(0))
-    for values in (torch.zeros(dimension), torch.arange(dimension) * 1e30, torch.arange(dimension) * -1e30):
+    points = torch.randint(0, 9, (3000, 4, 5), generator=torch.Generator().manual_seed(0))
+    for values in (torch.zeros(5), torch.arange(5) * 1e30, torch.arange(5) * -1e30):
         set_values(learner, values)
         axis = learner.player(epsilon)(points, coords, noise)
         assert coords.gather(1, axis[:, None]).all()
@@ -73,19 +73,6 @@ def test_an_illegal_coordinate_is_never_played(epsilon: float, dimension: int = 
         assert torch.equal(axis[noise >= epsilon], greedy[noise >= epsilon])
         explored = axis[coords[:, 0] & coords[:, 1] & (coords.sum(1) == 2) & (noise < epsilon)]
         assert epsilon == 0 or 0.3 < explored.double().mean() < 0.7
-
-
-def test_the_value_of_an_illegal_coordinate_leaves_the_target_alone() -> None:
-    learner = begun("agent", "agent.opponents=random_pair")
-    kept = stored(learner)
-    assert kept.observation[:, -3:].gather(1, kept.action[:, None]).eq(1).all()
-    after = kept.next_observation.clone()
-    after[:, -3:] = torch.tensor([1.0, 1.0, 0.0])  # {0, 1} everywhere
-    expected = learner.target(kept._replace(next_observation=after))
-    for value in (1e9, torch.inf):
-        for network in (learner.network, learner.target_network):
-            network.layers[-1].bias.data[2] = value
-        assert torch.equal(learner.target(kept._replace(next_observation=after)), expected)
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -164,8 +151,7 @@ def test_weights_of_prioritised_replay_scale_the_loss_and_set_priorities() -> No
 
 
 def test_batch_normalisation_learns_from_the_prediction_alone() -> None:
-    """Play, targets and evaluation use the running means and leave them; an update changes those of the network
-    once."""
+    """Play, targets and evaluation use the running means and leave them; an update changes those of the network once."""
     learner = begun("host")
     norm, slow = (net.layers[1] for net in (learner.network, learner.target_network))
     learner.target(stored(learner))
@@ -220,8 +206,6 @@ def test_rollouts_and_target_updates_come_when_they_are_due() -> None:
     assert moved == [False, False, True, False, False, True]
     nothing = [False, False]
     assert played == [nothing, [True, False], nothing, [False, True], nothing, [True, False]]
-    for a, b in zip(learner.network.parameters(), learner.target_network.parameters(), strict=True):
-        assert torch.equal(a, b)
 
 
 def test_schedules_are_read_at_every_update() -> None:
@@ -246,17 +230,3 @@ def test_schedules_are_read_at_every_update() -> None:
     assert seen["agent"] == [1.0, 0.25]  # after 48 moves, after 64
     assert rates == [pytest.approx([0.3 / (t + 3)] * 2) for t in range(6)]
     assert [group["lr"] for group in both["agent"].optimizer.param_groups] == [0.01, 0.01]
-
-
-@pytest.mark.parametrize("role", ROLES)
-def test_a_resumed_learner_equals_an_uninterrupted_one(role: str) -> None:
-    overrides = ("replay.kind=prioritised", "host.opponents=[random,first]", "agent.opponents=[zeillinger,random_pair]")
-    learner = begun(role, *overrides)
-    for update in range(4):
-        learner.learn(at(update, 9))
-    again = learners_of(*overrides)[role]
-    again.load_state_dict(copy.deepcopy(learner.state_dict()))
-    for update in range(4, 9):
-        assert learner.learn(at(update, 9)) == again.learn(at(update, 9))
-    for name, value in learner.network.state_dict().items():
-        assert torch.equal(value, again.network.state_dict()[name])
