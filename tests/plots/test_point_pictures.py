@@ -26,8 +26,7 @@ from icrl.plots.point_pictures import (
 )
 from icrl.plots.style import PALETTE, new_figure
 from icrl.point_game.fixed_players import AGENTS, HOSTS, first_agent, random_agent, random_pair, zeillinger
-from icrl.point_game.matches import match, measure
-from icrl.point_game.rollout import PointGame, PointGameOptions
+from icrl.point_game.rollout import PointGame, PointGameOptions, match, measure
 
 
 def game(dimension: int = 3, max_episode_steps: int = 30, reposition: bool = False) -> PointGame:

@@ -151,7 +151,7 @@ def test_weights_of_prioritised_replay_scale_the_loss_and_set_priorities() -> No
 
 
 def test_batch_normalisation_learns_from_the_prediction_alone() -> None:
-    """Play, targets and evaluation use the running means and leave them; an update changes those of the network once."""
+    """Play, targets and evaluation use the running means and leave them; an update changes the network's once."""
     learner = begun("host")
     norm, slow = (net.layers[1] for net in (learner.network, learner.target_network))
     learner.target(stored(learner))

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from icrl.point_game.fixed_players import AGENTS, all_coordinates, first_agent, random_agent, zeillinger
-from icrl.point_game.matches import match, measure, players_of, rho_over_runs
-from icrl.point_game.rollout import PointGame, PointGameOptions
+from icrl.point_game.rollout import PointGame, PointGameOptions, match, measure, players_of, rho_over_runs
 from icrl.point_game.rules import is_over
 
 OPTIONS = PointGameOptions(dimension=3, max_num_points=8, max_value=9, max_episode_steps=3, reposition=False)

@@ -51,29 +51,24 @@ class Stopwatch:
     phases add up. On a GPU each change of phase waits for earlier kernels."""
 
     def __init__(self, active: bool, device: torch.device) -> None:
-        self._active, self._gpu = active, device.type == "cuda"
-        self._phase, self._since = "", 0.0
+        self._active, self._gpu, self._nested = active, device.type == "cuda", 0.0
         self.milliseconds: dict[str, float] = {}
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        outer = self._enter(name)
+        outer, start, self._nested = self._nested, self._now(), 0.0
         try:
             yield
         finally:
-            self._enter(outer)
+            spent = self._now() - start
+            if self._active:
+                self.milliseconds[name] = self.milliseconds.get(name, 0.0) + spent - self._nested
+            self._nested = outer + spent
 
-    def _enter(self, name: str) -> str:
-        """Change to the phase `name`, empty for none; returns the previous one."""
-        if not self._active:
-            return ""
-        if self._gpu:
+    def _now(self) -> float:
+        if self._active and self._gpu:
             torch.cuda.synchronize()
-        now, before = time.perf_counter(), self._phase
-        if before:
-            self.milliseconds[before] = self.milliseconds.get(before, 0.0) + 1000 * (now - self._since)
-        self._phase, self._since = name, now
-        return before
+        return 1000 * time.perf_counter() if self._active else 0.0
 
 
 class Transitions(NamedTuple):

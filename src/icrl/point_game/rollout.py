@@ -1,20 +1,29 @@
 """Environment of the polyhedra game: many games side by side, each with its own clock, auto-reset and random numbers.
+Matches between players measure their strength.
 
 A stream plays game after game. It is a function of its seed and its actions, and does not depend on the other streams.
 Positions are int64 and exact: a game whose largest coordinate exceeds `MAX_COORDINATE` is truncated before a number is
-rounded or wraps around. B streams, T steps, N rows for points, n coordinates.
+rounded or wraps around. B streams, T steps, M games of a match, N rows for points, n coordinates, A actions.
 """
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import torch
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
+from tqdm import tqdm
 
+from icrl.contracts import Json
 from icrl.point_game import rules
 from icrl.point_game.fixed_players import Agent, Host
-from icrl.randomness import mix, uniform
+from icrl.randomness import mix, stream_seeds, uniform
+from icrl.rl.statistics import bootstrap_ratios, percentile_interval
+
+Pairs = Mapping[str, tuple[Host, Agent]]
 
 MAX_COORDINATE = 2**53  # n times as much fits int64, and up to here float64 is exact too
 _CHANCE = 1 << 40  # added to the number of an episode, so that its players have other random numbers than its start
@@ -134,3 +143,84 @@ def play(
 def _noise(state: Any, role: int) -> Tensor:
     """Noise `[B]` of the host (0) or the agent (1) at this move of this game of the stream."""
     return uniform(mix(state.seed, state.episode + _CHANCE), 2 * state.timestep + role)
+
+
+class Match(NamedTuple):
+    """Results of M games, each played once."""
+
+    lengths: Tensor  # [M] int64: moves; an unfinished game has `max_moves`, or fewer if numbers became too large
+    finished: Tensor  # [M] bool: the host won, also by an answer outside the subset, which loses the game
+    host_actions: Tensor  # [A] int64: how often the host named each subset
+    agent_actions: Tensor  # [n] int64: how often the agent answered each coordinate
+
+
+@torch.no_grad()
+def match(game: PointGame, host: Host, agent: Agent, num_games: int, max_moves: int, seed: int) -> Match:
+    """Play `num_games` games side by side until each is finished, or for `max_moves`; the clock of `game` is not used.
+    Starts and noise of game k are functions of (`seed`, k), so all pairs of players face the same ones. Players get the
+    unfinished games alone."""
+    game = PointGame(replace(game.options, max_episode_steps=max_moves))
+    state, dimension = game.reset(stream_seeds(seed, num_games, purpose=5)), game.options.dimension
+    lengths, host_actions, agent_actions = (
+        torch.zeros(size, dtype=torch.int64) for size in (num_games, len(rules.subsets(dimension)), dimension)
+    )
+    finished, playing = torch.zeros(num_games, dtype=torch.bool), torch.arange(num_games)
+    while len(playing):
+        subset = game.ask(host, state).subset
+        axis = game.answer(agent, state, subset)
+        state, terminated, truncated = game.step(state, subset, axis)
+        host_actions += subset.bincount(minlength=len(host_actions))
+        agent_actions += (axis[:, None] == torch.arange(dimension)).sum(0)
+        lengths[playing], finished[playing] = state.timestep, terminated
+        going = ~(terminated | truncated)
+        playing, state = playing[going], PointState(*(field[going] for field in state))
+    return Match(lengths, finished, host_actions, agent_actions)
+
+
+def measure(
+    game: PointGame, pairs: Pairs, num_games: int, max_moves: int, seed: int, confidence: float, num_bootstrap: int
+) -> Json:
+    """Play a match of each pair of players; returns numbers that JSON can hold, by the pairs' names:
+
+    `rho`: `value`, and `low` and `high` of its bootstrap interval over games; `mean_length` in moves, with those of
+    unfinished games; `fraction_finished`; `finished_lengths` and `unfinished_lengths`: a count of the games of each of
+    1 .. `max_moves` moves; `host_actions` by number of the subset, `agent_actions` by coordinate."""
+    results = {}
+    for name, players in tqdm(pairs.items(), desc="matches", unit="pair", leave=False):
+        lengths, finished, host_actions, agent_actions = match(game, *players, num_games, max_moves, seed)
+        results[name] = {
+            "mean_length": lengths.double().mean().item(),
+            "fraction_finished": finished.double().mean().item(),
+            "finished_lengths": lengths[finished].bincount(minlength=max_moves + 1)[1:].tolist(),
+            "unfinished_lengths": lengths[~finished].bincount(minlength=max_moves + 1)[1:].tolist(),
+            "host_actions": host_actions.tolist(),
+            "agent_actions": agent_actions.tolist(),
+        }
+    intervals = rho_over_runs([results], confidence, num_bootstrap, seed)
+    return {name: {"rho": intervals[name], **result} for name, result in results.items()}
+
+
+def players_of(results: Json) -> tuple[list[str], list[str]]:
+    """Hosts and agents of pairs that are called `<host>_vs_<agent>`."""
+    hosts, agents = zip(*(pair.split("_vs_") for pair in results), strict=True)
+    return list(dict.fromkeys(hosts)), list(dict.fromkeys(agents))
+
+
+def rho_over_runs(runs: Sequence[Json], confidence: float, num_bootstrap: int, seed: int) -> Json:
+    """Rho, high for a strong host, for each pair of players in the results of `measure` for R runs: its `value`, games
+    finished in all runs over moves played in all games, and `low` and `high` of a bootstrap that draws games of each run
+    with replacement and adds the spread of the runs by Student's t (see `statistics`), if there are several.
+
+    Raises `ValueError` if runs differ in the number of games."""
+    found = {}
+    for name in runs[0]:
+        outcomes = []  # of each run: whether each game was finished, and its moves, [2, M]
+        for result in (run[name] for run in runs):
+            counts = [*result["unfinished_lengths"], *result["finished_lengths"]]
+            won, length = np.divmod(np.arange(len(counts)), len(counts) // 2)
+            outcomes.append(np.stack([won, length + 1]).repeat(counts, axis=1).astype(np.float64))
+        finished, moves = np.stack(outcomes, axis=1)[:, :, None]  # [R, 1, M] each
+        resampled = bootstrap_ratios(finished, moves, num_bootstrap, seed)
+        low, high = percentile_interval(resampled.clip(0, 1), confidence)
+        found[name] = {"value": float(finished.sum() / moves.sum()), "low": float(low), "high": float(high)}
+    return found
