@@ -11,11 +11,9 @@ from torch import Tensor
 
 from icrl.point_game.rules import (
     PADDING,
-    action_of,
     available,
     canonical,
     is_over,
-    legal_axes,
     random_points,
     random_starts,
     reduce,
@@ -86,7 +84,6 @@ def test_any_position_equals_plain_python(move: tuple[Tensor, Tensor, Tensor]) -
         assert torch.equal(reduce(same), tensor_of([scalar.reduce(game) for game in games], dimension))
         assert canonical(same).tolist() == [sorted(rows, reverse=True) for rows in points.tolist()]
     assert available(points).sum(1).tolist() == [*map(len, present)]
-    assert torch.equal(legal_axes(points, coords), coords & ~is_over(points)[:, None])
     moved = [scalar.reposition(game) if left else game for game, left in zip(games, present, strict=True)]
     assert torch.equal(reposition(points), tensor_of(moved, dimension))
     trimmed = trim(points)
@@ -167,18 +164,10 @@ def test_subsets_by_number() -> None:
     for dimension in range(2, 8):
         table = scalar.subsets(dimension)
         assert [tuple(row.nonzero()[:, 0].tolist()) for row in subsets(dimension)] == table
-        ids = torch.arange(len(table)).flip(0)
-        assert torch.equal(action_of(subset_of(ids, dimension)), ids)
-        assert torch.equal(action_of(subset_of(ids, dimension).long()), ids)
-
-
-def test_actions_that_name_no_subset_are_refused() -> None:
+        assert torch.equal(subset_of(torch.arange(len(table)), dimension), subsets(dimension))
     for action in (-1, 4, 99):
         with pytest.raises(ValueError, match=f"host action {action}: must be >= 0 and < 4 in dimension 3"):
             subset_of(torch.tensor([0, action, 3]), 3)
-    for coords in ([0, 0, 0], [0, 1, 0]):
-        with pytest.raises(ValueError, match="at least two"):
-            action_of(torch.tensor([[1, 1, 0], coords]))
 
 
 def test_random_points_are_uniform_and_independent() -> None:

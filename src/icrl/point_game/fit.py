@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError, Json
-from icrl.point_game.learners import Learner, Player, Stopwatch, both_players, make_learners
+from icrl.point_game.learners import Learner, Player, Stopwatch, make_learners, players_of_run
 from icrl.point_game.options import PlayersConfig
 from icrl.runs.checkpoint import FINISHED, check_run
 from icrl.runs.device import recorded
@@ -45,7 +45,8 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
     elif (folder / FINISHED).exists():
         raise ConfigError(f"{folder} is finished but has no checkpoints: restore them, or remove it")
     match_due = Interval(evaluation.num_evals, evaluation.eval_interval, total, end=True)
-    host, agent = both_players(config, learners).values()
+    players = players_of_run(config, learners)
+    host, agent = players["host"], players["agent"]
     with ExitStack() as stack:
         progress = Progress("train_players", total, run.done, "update")
         logger = stack.enter_context(MetricLogger(folder, run.done, options, total, progress, run.done))

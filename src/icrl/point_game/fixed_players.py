@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from icrl.point_game.rules import PADDING, action_of, available, canonical, codes_of, reduce, reposition, subsets, trim
+from icrl.point_game.rules import PADDING, available, canonical, codes_of, is_over, reduce, reposition, subsets, trim
 
 Host = Callable[[Tensor, Tensor], Tensor]
 Agent = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -60,7 +60,7 @@ def zeillinger(points: Tensor, noise: Tensor, lexicographic: bool = False) -> Te
     else:
         pair = _first(best)[None]
         low, high = low.gather(0, pair)[0], high.gather(0, pair)[0]
-    action = (1 << low) + (1 << high) - torch.maximum(low, high) - 2  # see `rules.action_of`
+    action = (1 << low) + (1 << high) - torch.maximum(low, high) - 2  # see `rules.subsets`
     return action.masked_fill(low == high, 0)  # {0, 1}
 
 
@@ -102,7 +102,7 @@ def spivakovsky(points: Tensor, noise: Tensor) -> Tensor:
     all others: it names the fewest coordinates, largest first, whose sum in that point is at least 1. Two sums, in
     float64, are equal if they differ by less than one part in 10^8, so the result is exact for small numbers."""
     rows = reposition(points).double()
-    rows[available(points).sum(1) < 2] = PADDING  # games that are over
+    rows[is_over(points)] = PADDING
     level, named = _lowest(rows)
     rows = _projected(rows, named, level)
     while available(rows := trim(canonical(reduce(rows)))).any():
@@ -117,7 +117,7 @@ def spivakovsky(points: Tensor, noise: Tensor) -> Tensor:
         rows = torch.cat([_projected(shifted, support, level), _projected(rows, support, torch.ones_like(level))], 1)
         rows[single] = PADDING
     named[:, :2] |= (named.sum(1) < 2)[:, None]  # a game that is over
-    return action_of(named)
+    return codes_of(named) - (named * torch.arange(named.shape[1], device=named.device)).amax(1) - 2
 
 
 def _lowest(rows: Tensor) -> tuple[Tensor, Tensor]:

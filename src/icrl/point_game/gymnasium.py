@@ -25,7 +25,7 @@ from pydantic import ConfigDict, PositiveInt, validate_call
 from icrl.envs.gym.as_gymnasium import final_infos, reset_mask, seeds_of, started, stream_seeds
 from icrl.point_game.fixed_players import AGENTS, HOSTS, Host
 from icrl.point_game.rollout import MAX_COORDINATE, PointGame, PointGameOptions, PointState
-from icrl.point_game.rules import PADDING, canonical, legal_axes, rescale, subset_of, subsets
+from icrl.point_game.rules import PADDING, canonical, is_over, rescale, subset_of, subsets
 
 Ints = NDArray[np.int64]
 Infos = dict[str, Any]
@@ -116,7 +116,8 @@ class BatchedPointGame(VectorEnv[Any, Ints, NDArray[Any]]):
         """1 for each legal action, `[B, A]`; the agent has none where the game is over."""
         if self._is_host:
             return np.ones((self.num_envs, self.num_actions), np.int8)
-        return legal_axes(state.points, subset_of(state.subset, self.num_actions)).numpy().astype(np.int8)
+        legal = subset_of(state.subset, self.num_actions) & ~is_over(state.points)[:, None]
+        return legal.numpy().astype(np.int8)
 
     def _infos(self, state: PointState, where: NDArray[np.bool_]) -> Infos:
         """Infos in the form of Gymnasium's own vector environments: zeros unless `where` `[B]` is true."""

@@ -238,15 +238,14 @@ def make_game(config: PlayersConfig) -> PointGame:
 def make_learners(config: PlayersConfig, watch: Stopwatch, device: torch.device) -> dict[str, Learner]:
     """Learners of the roles that are trained, with their games against their opponents started."""
     learners = {name: Learner(name, config, watch, device) for name in config.learning}
-    known: dict[str, Player] = {**HOSTS, **AGENTS, **both_players(config, learners)}
+    players = players_of_run(config, learners)
     for learner in learners.values():
-        learner.meet([known[name] for name in learner.role.opponents])
+        learner.meet([players[name] for name in learner.role.opponents])
     return learners
 
 
-def both_players(config: PlayersConfig, learners: dict[str, Learner]) -> dict[str, Player]:
-    """Host and agent by name: the learner's player, or a fixed one."""
-    fixed: dict[str, Player] = {**HOSTS, **AGENTS}
-    return {
-        name: learners[name].player() if name in learners else fixed[role.player] for name, role in config.roles.items()
-    }
+def players_of_run(config: PlayersConfig, learners: dict[str, Learner]) -> dict[str, Player]:
+    """Fixed players by name, with `host` and `agent`: the learner's player, or one of them."""
+    players: dict[str, Player] = {**HOSTS, **AGENTS}
+    own = {name: learners[name].player() for name in learners}
+    return players | {name: own.get(name) or players[role.player] for name, role in config.roles.items()}

@@ -208,8 +208,8 @@ def players_of(results: Json) -> tuple[list[str], list[str]]:
 
 def rho_over_runs(runs: Sequence[Json], confidence: float, num_bootstrap: int, seed: int) -> Json:
     """Rho, high for a strong host, for each pair of players in the results of `measure` for R runs: its `value`, games
-    finished in all runs over moves played in all games, and `low` and `high` of a bootstrap that draws games of each run
-    with replacement and adds the spread of the runs by Student's t (see `statistics`), if there are several.
+    finished in all runs over moves of all games, and `low` and `high` of a bootstrap that draws games of each run with
+    replacement and adds the spread of the runs by Student's t (see `statistics`), if there are several.
 
     Raises `ValueError` if runs differ in the number of games."""
     found = {}

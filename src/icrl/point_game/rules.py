@@ -33,17 +33,12 @@ def is_over(points: Tensor) -> Tensor:
     return available(points).sum(1) <= 1
 
 
-def legal_axes(points: Tensor, coords: Tensor) -> Tensor:
-    """Legal answers of the agent to the subsets `coords` `[B, n]`, `[B, n]` bool; none where the game is over."""
-    return coords.bool() & ~is_over(points)[:, None]
-
-
 def shift(points: Tensor, coords: Tensor, axis: Tensor) -> Tensor:
     """Move every point: x_i <- sum of x_k over k in I, with i = `axis` `[B]` and I the true entries of `coords`
     `[B, n]`. A game that is over stays as it is, and so does one whose `axis` is not in I."""
     coordinates = torch.arange(points.shape[-1], device=points.device)
     coords = coords.T.contiguous().T  # games innermost
-    moved = legal_axes(points, coords) & (coordinates == axis[:, None])
+    moved = coords.bool() & ~is_over(points)[:, None] & (coordinates == axis[:, None])
     total = (points * coords[:, None]).permute(2, 1, 0).sum(0, dtype=points.dtype).T  # [B, N]; negative for padding
     # A move only raises coordinates, so a maximum with the sum applies it; `where` takes several times as long.
     limit = torch.where(moved, _highest(points.dtype), PADDING).to(points.dtype)
@@ -51,10 +46,8 @@ def shift(points: Tensor, coords: Tensor, axis: Tensor) -> Tensor:
 
 
 def reduce(points: Tensor) -> Tensor:
-    """Remove x if some y differs from it and has y <= x in every coordinate; of equal points keep the first.
-
-    As in the reference game, this approximates the vertices of the Newton polytope: a point inside the hull stays
-    unless it is dominated. Rows keep their positions. Memory is O(B N^2)."""
+    """Remove x if some y differs from it and has y <= x in every coordinate; of equal points keep the first. Rows keep
+    their positions. Memory is O(B N^2)."""
     size = _CACHED_GAMES if points.device.type == "cpu" else max(1, len(points))
     removed = torch.cat([_removed(part) for part in points.split(size)], dim=1).T[..., None]  # [B, N, 1]
     return torch.where(removed < 0, PADDING, points) if points.is_floating_point() else points | removed
@@ -113,8 +106,8 @@ def random_starts(seeds: Tensor, *size: int) -> Tensor:
 
 @cache
 def subsets(dimension: int, device: torch.device = _CPU) -> Tensor:
-    """Actions of the host, `[A, n]` bool: the subsets of at least two coordinates by increasing sum of 2**c. The table
-    is shared, so do not write to it."""
+    """Actions of the host, `[A, n]` bool: the subsets of at least two coordinates by increasing code, the sum of 2**c.
+    The number of a subset is its code - floor(log2(code)) - 2. The table is shared, so do not write to it."""
     codes = torch.arange(2**dimension, device=device)
     members = (codes[:, None] >> torch.arange(dimension, device=device)) % 2 == 1
     return members[members.sum(1) >= 2]
@@ -131,11 +124,6 @@ def subset_of(action: Tensor, dimension: int) -> Tensor:
     if len(wrong := action[(action < 0) | (action >= len(table))]):
         raise ValueError(f"host action {int(wrong[0])}: must be >= 0 and < {len(table)} in dimension {dimension}")
     return table[action]
-
-
-def action_of(coords: Tensor) -> Tensor:
-    """Actions of the host `[B]` that name the subsets `coords` `[B, n]`: code - floor(log2(code)) - 2."""
-    return codes_of(coords) - (coords * torch.arange(coords.shape[-1], device=coords.device)).amax(-1) - 2
 
 
 def narrowed(points: Tensor, factor: int = 1) -> Tensor:
