@@ -140,10 +140,8 @@ def test_a_step_by_hand(
 @pytest.mark.parametrize(
     ("name", "value"),
     [("dimension", 1), ("dimension", 17), ("max_num_points", 1), ("max_value", 0), ("max_value", 2**20 + 1),
-     ("max_episode_steps", 0), ("dimension", 2.5), ("max_num_points", "3"), ("max_value", True)],
+     ("max_episode_steps", 0), ("dimension", 2.5), ("max_num_points", "3"), ("max_value", True), ("reposition", "no")],
 )  # fmt: skip
 def test_options_out_of_range_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"{name}={value!r}: must be an int >= "):
+    with pytest.raises(ValueError, match=f"{name}\n"):
         replace(OPTIONS, **{name: value})
-    with pytest.raises(ValueError, match="reposition='no': must be True or False"):
-        replace(OPTIONS, reposition="no")

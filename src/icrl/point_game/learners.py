@@ -81,9 +81,7 @@ class Transitions(NamedTuple):
     next_observation: Tensor  # [W, D]
 
 
-def transition_replay(
-    config: TransitionsConfig, width: int, dtype: torch.dtype, device: torch.device
-) -> Replay[Transitions]:
+def transition_replay(config: TransitionsConfig, width: int, dtype: torch.dtype, device: torch.device) -> Replay[Any]:
     """Replay of `replay.size` transitions with D = `width`, drawn uniformly or by priority: one learner, one stream,
     windows of one step, so its columns are `[C, 1, ...]`."""
     kinds = ((dtype, width), (torch.int64,), (dtype,), (torch.bool,), (dtype, width))
