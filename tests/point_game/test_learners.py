@@ -170,21 +170,16 @@ def test_the_target_network_follows_by_its_rate_with_running_means() -> None:
     before = copy.deepcopy(slow.state_dict())
     blend(slow, fast, 0.25)
     for name, value in slow.state_dict().items():
-        if name.endswith("tracked"):
-            assert value == 1
-        else:
-            torch.testing.assert_close(value, 0.75 * before[name] + 0.25 * fast.state_dict()[name])
+        mean = 0.75 * before[name] + 0.25 * fast.state_dict()[name]
+        torch.testing.assert_close(value, torch.tensor(1) if name.endswith("tracked") else mean)
 
 
 def test_each_role_and_opponent_has_games_and_random_numbers_of_its_own() -> None:
     seeds = [state.seed for learner in learners_of().values() for state in learner._states]
     assert len(seeds) == 4 and len(torch.cat(seeds).unique()) == 4 * 8
-    alone = begun("agent", "host.player=zeillinger", "agent.opponents=zeillinger")
-    together = begun("agent", "agent.opponents=zeillinger")
-    for learner in (alone, together):
-        learner.learn(START)
-    for a, b in zip(alone.network.parameters(), together.network.parameters(), strict=True):
-        assert torch.equal(a, b)
+    alone, together = (begun("agent", "agent.opponents=zeillinger", *more) for more in (["host.player=zeillinger"], []))
+    assert alone.learn(START) == together.learn(START)
+    assert all(map(torch.equal, alone.network.parameters(), together.network.parameters()))
     fixed = learners_of("host.player=zeillinger", "agent.opponents=host")
     assert list(fixed) == ["agent"] and fixed["agent"]._opponents == [HOSTS["zeillinger"]]
 
@@ -194,18 +189,12 @@ def test_rollouts_and_target_updates_come_when_they_are_due() -> None:
     learner = begun("agent", "agent.steps_before_rollout=2", "agent.rollout_length=3", "agent.opponents=[zeillinger,"
                     "random_pair]", "agent.steps_before_update_target=3", "agent.target_update_rate=1")  # fmt: skip
     assert learner.replay.size == learner.moves == 2 * 3 * 8
-    moves, moved, played = [], [], []
-    for update in range(6):
-        before = copy.deepcopy(learner.target_network.state_dict()), [*learner._states]
+    for update, opponent in enumerate((None, 0, None, 1, None, 0)):
+        before, states = copy.deepcopy(learner.target_network), [*learner._states]
         learner.learn(at(update, 6))
-        moves.append(learner.moves - 48)
-        now = learner.target_network.state_dict()
-        moved.append(any(not torch.equal(value, now[name]) for name, value in before[0].items()))
-        played.append([new is not old for new, old in zip(learner._states, before[1], strict=True)])
-    assert moves == [0, 24, 24, 48, 48, 72]
-    assert moved == [False, False, True, False, False, True]
-    nothing = [False, False]
-    assert played == [nothing, [True, False], nothing, [False, True], nothing, [True, False]]
+        same = map(torch.equal, before.parameters(), learner.target_network.parameters())
+        assert all(same) == (update not in (2, 5)) and learner.moves == 48 + 24 * ((update + 1) // 2)
+        assert [i for i in (0, 1) if learner._states[i] is not states[i]] == ([] if opponent is None else [opponent])
 
 
 def test_schedules_are_read_at_every_update() -> None:
@@ -223,10 +212,9 @@ def test_schedules_are_read_at_every_update() -> None:
         learner.player = lambda epsilon=0.0, name=name, real=real: (seen[name].append(epsilon), real(epsilon))[1]
     rates = []
     for update in range(6):
-        for learner in both.values():
-            learner.learn(at(update, 6))
-        rates.append([group["lr"] for group in both["host"].optimizer.param_groups])
+        host, _ = (learner.learn(at(update, 6)) for learner in both.values())
+        assert {group["lr"] for group in both["agent"].optimizer.param_groups} == {0.01}
+        rates.append([host["learning_rate"].item(), *(group["lr"] for group in both["host"].optimizer.param_groups)])
     assert seen["host"] == pytest.approx([0.5 * 0.5**t + 0.1 * (1 - 0.5**t) for t in (2, 5)])
     assert seen["agent"] == [1.0, 0.25]  # after 48 moves, after 64
-    assert rates == [pytest.approx([0.3 / (t + 3)] * 2) for t in range(6)]
-    assert [group["lr"] for group in both["agent"].optimizer.param_groups] == [0.01, 0.01]
+    assert rates == [pytest.approx([0.3 / (t + 3)] * 3) for t in range(6)]

@@ -88,13 +88,11 @@ def test_streams_and_players_have_random_numbers_of_their_own() -> None:
 
 @pytest.mark.parametrize("host", ["random_subset", "zeillinger", "weak_spivakovsky"])
 def test_repositioned_games_are_the_same_in_smaller_numbers(host: str) -> None:
-    plain, small = (
-        play(host, "random", dimension=4, max_episode_steps=20, reposition=moved) for moved in (False, True)
-    )
+    plain, small = (play(host, "last", dimension=4, max_episode_steps=20, reposition=moved) for moved in (False, True))
     for name, expected, found in zip(plain._fields, plain, small, strict=True):
         if name.endswith("points"):
             assert torch.equal(reposition(expected.flatten(0, 1)), reposition(found.flatten(0, 1)))
-        else:
+        elif name != "next_subset":  # in a game that is over it is any
             assert torch.equal(expected, found), name
     assert small.next_points.max() < plain.next_points.max()
 

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from icrl.point_game import rules
+from icrl.point_game.rules import PADDING
 from icrl.randomness import stream_seeds
 
 
 def tensor_of(games: list[scalar.Points], dimension: int) -> Tensor:
-    gone = (rules.PADDING,) * dimension
+    gone = (PADDING,) * dimension
     return torch.tensor([[gone if point is None else point for point in points] for points in games])
 
 
@@ -24,7 +25,7 @@ def moves(draw: st.DrawFn, max_value: int = 4) -> tuple[Tensor, Tensor, Tensor]:
     may not be in it."""
     num_games, rows, dimension = draw(st.integers(1, 4)), draw(st.integers(1, 6)), draw(st.integers(2, 4))
     point = st.tuples(*[st.integers(0, max_value)] * dimension)
-    row = st.one_of(point, point, point, st.just((rules.PADDING,) * dimension))
+    row = st.one_of(point, point, point, st.just((PADDING,) * dimension))
     size = num_games * rows
     points = torch.tensor(draw(st.lists(row, min_size=size, max_size=size))).view(num_games, rows, dimension)
     subset, axis = (
@@ -71,7 +72,7 @@ def test_numbers_of_any_size_equal_plain_python(top: int) -> None:
     points, expected = tensor_of(games, 3), tensor_of([scalar.reduce(game) for game in games], 3)
     assert torch.equal(rules.reduce(points), expected)
     assert rules.canonical(points).tolist() == [sorted(rows, reverse=True) for rows in points.tolist()]
-    alone = torch.tensor([[[rules.PADDING] * 3, [top] * 3]])  # padding must stay above any point
+    alone = torch.tensor([[[PADDING] * 3, [top] * 3]])  # padding must stay above any point
     assert torch.equal(rules.reduce(alone), alone)
     if top <= 2**53:
         assert torch.equal(rules.reduce(points.double()), expected.double())
@@ -83,10 +84,10 @@ def test_numbers_of_any_size_equal_plain_python(top: int) -> None:
     [
         (
             [[2, 2], [1, 3], [2, 2], [1, 3], [1, 3]],
-            [[2, 2], [1, 3], *[[rules.PADDING] * 2] * 3],
+            [[2, 2], [1, 3], *[[PADDING] * 2] * 3],
         ),  # the first of equal points
-        ([[-0.0, 1.0], [0.0, -0.0]], [[rules.PADDING] * 2, [0, 0]]),  # zero has no sign
-        ([[0, 0], [rules.PADDING] * 2], [[0, 0], [rules.PADDING] * 2]),  # and is no padding
+        ([[-0.0, 1.0], [0.0, -0.0]], [[PADDING] * 2, [0, 0]]),  # zero has no sign
+        ([[0, 0], [PADDING] * 2], [[0, 0], [PADDING] * 2]),  # and is no padding
     ],
 )
 def test_reduction_by_hand(rows: list[list[float]], expected: list[list[float]]) -> None:
@@ -125,7 +126,7 @@ def test_random_points_are_uniform_and_independent() -> None:
     """More games than one pass of `reduce` processes; each has a dtype of its own."""
     points = rules.random_points(stream_seeds(0, 3000), 5, 2, 3)
     large = points * torch.where(torch.arange(3000) % 999 == 3, 2**40, 1)[:, None, None]
-    assert torch.equal(rules.reduce(large), torch.where(rules.reduce(points) < 0, rules.PADDING, large))
+    assert torch.equal(rules.reduce(large), torch.where(rules.reduce(points) < 0, PADDING, large))
     for numbers in points.flatten(1).T:
         assert (numbers.bincount(minlength=4) - 750).abs().max() < 120  # 5 standard deviations
     pairs = (4 * points[:, 0, 0] + points[:, 4, 1]).bincount(minlength=16)
@@ -137,7 +138,7 @@ def test_starts_have_a_move_and_do_not_depend_on_the_others(rows: int, dimension
     seeds, some = stream_seeds(2, 400), torch.tensor([7, 3, 399])
     points = rules.random_starts(seeds, rows, dimension, max_value)
     assert not rules.is_over(points).any() and torch.equal(rules.reduce(points), points)
-    assert (points.max(), points.min()) == (max_value, rules.PADDING if rows > 2 else 0)
+    assert (points.max(), points.min()) == (max_value, PADDING if rows > 2 else 0)
     assert torch.equal(rules.random_starts(seeds[some], rows, dimension, max_value), points[some])
     assert len(rules.random_starts(seeds[:0], rows, dimension, max_value)) == 0
     assert len(points.flatten(1).unique(dim=0)) > 3

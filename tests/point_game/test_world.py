@@ -56,7 +56,7 @@ def test_every_step_equals_plain_python(role: str) -> None:
 
 @pytest.mark.parametrize("role", WORLDS)
 def test_streams_do_not_depend_on_the_others(role: str) -> None:
-    """A step does not change the state before it, from which it can be made again."""
+    """And a step does not change the state before it."""
     env, again = point_game(**WORLDS[role]), point_game(**WORLDS[role])
     tasks = env.all_tasks()
     seeds, every = stream_seeds(0, len(tasks)), torch.arange(len(tasks))
@@ -65,6 +65,9 @@ def test_streams_do_not_depend_on_the_others(role: str) -> None:
         for row, alone in zip(rows, lived(again, tasks[some], seeds[some], 12), strict=True):
             for mine, yours in zip((*row[0], row[1], *row[2]), (*alone[0], alone[1], *alone[2]), strict=True):
                 assert torch.equal(mine[some], yours)
+    state, before = rows[4][0], [column.clone() for column in rows[4][0]]
+    again.step(state, rows[5][1])
+    assert all(map(torch.equal, state, before))
 
 
 def test_illegal_actions_are_refused() -> None:
