@@ -43,6 +43,8 @@ def test_every_step_equals_plain_python(role: str) -> None:
         for (who, dimension, cloud), seed in zip(tasks.tolist(), seeds.tolist(), strict=True)
     ]
     assert rows[0][2].obs.tolist() == [stream.obs for stream in streams]
+    sizes = {"host": (9 * 4 * 2**6 + 2, 11, "end"), "agent": (9 * 4 * 2**6 + 2, 4, "survival")}[role]
+    assert (env.spec.num_obs, env.spec.num_actions, env.spec.success) == sizes
     ends: set[tuple[bool, bool]] = set()
     for state, action, step in rows[1:]:
         columns = [column.tolist() for column in step[:-1]]
@@ -81,16 +83,6 @@ def test_illegal_actions_are_refused() -> None:
         action[1] = int((~legal[1]).nonzero()[0]) if bad is None else bad
         with pytest.raises(ValueError, match="an action is not legal"):
             env.step(state, action)
-
-
-def test_sizes_follow_from_the_options() -> None:
-    env = point_game(dimensions=[5, 3], clouds=CLOUDS, max_episode_steps=7)
-    assert env.spec._asdict() == {
-        **{"num_obs": 9 * 5 * 2**7 + 2, "num_actions": 26, "reward_values": (0.0, 1.0), "width": 0},
-        **{"max_episode_steps": 7, "success": "end", "points": (8, 5)},
-    }
-    agent = point_game(role="agent", opponents=["zeillinger"], dimensions=[5]).spec
-    assert (agent.num_actions, agent.success) == (5, "survival")
 
 
 def test_groups_of_opponents() -> None:
