@@ -11,7 +11,7 @@ import time
 
 from icrl.config.compose import load_players_config
 from icrl.contracts import Json
-from icrl.point_game.matches import players_of, rho_over_runs
+from icrl.point_game.rollout import players_of, rho_over_runs
 from icrl.programs.train_players import main as train_players
 from icrl.runs.files import read_json
 

@@ -4,8 +4,7 @@ import torch
 
 from icrl.config.compose import load_players_config
 from icrl.config.schedules import Clock
-from icrl.point_game.learners import Learner, make_learners
-from icrl.point_game.stopwatch import Stopwatch
+from icrl.point_game.learners import Learner, Stopwatch, make_learners
 
 CPU = torch.device("cpu")
 START = Clock(0, 0, 0, 0)

@@ -15,8 +15,7 @@ from icrl.plots import point_pictures as pictures
 from icrl.plots.point_pictures import MAX_PANELS, draw_position, play_moves, strip_figure, write_match_plot
 from icrl.plots.style import PALETTE, new_panels
 from icrl.point_game.fixed_players import AGENTS, HOSTS, first_agent, random_agent, random_pair, zeillinger
-from icrl.point_game.matches import match, measure
-from icrl.point_game.rollout import PointGame, PointGameOptions
+from icrl.point_game.rollout import PointGame, PointGameOptions, match, measure
 
 
 def game(dimension: int = 3, max_episode_steps: int = 30, reposition: bool = False) -> PointGame:

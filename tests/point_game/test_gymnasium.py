@@ -27,15 +27,6 @@ PLAYED = {**SMALL, "role": "host", "opponent": "random"}
 SIDES = [(HOST, name) for name in AGENTS] + [(AGENT, name) for name in HOSTS]
 
 
-@pytest.mark.parametrize(("env_id", "opponent"), SIDES)
-def test_check_env_has_no_complaint(env_id: str, opponent: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for scale in (True, False):
-            env = gymnasium.make(f"icrl.envs:{env_id}", opponent=opponent, scale_observation=scale)
-            check_env(env.unwrapped)
-
-
 def test_examples_of_the_documentation_run() -> None:
     page = Path(icrl.envs.__file__).parents[3] / "docs" / "point_game.md"
     examples = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
@@ -58,15 +49,13 @@ def test_registered_spaces() -> None:
     assert exact.observation_space == Box(-1, 3 * MAX_COORDINATE, (5, 3), np.int64)
 
 
-def legal_actions(rng: np.random.Generator, mask: np.ndarray) -> np.ndarray:
-    """A legal action for each row of `mask`; any where there is none."""
-    return np.array([rng.choice(row.nonzero()[0]) if row.any() else 0 for row in mask])
-
-
 @pytest.mark.parametrize(("env_id", "opponent"), SIDES)
 @pytest.mark.parametrize("legal", [True, False])
 def test_native_vector_equals_gymnasiums_own(env_id: str, opponent: str, *, legal: bool) -> None:
     """Every value, type and info of many games, with resets by seed, by list of seeds and by mask in between."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(gymnasium.make(f"icrl.envs:{env_id}", opponent=opponent, scale_observation=legal).unwrapped)
     given = {**SMALL, "opponent": opponent, "max_episode_steps": 4, "scale_observation": legal}
     same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
     native = gymnasium.make_vec(env_id, 5, **given)
@@ -86,8 +75,9 @@ def test_native_vector_equals_gymnasiums_own(env_id: str, opponent: str, *, lega
         if time in resets:
             obs, infos = native.reset(**resets[time])
             assert data_equivalence((obs, infos), sync.reset(**resets[time]), exact=True), time
-            mask = native._mask(native._state)
-        actions = legal_actions(rng, mask) if legal else rng.integers(native.single_action_space.n, size=5)
+            mask = native._mask(native.state)
+        some = [rng.choice(row.nonzero()[0]) if legal and row.any() else 0 for row in mask]
+        actions = np.array(some) if legal else rng.integers(native.single_action_space.n, size=5)
         ours, theirs = native.step(actions), sync.step(actions)
         assert data_equivalence(ours, theirs, exact=True), f"{time}: {ours} {theirs}"
         assert native.observation_space.contains(ours[0])
@@ -97,7 +87,8 @@ def test_native_vector_equals_gymnasiums_own(env_id: str, opponent: str, *, lega
 @pytest.mark.parametrize(("role", "opponent"), [("agent", "weak_spivakovsky"), ("host", "random")])
 @pytest.mark.parametrize("scale", [True, False])
 def test_a_side_plays_the_recorded_games(role: str, opponent: str, *, scale: bool) -> None:
-    """Against the same opponent and with the same actions the learner sees what the fused rollout recorded."""
+    """Against the same opponent and with the same actions the learner sees what the fused rollout recorded, and may
+    write to it."""
     options = {"dimension": 3, "max_num_points": 5, "max_value": 4, "max_episode_steps": 4, "reposition": True}
     game, host, is_agent = PointGame(PointGameOptions(**options)), HOSTS["weak_spivakovsky"], role == "agent"
     record, _ = play(game, host, AGENTS["random"], game.ask(host, game.reset(stream_seeds(range(11, 17)))), 25)
@@ -111,14 +102,19 @@ def test_a_side_plays_the_recorded_games(role: str, opponent: str, *, scale: boo
         return [{"coords": c, "points": p} for c, p in zip(flags, seen, strict=True)] if is_agent else [*seen]
 
     obs, infos = env.reset(seed=11)
-    for time, (subset, axis, ended) in enumerate(zip(record.subset, record.axis, record.terminated, strict=True)):
-        coords, sign = (subset_of(subset, 3), -1) if is_agent else (torch.ones(6, 4), 1)
-        ours = [{key: value[i] for key, value in obs.items()} for i in range(6)] if is_agent else [*obs]
-        assert data_equivalence(ours, shown(record.points[time], coords), exact=True)
-        assert infos["action_mask"].tolist() == coords.tolist()
+    for time, (points, subset, axis, ended) in enumerate(
+        zip(record.points, record.subset, record.axis, record.terminated, strict=True)
+    ):
+        coords = subset_of(subset, 3)
+        for stream, expected in enumerate(shown(points, coords)):
+            mine = {key: value[stream] for key, value in obs.items()} if is_agent else obs[stream]
+            assert data_equivalence(mine, expected, exact=True)
+        assert infos["action_mask"].tolist() == (coords.tolist() if is_agent else [[1] * 4] * 6)
+        for array in (*(obs.values() if is_agent else (obs,)), infos["action_mask"], infos["timestep"]):
+            array[:] = 1
         obs, rewards, terminated, truncated, infos = env.step((axis if is_agent else subset).numpy())
         assert terminated.tolist() == ended.tolist() and truncated.tolist() == record.truncated[time].tolist()
-        assert rewards.tolist() == (sign * ended.double()).tolist()
+        assert rewards.tolist() == ((-1 if is_agent else 1) * ended.double()).tolist()
         final = shown(record.next_points[time], subset_of(record.next_subset[time], 3) & ~ended[:, None])
         for stream in (terminated | truncated).nonzero()[0]:
             assert data_equivalence(infos["final_obs"][stream], final[stream], exact=True)
@@ -130,13 +126,12 @@ def test_an_illegal_answer_loses_and_no_step_follows_an_end() -> None:
     obs, info = env.reset(seed=0)
     after, *end, info = env.step(int((info["action_mask"] == 0).nonzero()[0][0]))
     assert np.array_equal(after["points"], obs["points"]) and end == [-1.0, True, False]
-    with pytest.raises(ResetNeeded):
-        env.unwrapped.step(0)
     short = make_single(**{**PLAYED, "role": "agent", "opponent": "all_coordinates"}, max_episode_steps=1)
     short.reset(seed=1)
     assert short.step(0)[2:4] == (False, True)
-    with pytest.raises(ResetNeeded):
-        short.step(0)
+    for ended in (env.unwrapped, short):
+        with pytest.raises(ResetNeeded):
+            ended.step(0)
 
 
 def test_a_reset_without_a_seed_starts_the_next_game_of_the_stream() -> None:
@@ -147,57 +142,41 @@ def test_a_reset_without_a_seed_starts_the_next_game_of_the_stream() -> None:
     assert len({env.reset(seed=seed)[0].tobytes() for seed in range(20)}) > 15
 
 
-def test_the_caller_may_write_to_returned_arrays() -> None:
-    env, same = (make_batched(3, **{**PLAYED, "role": "agent", "opponent": "random_subset"}) for _ in range(2))
-    obs, infos = env.reset(seed=0)
-    same.reset(seed=0)
-    for _ in range(10):
-        actions = infos["action_mask"].argmax(1)
-        obs["points"][:], obs["coords"][:], infos["action_mask"][:], infos["timestep"][:] = 0, 1, 0, 9
-        obs, *rest, infos = env.step(actions)
-        assert data_equivalence((obs, *rest, infos), same.step(actions), exact=True)
-
-
 @pytest.mark.parametrize("action", [4, -1, 1.5, "up", None])
 def test_bad_actions_are_refused(action: Any) -> None:
-    for env, first, bad, message in (
-        (make_single(**PLAYED), 0, action, "integer >= 0 and < 4"),
-        (make_batched(**PLAYED), np.array([0]), np.array([action]), "1 integers >= 0 and < 4"),
-    ):
+    for env, bad in ((make_single(**PLAYED), action), (make_batched(**PLAYED), np.array([action]))):
         with pytest.raises(ResetNeeded):
-            env.step(first)
+            env.step(bad)
         env.reset(seed=0)
-        with pytest.raises(InvalidAction, match=message):
+        with pytest.raises(InvalidAction, match="1 integers >= 0 and < 4"):
             env.step(bad)
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "message"),
+    ("given", "message"),
     [
-        ({"role": "both"}, ValueError, "role='both': must be host or agent"),
-        ({"opponent": "zeillinger"}, ValueError, "opponent='zeillinger': must be one of random, first, last"),
-        ({"role": "agent"}, ValueError, "opponent='random': must be one of random_pair, random_subset"),
-        ({"scale_observation": 1}, ValueError, "scale_observation=1: must be True or False"),
-        ({"dimension": 1}, ValueError, "dimension=1: must be an int >= 2"),
-        ({"max_episode_steps": 0}, ValueError, "max_episode_steps=0: must be an int >= 1"),
-        ({"colour": 1}, TypeError, "colour"),
+        ({"role": "both"}, "role\n.*'host' or 'agent'.*'both'"),
+        ({"opponent": "zeillinger"}, "opponent='zeillinger': must be one of random, first, last"),
+        ({"role": "agent"}, "opponent='random': must be one of random_pair, random_subset"),
+        ({"scale_observation": 1}, "scale_observation\n.*valid boolean"),
+        ({"dimension": 1}, "dimension\n.*greater than or equal to 2"),
+        ({"max_episode_steps": 0}, "max_episode_steps\n.*greater than or equal to 1"),
+        ({"colour": 1}, "colour\n"),
     ],
 )
-def test_bad_options_are_refused(given: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_bad_options_are_refused(given: dict[str, Any], message: str) -> None:
     for make in (make_single, make_batched):
-        with pytest.raises(error, match=message):
+        with pytest.raises(ValueError, match=message):
             make(**{**PLAYED, **given})
 
 
 def test_bad_resets_are_refused() -> None:
-    env = make_batched(2, **PLAYED)
+    env, mask = make_batched(2, **PLAYED), np.array([True, False])
     with pytest.raises(ResetNeeded, match="every stream"):
-        env.reset(options={"reset_mask": np.array([True, False])})
+        env.reset(options={"reset_mask": mask})
     env.reset(seed=0)
-    for mask in ([1, 0], [True], [False, False], True):
-        with pytest.raises(ValueError, match="2 bools"):
-            env.reset(options={"reset_mask": np.array(mask)})
-    with pytest.raises(ValueError, match="num_envs=2"):
-        env.reset(seed=[1])
-    with pytest.raises(ValueError, match="num_envs=0"):
-        make_batched(0, **PLAYED)
+    for given in ({"options": {"reset_mask": mask[:1]}}, {"seed": [1]}):
+        with pytest.raises(ValueError, match="num_envs=2"):
+            env.reset(**given)
+    with pytest.raises(ValueError, match="num_envs\n.*greater than 0"):
+        make_batched(num_envs=0, **PLAYED)

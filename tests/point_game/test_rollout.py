@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from icrl.point_game.fixed_players import AGENTS, HOSTS
-from icrl.point_game.rollout import MAX_COORDINATE, PointGame, PointGameOptions, PointRollout, PointState, host_reward
+from icrl.point_game.rollout import MAX_COORDINATE, PointGame, PointGameOptions, PointRollout, PointState
 from icrl.point_game.rollout import play as play_moves
 from icrl.point_game.rules import PADDING, canonical, is_over, reduce, reposition, subset_of
 from icrl.randomness import stream_seeds
@@ -86,18 +86,15 @@ def test_streams_and_players_have_random_numbers_of_their_own() -> None:
     assert (both - 1 / 6).abs().max() < 0.04  # the agent's noise is independent of the host's
 
 
-@pytest.mark.parametrize("dimension", [2, 4])
-def test_repositioned_games_are_the_same_in_smaller_numbers(dimension: int) -> None:
-    for host in ("random_subset", "zeillinger", "weak_spivakovsky"):
-        plain, small = (
-            play(host, "random", dimension=dimension, max_episode_steps=20, reposition=moved) for moved in (False, True)
-        )
-        for name in ("subset", "axis", "terminated", "truncated", "episode", "timestep"):
-            assert torch.equal(getattr(plain, name), getattr(small, name)), name
-        for points, expected in ((plain.points, small.points), (plain.next_points, small.next_points)):
-            assert torch.equal(reposition(points.flatten(0, 1)), reposition(expected.flatten(0, 1)))
-        moved = small.next_points.flatten(0, 1)[~small.terminated.flatten()]
-        assert torch.equal(moved, reposition(moved)) and small.next_points.max() < plain.next_points.max()
+@pytest.mark.parametrize("host", ["random_subset", "zeillinger", "weak_spivakovsky"])
+def test_repositioned_games_are_the_same_in_smaller_numbers(host: str) -> None:
+    plain, small = (play(host, "last", dimension=4, max_episode_steps=20, reposition=moved) for moved in (False, True))
+    for name, expected, found in zip(plain._fields, plain, small, strict=True):
+        if name.endswith("points"):
+            assert torch.equal(reposition(expected.flatten(0, 1)), reposition(found.flatten(0, 1)))
+        elif name != "next_subset":  # in a game that is over it is any
+            assert torch.equal(expected, found), name
+    assert small.next_points.max() < plain.next_points.max()
 
 
 @pytest.mark.parametrize("top", [limit // 3 + more for limit in (2**7, 2**15, 2**31) for more in (-1, 0, 1)])
@@ -135,16 +132,3 @@ def test_a_step_by_hand(
     after, over, late = game.step(state, torch.tensor(subset), torch.tensor(axis))
     assert after.points.tolist() == points and after.timestep.eq(1).all()
     assert (over.tolist(), late.tolist()) == ([*map(bool, terminated)], [*map(bool, truncated)])
-    assert host_reward(over).tolist() == terminated
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("dimension", 1), ("dimension", 17), ("max_num_points", 1), ("max_value", 0), ("max_value", 2**20 + 1),
-     ("max_episode_steps", 0), ("dimension", 2.5), ("max_num_points", "3"), ("max_value", True)],
-)  # fmt: skip
-def test_options_out_of_range_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"{name}={value!r}: must be an int >= "):
-        replace(OPTIONS, **{name: value})
-    with pytest.raises(ValueError, match="reposition='no': must be True or False"):
-        replace(OPTIONS, reposition="no")

@@ -1,4 +1,4 @@
-"""Rules of the polyhedra game against plain Python, and the symmetries of a batch of games."""
+"""Rules of the polyhedra game against plain Python, and the chance of starts."""
 
 from random import Random
 
@@ -9,23 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from icrl.point_game.rules import (
-    PADDING,
-    action_of,
-    available,
-    canonical,
-    is_over,
-    legal_axes,
-    random_points,
-    random_starts,
-    reduce,
-    reposition,
-    rescale,
-    shift,
-    subset_of,
-    subsets,
-    trim,
-)
+from icrl.point_game import rules
+from icrl.point_game.rules import PADDING
 from icrl.randomness import stream_seeds
 
 
@@ -45,74 +30,35 @@ def moves(draw: st.DrawFn, max_value: int = 4) -> tuple[Tensor, Tensor, Tensor]:
     points = torch.tensor(draw(st.lists(row, min_size=size, max_size=size))).view(num_games, rows, dimension)
     subset, axis = (
         torch.tensor(draw(st.lists(st.integers(0, high), min_size=num_games, max_size=num_games)))
-        for high in (len(subsets(dimension)) - 1, dimension - 1)
+        for high in (len(rules.subsets(dimension)) - 1, dimension - 1)
     )
-    return points, subset_of(subset, dimension), axis
-
-
-@pytest.mark.parametrize("dimension", [2, 3, 5])
-def test_many_games_equal_plain_python(dimension: int) -> None:
-    """Illegal answers are among the moves; float64 plays the same game."""
-    random, table = Random(dimension), scalar.subsets(dimension)
-    games: list[scalar.Points] = [
-        [tuple(random.randint(0, 6) for _ in range(dimension)) for _ in range(7)] for _ in range(500)
-    ]
-    points = reduce(tensor_of(games, dimension))
-    floats, overs = points.double(), 0
-    games = [scalar.reduce(game) for game in games]
-    for _ in range(8):
-        assert torch.equal(points, tensor_of(games, dimension)) and torch.equal(floats, points.double())
-        overs += int(is_over(points).sum())
-        asked, axes = ([random.randrange(high) for _ in games] for high in (len(table), dimension))
-        shifted = (scalar.shift(game, table[i], axis) for game, i, axis in zip(games, asked, axes, strict=True))
-        games = [scalar.reduce(game) for game in shifted]
-        coords, axis = subset_of(torch.tensor(asked), dimension), torch.tensor(axes)
-        points, floats = reduce(shift(points, coords, axis)), reduce(shift(floats, coords, axis))
-    assert 200 < overs < 3600  # some are over and some go on
+    return points, rules.subset_of(subset, dimension), axis
 
 
 @settings(max_examples=60)
 @given(moves())
 def test_any_position_equals_plain_python(move: tuple[Tensor, Tensor, Tensor]) -> None:
-    """Every function, on positions that may not be reduced, for any layout in memory; none changes its input."""
+    """Every function, on positions that may not be reduced, for any layout in memory and for float64; illegal answers
+    are among the moves; none changes its input."""
     points, coords, axis = move
     dimension, before = points.shape[-1], points.clone()
     games = [scalar.rows_of(rows) for rows in points.tolist()]
     present = [scalar.left(game) for game in games]
     asked = [tuple(coord.nonzero()[:, 0].tolist()) for coord in coords]
     shifted = [scalar.shift(*each) for each in zip(games, asked, axis.tolist(), strict=True)]
-    for same in (points, points.permute(2, 1, 0).contiguous().permute(2, 1, 0)):
-        assert torch.equal(shift(same, coords, axis), tensor_of(shifted, dimension))
-        assert torch.equal(reduce(same), tensor_of([scalar.reduce(game) for game in games], dimension))
-        assert canonical(same).tolist() == [sorted(rows, reverse=True) for rows in points.tolist()]
-    assert available(points).sum(1).tolist() == [*map(len, present)]
-    assert torch.equal(legal_axes(points, coords), coords & ~is_over(points)[:, None])
+    for same in (points, points.permute(2, 1, 0).contiguous().permute(2, 1, 0), points.double()):
+        assert rules.shift(same, coords, axis).tolist() == tensor_of(shifted, dimension).tolist()
+        assert rules.reduce(same).tolist() == tensor_of([scalar.reduce(game) for game in games], dimension).tolist()
+        assert rules.canonical(same).tolist() == [sorted(rows, reverse=True) for rows in points.tolist()]
+    assert rules.available(points).sum(1).tolist() == [*map(len, present)]
+    assert rules.is_over(points).tolist() == [len(left) <= 1 for left in present]
     moved = [scalar.reposition(game) if left else game for game, left in zip(games, present, strict=True)]
-    assert torch.equal(reposition(points), tensor_of(moved, dimension))
-    trimmed = trim(points)
-    assert torch.equal(trimmed, points[:, : trimmed.shape[1]]) and len(trim(points[:0])) == 0
-    assert not available(points)[:, trimmed.shape[1] :].any()
-    assert trimmed.shape[1] <= 2 or available(trimmed)[:, -1].any()
+    assert torch.equal(rules.reposition(points), tensor_of(moved, dimension))
+    trimmed = rules.trim(points)
+    assert torch.equal(trimmed, points[:, : trimmed.shape[1]]) and len(rules.trim(points[:0])) == 0
+    assert not rules.available(points)[:, trimmed.shape[1] :].any()
+    assert trimmed.shape[1] <= 2 or rules.available(trimmed)[:, -1].any()
     assert torch.equal(points, before)
-
-
-@settings(max_examples=40)
-@given(moves(), st.randoms(use_true_random=False))
-def test_symmetries(move: tuple[Tensor, Tensor, Tensor], random: Random) -> None:
-    """Reduction is idempotent and does not depend on order; translation and scaling do not change the game."""
-    points, coords, axis = move
-    reduced = reduce(points)
-    assert torch.equal(reduce(reduced), reduced)
-    for dim in range(3):  # games, rows, coordinates
-        order = torch.tensor(random.sample(range(points.shape[dim]), points.shape[dim]))
-        moved, expected = reduce(points.index_select(dim, order)), reduced.index_select(dim, order)
-        if dim == 1:  # of equal points another one stays
-            moved, expected = canonical(moved), canonical(expected)
-        assert torch.equal(moved, expected)
-    after = reduce(shift(points, coords, axis))
-    assert torch.equal(reposition(after), reposition(reduce(shift(reposition(points), coords, axis))))
-    scaled = torch.where(points >= 0, 7 * points, PADDING)
-    assert torch.equal(reduce(shift(scaled, coords, axis)), torch.where(after >= 0, 7 * after, PADDING))
 
 
 @pytest.mark.parametrize("top", [*(2**bits + more for bits in (7, 15, 31, 53) for more in (-3, -1, 0)), 2**62])
@@ -124,29 +70,32 @@ def test_numbers_of_any_size_equal_plain_python(top: int) -> None:
         for _ in range(60)
     ]
     points, expected = tensor_of(games, 3), tensor_of([scalar.reduce(game) for game in games], 3)
-    assert torch.equal(reduce(points), expected)
-    assert canonical(points).tolist() == [sorted(rows, reverse=True) for rows in points.tolist()]
+    assert torch.equal(rules.reduce(points), expected)
+    assert rules.canonical(points).tolist() == [sorted(rows, reverse=True) for rows in points.tolist()]
     alone = torch.tensor([[[PADDING] * 3, [top] * 3]])  # padding must stay above any point
-    assert torch.equal(reduce(alone), alone)
+    assert torch.equal(rules.reduce(alone), alone)
     if top <= 2**53:
-        assert torch.equal(reduce(points.double()), expected.double())
-        assert torch.equal(canonical(points.double()), canonical(points).double())
+        assert torch.equal(rules.reduce(points.double()), expected.double())
+        assert torch.equal(rules.canonical(points.double()), rules.canonical(points).double())
 
 
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        ([[2, 2], [1, 3], [2, 2], [1, 3], [1, 3]], [[2, 2], [1, 3], *[[PADDING] * 2] * 3]),  # the first of equal points
+        (
+            [[2, 2], [1, 3], [2, 2], [1, 3], [1, 3]],
+            [[2, 2], [1, 3], *[[PADDING] * 2] * 3],
+        ),  # the first of equal points
         ([[-0.0, 1.0], [0.0, -0.0]], [[PADDING] * 2, [0, 0]]),  # zero has no sign
         ([[0, 0], [PADDING] * 2], [[0, 0], [PADDING] * 2]),  # and is no padding
     ],
 )
 def test_reduction_by_hand(rows: list[list[float]], expected: list[list[float]]) -> None:
-    assert reduce(torch.tensor([rows])).tolist() == [expected]
+    assert rules.reduce(torch.tensor([rows])).tolist() == [expected]
 
 
 def test_a_move_by_hand() -> None:
-    moved = shift(torch.tensor([[[1, 2, 3, 4], [4, 1, 2, 3]]]), torch.tensor([[0, 1, 1, 0]]), torch.tensor([1]))
+    moved = rules.shift(torch.tensor([[[1, 2, 3, 4], [4, 1, 2, 3]]]), torch.tensor([[0, 1, 1, 0]]), torch.tensor([1]))
     assert moved.tolist() == [[[1, 5, 3, 4], [4, 3, 2, 3]]]
 
 
@@ -155,37 +104,29 @@ def test_a_move_by_hand() -> None:
 def test_rescaling_rounds_each_ratio_once(move: tuple[Tensor, Tensor, Tensor]) -> None:
     """float64 gives the float nearest to the true ratio; float32 stays float32."""
     points, *_ = move
-    for scaled, rows in zip(rescale(points).tolist(), points.tolist(), strict=True):
+    for scaled, rows in zip(rules.rescale(points).tolist(), points.tolist(), strict=True):
         game = scalar.rows_of(rows)
         expected = scalar.rescale(game) if scalar.left(game) else game
         assert scaled == [[-1.0] * points.shape[-1] if p is None else [float(x) for x in p] for p in expected]
-    assert rescale(points.float()).dtype == torch.float32
+    assert rules.rescale(points.float()).dtype == torch.float32
 
 
 def test_subsets_by_number() -> None:
-    assert subsets(3).long().tolist() == [[1, 1, 0], [1, 0, 1], [0, 1, 1], [1, 1, 1]]
+    assert rules.subsets(3).long().tolist() == [[1, 1, 0], [1, 0, 1], [0, 1, 1], [1, 1, 1]]
     for dimension in range(2, 8):
         table = scalar.subsets(dimension)
-        assert [tuple(row.nonzero()[:, 0].tolist()) for row in subsets(dimension)] == table
-        ids = torch.arange(len(table)).flip(0)
-        assert torch.equal(action_of(subset_of(ids, dimension)), ids)
-        assert torch.equal(action_of(subset_of(ids, dimension).long()), ids)
-
-
-def test_actions_that_name_no_subset_are_refused() -> None:
+        assert [tuple(row.nonzero()[:, 0].tolist()) for row in rules.subsets(dimension)] == table
+        assert torch.equal(rules.subset_of(torch.arange(len(table)), dimension), rules.subsets(dimension))
     for action in (-1, 4, 99):
         with pytest.raises(ValueError, match=f"host action {action}: must be >= 0 and < 4 in dimension 3"):
-            subset_of(torch.tensor([0, action, 3]), 3)
-    for coords in ([0, 0, 0], [0, 1, 0]):
-        with pytest.raises(ValueError, match="at least two"):
-            action_of(torch.tensor([[1, 1, 0], coords]))
+            rules.subset_of(torch.tensor([0, action, 3]), 3)
 
 
 def test_random_points_are_uniform_and_independent() -> None:
     """More games than one pass of `reduce` processes; each has a dtype of its own."""
-    points = random_points(stream_seeds(0, 3000), 5, 2, 3)
+    points = rules.random_points(stream_seeds(0, 3000), 5, 2, 3)
     large = points * torch.where(torch.arange(3000) % 999 == 3, 2**40, 1)[:, None, None]
-    assert torch.equal(reduce(large), torch.where(reduce(points) < 0, PADDING, large))
+    assert torch.equal(rules.reduce(large), torch.where(rules.reduce(points) < 0, PADDING, large))
     for numbers in points.flatten(1).T:
         assert (numbers.bincount(minlength=4) - 750).abs().max() < 120  # 5 standard deviations
     pairs = (4 * points[:, 0, 0] + points[:, 4, 1]).bincount(minlength=16)
@@ -195,9 +136,9 @@ def test_random_points_are_uniform_and_independent() -> None:
 @pytest.mark.parametrize(("rows", "dimension", "max_value"), [(2, 2, 2), (20, 3, 20)])
 def test_starts_have_a_move_and_do_not_depend_on_the_others(rows: int, dimension: int, max_value: int) -> None:
     seeds, some = stream_seeds(2, 400), torch.tensor([7, 3, 399])
-    points = random_starts(seeds, rows, dimension, max_value)
-    assert not is_over(points).any() and torch.equal(reduce(points), points)
+    points = rules.random_starts(seeds, rows, dimension, max_value)
+    assert not rules.is_over(points).any() and torch.equal(rules.reduce(points), points)
     assert (points.max(), points.min()) == (max_value, PADDING if rows > 2 else 0)
-    assert torch.equal(random_starts(seeds[some], rows, dimension, max_value), points[some])
-    assert len(random_starts(seeds[:0], rows, dimension, max_value)) == 0
+    assert torch.equal(rules.random_starts(seeds[some], rows, dimension, max_value), points[some])
+    assert len(rules.random_starts(seeds[:0], rows, dimension, max_value)) == 0
     assert len(points.flatten(1).unique(dim=0)) > 3

@@ -1,9 +1,6 @@
 """The command that trains host and agent: what it leaves behind, how it goes on, and that it learns."""
 
-import os
-import re
 import shutil
-import signal
 from pathlib import Path
 
 import harness
@@ -13,15 +10,13 @@ from harness import results_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from icrl.config.compose import load_players_config
-from icrl.contracts import ConfigError, PipelineError, Stopped
-from icrl.point_game import fit as fit_players
+from icrl.contracts import ConfigError, PipelineError
 from icrl.point_game.fit import layers_of
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.programs import train_players
 from icrl.runs import checkpoint
 from icrl.runs import record as run_record
 from icrl.runs.files import read_json
-from icrl.runs.metrics import MetricLogger
 
 COMMON = ("players=tiny", "device=cpu", "evaluation.pictures=false")
 
@@ -43,8 +38,11 @@ def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = run(tmp_path, "summaries.layerwise=true", "summaries.timing=true", "host.epsilon={kind: linear, "
-                 "progress: updates, points: [[0, 1.0], [10, 0.0]]}")  # fmt: skip
+    options = (
+        "summaries.layerwise=true",
+        "host.epsilon={kind: linear, progress: updates, points: [[0, 1.0], [10, 0]]}",
+    )
+    folder = run(tmp_path, "summaries.timing=true", *options)
     assert folder == tmp_path / "logs/tiny/players"
     results = read_json(folder / "results.json")["matches"]
     assert len(results) == (len(HOSTS) + 1) * (len(AGENTS) + 1)
@@ -67,8 +65,7 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
     assert [path.name for path in sorted(folder.glob("last-*.pt"))] == ["last-000000008.pt", "last-000000012.pt"]
     (folder / "results.json").unlink()  # who are trained are still there to play again
     capsys.readouterr()
-    assert run(tmp_path, "summaries.layerwise=true", "host.epsilon={kind: linear, progress: updates, "
-               "points: [[0, 1.0], [10, 0.0]]}") == folder  # fmt: skip
+    assert run(tmp_path, *options) == folder
     assert "all 12 updates of tiny are done" in capsys.readouterr().out
     assert read_json(folder / "results.json")["matches"] == results
     for path in (folder / "results.json", *folder.glob("last-*")):
@@ -77,29 +74,55 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
         run(tmp_path)
 
 
-@pytest.mark.parametrize(("options", "drawn"), [([], 1), (["game.dimension=4"], 0)])
-def test_a_game_is_drawn_where_it_can_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], drawn: int
+def test_a_game_is_drawn_in_few_dimensions_and_one_role_may_learn_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[object, ...]] = []
     monkeypatch.setattr(train_players, "write_pictures", lambda *arguments: calls.append(arguments))
-    folder = run(tmp_path, "training.num_updates=1", "evaluation.pictures=true", *options)
-    assert len(calls) == drawn
-    for to, _, host, agent, seed, name in calls:
+    drawn, opponents = "evaluation.pictures=true", ("host.opponents=agent", "agent.opponents=host")
+    run(tmp_path / "both", "training.num_updates=1", "game.dimension=4", drawn)
+    assert not calls
+    for fixed, learning, same in (
+        ("host.player=zeillinger", "agent", ("host_vs_first", "zeillinger_vs_first")),
+        ("agent.player=first", "host", ("host_vs_agent", "host_vs_first")),
+    ):
+        plain = ("game.reposition=false", "game.scale_observation=false", "replay.kind=prioritised")
+        folder = run(tmp_path / learning, fixed, *opponents, *plain, drawn)
+        state = torch.load(folder / "last-000000012.pt", weights_only=True)
+        assert [name for name in state if name != "step"] == [learning]
+        results = read_json(folder / "results.json")["matches"]
+        assert results[same[0]] == results[same[1]]
+        to, _, host, agent, seed, name = calls.pop()
         points = torch.zeros(5, 4, 3, dtype=torch.int64)
         assert host(points, torch.zeros(5)).shape == agent(points, points[:, 0] == 0, torch.zeros(5)).shape == (5,)
         assert (to, seed, name) == (folder, 0, "host_vs_agent")
 
 
-def test_a_run_of_other_options_is_refused(tmp_path: Path) -> None:
-    run(tmp_path)
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Roots of two that differ in their seed."""
+    roots = [tmp_path_factory.mktemp("run") for _ in range(2)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
+        for seed, root in enumerate(roots):
+            run(root, f"seed={seed}")
+    return roots
+
+
+@pytest.fixture
+def root(tmp_path: Path, two_runs: list[Path]) -> Path:
+    """Copy of the first run."""
+    return Path(shutil.copytree(two_runs[0], tmp_path / "root"))
+
+
+def test_a_run_of_other_options_is_refused(root: Path) -> None:
     for option in ("host.discount=0.5", "agent.net_arch=[]", "replay.kind=prioritised", "seed=1", "game.max_value=5"):
         with pytest.raises(ConfigError, match=option.partition("=")[0].replace(".", r"\.")):
-            run(tmp_path, option)
-    (tmp_path / "logs/tiny/players/finished.json").unlink()
+            run(root, option)
+    (root / "logs/tiny/players/finished.json").unlink()
     with pytest.raises(ConfigError, match=r"training\.num_updates=12"):
-        run(tmp_path, "training.num_updates=20")
-    run(tmp_path, "checkpoints.checkpoint_interval=1", "summaries.layerwise=true")
+        run(root, "training.num_updates=20")
+    run(root, "checkpoints.checkpoint_interval=1", "summaries.layerwise=true")
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("uniform", [5]), ("prioritised", [4, 11])])
@@ -120,44 +143,17 @@ def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(tmp_path: Path, 
     assert expected["."]["matches/host_vs_agent/rho"] == [5, 10, 12]
 
 
-def test_asked_to_stop_it_saves_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = 0
-
-    def advance(_: MetricLogger) -> None:
-        nonlocal steps
-        steps += 1
-        if steps == 7:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(MetricLogger, "advance", advance)
-    with pytest.raises(Stopped, match="update 7 of 12 is saved"):
-        run(tmp_path / "stopped")
-    assert (tmp_path / "stopped/logs/tiny/players/last-000000007.pt").exists()
-    assert results_of(run(tmp_path / "stopped")) == results_of(run(tmp_path / "whole"))
-
-
-def test_a_damaged_checkpoint_is_passed_over_or_refused(tmp_path: Path) -> None:
-    folder = run(tmp_path)
+def test_a_damaged_checkpoint_is_passed_over_or_refused(root: Path) -> None:
+    folder = root / "logs/tiny/players"
     expected = results_of(folder)
     (folder / "finished.json").unlink()
     (folder / "last-000000012.pt").write_bytes(b"nothing")
-    assert results_of(run(tmp_path)) == expected
+    assert results_of(run(root)) == expected
     (folder / "finished.json").unlink()
     for path in folder.glob("last-*.pt"):
         path.write_bytes(b"nothing")
     with pytest.raises(checkpoint.DamagedCheckpointError, match="delete it"):
-        run(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Roots of two that differ in their seed."""
-    roots = [tmp_path_factory.mktemp("run") for _ in range(2)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
-        for seed, root in enumerate(roots):
-            run(root, f"seed={seed}")
-    return roots
+        run(root)
 
 
 @pytest.mark.parametrize(
@@ -166,15 +162,13 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         *((True, "finished.json", "made with seed=1"), (True, "results.json", "is needed here")),
         *((False, "finished.json", "made with seed=1"), (False, "last-000000012.*", "made with seed=1")),
         *((False, "last-000000008.*", "made with seed=1"), (False, "matches.json", "is needed here")),
-        (False, "run.json", None),
+        (False, "run.json", ""),
     ],
 )
-def test_files_of_another_run(
-    tmp_path: Path, two_runs: list[Path], *, ended: bool, name: str, refused: str | None
-) -> None:
+def test_files_of_another_run(root: Path, two_runs: list[Path], *, ended: bool, name: str, refused: str) -> None:
     """In a run that has ended, and in one that goes on from its first checkpoint."""
-    root = Path(shutil.copytree(two_runs[0], tmp_path / "root"))
     folder, other = (root / "logs/tiny/players" for root in (root, two_runs[1]))
+    results = read_json(folder / "results.json")
     if not ended:
         for path in (folder / "finished.json", *folder.glob("last-000000012.*")):
             path.unlink()
@@ -184,52 +178,37 @@ def test_files_of_another_run(
         with pytest.raises(PipelineError, match=refused):
             run(root)
     else:
-        run(root)
-        results = read_json(two_runs[0] / "logs/tiny/players/results.json")
-        assert read_json(folder / "results.json") == results
+        assert read_json(run(root) / "results.json") == results
+
+
+LATE = "agent.learning_rate={kind: step, progress: updates, points: [[%d, 0.001], [%d, 1e300]]}"
 
 
 @pytest.mark.parametrize(
-    ("interval", "message", "saved"),
-    [(5, "in update 6: agent loss, agent gradient_norm", [4]), (0, "after update 12: agent parameters", [4, 8])],
-)
-def test_numbers_that_are_none_are_never_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: int, message: str, saved: list[int]
+    ("options", "message", "saved"),
+    [
+        ([LATE % (4, 5)], "in update 6: agent loss, agent gradient_norm not finite.* agent", [4]),
+        ([LATE % (11, 12)], "after update 12: agent parameters not finite.* agent", [4, 8]),
+        (["host.learning_rate=1e30", "training.num_updates=200", "checkpoints.checkpoint_interval=200",
+          "replay.kind=prioritised"], r"in update \d: host loss, host gradient_norm not finite.* host", []),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_not_finite_end_it_again_and_are_never_saved(
+    tmp_path: Path, options: list[str], message: str, saved: list[int]
 ) -> None:
-    """Whether losses tell, or it happens after the last."""
-    made: list[dict[str, fit_players.Learner]] = []
-    real = fit_players.make_learners
-    monkeypatch.setattr(fit_players, "make_learners", lambda *a: made.append(real(*a)) or made[0])
-
-    def evaluate(*_: object) -> None:
-        made[0]["agent"].network.layers[-1].bias.data.fill_(torch.nan)
-        return {}
-
-    options = ("checkpoints.on_crash=skip", "checkpoints.keep_last=9", f"evaluation.eval_interval={interval}")
-    config = load_players_config([*COMMON, f"root={tmp_path}", *options])
-    with pytest.raises(PipelineError, match=f"train_players, {message} not finite.* agent.learning_rate"):
-        fit_players.fit_players(config, evaluate, torch.device("cpu"))
-    assert sorted(path.name for path in config.folder.glob("last-*.pt")) == [f"last-{n:09d}.pt" for n in saved]
-
-
-@pytest.mark.parametrize("replay", ["prioritised"])
-def test_losses_that_are_not_finite_end_it_again_and_again(tmp_path: Path, replay: str) -> None:
-    """Between two checkpoints and evaluations, and with the numbers in the replay's priorities."""
-    options = (f"replay.kind={replay}", "host.learning_rate=1e30", "training.num_updates=200",
-               "checkpoints.checkpoint_interval=200", "evaluation.eval_interval=200")  # fmt: skip
-    messages = []
+    """They show in a loss or, after the last update, in the parameters; between two checkpoints, and with the numbers
+    in the replay's priorities."""
+    given = ("checkpoints.on_crash=skip", "checkpoints.keep_last=9", "evaluation.eval_interval=200")
     for _ in range(2):
-        with pytest.raises(PipelineError) as caught:
-            run(tmp_path, *options)
-        messages.append(str(caught.value))
+        with pytest.raises(PipelineError, match=message + r"\.learning_rate"):
+            run(tmp_path, *given, *options)
     folder = tmp_path / "logs/tiny/players"
-    assert messages[0] == messages[1]
-    assert re.search(r"in update \d: host loss, host gradient_norm not finite.* host\.learning_rate", messages[0])
-    assert not (folder / "finished.json").exists() and not [*folder.glob("last-*")]
+    assert not (folder / "finished.json").exists()
+    assert sorted(path.name for path in folder.glob("last-*.pt")) == [f"last-{n:09d}.pt" for n in saved]
     assert max(step for step, _ in curves(folder)["host/loss"]) <= 40
 
 
-def test_layers_with_one_element_or_without_gradient_are_shown(tmp_path: Path) -> None:
+def test_layers_with_one_element_or_without_gradient_are_shown() -> None:
     network = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Linear(1, 2))
     assert set(layers_of(network)) == {
         *("value_mean/0.weight", "value_std/0.weight", "value_mean/0.bias", "value_mean/1.weight"),
@@ -239,41 +218,20 @@ def test_layers_with_one_element_or_without_gradient_are_shown(tmp_path: Path) -
     shown = layers_of(network)
     assert shown["gradient_mean/0.weight"] == 2 and shown["gradient_std/0.weight"] == pytest.approx(2**0.5)
     assert shown["gradient_mean/0.bias"] == 1 and not {key for key in shown if key.startswith("gradient_mean/1")}
-    run(tmp_path, "summaries.layerwise=true", "host.net_arch=[{width: 1}]")
-
-
-@pytest.mark.parametrize("fixed", ["host.player=zeillinger", "agent.player=first"])
-def test_one_role_learns_alone(tmp_path: Path, fixed: str) -> None:
-    role, opponents = fixed.partition(".")[0], ("host.opponents=agent", "agent.opponents=host")
-    folder = run(
-        tmp_path, fixed, *opponents, "game.reposition=false", "game.scale_observation=false", "replay.kind=prioritised"
-    )
-    state = torch.load(folder / "last-000000012.pt", weights_only=True)
-    assert [name for name in state if name != "step"] == [{"host": "agent", "agent": "host"}[role]]
-    results = read_json(folder / "results.json")["matches"]
-    same = {"host": ("host_vs_first", "zeillinger_vs_first"), "agent": ("host_vs_agent", "host_vs_first")}[role]
-    assert results[same[0]] == results[same[1]]
 
 
 def test_a_short_run_learns(tmp_path: Path) -> None:
     """Seconds of training: the host is then far better than at random, and the agent lasts longer than at random."""
+    shared = ("batch_size=128", "net_arch=[{width: 64, normalization: layer}]", "learning_rate=0.003",
+              "initial_rollout_length=20")  # fmt: skip
     options = (
         *("training.num_updates=200", "training.num_games=64", "replay.size=20000", "evaluation.num_final_games=500"),
         *("evaluation.eval_interval=0", "checkpoints.checkpoint_interval=0", "game.max_num_points=6"),
         *("host.opponents=[agent,first]", "agent.opponents=[host,zeillinger]"),
-        *(
-            f"{role}.{option}"
-            for role in ("host", "agent")
-            for option in ("batch_size=128", "net_arch=[{width: 64, normalization: layer}]", "learning_rate=0.003")
-        ),
-        *("host.initial_rollout_length=20", "agent.initial_rollout_length=20"),
+        *(f"{role}.{option}" for role in ("host", "agent") for option in shared),
     )
     results = read_json(run(tmp_path, *options) / "results.json")["matches"]
-
-    def rho(pair: str, end: str) -> float:
-        return results[pair]["rho"][end]
-
     for host in ("random_pair", "random_subset", "all_coordinates"):
-        assert rho("host_vs_first", "low") > rho(f"{host}_vs_first", "high")
+        assert results["host_vs_first"]["rho"]["low"] > results[f"{host}_vs_first"]["rho"]["high"]
     for agent in ("random", "first", "last"):
-        assert rho("zeillinger_vs_agent", "high") < rho(f"zeillinger_vs_{agent}", "low")
+        assert results["zeillinger_vs_agent"]["rho"]["high"] < results[f"zeillinger_vs_{agent}"]["rho"]["low"]

@@ -1,4 +1,3 @@
-"""Two-player polyhedra game: rules, fixed players, environments, double DQN learners, matches.
-
-Lowest first: `rules`, `spivakovsky`, `fixed_players`, `rollout`; above them the Gymnasium environments (`gymnasium`),
-the world of the pipeline (`opponents`, `world`), the learners (`learners`, `fit`) and `matches`."""
+"""Two-player polyhedra game. Lowest first: `rules`, `fixed_players`, `rollout` (many games side by side, and matches);
+above them Gymnasium environments, the pipeline's world (`opponents`, `world`), and double DQN (`options`, `learners`,
+`fit`)."""

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError, Json
-from icrl.point_game.learners import Learner, Player, make_learners, player_of
+from icrl.point_game.learners import Learner, Player, Stopwatch, make_learners, players_of_run
 from icrl.point_game.options import PlayersConfig
-from icrl.point_game.stopwatch import Stopwatch
 from icrl.runs.checkpoint import FINISHED, check_run
 from icrl.runs.device import recorded
 from icrl.runs.divergence import FiniteCheck
@@ -20,9 +19,9 @@ from icrl.runs.metrics import MetricLogger, Progress, profiled
 from icrl.runs.record import parameters_table, record_session
 from icrl.runs.run_state import RunState
 
-_COUNTS = ("host_actions", "agent_actions", "finished_lengths", "unfinished_lengths")  # of a match, by number
+_CURE = "a lower {}.learning_rate or training.max_gradient_norm"
 _MAY_DIFFER = ("name", "root", "num_threads", "checkpoints", "summaries")  # of a resumed run
-_WATCHED = ("loss", "gradient_norm")
+_COMPARED = [name for name in PlayersConfig.model_fields if name not in _MAY_DIFFER]
 
 FORM = {"matches": {str: {"rho": {"value": float, "low": float, "high": float}}}}  # of a file with matches, by pair
 
@@ -31,11 +30,10 @@ Evaluate = Callable[[Player, Player], Json]  # host and agent -> rho and other m
 
 def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device) -> tuple[Player, Player]:
     """Train the learning roles for `training.num_updates`, from the newest checkpoint if there is one; returns host and
-    agent.
+    agent. A resumed run ends bit-identical to an uninterrupted one.
 
-    `evaluate` is called during training with the current players. A resumed run ends bit-identical to an uninterrupted
-    one. Raises `Stopped` when a signal asked the run to end. Raises `DivergedError`, before the next save or
-    evaluation, when a loss, a gradient or a parameter is not finite."""
+    `evaluate` is called with the current players. Raises `Stopped` when a signal asked the run to end, `DivergedError`,
+    before the next save or evaluation, when a loss, a gradient or a parameter is not finite."""
     folder, options, total, evaluation = config.folder, config.summaries, config.training.num_updates, config.evaluation
     stopwatch, owner = Stopwatch(options.timing, device), owner_of(config)
     learners = make_learners(config, stopwatch, device)
@@ -47,19 +45,22 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
     elif (folder / FINISHED).exists():
         raise ConfigError(f"{folder} is finished but has no checkpoints: restore them, or remove it")
     match_due = Interval(evaluation.num_evals, evaluation.eval_interval, total, end=True)
-    host, agent = player_of("host", config, learners), player_of("agent", config, learners)
+    players = players_of_run(config, learners)
+    host, agent = players["host"], players["agent"]
     with ExitStack() as stack:
         progress = Progress("train_players", total, run.done, "update")
         logger = stack.enter_context(MetricLogger(folder, run.done, options, total, progress, run.done))
         run.loggers.append(logger)
         texts = record_session(config, folder, owner, run.done)
-        logger.texts(texts | {f"parameters/{name}": _table(learner) for name, learner in learners.items()})
         for name, learner in learners.items():
+            texts[f"parameters/{name}"] = parameters_table(learner.network, learner.optimizer)
             run.add(name, learner)
             if run.is_fresh:
                 learner.begin()
+        logger.texts(texts)
         curves = PlayerCurves(config, logger, stopwatch, run.done)
-        finite = FiniteCheck("train_players", {name: learner.network for name, learner in learners.items()}, _cure)
+        networks: dict[str, nn.Module] = {name: learner.network for name, learner in learners.items()}
+        finite = FiniteCheck("train_players", networks, lambda bad: _CURE.format(bad.partition(" ")[0]))
         run.before_save = lambda: finite.check(run.done)
         iteration_done = stack.enter_context(profiled(folder, options.profiled_iterations))
         stack.enter_context(run)
@@ -73,45 +74,31 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
                 break
             clock = Clock(update / total, update, 0, update)
             metrics = {name: learner.learn(clock) for name, learner in learners.items()}
-            finite.note(update + 1, {f"{name} {key}": metrics[name][key] for name in metrics for key in _WATCHED})
+            watched = {f"{n} {key}": metrics[n][key] for n in metrics for key in ("loss", "gradient_norm")}
+            finite.note(update + 1, watched)
             curves.show(metrics, learners, update + 1)
             iteration_done()
-        curves.write_times()
+    if stopwatch.milliseconds:
+        write_owned(folder / "milliseconds.json", owner, total, {"milliseconds": stopwatch.milliseconds})
     return host, agent
 
 
 def owner_of(config: PlayersConfig) -> Identity:
-    """Identity of the run described by `config`."""
-    return identity_of("train_players", config, _compared(config))
+    return identity_of("train_players", config, _COMPARED)
 
 
 def check_continues(config: PlayersConfig, before: Json) -> None:
-    """Raise `ConfigError` unless `config` may resume the run with the configuration `before`. A record of another
-    program is not compared here: the check of the identity refuses it."""
-    if isinstance(before, dict) and before.keys() == recorded(config).keys():
-        check_same(config, before, _compared(config), str(config.folder))
-
-
-def _compared(config: PlayersConfig) -> list[str]:
-    return [name for name in type(config).model_fields if name not in _MAY_DIFFER]
-
-
-def _table(learner: Learner) -> str:
-    return parameters_table(learner.network, learner.optimizer)
-
-
-def _cure(name: str) -> str:
-    return f"a lower {name.partition(' ')[0]}.learning_rate or training.max_gradient_norm"
+    """Raise `ConfigError` unless `config` may resume the run with the configuration `before`."""
+    if isinstance(before, dict) and before.keys() == recorded(config).keys():  # else the identity is refused
+        check_same(config, before, _COMPARED, str(config.folder))
 
 
 class PlayerCurves:
     """Logger of curves over updates, log lines, and matches.json (match results by update)."""
 
     def __init__(self, config: PlayersConfig, logger: MetricLogger, stopwatch: Stopwatch, done: int) -> None:
-        """Start, or resume after `done` updates."""
-        self._config, self._logger, self._stopwatch = config, logger, stopwatch
-        self._owner, self._path = owner_of(config), config.folder / "matches.json"
-        self._matches: dict[str, Json] = {}
+        self._layerwise, self._logger, self._stopwatch = config.summaries.layerwise, logger, stopwatch
+        self._owner, self._path, self._matches = owner_of(config), config.folder / "matches.json", dict[str, Json]()
         if done and self._path.exists():
             written, owner, _ = read_owned(self._path, {"matches": {str: FORM["matches"]}})
             check_owner(self._path, owner, self._owner)
@@ -125,7 +112,7 @@ class PlayerCurves:
                 values = {key: value.item() for key, value in metrics[name].items()}
                 fill = {"replay_fill": float(learner.replay.size), "moves": float(learner.moves)}
                 self._logger.scalars(name, values | fill, update)
-                if self._config.summaries.layerwise:
+                if self._layerwise:
                     self._logger.scalars(f"{name}_layers", layers_of(learner.network), update)
             self._logger.scalars("milliseconds", self._stopwatch.milliseconds, update)
         if self._logger.line_due(update):
@@ -136,19 +123,12 @@ class PlayerCurves:
         self._matches[str(update)] = matches
         write_owned(self._path, self._owner, update, {"matches": self._matches})
         for pair, found in matches.items():
-            tag = f"matches/{pair}"
-            rho = {"rho": found["rho"]["value"]} | {f"rho_{end}": found["rho"][end] for end in ("low", "high")}
-            scalars = rho | {key: found[key] for key in ("mean_length", "fraction_finished")}
-            self._logger.scalars(tag, scalars, update)
-            counted = {key: torch.tensor(found[key]) for key in _COUNTS}
-            drawn = {f"{tag}/{key}": torch.arange(len(n)).repeat_interleave(n) for key, n in counted.items()}
+            rho = {"rho": found["rho"]["value"], "rho_low": found["rho"]["low"], "rho_high": found["rho"]["high"]}
+            scalars = rho | {key: value for key, value in found.items() if isinstance(value, float)}
+            self._logger.scalars(f"matches/{pair}", scalars, update)
+            counts = {key: torch.tensor(value) for key, value in found.items() if isinstance(value, list)}
+            drawn = {f"matches/{pair}/{key}": torch.arange(len(n)).repeat_interleave(n) for key, n in counts.items()}
             self._logger.histograms(drawn, update)
-
-    def write_times(self) -> None:
-        """Write the time spent in each phase of this session, if it was measured."""
-        if self._stopwatch.milliseconds:
-            times, total = {"milliseconds": self._stopwatch.milliseconds}, self._config.training.num_updates
-            write_owned(self._config.folder / "milliseconds.json", self._owner, total, times)
 
 
 def layers_of(network: nn.Module) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Fixed players of the polyhedra game, on batches of games.
+"""Fixed players of the polyhedra game, on batches of games. B games, N rows for points, n coordinates, A actions.
 
 A host maps positions `[B, N, n]` and noise `[B]` to actions `[B]`, which number subsets. An agent maps positions, the
 host's subsets `[B, n]` bool and noise to coordinates `[B]`. Noise is uniform in [0, 1): one number a game, and all the
@@ -6,15 +6,16 @@ randomness of a player at this step. A host names some subset even where a game 
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from icrl.point_game.rules import codes_of, reposition, subsets, trim
-from icrl.point_game.spivakovsky import spivakovsky
+from icrl.point_game.rules import PADDING, available, canonical, codes_of, is_over, reduce, reposition, subsets, trim
 
 Host = Callable[[Tensor, Tensor], Tensor]
 Agent = Callable[[Tensor, Tensor, Tensor], Tensor]
+_EQUAL = 1e-8
 
 
 def choose(allowed: Tensor, noise: Tensor) -> Tensor:
@@ -35,79 +36,32 @@ def random_subset(points: Tensor, noise: Tensor) -> Tensor:
     return (noise * len(subsets(points.shape[-1], points.device))).long()
 
 
-def all_coordinates(points: Tensor, noise: Tensor) -> Tensor:
-    """The subset of all coordinates."""
-    return torch.full((len(points),), len(subsets(points.shape[-1], points.device)) - 1, device=points.device)
-
-
-def zeillinger(points: Tensor, noise: Tensor) -> Tensor:
+def zeillinger(points: Tensor, noise: Tensor, lexicographic: bool = False) -> Tensor:
     """Zeillinger, "A short solution to Hironaka's polyhedra game" (2006). For each pair of points take the difference
     d, its length L = max d - min d and the number S of its coordinates that equal max d or min d. The pair with the
     smallest (L, S), the first in the order of rows, gives {argmin d, argmax d}, each the first of its kind. The host
-    wins in any dimension: each move lowers the number of points or the smallest (L, S)."""
-    best, low, high = _shortest_differences(points)
-    pair = _first(best)[None]
-    return _pair_action(low.gather(0, pair)[0], high.gather(0, pair)[0])
+    wins in any dimension: each move lowers the number of points or the smallest (L, S).
 
-
-def zeillinger_lexicographic(points: Tensor, noise: Tensor) -> Tensor:
-    """Lexicographically smallest subset of all pairs with the smallest (L, S) of `zeillinger`: a function of the set of
-    points, for any order of the rows."""
-    dimension = points.shape[-1]
-    best, low, high = _shortest_differences(points)
-    order = torch.minimum(low, high) * dimension + torch.maximum(low, high)
-    smallest = -(-order).where(best, 1 - dimension**2).amax(0)  # without a pair twice the last coordinate, so {0, 1}
-    return _pair_action(smallest // dimension, smallest % dimension)
-
-
-def weak_spivakovsky(points: Tensor, noise: Tensor) -> Tensor:
-    """A smallest hitting set, all equally likely: after `reposition`, every point has a positive coordinate in it. (A
-    set of one never hits them all then.) This weak form of `spivakovsky`, from the reference game, does not read how
-    large the coordinates are, and does not win against every agent."""
-    return choose(_smallest_hitting(points), noise)
-
-
-def weak_spivakovsky_first(points: Tensor, noise: Tensor) -> Tensor:
-    """The smallest hitting set of lowest number."""
-    return _smallest_hitting(points).byte().argmax(1)
-
-
-def random_agent(points: Tensor, coords: Tensor, noise: Tensor) -> Tensor:
-    """A coordinate of the subset, all equally likely."""
-    return choose(coords, noise)
-
-
-def first_agent(points: Tensor, coords: Tensor, noise: Tensor) -> Tensor:
-    """The lowest coordinate of the subset."""
-    return coords.byte().argmax(1)
-
-
-def last_agent(points: Tensor, coords: Tensor, noise: Tensor) -> Tensor:
-    """The highest coordinate of the subset."""
-    return coords.shape[1] - 1 - coords.flip(1).byte().argmax(1)
-
-
-HOSTS: dict[str, Host] = {
-    **{"random_pair": random_pair, "random_subset": random_subset, "all_coordinates": all_coordinates},
-    **{"zeillinger": zeillinger, "zeillinger_lexicographic": zeillinger_lexicographic, "spivakovsky": spivakovsky},
-    **{"weak_spivakovsky": weak_spivakovsky, "weak_spivakovsky_first": weak_spivakovsky_first},
-}
-AGENTS: dict[str, Agent] = {"random": random_agent, "first": first_agent, "last": last_agent}
-
-
-def _shortest_differences(points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Three columns `[P, B]` for P pairs of rows: whether the pair has the smallest (L, S) of its game, and the first
-    coordinates with the smallest and with the largest difference. A game that is over has no such pair."""
-    columns = trim(points).permute(2, 1, 0).contiguous()  # [n, N, B]
+    `lexicographic` takes the lexicographically smallest subset of all these pairs, which no order of rows changes."""
+    dimension, columns = points.shape[-1], trim(points).permute(2, 1, 0).contiguous()  # [n, N, B]
     first, second = torch.triu_indices(columns.shape[1], columns.shape[1], 1, device=points.device)
-    best = (columns[0, first] >= 0) & (columns[0, second] >= 0)
+    best = (columns[0, first] >= 0) & (columns[0, second] >= 0)  # [P, B] for P pairs
     difference = columns[:, first] - columns[:, second]  # [n, P, B]
-    low, high = -(-difference).amax(0), difference.amax(0)  # `amin` is slow
-    lowest, highest = difference == low, difference == high
-    for key in (high - low, lowest.long().sum(0) + highest.long().sum(0)):
+    least, most = -(-difference).amax(0), difference.amax(0)  # `amin` is slow
+    lowest, highest = difference == least, difference == most
+    for key in (most - least, lowest.long().sum(0) + highest.long().sum(0)):
         smallest = -(-key).where(best, -key.max()).amax(0)
         best = best & (key == smallest)
-    return best, _first(lowest), _first(highest)
+    low, high = _first(lowest), _first(highest)
+    if lexicographic:
+        order = torch.minimum(low, high) * dimension + torch.maximum(low, high)
+        number = -(-order).where(best, 1 - dimension**2).amax(0)  # without a pair twice the last coordinate
+        low, high = number // dimension, number % dimension
+    else:
+        pair = _first(best)[None]
+        low, high = low.gather(0, pair)[0], high.gather(0, pair)[0]
+    action = (1 << low) + (1 << high) - torch.maximum(low, high) - 2  # see `rules.subsets`
+    return action.masked_fill(low == high, 0)  # {0, 1}
 
 
 def _first(mask: Tensor) -> Tensor:
@@ -116,14 +70,9 @@ def _first(mask: Tensor) -> Tensor:
     return (len(mask) - (mask * rank).amax(0)) % len(mask)
 
 
-def _pair_action(first: Tensor, second: Tensor) -> Tensor:
-    """Action `[B]` that names two coordinates (see `rules.action_of`), or {0, 1} if they are the same."""
-    action = (1 << first) + (1 << second) - torch.maximum(first, second) - 2
-    return action.masked_fill(first == second, 0)
-
-
-def _smallest_hitting(points: Tensor) -> Tensor:
-    """Mask of the smallest hitting sets, `[B, A]` bool; a game that is over needs none, so all pairs are.
+def smallest_hitting(points: Tensor) -> Tensor:
+    """Mask of the smallest hitting sets, `[B, A]` bool: after `reposition`, every point has a positive coordinate in
+    such a set. (A set of one never hits them all then.) A game that is over needs none, so all pairs are.
 
     A set hits all points unless its complement contains the support of one. The loop over coordinates finds which of
     the 2**n sets contain a support."""
@@ -138,3 +87,80 @@ def _smallest_hitting(points: Tensor) -> Tensor:
     hitting = ~contains[sets - 1 - codes_of(table)].T
     size = table.sum(1).where(hitting, dimension)
     return hitting & (size == size.amin(1, keepdim=True))
+
+
+def spivakovsky(points: Tensor, noise: Tensor) -> Tensor:
+    """Spivakovsky, "A solution to Hironaka's polyhedra game" (1983), adapted to the game in which the agent's
+    coordinate becomes a plain sum; docs/point_game.md says why the host wins. It builds its subset in rounds. The first
+    reads the position, each later one reads points V in the coordinates that are not named yet. With x the points less
+    the minimum of each coordinate, and |x_S| the sum of the coordinates S of x, a round names S:
+
+        l = min |x|,    S = the coordinates that are positive in a point with |x| = l,
+        next V = {x_I / (l - |x_S|) : |x_S| < l},    from the second round on also {v_I / (1 - |v_S|) : |v_S| < 1},
+
+    where I are the coordinates left. A round without points is the last, and so is one in which a point of V is below
+    all others: it names the fewest coordinates, largest first, whose sum in that point is at least 1. Two sums, in
+    float64, are equal if they differ by less than one part in 10^8, so the result is exact for small numbers."""
+    rows = reposition(points).double()
+    rows[is_over(points)] = PADDING
+    level, named = _lowest(rows)
+    rows = _projected(rows, named, level)
+    while available(rows := trim(canonical(reduce(rows)))).any():
+        shifted = reposition(rows)
+        level, support = _lowest(shifted)
+        single = (level <= _EQUAL) & available(rows).any(1)
+        least = torch.where(available(rows)[..., None], rows, torch.inf).amin(1)  # [B, n]
+        ordered, order = least.round(decimals=9).sort(dim=1, descending=True, stable=True)
+        fewest = torch.zeros_like(support).scatter(1, order, ordered.cumsum(1) - ordered < 1 - _EQUAL)
+        support = torch.where(single[:, None], fewest, support)
+        named |= support
+        rows = torch.cat([_projected(shifted, support, level), _projected(rows, support, torch.ones_like(level))], 1)
+        rows[single] = PADDING
+    named[:, :2] |= (named.sum(1) < 2)[:, None]  # a game that is over
+    return codes_of(named) - (named * torch.arange(named.shape[1], device=named.device)).amax(1) - 2
+
+
+def _lowest(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Smallest sum `[B]` of a point, and the coordinates `[B, n]` bool that are positive in a point with that sum;
+    infinity and no coordinate in a game without points."""
+    total = rows.sum(-1).masked_fill(~available(rows), torch.inf)
+    level = total.amin(1)
+    bound = (level * (1 + _EQUAL))[:, None]
+    positive = rows > _EQUAL * level.clamp(max=1)[:, None, None]
+    return level, (positive & ((total <= bound) & available(rows))[..., None]).any(1)
+
+
+def _projected(rows: Tensor, away: Tensor, level: Tensor) -> Tensor:
+    """x_I / (level - |x_S|) for the points with |x_S| < `level` `[B]`; the coordinates S = `away` `[B, n]` become 0.
+    All other points become padding."""
+    inside = (rows * away[:, None]).sum(-1)
+    kept = available(rows) & (inside < (level * (1 - _EQUAL))[:, None])
+    distance = torch.where(kept, level[:, None] - inside, 1.0)
+    return torch.where(kept[..., None], rows.masked_fill(away[:, None], 0.0) / distance[..., None], PADDING)
+
+
+def random_agent(points: Tensor, coords: Tensor, noise: Tensor) -> Tensor:
+    """A coordinate of the subset, all equally likely."""
+    return choose(coords, noise)
+
+
+def first_agent(points: Tensor, coords: Tensor, noise: Tensor) -> Tensor:
+    """The lowest coordinate of the subset."""
+    return coords.byte().argmax(1)
+
+
+HOSTS: dict[str, Host] = {
+    **{"random_pair": random_pair, "random_subset": random_subset},
+    "all_coordinates": lambda points, noise: torch.full_like(noise, len(subsets(points.shape[-1])) - 1).long(),
+    **{"zeillinger": zeillinger, "zeillinger_lexicographic": partial(zeillinger, lexicographic=True)},
+    "spivakovsky": spivakovsky,
+    # Weak forms of `spivakovsky`, from the reference game: a random smallest hitting set, or the one of lowest number.
+    # They do not read how large the coordinates are, and do not win against every agent.
+    "weak_spivakovsky": lambda points, noise: choose(smallest_hitting(points), noise),
+    "weak_spivakovsky_first": lambda points, noise: smallest_hitting(points).byte().argmax(1),
+}
+AGENTS: dict[str, Agent] = {
+    "random": random_agent,
+    "first": first_agent,
+    "last": lambda points, coords, noise: coords.shape[1] - 1 - coords.flip(1).byte().argmax(1),
+}

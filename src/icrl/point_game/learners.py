@@ -1,116 +1,153 @@
 """Double DQN learners (van Hasselt et al., 2016, arXiv 1509.06461) of host and agent of the polyhedra game.
 
-Each role that learns has a network Q, a target network Q', a replay buffer and games of its own. One update, over W
-transitions (s, a, r, s') of the buffer:
+A role that learns has a network Q, a target network Q', a replay buffer and games of its own. One update, over W
+transitions (s, a, r, s') of the buffer, reduces
 
-    y = r + discount * Q'(s', a')   with a' = argmax of Q(s', a) over the actions a that are legal in s'
     loss = mean of weight * huber(Q(s, a) - y),   huber(x) = x^2 / 2 if |x| <= 1, else |x| - 1/2
+    with y = r + discount * Q'(s', a'),   a' = argmax of Q(s', a) over the actions a that are legal in s'
 
 The second term of y is left out if the game ended, and kept if the game was truncated. `weight` is 1, or corrects for
-prioritised replay. The gradient is clipped by its norm. The agent's s' holds the subset that the host really plays
-next. Every `steps_before_update_target` updates Q' <- Q' + target_update_rate * (Q - Q'), with the running means and
-variances of batch normalisation; the prediction Q(s, a) alone updates those of Q.
+prioritised replay. The agent's s' holds the subset that the host really plays next. The prediction Q(s, a) alone
+updates the running means and variances of batch normalisation. In its own rollouts the role takes a uniformly random
+legal action with probability epsilon, else the best one. Its opponents, which it meets in turn, do not explore.
 
-Every `steps_before_rollout` updates the role plays `rollout_length` moves in its games: with probability epsilon a
-uniformly random legal action, else the best one. Its opponent does not explore. Rollouts take the opponents in turn.
-
-Random numbers are functions of (seed, role, update), or of a game's own seed. B games, T moves, W transitions, N rows
-for points, n coordinates, A actions.
+Random numbers are functions of (seed, role, update), or of a game's own seed. B games, T moves, C stored and W drawn
+transitions, N rows for points, n coordinates, A actions, D numbers in an observation.
 """
 
 import copy
-from collections.abc import Callable
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from icrl.collection.priorities import Priorities
+from icrl.collection.replay import Replay
 from icrl.config.schedules import Clock, make_schedule
 from icrl.nn.layers import PointValues, read_net_arch
-from icrl.point_game.fixed_players import AGENTS, HOSTS, Agent, Host, choose
-from icrl.point_game.options import PlayersConfig
-from icrl.point_game.parts import make_game, optimizer_config
-from icrl.point_game.rollout import PointRollout, PointState, host_reward, play
+from icrl.point_game.fixed_players import AGENTS, HOSTS, choose
+from icrl.point_game.options import PlayersConfig, TransitionsConfig
+from icrl.point_game.rollout import PointGame, PointGameOptions, PointRollout, PointState, play
 from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets
-from icrl.point_game.stopwatch import Stopwatch
-from icrl.point_game.transitions import Transitions, as_columns, drawn_transitions, transition_replay
 from icrl.randomness import mix
 from icrl.rl.double_q import blend, double_q_target
 from icrl.runs.device import dtype_of
 from icrl.runs.intervals import is_due
-from icrl.training.optimizers import make_optimizer, set_rates
+from icrl.training.optimizers import AdamConfig, SGDConfig, make_optimizer, set_rates
 
 _LARGEST_NOISE = 1 - 2**-24  # of the numbers that players are given
+_PARTS = ("network", "target_network", "optimizer", "replay")  # of a learner's state
 _START = Clock(0, 0, 0, 0)
 
 Player = Callable[..., Tensor]  # a `Host` or an `Agent`
 
 
-class Learner:
-    """Learner of one role. Its networks are in evaluation mode, except in the prediction that it learns from.
+class Stopwatch:
+    """Milliseconds spent in named phases, if `active`. The time of a nested phase is not part of the outer one, so
+    phases add up. On a GPU each change of phase waits for earlier kernels."""
 
-    The host observes the points and names a subset. The agent observes the points and the host's subset, 0 or 1 for
-    each coordinate, and names a coordinate of it."""
+    def __init__(self, active: bool, device: torch.device) -> None:
+        self._active, self._gpu, self._nested = active, device.type == "cuda", 0.0
+        self.milliseconds: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        outer, start, self._nested = self._nested, self._now(), 0.0
+        try:
+            yield
+        finally:
+            spent = self._now() - start
+            if self._active:
+                self.milliseconds[name] = self.milliseconds.get(name, 0.0) + spent - self._nested
+            self._nested = outer + spent
+
+    def _now(self) -> float:
+        if self._active and self._gpu:
+            torch.cuda.synchronize()
+        return 1000 * time.perf_counter() if self._active else 0.0
+
+
+class Transitions(NamedTuple):
+    """Moves of one role. If a game was truncated, `next_observation` is its last one, for the bootstrap."""
+
+    observation: Tensor  # [W, D]
+    action: Tensor  # [W] int64
+    reward: Tensor  # [W]
+    terminated: Tensor  # [W] bool
+    next_observation: Tensor  # [W, D]
+
+
+def transition_replay(config: TransitionsConfig, width: int, dtype: torch.dtype, device: torch.device) -> Replay[Any]:
+    """Replay of `replay.size` transitions with D = `width`, drawn uniformly or by priority: one learner, one stream,
+    windows of one step, so its columns are `[C, 1, ...]`."""
+    kinds = ((dtype, width), (torch.int64,), (dtype,), (torch.bool,), (dtype, width))
+    columns = (torch.zeros(config.size, 1, *shape, dtype=kind, device=device) for kind, *shape in kinds)
+    rates = (config.alpha, config.beta, config.eps)
+    priorities = Priorities(1, config.size, *rates, device) if config.kind == "prioritised" else None
+    return Replay(Transitions(*columns), 1, 1, priorities, from_oldest=False, dtype=dtype)
+
+
+class Learner:
+    """Learner of one role. Its networks are in evaluation mode, except in the prediction that it learns from."""
 
     def __init__(self, name: str, config: PlayersConfig, watch: Stopwatch, device: torch.device) -> None:
-        self.name, self._is_host = name, name == "host"
-        self.role, self.watch, self.game = config.roles[self.name], watch, make_game(config)
-        self._scale, self._dtype = config.game.scale_observation, dtype_of(config)
-        role = 0 if self._is_host else 1  # gives the two roles different random numbers
-        self._device, key = device, mix(torch.tensor(config.seed, device=device), role)
+        self._is_host, self.role, self.watch, self.game = name == "host", config.roles[name], watch, make_game(config)
+        self._scale, self._device, self._dtype = config.game.scale_observation, device, dtype_of(config)
+        key = mix(torch.tensor(config.seed, device=device), 0 if self._is_host else 1)  # other numbers for each role
         self._key_of_games, self._key_of_draws = mix(key, 0), mix(key, 1)
-        dimension = self.game.options.dimension
+        rows, dimension = config.game.max_num_points, config.game.dimension
         self.num_actions = len(subsets(dimension)) if self._is_host else dimension
         num_others = 0 if self._is_host else dimension  # numbers in an observation after those of the points
-        sizes = (self.game.options.max_num_points, dimension, num_others, self.num_actions)
+        layers = read_net_arch(f"{name}.net_arch", self.role.net_arch)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(key))
-            network = PointValues(*sizes, read_net_arch(f"{self.name}.net_arch", self.role.net_arch))
+            network = PointValues(rows, dimension, num_others, self.num_actions, layers)
             self.network = network.to(device, self._dtype).eval()
         self.target_network = copy.deepcopy(self.network).requires_grad_(False)
-        self._optimizer_config = optimizer_config(self.role, config.training.max_gradient_norm)
+        role, clip = self.role, config.training.max_gradient_norm
+        rates: Any = {"learning_rate": role.learning_rate, "max_gradient_norm": clip}
+        adam = {"beta1": role.adam_beta1, "beta2": role.adam_beta2, "epsilon": role.adam_eps}
+        sgd = role.optimizer == "sgd"
+        self._optimizer_config = SGDConfig(momentum=role.momentum, **rates) if sgd else AdamConfig(**adam, **rates)
         self.optimizer = make_optimizer(self.network, self._optimizer_config)
-        self._epsilon = make_schedule(self.role.epsilon)
-        self._learning_rate = make_schedule(self.role.learning_rate)
+        self._epsilon, self._learning_rate = make_schedule(self.role.epsilon), make_schedule(self.role.learning_rate)
         self._opponents: list[Player] = []
         self._states: list[PointState] = []  # of the games against each of them
         self._num_games, self._rollouts, self.moves = config.training.num_games, 0, 0
-        shape = (1, self.game.options.max_num_points * self.game.options.dimension + num_others)
-        number, flat = torch.zeros(1, device=device), torch.zeros(shape, device=device, dtype=self._dtype)
-        like = Transitions(flat, number.long(), number.to(self._dtype), number.bool(), flat)
-        self.replay = transition_replay(config.replay, like)
+        self.replay = transition_replay(config.replay, rows * dimension + num_others, self._dtype, device)
 
     def player(self, epsilon: float = 0.0) -> Player:
         """Player that takes the best action of the current network, or with probability `epsilon` any legal one."""
 
+        @torch.no_grad()
         def act(*seen: Tensor) -> Tensor:
-            return self._choose(self._see(*seen[:-1]), seen[-1], epsilon)
+            values, noise = self._legal_values(self._see(*seen[:-1])), seen[-1]
+            share = noise.to(values.device).double()
+            again = (share / max(epsilon, 2**-24)).clamp(max=_LARGEST_NOISE)  # uniform where the share is below epsilon
+            return torch.where(share < epsilon, choose(values.isfinite(), again), values.argmax(1)).to(noise.device)
 
         return act
 
-    def legal(self, observation: Tensor) -> Tensor:
-        """Mask of the legal actions, `[B, A]` bool."""
-        if self._is_host:
-            return torch.ones(len(observation), self.num_actions, dtype=torch.bool, device=observation.device)
-        return observation[:, -self.num_actions :] > 0
-
     def transitions(self, rollout: PointRollout) -> Transitions:
-        """Transitions of this role in `[T, B]` moves."""
+        """Transitions of this role in `[T, B]` moves. Its reward is +1 (host) or -1 with the end of a game, else 0."""
         flat = PointRollout(*(column.flatten(0, 1) for column in rollout))
         before, after = (
             self._see(points) if self._is_host else self._see(points, subset_of(subset, self.num_actions))
             for points, subset in ((flat.points, flat.subset), (flat.next_points, flat.next_subset))
         )
         action, sign = (flat.subset, 1) if self._is_host else (flat.axis, -1)
-        return Transitions(before, action, sign * host_reward(flat.terminated).to(self._dtype), flat.terminated, after)
+        return Transitions(before, action, sign * flat.terminated.to(self._dtype), flat.terminated, after)
 
     def meet(self, opponents: list[Player]) -> None:
         """Start the games against each of the `opponents`."""
         self._opponents = opponents
         for i, opponent in enumerate(opponents):
             seeds = mix(mix(self._key_of_games, i), torch.arange(self._num_games, device=self._device))
-            host, _ = self._sides(self.player(self._epsilon(_START)), opponent)
+            host = self.player(self._epsilon(_START)) if self._is_host else opponent
             self._states.append(self.game.ask(host, self.game.reset(seeds)))
 
     def begin(self) -> None:
@@ -119,37 +156,31 @@ class Learner:
             self._rollout(_START, self.role.initial_rollout_length)
 
     def learn(self, clock: Clock) -> dict[str, Tensor]:
-        """Make the update after `clock.updates` others, and what else is due; returns its metrics and rates."""
-        rates = {name: torch.tensor(value) for name, value in self.rates(clock).items()}
+        """Make the update after `clock.updates` others, and what else is due; returns its metrics and rates. The
+        `env_steps` of the role's schedules are its own moves."""
+        clock = clock._replace(env_steps=self.moves)
+        rates = {"epsilon": self._epsilon(clock), "learning_rate": self._learning_rate(clock)}
         with self.watch.phase("train"):
             metrics = self._update(clock)
             if is_due(clock.updates + 1, self.role.steps_before_update_target):
                 blend(self.target_network, self.network, self.role.target_update_rate)
         if is_due(clock.updates + 1, self.role.steps_before_rollout):
             self._rollout(clock, self.role.rollout_length)
-        return metrics | rates
+        return metrics | {name: torch.tensor(value) for name, value in rates.items()}
 
     @torch.no_grad()
     def target(self, transitions: Transitions) -> Tensor:
         """Target values y `[W]` of the actions taken."""
-        after = transitions.next_observation
+        after, ended = transitions.next_observation, transitions.terminated
         chooser_values, target_values = self._legal_values(after), self.target_network(after)
-        ended, discount = transitions.terminated, self.role.discount
-        return double_q_target(transitions.reward, ended, target_values, chooser_values, discount)
-
-    def rates(self, clock: Clock) -> dict[str, float]:
-        """Scheduled exploration and learning rate at `clock`; their `env_steps` are the moves of this role."""
-        clock = clock._replace(env_steps=self.moves)
-        return {"epsilon": self._epsilon(clock), "learning_rate": self._learning_rate(clock)}
+        return double_q_target(transitions.reward, ended, target_values, chooser_values, self.role.discount)
 
     def _update(self, clock: Clock) -> dict[str, Tensor]:
-        clock = clock._replace(env_steps=self.moves)
         drawn = self.replay.draw(self.role.batch_size, mix(self._key_of_draws, clock.updates), clock)
-        transitions = drawn_transitions(drawn.rollout)
-        observation, action, *_ = transitions
+        transitions = Transitions(*(column[0] for column in drawn.rollout))
         target = self.target(transitions)
         self.network.train()
-        value = self.network(observation).gather(1, action[:, None])[:, 0]
+        value = self.network(transitions.observation).gather(1, transitions.action[:, None])[:, 0]
         self.network.eval()
         loss = (drawn.weight[0] * F.smooth_l1_loss(value, target, reduction="none")).mean()
         self.optimizer.zero_grad()
@@ -162,41 +193,28 @@ class Learner:
 
     def _rollout(self, clock: Clock, num_steps: int) -> None:
         """Play `num_steps` moves against the opponent whose turn it is, and store them."""
-        now = self._rollouts % len(self._opponents)
-        players = (self.player(self.rates(clock)["epsilon"]), self._opponents[now])
-        host, agent = self._sides(*(self.watch.phase("inference")(player) for player in players))
+        now, epsilon = self._rollouts % len(self._opponents), self._epsilon(clock._replace(env_steps=self.moves))
+        players = [self.watch.phase("inference")(one) for one in (self.player(epsilon), self._opponents[now])]
+        host, agent = players if self._is_host else reversed(players)
         with self.watch.phase("env"):
             rollout, self._states[now] = play(self.game, host, agent, self._states[now], num_steps)
         with self.watch.phase("store"):
-            self.replay.add(as_columns(self.transitions(rollout)))
+            self.replay.add(Transitions(*(column[:, None] for column in self.transitions(rollout))))
         self._rollouts += 1
         self.moves += rollout.subset.numel()
 
-    def _sides(self, player: Player, opponent: Player) -> tuple[Host, Agent]:
-        """Host and agent of a game between this role's `player` and its opponent."""
-        return (player, opponent) if self._is_host else (opponent, player)
-
     def _see(self, points: Tensor, *coords: Tensor) -> Tensor:
-        """Observations `[B, K]` of positions `[B, N, n]` and, for the agent, subsets `[B, n]`: the same for any order
-        of the points, and with `game.reposition` for any translation."""
+        """Observations `[B, D]` of positions `[B, N, n]` and, for the agent, the host's subsets `[B, n]` as 0 or 1: the
+        same for any order of the points, and with `game.reposition` for any translation."""
         points = canonical(points.to(self._device))
         points = reposition(points) if self.game.options.reposition else points
         numbers = (rescale(points) if self._scale else points).to(self._dtype).flatten(1)
         return torch.cat([numbers, *(flags.to(self._device, self._dtype) for flags in coords)], 1)
 
-    @torch.no_grad()
-    def _choose(self, observation: Tensor, noise: Tensor, epsilon: float) -> Tensor:
-        """Best legal actions `[B]`, or random ones where `noise` `[B]` is below `epsilon`; noise below it, divided by
-        it, is uniform again."""
-        best = self._legal_values(observation).argmax(1)
-        share = noise.to(best.device).double()
-        again = (share / max(epsilon, 2**-24)).clamp(max=_LARGEST_NOISE)
-        return torch.where(share < epsilon, choose(self.legal(observation), again), best).to(noise.device)
-
     def _legal_values(self, observation: Tensor) -> Tensor:
-        """Values of all actions, `[B, A]`; minus infinity for illegal ones."""
-        values = self.network(observation).nan_to_num()  # if the network diverges, keep legal values above illegal ones
-        return values.masked_fill(~self.legal(observation), -torch.inf)
+        """Values of all actions, `[B, A]`; minus infinity for illegal ones, and for these alone."""
+        values = self.network(observation).nan_to_num()
+        return values if self._is_host else values.masked_fill(observation[:, -self.num_actions :] <= 0, -torch.inf)
 
     def state_dict(self) -> dict[str, Any]:
         parts = {name: getattr(self, name).state_dict() for name in _PARTS}
@@ -211,22 +229,21 @@ class Learner:
         self._rollouts, self.moves = state["rollouts"], state["moves"]
 
 
-_PARTS = ("network", "target_network", "optimizer", "replay")
+def make_game(config: PlayersConfig) -> PointGame:
+    return PointGame(PointGameOptions(**config.game.model_dump(exclude={"scale_observation"})))
 
 
 def make_learners(config: PlayersConfig, watch: Stopwatch, device: torch.device) -> dict[str, Learner]:
     """Learners of the roles that are trained, with their games against their opponents started."""
     learners = {name: Learner(name, config, watch, device) for name in config.learning}
-    others: dict[str, dict[str, Player]] = {
-        "host": {**AGENTS, "agent": player_of("agent", config, learners)},
-        "agent": {**HOSTS, "host": player_of("host", config, learners)},
-    }
-    for name, learner in learners.items():
-        learner.meet([others[name][opponent] for opponent in learner.role.opponents])
+    players = players_of_run(config, learners)
+    for learner in learners.values():
+        learner.meet([players[name] for name in learner.role.opponents])
     return learners
 
 
-def player_of(name: str, config: PlayersConfig, learners: dict[str, Learner]) -> Player:
-    """Player of the role `name`: the learner's, or a fixed one."""
-    fixed = HOSTS if name == "host" else AGENTS
-    return learners[name].player() if name in learners else fixed[config.roles[name].player]
+def players_of_run(config: PlayersConfig, learners: dict[str, Learner]) -> dict[str, Player]:
+    """Fixed players by name, with `host` and `agent`: the learner's player, or one of them."""
+    players: dict[str, Player] = {**HOSTS, **AGENTS}
+    own = {name: learners[name].player() for name in learners}
+    return players | {name: own.get(name) or players[role.player] for name, role in config.roles.items()}

@@ -9,16 +9,17 @@ from pydantic import model_validator
 from icrl.config.options import Name, OneOf, OneOrMore, Options, PathName, Rate, group, option, refuse, refuse_both
 from icrl.config.paths import PROJECT
 from icrl.nn.layers import read_net_arch
+from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.runs.checkpoint import SavingConfig
 from icrl.runs.device import DeviceConfig
 from icrl.runs.metrics import CurvesConfig
 
 LEARNED = "dqn"  # the player that is trained
-FIXED_HOSTS = (
-    *("random_pair", "random_subset", "all_coordinates", "zeillinger", "zeillinger_lexicographic", "spivakovsky"),
-    *("weak_spivakovsky", "weak_spivakovsky_first"),
-)
-FIXED_AGENTS = ("random", "first", "last")
+FIXED_HOSTS, FIXED_AGENTS = tuple(HOSTS), tuple(AGENTS)
+_PLAYER = "dqn, a network that is trained, or a fixed player, which uses no other option of the group"
+_OPPONENTS = "training opponents: rollouts take them in turn, each in separate games; `%s` is the other side"
+# Options that an optimizer does not read, with the value that they must have then.
+_IDLE = {"adam": {"momentum": 0.0}, "sgd": {"adam_beta1": 0.0, "adam_beta2": 0.0, "adam_eps": 1e-8}}
 
 
 class GameConfig(Options):
@@ -27,9 +28,7 @@ class GameConfig(Options):
     max_num_points: int = option(20, "points of a starting position", ge=2, le=1024)
     max_value: int = option(20, "coordinates of a start are uniform in 0 .. this", ge=1, le=2**20)
     max_episode_steps: int = option(50, "moves after which a game of training is truncated", ge=1, le=10000)
-    reposition: bool = option(
-        True, "subtract each coordinate's minimum after every move: the same game in smaller numbers"
-    )
+    reposition: bool = option(True, "subtract each coordinate's minimum after a move: the same game, smaller numbers")
     scale_observation: bool = option(True, "networks see each position divided by its largest coordinate")
 
 
@@ -40,9 +39,7 @@ class TrainingConfig(Options):
 
 
 class TransitionsConfig(Options):
-    kind: Literal["uniform", "prioritised"] = option(
-        "uniform", "sampling of transitions: uniform, or those of large TD error more often"
-    )
+    kind: Literal["uniform", "prioritised"] = option("uniform", "uniform, or draws large TD errors more often")
     size: int = option(100000, "newest transitions in each player's replay buffer", ge=1, le=10**9)
     alpha: Annotated[Any, Rate(ge=0)] = option(0.6, "priority is (|TD error| + replay.eps)^alpha (prioritised)")
     beta: Annotated[Any, Rate(ge=0)] = option(
@@ -55,19 +52,11 @@ class TransitionsConfig(Options):
 class RoleConfig(Options):
     """Options that host and agent share."""
 
-    player: Name = option(
-        "dqn",
-        "player of this side: dqn, a network that is trained, or a fixed player, which uses no other option "
-        "of the group",
-    )
-    opponents: Annotated[list[Name], OneOrMore] = option(
-        ["agent", "random", "first", "last"],
-        "training opponents: rollouts take them in turn, each in separate games",
-    )
+    role: ClassVar[str]
+    player: str
+    opponents: list[str]
     batch_size: int = option(256, "transitions in an update", ge=1, le=2**20)
-    initial_rollout_length: int = option(
-        10, "moves of every game, against each opponent, before the first update", ge=1
-    )
+    initial_rollout_length: int = option(10, "moves of every game and opponent before the first update", ge=1)
     rollout_length: int = option(1, "moves of every game in a rollout", ge=1)
     steps_before_rollout: int = option(4, "updates between two rollouts", ge=1)
     steps_before_update_target: int = option(100, "updates between two updates of the target network", ge=1)
@@ -87,53 +76,40 @@ class RoleConfig(Options):
     adam_eps: float = option(1e-08, "added to the root of the mean of squares (sgd: 1e-8)", gt=0)
     net_arch: list[dict[str, Any]] = option(
         [{"width": 256, "normalization": "layer"}, {"width": 256}],
-        "hidden layers: each a `width` and, if need be, a `normalization` (none, layer, batch), an `activation` (relu, "
-        "tanh, gelu), `residual: true` (a block of two layers that adds to what it is given) and `repeat`; or a "
-        "`net_arch` to `repeat`. A linear layer to the actions comes last",
+        "hidden layers: each a `width` and, if need be, `normalization` (none, layer, batch), `activation` (relu, "
+        "tanh, gelu), `residual: true` (two that add to their input) and `repeat`; or a `net_arch` to `repeat`",
     )
-
-    role: ClassVar[str]
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        read_net_arch(f"{self.role}.net_arch", self.net_arch)
-        for name, idle in _IDLE.items():
-            value = getattr(self, name)
-            refuse(
-                self.player == LEARNED and name not in _READ[self.optimizer] and value != idle,
-                f"{self.role}.{name}={value} has no effect with {self.role}.optimizer={self.optimizer}: give "
-                f"{self.role}.{name}={idle}",
-            )
+        role, layers = self.role, read_net_arch(f"{self.role}.net_arch", self.net_arch)
+        if self.player != LEARNED:
+            return self
+        for name, idle in _IDLE[self.optimizer].items():
+            key, value = f"{role}.{name}", getattr(self, name)
+            message = f"{key}={value} has no effect with {role}.optimizer={self.optimizer}: give {key}={idle}"
+            refuse(value != idle, message)
+        refuse(not self.opponents, f"{role}.opponents=[]: must have at least one name")
+        refuse(
+            self.batch_size < 2 and any(layer.normalization == "batch" for layer in layers),
+            f"{role}.batch_size={self.batch_size} must be at least 2 with normalization: batch in {role}.net_arch",
+        )
         return self
-
-
-_READ = {"adam": ("adam_beta1", "adam_beta2", "adam_eps"), "sgd": ("momentum",)}  # by each optimizer
-_IDLE = {"momentum": 0.0, "adam_beta1": 0.0, "adam_beta2": 0.0, "adam_eps": 1e-8}
 
 
 class HostConfig(RoleConfig):
     role = "host"
-    player: Annotated[str, OneOf((LEARNED, *FIXED_HOSTS))] = option(
-        "dqn",
-        "player of this side: dqn, a network that is trained, or a fixed player, which uses no other option "
-        "of the group",
-    )
+    player: Annotated[str, OneOf((LEARNED, *FIXED_HOSTS))] = option(LEARNED, _PLAYER)
     opponents: Annotated[list[Annotated[str, OneOf(("agent", *FIXED_AGENTS))]], OneOrMore] = option(
-        ["agent", "random", "first", "last"],
-        "training opponents: rollouts take them in turn, each in separate games; `agent` is the other side",
+        ["agent", "random", "first", "last"], _OPPONENTS % "agent"
     )
 
 
 class AgentConfig(RoleConfig):
     role = "agent"
-    player: Annotated[str, OneOf((LEARNED, *FIXED_AGENTS))] = option(
-        "dqn",
-        "player of this side: dqn, a network that is trained, or a fixed player, which uses no other option "
-        "of the group",
-    )
+    player: Annotated[str, OneOf((LEARNED, *FIXED_AGENTS))] = option(LEARNED, _PLAYER)
     opponents: Annotated[list[Annotated[str, OneOf(("host", *FIXED_HOSTS))]], OneOrMore] = option(
-        ["host", "zeillinger"],
-        "training opponents: rollouts take them in turn, each in separate games; `host` is the other side",
+        ["host", "zeillinger"], _OPPONENTS % "host"
     )
 
 
@@ -142,17 +118,10 @@ class MatchesConfig(Options):
     eval_interval: int = option(0, "updates between evaluations (both 0: only one at the end)", ge=0)
     num_games: int = option(500, "games of each pair of players, during training", ge=1, le=10**6)
     num_final_games: int = option(2000, "games of each pair of players, at the end", ge=1, le=10**6)
-    max_moves: int = option(
-        100,
-        "moves after which a game of an evaluation counts as unfinished: a good agent never ends one",
-        ge=1,
-        le=10000,
-    )
+    max_moves: int = option(100, "moves after which a game counts as unfinished (evaluations)", ge=1, le=10000)
     num_bootstrap: int = option(2000, "bootstrap resamples of the intervals", ge=100, le=10**5)
     confidence: float = option(0.95, "coverage of the intervals", ge=0.5, le=0.999)
-    pictures: bool = option(
-        True, "draw the matches at the end, and in 2 or 3 dimensions a game, as a strip and as a video"
-    )
+    pictures: bool = option(True, "draw the matches at the end, and one game in 2 or 3 dimensions, with a video")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -163,18 +132,14 @@ class MatchesConfig(Options):
 class PlayerCurvesConfig(CurvesConfig):
     details = ("layerwise", "timing")
     layerwise: bool = option(False, "mean and deviation of every parameter and its gradient", may_change=True)
-    timing: bool = option(
-        False, "milliseconds of play, inference, storing and training (slower on a GPU)", may_change=True
-    )
+    timing: bool = option(False, "milliseconds of each phase of an update (slower on a GPU)", may_change=True)
 
 
 class PlayersConfig(Options):
     name: Name = option("point_game", "name of the run: its folder is logs/<name>/players/", stages="players")
     root: PathName = option(".", "folder that holds logs/; relative to the project", stages="players")
     seed: int = option(0, "seed of all that is random", ge=0, le=10**9, stages="players")
-    num_threads: int = option(
-        0, "CPU threads of PyTorch (0: all cores)", ge=0, le=1024, may_change=True, stages="players"
-    )
+    num_threads: int = option(0, "CPU threads (0: all cores)", ge=0, le=1024, may_change=True, stages="players")
     device: DeviceConfig = group(DeviceConfig, "where tensors live, and their precision", "players")
     game: GameConfig = group(GameConfig, "the rules", "players")
     training: TrainingConfig = group(TrainingConfig, "the gradient loop", "players")
@@ -187,18 +152,28 @@ class PlayersConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        refuse(
-            not self.learning,
-            f"host.player={self.host.player} and agent.player={self.agent.player}: no player learns; one of them must "
-            f"be {LEARNED}",
-        )
-        refuse(
-            self.device.amp_dtype != "none",
-            f"device.amp_dtype={self.device.amp_dtype}: with train_players it must be none",
-        )
+        amp, players = self.device.amp_dtype, f"host.player={self.host.player} and agent.player={self.agent.player}"
+        refuse(not self.learning, f"{players}: no player learns; one of them must be {LEARNED}")
+        refuse(amp != "none", f"device.amp_dtype={amp}: with train_players it must be none")
         for name in self.learning:
-            _check_role(name, self)
+            self._check_role(name, self.roles[name])
         return self
+
+    def _check_role(self, name: str, role: RoleConfig) -> None:
+        """Raise `ConfigError` if the options of the learning `role` conflict with others."""
+        games, size, opponents = self.training.num_games, self.replay.size, role.opponents
+        fixed = {side: other.player for side, other in self.roles.items() if other.player != LEARNED}
+        for player, times in Counter(fixed.get(one, one) for one in opponents).items():
+            named = [f", {side}.player={player}" for side in opponents if fixed.get(side) == player]
+            twice = f"{player} is there {times} times" + "".join(named)
+            refuse(times > 1, f"{name}.opponents={opponents}: must name each player once, and {twice}")
+        for length, number in (("initial_rollout_length", len(opponents)), ("rollout_length", 1)):
+            moves = games * getattr(role, length) * number
+            refuse(
+                moves > size,
+                f"{name}.{length}={getattr(role, length)} gives {moves} transitions with training.num_games={games} "
+                f"and {name}.opponents={opponents}, more than replay.size={size} keeps",
+            )
 
     @property
     def folder(self) -> Path:
@@ -213,38 +188,3 @@ class PlayersConfig(Options):
     def learning(self) -> list[str]:
         """Names of the roles that are trained."""
         return [name for name, role in self.roles.items() if role.player == LEARNED]
-
-
-def _check_role(name: str, config: PlayersConfig) -> None:
-    """Raise `ConfigError` if the options of the learning role `name` conflict with others."""
-    games, size, role = config.training.num_games, config.replay.size, config.roles[name]
-    opponents = role.opponents
-    refuse(not opponents, f"{name}.opponents=[]: must have at least one name")
-    twice = _named_twice(opponents, config)
-    refuse(twice, f"{name}.opponents={opponents}: must name each player once, and {twice}")
-    lengths = {
-        "initial_rollout_length": role.initial_rollout_length * len(opponents),
-        "rollout_length": role.rollout_length,
-    }
-    for name_of, length in lengths.items():
-        refuse(
-            games * length > size,
-            f"{name}.{name_of}={getattr(role, name_of)} gives {games * length} transitions with training.num_games="
-            f"{games} and {name}.opponents={opponents}, more than replay.size={size} keeps",
-        )
-    refuse(
-        role.batch_size < 2
-        and any(layer.normalization == "batch" for layer in read_net_arch(f"{name}.net_arch", role.net_arch)),
-        f"{name}.batch_size={role.batch_size} has no deviation for normalization: batch in {name}.net_arch; must "
-        "be at least 2",
-    )
-
-
-def _named_twice(opponents: list[str], config: PlayersConfig) -> str:
-    """Words for an opponent that is listed twice; the other side may be a fixed player that is listed as well."""
-    fixed = {name: role.player for name, role in config.roles.items() if role.player != LEARNED}
-    for player, times in Counter(fixed.get(one, one) for one in opponents).items():
-        if times > 1:
-            named = [f"{name}.player={player}" for name in opponents if fixed.get(name) == player]
-            return ", ".join([f"{player} is there {times} times", *named])
-    return ""

@@ -1,45 +1,43 @@
 """Environment of the polyhedra game: many games side by side, each with its own clock, auto-reset and random numbers.
+Matches between players measure their strength.
 
-B streams, T steps, N rows for points, n coordinates. A stream plays game after game. It is a function of its seed and
-its actions, and does not depend on the other streams. Positions are int64 and exact: a game whose largest coordinate
-exceeds `MAX_COORDINATE` is truncated before a number is rounded or wraps around.
-
-With the move that ends the game the host gets +1 and the agent -1, else both get 0.
+A stream plays game after game. It is a function of its seed and its actions, and does not depend on the other streams.
+Positions are int64 and exact: a game whose largest coordinate exceeds `MAX_COORDINATE` is truncated before a number is
+rounded or wraps around. B streams, T steps, M games of a match, N rows for points, n coordinates, A actions.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import torch
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 from torch import Tensor
+from tqdm import tqdm
 
+from icrl.contracts import Json
 from icrl.point_game import rules
 from icrl.point_game.fixed_players import Agent, Host
-from icrl.randomness import mix, uniform
+from icrl.randomness import mix, stream_seeds, uniform
+from icrl.rl.statistics import bootstrap_ratios, percentile_interval
+
+Pairs = Mapping[str, tuple[Host, Agent]]
 
 MAX_COORDINATE = 2**53  # n times as much fits int64, and up to here float64 is exact too
-_HOST, _AGENT = 0, 1  # give the two players different random numbers
 _CHANCE = 1 << 40  # added to the number of an episode, so that its players have other random numbers than its start
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
 class PointGameOptions:
     """Options of the game. Raises `ValueError` for a value out of range."""
 
-    dimension: int  # n: 2 to 16
-    max_num_points: int  # N: points drawn for a start, at least 2
-    max_value: int  # coordinates of a start are uniform in 0 .. max_value, 1 to 2**20
-    max_episode_steps: int  # moves after which a game is truncated, at least 1
+    dimension: Annotated[int, Field(ge=2, le=16)]  # n; the tables of subsets have 2**n rows
+    max_num_points: Annotated[int, Field(ge=2, le=2**10)]  # N: points drawn for a start
+    max_value: Annotated[int, Field(ge=1, le=2**20)]  # coordinates of a start are uniform in 0 .. max_value
+    max_episode_steps: Annotated[int, Field(ge=1, le=2**62)]  # moves after which a game is truncated
     reposition: bool  # subtract each coordinate's minimum after every move: the same game in smaller numbers
-
-    def __post_init__(self) -> None:
-        limits = {"dimension": (2, rules.MAX_DIMENSION), "max_num_points": (2, 2**10), "max_value": (1, 2**20)}
-        for name, (low, high) in {**limits, "max_episode_steps": (1, 2**62)}.items():
-            value = getattr(self, name)
-            if type(value) is not int or not low <= value <= high:
-                raise ValueError(f"{name}={value!r}: must be an int >= {low} and <= {high}")
-        if type(self.reposition) is not bool:
-            raise ValueError(f"reposition={self.reposition!r}: must be True or False")
 
 
 class PointState(NamedTuple):
@@ -70,14 +68,14 @@ class PointRollout(NamedTuple):
 
 
 class PointGame:
-    """Rules and clock. `play` starts the next game in the step in which one ends (SAME_STEP)."""
+    """Rules and clock, for any state with the fields of `PointState`."""
 
     def __init__(self, options: PointGameOptions) -> None:
         self.options = options
 
     def start(self, seed: Tensor, episode: Tensor) -> Tensor:
         """First positions `[B, N, n]` of the games numbered `episode`: at least two points, in canonical order."""
-        size = (self.options.max_num_points, self.options.dimension, self.options.max_value)
+        size = self.options.max_num_points, self.options.dimension, self.options.max_value
         return rules.canonical(rules.random_starts(mix(seed, episode), *size))
 
     def reset(self, seeds: Tensor) -> PointState:
@@ -85,7 +83,7 @@ class PointGame:
         zero = torch.zeros_like(seeds)
         return PointState(self.start(seeds, zero), seeds, zero, zero, zero)
 
-    def step(self, state: PointState, subset: Tensor, axis: Tensor) -> tuple[PointState, Tensor, Tensor]:
+    def step(self, state: Any, subset: Tensor, axis: Tensor) -> tuple[Any, Tensor, Tensor]:
         """Apply the host's subsets `[B]`, by number, and the agent's coordinates `[B]`, without auto-reset; returns the
         next state and whether each game is terminated (over) and truncated (by the clock or too large coordinates).
 
@@ -97,19 +95,18 @@ class PointGame:
         moved = rules.reduce(rules.shift(narrow, coords, axis))
         moved = rules.reposition(moved) if self.options.reposition else moved
         timestep = state.timestep + 1
-        too_large = moved.amax((1, 2)).long() > MAX_COORDINATE
+        truncated = (moved.amax((1, 2)).long() > MAX_COORDINATE) | (timestep >= self.options.max_episode_steps)
         points = state.points.new_empty(state.points.shape[::-1]).permute(2, 1, 0)  # games innermost in memory
         points[:, : moved.shape[1]], points[:, moved.shape[1] :] = moved, rules.PADDING
-        truncated = too_large | (timestep >= self.options.max_episode_steps)
         return state._replace(points=points, timestep=timestep), rules.is_over(moved) | ~legal, truncated
 
-    def ask(self, host: Host, state: PointState) -> PointState:
+    def ask(self, host: Host, state: Any) -> Any:
         """Let the host name its subsets."""
-        return state._replace(subset=host(state.points, _noise(state, _HOST)))
+        return state._replace(subset=host(state.points, _noise(state, 0)))
 
-    def answer(self, agent: Agent, state: PointState, subset: Tensor) -> Tensor:
+    def answer(self, agent: Agent, state: Any, subset: Tensor) -> Tensor:
         """Coordinates `[B]` that the agent answers."""
-        return agent(state.points, rules.subset_of(subset, self.options.dimension), _noise(state, _AGENT))
+        return agent(state.points, rules.subset_of(subset, self.options.dimension), _noise(state, 1))
 
     def next_game(self, host: Host, state: PointState, where: Tensor) -> PointState:
         """Start the next game and ask the host in the streams where `where` `[B]` is true."""
@@ -121,36 +118,109 @@ class PointGame:
         return PointState(*(old.index_put((where,), new) for old, new in zip(state, fresh, strict=True)))
 
 
-def host_reward(terminated: Tensor) -> Tensor:
-    """Reward of the host, float32: +1 with the end of the game, else 0. The agent's reward is its negative."""
-    return terminated.float()
-
-
 @torch.no_grad()
 def play(
     game: PointGame, host: Host, agent: Agent, state: PointState, num_steps: int
 ) -> tuple[PointRollout, PointState]:
     """Play `num_steps` moves in every stream, from `game.ask(host, game.reset(seeds))` or from the end of an earlier
-    rollout: two rollouts of n moves equal one of 2n."""
+    rollout: two rollouts of n moves equal one of 2n. The next game starts in the step in which one ends (SAME_STEP)."""
     record: list[Tensor] = []
     for time in range(num_steps):
         axis = game.answer(agent, state, state.subset)
         after, terminated, truncated = game.step(state, state.subset, axis)
         after = game.ask(host, after)
-        before, moved = (state.points, state.subset, axis), (after.points, after.subset)
-        row = PointRollout(*before, *moved, terminated, truncated, state.episode, state.timestep)
-        record = record or [_reserve(column, num_steps) for column in row]
+        moves = (state.points, state.subset, axis, after.points, after.subset)
+        row = PointRollout(*moves, terminated, truncated, state.episode, state.timestep)
+        record = record or [  # games innermost in memory
+            column.new_empty(num_steps, *column.shape[::-1]).permute(0, *range(column.ndim, 0, -1)) for column in row
+        ]
         for column, values in zip(record, row, strict=True):
             column[time] = values  # at once, so that the memory of the row is free for the next
         state = game.next_game(host, after, terminated | truncated)
     return PointRollout(*record), state
 
 
-def _reserve(column: Tensor, num_steps: int) -> Tensor:
-    """Space for `num_steps` tensors like `column`, games innermost in memory."""
-    return column.new_empty(num_steps, *reversed(column.shape)).permute(0, *range(column.ndim, 0, -1))
-
-
-def _noise(state: PointState, role: int) -> Tensor:
-    """Noise `[B]` of a player at this move of this game of the stream."""
+def _noise(state: Any, role: int) -> Tensor:
+    """Noise `[B]` of the host (0) or the agent (1) at this move of this game of the stream."""
     return uniform(mix(state.seed, state.episode + _CHANCE), 2 * state.timestep + role)
+
+
+class Match(NamedTuple):
+    """Results of M games, each played once."""
+
+    lengths: Tensor  # [M] int64: moves; an unfinished game has `max_moves`, or fewer if numbers became too large
+    finished: Tensor  # [M] bool: the host won, also by an answer outside the subset, which loses the game
+    host_actions: Tensor  # [A] int64: how often the host named each subset
+    agent_actions: Tensor  # [n] int64: how often the agent answered each coordinate
+
+
+@torch.no_grad()
+def match(game: PointGame, host: Host, agent: Agent, num_games: int, max_moves: int, seed: int) -> Match:
+    """Play `num_games` games side by side until each is finished, or for `max_moves`; the clock of `game` is not used.
+    Starts and noise of game k are functions of (`seed`, k), so all pairs of players face the same ones. Players get the
+    unfinished games alone."""
+    game = PointGame(replace(game.options, max_episode_steps=max_moves))
+    state, dimension = game.reset(stream_seeds(seed, num_games, purpose=5)), game.options.dimension
+    lengths, host_actions, agent_actions = (
+        torch.zeros(size, dtype=torch.int64) for size in (num_games, len(rules.subsets(dimension)), dimension)
+    )
+    finished, playing = torch.zeros(num_games, dtype=torch.bool), torch.arange(num_games)
+    while len(playing):
+        subset = game.ask(host, state).subset
+        axis = game.answer(agent, state, subset)
+        state, terminated, truncated = game.step(state, subset, axis)
+        host_actions += subset.bincount(minlength=len(host_actions))
+        agent_actions += (axis[:, None] == torch.arange(dimension)).sum(0)
+        lengths[playing], finished[playing] = state.timestep, terminated
+        going = ~(terminated | truncated)
+        playing, state = playing[going], PointState(*(field[going] for field in state))
+    return Match(lengths, finished, host_actions, agent_actions)
+
+
+def measure(
+    game: PointGame, pairs: Pairs, num_games: int, max_moves: int, seed: int, confidence: float, num_bootstrap: int
+) -> Json:
+    """Play a match of each pair of players; returns numbers that JSON can hold, by the pairs' names:
+
+    `rho`: `value`, and `low` and `high` of its bootstrap interval over games; `mean_length` in moves, with those of
+    unfinished games; `fraction_finished`; `finished_lengths` and `unfinished_lengths`: a count of the games of each of
+    1 .. `max_moves` moves; `host_actions` by number of the subset, `agent_actions` by coordinate."""
+    results = {}
+    for name, players in tqdm(pairs.items(), desc="matches", unit="pair", leave=False):
+        lengths, finished, host_actions, agent_actions = match(game, *players, num_games, max_moves, seed)
+        results[name] = {
+            "mean_length": lengths.double().mean().item(),
+            "fraction_finished": finished.double().mean().item(),
+            "finished_lengths": lengths[finished].bincount(minlength=max_moves + 1)[1:].tolist(),
+            "unfinished_lengths": lengths[~finished].bincount(minlength=max_moves + 1)[1:].tolist(),
+            "host_actions": host_actions.tolist(),
+            "agent_actions": agent_actions.tolist(),
+        }
+    intervals = rho_over_runs([results], confidence, num_bootstrap, seed)
+    return {name: {"rho": intervals[name], **result} for name, result in results.items()}
+
+
+def players_of(results: Json) -> tuple[list[str], list[str]]:
+    """Hosts and agents of pairs that are called `<host>_vs_<agent>`."""
+    hosts, agents = zip(*(pair.split("_vs_") for pair in results), strict=True)
+    return list(dict.fromkeys(hosts)), list(dict.fromkeys(agents))
+
+
+def rho_over_runs(runs: Sequence[Json], confidence: float, num_bootstrap: int, seed: int) -> Json:
+    """Rho, high for a strong host, for each pair of players in the results of `measure` for R runs: its `value`, games
+    finished in all runs over moves of all games, and `low` and `high` of a bootstrap that draws games of each run with
+    replacement and adds the spread of the runs by Student's t (see `statistics`), if there are several.
+
+    Raises `ValueError` if runs differ in the number of games."""
+    found = {}
+    for name in runs[0]:
+        outcomes = []  # of each run: whether each game was finished, and its moves, [2, M]
+        for result in (run[name] for run in runs):
+            counts = [*result["unfinished_lengths"], *result["finished_lengths"]]
+            won, length = np.divmod(np.arange(len(counts)), len(counts) // 2)
+            outcomes.append(np.stack([won, length + 1]).repeat(counts, axis=1).astype(np.float64))
+        finished, moves = np.stack(outcomes, axis=1)[:, :, None]  # [R, 1, M] each
+        resampled = bootstrap_ratios(finished, moves, num_bootstrap, seed)
+        low, high = percentile_interval(resampled.clip(0, 1), confidence)
+        found[name] = {"value": float(finished.sum() / moves.sum()), "low": float(low), "high": float(high)}
+    return found

@@ -4,14 +4,14 @@ A position is a finite set of points with coordinates >= 0. The *host* names a s
 *agent* answers with one coordinate i of I, and every point moves: x_i <- sum of x_k over k in I. A point is removed if
 another point is below or equal to it in every coordinate. The host wants one point left, the agent more than one.
 
-Legend: B games, N rows for points, n coordinates, A = 2**n - n - 1 subsets. Positions are `[B, N, n]`, int64 or float;
-a row of `PADDING` is no point. Arithmetic is exact in int64 while n times the largest coordinate is below 2**63, and in
-float64 while it is at most 2**53. The functions return new tensors. The memory layout with games innermost, which
-`random_starts` makes, is the fastest; results do not depend on the layout.
+B games, N rows for points, n coordinates, A = 2**n - n - 1 subsets. Positions are `[B, N, n]`, int64 or float; a row of
+`PADDING` is no point. Arithmetic is exact in int64 while n times the largest coordinate is below 2**63, and in float64
+while it is at most 2**53. The functions return new tensors. Games innermost in memory are the fastest layout.
 """
 
 import math
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,13 +19,12 @@ from torch import Tensor
 from icrl.randomness import integers, mix
 
 PADDING = -1
-MAX_DIMENSION = 16  # the tables of subsets have 2**n rows
-CPU = torch.device("cpu")
+_CPU = torch.device("cpu")
 _CACHED_GAMES = 1024  # games whose pairs of points fit the cache of a CPU
 
 
 def available(points: Tensor) -> Tensor:
-    """Mask of the rows that are points, `[B, N]` bool. Padding is negative, so zero is a coordinate like any other."""
+    """Mask of the rows that are points, `[B, N]` bool."""
     return points[..., 0] >= 0
 
 
@@ -34,17 +33,12 @@ def is_over(points: Tensor) -> Tensor:
     return available(points).sum(1) <= 1
 
 
-def legal_axes(points: Tensor, coords: Tensor) -> Tensor:
-    """Legal answers of the agent to the subsets `coords` `[B, n]`, `[B, n]` bool; none where the game is over."""
-    return coords.bool() & ~is_over(points)[:, None]
-
-
 def shift(points: Tensor, coords: Tensor, axis: Tensor) -> Tensor:
     """Move every point: x_i <- sum of x_k over k in I, with i = `axis` `[B]` and I the true entries of `coords`
     `[B, n]`. A game that is over stays as it is, and so does one whose `axis` is not in I."""
     coordinates = torch.arange(points.shape[-1], device=points.device)
     coords = coords.T.contiguous().T  # games innermost
-    moved = legal_axes(points, coords) & (coordinates == axis[:, None])
+    moved = coords.bool() & ~is_over(points)[:, None] & (coordinates == axis[:, None])
     total = (points * coords[:, None]).permute(2, 1, 0).sum(0, dtype=points.dtype).T  # [B, N]; negative for padding
     # A move only raises coordinates, so a maximum with the sum applies it; `where` takes several times as long.
     limit = torch.where(moved, _highest(points.dtype), PADDING).to(points.dtype)
@@ -52,10 +46,8 @@ def shift(points: Tensor, coords: Tensor, axis: Tensor) -> Tensor:
 
 
 def reduce(points: Tensor) -> Tensor:
-    """Remove x if some y differs from it and has y <= x in every coordinate; of equal points keep the first.
-
-    As in the reference game, this approximates the vertices of the Newton polytope: a point inside the hull stays
-    unless it is dominated. Rows keep their positions. Memory is O(B N^2)."""
+    """Remove x if some y differs from it and has y <= x in every coordinate; of equal points keep the first. Rows keep
+    their positions. Memory is O(B N^2)."""
     size = _CACHED_GAMES if points.device.type == "cpu" else max(1, len(points))
     removed = torch.cat([_removed(part) for part in points.split(size)], dim=1).T[..., None]  # [B, N, 1]
     return torch.where(removed < 0, PADDING, points) if points.is_floating_point() else points | removed
@@ -70,8 +62,7 @@ def rescale(points: Tensor) -> Tensor:
 
 
 def reposition(points: Tensor) -> Tensor:
-    """Subtract from each coordinate its minimum over the points of the game. Moves act on differences of points alone,
-    so the game goes on as before."""
+    """Subtract from each coordinate its minimum over the points of the game, which goes on as before."""
     present = available(points)[..., None]
     least = -(-points).masked_fill(~present, -_highest(points.dtype)).amax(1, keepdim=True)  # `amin` is slow
     return torch.where(present, points - least, PADDING)
@@ -100,25 +91,23 @@ def trim(points: Tensor) -> Tensor:
 def random_points(seeds: Tensor, max_num_points: int, dimension: int, max_value: int) -> Tensor:
     """Coordinates uniform in 0 .. `max_value`, int64: a function of each game's own seed in `seeds` `[B]`."""
     counters = torch.arange(max_num_points * dimension, device=seeds.device)[:, None]
-    flat = integers(seeds, counters, max_value + 1)  # [N * n, B]
-    return flat.view(max_num_points, dimension, -1).permute(2, 0, 1)
+    return integers(seeds, counters, max_value + 1).view(max_num_points, dimension, -1).permute(2, 0, 1)
 
 
-def random_starts(seeds: Tensor, max_num_points: int, dimension: int, max_value: int) -> Tensor:
-    """Random points, reduced, and drawn again while the game would be over, so that every game has a move. Needs at
-    least two points and `max_value` >= 1."""
-    points = reduce(random_points(mix(seeds, 0), max_num_points, dimension, max_value))
-    attempt = 0
+def random_starts(seeds: Tensor, *size: int) -> Tensor:
+    """Reduced `random_points`, drawn again while the game would be over, so that every game has a move. Needs at least
+    two points and `max_value` >= 1."""
+    points, attempt = reduce(random_points(mix(seeds, 0), *size)), 0
     while len(over := is_over(points).nonzero()[:, 0]):
         attempt += 1
-        points[over] = reduce(random_points(mix(seeds[over], attempt), max_num_points, dimension, max_value))
+        points[over] = reduce(random_points(mix(seeds[over], attempt), *size))
     return points
 
 
 @cache
-def subsets(dimension: int, device: torch.device = CPU) -> Tensor:
-    """Actions of the host, `[A, n]` bool: the subsets of at least two coordinates by increasing sum of 2**c. The table
-    is shared, so do not write to it."""
+def subsets(dimension: int, device: torch.device = _CPU) -> Tensor:
+    """Actions of the host, `[A, n]` bool: the subsets of at least two coordinates by increasing code, the sum of 2**c.
+    The number of a subset is its code - floor(log2(code)) - 2. The table is shared, so do not write to it."""
     codes = torch.arange(2**dimension, device=device)
     members = (codes[:, None] >> torch.arange(dimension, device=device)) % 2 == 1
     return members[members.sum(1) >= 2]
@@ -132,18 +121,9 @@ def codes_of(coords: Tensor) -> Tensor:
 def subset_of(action: Tensor, dimension: int) -> Tensor:
     """Subsets `[B, n]` bool that the host's actions `[B]` name. Raises `ValueError` for a number out of range."""
     table = subsets(dimension, action.device)
-    wrong = action[(action < 0) | (action >= len(table))]
-    if len(wrong):
+    if len(wrong := action[(action < 0) | (action >= len(table))]):
         raise ValueError(f"host action {int(wrong[0])}: must be >= 0 and < {len(table)} in dimension {dimension}")
     return table[action]
-
-
-def action_of(coords: Tensor) -> Tensor:
-    """Actions of the host `[B]` that name the subsets `coords` `[B, n]`: code - floor(log2(code)) - 2 with code the sum
-    of 2**c. Raises `ValueError` for a subset of fewer than two coordinates."""
-    if (coords.sum(-1) < 2).any():
-        raise ValueError("a host's subset must have at least two coordinates")
-    return codes_of(coords) - (coords * torch.arange(coords.shape[-1], device=coords.device)).amax(-1) - 2
 
 
 def narrowed(points: Tensor, factor: int = 1) -> Tensor:
@@ -159,7 +139,12 @@ def narrowed(points: Tensor, factor: int = 1) -> Tensor:
 def _removed(points: Tensor) -> Tensor:
     """Rows that `reduce` removes, `[N, B]` integers: -1 for a removed row, else 0. All of it is arithmetic on small
     integers with games innermost, because comparisons and masks take several times as long."""
-    columns = _ordered(points).permute(2, 1, 0).contiguous()  # [n, N, B]
+    if points.is_floating_point():  # the bits of floats >= 0 are in the order of the floats; padding is above all
+        ordered = points.double().where(points >= 0, math.inf).abs().view(torch.int64)
+    else:
+        points = narrowed(points)
+        ordered = points & _highest(points.dtype)  # of -1 this is the highest number
+    columns = ordered.permute(2, 1, 0).contiguous()  # [n, N, B]
     slack = columns[0, :, None] - columns[0]  # [N, N, B]: how far row i is above row j, the least over coordinates
     for column in columns[1:]:
         torch.minimum(slack, column[:, None] - column, out=slack)
@@ -170,13 +155,5 @@ def _removed(points: Tensor) -> Tensor:
     return ~(most >> (8 * most.itemsize - 1))
 
 
-def _ordered(points: Tensor) -> Tensor:
-    """Integers in the order of the coordinates, padding above all."""
-    if points.is_floating_point():  # the bits of floats >= 0 are in the order of the floats
-        return points.double().where(points >= 0, math.inf).abs().view(torch.int64)
-    points = narrowed(points)
-    return points & torch.iinfo(points.dtype).max  # of -1 this is the highest number
-
-
-def _highest(dtype: torch.dtype) -> float:
+def _highest(dtype: torch.dtype) -> Any:
     return math.inf if dtype.is_floating_point else torch.iinfo(dtype).max

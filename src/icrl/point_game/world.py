@@ -5,92 +5,34 @@ and the distribution of their starts. B streams, N rows for points, n the larges
 
 An observation is N * n + n + A numbers >= 0: the points in canonical order, one more than each coordinate and 0 where
 there is no point, then flags of the coordinate that the agent chose last in this game, then flags of the legal actions.
-So each side sees the other's move. In a game of fewer coordinates than n the others are 0 and are never named.
-
-As host the learner gets 1 with the move that ends the game, as agent 1 for each move that does not.
+In a game of fewer coordinates than n the others are 0 and are never named. As host the learner gets 1 with the move
+that ends the game, as agent 1 for each move that does not.
 """
 
 from itertools import product
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor
 
-from icrl.config.options import Name, OneOrMore, option, refuse
 from icrl.contracts import EnvSpec, Step
-from icrl.envs.core import EnvConfig, TensorEnv
+from icrl.envs.core import TensorEnv
 from icrl.point_game.fixed_players import AGENTS, HOSTS, choose
-from icrl.point_game.opponents import opponents_of, stretched
-from icrl.point_game.rollout import PointGame, PointGameOptions, PointState
+from icrl.point_game.opponents import PointGameConfig, opponents_of, stretched
+from icrl.point_game.rollout import PointGame, PointGameOptions
 from icrl.point_game.rules import PADDING, canonical, subset_of, subsets
-
-_NAME = "rules of the world; the preset `env=` sets all of this group"
-LARGEST_COORDINATE = 2**31 - 2  # of the point game, so that an observation fits 32 bits
-_CLOUD = {"max_num_points": 2, "max_value": 1}  # keys of a cloud of points, and the least of each
-_MOST = 1000  # of both
-
-
-class PointGameConfig(EnvConfig):
-    name: Literal["point_game"] = option("point_game", _NAME)
-    role: Literal["host", "agent"] = option("host", "side of the learner; its opponent plays the other side")
-    opponents: Annotated[list[Name], OneOrMore] = option(
-        ["tables_100"],
-        "fixed players, each a task. Agents: random, first, last; order_201, which chooses coordinate 2 before 0 before"
-        " 1, orders: every order; table_0, which always answers the same subset with the same coordinate, tables_100: "
-        "such tables 0 to 99. Or hosts. @0.2 after one lets it play at random with probability 0.2",
-    )
-    dimensions: Annotated[list[Annotated[int, Field(ge=2, le=9)]], OneOrMore] = option(
-        [4], "coordinates of a point: each number is a task of every opponent"
-    )
-    clouds: list[dict[str, Any]] = option(
-        [{"max_num_points": 8, "max_value": 10}],
-        "starting positions, a mapping with max_num_points and max_value each: number of points, and "
-        "largest coordinate of a uniform draw",
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        needed = ", ".join(f"{key} >= {least}" for key, least in _CLOUD.items())
-        refuse(
-            not self.clouds or not all(map(_is_cloud, self.clouds)),
-            f"env.clouds={self.clouds}: must be mappings with {needed}, both ints <= {_MOST}, at least one",
-        )
-        refuse(
-            not self.dimensions or len(set(self.dimensions)) < len(self.dimensions),
-            f"env.dimensions={self.dimensions}: must be at least one number, and none twice",
-        )
-        refuse(
-            self.largest_coordinate > LARGEST_COORDINATE,
-            f"env.max_episode_steps={self.max_episode_steps}: coordinates may grow to {self.largest_coordinate}, from "
-            f"env.clouds={self.clouds} and env.dimensions={self.dimensions}, and must be at most {LARGEST_COORDINATE}",
-        )
-        return self
-
-    @property
-    def largest_coordinate(self) -> int:
-        """Bound of all coordinates: each move at most doubles the sum over coordinates of their maxima."""
-        start = max(cloud["max_value"] for cloud in self.clouds) * max(self.dimensions)
-        return start << self.max_episode_steps
-
-
-def _is_cloud(cloud: Any) -> bool:
-    return set(cloud) == set(_CLOUD) and all(
-        type(cloud[key]) is int and least <= cloud[key] <= _MOST for key, least in _CLOUD.items()
-    )
-
 
 _REFERENCES = {"host": ("zeillinger", "weak_spivakovsky"), "agent": ("first", "last")}  # the best fixed players
 
 
 class GamesState(NamedTuple):
-    """State of B games."""
+    """State of B games: the fields of `PointState`, with the task and the last answer."""
 
     task: Tensor  # [B, 3] int64
-    seed: Tensor  # [B] int64: seed of all random numbers of the stream
-    episode: Tensor  # [B] int64: games finished so far
-    timestep: Tensor  # [B] int64: moves since the start of the game
-    points: Tensor  # [B, N, n] int64
+    seed: Tensor
+    episode: Tensor
+    timestep: Tensor
+    points: Tensor
     subset: Tensor  # [B] int64: the host's, if the learner is the agent; else 0
     answer: Tensor  # [B] int64: the coordinate the agent chose last in this game, -1 before its first
 
@@ -112,11 +54,9 @@ class PointFamily(TensorEnv):
             for size, (number, cloud) in product(self._dimensions, enumerate(config.clouds))
         }
         self._game = self._games[dimension, 0]  # all have the same rules
-        actions = len(subsets(dimension)) if self._is_host else dimension
-        success = "end" if self._is_host else "survival"
+        actions, success = (len(subsets(dimension)), "end") if self._is_host else (dimension, "survival")
         sizes = (config.largest_coordinate + 2, actions, (0.0, 1.0), 0, config.max_episode_steps, success)
-        rows = max(cloud["max_num_points"] for cloud in config.clouds)
-        self.spec = EnvSpec(*sizes, points=(rows, dimension))
+        self.spec = EnvSpec(*sizes, points=(max(cloud["max_num_points"] for cloud in config.clouds), dimension))
         self._noise = torch.tensor([opponent.noise for opponent in self.opponents])  # [P]
         self._choice = torch.stack([opponent.answers(dimension) for opponent in self.opponents])  # [P, A]
         beyond = torch.stack([torch.arange(dimension) >= size for size in range(dimension + 1)])
@@ -136,19 +76,14 @@ class PointFamily(TensorEnv):
 
     def fingerprint(self, tasks: Tensor) -> list[str]:
         """Play of the opponent, dimension and cloud of each task: the same for two names of one player."""
-        return [
-            f"{self._role} {self._play(opponent, dimension)} {dimension} {sorted(self._clouds[cloud].items())}"
-            for opponent, dimension, cloud in tasks.tolist()
-        ]
-
-    def _play(self, number: int, dimension: int) -> str:
-        opponent = self.opponents[number]
-        if not self._is_host and dimension == 2:
-            return "the only subset"
-        if opponent.noise == 1:
-            return "random"
-        answers = self._choice[number, self._inside[dimension]].tolist()
-        return f"{answers if self._is_host else opponent.player} {opponent.noise}"
+        found = []
+        for number, dimension, cloud in tasks.tolist():
+            _, player, noise = self.opponents[number]
+            answers = self._choice[number, self._inside[dimension]].tolist() if self._is_host else player
+            play = "random" if noise == 1 else f"{answers} {noise}"
+            play = play if self._is_host or dimension > 2 else "the only subset"
+            found.append(f"{self._role} {play} {dimension} {sorted(self._clouds[cloud].items())}")
+        return found
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
         zero = torch.zeros_like(seeds)
@@ -161,8 +96,8 @@ class PointFamily(TensorEnv):
         if not self._legal(state).gather(1, action[:, None]).all():
             raise ValueError("an action is not legal: see the last numbers of its observation")
         subset, axis = (action, self._answer(state, action)) if self._is_host else (state.subset, action)
-        game, terminated, truncated = self._game.step(_game_of(state), subset, axis)
-        state = self._ask(state._replace(points=game.points, timestep=game.timestep, answer=axis))
+        state, terminated, truncated = self._game.step(state, subset, axis)
+        state = self._ask(state._replace(answer=axis))
         done = terminated | truncated
         obs = final_obs = self._observe(state)
         if done.any():
@@ -180,15 +115,12 @@ class PointFamily(TensorEnv):
 
     def _start(self, tasks: Tensor, seeds: Tensor, episode: Tensor) -> GamesState:
         """Start the games numbered `episode`."""
-        rows, width = self.spec.points
-        points = seeds.new_empty(len(seeds), rows, width)
+        points = seeds.new_full((len(seeds), *self.spec.points), PADDING)
         for dimension, cloud in tasks[:, 1:].unique(dim=0).tolist():
             where = (tasks[:, 1] == dimension) & (tasks[:, 2] == cloud)
             start = self._games[dimension, cloud].start(seeds[where], episode[where])
-            missing = (0, width - dimension, 0, rows - start.shape[1])
-            start = torch.nn.functional.pad(start, missing, value=PADDING)
-            points[where] = start.clamp(min=0).where(start[..., :1] >= 0, PADDING)
-        zero = torch.zeros_like(seeds)
+            points[where, : start.shape[1], :dimension] = start
+        points, zero = points.clamp(min=0).where(points[..., :1] >= 0, PADDING), torch.zeros_like(seeds)
         return self._ask(GamesState(tasks, seeds, episode, zero, points, zero, zero - 1))
 
     def _observe(self, state: GamesState) -> Tensor:
@@ -207,9 +139,8 @@ class PointFamily(TensorEnv):
         subset = torch.zeros_like(state.seed)
         for number, dimension in state.task[:, :2].unique(dim=0).tolist():
             where = (state.task[:, 0] == number) & (state.task[:, 1] == dimension)
-            game = _game_of(state)._replace(points=state.points[..., :dimension])
-            asked = self._game.ask(self.opponents[number].name_subset, PointState(*(column[where] for column in game)))
-            subset[where] = asked.subset
+            some = GamesState(*(column[where] for column in state))._replace(points=state.points[where, :, :dimension])
+            subset[where] = self._game.ask(self.opponents[number].name_subset, some).subset
         return state._replace(subset=subset)
 
     def _answer(self, state: GamesState, subset: Tensor) -> Tensor:
@@ -220,32 +151,25 @@ class PointFamily(TensorEnv):
         def agent(points: Tensor, coords: Tensor, noise: Tensor) -> Tensor:
             return torch.where(noise < chance, choose(coords, stretched(noise, chance)), choice)
 
-        return self._game.answer(agent, _game_of(state), subset)
+        return self._game.answer(agent, state, subset)
 
 
-class FixedPlayer:
+class FixedPlayer(NamedTuple):
     """Policy of a fixed player on the learner's side, which reads the position from the observation."""
 
-    def __init__(self, env: PointFamily, name: str) -> None:
-        self._env, self._name = env, name
+    env: PointFamily
+    name: str
 
     def initial_carry(self, num_streams: int) -> tuple[()]:
         return ()
 
     def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
-        points, legal = self._env.points_of(step.obs), self._env.spec.legal(step.obs)
-        assert legal is not None
-        if self._name in HOSTS:
-            return HOSTS[self._name](points, noise), carry
-        return AGENTS[self._name](points, legal, noise), carry
+        points, legal = self.env.points_of(step.obs), step.obs[:, -self.env.spec.num_actions :] > 0
+        is_host = self.name in HOSTS
+        return HOSTS[self.name](points, noise) if is_host else AGENTS[self.name](points, legal, noise), carry
 
 
 def fixed_players(env: PointFamily, config: PointGameConfig) -> dict[str, FixedPlayer]:
     """The best known fixed players by name; none if tasks differ in dimension, because a host cannot see it."""
-    if len(config.dimensions) > 1:
-        return {}
-    return {name.replace("_", " ").title(): FixedPlayer(env, name) for name in _REFERENCES[config.role]}
-
-
-def _game_of(state: GamesState) -> PointState:
-    return PointState(state.points, state.seed, state.episode, state.timestep, state.subset)
+    names = _REFERENCES[config.role] if len(config.dimensions) == 1 else ()
+    return {name.replace("_", " ").title(): FixedPlayer(env, name) for name in names}

@@ -11,10 +11,9 @@ from icrl.contracts import Json
 from icrl.plots.point_pictures import write_match_plot, write_pictures
 from icrl.point_game.fit import FORM, check_continues, fit_players, owner_of
 from icrl.point_game.fixed_players import AGENTS, HOSTS
-from icrl.point_game.learners import Player
-from icrl.point_game.matches import measure, players_of
+from icrl.point_game.learners import Player, make_game
 from icrl.point_game.options import PlayersConfig
-from icrl.point_game.parts import make_game
+from icrl.point_game.rollout import measure, players_of
 from icrl.runs.checkpoint import FINISHED
 from icrl.runs.device import prepare, recorded
 from icrl.runs.files import only_writer
