@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icrl.collection.episode_statistics import EpisodeStatistics
+from icrl.collection.source_run import EpisodeStatistics
 from icrl.contracts import EnvSpec, Rollout
 
 NUM_LEARNERS, NUM_ENVS, WINDOW = 2, 2, 3

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from probes import CPU, changed
 from small_histories import MARK, write_histories
 
-from icrl.collection.offline import OfflineWindows
+from icrl.collection.experience import OfflineWindows
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env

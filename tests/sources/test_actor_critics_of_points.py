@@ -19,7 +19,7 @@ from icrl.envs.episodes import OpenEpisodes, finished_episodes
 from icrl.envs.rollout import rollout, start_streams
 from icrl.point_game.world import PointFamily
 from icrl.randomness import Noise, stream_seeds, uniform
-from icrl.sources.actor_critic import PointHeads
+from icrl.sources.a2c import PointHeads
 
 WORLDS = {
     "host": point_game(opponents=["table_3", "random", "last", "first@0.5"], dimensions=[3, 2]),

@@ -11,7 +11,7 @@ from worlds import room, scalar_move
 
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import play_episodes
-from icrl.sources.covering_plan import cells_covered, coverage_bound, covering_plan
+from icrl.sources.explorers import cells_covered, coverage_bound, covering_plan
 from icrl.sources.explorers import CoveringPlan, Explorer, PersistentWalk, UniformWalk
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from icrl.collection.offline import OfflineWindows
+from icrl.collection.experience import OfflineWindows
 from icrl.collection.replay import Drawn, Replay, rollout_replay, shuffled
 from icrl.config.options import replace
 from icrl.config.schedules import Clock, make_schedule

@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from icrl.collection.priorities import Priorities
+from icrl.collection.replay import Priorities, Replay
 from icrl.config.schedules import Clock
 from icrl.contracts import EnvSpec, Rollout
 from icrl.data.history_store import column_dtypes

@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from icrl.collection.collect import Learner
-from icrl.collection.episode_statistics import EpisodeStatistics
+from icrl.collection.source_run import EpisodeStatistics
 from icrl.contracts import EnvSpec, Rollout, Step
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import play_episodes

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from icrl.collection.priorities import Priorities
-from icrl.collection.replay import Replay
+from icrl.collection.replay import Priorities, Replay
 from icrl.contracts import PipelineError
 from icrl.point_game.options import TransitionsConfig
 

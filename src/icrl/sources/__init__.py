@@ -36,9 +36,7 @@ def source(name: str, options: type[Any]) -> Callable[[Any], Any]:
 
 def source_class(name: str) -> Any:
     """Class of the source algorithm `name`. Raises `ConfigError` if no file of this folder has one."""
-    if name not in _CLASSES:
-        source_options()  # imports all files
-    if name not in _CLASSES:
+    if name not in _CLASSES and name not in source_options():
         raise ConfigError(f"source.name={name} is unknown: it must be one of {', '.join(sorted(_CLASSES))}")
     return _CLASSES[name]
 

@@ -9,27 +9,114 @@ summed and gradients are clipped per learner, so learner k alone equals learner 
 are not read: an on-policy learner gives all its windows the same weight.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from icrl.config.options import Rate, option
+from icrl.config.options import option
 from icrl.contracts import EnvSpec, Learned, Sample, Step
-from icrl.nn.stacked import StackedAdam
+from icrl.nn.stacked import StackedAdam, StackedNetwork, StackedPointNetwork, look_up
+from icrl.randomness import cumulative, draw, draw_possible
 from icrl.rl.returns import n_step_returns
 from icrl.sources import source
-from icrl.sources.actor_critic import PointHeads, TableHeads
-from icrl.sources.learners import Learner
-from icrl.sources.options import NetworkConfig
+from icrl.sources.learners import Learner, table_rows
+from icrl.sources.options import Conflicts, NetworkConfig, NotNegative, named
 
-_NAME = "source algorithm; the preset `source=` sets all of this group"
+_IMPOSSIBLE = -1e30  # logit of an illegal action: its probability is 0, and p log p stays finite
 
 
 class A2CConfig(NetworkConfig):
-    name: Literal["a2c"] = option("a2c", _NAME)
-    entropy_coefficient: Annotated[Any, Rate(ge=0)] = option(0.01, "weight of the entropy bonus")
-    value_coefficient: Annotated[Any, Rate(ge=0)] = option(0.99, "weight of the value loss")
+    name: Literal["a2c"] = named("a2c")
+    entropy_coefficient: NotNegative = option(0.01, "weight of the entropy bonus")
+    value_coefficient: NotNegative = option(0.99, "weight of the value loss")
+
+    def conflicts(self) -> Conflicts:
+        yield from super().conflicts()
+        yield self.unroll_length % 1, "{unroll_length}: {name} learns on-policy, so it must be a whole number"
+        yield self.async_unroll, "{async_unroll} plays with an older policy, but {name} learns on-policy"
+
+
+class ActionEvaluation(NamedTuple):
+    """Values of transitions, `[T, B]` each, with gradient."""
+
+    log_prob: Tensor  # of the action
+    value: Tensor
+    entropy: Tensor  # of the policy
+
+
+class TableHeads:
+    """Actors and critics of L learners as tables over all L * S observations. They are constant between updates, so one
+    table serves acting and the loss of the next update, whose gradient flows through it."""
+
+    def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
+        """Learner k's initial parameters are a function of `seeds[k]` alone."""
+        outputs = spec.num_actions + 1  # the actor's logits, then the critic's value
+        self.network: nn.Module = StackedNetwork(len(seeds), spec.num_obs, outputs, hidden_size, seeds).to(device)
+        self._rows = table_rows(len(seeds), spec.num_obs, device)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Compute the tables, after each change of the network."""
+        outputs = self.network()
+        self._values = outputs[..., -1].flatten()
+        self._log_policy = outputs[..., :-1].flatten(0, 1).log_softmax(-1)  # [L * S, A]
+        self._cumulative = cumulative(self._log_policy.detach().exp())  # [L * S, A - 1]
+
+    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        """Actions `[B]`, sampled by inverting the cumulative distribution at `noise` `[B]`."""
+        return draw(self._cumulative[self._rows(obs)], noise)
+
+    def probabilities(self, obs: Tensor) -> Tensor:
+        """Distribution that `act` samples from, `[B, A]`."""
+        return self._log_policy.detach()[self._rows(obs)].exp()
+
+    def evaluate_actions(self, obs: Tensor, action: Tensor) -> ActionEvaluation:
+        log_policy, row = self._log_policy, self._rows(obs)  # [T, B]
+        entropies = -(log_policy.exp() * log_policy).sum(-1)  # [L * S]
+        log_prob = look_up(log_policy.flatten(), row * log_policy.shape[-1] + action)
+        return ActionEvaluation(log_prob, look_up(self._values, row), look_up(entropies, row))
+
+    def value(self, obs: Tensor) -> Tensor:
+        """Values `[T, B]`, without gradient."""
+        return self._values.detach()[self._rows(obs)]
+
+    def outputs(self) -> dict[str, Tensor]:
+        return {"log_policy": self._log_policy.detach(), "values": self._values.detach()}
+
+
+class PointHeads:
+    """The same for point sets: networks that run on each observation. Illegal actions have probability 0."""
+
+    def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
+        self.network: nn.Module = StackedPointNetwork(spec, spec.num_actions + 1, hidden_size, seeds).to(device)
+        self._spec = spec
+
+    def refresh(self) -> None: ...
+
+    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        return draw_possible(self.probabilities(obs), noise)
+
+    @torch.no_grad()
+    def probabilities(self, obs: Tensor) -> Tensor:
+        return self._log_policy_and_value(obs[None])[0][0].exp()
+
+    def evaluate_actions(self, obs: Tensor, action: Tensor) -> ActionEvaluation:
+        log_policy, value = self._log_policy_and_value(obs)
+        entropy = -(log_policy.exp() * log_policy).sum(-1)
+        return ActionEvaluation(log_policy.gather(-1, action[..., None])[..., 0], value, entropy)
+
+    @torch.no_grad()
+    def value(self, obs: Tensor) -> Tensor:
+        return self.network(obs)[..., -1]
+
+    def outputs(self) -> dict[str, Tensor]:
+        return {}
+
+    def _log_policy_and_value(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = self.network(obs)
+        logits = self._spec.legal_of(outputs[..., :-1], obs, _IMPOSSIBLE)
+        return logits.log_softmax(-1), outputs[..., -1]
 
 
 @source("a2c", A2CConfig)
@@ -39,7 +126,7 @@ class A2C(Learner):
     def __init__(self, config: A2CConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
         self.heads = (PointHeads if spec.obs_shape else TableHeads)(spec, config.hidden_size, seeds, device)
-        self.network = self.heads.network
+        self.network, self.outputs = self.heads.network, self.heads.outputs
         self.optimizer = StackedAdam(self.network, config)
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
@@ -47,9 +134,6 @@ class A2C(Learner):
 
     def action_probabilities(self, step: Step) -> Tensor:
         return self.heads.probabilities(step.obs)
-
-    def outputs(self) -> dict[str, Tensor]:
-        return self.heads.outputs()
 
     def update(self, sample: Sample) -> Learned:
         """One gradient step of every learner."""
@@ -75,8 +159,8 @@ class A2C(Learner):
         self.heads.refresh()
 
     def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Loss of the actor and returns that the critic is fitted to, `[T, B]` each, and metrics `[L]`. `log_prob` of
-        the actions, with gradient, and `value` of the observations are `[T, B]`."""
+        """Loss of the actor and returns for the critic, `[T, B]`, and metrics `[L]`. `log_prob` of the actions has a
+        gradient, `value` of the observations has none; both are `[T, B]`."""
         rollout = sample.rollout
         next_value = self.heads.value(rollout.next_obs)
         reward = self._reward_values[rollout.reward]

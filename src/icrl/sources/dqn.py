@@ -23,47 +23,37 @@ from icrl.contracts import EnvSpec, Learned, Sample
 from icrl.nn.stacked import StackedAdam, StackedNetwork, look_up
 from icrl.rl.double_q import blend, double_q_target
 from icrl.sources import source
-from icrl.sources.options import NetworkConfig, ReplayConfig
+from icrl.sources.options import NetworkConfig, ReplayConfig, Share, falling, named
 from icrl.sources.q_learning import ActionValues
 
-_NAME = "source algorithm; the preset `source=` sets all of this group"
+_MODULES = ("network", "target_network", "optimizer")  # in a checkpoint
 
 
 class DQNConfig(ReplayConfig, NetworkConfig):
-    name: Literal["dqn"] = option("dqn", _NAME)
-    epsilon: Annotated[Any, Rate(ge=0, le=1)] = option(
-        {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [0.7, 0.0]]},
-        "probability of a uniformly random action",
-    )
+    name: Literal["dqn"] = named("dqn")
+    epsilon: Share = option(falling(0.7), "probability of a uniformly random action")
     double: bool = option(True, "the network chooses the next action and the target network values it (double DQN)")
     target_update_period: int = option(1, "updates between two updates of the target network", ge=1)
-    target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(
-        0.05, "step of the target network towards the network (1: a copy)"
-    )
-
-
-_MODULES = ("network", "target_network", "optimizer")  # in a checkpoint
+    target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(0.05, "step of the target network (1: a copy)")
 
 
 @source("dqn", DQNConfig)
 class DQN(ActionValues):
     def __init__(self, config: DQNConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
-        """All values start at 0, so that the first actions are uniform."""
         super().__init__(config, spec, seeds, device)
         network = StackedNetwork(len(seeds), spec.num_obs, spec.num_actions, config.hidden_size, seeds)
-        nn.init.zeros_(network.heads)
+        nn.init.zeros_(network.heads)  # all values are 0, so that the first actions are uniform
         self.network = network.to(device)
         self.target_network = copy.deepcopy(self.network).requires_grad_(False)
         self.optimizer = StackedAdam(self.network, config)
-        self._double = config.double
         self._updates = 0
         self._tabulate()
 
     def update(self, sample: Sample) -> Learned:
         """One gradient step of every learner."""
-        rollout, row = sample.rollout, self._rows.of(sample.rollout.obs)
-        next_row = self._rows.of(rollout.next_obs)
-        chooser = self._values.detach() if self._double else self._target_values
+        rollout, row = sample.rollout, self._rows(sample.rollout.obs)
+        next_row = self._rows(rollout.next_obs)
+        chooser = self._values.detach() if self.config.double else self._target_values
         target_values, chooser_values = self._target_values[next_row], chooser[next_row]
         reward, ended = self._reward_values[rollout.reward], rollout.terminated
         value = look_up(self._values.flatten(), row * self._values.shape[1] + rollout.action)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -90,18 +91,8 @@ class Learner:
         return samples.unflatten(1, (self.num_learners, -1)).mean(dim=(0, 2))
 
 
-class LearnerRows:
-    """Row numbers in a table `[L * S, ...]`, which holds the tables of L learners over S observations."""
-
-    def __init__(self, num_learners: int, num_obs: int, device: torch.device) -> None:
-        self._first = torch.arange(num_learners, device=device) * num_obs  # [L]
-        self._per_stream: dict[int, Tensor] = {}
-
-    def of(self, obs: Tensor) -> Tensor:
-        """Rows of observations `[..., B]`. Raises `ValueError` unless B is a multiple of L."""
-        num_streams, num_learners = obs.shape[-1], len(self._first)
-        if num_streams not in self._per_stream:
-            if num_streams % num_learners:
-                raise ValueError(f"{num_streams} streams cannot be dealt out evenly to {num_learners} learners")
-            self._per_stream[num_streams] = self._first.repeat_interleave(num_streams // num_learners)
-        return self._per_stream[num_streams] + obs
+def table_rows(num_learners: int, num_obs: int, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Function from observations `[..., B]` to their rows in a table `[L * S, ...]` over the learners' observations."""
+    first = torch.arange(num_learners, device=device) * num_obs
+    of_streams = cache(lambda num_streams: first.repeat_interleave(num_streams // num_learners))
+    return lambda obs: of_streams(obs.shape[-1]) + obs

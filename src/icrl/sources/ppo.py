@@ -11,29 +11,24 @@ so that several updates can learn from them, and the actor's loss of a sample is
 With `normalize_advantage`, A has mean 0 and deviation 1 over a learner's samples in an update.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from icrl.config.options import Rate, option
+from icrl.config.options import option
 from icrl.contracts import Rollout, Sample
 from icrl.rl.returns import gae
 from icrl.sources import source
 from icrl.sources.a2c import A2C, A2CConfig
-
-_NAME = "source algorithm; the preset `source=` sets all of this group"
+from icrl.sources.options import Positive, named
 
 
 class PPOConfig(A2CConfig):
-    name: Literal["ppo"] = option("ppo", _NAME)
-    clip_range: Annotated[Any, Rate(gt=0)] = option(
-        0.2, "clip range c: the probability ratio is clipped to 1 - c .. 1 + c"
-    )
+    name: Literal["ppo"] = named("ppo")
+    clip_range: Positive = option(0.2, "clip range c: the probability ratio is clipped to 1 - c .. 1 + c")
     gae_lambda: float = option(0.95, "lambda of generalised advantage estimation", ge=0, le=1)
-    normalize_advantage: bool = option(
-        False, "scale each learner's advantages in a mini-batch to mean 0 and deviation 1"
-    )
+    normalize_advantage: bool = option(False, "scale a learner's advantages in a mini-batch to mean 0 and deviation 1")
 
 
 @source("ppo", PPOConfig)
@@ -48,8 +43,8 @@ class PPO(A2C):
         return {"log_prob": log_prob, "advantage": advantage, "return": advantage + value}
 
     def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """See `A2C._fit`. approx_kl estimates KL(pi_old || pi) by the mean of ratio - 1 - log ratio, which is never
-        negative (Schulman, "Approximating KL divergence", 2020)."""
+        """As in A2C. approx_kl estimates KL(pi_old || pi) by the mean of ratio - 1 - log ratio, which is never negative
+        (Schulman, "Approximating KL divergence", 2020)."""
         advantage = sample.targets["advantage"]
         if self.config.normalize_advantage:
             own = advantage.unflatten(1, (self.num_learners, -1))

@@ -14,30 +14,23 @@ count only where several targets meet in a cell, because a table has no gradient
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from icrl.config.options import Rate, option
+from icrl.config.options import option
 from icrl.contracts import EnvSpec, Learned, Sample, Step
 from icrl.sources import source
-from icrl.sources.learners import Learner, LearnerRows
-from icrl.sources.options import ReplayConfig
-
-_NAME = "source algorithm; the preset `source=` sets all of this group"
+from icrl.sources.learners import Learner, table_rows
+from icrl.sources.options import ReplayConfig, Share, falling, named
 
 
 class QLearningConfig(ReplayConfig):
-    name: Literal["q_learning"] = option("q_learning", _NAME)
-    learning_rate: Annotated[Any, Rate(ge=0, le=1)] = option(0.5, "step size towards the target")
-    epsilon: Annotated[Any, Rate(ge=0, le=1)] = option(
-        {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [0.7, 0.0]]},
-        "probability of a uniformly random action",
-    )
-    initial_value: float = option(
-        0.0, "initial value of Q; a value above every possible return makes optimistic explorers"
-    )
+    name: Literal["q_learning"] = named("q_learning")
+    learning_rate: Share = option(0.5, "step size towards the target")
+    epsilon: Share = option(falling(0.7), "probability of a uniformly random action")
+    initial_value: float = option(0.0, "initial value of Q; one above every possible return makes optimistic explorers")
 
 
 class ActionValues(Learner):
@@ -47,11 +40,11 @@ class ActionValues(Learner):
 
     def __init__(self, config: Any, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
-        self._rows = LearnerRows(len(seeds), spec.num_obs, device)
+        self._rows = table_rows(len(seeds), spec.num_obs, device)
 
     def action_probabilities(self, step: Step) -> Tensor:
         """epsilon / A + (1 - epsilon) / (number of best actions) for each best action, `[B, A]`."""
-        values = self._values.detach()[self._rows.of(step.obs)]
+        values = self._values.detach()[self._rows(step.obs)]
         best = (values == values.amax(-1, keepdim=True)).float()
         epsilon = self.rate("epsilon")
         return epsilon / values.shape[-1] + (1 - epsilon) * best / best.sum(-1, keepdim=True)
@@ -76,8 +69,8 @@ class QLearning(ActionValues):
 
     def update(self, sample: Sample) -> Learned:
         """One update of every learner's table."""
-        rollout, table, row = sample.rollout, self._values, self._rows.of(sample.rollout.obs)
-        ahead = table[self._rows.of(rollout.next_obs)].amax(-1).masked_fill(rollout.terminated, 0.0)
+        rollout, table, row = sample.rollout, self._values, self._rows(sample.rollout.obs)
+        ahead = table[self._rows(rollout.next_obs)].amax(-1).masked_fill(rollout.terminated, 0.0)
         cell = row * table.shape[1] + rollout.action
         error = self._reward_values[rollout.reward] + self._discount * ahead - table.view(-1)[cell]
         metrics = self._metrics(error, row)
