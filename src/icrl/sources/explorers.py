@@ -137,8 +137,8 @@ def coverage_bound(size: int, horizon: int, start: int, num_episodes: int) -> in
 
 def _distances(cell: Ints, size: int) -> NDArray[np.int16]:
     """Moves from each `cell` `[...]` to all cells, `[..., S]`."""
-    cell, cells = cell.astype(np.int16)[..., None], np.arange(size**2, dtype=np.int16)
-    return np.abs(cell // size - cells // size) + np.abs(cell % size - cells % size)
+    here, there = cell.astype(np.int16)[..., None], np.arange(size**2, dtype=np.int16)
+    return np.abs(here // size - there // size) + np.abs(here % size - there % size)
 
 
 class _Plans(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -94,5 +94,5 @@ class Learner:
 def table_rows(num_learners: int, num_obs: int, device: torch.device) -> Callable[[Tensor], Tensor]:
     """Function from observations `[..., B]` to their rows in a table `[L * S, ...]` over the learners' observations."""
     first = torch.arange(num_learners, device=device) * num_obs
-    of_streams = cache(lambda num_streams: first.repeat_interleave(num_streams // num_learners))
-    return lambda obs: of_streams(obs.shape[-1]) + obs
+    of_streams = cache(partial(torch.repeat_interleave, first))  # by the number of streams of a learner
+    return lambda obs: of_streams(obs.shape[-1] // num_learners) + obs
