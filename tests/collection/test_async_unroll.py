@@ -30,6 +30,7 @@ from icrl.contracts import PipelineError, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams
+from icrl.randomness import mix
 from icrl.sources.pace import clock_of
 
 TOTAL = 14  # iterations
@@ -84,7 +85,7 @@ def written_out(config: Any) -> tuple[Played, dict[str, Any]]:
         metrics, clock = {}, clock_of(source, i)
         # After the first unroll there are 2 env steps of each learner, after the second 6.
         if i >= 1 + source.rl_train_after_update_steps:
-            for number, part in enumerate(mini_batches(source, transitions, {}, 2, i + 1, 0)):
+            for number, part in enumerate(mini_batches(source, transitions, {}, 2, mix(torch.tensor(0), i + 1))):
                 learner.set_clock(clock._replace(updates=clock.updates + number))
                 metrics = learner.update(part).metrics
         learner.set_clock(clock_of(source, i + 1))

@@ -19,6 +19,7 @@ from icrl.config.compose import load_config
 from icrl.contracts import Learned, Rollout, Sample, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import Streams
+from icrl.randomness import mix
 from icrl.sources.pace import num_iterations
 
 SIZES = ("env=dark_room", "env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2")
@@ -72,7 +73,7 @@ def numbered(num_steps: int, num_streams: int) -> Rollout:
 
 def parts_of(source: Any, rollout: Rollout, num_learners: int, iteration: int, seed: int) -> list[Sample]:
     """With a target that is 1 more than the observation."""
-    return list(mini_batches(source, rollout, {"target": rollout.obs + 1}, num_learners, iteration, seed))
+    return list(mini_batches(source, rollout, {"target": rollout.obs + 1}, num_learners, mix(torch.tensor(seed), iteration)))
 
 
 @settings(max_examples=30, deadline=None)

@@ -23,7 +23,7 @@ from probes import (
 
 from icrl.contracts import ConfigError, EnvSpec, Rollout
 from icrl.sources import source, source_class
-from icrl.sources.learners import Learner, LearnerRows
+from icrl.sources.learners import Learner, table_rows
 
 FALLING = {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [1, 0.0]]}
 # Of each source: options with which it learns fast, unroll and updates for it, and options of a restored run.
@@ -161,13 +161,12 @@ def test_values_of_probe_worlds(name: str) -> None:
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.integers(1, 3))
 def test_each_learner_has_table_rows_of_its_own(learners: int, num_obs: int, num_envs: int, num_steps: int) -> None:
     obs = torch.randint(num_obs, (num_steps, learners * num_envs))
-    rows = LearnerRows(learners, num_obs, CPU).of(obs)
+    rows = table_rows(learners, num_obs, CPU)(obs)
     stream = torch.arange(learners * num_envs)
     assert torch.equal(rows, stream // num_envs * num_obs + obs)
 
 
 def test_streams_that_cannot_be_dealt_out_evenly_are_refused() -> None:
-    for refused in (LearnerRows(3, 7, CPU).of, lambda obs: learners_of("a2c", 3).initial_carry(len(obs))):
-        for num_streams in (1, 2, 4):
-            with pytest.raises(ValueError, match=f"{num_streams} streams cannot be dealt out evenly to 3 learners"):
-                refused(torch.zeros(num_streams, dtype=torch.long))
+    for num_streams in (1, 2, 4):
+        with pytest.raises(ValueError, match=f"{num_streams} streams cannot be dealt out evenly to 3 learners"):
+            learners_of("a2c", 3).initial_carry(num_streams)

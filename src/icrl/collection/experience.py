@@ -210,8 +210,8 @@ def _rows_of(histories: Histories, tasks: Tensor, where: str) -> np.ndarray:
     missing = [task for task in tasks.tolist() if tuple(task) not in place]
     if missing:
         raise ConfigError(
-            f"{where} has no histories of {len(missing)} of the {len(tasks)} training tasks, such as {missing[0]}: give "
-            "tasks.split, tasks.num_train and tasks.seed as in that run"
+            f"{where} has no histories of {len(missing)} of the {len(tasks)} training tasks, such as {missing[0]}: "
+            "give tasks.split, tasks.num_train and tasks.seed as in that run"
         )
     per_task = rows["num_learners"] * rows["num_envs"]
     first = np.array([place[tuple(task)] for task in tasks.tolist()]) * per_task
