@@ -21,7 +21,7 @@ from kin import all_gone, family
 from probes import CPU, changed
 from toy import assert_same
 
-from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker, set_up, version_of
+from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker, version_of
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, mini_batches
 from icrl.config.compose import load_config
@@ -54,9 +54,9 @@ def config_of(**changes: Any) -> Any:
     return changed(CONFIG, source=changed(CONFIG.source, **options | changes))
 
 
-def thread_pool(trainer: Any) -> Executor:
+def thread_pool(size: int, _: Any, initializer: Any, initargs: Any) -> Executor:
     """A thread in place of the process, because it starts at once."""
-    return ThreadPoolExecutor(1, initializer=set_up, initargs=(trainer, False))
+    return ThreadPoolExecutor(size, initializer=initializer, initargs=(*initargs, False))
 
 
 def start(config: Any) -> tuple[Any, ...]:

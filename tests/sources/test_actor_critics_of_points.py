@@ -72,13 +72,13 @@ def test_evaluated_actions_are_those_of_a_distribution_over_legal_actions(role: 
     outspoken(heads.network)
     legal = legal_in(env, obs)
     action = legal.long().argmax(-1)
-    evaluated, outputs = heads.evaluate_actions(obs, action), heads.network(obs)
+    (log_prob, value, entropy), outputs = heads.evaluate_actions(obs, action), heads.network(obs)
     for place in np.ndindex(*action.shape):
         plain = torch.distributions.Categorical(logits=outputs[place][:-1][legal[place]])
-        assert torch.allclose(evaluated.log_prob[place], plain.log_prob(torch.tensor(0)), atol=1e-5)
-        assert torch.allclose(evaluated.entropy[place], plain.entropy(), atol=1e-5)
-    assert torch.equal(evaluated.value, outputs[..., -1]) and evaluated.log_prob.requires_grad
-    assert torch.equal(heads.value(obs), evaluated.value.detach()) and not heads.value(obs).requires_grad
+        assert torch.allclose(log_prob[place], plain.log_prob(torch.tensor(0)), atol=1e-5)
+        assert torch.allclose(entropy[place], plain.entropy(), atol=1e-5)
+    assert torch.equal(value, outputs[..., -1]) and log_prob.requires_grad
+    assert torch.equal(heads.value(obs), value.detach()) and not heads.value(obs).requires_grad
 
 
 def played(learner: Any, env: PointFamily, streams: slice, num_updates: int) -> Rollout:

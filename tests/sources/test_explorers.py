@@ -11,8 +11,15 @@ from worlds import room, scalar_move
 
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import play_episodes
-from icrl.sources.explorers import cells_covered, coverage_bound, covering_plan
-from icrl.sources.explorers import CoveringPlan, Explorer, PersistentWalk, UniformWalk
+from icrl.sources.explorers import (
+    CoveringPlan,
+    Explorer,
+    PersistentWalk,
+    UniformWalk,
+    cells_covered,
+    coverage_bound,
+    covering_plan,
+)
 
 
 def walked(plan: np.ndarray, size: int, start: int) -> list[int]:

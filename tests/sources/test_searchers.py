@@ -21,8 +21,7 @@ from icrl.envs.rollout import rollout, start_streams
 from icrl.envs.tasks import streams_of
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.bandit_policies import ThompsonSampling
-from icrl.sources.searcher import PermutedSearcher, RoomSearcher, chosen
-from icrl.sources.searcher import Searcher, in_context_learner
+from icrl.sources.searcher import PermutedSearcher, RoomSearcher, Searcher, chosen, in_context_learner
 
 NUM_STEPS = 60
 

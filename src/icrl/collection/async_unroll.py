@@ -76,9 +76,8 @@ def set_up(trainer: Connection, alone: bool = True) -> None:
 
 
 class AsyncUnrollWorker(UnrollWorker):
-    """Worker in a separate process, which starts with the first `play` and ignores signals.
-
-    `play` raises a `PipelineError` if the process died, or else the error raised there."""
+    """Worker in a separate process, which starts with the first `play` and ignores signals. `play` raises a
+    `PipelineError` if the process died, or else the error raised there."""
 
     def __init__(
         self,
@@ -86,9 +85,7 @@ class AsyncUnrollWorker(UnrollWorker):
         learner: Learner,
         streams: Streams[State, Any],
         first: int,
-        make_pool: Callable[[Connection], Executor] = lambda trainer: ProcessPoolExecutor(
-            1, _SPAWN, set_up, (trainer,)
-        ),
+        make_pool: Callable[..., Executor] = ProcessPoolExecutor,
     ) -> None:
         """Continue with `streams` after `first` iterations; unless `first` is 0, call `load_state_dict` next."""
         self._config, self._learner, self._streams, self._done = config, learner, streams, first
@@ -118,8 +115,8 @@ class AsyncUnrollWorker(UnrollWorker):
         self._done += 1
         if self._done % source.unroll_parameter_update_period == 0:
             self._versions[self._done] = copy.deepcopy(self._learner.state_dict())
-        needed = version_of(source, self._done)
-        self._versions = {done: state for done, state in self._versions.items() if done >= needed}
+        for old in [done for done in self._versions if done < version_of(source, self._done)]:
+            del self._versions[old]
         with suppress(BrokenExecutor):  # `play` raises
             self._request(self._done + source.unroll_queue_size)
 
@@ -147,7 +144,7 @@ class AsyncUnrollWorker(UnrollWorker):
         source, before = self._config.source, active_children()
         tasks = self._streams.state.task[:: source.num_learners * source.num_envs]
         start = [_arrays(fields) for fields in ([tasks], self._streams.state, self._streams.step)]
-        self._pool = self._make_pool(self._theirs)
+        self._pool = self._make_pool(1, _SPAWN, set_up, (self._theirs,))
         with without_signals():
             self._request(self._done, (self._config, start))
         self.processes = [process for process in active_children() if process not in before]
@@ -171,13 +168,12 @@ class _Player:
 
     def __init__(self, config: Config, start: Arrays, first: int) -> None:
         (tasks,), state, step = (_tensors(fields, _CPU) for fields in start)
-        self.source = source = config.source
-        processes = source.vectorization == "process"
-        self.env: Any = ProcessEnv(config.env, source.num_workers) if processes else make_env(config.env)
+        self.source, self._due, tensors = config.source, 0.0, config.source.vectorization == "tensor"
+        self.env: Any = make_env(config.env) if tensors else ProcessEnv(config.env, config.source.num_workers)
         self.learner, fresh, noise = make_learners(config, self.env, tasks, _CPU)
-        self.initial_carry, self._due = self.learner.initial_carry, 0.0
+        self.initial_carry = self.learner.initial_carry
         streams = Streams(type(fresh.state)(*state), Step(*step), fresh.carry)
-        self.worker = LocalUnrollWorker(source, self.env, self, streams, noise, first)
+        self.worker = LocalUnrollWorker(self.source, self.env, self, streams, noise, first)
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         """Action of the learners, at least `source.unroll_step_interval` seconds after the previous one."""

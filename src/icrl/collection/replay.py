@@ -77,8 +77,7 @@ class Replay(Generic[Columns]):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         """`columns` are zeros `[C, L * N, ...]`, `length` is the number T of steps of a window, and `restore` converts
-        drawn columns. Uniform draws number windows from the oldest step, or from the first slot. Weights have this
-        `dtype`."""
+        drawn columns. Uniform draws count from the oldest step, or the first slot. `dtype` is that of weights."""
         self._columns, self._capacity, self._length = columns, len(columns[0]), length
         self._num_learners, self._num_envs = num_learners, columns[0].shape[1] // num_learners
         self._priorities, self._restore, self._from_oldest, self._dtype = priorities, restore, from_oldest, dtype
@@ -167,13 +166,12 @@ class Replay(Generic[Columns]):
 def rollout_replay(
     source: ReplayConfig, spec: EnvSpec, num_learners: int, length: int, device: torch.device
 ) -> Replay[Rollout]:
-    """Replay of `source.replay_buffer_length` steps per stream in the smallest indexable dtypes, with windows of
-    `length` steps, drawn by priority with `source.priority_replay`."""
-    shape = (source.replay_buffer_length, num_learners * source.num_envs)
-    dtypes = (indexable(name) for name in column_dtypes(spec).values())
+    """Replay in the smallest indexable dtypes, with windows of `length` steps."""
+    capacity, dtypes = source.replay_buffer_length, map(indexable, column_dtypes(spec).values())
+    shape = capacity, num_learners * source.num_envs
     columns = Rollout(*(torch.zeros(shape, dtype=dtype, device=device) for dtype in dtypes))
     rates = source.priority_replay_alpha, source.priority_replay_beta, source.priority_replay_eps
-    places = source.num_envs * source.replay_buffer_length
+    places = source.num_envs * capacity
     priorities = Priorities(num_learners, places, *rates, device) if source.priority_replay else None
     return Replay(columns, num_learners, length, priorities, restore=restored)
 
@@ -191,8 +189,8 @@ def shuffled(count: int, key: Tensor) -> Tensor:
 
 def restored(small: Rollout) -> Rollout:
     """Columns in their original dtypes: bool for the ends of episodes, int64 for all others."""
-    columns = {name: column.long() for name, column in small._asdict().items()}
-    return Rollout(**columns | {name: columns[name].bool() for name in ("terminated", "truncated")})
+    ends = {"terminated": small.terminated.bool(), "truncated": small.truncated.bool()}
+    return Rollout(*(column.long() for column in small))._replace(**ends)
 
 
 def indexable(name: str) -> torch.dtype:

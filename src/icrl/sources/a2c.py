@@ -9,7 +9,7 @@ summed and gradients are clipped per learner, so learner k alone equals learner 
 are not read: an on-policy learner gives all its windows the same weight.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -37,20 +37,11 @@ class A2CConfig(NetworkConfig):
         yield self.async_unroll, "{async_unroll} plays with an older policy, but {name} learns on-policy"
 
 
-class ActionEvaluation(NamedTuple):
-    """Values of transitions, `[T, B]` each, with gradient."""
-
-    log_prob: Tensor  # of the action
-    value: Tensor
-    entropy: Tensor  # of the policy
-
-
 class TableHeads:
     """Actors and critics of L learners as tables over all L * S observations. They are constant between updates, so one
     table serves acting and the loss of the next update, whose gradient flows through it."""
 
     def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
-        """Learner k's initial parameters are a function of `seeds[k]` alone."""
         outputs = spec.num_actions + 1  # the actor's logits, then the critic's value
         self.network: nn.Module = StackedNetwork(len(seeds), spec.num_obs, outputs, hidden_size, seeds).to(device)
         self._rows = table_rows(len(seeds), spec.num_obs, device)
@@ -64,18 +55,18 @@ class TableHeads:
         self._cumulative = cumulative(self._log_policy.detach().exp())  # [L * S, A - 1]
 
     def act(self, obs: Tensor, noise: Tensor) -> Tensor:
-        """Actions `[B]`, sampled by inverting the cumulative distribution at `noise` `[B]`."""
         return draw(self._cumulative[self._rows(obs)], noise)
 
     def probabilities(self, obs: Tensor) -> Tensor:
         """Distribution that `act` samples from, `[B, A]`."""
         return self._log_policy.detach()[self._rows(obs)].exp()
 
-    def evaluate_actions(self, obs: Tensor, action: Tensor) -> ActionEvaluation:
+    def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log probabilities of actions, values, and entropies of the policy, `[T, B]` each, with gradient."""
         log_policy, row = self._log_policy, self._rows(obs)  # [T, B]
         entropies = -(log_policy.exp() * log_policy).sum(-1)  # [L * S]
         log_prob = look_up(log_policy.flatten(), row * log_policy.shape[-1] + action)
-        return ActionEvaluation(log_prob, look_up(self._values, row), look_up(entropies, row))
+        return log_prob, look_up(self._values, row), look_up(entropies, row)
 
     def value(self, obs: Tensor) -> Tensor:
         """Values `[T, B]`, without gradient."""
@@ -101,10 +92,10 @@ class PointHeads:
     def probabilities(self, obs: Tensor) -> Tensor:
         return self._log_policy_and_value(obs[None])[0][0].exp()
 
-    def evaluate_actions(self, obs: Tensor, action: Tensor) -> ActionEvaluation:
+    def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         log_policy, value = self._log_policy_and_value(obs)
         entropy = -(log_policy.exp() * log_policy).sum(-1)
-        return ActionEvaluation(log_policy.gather(-1, action[..., None])[..., 0], value, entropy)
+        return log_policy.gather(-1, action[..., None])[..., 0], value, entropy
 
     @torch.no_grad()
     def value(self, obs: Tensor) -> Tensor:
@@ -123,10 +114,12 @@ class PointHeads:
 class A2C(Learner):
     """Base of actor-critics; another one overrides `targets` and `_fit`."""
 
+    saved = ("network", "optimizer")
+
     def __init__(self, config: A2CConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
         self.heads = (PointHeads if spec.obs_shape else TableHeads)(spec, config.hidden_size, seeds, device)
-        self.network, self.outputs = self.heads.network, self.heads.outputs
+        self.network, self.outputs, self.refresh = self.heads.network, self.heads.outputs, self.heads.refresh
         self.optimizer = StackedAdam(self.network, config)
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
@@ -137,32 +130,22 @@ class A2C(Learner):
 
     def update(self, sample: Sample) -> Learned:
         """One gradient step of every learner."""
-        evaluation = self.heads.evaluate_actions(sample.rollout.obs, sample.rollout.action)
-        actor_loss, returns, metrics = self._fit(sample, evaluation.log_prob, evaluation.value.detach())
-        policy_loss = self._per_learner(actor_loss)
-        value_loss = self._per_learner((returns - evaluation.value).square())
-        entropy = self._per_learner(evaluation.entropy)
+        log_prob, value, entropies = self.heads.evaluate_actions(sample.rollout.obs, sample.rollout.action)
+        actor_loss, returns, metrics = self._fit(sample, log_prob, value.detach())
+        policy_loss, value_loss = self._per_learner(actor_loss), self._per_learner((returns - value).square())
+        entropy = self._per_learner(entropies)
         rates = {name: self.rate(name) for name in ("learning_rate", "entropy_coefficient")}
         loss = policy_loss + self.rate("value_coefficient") * value_loss - rates["entropy_coefficient"] * entropy
         norm = self.optimizer.descend(loss, rates["learning_rate"])
-        self.heads.refresh()
+        self.refresh()
         metrics |= {name: torch.full_like(norm, rate) for name, rate in rates.items()}
         metrics |= {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
         return Learned(metrics | {"entropy": entropy.detach(), "gradient_norm": norm})
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.heads.refresh()
-
     def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Loss of the actor and returns for the critic, `[T, B]`, and metrics `[L]`. `log_prob` of the actions has a
         gradient, `value` of the observations has none; both are `[T, B]`."""
-        rollout = sample.rollout
-        next_value = self.heads.value(rollout.next_obs)
-        reward = self._reward_values[rollout.reward]
-        returns = n_step_returns(reward, next_value, rollout.terminated, rollout.truncated, self._discount)
+        rollout, next_value = sample.rollout, self.heads.value(sample.rollout.next_obs)
+        reward, ends = self._reward_values[rollout.reward], (rollout.terminated, rollout.truncated)
+        returns = n_step_returns(reward, next_value, *ends, self._discount)
         return -log_prob * (returns - value), returns, {}

@@ -26,8 +26,6 @@ from icrl.sources import source
 from icrl.sources.options import NetworkConfig, ReplayConfig, Share, falling, named
 from icrl.sources.q_learning import ActionValues
 
-_MODULES = ("network", "target_network", "optimizer")  # in a checkpoint
-
 
 class DQNConfig(ReplayConfig, NetworkConfig):
     name: Literal["dqn"] = named("dqn")
@@ -39,6 +37,8 @@ class DQNConfig(ReplayConfig, NetworkConfig):
 
 @source("dqn", DQNConfig)
 class DQN(ActionValues):
+    saved = ("network", "target_network", "optimizer", "updates")
+
     def __init__(self, config: DQNConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
         network = StackedNetwork(len(seeds), spec.num_obs, spec.num_actions, config.hidden_size, seeds)
@@ -46,8 +46,8 @@ class DQN(ActionValues):
         self.network = network.to(device)
         self.target_network = copy.deepcopy(self.network).requires_grad_(False)
         self.optimizer = StackedAdam(self.network, config)
-        self._updates = 0
-        self._tabulate()
+        self.updates = 0
+        self.refresh()
 
     def update(self, sample: Sample) -> Learned:
         """One gradient step of every learner."""
@@ -61,8 +61,8 @@ class DQN(ActionValues):
         metrics = self._metrics(error.detach(), row)
         loss = self._per_learner(sample.weight * error.square())
         norm = self.optimizer.descend(loss, self.rate("learning_rate"))
-        self._updates += 1
-        if self._updates % self.config.target_update_period == 0:
+        self.updates += 1
+        if self.updates % self.config.target_update_period == 0:
             blend(self.target_network, self.network, self.rate("target_update_rate"))
             with torch.no_grad():
                 self._target_values = self.target_network().flatten(0, 1)
@@ -71,18 +71,7 @@ class DQN(ActionValues):
         metrics |= {"loss": loss.detach(), "gradient_norm": norm, "learning_rate": rate}
         return Learned(metrics, td_error=error.detach().abs().mean(0))
 
-    def state_dict(self) -> dict[str, Any]:
-        modules = {name: getattr(self, name).state_dict() for name in _MODULES}
-        return {**modules, "updates": self._updates, **super().state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        for name in _MODULES:
-            getattr(self, name).load_state_dict(state[name])
-        self._updates = state["updates"]
-        self._tabulate()
-
-    def _tabulate(self) -> None:
+    def refresh(self) -> None:
         """Tabulate both networks over all L * S rows. They are constant between updates, so one table serves acting and
         the loss of the next update, whose gradient flows through it."""
         self._values, self._target_values = (n().flatten(0, 1) for n in (self.network, self.target_network))

@@ -69,7 +69,7 @@ class UniformWalk(Explorer):
 
 class PersistentWalk(Explorer):
     """Repeats its last move with probability 1/2, else takes one of the four moves with the same probability, also at
-    the start of an episode. It does the same at walls, where a move leads nowhere, and never stays on purpose."""
+    the start of an episode and at walls. It never stays on purpose."""
 
     def explore(self, memory: Memory, step: Step, noise: Tensor) -> Tensor:
         moves = torch.arange(UP, NUM_ACTIONS, device=noise.device)
@@ -83,10 +83,9 @@ class CoveringPlan(Explorer):
     and actions that are not permuted.
 
     Before the goal is found, a policy learns only which cells are not the goal. So by the end of episode k it has found
-    a goal only if k walks of H steps pass it, and k walks cover at most `coverage_bound` cells. If the plan covers as
-    many by the end of every episode, and all cells are equally likely to be the goal, no policy has a higher success in
-    any episode of the terminating room: there it is the Bayes-optimal explorer as measured by success. Others may need
-    fewer steps, or collect more in the classic room. If the plan covers less than the bound, nothing is claimed."""
+    a goal only if k walks of H steps pass it, and these cover at most `coverage_bound` cells. If the plan covers as
+    many by the end of every episode, and all goals are equally likely, no policy has a higher success in any episode of
+    the terminating room (others may need fewer steps). If the plan covers less than the bound, nothing is claimed."""
 
     def __init__(self, env: DarkRoom) -> None:
         super().__init__(env)
@@ -103,8 +102,7 @@ def covering_plan(size: int, horizon: int, start: int) -> Ints:
 
     It is the best plan of several beam searches with fixed seeds, judged by the cells covered by the end of the first
     episode, then of the second, and so on. The searches end when `coverage_bound` is met or effort is used up."""
-    plans: list[tuple[list[int], Ints]] = []
-    effort = 0
+    plans, effort = list[tuple[list[int], Ints]](), 0
     while len(plans) < _RESTARTS and effort < _EFFORT:
         plan = _Beam(size, horizon, start, np.random.default_rng(len(plans))).search()
         covered = cells_covered(plan, size, start)
@@ -198,18 +196,14 @@ class _Beam:
         lonelier = (left * (self._alone[(theirs - 1).clip(min=0)] - self._alone[theirs])).sum(1)
         cost = plans.cost[origin] + new * (lonelier - self._alone[left.sum(1)] + self._near[cell])
         covered, name = plans.covered[origin] + new, plans.name[origin] ^ (new * self._hash[cell])
-        stuck, walk = (~left.any(1)).nonzero()[0], np.zeros(len(cell))
-        walk[stuck] = self._steps_to_next(plans.left[origin[stuck]], cell[stuck])
+        stuck, walk = (~left.any(1)).nonzero()[0], np.zeros(len(cell))  # wasted steps to the nearest other cell left
+        distance = np.where(plans.left[origin[stuck], :-1], _distances(cell[stuck], self._size), _NEVER)
+        distance[np.arange(len(stuck)), cell[stuck]] = _NEVER
+        nearest = distance.min(1)
+        walk[stuck] = np.where(nearest < _NEVER, nearest - 1, 0)
         worth = _WASTED * (covered - walk.clip(max=steps_left)) - cost + self._noise * self._rng.random(len(cell))
         _, different = np.unique(name * NUM_ACTIONS + cell, return_index=True)
         kept = different[np.argsort(-worth[different], kind="stable")[: self._width]]
         after = plans.left[origin[kept]]
         after[np.arange(len(kept)), cell[kept]] = False
         return _Plans(after, cell[kept], covered[kept], cost[kept], name[kept]), origin[kept], move[kept] + UP
-
-    def _steps_to_next(self, left: NDArray[np.bool_], cell: Ints) -> Ints:
-        """Wasted steps from `cell` `[C]` to the nearest other cell `left` `[C, S + 1]`; 0 if there is none."""
-        distance = np.where(left[:, :-1], _distances(cell, self._size), _NEVER)
-        distance[np.arange(len(cell)), cell] = _NEVER
-        nearest = distance.min(1)
-        return np.where(nearest < _NEVER, nearest - 1, 0)

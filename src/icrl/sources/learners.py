@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Self
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
 class Learner:
     """L learners and, as a `Policy`, their actions in B streams; the carry is empty.
 
-    A subclass gives `action_probabilities` and `update`. Call `set_clock` before the first use."""
+    A subclass gives `action_probabilities`, `update` and `saved`. Call `set_clock` before the first use."""
 
     options: type[Any]  # class of the options, set by the decorator `source`
     network: Any = None  # module whose parameters have a leading learner axis
+    saved: tuple[str, ...] = ()  # attributes in checkpoints, beside the clock: modules, optimizers, tensors, numbers
     clock: Clock
 
     def __init__(self, config: Any, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
-        """`config` are the options of the subclass, `seeds` `[L]` int64 decide the initial parameters."""
+        """Learner k's initial parameters are a function of `seeds[k]` alone; `config` are the options of the source."""
         self.config, self.num_learners, self.device = config, len(seeds), device
         self._spec, self._discount = spec, config.discount
         self._reward_values = torch.tensor(spec.reward_values, device=device)
@@ -35,7 +37,7 @@ class Learner:
 
     @classmethod
     def create(cls, config: Config, env: Env[Any], tasks: Tensor, seeds: Tensor, device: torch.device) -> Self:
-        """Fresh learners for `tasks` `[G, task_dim]`. A source with further set-up, as of an expert, overrides this."""
+        """Fresh learners for `tasks` `[G, task_dim]`. A source with more set-up, such as an expert, overrides this."""
         return cls(config.source, env.spec, seeds, device)
 
     def set_clock(self, clock: Clock) -> None:
@@ -80,11 +82,22 @@ class Learner:
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """State with which restored learners act and learn as the saved ones; here the clock."""
-        return {"clock": list(self.clock)}
+        parts = {name: getattr(self, name) for name in self.saved}
+        parts = {name: part.state_dict() if hasattr(part, "state_dict") else part for name, part in parts.items()}
+        return parts | {"clock": list(self.clock)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.clock = Clock(*state["clock"])
+        if "clock" in state:  # missing in A2C's checkpoints of older versions
+            self.clock = Clock(*state["clock"])
+        for name in self.saved:
+            if isinstance(state[name], dict):
+                getattr(self, name).load_state_dict(state[name])
+            else:
+                setattr(self, name, copy.deepcopy(state[name]))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Compute what depends on restored attributes."""
 
     def _per_learner(self, samples: Tensor) -> Tensor:
         """Mean over each learner's samples, `[T, B] -> [L]`."""

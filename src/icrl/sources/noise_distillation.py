@@ -60,6 +60,7 @@ class RandomConfig(SourceConfig):
 class NoiseDistillation(Learner):
     """L learners that imitate `expert`, which is the planner if it is None, with noise; they learn nothing."""
 
+    saved = ("least_noise",)
     constant_noise: float | None = None  # in place of the option
     expert: Any = None
 
@@ -107,13 +108,6 @@ class NoiseDistillation(Learner):
     def update(self, sample: Sample) -> Learned:
         """Report the noise; nothing is learned."""
         return Learned({"noise": self.noise})
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "least_noise": self.least_noise}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.least_noise = state["least_noise"]
 
 
 @source("optimal", OptimalConfig)

@@ -38,11 +38,14 @@ class SourceConfig(Options):
     num_env_steps: int = option(30000, "env steps per learner in all (0: what source.num_iterations make)", ge=0)
     history_steps: int = option(30000, "env steps per learner that are recorded, counted from the start", ge=1)
     vectorization: Literal["tensor", "process"] = option(
-        "tensor", "environments step as tensors in this process, or in worker processes"
+        "tensor", "tensors in this process, or processes with one each"
     )
     num_workers: int = option(0, "worker processes (0: one for each core it may use)", ge=0, may_change=True)
     unroll_length: float = option(
-        10.0, "env steps per environment and iteration; a fraction is carried over", ge=1, le=10**6
+        10.0,
+        "env steps per environment and iteration (n of n-step returns); a fraction is carried over",
+        ge=1,
+        le=10**6,
     )
     initial_collect_steps: int = option(0, "env steps per learner before its first update", ge=0)
     num_updates_per_train_iter: int = option(1, "sweeps of updates over an iteration's transitions", ge=1, le=10**6)
@@ -52,7 +55,7 @@ class SourceConfig(Options):
     unroll_queue_size: int = option(2, "iterations that an unroll's parameters are behind at least", ge=1, le=10**4)
     unroll_parameter_update_period: int = option(1, "iterations between transfers of parameters to that process", ge=1)
     unroll_step_interval: float = option(
-        0.0, "least seconds between two env steps there", ge=0, le=3600, may_change=True
+        0.0, "least seconds between two env steps of the other process", ge=0, le=3600, may_change=True
     )
     discount: float = option(0.99, "discount factor of the returns", ge=0, le=1)
     evaluate: bool = option(False, "also play evaluation episodes during training (evals.*), and keep the best agents")
@@ -67,7 +70,7 @@ class SourceConfig(Options):
 
     @property
     def replays(self) -> bool:
-        """Whether it learns from all that is kept of its experience, not from the newest unroll alone."""
+        """Whether it learns from all that is kept, not from the newest unroll alone."""
         return not getattr(self, "clear_replay_buffer", True)
 
     @property

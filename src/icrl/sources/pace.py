@@ -17,8 +17,7 @@ BLOCK = 64  # env steps that an evaluation plays between two checks whether all 
 
 
 def unrolled(source: SourceConfig, iterations: int) -> int:
-    """Env steps of each environment in the first `iterations`: floor(iterations * unroll_length) after the pretraining,
-    so that a fraction is carried over and never lost."""
+    """Env steps of each environment in the first `iterations`; a fraction is carried over and never lost."""
     return math.floor(max(iterations - source.pretraining, 0) * Fraction(str(source.unroll_length)))
 
 
@@ -60,8 +59,7 @@ def own_windows(source: SourceConfig, iteration: int) -> int:
 
 
 def batches_of_a_sweep(source: SourceConfig, iteration: int) -> int:
-    """Updates in each of the `source.num_updates_per_train_iter` sweeps of `iteration` (from 1), on own experience or
-    on recorded histories alone."""
+    """Updates in each sweep of `iteration` (from 1), on own experience or on recorded histories alone."""
     windows = own_windows(source, iteration)
     if not windows:
         return int(source.has_offline)

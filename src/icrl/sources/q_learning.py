@@ -63,9 +63,15 @@ class ActionValues(Learner):
 
 @source("q_learning", QLearningConfig)
 class QLearning(ActionValues):
+    saved = ("table",)
+
     def __init__(self, config: QLearningConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
-        self._values = torch.full((len(seeds) * spec.num_obs, spec.num_actions), config.initial_value, device=device)
+        self.table = torch.full((len(seeds) * spec.num_obs, spec.num_actions), config.initial_value, device=device)
+        self.refresh()
+
+    def refresh(self) -> None:
+        self._values = self.table
 
     def update(self, sample: Sample) -> Learned:
         """One update of every learner's table."""
@@ -86,10 +92,3 @@ class QLearning(ActionValues):
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         yield "table", self._values.unflatten(0, (self.num_learners, -1))  # [L, S, A]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"table": self._values, **super().state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._values.copy_(state["table"])
