@@ -53,17 +53,16 @@ class Experience:
     ) -> Iterator[tuple[Clock, Sample]]:
         """Samples of `iteration` (from 1) with the new `transitions` `[T, L * N]`: one per update, each with its clock.
         Call `learned` after each update. `targets` is called once, if the whole unroll is used."""
-        source = self.source
+        source, now, key = self.source, clock_of(self.source, iteration - 1), mix(self._seed, iteration)
         if self._replay and len(transitions.obs):
             self._replay.add(transitions)
-        now = clock_of(source, iteration - 1)
         num_updates = batches_of_a_sweep(source, iteration) * source.num_updates_per_train_iter
         parts: Iterable[Sample | None] = repeat(None, num_updates)
         if own_windows(source, iteration):
-            parts = self._own(iteration, transitions, targets, now)
+            parts = self._own(num_updates, transitions, targets, now, key)
         for update, own in enumerate(parts):
             clock = now._replace(updates=now.updates + update)
-            yield clock, self._with_offline(own, mix(self._key(iteration, update), 1), clock)
+            yield clock, self._with_offline(own, mix(mix(key, update), 1), clock)
 
     def learned(self, clock: Clock, learned: Learned) -> None:
         """Record the result of the update on the last sample."""
@@ -79,26 +78,21 @@ class Experience:
         if self._replay:
             self._replay.load_state_dict(state["replay"])
 
-    def _key(self, iteration: int, update: int) -> Tensor:
-        return mix(mix(self._seed, iteration), update)
-
     def _own(
-        self, iteration: int, transitions: Rollout, targets: Callable[[Rollout], Columns], now: Clock
+        self, num_updates: int, transitions: Rollout, targets: Callable[[Rollout], Columns], now: Clock, key: Tensor
     ) -> Iterator[Sample]:
         """Samples from the learners' own experience."""
-        source, replay = self.source, self._replay
+        source, replay, num_sweeps = self.source, self._replay, self.source.num_updates_per_train_iter
         if replay is None:
-            columns = targets(transitions)
-            yield from mini_batches(source, transitions, columns, self._num_learners, mix(self._seed, iteration))
+            yield from mini_batches(source, transitions, targets(transitions), self._num_learners, key)
             return
-        for sweep in range(source.num_updates_per_train_iter):
-            key = self._key(iteration, sweep)
+        for sweep in range(num_sweeps):
             if source.draws:
-                self._drawn = replay.draw(source.mini_batch_size, key, now._replace(updates=now.updates + sweep))
+                at = now._replace(updates=now.updates + sweep)
+                self._drawn = replay.draw(source.mini_batch_size, mix(key, sweep), at)
                 yield Sample(self._drawn.rollout, self._drawn.weight.flatten(), {})
             else:
-                for part in replay.sweep(batches_of_a_sweep(source, iteration), key):
-                    yield evenly_weighted(part, {})
+                yield from (evenly_weighted(p, {}) for p in replay.sweep(num_updates // num_sweeps, mix(key, sweep)))
 
     def _with_offline(self, own: Sample | None, key: Tensor, clock: Clock) -> Sample:
         """Sample of `own` and `source.mini_batch_size` windows of recorded histories. Weights make a learner's mean

@@ -1,7 +1,7 @@
 """Source algorithms, one file each, found by scanning this folder; many learners are one batched learner.
 
 A new source is one file here, with a `Learner` under the decorator `@source(name, options)`, and one preset
-`conf/source/<name>.yaml`. Import `source_class` from here, and everything else from its own file.
+`conf/source/<name>.yaml`.
 
 Shapes: T steps, L learners, N environments or W windows of each, B = L * N or L * W streams (learner by learner),
 S observations, A actions.

@@ -55,10 +55,9 @@ class _BanditPolicy:
 
 
 class ThompsonSampling(_BanditPolicy):
-    """Draws a mean for each arm from its posterior and pulls the arm with the largest (Thompson, 1933).
-
-    For rewards 0 and 1 the posterior is Beta(1 + wins, 1 + losses). For rewards with a known `deviation` and the prior
-    N(0, 1) it is N(r / (n + deviation^2), deviation^2 / (n + deviation^2)) after n pulls with rewards r in all."""
+    """Draws a mean for each arm from its posterior and pulls the arm with the largest (Thompson, 1933). For rewards 0 and
+    1 that is Beta(1 + wins, 1 + losses). For rewards with a known `deviation` and the prior N(0, 1) it is
+    N(r / (n + deviation^2), deviation^2 / (n + deviation^2)) after n pulls with rewards r in all."""
 
     def scores(self, count: Tensor, total: Tensor, noise: Tensor) -> Tensor:
         seed = mix((noise * (1 << _NOISE_BITS)).long(), 0)[:, None]  # many numbers from one
@@ -75,8 +74,7 @@ class UCB1(_BanditPolicy):
 
         mean + 2 * deviation * sqrt(2 * ln(t) / n)
 
-    after t pulls in all and n of the arm. UCB1 is for rewards from [0, 1], whose deviation is at most 1/2; the bound
-    grows with the deviation."""
+    after t pulls in all and n of the arm. For rewards from [0, 1], whose deviation is at most 1/2, this is UCB1."""
 
     def scores(self, count: Tensor, total: Tensor, noise: Tensor) -> Tensor:
         pulls = count.sum(dim=1, keepdim=True).clamp(min=1)

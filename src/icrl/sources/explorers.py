@@ -104,7 +104,7 @@ def covering_plan(size: int, horizon: int, start: int) -> Ints:
     episode, then of the second, and so on. The searches end when `coverage_bound` is met or effort is used up."""
     plans, effort = list[tuple[list[int], Ints]](), 0
     while len(plans) < _RESTARTS and effort < _EFFORT:
-        plan = _Beam(size, horizon, start, np.random.default_rng(len(plans))).search()
+        plan = _search(size, horizon, start, np.random.default_rng(len(plans)))
         covered = cells_covered(plan, size, start)
         plans.append((covered, plan))
         if covered == [coverage_bound(size, horizon, start, number) for number in range(1, len(plan) + 1)]:
@@ -139,71 +139,46 @@ def _distances(cell: Ints, size: int) -> NDArray[np.int16]:
     return np.abs(here // size - there // size) + np.abs(here % size - there % size)
 
 
-class _Plans(NamedTuple):
-    """Plans up to some step, the best first."""
-
-    left: NDArray[np.bool_]  # [W, S + 1]: cells not covered yet; the last column is false and stands for walls
-    cell: Ints  # [W]: position of the walk
-    covered: Ints  # [W]: number of cells covered
-    cost: NDArray[np.float64]  # [W]: cost of the position of the cells left
-    name: Ints  # [W]: hash of the cells left
-
-
-class _Beam:
-    """Beam search for a plan. It keeps, of all continuations by one move, those that wasted the fewest steps, with the
-    steps to the nearest cell left; among equal ones, those with the lowest cost of the cells left.
+def _search(size: int, horizon: int, start: int, rng: np.random.Generator) -> Ints:
+    """Plan found by a beam search. It keeps, of all continuations by one move, those that wasted the fewest steps, with
+    the steps to the nearest cell left; among equal ones, those with the lowest cost of the cells left.
 
     A cell left costs more the fewer of its neighbours are left, because it may need a walk by itself. Covering a cell
     near the start costs too, because every later walk passes there. Both weights are drawn, and a noise breaks ties."""
-
-    def __init__(self, size: int, horizon: int, start: int, rng: np.random.Generator) -> None:
-        self._size, self._horizon, self._start, num_cells = size, horizon, start, size**2
-        self._after = next_cells(size).view(-1, NUM_ACTIONS)[:, UP:].numpy()  # [S, 4]
-        beyond = np.full((1, self._after.shape[1]), num_cells)
-        stays = self._after == np.arange(num_cells)[:, None]
-        self._neighbours = np.concatenate([np.where(stays, num_cells, self._after), beyond])  # [S + 1, 4]
-        self._width = int(np.clip(_WIDTH_TIMES_CELLS // num_cells, *_WIDTHS))
-        self._alone = np.arange(4, -1, -1) ** int(rng.integers(1, 4))  # cost of a cell left, by neighbours left
-        self._away = _distances(np.array(start), size).astype(np.int64)
-        self._near = rng.uniform(0, 6) / np.maximum(self._away, 1) ** 2  # cost of covering
-        self._hash = rng.integers(1 << 62, size=num_cells)
-        self._noise, self._rng = rng.uniform(0, 4), rng
-
-    def search(self) -> Ints:
-        zero, reached = np.zeros(1, np.int64), (self._away > 0) & (self._away <= self._horizon)
-        plans = _Plans(np.append(reached, False)[None], zero, zero, np.zeros(1), zero)
-        steps: list[tuple[Ints, Ints]] = []  # of each kept plan: number of the plan that it continues, and its move
-        while plans.left[0].any():
-            time = len(steps) % self._horizon
-            if time == 0:
-                plans = plans._replace(cell=np.full(len(plans.cell), self._start))
-            plans, origin, move = self._continued(plans, self._horizon - time - 1)
-            steps.append((origin, move))
-        moves, kept = [STAY] * (-len(steps) % self._horizon), 0
-        for origin, move in reversed(steps):
-            moves.append(int(move[kept]))
-            kept = origin[kept]
-        return np.array(moves[::-1]).reshape(-1, self._horizon)
-
-    def _continued(self, plans: _Plans, steps_left: int) -> tuple[_Plans, Ints, Ints]:
-        """Best continuations of `plans`, the number of the plan that each continues, and its move, `[W]`. After the
-        move `steps_left` steps of the episode remain."""
-        origin, move = (self._after[plans.cell] != plans.cell[:, None]).nonzero()
-        cell = self._after[plans.cell[origin], move]  # [C]
-        new, around = plans.left[origin, cell], self._neighbours[cell]
-        left = plans.left[origin[:, None], around]  # [C, 4]: neighbours left
-        theirs = plans.left[origin[:, None, None], self._neighbours[around]].sum(2)  # and their own neighbours left
-        lonelier = (left * (self._alone[(theirs - 1).clip(min=0)] - self._alone[theirs])).sum(1)
-        cost = plans.cost[origin] + new * (lonelier - self._alone[left.sum(1)] + self._near[cell])
-        covered, name = plans.covered[origin] + new, plans.name[origin] ^ (new * self._hash[cell])
-        stuck, walk = (~left.any(1)).nonzero()[0], np.zeros(len(cell))  # wasted steps to the nearest other cell left
-        distance = np.where(plans.left[origin[stuck], :-1], _distances(cell[stuck], self._size), _NEVER)
+    num_cells, steps = size**2, list[tuple[Ints, Ints]]()  # of each kept plan: the plan that it continues, and its move
+    after = next_cells(size).view(-1, NUM_ACTIONS)[:, UP:].numpy()  # [S, 4]
+    around = np.where(after == np.arange(num_cells)[:, None], num_cells, after)
+    around = np.append(around, np.full((1, 4), num_cells), axis=0)  # [S + 1, 4]: neighbours; S stands for walls
+    width = int(np.clip(_WIDTH_TIMES_CELLS // num_cells, *_WIDTHS))
+    alone = np.arange(4, -1, -1) ** int(rng.integers(1, 4))  # cost of a cell left, by neighbours left
+    away = _distances(np.array(start), size).astype(np.int64)
+    near = rng.uniform(0, 6) / np.maximum(away, 1) ** 2  # cost of covering
+    hashes, noise = rng.integers(1 << 62, size=num_cells), rng.uniform(0, 4)
+    left = np.append((away > 0) & (away <= horizon), False)[None]  # [W, S + 1]: cells not covered yet, best plan first
+    cell, covered, cost, name = np.zeros(1, int), np.zeros(1, int), np.zeros(1), np.zeros(1, int)  # name: hash of left
+    while left[0].any():
+        steps_left = horizon - len(steps) % horizon - 1  # of the episode, after this step
+        cell = np.full(len(cell), start) if steps_left == horizon - 1 else cell
+        origin, move = (after[cell] != cell[:, None]).nonzero()
+        cell = after[cell[origin], move]  # [C]
+        new, beside = left[origin, cell], left[origin[:, None], around[cell]]  # [C], [C, 4]: neighbours left
+        theirs = left[origin[:, None, None], around[around[cell]]].sum(2)  # and their own neighbours left
+        lonelier = (beside * (alone[(theirs - 1).clip(min=0)] - alone[theirs])).sum(1)
+        cost = cost[origin] + new * (lonelier - alone[beside.sum(1)] + near[cell])
+        covered, name = covered[origin] + new, name[origin] ^ (new * hashes[cell])
+        stuck, walk = (~beside.any(1)).nonzero()[0], np.zeros(len(cell))  # wasted steps to the nearest other cell left
+        distance = np.where(left[origin[stuck], :-1], _distances(cell[stuck], size), _NEVER)
         distance[np.arange(len(stuck)), cell[stuck]] = _NEVER
         nearest = distance.min(1)
         walk[stuck] = np.where(nearest < _NEVER, nearest - 1, 0)
-        worth = _WASTED * (covered - walk.clip(max=steps_left)) - cost + self._noise * self._rng.random(len(cell))
+        worth = _WASTED * (covered - walk.clip(max=steps_left)) - cost + noise * rng.random(len(cell))
         _, different = np.unique(name * NUM_ACTIONS + cell, return_index=True)
-        kept = different[np.argsort(-worth[different], kind="stable")[: self._width]]
-        after = plans.left[origin[kept]]
-        after[np.arange(len(kept)), cell[kept]] = False
-        return _Plans(after, cell[kept], covered[kept], cost[kept], name[kept]), origin[kept], move[kept] + UP
+        kept = different[np.argsort(-worth[different], kind="stable")[:width]]
+        left, cell, covered, cost, name = left[origin[kept]], cell[kept], covered[kept], cost[kept], name[kept]
+        left[np.arange(len(kept)), cell] = False
+        steps.append((origin[kept], move[kept] + UP))
+    moves, best = [STAY] * (-len(steps) % horizon), 0
+    for origin, move in reversed(steps):
+        moves.append(int(move[best]))
+        best = origin[best]
+    return np.array(moves[::-1]).reshape(-1, horizon)

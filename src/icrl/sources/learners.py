@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 
 class Learner:
-    """L learners and, as a `Policy`, their actions in B streams; the carry is empty.
-
-    A subclass gives `action_probabilities`, `update` and `saved`. Call `set_clock` before the first use."""
+    """L learners and, as a `Policy`, their actions in B streams. A subclass gives `action_probabilities`, `update` and
+    `saved`. Call `set_clock` before the first use."""
 
     options: type[Any]  # class of the options, set by the decorator `source`
     network: Any = None  # module whose parameters have a leading learner axis
@@ -65,8 +64,7 @@ class Learner:
         raise NotImplementedError
 
     def targets(self, rollout: Rollout) -> dict[str, Tensor]:
-        """Columns `[T, B]` that an update needs and that depend on the whole unroll, or on the learners before they
-        learn from it. They are cut into mini-batches as the transitions are."""
+        """Columns `[T, B]` of an unroll, computed before it is learned from, and cut into mini-batches as it is."""
         return {}
 
     def update(self, sample: Sample) -> Learned:
@@ -82,9 +80,8 @@ class Learner:
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        parts = {name: getattr(self, name) for name in self.saved}
-        parts = {name: part.state_dict() if hasattr(part, "state_dict") else part for name, part in parts.items()}
-        return parts | {"clock": list(self.clock)}
+        parts = {name: getattr(self, name) for name in self.saved} | {"clock": list(self.clock)}
+        return {name: part.state_dict() if hasattr(part, "state_dict") else part for name, part in parts.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if "clock" in state:  # missing in A2C's checkpoints of older versions

@@ -63,10 +63,7 @@ class NoiseDistillation(Learner):
     saved = ("least_noise",)
     constant_noise: float | None = None  # in place of the option
     expert: Any = None
-
-    def __init__(self, config: SourceConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
-        super().__init__(config, spec, seeds, device)
-        self.find_least_noise: Callable[[], Tensor] = lambda: torch.zeros(len(seeds))
+    find_least_noise: Callable[[], Tensor] | None = None
 
     @classmethod
     def create(cls, config: Config, env: Env[Any], tasks: Tensor, seeds: Tensor, device: torch.device) -> Self:
@@ -87,7 +84,8 @@ class NoiseDistillation(Learner):
     @cached_property
     def least_noise(self) -> Tensor:
         """Lower bound of each learner's noise, `[L]`; found when it is first needed, unless it is restored."""
-        return self.find_least_noise().float().to(self.device)
+        found = self.find_least_noise() if self.find_least_noise else torch.zeros(self.num_learners)
+        return found.float().to(self.device)
 
     @property
     def noise(self) -> Tensor:
@@ -129,9 +127,7 @@ def open_teacher(config: Config, teacher: str, device: torch.device) -> tuple[di
     folder = PROJECT / config.root / "logs" / teacher / "source"
     found = checkpoint.open_finished(folder, "last", "train_agents", device)
     if found is None:
-        raise ConfigError(
-            f"source.teacher={teacher}: no finished run of stage one in {folder}. Run it to its end first"
-        )
+        raise ConfigError(f"source.teacher={teacher}: no finished run in {folder}. Run src.train_agents with that name")
     return found
 
 

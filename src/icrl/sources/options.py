@@ -75,7 +75,7 @@ class SourceConfig(Options):
 
     @property
     def draws(self) -> bool:
-        """Whether mini-batches are drawn from what is kept, instead of dealt out in sweeps."""
+        """Whether mini-batches are drawn from what is kept, not dealt out in sweeps."""
         return not getattr(self, "whole_replay_buffer_training", True)
 
     @property

@@ -1,9 +1,8 @@
 """Searchers: policies that learn in context with a perfect memory, and the source whose histories show this.
 
-In bandits it is Thompson sampling. In rooms a searcher goes to the nearest cell where the goal may be. It knows the
-rules and the room; of its task it knows what its stream has shown, over all episodes. After a reward has shown a goal,
-it takes a shortest path there. It plans no further than one cell, so it leaves cells behind that cost a detour later:
-with such a memory one can do better (see `CoveringPlan`).
+In bandits it is Thompson sampling. In rooms a searcher goes to the nearest cell where the goal may be, by all that its
+stream has shown, and takes a shortest path once a reward has shown the goal. It plans no further than one cell, so it
+leaves cells behind that cost a detour later: with such a memory one can do better (see `CoveringPlan`).
 
 G goals to find one after the other in each episode, S cells, P permutations of the actions.
 """
@@ -48,8 +47,8 @@ class RoomSearcher:
     """Searcher for DarkRoom (G = 1: the goal) and Dark Key-to-Door (G = 2: the key, then the door).
 
     A cell is ruled out for the goal that is sought when a move ended there without reward, and for all other goals when
-    one is found there. The first cell of an episode is not ruled out, because it pays nothing then even if it is the
-    goal. Before the key is found nothing is learned about the door. The noise breaks ties between nearest cells."""
+    one is found there. The first cell of an episode is not ruled out: it pays nothing then even if it is the goal.
+    Before the key is found nothing is learned about the door. The noise breaks ties between nearest cells."""
 
     def __init__(self, env: DarkRoom | DarkKeyToDoor) -> None:
         self._size, self._num_cells = env.size, env.size**2
@@ -69,8 +68,7 @@ class RoomSearcher:
         return first_move(cell, chosen(nearest, noise), self._size), memory
 
     def replace_action(self, carry: Memory, action: Tensor) -> Memory:
-        """The memory does not depend on the chosen action."""
-        return carry
+        return carry  # does not depend on the chosen action
 
     def learned(self, memory: Memory, step: Step) -> Memory:
         """Knowledge after `step`."""
@@ -111,10 +109,9 @@ class PermutedMemory(NamedTuple):
 class PermutedSearcher:
     """Searcher for DarkRoom with permuted actions, which must also find out which action makes which of the five moves.
 
-    All permutations that explain its moves so far are equally likely to it. A move is progress if the nearest cell
-    where the goal may be is one move nearer after it, or at distance 0. It takes the action that is most likely
-    progress; the noise breaks ties. So it tries an unknown action only if no known one leads on, and each try is
-    progress or rules out permutations."""
+    All permutations that explain its moves so far are equally likely to it. It takes the action that most likely makes
+    progress: the nearest cell where the goal may be is one move nearer after it, or at distance 0. The noise breaks
+    ties. So it tries an unknown action only if no known one leads on."""
 
     def __init__(self, env: DarkRoom) -> None:
         self._searcher = RoomSearcher(env)
@@ -190,8 +187,7 @@ class Searcher(Learner):
         return self.policy.initial_carry(num_streams)
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
-        """The policy's action, or a random one if `noise` is below its probability. The rest of the one random number
-        is uniform again, for either."""
+        """The policy's action, or a random one if `noise` is below its probability. Its rest is uniform for either."""
         share, num_actions = self.rate("noise"), self._spec.num_actions
         action, carry = self.policy.act(carry, step, ((noise - share) / max(1 - share, _TINY)).clamp(0, 1 - _TINY))
         at_random = (noise / max(share, _TINY) * num_actions).long().clamp(max=num_actions - 1)
