@@ -89,7 +89,7 @@ class AsyncUnrollWorker(UnrollWorker):
     ) -> None:
         """Continue with `streams` after `first` iterations; unless `first` is 0, call `load_state_dict` next."""
         self._config, self._learner, self._streams, self._done = config, learner, streams, first
-        self._versions = {first: copy.deepcopy(learner.state_dict())}  # by the number of iterations done
+        self._versions = {first: copy.deepcopy(learner.state_dict())}  # needed later, by iterations done
         self._ours, self._theirs = _SPAWN.Pipe()  # not an event, which could block once its waiter is killed
         self._make_pool = make_pool
         self._pool: Executor | None = None
@@ -121,14 +121,12 @@ class AsyncUnrollWorker(UnrollWorker):
             self._request(self._done + source.unroll_queue_size)
 
     def state_dict(self) -> dict[str, Any]:
-        """States of the learners that later unrolls need, by the number of iterations done."""
         return {"versions": dict(self._versions)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._versions = dict(state["versions"])
 
     def close(self) -> None:
-        """End the process and those of its environments."""
         if self._pool is None:
             return
         self._ours.close()

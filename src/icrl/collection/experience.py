@@ -166,9 +166,8 @@ class OfflineWindows:
         rows = _rows_of(histories, tasks, where)  # [G * R]
         kept = _kept_steps(histories, rows, source, where)  # [G * R, steps]
         columns = (histories.columns[name] for name in Rollout._fields)
-        self._columns = [
-            torch.from_numpy(column[rows][kept]).to(device, indexable(str(column.dtype))) for column in columns
-        ]
+        used = ((torch.from_numpy(column[rows][kept]), indexable(str(column.dtype))) for column in columns)
+        self._columns = [column.to(device, dtype) for column, dtype in used]
         steps = kept.sum(axis=1)
         starts = np.maximum(steps - length + 1, 0)  # [G * R]: windows of each row
         per_task = starts.reshape(len(tasks), -1).sum(axis=1)

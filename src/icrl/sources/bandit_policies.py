@@ -55,8 +55,8 @@ class _BanditPolicy:
 
 
 class ThompsonSampling(_BanditPolicy):
-    """Draws a mean for each arm from its posterior and pulls the arm with the largest (Thompson, 1933). For rewards 0 and
-    1 that is Beta(1 + wins, 1 + losses). For rewards with a known `deviation` and the prior N(0, 1) it is
+    """Draws a mean for each arm from its posterior and pulls the arm with the largest (Thompson, 1933). For rewards 0
+    and 1 that is Beta(1 + wins, 1 + losses). For rewards with a known `deviation` and the prior N(0, 1) it is
     N(r / (n + deviation^2), deviation^2 / (n + deviation^2)) after n pulls with rewards r in all."""
 
     def scores(self, count: Tensor, total: Tensor, noise: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Options that all sources share, and the rules among them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import model_validator
@@ -10,7 +10,6 @@ from icrl.contracts import ConfigError
 from icrl.sources.pace import env_steps
 
 LEARN_NOTHING = ("noise_distillation", "searcher", "optimal", "random")
-_OF_LEARNERS = ("async_unroll", "initial_collect_steps", "num_updates_per_train_iter", "mini_batch_length")
 
 NotNegative = Annotated[Any, Rate(ge=0)]
 Positive = Annotated[Any, Rate(gt=0)]
@@ -93,22 +92,21 @@ class SourceConfig(Options):
         yield not steps and not asked, "{num_iterations} and {num_env_steps}: one of them must be above 0"
         yield not made, "{num_iterations} leaves no env steps after {rl_train_after_update_steps} without any"
         factors = "{num_envs} x {unroll_length}"
-        yield (
-            steps and made != steps and not asked,
-            f"{{num_env_steps}} must be a multiple of {factors}, such as {made}",
-        )
+        yield steps and made != steps and not asked, f"{{num_env_steps}} must be a multiple of {factors}: {made}"
         given = f"{{num_iterations}} x {factors} make {made} env steps, not {{num_env_steps}}: give {made} there, or 0"
         yield steps and asked and made != steps, given
         given = f"{{initial_collect_steps}} leaves no steps to train: source.num_env_steps is {made}"
         yield self.initial_collect_steps >= made, given
         yield (
             self.unroll_step_interval and not self.async_unroll,
-            "{unroll_step_interval} needs source.async_unroll=true",
+            "{unroll_step_interval} is unused with {async_unroll}",
         )
         tensors = self.vectorization == "tensor"
         yield self.num_workers and tensors, "{num_workers} needs source.vectorization=process: tensors have no workers"
         if self.name in LEARN_NOTHING:
-            yield from self.unused((*_OF_LEARNERS, "mini_batch_size"), "has no effect: {name} learns nothing")
+            yield from self.unused(
+                ("async_", "initial_", "num_updates_", "mini_"), "has no effect: {name} learns nothing"
+            )
         yield self.history_steps > made, f"{{history_steps}} is more than source.num_env_steps={made}"
         yield self.history_steps % self.num_envs, "{history_steps} must be a multiple of {num_envs}"
         yield self.videos_per_task > self.num_learners, "{videos_per_task} is more than {num_learners}"
@@ -119,10 +117,10 @@ class SourceConfig(Options):
             given = f"{{mini_batch_size}} must divide the {windows} windows of {{num_envs}} and {{mini_batch_length}}"
             yield size and windows % size, given
 
-    def unused(self, names: Iterable[str], reason: str) -> Conflicts:
-        """Rules that the options `names` keep their defaults."""
-        for name in names:
-            yield getattr(self, name) != type(self).model_fields[name].default, f"{{{name}}} {reason}"
+    def unused(self, prefixes: tuple[str, ...], reason: str) -> Conflicts:
+        """Rules that options with these prefixes keep their defaults."""
+        for name, field in type(self).model_fields.items():
+            yield name.startswith(prefixes) and getattr(self, name) != field.default, f"{{{name}}} {reason}"
 
 
 def check_source(source: SourceConfig) -> None:
@@ -151,9 +149,7 @@ class ReplayConfig(SourceConfig):
     """Sources that can learn from what was played long ago, or by others."""
 
     replay_buffer_length: int = option(1000, "newest env steps of each environment in the replay buffer", ge=1)
-    whole_replay_buffer_training: bool = option(
-        True, "sweep over the replay from the newest step back (false: draw a mini-batch)"
-    )
+    whole_replay_buffer_training: bool = option(True, "sweep over the whole replay (false: draw one mini-batch)")
     clear_replay_buffer: bool = option(True, "learn from the newest unroll only, and clear it afterwards")
     priority_replay: bool = option(False, "draw windows of large TD error more often")
     priority_replay_alpha: NotNegative = option(0.7, "priority is (|TD error| + source.priority_replay_eps)^alpha")
@@ -165,9 +161,7 @@ class ReplayConfig(SourceConfig):
     offline_buffer_every: int = option(1, "use every k-th episode of the recorded histories", ge=1)
     offline_loss_weight: NotNegative = option(1.0, "weight of the loss on histories, beside that on own experience")
     rl_train_after_update_steps: int = option(0, "iterations on recorded histories alone, before any env step", ge=0)
-    rl_train_every_update_steps: int = option(
-        1, "iterations between updates on own experience (histories: in each)", ge=1
-    )
+    rl_train_every_update_steps: int = option(1, "iterations between updates on own experience", ge=1)
 
     def conflicts(self) -> Conflicts:
         yield from super().conflicts()
@@ -175,9 +169,7 @@ class ReplayConfig(SourceConfig):
         per_env, offline, replays = env_steps(self) // self.num_envs, self.has_offline, self.replays
         too_early = "{initial_collect_steps} is more than is kept: {replay_buffer_length} of each of {num_envs}"
         yield replays and self.initial_collect_steps > kept * self.num_envs, too_early
-        too_long = (
-            f"{{mini_batch_length}} is more than {{replay_buffer_length}}, or than all {per_env} env steps per env"
-        )
+        too_long = f"{{mini_batch_length}} exceeds {{replay_buffer_length}}, or the {per_env} env steps per environment"
         yield replays and length > min(kept, per_env), too_long
         yield self.draws and not size, "{mini_batch_size} draws nothing with {whole_replay_buffer_training}"
         yield offline and not size, "{mini_batch_size} draws nothing from {offline_buffer_dir}"
@@ -190,5 +182,4 @@ class ReplayConfig(SourceConfig):
         everything = "{offline_buffer_range} counts {offline_buffer_length} from the end, but 0 stands for all"
         yield offline and self.offline_buffer_range == "last" and not self.offline_buffer_length, everything
         if not offline:
-            of_histories = [name for name in ReplayConfig.model_fields if name.startswith(("offline_", "rl_"))]
-            yield from self.unused(of_histories, "needs offline histories, but {offline_buffer_dir}")
+            yield from self.unused(("offline_", "rl_"), "needs offline histories, but {offline_buffer_dir}")
