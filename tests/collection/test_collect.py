@@ -9,7 +9,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from probes import CPU, changed, step_of
-from small_histories import MARK, write_histories
+from small_histories import MARK
+from stage_one import root_with_others
 from torch import Tensor
 from toy import assert_same
 
@@ -147,11 +148,8 @@ def paces(draw: st.DrawFn) -> SourceConfig:
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with histories of the first task, three rows of 16 steps, episodes of 4."""
-    root = tmp_path_factory.mktemp("others")
-    ends = (torch.arange(16) % 4 == 3)[:, None].expand(-1, 3)
-    write_histories(root, "others", TABULAR, [0], 3, ends)
-    return root
+    """A root with histories of the first task."""
+    return root_with_others(tmp_path_factory.mktemp("others"), TABULAR, [0], 3)
 
 
 @settings(max_examples=50, deadline=None)

@@ -1,7 +1,5 @@
 """Samples of updates: mini-batches of an unroll, replay and recorded histories in the loop."""
 
-import io
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probes import CPU, changed
-from small_histories import write_histories
+from stage_one import live, root_with_others
 from toy import assert_same
 
-from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, mini_batches, without_others
 from icrl.config.compose import load_config
-from icrl.contracts import Learned, Rollout, Sample, Step
+from icrl.contracts import Learned, Rollout, Sample
 from icrl.envs import make_env
-from icrl.envs.rollout import Streams
 from icrl.randomness import mix
 from icrl.sources.pace import num_iterations
 
@@ -120,11 +116,8 @@ def test_sweeps_iterations_and_seeds_are_in_different_orders() -> None:
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with histories of the tasks here and one more, two rows of 16 steps each, episodes of 4."""
-    root = tmp_path_factory.mktemp("others")
-    ends = (torch.arange(16) % 4 == 3)[:, None].expand(-1, 6)
-    write_histories(root, "others", TABULAR, [8, 1, 3], 2, ends)
-    return root
+    """A root with histories of the tasks here and one more."""
+    return root_with_others(tmp_path_factory.mktemp("others"), TABULAR, [8, 1, 3], 2)
 
 
 class Watched:
@@ -142,36 +135,20 @@ class Watched:
         return self.told[-1]
 
 
-def live(config: Any, tasks: Any, stop: int, saved: Any = None) -> tuple[Watched, list[Rollout], dict[str, Any]]:
-    """Learners of `tasks` up to iteration `stop`, from `saved`, as it comes through a file."""
-    learner, streams, noise = make_learners(config, ENV, tasks, CPU)
-    watched, experience, first = Watched(learner), Experience(config, ENV.spec, tasks, CPU), 0
-    if saved:
-        file = io.BytesIO()
-        torch.save(saved, file)
-        file.seek(0)
-        saved = torch.load(file, weights_only=True)
-        first = saved["iteration"]
-        learner.load_state_dict(saved["learner"])
-        experience.load_state_dict(saved["experience"])
-        streams = Streams(type(streams.state)(**saved["state"]), Step(**saved["step"]), streams.carry)
-    player = LocalUnrollWorker(config.source, ENV, watched, streams, noise, first)
-    played = list(itertools.islice(collect(watched, player, experience, first), stop - first))
-    now = played[-1][2]
-    state = {"learner": learner.state_dict(), "state": now.state._asdict(), "step": now.step._asdict()}
-    state |= {"iteration": stop, "experience": experience.state_dict()}
-    return watched, [transitions for transitions, _, _ in played], state
+def watch(config: Any, tasks: Any, stop: int, saved: Any = None) -> tuple[Watched, list[Rollout], dict[str, Any]]:
+    learner, played, state = live(config, ENV, tasks, stop, saved, wrap=Watched)
+    return learner, [transitions for transitions, _, _ in played], state
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_interrupted_run_equals_an_uninterrupted_one(others: Path, mode: str) -> None:
     config = config_of(others, **MODES[mode])
     total = num_iterations(config.source)
-    whole, unrolls, end = live(config, TASKS, total)
+    whole, unrolls, end = watch(config, TASKS, total)
     assert len(whole.samples) >= 12 and whole.samples[-1].rollout.obs.shape[0] == config.source.mini_batch_length
     for stop in range(1, total, 5):
-        early, first_part, saved = live(config, TASKS, stop)
-        late, second_part, again = live(config, TASKS, total, saved)
+        early, first_part, saved = watch(config, TASKS, stop)
+        late, second_part, again = watch(config, TASKS, total, saved)
         assert_same(first_part + second_part, unrolls)
         assert_same(early.samples + late.samples, whole.samples)
         assert_same(again, end)
@@ -181,7 +158,7 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(others: Path, mode: str)
 def test_learners_alone_equal_themselves_among_others(others: Path, mode: str) -> None:
     """Of the first of two tasks, to the last of its Q values."""
     config = config_of(others, **MODES[mode])
-    (together, _, _), (alone, _, _) = (live(config, tasks, 16) for tasks in (TASKS, TASKS[:1]))
+    (together, _, _), (alone, _, _) = (watch(config, tasks, 16) for tasks in (TASKS, TASKS[:1]))
     for ours, theirs in zip(alone.samples, together.samples, strict=True):
         half = ours.weight.numel()
         assert_same(list(ours.rollout), [column[:, :half] for column in theirs.rollout])
@@ -194,7 +171,7 @@ def test_the_td_error_of_own_windows_becomes_their_priority(others: Path) -> Non
     """With alpha 1 the table holds it as it is, and not that of the other windows."""
     options = MODES["offline"] | {"priority_replay_alpha": 1.0, "priority_replay_eps": 1e-12, "mini_batch_size": 2}
     config = config_of(others, **options | {"num_updates_per_train_iter": 1})
-    watched, _, state = live(config, TASKS, 16)
+    watched, _, state = watch(config, TASKS, 16)
     columns, priorities = (state["experience"]["replay"][name] for name in ("columns", "priorities"))
     rollout, td_error = watched.samples[-1].rollout, watched.told[-1].td_error
     assert td_error is not None and priorities.shape == (4, 2 * 9)
