@@ -199,23 +199,6 @@ def assert_mixed(source: Any, clock: Clock, sample: Sample, own: bool, offline: 
     torch.testing.assert_close((weight * loss).mean(1), expected)
 
 
-@settings(max_examples=12, deadline=None)
-@given(st.integers(100, 450), st.integers(1, 8))
-def test_unrolls_go_on_from_any_iteration(hundredths: int, first: int) -> None:
-    """Of any fraction of a step: the same transitions, and learning at the same clocks."""
-    source = source_config(num_iterations=9, unroll_length=hundredths / 100)
-    whole = Recorder(2)
-    unrolls = list(collect(whole, worker_of(source, whole), experience_of(source)))
-    again = Recorder(2)
-    seeds = stream_seeds(1, 4)
-    player = LocalUnrollWorker(source, ENV, again, unrolls[first - 1][2], Noise(seeds), first)
-    resumed = list(collect(again, player, experience_of(source), first))
-    assert len(resumed) == 9 - first
-    for (ours, _, _), (theirs, _, _) in zip(resumed, unrolls[first:], strict=True):
-        assert_same(ours, theirs)
-    assert [clock for clock, _ in again.updates] == [clock for clock, _ in whole.updates[first:]]
-
-
 def test_evaluation_policies() -> None:
     """Drawn from the learners' probabilities at epsilon 1, the most probable action at 0, by hand between them."""
     noise = (torch.arange(1000) + 0.5) / 1000

@@ -86,16 +86,6 @@ def test_every_window_of_a_task_is_drawn_once_in_as_many_draws(
         assert torch.equal(mine[2], steps % 2) and torch.equal(mine[1], row % 5) and torch.equal(mine[7], steps % 5)
 
 
-def test_a_learner_draws_the_same_alone_and_among_others(tmp_path: Path) -> None:
-    """And other windows with another key."""
-    write_histories(tmp_path, "others", CONFIG, [1, 2, 3], 2, torch.rand(30, 6) < 0.2)
-    together, alone = open_windows(tmp_path, [1, 2, 3], 2), open_windows(tmp_path, [2], 2)
-    ours, theirs = alone.draw(5, KEY), together.draw(5, KEY)
-    for one, all_of_them in zip(ours, theirs, strict=True):
-        assert torch.equal(one, all_of_them[:, 10:20])
-    assert not torch.equal(ours.obs, alone.draw(5, KEY + 1).obs)
-
-
 @pytest.mark.parametrize(
     ("tasks", "changes", "episode", "message"),
     [

@@ -1,10 +1,8 @@
 """The ring of newest steps and what is drawn from it, against queues, loops and formulas."""
 
-import io
 from collections import deque
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -175,53 +173,6 @@ def test_weights_correct_for_what_is_drawn_often() -> None:
             raw = importance[learner][[known.index(start) for start in starts]] ** -percent
             torch.testing.assert_close(drawn.weight[learner], (raw / raw.max()).float())
         assert drawn.weight.min() == 1 if percent == 0 else drawn.weight.min() < 0.95
-
-
-@pytest.mark.parametrize("priority", [False, True])
-@pytest.mark.parametrize("index", [0, 2])
-def test_a_learner_draws_the_same_alone_and_among_others(index: int, priority: bool) -> None:
-    changes = {"num_envs": 2, "replay_buffer_length": 7, "priority_replay": priority}
-    together, alone = replay_of(3, 2, **changes), replay_of(1, 2, **changes)
-    for turn in range(6):
-        unroll = steps_of(2 * turn, 2, torch.arange(6))
-        together.add(unroll)
-        alone.add(Rollout(*(column[:, 2 * index : 2 * index + 2] for column in unroll)))
-        ours, all_of_them = alone.draw(4, key_of(turn), CLOCK), together.draw(4, key_of(turn), CLOCK)
-        assert torch.equal(ours.rollout.obs, all_of_them.rollout.obs[:, 4 * index : 4 * index + 4])
-        assert torch.equal(ours.weight[0], all_of_them.weight[index])
-        td_error = torch.rand(3, 4, generator=torch.Generator().manual_seed(turn))
-        together.set_priorities(all_of_them.where, td_error, CLOCK)
-        alone.set_priorities(ours.where, td_error[index : index + 1], CLOCK)
-
-
-@pytest.mark.parametrize("priority", [False, True])
-@pytest.mark.parametrize("stop", [0, 1, 5])
-def test_it_goes_on_from_a_file(stop: int, priority: bool) -> None:
-    """Draws, weights and the state itself, bit for bit."""
-    changes = {"num_envs": 2, "replay_buffer_length": 7, "priority_replay": priority}
-    replay = replay_of(2, 2, **changes)
-    draws = []
-    for turn in range(9):
-        if turn == stop:
-            file = io.BytesIO()
-            torch.save(replay.state_dict(), file)
-            file.seek(0)
-            replay = replay_of(2, 2, **changes)
-            replay.load_state_dict(torch.load(file, weights_only=True))
-        draws.append(turn_of(replay, turn))
-    undisturbed = replay_of(2, 2, **changes)
-    for turn, ours in enumerate(draws):
-        theirs = turn_of(undisturbed, turn)
-        assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
-    if priority:
-        assert torch.equal(replay.state_dict()["priorities"], undisturbed.state_dict()["priorities"])
-
-
-def turn_of(replay: Replay[Rollout], turn: int) -> tuple[Tensor, Tensor]:
-    replay.add(steps_of(2 * turn, 2, torch.arange(4)))
-    drawn = replay.draw(3, key_of(turn), CLOCK)
-    replay.set_priorities(drawn.where, drawn.rollout.obs[0].view(2, 3) / 7 % 1, CLOCK)
-    return drawn.rollout.obs, drawn.weight
 
 
 @given(st.integers(1, 500), st.integers(-(2**62), 2**62))

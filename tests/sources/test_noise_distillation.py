@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from harness import run
-from probes import CPU, START, alone_and_among_others, changed, learners_of, source_options, step_of
+from probes import CPU, START, changed, learners_of, source_options, step_of
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Rollout, Step
@@ -57,13 +57,6 @@ def test_the_mixture_by_hand() -> None:
     assert torch.allclose(learners.action_probabilities(shown([2])), torch.tensor([[0.1, 0.1, 0.1, 0.1, 0.6]]))
 
 
-@pytest.mark.parametrize(("percent", "optimal"), [(0.0, 0.2), (0.45, 0.6), (0.95, 1.0)])
-def test_a_run_goes_from_random_to_optimal_actions(percent: float, optimal: float) -> None:
-    played = play(expert(percent), 400, 20)
-    best = (played.action == played.optimal_action).double().mean().item()
-    assert best == pytest.approx(optimal, abs=5 * (optimal * (1 - optimal) / 8000) ** 0.5)
-
-
 def test_the_noise_stays_above_its_lower_bound_also_when_restored() -> None:
     learners = expert(1.0, num_learners=2)
     learners.find_least_noise = lambda: torch.tensor([0.25, 0.75])
@@ -91,11 +84,6 @@ def test_random_actions_need_no_planner() -> None:
         config = changed(CONFIG, env=load_config(["env=point_game"]).env, source=source_options(name))
         with pytest.raises(ConfigError, match=rf"source\.name={name} needs the optimal .* env\.name=point_game"):
             source_class(name).create(config, ENV, ENV.all_tasks()[:1], stream_seeds(0, 1), CPU)
-
-
-@pytest.mark.parametrize("index", [0, 3])
-def test_a_learner_alone_equals_itself_among_others(index: int) -> None:
-    alone_and_among_others("noise_distillation", index, 30, 2)
 
 
 @pytest.mark.parametrize("max_performance", [0.3, 0.95])

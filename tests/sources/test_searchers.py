@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probes import CPU, START, alone_and_among_others
+from probes import CPU, START
 from torch import Tensor
 from worlds import key_to_door, room, scalar_move
 
@@ -21,7 +21,7 @@ from icrl.envs.rollout import rollout, start_streams
 from icrl.envs.tasks import streams_of
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.bandit_policies import ThompsonSampling
-from icrl.sources.searcher import PermutedSearcher, RoomSearcher, Searcher, chosen, in_context_learner
+from icrl.sources.searcher import PermutedSearcher, RoomSearcher, Searcher, in_context_learner
 
 NUM_STEPS = 60
 
@@ -153,13 +153,6 @@ def test_the_classic_room_matches_the_known_curve() -> None:
     assert ((low <= returns) & (returns <= high)).all(), returns
 
 
-def test_chosen_is_uniform_over_the_allowed_columns() -> None:
-    allowed = torch.tensor([[False, True, False, True, True]]).expand(3000, -1)
-    noise = torch.arange(3000) / 3000
-    assert chosen(allowed, noise).bincount(minlength=5).tolist() == [0, 1000, 0, 1000, 1000]
-    assert chosen(allowed[:1], torch.tensor([1 - 2**-24])).tolist() == [4]
-
-
 # ---- the source
 
 ENV = room(size=5, max_episode_steps=10)
@@ -214,25 +207,10 @@ def test_a_searcher_concludes_from_the_actions_that_were_done() -> None:
     assert torch.equal(streams.carry.total, (pulled * played.reward[:-1, :, None]).sum(0).float())
 
 
-@pytest.mark.parametrize("index", [0, 3])
-def test_a_learner_alone_equals_itself_among_others(index: int) -> None:
-    alone_and_among_others("searcher", index, 30, 2, noise=0.2)
-
-
-@pytest.mark.parametrize(
-    ("world", "kind"),
-    [
-        ("dark_room", RoomSearcher),
-        ("dark_room_permuted", PermutedSearcher),
-        ("dark_key_to_door", RoomSearcher),
-        ("bandit", ThompsonSampling),
-    ],
-)
-def test_every_world_has_its_own(world: str, kind: type) -> None:
-    config = load_config([f"env={world}"]).env
-    assert type(in_context_learner(make_env(config), config)) is kind
-
-
-def test_a_world_without_a_searcher_is_refused() -> None:
+def test_every_world_has_its_own_searcher_or_is_refused() -> None:
+    kinds = {"dark_room": RoomSearcher, "dark_room_permuted": PermutedSearcher}
+    for world, kind in {**kinds, "dark_key_to_door": RoomSearcher, "bandit": ThompsonSampling}.items():
+        config = load_config([f"env={world}"]).env
+        assert type(in_context_learner(make_env(config), config)) is kind
     with pytest.raises(ConfigError, match=r"source\.name=searcher: there is no searcher with env\.name=gymnasium"):
         searcher_in("env=gymnasium")
