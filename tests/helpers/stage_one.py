@@ -15,6 +15,8 @@ from icrl.collection.collect import collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.collection.source_run import Position
 from icrl.contracts import Rollout
+from icrl.envs.rollout import rollout, start_streams
+from icrl.randomness import Noise, stream_seeds
 
 CPU = torch.device("cpu")
 
@@ -30,6 +32,12 @@ def through_file(state: Any) -> Any:
 def joined(unrolls: Any, dim: int = 0) -> Rollout:
     """Unrolls one after the other, or with dim=1 side by side."""
     return Rollout(*(torch.cat(column, dim) for column in zip(*unrolls, strict=True)))
+
+
+def play(policy: Any, env: Any, tasks: Any, num_steps: int, seed: int = 0) -> tuple[Rollout, Any]:
+    """Transitions of one stream for each task, and the streams after them."""
+    streams = start_streams(policy, env, tasks, stream_seeds(seed, len(tasks)))
+    return rollout(policy, env, streams, num_steps, Noise(stream_seeds(seed, len(tasks), purpose=1)))
 
 
 def live(

@@ -23,6 +23,7 @@ from probes import (
     step_of,
     transition,
 )
+from stage_one import joined
 from torch import Tensor
 
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
@@ -38,11 +39,6 @@ def table_of(learners: Any) -> Tensor:
     return dict(learners.parameters())["table"]
 
 
-def joined(*transitions: Rollout) -> Rollout:
-    """Single transitions as windows of one step."""
-    return Rollout(*(torch.cat(column, dim=1) for column in zip(*transitions, strict=True)))
-
-
 # ---- Q-learning
 
 
@@ -52,11 +48,11 @@ def test_q_learning_moves_a_cell_once_towards_the_weighted_mean_of_its_targets()
     learners = learners_of("q_learning", 1, discount=0.5, learning_rate=0.5, initial_value=0.0)
     met = [transition(2, 1, reward, 0, terminated=True, truncated=False) for reward in (1, 0, 0)]
     met += [transition(3, 0, 1, 0, terminated=True, truncated=False)] * 2
-    learned = learners.update(sample_of(joined(*met), torch.tensor([3.0, 0.5, 0.5, 0.0, 0.0])))
+    learned = learners.update(sample_of(joined(met, dim=1), torch.tensor([3.0, 0.5, 0.5, 0.0, 0.0])))
     assert table_of(learners)[0, 2].tolist() == [0.0, 0.375, 0.0]
     assert (table_of(learners)[0, 3] == 0).all()
     assert learned.td_error is not None and learned.td_error.tolist() == [1.0, 0.0, 0.0, 1.0, 1.0]  # not weighted
-    learners.update(sample_of(joined(*met), torch.tensor([1.0, 0.0, 0.0, 0.0, 1e-3])))
+    learners.update(sample_of(joined(met, dim=1), torch.tensor([1.0, 0.0, 0.0, 0.0, 1e-3])))
     assert table_of(learners)[0, 2, 1].item() == 0.6875 and table_of(learners)[0, 3, 0].item() == 0.5
 
 
@@ -155,7 +151,7 @@ def test_q_learning_learns_every_goal_of_a_small_room() -> None:
     learner, streams, noise = make_learners(config, env, goals, CPU)
     worker = LocalUnrollWorker(config.source, env, learner, streams, noise)
     unrolls = [transitions for transitions, _, _ in collect(learner, worker, Experience(config, env.spec, goals, CPU))]
-    blocks = [Rollout(*(torch.cat(column) for column in zip(*b, strict=True))) for b in (unrolls[:60], unrolls[-60:])]
+    blocks = joined(unrolls[:60]), joined(unrolls[-60:])
     early, late = (finished_episodes(block, OpenEpisodes.none(75), env.spec)[0] for block in blocks)
     assert early.success.mean() < 0.6
     goal = goals[late.stream // 5, 0].numpy()

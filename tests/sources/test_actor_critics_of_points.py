@@ -11,6 +11,7 @@ from models import outspoken
 from point_worlds import legal_in, lived, point_game
 from probes import CPU, learn_from, learners_of, restored, step_of
 from scalar_points import Points
+from stage_one import joined, play
 from torch import Tensor
 
 from icrl.collection.collect import EpsilonGreedy
@@ -90,7 +91,7 @@ def played(learner: Any, env: PointFamily, streams: slice, num_updates: int) -> 
         transitions, where = rollout(learner, env, where, 4, noise)
         learn_from(learner, transitions)
         steps.append(transitions)
-    return Rollout(*(torch.cat(column) for column in zip(*steps, strict=True)))
+    return joined(steps)
 
 
 @every_kind
@@ -151,7 +152,7 @@ def test_a_host_learns_to_win_as_fast_as_possible(kind: str) -> None:
     number, lengths = 200, []
     tasks, seeds = env.all_tasks().expand(number, 3), stream_seeds(5, number)
     for policy in (EpsilonGreedy(learner, 0.0), learners_of("random", 1, env.spec)):
-        steps = rollout(policy, env, start_streams(policy, env, tasks, seeds), 60, Noise(stream_seeds(6, number)))[0]
+        steps = play(policy, env, tasks, 60, seed=5)[0]
         lengths.append(finished_episodes(steps, OpenEpisodes.none(number), env.spec)[0].length.mean())
     starts = [scalar.rows_of(points) for points in env.points_of(env.reset(tasks, seeds)[1].obs).tolist()]
     best = np.mean(best_lengths(env, starts))

@@ -8,14 +8,14 @@ import pytest
 import torch
 from harness import run
 from probes import CPU, START, changed, learners_of, source_options, step_of
+from stage_one import play
 
 from icrl.config.compose import load_config
-from icrl.contracts import ConfigError, Rollout, Step
+from icrl.contracts import ConfigError, Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.envs.exact import noisy_exact, optimal_exact, random_exact
-from icrl.envs.rollout import rollout, start_streams
-from icrl.randomness import Noise, stream_seeds
+from icrl.randomness import stream_seeds
 from icrl.sources import source_class
 from icrl.sources.noise_distillation import least_noise
 
@@ -28,12 +28,6 @@ def expert(percent: float, num_learners: int = 1) -> Any:
     learners = learners_of("noise_distillation", num_learners, ENV.spec)
     learners.set_clock(START._replace(percent=percent))
     return learners
-
-
-def play(learners: Any, num_streams: int, num_steps: int) -> Rollout:
-    tasks = ENV.all_tasks()[torch.arange(num_streams) % len(ENV.all_tasks())]
-    streams = start_streams(learners, ENV, tasks, stream_seeds(0, num_streams))
-    return rollout(learners, ENV, streams, num_steps, Noise(stream_seeds(0, num_streams, 1)))[0]
 
 
 def shown(optimal_action: list[int]) -> Step:
@@ -72,7 +66,7 @@ def test_the_noise_stays_above_its_lower_bound_also_when_restored() -> None:
 @pytest.mark.parametrize(("name", "exact"), [("optimal", optimal_exact), ("random", random_exact)])
 def test_planner_and_random_actions_reach_their_exact_success(name: str, exact: Any) -> None:
     tasks = ENV.all_tasks()
-    played = play(learners_of(name, 1, ENV.spec), 100 * len(tasks), 8)
+    played, _ = play(learners_of(name, 1, ENV.spec), ENV, tasks.repeat(100, 1), 8)
     first = played.reward * (played.terminated.cumsum(0) - played.terminated.long() == 0)
     assert first.sum(0).double().mean().item() == pytest.approx(exact(ENV, tasks).success.mean().item(), abs=0.05)
 

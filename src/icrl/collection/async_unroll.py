@@ -98,12 +98,11 @@ class AsyncUnrollWorker(UnrollWorker):
         self._kill: Callable[[], object]
 
     def play(self) -> tuple[Rollout, Streams[State, Any]]:
-        if self._pool is None:
-            self._start()
+        pool = self._pool or self._start()
         try:
             answer = self._requests.popleft().result()
         except BrokenExecutor as error:
-            self.processes[0].join(_PATIENCE)
+            pool.shutdown()  # its thread alone may wait for the process, or the exit code can be lost
             died = f"the process that plays died (exit code {self.processes[0].exitcode})"
             raise PipelineError(f"{died}. Run the same command again, or with source.async_unroll=false") from error
         transitions, state, step = (_tensors(fields, self._streams.step.obs.device) for fields in answer)
@@ -138,17 +137,18 @@ class AsyncUnrollWorker(UnrollWorker):
             process.join(_PATIENCE)
         self._kill()
 
-    def _start(self) -> None:
+    def _start(self) -> Executor:
         source, before = self._config.source, active_children()
         tasks = self._streams.state.task[:: source.num_learners * source.num_envs]
         start = [_arrays(fields) for fields in ([tasks], self._streams.state, self._streams.step)]
-        self._pool = self._make_pool(1, _SPAWN, set_up, (self._theirs,))
+        self._pool = pool = self._make_pool(1, _SPAWN, set_up, (self._theirs,))
         with without_signals():
             self._request(self._done, (self._config, start))
         self.processes = [process for process in active_children() if process not in before]
         self._kill = killed_at_the_end(self.processes)
         for unroll in range(self._done + 1, self._done + source.unroll_queue_size + 1):
             self._request(unroll)
+        return pool
 
     def _request(self, unroll: int, start: tuple[Config, Arrays] | None = None) -> None:
         """Request `unroll`, if it is part of the run. `start` is sent with the first request."""
