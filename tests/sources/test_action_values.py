@@ -131,8 +131,8 @@ def test_q_learning_does_not_depend_on_order_or_threads() -> None:
 def test_probabilities_are_epsilon_greedy_with_ties() -> None:
     """epsilon = 0.3 of 3 actions, by hand, for each learner its own table; epsilon is a function of the clock."""
     epsilon = {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [1, 0.3]]}
-    learners = learners_of("q_learning", 2, epsilon=epsilon)
-    assert torch.allclose(learners.action_probabilities(step_of(torch.arange(6))), torch.full((6, 3), 1 / 3))
+    for learners in (learners_of("dqn", 2), learners_of("q_learning", 2, epsilon=epsilon)):
+        assert torch.allclose(learners.action_probabilities(step_of(torch.arange(6))), torch.full((6, 3), 1 / 3))
     assert learn_from(learners, random_rollout(1, 2, 0)).metrics["epsilon"].tolist() == [1.0, 1.0]
     table = torch.zeros(2, 6, 3)
     table[0, 5], table[1, 5] = torch.tensor([1.0, 3.0, 2.0]), torch.tensor([4.0, -1.0, 4.0])
@@ -246,14 +246,3 @@ def test_dqn_targets_by_hand(*, double: bool, terminated: bool, truncated: bool,
     metrics, td_error = learn_from(learner, transition(0, 2, 1, 1, terminated, truncated))
     assert td_error.item() == pytest.approx(abs(target - 4)) and metrics["value"].item() == 4.0
     assert metrics["loss"].item() == pytest.approx((target - 4) ** 2)
-
-
-def test_first_actions_of_dqn_are_uniform_and_later_ones_follow_the_values() -> None:
-    learners = learners_of("dqn", 2, epsilon=0.3)
-    everywhere = step_of(torch.arange(6).repeat(2))
-    assert torch.allclose(learners.action_probabilities(everywhere), torch.full((12, 3), 1 / 3))
-    learn_from(learners, random_rollout(3, 4, 0))
-    probabilities = learners.action_probabilities(everywhere)
-    assert not probabilities.requires_grad
-    assert torch.equal(probabilities.argmax(-1), learners.network().flatten(0, 1).argmax(-1))
-    assert torch.allclose(probabilities.amax(-1), torch.full((12,), 0.1 + 0.7))

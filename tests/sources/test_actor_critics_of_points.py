@@ -9,7 +9,7 @@ import scalar_points as scalar
 import torch
 from models import outspoken
 from point_worlds import legal_in, lived, point_game
-from probes import CPU, learn_from, learners_of, restored, step_of
+from probes import CPU, learn_from, learners_of, step_of
 from scalar_points import Points
 from stage_one import joined, play
 from torch import Tensor
@@ -44,25 +44,21 @@ def seen(role: str, number: int = 30) -> Tensor:
 @pytest.mark.parametrize("std", [0.1, 1000.0])
 @every_role
 def test_no_illegal_action_is_ever_drawn(role: str, std: float) -> None:
-    """With logits of up to billions, at the lowest and the highest noise there is, in play and in evaluation."""
+    """With logits of up to billions, at the lowest and the highest noise there is, in play and in evaluation. Random
+    play is uniform over the others."""
     env, learner = WORLDS[role], learners_in(WORLDS[role], num_learners=3)
     outspoken(learner.network, std)
     luck = torch.cat([torch.tensor([0.0, 1 - 2**-24]), uniform(stream_seeds(1, 8), 0)])
+    chance = learners_of("random", 1, env.spec)
     for obs in seen(role):
         legal, probabilities = legal_in(env, obs), learner.action_probabilities(step_of(obs))
         assert (probabilities[~legal] == 0).all() and probabilities.isfinite().all()
         assert torch.allclose(probabilities.sum(1), torch.ones(len(obs)))
+        assert torch.allclose(chance.action_probabilities(step_of(obs)), legal / legal.sum(1, keepdim=True))
         for policy in (learner, EpsilonGreedy(learner, 0.0), EpsilonGreedy(learner, 0.5)):
             for noise in luck:
                 action, _ = policy.act((), step_of(obs), noise.expand(len(obs)))
                 assert legal.gather(1, action[:, None]).all()
-
-
-@every_role
-def test_random_play_is_uniform_over_the_legal_actions(role: str) -> None:
-    chance, obs = learners_of("random", 1, WORLDS[role].spec), seen(role)[0]
-    legal = legal_in(WORLDS[role], obs)
-    assert torch.allclose(chance.action_probabilities(step_of(obs)), legal / legal.sum(1, keepdim=True))
 
 
 @every_role
@@ -110,14 +106,6 @@ def test_a_learner_alone_equals_itself_among_others(role: str, kind: str) -> Non
         small = env.all_tasks()[:4, 1] == 2
         heads, old = dict(others.parameters())["weights.heads"], before["weights.heads"]
         assert small.any() and torch.equal(heads[small][..., 1:4], old[small][..., 1:4])
-
-
-def test_restored_learners_act_as_the_saved_ones() -> None:
-    env, learner = WORLDS["host"], learners_in(WORLDS["host"])
-    played(learner, env, slice(None), 3)
-    other = restored(learner, learners_in(env, seed=9))
-    first, second = (played(one, env, slice(None), 3) for one in (learner, other))
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(first, second, strict=True))
 
 
 def best_lengths(env: PointFamily, starts: list[Points]) -> list[int]:
