@@ -122,11 +122,10 @@ def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(queue: int,
 
 def test_learners_that_are_behind_play_otherwise() -> None:
     """Or else the test above would show nothing."""
-    configs = (
-        config_of(unroll_queue_size=queue, unroll_parameter_update_period=period)
-        for queue, period in ((1, 1), (2, 1), (1, 3), (20, 3))
-    )
-    actions = [torch.cat([transitions.action for transitions, _, _ in written_out(config)[0]]) for config in configs]
+    actions = []
+    for queue, period in ((1, 1), (2, 1), (1, 3), (20, 3)):
+        played, _ = written_out(config_of(unroll_queue_size=queue, unroll_parameter_update_period=period))
+        actions.append(torch.cat([transitions.action for transitions, _, _ in played]))
     assert not any(torch.equal(one, other) for one, other in itertools.combinations(actions, 2))
 
 

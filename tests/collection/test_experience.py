@@ -71,9 +71,8 @@ def numbered(num_steps: int, num_streams: int) -> Rollout:
 
 def parts_of(source: Any, rollout: Rollout, num_learners: int, iteration: int, seed: int) -> list[Sample]:
     """With a target that is 1 more than the observation."""
-    return list(
-        mini_batches(source, rollout, {"target": rollout.obs + 1}, num_learners, mix(torch.tensor(seed), iteration))
-    )
+    key = mix(torch.tensor(seed), iteration)
+    return list(mini_batches(source, rollout, {"target": rollout.obs + 1}, num_learners, key))
 
 
 @settings(max_examples=30, deadline=None)

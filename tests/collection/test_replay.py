@@ -1,6 +1,5 @@
 """The ring of newest steps and what is drawn from it, against queues, loops and formulas."""
 
-from collections import deque
 from typing import Any
 
 import torch
@@ -52,31 +51,32 @@ def lives(draw: st.DrawFn) -> tuple[int, int, int, int, list[int]]:
     return draw(st.integers(1, 3)), draw(st.integers(1, 3)), capacity, length, unrolls
 
 
+def filled(life: tuple[int, int, int, int, list[int]], **changes: Any) -> tuple[Replay[Rollout], int]:
+    """Replay after a life, and the number of steps of each stream."""
+    num_learners, num_envs, capacity, length, unrolls = life
+    replay, done = replay_of(num_learners, length, num_envs=num_envs, replay_buffer_length=capacity, **changes), 0
+    for count in unrolls:
+        replay.add(steps_of(done, count, torch.arange(num_learners * num_envs)))
+        done += count
+    return replay, done
+
+
 @settings(max_examples=50, deadline=None)
 @given(lives(), st.booleans())
 def test_the_newest_steps_are_kept_and_every_window_can_be_drawn(
     life: tuple[int, int, int, int, list[int]], priority: bool
 ) -> None:
-    """A queue for each stream has the same windows; as many draws as there are windows of even priority give each of
-    them once."""
-    num_learners, num_envs, capacity, length, unrolls = life
-    replay = replay_of(num_learners, length, num_envs=num_envs, replay_buffer_length=capacity, priority_replay=priority)
-    streams = torch.arange(num_learners * num_envs)
-    queues = [deque[int](maxlen=capacity) for _ in streams]
-    done = 0
-    for count in unrolls:
-        replay.add(steps_of(done, count, streams))
-        done += count
-        for stream, queue in enumerate(queues):
-            queue.extend(100 * step + stream for step in range(done - count, done))
-    windows = [list(queue)[: capacity - length + 1][: len(queue) - length + 1] for queue in queues]
-    per_learner = num_envs * len(windows[0])
+    """As many draws as there are windows of even priority give each of them once."""
+    num_learners, num_envs, capacity, length, _ = life
+    replay, done = filled(life, priority_replay=priority)
+    windows = range(max(0, done - capacity), done - length + 1)
+    per_learner = num_envs * len(windows)
     drawn = replay.draw(per_learner, key_of(3), CLOCK)
     assert_whole(drawn.rollout, length)
     assert drawn.weight.tolist() == [[1.0] * per_learner] * num_learners
     for learner, starts in enumerate(drawn.rollout.obs[0].unflatten(0, (num_learners, -1)).tolist()):
-        expected = windows[learner * num_envs : (learner + 1) * num_envs]
-        assert sorted(starts) == sorted(start for each in expected for start in each)
+        streams = range(learner * num_envs, (learner + 1) * num_envs)
+        assert sorted(starts) == [100 * step + stream for step in windows for stream in streams]
 
 
 @settings(max_examples=30, deadline=None)
@@ -85,12 +85,8 @@ def test_a_sweep_deals_out_all_that_is_kept(
     life: tuple[int, int, int, int, list[int]], batches: int, seed: int
 ) -> None:
     """In whole windows from the newest step backwards, to every learner the same of its own."""
-    num_learners, num_envs, capacity, length, unrolls = life
-    replay = replay_of(num_learners, length, num_envs=num_envs, replay_buffer_length=capacity)
-    streams, done = torch.arange(num_learners * num_envs), 0
-    for count in unrolls:
-        replay.add(steps_of(done, count, streams))
-        done += count
+    num_learners, num_envs, capacity, length, _ = life
+    replay, done = filled(life)
     kept = min(done, capacity) // length * length
     batches = min(batches, kept // length * num_envs)
     parts = list(replay.sweep(batches, key_of(seed)))
@@ -111,15 +107,9 @@ def test_priorities_against_a_table(life: tuple[int, int, int, int, list[int]], 
     """Of each learner, by stream and step: a window that can newly be drawn has the largest priority there is, at least
     1; one that was learned from (td_error + eps)^alpha; one without enough steps none."""
     num_learners, num_envs, capacity, length, unrolls = life
-    replay = replay_of(
-        num_learners,
-        length,
-        num_envs=num_envs,
-        replay_buffer_length=capacity,
-        priority_replay=True,
-        priority_replay_alpha=alpha,
-        priority_replay_eps=LINEAR | {"points": [[0, 0.0], [1, 0.02]]},
-    )
+    rates = {"priority_replay_alpha": alpha, "priority_replay_eps": LINEAR | {"points": [[0, 0.0], [1, 0.02]]}}
+    sizes = {"num_envs": num_envs, "replay_buffer_length": capacity}
+    replay = replay_of(num_learners, length, priority_replay=True, **rates, **sizes)
     tables: list[dict[int, float]] = [{} for _ in range(num_learners)]
     streams, done = torch.arange(num_learners * num_envs), 0
     for count in unrolls:

@@ -98,9 +98,7 @@ def test_q_learning_equals_dictionaries(shape: Any, discount: float, initial_val
     for update in range(3):
         learners.set_clock(START._replace(iterations=update))
         samples = random_rollout(num_steps, num_learners * num_windows, seed + update)
-        weight = torch.ones(num_learners * num_windows)
-        if weighted:
-            weight = torch.rand(len(weight), generator=torch.Generator().manual_seed(seed + update)) + 0.1
+        weight = torch.rand(num_learners * num_windows, generator=torch.Generator().manual_seed(seed)) * weighted + 0.1
         values = table_of(learners).amax(-1)
         metrics, td_error = learners.update(sample_of(samples, weight))
         for index, one in enumerate(alone):

@@ -35,10 +35,7 @@ KINDS = {
     "dqn": ({"learning_rate": 0.02, "epsilon": 0.3}, 2, 30, {"epsilon": FALLING, "target_update_period": 2}),
     "q_learning": ({"epsilon": 0.3}, 2, 30, {"epsilon": FALLING, "initial_value": 0.5}),
 }
-LEARN_NOTHING: dict[str, Any] = {
-    "searcher": ({"noise": 0.2}, 30, 2, {}),
-    "noise_distillation": ({}, 30, 2, {}),
-}
+LEARN_NOTHING: dict[str, Any] = {"searcher": ({"noise": 0.2}, 30, 2, {}), "noise_distillation": ({}, 30, 2, {})}
 every_kind = pytest.mark.parametrize("name", KINDS)
 
 
@@ -64,15 +61,13 @@ def test_a_learner_alone_equals_itself_among_others(name: str, index: int) -> No
 @every_kind
 def test_a_restored_learner_goes_on_as_the_saved_one(name: str) -> None:
     options = KINDS[name][3]
-    first = learners_of(name, 2, **options)
+    first, step, noise = learners_of(name, 2, **options), step_of(torch.arange(4)), torch.linspace(0, 0.999, 4)
     for update in range(3):
         first.set_clock(START._replace(percent=0.8))
         learn_from(first, random_rollout(4, 4, update))
     second = restored(first, learners_of(name, 2, seed=1, **options))
     for update in range(3, 8):
-        step = step_of(torch.arange(4))
         assert torch.equal(first.action_probabilities(step), second.action_probabilities(step))
-        noise = torch.linspace(0, 0.999, 4)
         assert torch.equal(first.act((), step, noise)[0], second.act((), step, noise)[0])
         for learner in (first, second):
             learner.set_clock(START._replace(percent=0.8, iterations=update))
@@ -117,16 +112,15 @@ def test_act_samples_the_probabilities(name: str) -> None:
 
 def test_threads_do_not_change_an_update() -> None:
     """As many learners as the default run has, where a gradient summed by threads would depend on their order."""
-    num_learners, seen = 570, set()
-    threads = torch.get_num_threads()
+    num_learners, seen, threads = 570, set(), torch.get_num_threads()
+    generator = torch.Generator().manual_seed(0)
+    columns = [torch.randint(high, (10, num_learners * 10), generator=generator) for high in (81, 5, 2, 81, 20, 1, 5)]
+    never = torch.zeros_like(columns[0]).bool()
     torch.set_num_threads(2)
     try:
         for _ in range(3):
             learners = learners_of("a2c", num_learners, EnvSpec(81, 5, (0.0, 1.0), 9, 20), hidden_size=64)
-            generator = torch.Generator().manual_seed(0)
-            shape = (10, num_learners * 10)
-            columns = [torch.randint(high, shape, generator=generator) for high in (81, 5, 2, 81, 20, 1, 1, 5)]
-            learn_from(learners, Rollout(*columns[:5], columns[5].bool(), columns[6].bool(), columns[7]))
+            learn_from(learners, Rollout(*columns[:5], never, never, columns[6]))
             seen.add(tuple(parameter.sum(dtype=torch.float64).item() for _, parameter in learners.parameters()))
     finally:
         torch.set_num_threads(threads)
@@ -148,9 +142,8 @@ def test_values_of_probe_worlds(name: str) -> None:
     two steps long. In a world that asks for one action per observation, that action is learned."""
     options, updates = PROBES[name]
 
-    def learn(env: object) -> dict[str, torch.Tensor]:
-        spec = env.spec  # type: ignore[attr-defined]
-        return learn_world(learners_of(name, 1, spec, discount=0.5, **options), env, updates).outputs()  # type: ignore[arg-type]
+    def learn(env: Any) -> dict[str, torch.Tensor]:
+        return learn_world(learners_of(name, 1, env.spec, discount=0.5, **options), env, updates).outputs()
 
     values = "values" if "log_policy" in learn(ONE_STEP) else "q_values"
     for env, expected in ((ONE_STEP, [1.0]), (TWO_STEPS, [0.5, 1.0]), (ENDLESS, [2.0])):

@@ -131,7 +131,7 @@ def test_searchers_equal_a_scalar_search(kind: str, size: int, start: bool, othe
 def test_the_classic_room_matches_the_known_curve() -> None:
     """Returns of episodes 1 to 7, within the differences that tie-breaking rules make."""
     env = room(terminate_on_goal=False)
-    played, _ = play(RoomSearcher(env), env, env.all_tasks().repeat_interleave(20, 0), 7 * 20)
+    played, _ = play(RoomSearcher(env), env, env.all_tasks().repeat_interleave(20, 0), 7 * 20, seed=2)
     returns = played.reward.view(7, 20, -1).sum(1).double().mean(1)
     low = torch.tensor([2.4, 6.3, 9.8, 12.9, 15.5, 16.4, 16.5]).double()
     high = torch.tensor([2.8, 6.9, 10.7, 14.5, 16.5, 16.5, 16.5]).double()
