@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from kin import all_gone, family
-from probes import CPU, changed
+from probes import CPU, changed, falling
 from stage_one import live
 from toy import assert_same
 
@@ -32,21 +32,13 @@ from icrl.sources.pace import clock_of
 TOTAL = 14  # iterations
 SIZES = ("env.size=4", "env.max_episode_steps=9", "source.num_learners=1", "source.num_envs=2")
 CONFIG: Any = load_config(["source=q_learning", *SIZES])
-Played = list[Any]
 
 
 def config_of(**changes: Any) -> Any:
     """Two learners with two environments each, in unrolls of 1.5 steps, that learn fast and depend on the clock."""
-    options = {
-        "num_iterations": TOTAL,
-        "num_env_steps": 0,
-        "unroll_length": 1.5,
-        "async_unroll": True,
-        "initial_collect_steps": 4,
-        "mini_batch_size": 1,
-        "initial_value": 1.0,  # every update changes the best action
-        "epsilon": {"kind": "linear", "progress": "percent", "points": [[0, 0.2], [1, 0]]},
-    }
+    options = {"num_iterations": TOTAL, "num_env_steps": 0, "unroll_length": 1.5, "async_unroll": True}
+    options |= {"initial_collect_steps": 4, "mini_batch_size": 1}
+    options |= {"initial_value": 1.0, "epsilon": falling(0.2, 0.0)}  # every update changes the best action
     return changed(CONFIG, source=changed(CONFIG.source, **options | changes))
 
 
@@ -68,7 +60,7 @@ def worker_in_a_thread(config: Any) -> tuple[AsyncUnrollWorker, Any]:
     return worker, collect(learner, worker, Experience(config, env.spec, env.all_tasks()[:2], CPU))
 
 
-def written_out(config: Any) -> tuple[Played, dict[str, Any]]:
+def written_out(config: Any) -> tuple[list[Any], dict[str, Any]]:
     """In this process: unroll i with the learners as they were after p * floor(max(0, i - q) / p) iterations."""
     source = config.source
     env, learner, streams, noise = start(config)
@@ -92,7 +84,7 @@ def written_out(config: Any) -> tuple[Played, dict[str, Any]]:
     return played, learner.state_dict()
 
 
-def run(config: Any, stop: int = TOTAL, saved: Any = None) -> tuple[Played, dict[str, Any]]:
+def run(config: Any, stop: int = TOTAL, saved: Any = None) -> tuple[list[Any], dict[str, Any]]:
     def make_worker(config: Any, _: Any, learner: Any, streams: Any, noise: Any, first: int) -> AsyncUnrollWorker:
         return AsyncUnrollWorker(config, learner, streams, first, thread_pool)
 
