@@ -120,7 +120,7 @@ def check_continues(config: Config, folder: Path, saved: Json, owner: Identity, 
 def align_writer(config: Config, writer: HistoryWriter, folder: Path, first: int | None) -> None:
     """Make `writer` continue at iteration `first`, that of the newest checkpoint in `folder` (None: there is none).
     Raises `ConfigError` if one of the two is missing."""
-    steps, cure = min(unrolled(config.source, first or 0), writer.num_steps), "restore them, or give another name="
+    steps, cure = min(unrolled(config.source, first or 0), writer.num_steps), "restore them, or remove these too"
     lost = first is None and writer.manifest["complete"]
     refuse(lost, f"the agents of the complete histories in {writer.folder} are missing from {folder}: {cure}")
     refuse(writer.manifest["committed"] < steps, f"{folder} belongs to histories missing from {writer.folder}: {cure}")

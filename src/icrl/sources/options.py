@@ -91,9 +91,9 @@ class SourceConfig(Options):
         steps, asked, unroll, made = self.num_env_steps, self.num_iterations, self.unroll_length, env_steps(self)
         yield not steps and not asked, "{num_iterations} and {num_env_steps}: one of them must be above 0"
         yield not made, "{num_iterations} leaves no env steps after {rl_train_after_update_steps} without any"
-        factors = "{num_envs} x {unroll_length}"
-        yield steps and made != steps and not asked, f"{{num_env_steps}} must be a multiple of {factors}: {made}"
-        given = f"{{num_iterations}} x {factors} make {made} env steps, not {{num_env_steps}}: give {made} there, or 0"
+        factors = f"{{num_envs}} x {{unroll_length}} = {self.num_envs * unroll:g}"
+        yield steps and made != steps and not asked, f"{{num_env_steps}}: no multiple of {factors}; {made} is"
+        given = f"{{num_iterations}} of {factors} env steps make {made}, not {{num_env_steps}}: give {made} there, or 0"
         yield steps and asked and made != steps, given
         given = f"{{initial_collect_steps}} leaves no steps to train: source.num_env_steps is {made}"
         yield self.initial_collect_steps >= made, given
