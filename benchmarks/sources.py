@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
-from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.collection.experience import Experience
+from icrl.collection.source_run import EpisodeStatistics
 from icrl.config.compose import load_config
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks

@@ -1,7 +1,6 @@
 """Unrolls from a process of its own against the same played here, by the learners as they were."""
 
 import copy
-import io
 import itertools
 import multiprocessing
 import os
@@ -15,47 +14,37 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from kin import all_gone, family
-from probes import CPU, changed
+from probes import CPU, changed, falling
+from stage_one import live
 from toy import assert_same
 
-from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker, set_up, version_of
+from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, mini_batches
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
-from icrl.contracts import PipelineError, Rollout, Step
+from icrl.contracts import PipelineError
 from icrl.envs import make_env
-from icrl.envs.core import State
-from icrl.envs.rollout import Streams
+from icrl.randomness import mix
 from icrl.sources.pace import clock_of
 
 TOTAL = 14  # iterations
 SIZES = ("env.size=4", "env.max_episode_steps=9", "source.num_learners=1", "source.num_envs=2")
 CONFIG: Any = load_config(["source=q_learning", *SIZES])
-Played = list[tuple[Rollout, dict[str, torch.Tensor], Streams[State, tuple[()]]]]
 
 
 def config_of(**changes: Any) -> Any:
     """Two learners with two environments each, in unrolls of 1.5 steps, that learn fast and depend on the clock."""
-    options = {
-        "num_iterations": TOTAL,
-        "num_env_steps": 0,
-        "unroll_length": 1.5,
-        "async_unroll": True,
-        "initial_collect_steps": 4,
-        "mini_batch_size": 1,
-        "initial_value": 1.0,  # every update changes the best action
-        "epsilon": {"kind": "linear", "progress": "percent", "points": [[0, 0.2], [1, 0]]},
-    }
+    options = {"num_iterations": TOTAL, "num_env_steps": 0, "unroll_length": 1.5, "async_unroll": True}
+    options |= {"initial_collect_steps": 4, "mini_batch_size": 1}
+    options |= {"initial_value": 1.0, "epsilon": falling(0.2, 0.0)}  # every update changes the best action
     return changed(CONFIG, source=changed(CONFIG.source, **options | changes))
 
 
-def thread_pool(trainer: Any) -> Executor:
+def thread_pool(size: int, _: Any, initializer: Any, initargs: Any) -> Executor:
     """A thread in place of the process, because it starts at once."""
-    return ThreadPoolExecutor(1, initializer=set_up, initargs=(trainer, False))
+    return ThreadPoolExecutor(size, initializer=initializer, initargs=(*initargs, False))
 
 
 def start(config: Any) -> tuple[Any, ...]:
@@ -64,12 +53,14 @@ def start(config: Any) -> tuple[Any, ...]:
     return env, *make_learners(config, env, env.all_tasks()[:2], CPU)
 
 
-def experience_of(config: Any) -> Experience:
-    env = make_env(config.env)
-    return Experience(config, env.spec, env.all_tasks()[:2], CPU)
+def worker_in_a_thread(config: Any) -> tuple[AsyncUnrollWorker, Any]:
+    """Worker, and the loop that it plays for."""
+    env, learner, streams, _ = start(config)
+    worker = AsyncUnrollWorker(config, learner, streams, 0, thread_pool)
+    return worker, collect(learner, worker, Experience(config, env.spec, env.all_tasks()[:2], CPU))
 
 
-def written_out(config: Any) -> tuple[Played, dict[str, Any]]:
+def written_out(config: Any) -> tuple[list[Any], dict[str, Any]]:
     """In this process: unroll i with the learners as they were after p * floor(max(0, i - q) / p) iterations."""
     source = config.source
     env, learner, streams, noise = start(config)
@@ -84,7 +75,7 @@ def written_out(config: Any) -> tuple[Played, dict[str, Any]]:
         metrics, clock = {}, clock_of(source, i)
         # After the first unroll there are 2 env steps of each learner, after the second 6.
         if i >= 1 + source.rl_train_after_update_steps:
-            for number, part in enumerate(mini_batches(source, transitions, {}, 2, i + 1, 0)):
+            for number, part in enumerate(mini_batches(source, transitions, {}, 2, mix(torch.tensor(0), i + 1))):
                 learner.set_clock(clock._replace(updates=clock.updates + number))
                 metrics = learner.update(part).metrics
         learner.set_clock(clock_of(source, i + 1))
@@ -93,25 +84,12 @@ def written_out(config: Any) -> tuple[Played, dict[str, Any]]:
     return played, learner.state_dict()
 
 
-def run(config: Any, stop: int = TOTAL, saved: Any = None) -> tuple[Played, dict[str, Any]]:
-    """Iterations up to `stop`, from `saved`, as it comes through a file."""
-    _, learner, streams, _ = start(config)
-    first = 0
-    if saved:
-        file = io.BytesIO()
-        torch.save(saved, file)
-        file.seek(0)
-        saved = torch.load(file, weights_only=True)
-        first = saved["iteration"]
-        learner.load_state_dict(saved["learner"])
-        streams = Streams(State(**saved["state"]), Step(**saved["step"]), streams.carry)
-    with closing(AsyncUnrollWorker(config, learner, streams, first, thread_pool)) as worker:
-        if saved:
-            worker.load_state_dict(saved["player"])
-        played = list(itertools.islice(collect(learner, worker, experience_of(config), first), stop - first))
-        now = played[-1][2]
-        state = {"iteration": stop, "learner": copy.deepcopy(learner.state_dict()), "player": worker.state_dict()}
-    return played, state | {"state": now.state._asdict(), "step": now.step._asdict()}
+def run(config: Any, stop: int = TOTAL, saved: Any = None) -> tuple[list[Any], dict[str, Any]]:
+    def make_worker(config: Any, _: Any, learner: Any, streams: Any, noise: Any, first: int) -> AsyncUnrollWorker:
+        return AsyncUnrollWorker(config, learner, streams, first, thread_pool)
+
+    env = make_env(config.env)
+    return live(config, env, env.all_tasks()[:2], stop, saved, make_worker)[1:]
 
 
 @pytest.mark.parametrize(
@@ -136,20 +114,11 @@ def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(queue: int,
 
 def test_learners_that_are_behind_play_otherwise() -> None:
     """Or else the test above would show nothing."""
-    configs = (
-        config_of(unroll_queue_size=queue, unroll_parameter_update_period=period)
-        for queue, period in ((1, 1), (2, 1), (1, 3), (20, 3))
-    )
-    actions = [torch.cat([transitions.action for transitions, _, _ in written_out(config)[0]]) for config in configs]
+    actions = []
+    for queue, period in ((1, 1), (2, 1), (1, 3), (20, 3)):
+        played, _ = written_out(config_of(unroll_queue_size=queue, unroll_parameter_update_period=period))
+        actions.append(torch.cat([transitions.action for transitions, _, _ in played]))
     assert not any(torch.equal(one, other) for one, other in itertools.combinations(actions, 2))
-
-
-@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 60))
-def test_the_rule(queue: int, period: int, unroll: int) -> None:
-    """A multiple of p, at least q behind, by less than p more; the untrained learners before that."""
-    version = version_of(config_of(unroll_queue_size=queue, unroll_parameter_update_period=period).source, unroll)
-    assert version % period == 0
-    assert version == 0 if unroll < queue else queue <= unroll - version < queue + period
 
 
 def test_it_is_never_further_ahead_than_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,10 +126,9 @@ def test_it_is_never_further_ahead_than_the_queue(monkeypatch: pytest.MonkeyPatc
     played: list[int] = []
     local_play = LocalUnrollWorker.play
     monkeypatch.setattr(LocalUnrollWorker, "play", lambda self: (played.append(1), local_play(self))[1])
-    config = config_of(unroll_queue_size=3, unroll_parameter_update_period=2)
-    _, learner, streams, _ = start(config)
-    with closing(AsyncUnrollWorker(config, learner, streams, 0, thread_pool)) as worker:
-        for iteration, _ in enumerate(collect(learner, worker, experience_of(config)), 1):
+    worker, loop = worker_in_a_thread(config_of(unroll_queue_size=3, unroll_parameter_update_period=2))
+    with closing(worker):
+        for iteration, _ in enumerate(loop, 1):
             time.sleep(0.05)
             assert len(played) == min(iteration + 3 + 1, TOTAL)  # and the one that is played meanwhile
             kept = list(range((iteration - 3) // 2 * 2, iteration + 1, 2))[-min(iteration // 2 + 1, 3) :]
@@ -177,9 +145,8 @@ def test_errors_come_after_the_unrolls_before_them(error: Exception, monkeypatch
         return local_play(self)
 
     monkeypatch.setattr(LocalUnrollWorker, "play", broken)
-    _, learner, streams, _ = start(config_of())
-    with closing(AsyncUnrollWorker(config_of(), learner, streams, 0, thread_pool)) as worker:
-        loop = collect(learner, worker, experience_of(config_of()))
+    worker, loop = worker_in_a_thread(config_of())
+    with closing(worker):
         assert len(list(itertools.islice(loop, 4))) == 4
         with pytest.raises(type(error), match=str(error)):
             next(loop)
@@ -190,9 +157,7 @@ def test_env_steps_are_spaced_in_time() -> None:
     since = time.monotonic()
     run(config_of(unroll_step_interval=0.01))
     assert time.monotonic() - since >= 20 * 0.01
-    config = config_of(unroll_step_interval=60.0)
-    _, learner, streams, _ = start(config)
-    worker = AsyncUnrollWorker(config, learner, streams, 0, thread_pool)
+    worker, _ = worker_in_a_thread(config_of(unroll_step_interval=60.0))
     worker.play()  # of one step, before which there is nothing to wait for
     since = time.monotonic()
     worker.close()
@@ -202,48 +167,35 @@ def test_env_steps_are_spaced_in_time() -> None:
 
 def test_without_it_the_learner_itself_plays() -> None:
     config = config_of(async_unroll=False, mini_batch_size=0)
-    env, learner, streams, noise = start(config)
-    worker = make_unroll_worker(config, env, learner, streams, noise, 0)
+    worker = make_unroll_worker(config, *start(config), 0)
     assert isinstance(worker, LocalUnrollWorker) and worker.state_dict() == {}
 
 
-def test_a_process_with_environments_in_processes() -> None:
-    """Equal to the rule written out. Signals to the whole group do not reach it. Its death is an error at once, and
-    leaves no process."""
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_process_with_environments_in_processes(killed: bool) -> None:
+    """Equal to the rule written out. Signals to the whole group do not reach it. Its death is an error at once. No
+    process is left, whether it is killed or closed."""
     config = config_of(vectorization="process", num_workers=2)
     expected, _ = written_out(config_of())
     env, learner, streams, noise = start(config)
     with closing(make_unroll_worker(config, env, learner, streams, noise, 0)) as worker:
         assert isinstance(worker, AsyncUnrollWorker)
-        loop = collect(learner, worker, experience_of(config))
-        for iteration, played in enumerate(itertools.islice(loop, 9)):
-            assert_same(played, expected[iteration])
-            if iteration == 4:
-                pid = worker.processes[0].pid
-                assert pid is not None
-                started = [pid, *family(pid)]
-                assert len(started) >= 1 + 1 + 2  # a fork server and its workers
-                for number, each in itertools.product((signal.SIGINT, signal.SIGTERM, signal.SIGUSR2), started):
-                    os.kill(each, number)
-        os.kill(pid, signal.SIGKILL)
-        since = time.monotonic()
-        with pytest.raises(PipelineError, match=r"died \(exit code -9\)"):
-            list(loop)
-        assert time.monotonic() - since < 5
-        worker.learned()  # does not raise, nor wait
-    assert all_gone(started)
-
-
-def test_no_process_is_left_when_it_is_closed() -> None:
-    config = config_of(vectorization="process", num_workers=2)
-    env, learner, streams, noise = start(config)
-    with closing(make_unroll_worker(config, env, learner, streams, noise, 0)) as worker:
-        worker.play()
-        assert isinstance(worker, AsyncUnrollWorker)
+        loop = collect(learner, worker, Experience(config, env.spec, env.all_tasks()[:2], CPU))
+        assert_same(next(loop), expected[0])
         pid = worker.processes[0].pid
         assert pid is not None
         started = [pid, *family(pid)]
+        assert len(started) >= 1 + 1 + 2  # a fork server and its workers
+        if killed:
+            for number, each in itertools.product((signal.SIGINT, signal.SIGTERM, signal.SIGUSR2), started):
+                os.kill(each, number)
+            assert_same(list(itertools.islice(loop, 8)), expected[1:9])
+            os.kill(pid, signal.SIGKILL)
         since = time.monotonic()
+        if killed:
+            with pytest.raises(PipelineError, match=r"died \(exit code -9\)"):
+                list(loop)
+            worker.learned()  # does not raise, nor wait
     assert time.monotonic() - since < 5 and all_gone(started)
     assert not multiprocessing.active_children()
 
@@ -259,8 +211,7 @@ if __name__ == "__main__":
     config = config_of(vectorization="process", num_workers=2)
     config = changed(config, env=toy(fault="hang", slip=0, size=30))
     env = make_env(config.env)
-    learner, streams, noise = make_learners(config, env, env.all_tasks(), CPU)
-    worker = make_unroll_worker(config, env, learner, streams, noise, 0)
+    worker = make_unroll_worker(config, env, *make_learners(config, env, env.all_tasks(), CPU), 0)
     worker.play()
     time.sleep(100)
 """
@@ -269,5 +220,4 @@ if __name__ == "__main__":
         assert trainer.stdout.readline() == "stuck\n"
         started = family(trainer.pid)
         trainer.kill()
-    assert len(started) >= 1 + 1 + 2
-    assert all_gone(started)
+    assert len(started) >= 1 + 1 + 2 and all_gone(started)

@@ -9,7 +9,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from probes import CPU, changed, step_of
-from small_histories import MARK, write_histories
+from small_histories import MARK
+from stage_one import root_with_others
 from torch import Tensor
 from toy import assert_same
 
@@ -19,9 +20,8 @@ from icrl.config.compose import load_config
 from icrl.config.schedules import Clock
 from icrl.contracts import Learned, Sample, Step
 from icrl.envs import make_env
-from icrl.envs.rollout import rollout, start_streams
-from icrl.envs.tasks import streams_of
-from icrl.randomness import Noise, stream_seeds
+from icrl.envs.rollout import rollout
+from icrl.randomness import stream_seeds
 from icrl.sources.learners import Learner
 from icrl.sources.options import SourceConfig
 from icrl.sources.pace import clock_of, num_iterations, own_windows
@@ -30,10 +30,6 @@ SMALL = ("env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "sour
 CONFIG: Any = load_config([*SMALL, "source.hidden_size=8", "source.unroll_length=4"])
 TABULAR: Any = load_config([*SMALL, "source=q_learning"])
 ENV = make_env(CONFIG.env)
-
-
-def source_config(**changes: Any) -> SourceConfig:
-    return changed(TABULAR.source, **changes)
 
 
 class Recorder(Learner):
@@ -55,19 +51,6 @@ class Recorder(Learner):
         self.updates.append((self.clock, sample))
         td_error = sample.rollout.obs.float().mean(0)
         return Learned({"number": torch.full((self.num_learners,), len(self.updates))}, td_error)
-
-
-def worker_of(source: SourceConfig, learner: Recorder) -> LocalUnrollWorker:
-    count = learner.num_learners * source.num_envs
-    tasks = streams_of(ENV.all_tasks()[: learner.num_learners], source.num_envs)
-    streams = start_streams(learner, ENV, tasks, stream_seeds(0, count))
-    return LocalUnrollWorker(source, ENV, learner, streams, Noise(stream_seeds(1, count)))
-
-
-def experience_of(source: SourceConfig, root: Path | None = None) -> Experience:
-    """For two learners of one task, and histories of others in `root`."""
-    config = changed(TABULAR, source=source, root=str(root))
-    return Experience(config, ENV.spec, ENV.all_tasks()[:1], CPU)
 
 
 def test_collect_learns_from_each_rollout() -> None:
@@ -132,7 +115,8 @@ def paces(draw: st.DrawFn) -> SourceConfig:
             "rl_train_after_update_steps": draw(st.integers(0, 3)),
             "rl_train_every_update_steps": draw(st.integers(1, 3)),
         }
-    return source_config(
+    return changed(
+        TABULAR.source,
         num_envs=num_envs,
         num_iterations=changes.get("rl_train_after_update_steps", 0) + draw(st.integers(1, 7)),
         num_env_steps=0,
@@ -147,11 +131,8 @@ def paces(draw: st.DrawFn) -> SourceConfig:
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with histories of the first task, three rows of 16 steps, episodes of 4."""
-    root = tmp_path_factory.mktemp("others")
-    ends = (torch.arange(16) % 4 == 3)[:, None].expand(-1, 3)
-    write_histories(root, "others", TABULAR, [0], 3, ends)
-    return root
+    """A root with histories of the first task."""
+    return root_with_others(tmp_path_factory.mktemp("others"), TABULAR, [0], 3)
 
 
 @settings(max_examples=50, deadline=None)
@@ -161,7 +142,10 @@ def test_the_clock_counts_what_is_done(others: Path, source: Any) -> None:
     window. The learner acts and learns by the clock of its iteration. A sample has the learners' own windows, then
     those of recorded histories, with their weights."""
     learner, env_steps, updates, kept = Recorder(2), 0, 0, 0
-    loop = collect(learner, worker_of(source, learner), experience_of(source, others))
+    config, task = changed(TABULAR, source=source, root=str(others)), ENV.all_tasks()[:1]
+    _, streams, noise = make_learners(config, ENV, task, CPU)
+    worker = LocalUnrollWorker(source, ENV, learner, streams, noise)
+    loop = collect(learner, worker, Experience(config, ENV.spec, task, CPU))
     offline, pretraining = source.offline_buffer_dir != "none", source.rl_train_after_update_steps
     for iteration, (transitions, metrics, _) in enumerate(loop, 1):
         at, new, steps = clock_of(source, iteration - 1), learner.updates[updates:], len(transitions.obs)
@@ -201,32 +185,12 @@ def assert_mixed(source: Any, clock: Clock, sample: Sample, own: bool, offline: 
     torch.testing.assert_close((weight * loss).mean(1), expected)
 
 
-@settings(max_examples=12, deadline=None)
-@given(st.integers(100, 450), st.integers(1, 8))
-def test_unrolls_go_on_from_any_iteration(hundredths: int, first: int) -> None:
-    """Of any fraction of a step: the same transitions, and learning at the same clocks."""
-    source = source_config(num_iterations=9, unroll_length=hundredths / 100)
-    whole = Recorder(2)
-    unrolls = list(collect(whole, worker_of(source, whole), experience_of(source)))
-    again = Recorder(2)
-    seeds = stream_seeds(1, 4)
-    player = LocalUnrollWorker(source, ENV, again, unrolls[first - 1][2], Noise(seeds), first)
-    resumed = list(collect(again, player, experience_of(source), first))
-    assert len(resumed) == 9 - first
-    for (ours, _, _), (theirs, _, _) in zip(resumed, unrolls[first:], strict=True):
-        assert_same(ours, theirs)
-    assert [clock for clock, _ in again.updates] == [clock for clock, _ in whole.updates[first:]]
-
-
 def test_evaluation_policies() -> None:
     """Drawn from the learners' probabilities at epsilon 1, the most probable action at 0, by hand between them."""
     noise = (torch.arange(1000) + 0.5) / 1000
     step = step_of(torch.zeros(1000).long())
-    for epsilon, expected in (
-        (1.0, [0.1, 0.2, 0.4, 0.0, 0.3]),
-        (0.0, [0, 0, 1, 0, 0]),
-        (0.5, [0.05, 0.1, 0.7, 0, 0.15]),
-    ):
+    half = [0.05, 0.1, 0.7, 0, 0.15]
+    for epsilon, expected in ((1.0, [0.1, 0.2, 0.4, 0.0, 0.3]), (0.0, [0, 0, 1, 0, 0]), (0.5, half)):
         policy = EpsilonGreedy(Recorder(1), epsilon)
         action, carry = policy.act(policy.initial_carry(1000), step, noise)
         assert carry == ()

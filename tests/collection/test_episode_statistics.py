@@ -1,6 +1,5 @@
 """Statistics over the last episodes, against queues that are filled episode by episode."""
 
-import copy
 from collections import defaultdict, deque
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icrl.collection.episode_statistics import EpisodeStatistics
+from icrl.collection.source_run import EpisodeStatistics
 from icrl.contracts import EnvSpec, Rollout
 
 NUM_LEARNERS, NUM_ENVS, WINDOW = 2, 2, 3
@@ -51,34 +50,20 @@ def by_queues(lived: Rollout) -> dict[str, list[float]]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.lists(st.integers(1, 20), min_size=1, max_size=6))
-def test_statistics_equal_queues_over_uneven_blocks(seed: int, lengths: list[int]) -> None:
-    """Blocks of 1 step, and blocks in which a stream ends more episodes than are kept."""
-    lived = life(seed, sum(lengths))
-    statistics = EpisodeStatistics(SPEC, NUM_LEARNERS, NUM_ENVS, WINDOW)
-    for block in zip(*(column.split(lengths) for column in lived), strict=True):
+@given(st.integers(0, 10**6), st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=1, max_size=6))
+def test_statistics_equal_queues_over_uneven_blocks(seed: int, blocks: list[tuple[int, bool]]) -> None:
+    """Blocks of 1 step, and blocks in which a stream ends more episodes than are kept. Statistics that are restored
+    amid episodes go on as the saved ones, which do not change what was saved."""
+    lengths = [length for length, _ in blocks]
+    lived, statistics = life(seed, sum(lengths)), EpisodeStatistics(SPEC, NUM_LEARNERS, NUM_ENVS, WINDOW)
+    for (_, resumed), block in zip(blocks, zip(*(column.split(lengths) for column in lived), strict=True), strict=True):
+        saved, before = statistics.state_dict(), statistics
+        if resumed:
+            statistics = EpisodeStatistics(SPEC, NUM_LEARNERS, NUM_ENVS, WINDOW)
+            statistics.load_state_dict(saved)
+            before.add(Rollout(*block))
         statistics.add(Rollout(*block))
     summary, expected = statistics.summary(), by_queues(lived)
     assert set(summary) == set(expected)
     for name, values in summary.items():
         assert values.tolist() == pytest.approx(expected[name], nan_ok=True)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 30))
-def test_restored_statistics_go_on_as_the_saved_ones(seed: int, before: int, after: int) -> None:
-    """Amid episodes too; and what was saved does not change as the first goes on."""
-    lived = life(seed, before + after)
-    parts = [Rollout(*(column[:before] for column in lived)), Rollout(*(column[before:] for column in lived))]
-    first, second = (EpisodeStatistics(SPEC, NUM_LEARNERS, NUM_ENVS, WINDOW) for _ in range(2))
-    first.add(parts[0])
-    saved = first.state_dict()
-    kept = copy.deepcopy(saved)
-    first.add(parts[1])
-    assert all(
-        torch.equal(a.nan_to_num(-1), b.nan_to_num(-1)) for a, b in zip(saved["arrays"], kept["arrays"], strict=True)
-    )
-    second.load_state_dict(saved)
-    second.add(parts[1])
-    for name, values in second.summary().items():
-        assert values.tolist() == pytest.approx(first.summary()[name], nan_ok=True)

@@ -1,7 +1,6 @@
 """Samples of updates: mini-batches of an unroll, replay and recorded histories in the loop."""
 
-import io
-import itertools
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probes import CPU, changed
-from small_histories import write_histories
+from small_histories import MARK, write_histories
+from stage_one import live, root_with_others
 from toy import assert_same
 
-from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
-from icrl.collection.experience import Experience, mini_batches, without_others
+from icrl.collection.experience import Experience, OfflineWindows, mini_batches, without_others
 from icrl.config.compose import load_config
-from icrl.contracts import Learned, Rollout, Sample, Step
+from icrl.contracts import ConfigError, Learned, Rollout, Sample
 from icrl.envs import make_env
-from icrl.envs.rollout import Streams
+from icrl.randomness import mix
 from icrl.sources.pace import num_iterations
 
 SIZES = ("env=dark_room", "env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2")
@@ -72,7 +71,8 @@ def numbered(num_steps: int, num_streams: int) -> Rollout:
 
 def parts_of(source: Any, rollout: Rollout, num_learners: int, iteration: int, seed: int) -> list[Sample]:
     """With a target that is 1 more than the observation."""
-    return list(mini_batches(source, rollout, {"target": rollout.obs + 1}, num_learners, iteration, seed))
+    key = mix(torch.tensor(seed), iteration)
+    return list(mini_batches(source, rollout, {"target": rollout.obs + 1}, num_learners, key))
 
 
 @settings(max_examples=30, deadline=None)
@@ -117,11 +117,8 @@ def test_sweeps_iterations_and_seeds_are_in_different_orders() -> None:
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with histories of the tasks here and one more, two rows of 16 steps each, episodes of 4."""
-    root = tmp_path_factory.mktemp("others")
-    ends = (torch.arange(16) % 4 == 3)[:, None].expand(-1, 6)
-    write_histories(root, "others", TABULAR, [8, 1, 3], 2, ends)
-    return root
+    """A root with histories of the tasks here and one more."""
+    return root_with_others(tmp_path_factory.mktemp("others"), TABULAR, [8, 1, 3], 2)
 
 
 class Watched:
@@ -139,36 +136,20 @@ class Watched:
         return self.told[-1]
 
 
-def live(config: Any, tasks: Any, stop: int, saved: Any = None) -> tuple[Watched, list[Rollout], dict[str, Any]]:
-    """Learners of `tasks` up to iteration `stop`, from `saved`, as it comes through a file."""
-    learner, streams, noise = make_learners(config, ENV, tasks, CPU)
-    watched, experience, first = Watched(learner), Experience(config, ENV.spec, tasks, CPU), 0
-    if saved:
-        file = io.BytesIO()
-        torch.save(saved, file)
-        file.seek(0)
-        saved = torch.load(file, weights_only=True)
-        first = saved["iteration"]
-        learner.load_state_dict(saved["learner"])
-        experience.load_state_dict(saved["experience"])
-        streams = Streams(type(streams.state)(**saved["state"]), Step(**saved["step"]), streams.carry)
-    player = LocalUnrollWorker(config.source, ENV, watched, streams, noise, first)
-    played = list(itertools.islice(collect(watched, player, experience, first), stop - first))
-    now = played[-1][2]
-    state = {"learner": learner.state_dict(), "state": now.state._asdict(), "step": now.step._asdict()}
-    state |= {"iteration": stop, "experience": experience.state_dict()}
-    return watched, [transitions for transitions, _, _ in played], state
+def watch(config: Any, tasks: Any, stop: int, saved: Any = None) -> tuple[Watched, list[Rollout], dict[str, Any]]:
+    learner, played, state = live(config, ENV, tasks, stop, saved, wrap=Watched)
+    return learner, [transitions for transitions, _, _ in played], state
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_interrupted_run_equals_an_uninterrupted_one(others: Path, mode: str) -> None:
     config = config_of(others, **MODES[mode])
     total = num_iterations(config.source)
-    whole, unrolls, end = live(config, TASKS, total)
+    whole, unrolls, end = watch(config, TASKS, total)
     assert len(whole.samples) >= 12 and whole.samples[-1].rollout.obs.shape[0] == config.source.mini_batch_length
     for stop in range(1, total, 5):
-        early, first_part, saved = live(config, TASKS, stop)
-        late, second_part, again = live(config, TASKS, total, saved)
+        early, first_part, saved = watch(config, TASKS, stop)
+        late, second_part, again = watch(config, TASKS, total, saved)
         assert_same(first_part + second_part, unrolls)
         assert_same(early.samples + late.samples, whole.samples)
         assert_same(again, end)
@@ -178,7 +159,7 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(others: Path, mode: str)
 def test_learners_alone_equal_themselves_among_others(others: Path, mode: str) -> None:
     """Of the first of two tasks, to the last of its Q values."""
     config = config_of(others, **MODES[mode])
-    (together, _, _), (alone, _, _) = (live(config, tasks, 16) for tasks in (TASKS, TASKS[:1]))
+    (together, _, _), (alone, _, _) = (watch(config, tasks, 16) for tasks in (TASKS, TASKS[:1]))
     for ours, theirs in zip(alone.samples, together.samples, strict=True):
         half = ours.weight.numel()
         assert_same(list(ours.rollout), [column[:, :half] for column in theirs.rollout])
@@ -191,7 +172,7 @@ def test_the_td_error_of_own_windows_becomes_their_priority(others: Path) -> Non
     """With alpha 1 the table holds it as it is, and not that of the other windows."""
     options = MODES["offline"] | {"priority_replay_alpha": 1.0, "priority_replay_eps": 1e-12, "mini_batch_size": 2}
     config = config_of(others, **options | {"num_updates_per_train_iter": 1})
-    watched, _, state = live(config, TASKS, 16)
+    watched, _, state = watch(config, TASKS, 16)
     columns, priorities = (state["experience"]["replay"][name] for name in ("columns", "priorities"))
     rollout, td_error = watched.samples[-1].rollout, watched.told[-1].td_error
     assert td_error is not None and priorities.shape == (4, 2 * 9)
@@ -228,3 +209,76 @@ def test_learners_of_other_tasks_learn_without_histories() -> None:
     assert alone == config_of(num_updates_per_train_iter=3).source
     a2c = load_config()
     assert without_others(a2c) is a2c
+
+
+# ---- windows of recorded histories
+
+
+def open_windows(root: Path, tasks: list[int], length: int, **changes: Any) -> OfflineWindows:
+    config = config_of(root, **{"offline_buffer_dir": "others"} | changes)
+    return OfflineWindows(config, config.source, ENV.all_tasks()[tasks], length, CPU)
+
+
+def windows_of_row(ends: list[bool], length: int, used: int, last: bool, every: int) -> list[list[int]]:
+    """The steps of each window of a row, from a list of its episodes."""
+    steps = list(range(len(ends)))
+    steps = steps[len(steps) - used :] if last else steps[:used]
+    episodes: list[list[int]] = [[]]
+    for step in steps:
+        episodes[-1].append(step)
+        if ends[step]:
+            episodes.append([])
+    kept = [step for episode in episodes[::every] for step in episode]
+    return [kept[start : start + length] for start in range(len(kept) - length + 1)]
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data(), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.booleans())
+def test_every_window_of_a_task_is_drawn_once_in_as_many_draws(
+    data: st.DataObject, length: int, per_task: int, every: int, last: bool
+) -> None:
+    """For each learner of the task, from its rows alone, whatever the order of tasks; in the part of the rows and the
+    episodes that the options name."""
+    num_steps = 20
+    ends = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=60 * per_task, max_size=60 * per_task)))
+    ends = (ends == 0).view(num_steps, 3 * per_task)
+    used = data.draw(st.integers(1, num_steps))
+    train = [7, 2, 9]
+    rows = [windows_of_row(row, length, used, last, every) for row in ends.T.tolist()]
+    expected = {
+        task: sorted((row, *steps) for row in range(k * per_task, (k + 1) * per_task) for steps in rows[row])
+        for k, task in enumerate(train)
+    }
+    changes = {"offline_buffer_length": used % num_steps, "offline_buffer_range": "last" if last else "first"}
+    tasks = [9, 7]
+    with tempfile.TemporaryDirectory() as root:
+        write_histories(Path(root), "others", TABULAR, train, per_task, ends)
+        if not all(expected[task] for task in tasks):
+            with pytest.raises(ConfigError, match=r"source.mini_batch_length=.*source.offline_buffer_dir=others"):
+                open_windows(Path(root), tasks, length, offline_buffer_every=every, **changes)
+            return
+        windows = open_windows(Path(root), tasks, length, offline_buffer_every=every, **changes)
+    for learner, task in enumerate((9, 9, 7, 7)):
+        drawn = windows.draw(len(expected[task]), torch.tensor(5))
+        mine = [column.unflatten(1, (4, -1))[:, learner] for column in drawn]
+        steps, row = mine[0], mine[3]
+        assert (row == row[0]).all() and (mine[4] == MARK).all()
+        assert sorted((r, *s) for r, s in zip(row[0].tolist(), steps.T.tolist(), strict=True)) == expected[task]
+        assert torch.equal(mine[5] | mine[6], ends[steps, row]) and mine[5].dtype == mine[6].dtype == torch.bool
+        assert torch.equal(mine[2], steps % 2) and torch.equal(mine[1], row % 5) and torch.equal(mine[7], steps % 5)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "changes", "episode", "message"),
+    [
+        ([1, 4], {}, 6, r"source\.offline_buffer_dir=others: .* has no histories of 1 of the 2 training tasks"),
+        ([1], {"offline_buffer_length": 31}, 6, r"source\.offline_buffer_length=31 is more than the 30 steps"),
+        ([1], {"offline_buffer_dir": "nobody"}, 6, "no histories in .*nobody"),
+        ([1], {}, 7, r"source\.offline_buffer_dir=others: .*env\.max_episode_steps=7"),
+    ],
+)
+def test_refused_histories(tmp_path: Path, tasks: list[int], changes: Any, episode: int, message: str) -> None:
+    recorded = changed(TABULAR, env=changed(TABULAR.env, max_episode_steps=episode))
+    write_histories(tmp_path, "others", recorded, [1, 2], 1, torch.zeros(30, 2).bool())
+    with pytest.raises(ConfigError, match=message):
+        open_windows(tmp_path, tasks, 1, **changes)

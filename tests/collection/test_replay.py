@@ -1,10 +1,7 @@
 """The ring of newest steps and what is drawn from it, against queues, loops and formulas."""
 
-import io
-from collections import deque
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,31 +51,32 @@ def lives(draw: st.DrawFn) -> tuple[int, int, int, int, list[int]]:
     return draw(st.integers(1, 3)), draw(st.integers(1, 3)), capacity, length, unrolls
 
 
+def filled(life: tuple[int, int, int, int, list[int]], **changes: Any) -> tuple[Replay[Rollout], int]:
+    """Replay after a life, and the number of steps of each stream."""
+    num_learners, num_envs, capacity, length, unrolls = life
+    replay, done = replay_of(num_learners, length, num_envs=num_envs, replay_buffer_length=capacity, **changes), 0
+    for count in unrolls:
+        replay.add(steps_of(done, count, torch.arange(num_learners * num_envs)))
+        done += count
+    return replay, done
+
+
 @settings(max_examples=50, deadline=None)
 @given(lives(), st.booleans())
 def test_the_newest_steps_are_kept_and_every_window_can_be_drawn(
     life: tuple[int, int, int, int, list[int]], priority: bool
 ) -> None:
-    """A queue for each stream has the same windows; as many draws as there are windows of even priority give each of
-    them once."""
-    num_learners, num_envs, capacity, length, unrolls = life
-    replay = replay_of(num_learners, length, num_envs=num_envs, replay_buffer_length=capacity, priority_replay=priority)
-    streams = torch.arange(num_learners * num_envs)
-    queues = [deque[int](maxlen=capacity) for _ in streams]
-    done = 0
-    for count in unrolls:
-        replay.add(steps_of(done, count, streams))
-        done += count
-        for stream, queue in enumerate(queues):
-            queue.extend(100 * step + stream for step in range(done - count, done))
-    windows = [list(queue)[: capacity - length + 1][: len(queue) - length + 1] for queue in queues]
-    per_learner = num_envs * len(windows[0])
+    """As many draws as there are windows of even priority give each of them once."""
+    num_learners, num_envs, capacity, length, _ = life
+    replay, done = filled(life, priority_replay=priority)
+    windows = range(max(0, done - capacity), done - length + 1)
+    per_learner = num_envs * len(windows)
     drawn = replay.draw(per_learner, key_of(3), CLOCK)
     assert_whole(drawn.rollout, length)
     assert drawn.weight.tolist() == [[1.0] * per_learner] * num_learners
     for learner, starts in enumerate(drawn.rollout.obs[0].unflatten(0, (num_learners, -1)).tolist()):
-        expected = windows[learner * num_envs : (learner + 1) * num_envs]
-        assert sorted(starts) == sorted(start for each in expected for start in each)
+        streams = range(learner * num_envs, (learner + 1) * num_envs)
+        assert sorted(starts) == [100 * step + stream for step in windows for stream in streams]
 
 
 @settings(max_examples=30, deadline=None)
@@ -87,12 +85,8 @@ def test_a_sweep_deals_out_all_that_is_kept(
     life: tuple[int, int, int, int, list[int]], batches: int, seed: int
 ) -> None:
     """In whole windows from the newest step backwards, to every learner the same of its own."""
-    num_learners, num_envs, capacity, length, unrolls = life
-    replay = replay_of(num_learners, length, num_envs=num_envs, replay_buffer_length=capacity)
-    streams, done = torch.arange(num_learners * num_envs), 0
-    for count in unrolls:
-        replay.add(steps_of(done, count, streams))
-        done += count
+    num_learners, num_envs, capacity, length, _ = life
+    replay, done = filled(life)
     kept = min(done, capacity) // length * length
     batches = min(batches, kept // length * num_envs)
     parts = list(replay.sweep(batches, key_of(seed)))
@@ -113,15 +107,9 @@ def test_priorities_against_a_table(life: tuple[int, int, int, int, list[int]], 
     """Of each learner, by stream and step: a window that can newly be drawn has the largest priority there is, at least
     1; one that was learned from (td_error + eps)^alpha; one without enough steps none."""
     num_learners, num_envs, capacity, length, unrolls = life
-    replay = replay_of(
-        num_learners,
-        length,
-        num_envs=num_envs,
-        replay_buffer_length=capacity,
-        priority_replay=True,
-        priority_replay_alpha=alpha,
-        priority_replay_eps=LINEAR | {"points": [[0, 0.0], [1, 0.02]]},
-    )
+    rates = {"priority_replay_alpha": alpha, "priority_replay_eps": LINEAR | {"points": [[0, 0.0], [1, 0.02]]}}
+    sizes = {"num_envs": num_envs, "replay_buffer_length": capacity}
+    replay = replay_of(num_learners, length, priority_replay=True, **rates, **sizes)
     tables: list[dict[int, float]] = [{} for _ in range(num_learners)]
     streams, done = torch.arange(num_learners * num_envs), 0
     for count in unrolls:
@@ -175,53 +163,6 @@ def test_weights_correct_for_what_is_drawn_often() -> None:
             raw = importance[learner][[known.index(start) for start in starts]] ** -percent
             torch.testing.assert_close(drawn.weight[learner], (raw / raw.max()).float())
         assert drawn.weight.min() == 1 if percent == 0 else drawn.weight.min() < 0.95
-
-
-@pytest.mark.parametrize("priority", [False, True])
-@pytest.mark.parametrize("index", [0, 2])
-def test_a_learner_draws_the_same_alone_and_among_others(index: int, priority: bool) -> None:
-    changes = {"num_envs": 2, "replay_buffer_length": 7, "priority_replay": priority}
-    together, alone = replay_of(3, 2, **changes), replay_of(1, 2, **changes)
-    for turn in range(6):
-        unroll = steps_of(2 * turn, 2, torch.arange(6))
-        together.add(unroll)
-        alone.add(Rollout(*(column[:, 2 * index : 2 * index + 2] for column in unroll)))
-        ours, all_of_them = alone.draw(4, key_of(turn), CLOCK), together.draw(4, key_of(turn), CLOCK)
-        assert torch.equal(ours.rollout.obs, all_of_them.rollout.obs[:, 4 * index : 4 * index + 4])
-        assert torch.equal(ours.weight[0], all_of_them.weight[index])
-        td_error = torch.rand(3, 4, generator=torch.Generator().manual_seed(turn))
-        together.set_priorities(all_of_them.where, td_error, CLOCK)
-        alone.set_priorities(ours.where, td_error[index : index + 1], CLOCK)
-
-
-@pytest.mark.parametrize("priority", [False, True])
-@pytest.mark.parametrize("stop", [0, 1, 5])
-def test_it_goes_on_from_a_file(stop: int, priority: bool) -> None:
-    """Draws, weights and the state itself, bit for bit."""
-    changes = {"num_envs": 2, "replay_buffer_length": 7, "priority_replay": priority}
-    replay = replay_of(2, 2, **changes)
-    draws = []
-    for turn in range(9):
-        if turn == stop:
-            file = io.BytesIO()
-            torch.save(replay.state_dict(), file)
-            file.seek(0)
-            replay = replay_of(2, 2, **changes)
-            replay.load_state_dict(torch.load(file, weights_only=True))
-        draws.append(turn_of(replay, turn))
-    undisturbed = replay_of(2, 2, **changes)
-    for turn, ours in enumerate(draws):
-        theirs = turn_of(undisturbed, turn)
-        assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
-    if priority:
-        assert torch.equal(replay.state_dict()["priorities"], undisturbed.state_dict()["priorities"])
-
-
-def turn_of(replay: Replay[Rollout], turn: int) -> tuple[Tensor, Tensor]:
-    replay.add(steps_of(2 * turn, 2, torch.arange(4)))
-    drawn = replay.draw(3, key_of(turn), CLOCK)
-    replay.set_priorities(drawn.where, drawn.rollout.obs[0].view(2, 3) / 7 % 1, CLOCK)
-    return drawn.rollout.obs, drawn.weight
 
 
 @given(st.integers(1, 500), st.integers(-(2**62), 2**62))

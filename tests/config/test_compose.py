@@ -28,7 +28,7 @@ from icrl.runs.device import recorded
 from icrl.runs.identity import check_same
 from icrl.sources import source_options
 from icrl.sources.a2c import A2CConfig
-from icrl.sources.dqn import DQNConfig
+from icrl.sources.q_learning import DQNConfig
 
 DEFAULT = load_config()
 # All that the rules are about, so that other defaults do not change them.

@@ -23,6 +23,7 @@ from probes import (
     step_of,
     transition,
 )
+from stage_one import joined
 from torch import Tensor
 
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
@@ -38,11 +39,6 @@ def table_of(learners: Any) -> Tensor:
     return dict(learners.parameters())["table"]
 
 
-def joined(*transitions: Rollout) -> Rollout:
-    """Single transitions as windows of one step."""
-    return Rollout(*(torch.cat(column, dim=1) for column in zip(*transitions, strict=True)))
-
-
 # ---- Q-learning
 
 
@@ -52,11 +48,11 @@ def test_q_learning_moves_a_cell_once_towards_the_weighted_mean_of_its_targets()
     learners = learners_of("q_learning", 1, discount=0.5, learning_rate=0.5, initial_value=0.0)
     met = [transition(2, 1, reward, 0, terminated=True, truncated=False) for reward in (1, 0, 0)]
     met += [transition(3, 0, 1, 0, terminated=True, truncated=False)] * 2
-    learned = learners.update(sample_of(joined(*met), torch.tensor([3.0, 0.5, 0.5, 0.0, 0.0])))
+    learned = learners.update(sample_of(joined(met, dim=1), torch.tensor([3.0, 0.5, 0.5, 0.0, 0.0])))
     assert table_of(learners)[0, 2].tolist() == [0.0, 0.375, 0.0]
     assert (table_of(learners)[0, 3] == 0).all()
     assert learned.td_error is not None and learned.td_error.tolist() == [1.0, 0.0, 0.0, 1.0, 1.0]  # not weighted
-    learners.update(sample_of(joined(*met), torch.tensor([1.0, 0.0, 0.0, 0.0, 1e-3])))
+    learners.update(sample_of(joined(met, dim=1), torch.tensor([1.0, 0.0, 0.0, 0.0, 1e-3])))
     assert table_of(learners)[0, 2, 1].item() == 0.6875 and table_of(learners)[0, 3, 0].item() == 0.5
 
 
@@ -102,9 +98,7 @@ def test_q_learning_equals_dictionaries(shape: Any, discount: float, initial_val
     for update in range(3):
         learners.set_clock(START._replace(iterations=update))
         samples = random_rollout(num_steps, num_learners * num_windows, seed + update)
-        weight = torch.ones(num_learners * num_windows)
-        if weighted:
-            weight = torch.rand(len(weight), generator=torch.Generator().manual_seed(seed + update)) + 0.1
+        weight = torch.rand(num_learners * num_windows, generator=torch.Generator().manual_seed(seed)) * weighted + 0.1
         values = table_of(learners).amax(-1)
         metrics, td_error = learners.update(sample_of(samples, weight))
         for index, one in enumerate(alone):
@@ -135,8 +129,8 @@ def test_q_learning_does_not_depend_on_order_or_threads() -> None:
 def test_probabilities_are_epsilon_greedy_with_ties() -> None:
     """epsilon = 0.3 of 3 actions, by hand, for each learner its own table; epsilon is a function of the clock."""
     epsilon = {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [1, 0.3]]}
-    learners = learners_of("q_learning", 2, epsilon=epsilon)
-    assert torch.allclose(learners.action_probabilities(step_of(torch.arange(6))), torch.full((6, 3), 1 / 3))
+    for learners in (learners_of("dqn", 2), learners_of("q_learning", 2, epsilon=epsilon)):
+        assert torch.allclose(learners.action_probabilities(step_of(torch.arange(6))), torch.full((6, 3), 1 / 3))
     assert learn_from(learners, random_rollout(1, 2, 0)).metrics["epsilon"].tolist() == [1.0, 1.0]
     table = torch.zeros(2, 6, 3)
     table[0, 5], table[1, 5] = torch.tensor([1.0, 3.0, 2.0]), torch.tensor([4.0, -1.0, 4.0])
@@ -155,7 +149,7 @@ def test_q_learning_learns_every_goal_of_a_small_room() -> None:
     learner, streams, noise = make_learners(config, env, goals, CPU)
     worker = LocalUnrollWorker(config.source, env, learner, streams, noise)
     unrolls = [transitions for transitions, _, _ in collect(learner, worker, Experience(config, env.spec, goals, CPU))]
-    blocks = [Rollout(*(torch.cat(column) for column in zip(*b, strict=True))) for b in (unrolls[:60], unrolls[-60:])]
+    blocks = joined(unrolls[:60]), joined(unrolls[-60:])
     early, late = (finished_episodes(block, OpenEpisodes.none(75), env.spec)[0] for block in blocks)
     assert early.success.mean() < 0.6
     goal = goals[late.stream // 5, 0].numpy()
@@ -250,14 +244,3 @@ def test_dqn_targets_by_hand(*, double: bool, terminated: bool, truncated: bool,
     metrics, td_error = learn_from(learner, transition(0, 2, 1, 1, terminated, truncated))
     assert td_error.item() == pytest.approx(abs(target - 4)) and metrics["value"].item() == 4.0
     assert metrics["loss"].item() == pytest.approx((target - 4) ** 2)
-
-
-def test_first_actions_of_dqn_are_uniform_and_later_ones_follow_the_values() -> None:
-    learners = learners_of("dqn", 2, epsilon=0.3)
-    everywhere = step_of(torch.arange(6).repeat(2))
-    assert torch.allclose(learners.action_probabilities(everywhere), torch.full((12, 3), 1 / 3))
-    learn_from(learners, random_rollout(3, 4, 0))
-    probabilities = learners.action_probabilities(everywhere)
-    assert not probabilities.requires_grad
-    assert torch.equal(probabilities.argmax(-1), learners.network().flatten(0, 1).argmax(-1))
-    assert torch.allclose(probabilities.amax(-1), torch.full((12,), 0.1 + 0.7))

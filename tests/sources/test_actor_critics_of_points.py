@@ -9,8 +9,9 @@ import scalar_points as scalar
 import torch
 from models import outspoken
 from point_worlds import legal_in, lived, point_game
-from probes import CPU, learn_from, learners_of, restored, step_of
+from probes import CPU, learn_from, learners_of, step_of
 from scalar_points import Points
+from stage_one import joined, play
 from torch import Tensor
 
 from icrl.collection.collect import EpsilonGreedy
@@ -18,7 +19,7 @@ from icrl.contracts import Rollout
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
 from icrl.point_game.world import PointFamily
 from icrl.randomness import Noise, stream_seeds, uniform
-from icrl.sources.actor_critic import PointHeads
+from icrl.sources.a2c import PointHeads
 
 WORLDS = {
     "host": point_game(opponents=["table_3", "random", "last", "first@0.5"], dimensions=[3, 2]),
@@ -42,25 +43,21 @@ def seen(role: str, number: int = 30) -> Tensor:
 @pytest.mark.parametrize("std", [0.1, 1000.0])
 @every_role
 def test_no_illegal_action_is_ever_drawn(role: str, std: float) -> None:
-    """With logits of up to billions, at the lowest and the highest noise there is, in play and in evaluation."""
+    """With logits of up to billions, at the lowest and the highest noise there is, in play and in evaluation. Random
+    play is uniform over the others."""
     env, learner = WORLDS[role], learners_in(WORLDS[role], num_learners=3)
     outspoken(learner.network, std)
     luck = torch.cat([torch.tensor([0.0, 1 - 2**-24]), uniform(stream_seeds(1, 8), 0)])
+    chance = learners_of("random", 1, env.spec)
     for obs in seen(role):
         legal, probabilities = legal_in(env, obs), learner.action_probabilities(step_of(obs))
         assert (probabilities[~legal] == 0).all() and probabilities.isfinite().all()
         assert torch.allclose(probabilities.sum(1), torch.ones(len(obs)))
+        assert torch.allclose(chance.action_probabilities(step_of(obs)), legal / legal.sum(1, keepdim=True))
         for policy in (learner, EpsilonGreedy(learner, 0.0), EpsilonGreedy(learner, 0.5)):
             for noise in luck:
                 action, _ = policy.act((), step_of(obs), noise.expand(len(obs)))
                 assert legal.gather(1, action[:, None]).all()
-
-
-@every_role
-def test_random_play_is_uniform_over_the_legal_actions(role: str) -> None:
-    chance, obs = learners_of("random", 1, WORLDS[role].spec), seen(role)[0]
-    legal = legal_in(WORLDS[role], obs)
-    assert torch.allclose(chance.action_probabilities(step_of(obs)), legal / legal.sum(1, keepdim=True))
 
 
 @every_role
@@ -71,13 +68,13 @@ def test_evaluated_actions_are_those_of_a_distribution_over_legal_actions(role: 
     outspoken(heads.network)
     legal = legal_in(env, obs)
     action = legal.long().argmax(-1)
-    evaluated, outputs = heads.evaluate_actions(obs, action), heads.network(obs)
+    (log_prob, value, entropy), outputs = heads.evaluate_actions(obs, action), heads.network(obs)
     for place in np.ndindex(*action.shape):
         plain = torch.distributions.Categorical(logits=outputs[place][:-1][legal[place]])
-        assert torch.allclose(evaluated.log_prob[place], plain.log_prob(torch.tensor(0)), atol=1e-5)
-        assert torch.allclose(evaluated.entropy[place], plain.entropy(), atol=1e-5)
-    assert torch.equal(evaluated.value, outputs[..., -1]) and evaluated.log_prob.requires_grad
-    assert torch.equal(heads.value(obs), evaluated.value.detach()) and not heads.value(obs).requires_grad
+        assert torch.allclose(log_prob[place], plain.log_prob(torch.tensor(0)), atol=1e-5)
+        assert torch.allclose(entropy[place], plain.entropy(), atol=1e-5)
+    assert torch.equal(value, outputs[..., -1]) and log_prob.requires_grad
+    assert torch.equal(heads.value(obs), value.detach()) and not heads.value(obs).requires_grad
 
 
 def played(learner: Any, env: PointFamily, streams: slice, num_updates: int) -> Rollout:
@@ -89,7 +86,7 @@ def played(learner: Any, env: PointFamily, streams: slice, num_updates: int) -> 
         transitions, where = rollout(learner, env, where, 4, noise)
         learn_from(learner, transitions)
         steps.append(transitions)
-    return Rollout(*(torch.cat(column) for column in zip(*steps, strict=True)))
+    return joined(steps)
 
 
 @every_kind
@@ -108,14 +105,6 @@ def test_a_learner_alone_equals_itself_among_others(role: str, kind: str) -> Non
         small = env.all_tasks()[:4, 1] == 2
         heads, old = dict(others.parameters())["weights.heads"], before["weights.heads"]
         assert small.any() and torch.equal(heads[small][..., 1:4], old[small][..., 1:4])
-
-
-def test_restored_learners_act_as_the_saved_ones() -> None:
-    env, learner = WORLDS["host"], learners_in(WORLDS["host"])
-    played(learner, env, slice(None), 3)
-    other = restored(learner, learners_in(env, seed=9))
-    first, second = (played(one, env, slice(None), 3) for one in (learner, other))
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(first, second, strict=True))
 
 
 def best_lengths(env: PointFamily, starts: list[Points]) -> list[int]:
@@ -150,7 +139,7 @@ def test_a_host_learns_to_win_as_fast_as_possible(kind: str) -> None:
     number, lengths = 200, []
     tasks, seeds = env.all_tasks().expand(number, 3), stream_seeds(5, number)
     for policy in (EpsilonGreedy(learner, 0.0), learners_of("random", 1, env.spec)):
-        steps = rollout(policy, env, start_streams(policy, env, tasks, seeds), 60, Noise(stream_seeds(6, number)))[0]
+        steps = play(policy, env, tasks, 60, seed=5)[0]
         lengths.append(finished_episodes(steps, OpenEpisodes.none(number), env.spec)[0].length.mean())
     starts = [scalar.rows_of(points) for points in env.points_of(env.reset(tasks, seeds)[1].obs).tolist()]
     best = np.mean(best_lengths(env, starts))

@@ -1,11 +1,12 @@
 """The contract that all learning sources keep: found by name, independent of each other, restorable, and they learn."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probes import (
-    CPU,
     ENDLESS,
     MATCH_IT,
     ONE_STEP,
@@ -22,8 +23,9 @@ from probes import (
 )
 
 from icrl.contracts import ConfigError, EnvSpec, Rollout
+from icrl.randomness import cumulative, draw, draw_possible, stream_seeds, uniform
 from icrl.sources import source, source_class
-from icrl.sources.learners import Learner, LearnerRows
+from icrl.sources.learners import Learner
 
 FALLING = {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [1, 0.0]]}
 # Of each source: options with which it learns fast, unroll and updates for it, and options of a restored run.
@@ -33,6 +35,7 @@ KINDS = {
     "dqn": ({"learning_rate": 0.02, "epsilon": 0.3}, 2, 30, {"epsilon": FALLING, "target_update_period": 2}),
     "q_learning": ({"epsilon": 0.3}, 2, 30, {"epsilon": FALLING, "initial_value": 0.5}),
 }
+LEARN_NOTHING: dict[str, Any] = {"searcher": ({"noise": 0.2}, 30, 2, {}), "noise_distillation": ({}, 30, 2, {})}
 every_kind = pytest.mark.parametrize("name", KINDS)
 
 
@@ -41,15 +44,15 @@ def test_a_source_is_registered_by_its_decorator() -> None:
     class Mine(Learner): ...
 
     assert source_class("mine") is Mine and Mine.options is dict
-    assert source_class("ppo").__module__ == "icrl.sources.ppo"
+    assert source_class("ppo").__module__ == "icrl.sources.a2c"
     with pytest.raises(ConfigError, match=r"source\.name=nobody is unknown: it must be one of a2c, .*random"):
         source_class("nobody")
 
 
 @pytest.mark.parametrize("index", [0, 3])
-@every_kind
+@pytest.mark.parametrize("name", KINDS | LEARN_NOTHING)
 def test_a_learner_alone_equals_itself_among_others(name: str, index: int) -> None:
-    options, length, updates, _ = KINDS[name]
+    options, length, updates, _ = (KINDS | LEARN_NOTHING)[name]
     one, all_learners = alone_and_among_others(name, index, length, updates, **options)
     for (_, ours), (_, theirs) in zip(one.parameters(), all_learners.parameters(), strict=True):
         assert torch.allclose(ours[0], theirs[index], atol=1e-5)
@@ -58,19 +61,18 @@ def test_a_learner_alone_equals_itself_among_others(name: str, index: int) -> No
 @every_kind
 def test_a_restored_learner_goes_on_as_the_saved_one(name: str) -> None:
     options = KINDS[name][3]
-    first = learners_of(name, 2, **options)
+    first, step, noise = learners_of(name, 2, **options), step_of(torch.arange(4)), torch.linspace(0, 0.999, 4)
     for update in range(3):
         first.set_clock(START._replace(percent=0.8))
         learn_from(first, random_rollout(4, 4, update))
     second = restored(first, learners_of(name, 2, seed=1, **options))
     for update in range(3, 8):
-        step = step_of(torch.arange(4))
         assert torch.equal(first.action_probabilities(step), second.action_probabilities(step))
-        noise = torch.linspace(0, 0.999, 4)
         assert torch.equal(first.act((), step, noise)[0], second.act((), step, noise)[0])
         for learner in (first, second):
             learner.set_clock(START._replace(percent=0.8, iterations=update))
             learn_from(learner, random_rollout(4, 4, update))
+    second.load_state_dict({key: part for key, part in first.state_dict().items() if key != "clock"})  # an older one
     for (_, ours), (_, theirs) in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
@@ -111,16 +113,15 @@ def test_act_samples_the_probabilities(name: str) -> None:
 
 def test_threads_do_not_change_an_update() -> None:
     """As many learners as the default run has, where a gradient summed by threads would depend on their order."""
-    num_learners, seen = 570, set()
-    threads = torch.get_num_threads()
+    num_learners, seen, threads = 570, set(), torch.get_num_threads()
+    generator = torch.Generator().manual_seed(0)
+    columns = [torch.randint(high, (10, num_learners * 10), generator=generator) for high in (81, 5, 2, 81, 20, 1, 5)]
+    never = torch.zeros_like(columns[0]).bool()
     torch.set_num_threads(2)
     try:
         for _ in range(3):
             learners = learners_of("a2c", num_learners, EnvSpec(81, 5, (0.0, 1.0), 9, 20), hidden_size=64)
-            generator = torch.Generator().manual_seed(0)
-            shape = (10, num_learners * 10)
-            columns = [torch.randint(high, shape, generator=generator) for high in (81, 5, 2, 81, 20, 1, 1, 5)]
-            learn_from(learners, Rollout(*columns[:5], columns[5].bool(), columns[6].bool(), columns[7]))
+            learn_from(learners, Rollout(*columns[:5], never, never, columns[6]))
             seen.add(tuple(parameter.sum(dtype=torch.float64).item() for _, parameter in learners.parameters()))
     finally:
         torch.set_num_threads(threads)
@@ -142,9 +143,8 @@ def test_values_of_probe_worlds(name: str) -> None:
     two steps long. In a world that asks for one action per observation, that action is learned."""
     options, updates = PROBES[name]
 
-    def learn(env: object) -> dict[str, torch.Tensor]:
-        spec = env.spec  # type: ignore[attr-defined]
-        return learn_world(learners_of(name, 1, spec, discount=0.5, **options), env, updates).outputs()  # type: ignore[arg-type]
+    def learn(env: Any) -> dict[str, torch.Tensor]:
+        return learn_world(learners_of(name, 1, env.spec, discount=0.5, **options), env, updates).outputs()
 
     values = "values" if "log_policy" in learn(ONE_STEP) else "q_values"
     for env, expected in ((ONE_STEP, [1.0]), (TWO_STEPS, [0.5, 1.0]), (ENDLESS, [2.0])):
@@ -157,17 +157,36 @@ def test_values_of_probe_worlds(name: str) -> None:
         assert outputs["log_policy"].exp().diagonal().min() > 0.95 and outputs[values].min() > 0.9
 
 
-@settings(max_examples=20)
-@given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.integers(1, 3))
-def test_each_learner_has_table_rows_of_its_own(learners: int, num_obs: int, num_envs: int, num_steps: int) -> None:
-    obs = torch.randint(num_obs, (num_steps, learners * num_envs))
-    rows = LearnerRows(learners, num_obs, CPU).of(obs)
-    stream = torch.arange(learners * num_envs)
-    assert torch.equal(rows, stream // num_envs * num_obs + obs)
-
-
 def test_streams_that_cannot_be_dealt_out_evenly_are_refused() -> None:
-    for refused in (LearnerRows(3, 7, CPU).of, lambda obs: learners_of("a2c", 3).initial_carry(len(obs))):
-        for num_streams in (1, 2, 4):
-            with pytest.raises(ValueError, match=f"{num_streams} streams cannot be dealt out evenly to 3 learners"):
-                refused(torch.zeros(num_streams, dtype=torch.long))
+    for num_streams in (1, 2, 4):
+        with pytest.raises(ValueError, match=f"{num_streams} streams cannot be dealt out evenly to 3 learners"):
+            learners_of("a2c", 3).initial_carry(num_streams)
+
+
+# ---- sampling
+
+HIGHEST = 1 - 2**-24
+NOISE = torch.tensor([0.0, 2**-24, 0.25, 0.5, 0.75, 1 - 2**-12, 1 - 2**-23, HIGHEST])
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    weights=st.lists(st.floats(0, 1e30) | st.floats(0, 1e-30) | st.just(0.0), min_size=1, max_size=40),
+    scale=st.sampled_from([1.0, 0.9999999, 1 - 2**-20]),
+)
+def test_impossible_actions_are_not_drawn(weights: list[float], scale: float) -> None:
+    """Also if the probabilities add up to less than the highest noise."""
+    whole = torch.tensor([*weights, 1.0], dtype=torch.float64)
+    probabilities = (scale * whole / whole.sum()).float().roll(len(weights) // 2)
+    drawn = draw_possible(probabilities.expand(len(NOISE), -1), NOISE)
+    assert (probabilities[drawn] > 0).all()
+    assert drawn.dtype == torch.long and drawn.tolist() == sorted(drawn.tolist())
+
+
+def test_shares_are_the_probabilities() -> None:
+    """And plain `draw` fails where a rounded sum is below the highest noise."""
+    probabilities, number = torch.tensor([0.0, 0.1, 0.0, 0.6, 0.3, 0.0]), 40_000
+    drawn = draw_possible(probabilities.expand(number, 6), uniform(stream_seeds(3, number), 0))
+    assert torch.allclose(drawn.bincount(minlength=6) / number, probabilities, atol=0.01)
+    rounded, noise = torch.tensor([[0.0, 0.3333333, 0.3333333, 0.3333333, 0.0, 0.0]]), torch.tensor([HIGHEST])
+    assert draw(cumulative(rounded), noise).tolist() == [5] and draw_possible(rounded, noise).tolist() == [3]

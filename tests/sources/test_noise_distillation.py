@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 from harness import run
-from probes import CPU, START, alone_and_among_others, changed, learners_of, source_options, step_of
+from probes import CPU, START, changed, learners_of, source_options, step_of
+from stage_one import play
 
 from icrl.config.compose import load_config
-from icrl.contracts import ConfigError, Rollout, Step
+from icrl.contracts import ConfigError, Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.envs.exact import noisy_exact, optimal_exact, random_exact
-from icrl.envs.rollout import rollout, start_streams
-from icrl.randomness import Noise, stream_seeds
+from icrl.randomness import stream_seeds
 from icrl.sources import source_class
 from icrl.sources.noise_distillation import least_noise
 
@@ -28,12 +28,6 @@ def expert(percent: float, num_learners: int = 1) -> Any:
     learners = learners_of("noise_distillation", num_learners, ENV.spec)
     learners.set_clock(START._replace(percent=percent))
     return learners
-
-
-def play(learners: Any, num_streams: int, num_steps: int) -> Rollout:
-    tasks = ENV.all_tasks()[torch.arange(num_streams) % len(ENV.all_tasks())]
-    streams = start_streams(learners, ENV, tasks, stream_seeds(0, num_streams))
-    return rollout(learners, ENV, streams, num_steps, Noise(stream_seeds(0, num_streams, 1)))[0]
 
 
 def shown(optimal_action: list[int]) -> Step:
@@ -57,13 +51,6 @@ def test_the_mixture_by_hand() -> None:
     assert torch.allclose(learners.action_probabilities(shown([2])), torch.tensor([[0.1, 0.1, 0.1, 0.1, 0.6]]))
 
 
-@pytest.mark.parametrize(("percent", "optimal"), [(0.0, 0.2), (0.45, 0.6), (0.95, 1.0)])
-def test_a_run_goes_from_random_to_optimal_actions(percent: float, optimal: float) -> None:
-    played = play(expert(percent), 400, 20)
-    best = (played.action == played.optimal_action).double().mean().item()
-    assert best == pytest.approx(optimal, abs=5 * (optimal * (1 - optimal) / 8000) ** 0.5)
-
-
 def test_the_noise_stays_above_its_lower_bound_also_when_restored() -> None:
     learners = expert(1.0, num_learners=2)
     learners.find_least_noise = lambda: torch.tensor([0.25, 0.75])
@@ -79,7 +66,7 @@ def test_the_noise_stays_above_its_lower_bound_also_when_restored() -> None:
 @pytest.mark.parametrize(("name", "exact"), [("optimal", optimal_exact), ("random", random_exact)])
 def test_planner_and_random_actions_reach_their_exact_success(name: str, exact: Any) -> None:
     tasks = ENV.all_tasks()
-    played = play(learners_of(name, 1, ENV.spec), 100 * len(tasks), 8)
+    played, _ = play(learners_of(name, 1, ENV.spec), ENV, tasks.repeat(100, 1), 8)
     first = played.reward * (played.terminated.cumsum(0) - played.terminated.long() == 0)
     assert first.sum(0).double().mean().item() == pytest.approx(exact(ENV, tasks).success.mean().item(), abs=0.05)
 
@@ -91,11 +78,6 @@ def test_random_actions_need_no_planner() -> None:
         config = changed(CONFIG, env=load_config(["env=point_game"]).env, source=source_options(name))
         with pytest.raises(ConfigError, match=rf"source\.name={name} needs the optimal .* env\.name=point_game"):
             source_class(name).create(config, ENV, ENV.all_tasks()[:1], stream_seeds(0, 1), CPU)
-
-
-@pytest.mark.parametrize("index", [0, 3])
-def test_a_learner_alone_equals_itself_among_others(index: int) -> None:
-    alone_and_among_others("noise_distillation", index, 30, 2)
 
 
 @pytest.mark.parametrize("max_performance", [0.3, 0.95])
@@ -169,7 +151,7 @@ def test_trained_agents_teach(teachers: Path) -> None:
         (["source.teacher=learned", "env.max_episode_steps=3"], ["env.max_episode_steps=4", "3"]),
         (
             ["source.teacher=learned", "source.num_envs=5"],
-            ["source.num_envs=5", "2 learners", "source.teacher=learned"],
+            ["source.num_envs=5", "2 learners per task of source.teacher"],
         ),
         (["source.max_performance=0.5", "source.teacher=learned"], ["source.max_performance=0.5", "source.teacher"]),
     ],

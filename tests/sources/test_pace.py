@@ -17,54 +17,31 @@ HUNDREDTHS = st.integers(100, 2000)  # of an env step in an unroll
 
 
 def source_config(hundredths: int, num_envs: int = 1, env_steps: int = 0, initial: int = 0) -> Any:
-    return changed(
-        SOURCE,
-        unroll_length=hundredths / 100,
-        num_envs=num_envs,
-        num_env_steps=env_steps,
-        initial_collect_steps=initial,
-    )
+    amounts = {"num_envs": num_envs, "num_env_steps": env_steps, "initial_collect_steps": initial}
+    return changed(SOURCE, unroll_length=hundredths / 100, **amounts)
 
 
-@given(HUNDREDTHS, st.integers(0, 10**5))
-def test_a_fraction_of_a_step_is_carried_over(hundredths: int, iterations: int) -> None:
-    """Never a whole step behind, exact after a whole number of steps, and no unroll is off by a step or more."""
-    source, length = source_config(hundredths), Fraction(hundredths, 100)
-    behind = iterations * length - unrolled(source, iterations)
-    assert 0 <= behind < 1
-    assert abs(unrolled(source, iterations + 1) - unrolled(source, iterations) - length) < 1
-    assert unrolled(source, 100 * iterations) == hundredths * iterations
-
-
-@given(HUNDREDTHS, st.integers(1, 7), st.integers(1, 500))
-def test_iterations_are_the_fewest_that_make_the_env_steps(hundredths: int, num_envs: int, env_steps: int) -> None:
-    source = source_config(hundredths, num_envs, env_steps)
+@given(
+    HUNDREDTHS, st.integers(1, 7), st.integers(1, 500), st.integers(0, 500), st.integers(0, 60), st.integers(0, 10**5)
+)
+def test_amount_of_work(hundredths: int, num_envs: int, steps: int, initial: int, before: int, some: int) -> None:
+    """A fraction of a step is carried over: never a whole step behind, exact after a whole number of steps. Iterations
+    are the fewest that make the env steps; the first update is after the first collected steps. A pretraining plays
+    nothing, and moves all that follows by its iterations."""
+    source, length = source_config(hundredths, num_envs, steps, initial), Fraction(hundredths, 100)
+    assert 0 <= some * length - unrolled(source, some) < 1
+    assert abs(unrolled(source, some + 1) - unrolled(source, some) - length) < 1
+    assert unrolled(source, 100 * some) == hundredths * some
     iterations = num_iterations(source)
-    assert unrolled(source, iterations) * num_envs >= env_steps > unrolled(source, iterations - 1) * num_envs
+    assert unrolled(source, iterations) * num_envs >= steps > unrolled(source, iterations - 1) * num_envs
     assert num_iterations(changed(source, num_iterations=17)) == 17
-
-
-@given(HUNDREDTHS, st.integers(1, 7), st.integers(0, 500))
-def test_the_first_update_is_after_the_first_collected_steps(hundredths: int, num_envs: int, initial: int) -> None:
-    source = source_config(hundredths, num_envs, initial=initial)
-    iteration = 1
-    while unrolled(source, iteration) * num_envs < initial:
-        iteration += 1
-    assert first_update(source) == iteration
-
-
-@given(HUNDREDTHS, st.integers(1, 7), st.integers(1, 500), st.integers(0, 500), st.integers(1, 60))
-def test_a_pretraining_comes_before_everything(
-    hundredths: int, num_envs: int, steps: int, initial: int, before: int
-) -> None:
-    """It plays nothing, and moves all that follows by its iterations."""
-    plain = source_config(hundredths, num_envs, steps, initial)
-    later = changed(plain, rl_train_after_update_steps=before)
-    assert num_iterations(later) == num_iterations(plain) + before
-    assert env_steps(later) == env_steps(plain)
-    assert first_update(later) == first_update(plain) + before
+    collected = next(i for i in range(1, 999) if unrolled(source, i) * num_envs >= initial)
+    assert first_update(source) == collected
+    later = changed(source, rl_train_after_update_steps=before)
+    assert (num_iterations(later), env_steps(later)) == (iterations + before, env_steps(source))
+    assert first_update(later) == collected + before
     assert unrolled(later, before) == unrolled(later, before // 2) == 0
-    assert all(unrolled(later, before + i) == unrolled(plain, i) for i in range(9))
+    assert all(unrolled(later, before + i) == unrolled(source, i) for i in range(9))
 
 
 def test_updates_by_hand() -> None:
@@ -79,14 +56,8 @@ def test_updates_by_hand() -> None:
         (drawn, [0, 0, 3, 3, 3, 3, 3, 3, 3, 3]),
         (changed(drawn, initial_collect_steps=11), [0, 0, 0, 3, 3, 3, 3, 3, 3, 3]),
         (changed(drawn, rl_train_every_update_steps=4), [0, 0, 0, 3, 0, 0, 0, 3, 0, 0]),
-        (
-            changed(drawn, rl_train_every_update_steps=4, offline_buffer_dir="others"),
-            [3] * 10,
-        ),
-        (
-            changed(swept, rl_train_after_update_steps=3, offline_buffer_dir="others"),
-            [1, 1, 1, 1, 1, 1, 1, 1, 2, 2],
-        ),
+        (changed(drawn, rl_train_every_update_steps=4, offline_buffer_dir="others"), [3] * 10),
+        (changed(swept, rl_train_after_update_steps=3, offline_buffer_dir="others"), [1] * 8 + [2] * 2),
     ):
         updates = [clock_of(source, iteration).updates for iteration in range(11)]
         assert [later - earlier for earlier, later in pairwise(updates)] == expected
@@ -107,8 +78,5 @@ def test_what_happens_so_often_is_spread_over_the_run(number: int, iterations: i
     assert len(due) == number or iterations % number
     assert iterations - due[-1] < due[0]
     assert len({later - earlier for earlier, later in pairwise(due)}) <= 1
-
-
-def test_intervals() -> None:
     assert [i for i in range(1, 10) if is_due(i, interval_of(0, 4, 9))] == [4, 8]
     assert not any(is_due(i, interval_of(0, 0, 9)) for i in range(1, 10))

@@ -8,20 +8,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probes import CPU, START, alone_and_among_others
+from probes import CPU, START
+from stage_one import play
 from torch import Tensor
+from toy import assert_same
 from worlds import key_to_door, room, scalar_move
 
 from icrl.config.compose import load_config
-from icrl.contracts import ConfigError, Policy, Rollout
+from icrl.contracts import ConfigError
 from icrl.envs import make_env
-from icrl.envs.rollout import rollout, start_streams
-from icrl.envs.rooms import DarkKeyToDoor, DarkRoom
-from icrl.envs.tasks import streams_of
+from icrl.envs.rooms import DarkRoom
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.bandit_policies import ThompsonSampling
-from icrl.sources.room_searchers import PermutedSearcher, RoomSearcher, chosen
-from icrl.sources.searcher import Searcher, in_context_learner
+from icrl.sources.searcher import PermutedSearcher, RoomSearcher, Searcher, in_context_learner
 
 NUM_STEPS = 60
 
@@ -83,18 +82,12 @@ class ScalarPermutedSearcher(ScalarSearcher):
 
 
 def play_scalar(
-    env: DarkRoom | DarkKeyToDoor,
-    searcher: ScalarSearcher,
-    goals: list[int],
-    does: tuple[int, ...],
-    seed: Tensor,
-    noise: Tensor,
+    env: Any, searcher: ScalarSearcher, goals: list[int], does: tuple[int, ...], seed: Tensor, noise: Tensor
 ) -> list[tuple[int, int, int]]:
     """(cell, action, reward) of one stream; the environment only says where an episode starts."""
     ends_on_last = env.terminate_on_goal if isinstance(env, DarkRoom) else True
-    episode, timestep, stage = 0, 0, 0
+    episode, timestep, stage, played = 0, 0, 0, list[tuple[int, int, int]]()
     cell = int(env.start(seed[None], torch.tensor([episode])))
-    played: list[tuple[int, int, int]] = []
     for number in noise.tolist():
         action = searcher.act(cell, number)
         landed = scalar_move(env.size, cell, does[action])
@@ -116,26 +109,21 @@ def play_scalar(
 def test_searchers_equal_a_scalar_search(kind: str, size: int, start: bool, other: bool, num_steps: int, seed: int):
     """Step by step, on a few tasks."""
     options: dict[str, Any] = {"size": size, "random_start": start, "max_episode_steps": num_steps}
-    policy: Policy[Any]
-    if kind == "key to door":
-        env = key_to_door(show_key=other, **options)
-        policy, scalar = RoomSearcher(env), ScalarSearcher
-    else:
+    env, scalar = key_to_door(show_key=other, **options), ScalarSearcher
+    if kind != "key to door":
         env = room(terminate_on_goal=other, permute_actions=kind == "permuted room", **options)
-        policy, scalar = RoomSearcher(env), ScalarSearcher
-        if env.permute_actions:
-            policy, scalar = PermutedSearcher(env), ScalarPermutedSearcher
-    all_tasks = env.all_tasks()
+    policy: Any = RoomSearcher(env)
+    if isinstance(env, DarkRoom) and env.permute_actions:
+        policy, scalar = PermutedSearcher(env), ScalarPermutedSearcher
+    all_tasks, num_goals = env.all_tasks(), 2 if kind == "key to door" else 1
     tasks = all_tasks[torch.randperm(len(all_tasks), generator=torch.Generator().manual_seed(seed))[:3]]
-    seeds, noise_seeds = stream_seeds(seed, len(tasks)), stream_seeds(seed, len(tasks), purpose=1)
-    played, _ = rollout(policy, env, start_streams(policy, env, tasks, seeds), NUM_STEPS, Noise(noise_seeds))
-    noise = Noise(noise_seeds).draw(NUM_STEPS)
-    num_goals = 2 if isinstance(env, DarkKeyToDoor) else 1
+    played, _ = play(policy, env, tasks, NUM_STEPS, seed)
+    noise = Noise(stream_seeds(seed, len(tasks), purpose=1)).draw(NUM_STEPS)
     possible = [set(all_tasks[:, goal].tolist()) for goal in range(num_goals)]
     for stream, task in enumerate(tasks.tolist()):
         does = list(permutations(range(5)))[task[1] if kind == "permuted room" else 0]
-        searcher = scalar(possible, size)
-        expected = play_scalar(env, searcher, task[:num_goals], does, seeds[stream], noise[:, stream])
+        own = stream_seeds(seed, len(tasks))[stream], noise[:, stream]
+        expected = play_scalar(env, scalar(possible, size), task[:num_goals], does, *own)
         seen = torch.stack([played.obs % size**2, played.action, played.reward], dim=2)[:, stream]
         assert [tuple(row) for row in seen.tolist()] == expected
 
@@ -143,26 +131,17 @@ def test_searchers_equal_a_scalar_search(kind: str, size: int, start: bool, othe
 def test_the_classic_room_matches_the_known_curve() -> None:
     """Returns of episodes 1 to 7, within the differences that tie-breaking rules make."""
     env = room(terminate_on_goal=False)
-    tasks = streams_of(env.all_tasks(), 20)
-    policy = RoomSearcher(env)
-    streams = start_streams(policy, env, tasks, stream_seeds(0, len(tasks)))
-    played, _ = rollout(policy, env, streams, 7 * 20, Noise(stream_seeds(1, len(tasks))))
+    played, _ = play(RoomSearcher(env), env, env.all_tasks().repeat_interleave(20, 0), 7 * 20, seed=2)
     returns = played.reward.view(7, 20, -1).sum(1).double().mean(1)
     low = torch.tensor([2.4, 6.3, 9.8, 12.9, 15.5, 16.4, 16.5]).double()
     high = torch.tensor([2.8, 6.9, 10.7, 14.5, 16.5, 16.5, 16.5]).double()
     assert ((low <= returns) & (returns <= high)).all(), returns
 
 
-def test_chosen_is_uniform_over_the_allowed_columns() -> None:
-    allowed = torch.tensor([[False, True, False, True, True]]).expand(3000, -1)
-    noise = torch.arange(3000) / 3000
-    assert chosen(allowed, noise).bincount(minlength=5).tolist() == [0, 1000, 0, 1000, 1000]
-    assert chosen(allowed[:1], torch.tensor([1 - 2**-24])).tolist() == [4]
-
-
 # ---- the source
 
 ENV = room(size=5, max_episode_steps=10)
+TASKS = ENV.all_tasks().repeat(2, 1)
 
 
 def searcher_in(*options: str) -> tuple[Searcher, Any]:
@@ -174,23 +153,17 @@ def searcher_in(*options: str) -> tuple[Searcher, Any]:
     return learner, env
 
 
-def play(policy: Any, num_steps: int = 60) -> Rollout:
-    tasks = ENV.all_tasks().repeat(2, 1)
-    streams = start_streams(policy, ENV, tasks, stream_seeds(1, len(tasks)))
-    return rollout(policy, ENV, streams, num_steps, Noise(stream_seeds(2, len(tasks))))[0]
-
-
 def searching(noise: str) -> Searcher:
     return searcher_in("env.size=5", "env.max_episode_steps=10", f"source.noise={noise}")[0]
 
 
 def test_noise_mixes_the_searcher_and_random_actions() -> None:
     """In an open room the searcher never stays before it has found the goal, so a stay is a random action."""
-    for ours, theirs in zip(play(searching("0.0")), play(RoomSearcher(ENV)), strict=True):
-        assert torch.equal(ours, theirs)
-    actions = play(searching("1.0"), 500).action
+    ours, theirs = (play(one, ENV, TASKS, 60)[0] for one in (searching("0.0"), RoomSearcher(ENV)))
+    assert_same(ours, theirs)
+    actions = play(searching("1.0"), ENV, TASKS, 500)[0].action
     assert (actions.flatten().bincount(minlength=5) / actions.numel()).tolist() == pytest.approx([0.2] * 5, abs=0.02)
-    played = play(searching("0.25"), 1000)
+    played, _ = play(searching("0.25"), ENV, TASKS, 1000)
     stays = (played.action[played.reward.cumsum(0) == 0] == 0).double().mean().item()
     assert stays == pytest.approx(0.25 / 5, abs=0.025)
     assert {1, 2, 3, 4} <= set(played.action[0].tolist())  # ties are left to chance
@@ -203,36 +176,19 @@ def test_a_searcher_concludes_from_the_actions_that_were_done() -> None:
     """Also after random ones: the true permutation is never ruled out, and rewards are credited to their arm."""
     learner, env = searcher_in("env=dark_room_permuted", "env.size=3", "source.noise=0.3")
     tasks = env.all_tasks()[::7]
-    streams = start_streams(learner, env, tasks, stream_seeds(1, len(tasks)))
-    _, streams = rollout(learner, env, streams, 100, Noise(stream_seeds(2, len(tasks))))
+    _, streams = play(learner, env, tasks, 100)
     assert streams.carry.consistent.gather(1, tasks[:, 1:]).all()
     learner, env = searcher_in("env=bandit", "source.noise=0.3")
-    streams = start_streams(learner, env, env.all_tasks()[:40], stream_seeds(1, 40))
-    played, streams = rollout(learner, env, streams, 50, Noise(stream_seeds(2, 40)))
+    played, streams = play(learner, env, env.all_tasks()[:40], 50)
     pulled = torch.nn.functional.one_hot(played.action[:-1], env.spec.num_actions)  # the last is not counted yet
     assert torch.equal(streams.carry.count, pulled.sum(0).float())
     assert torch.equal(streams.carry.total, (pulled * played.reward[:-1, :, None]).sum(0).float())
 
 
-@pytest.mark.parametrize("index", [0, 3])
-def test_a_learner_alone_equals_itself_among_others(index: int) -> None:
-    alone_and_among_others("searcher", index, 30, 2, noise=0.2)
-
-
-@pytest.mark.parametrize(
-    ("world", "kind"),
-    [
-        ("dark_room", RoomSearcher),
-        ("dark_room_permuted", PermutedSearcher),
-        ("dark_key_to_door", RoomSearcher),
-        ("bandit", ThompsonSampling),
-    ],
-)
-def test_every_world_has_its_own(world: str, kind: type) -> None:
-    config = load_config([f"env={world}"]).env
-    assert type(in_context_learner(make_env(config), config)) is kind
-
-
-def test_a_world_without_a_searcher_is_refused() -> None:
+def test_every_world_has_its_own_searcher_or_is_refused() -> None:
+    kinds = {"dark_room": RoomSearcher, "dark_room_permuted": PermutedSearcher}
+    for world, kind in {**kinds, "dark_key_to_door": RoomSearcher, "bandit": ThompsonSampling}.items():
+        config = load_config([f"env={world}"]).env
+        assert type(in_context_learner(make_env(config), config)) is kind
     with pytest.raises(ConfigError, match=r"source\.name=searcher: there is no searcher with env\.name=gymnasium"):
         searcher_in("env=gymnasium")

@@ -48,7 +48,7 @@ _CPU = torch.device("cpu")
 _SPAWN = get_context("spawn")  # a fork could copy locks that torch's threads hold
 _here: dict[str, Any] = {}  # in the process: the connection to the trainer and the player
 
-Arrays = list[list[NDArray[Any]]]  # the fields of a `Rollout`, a `State` and a `Step`
+Arrays = list[list[NDArray[Any]]]  # fields of named tuples; each tensor would need a descriptor
 
 
 def make_unroll_worker(
@@ -75,15 +75,9 @@ def set_up(trainer: Connection, alone: bool = True) -> None:
         Finalize(None, _end, exitpriority=1)
 
 
-def process_pool(trainer: Connection) -> Executor:
-    """Pool of one process."""
-    return ProcessPoolExecutor(1, _SPAWN, set_up, (trainer,))
-
-
 class AsyncUnrollWorker(UnrollWorker):
-    """Worker in a separate process, which starts with the first `play` and ignores signals.
-
-    `play` raises a `PipelineError` if the process died, or else the error raised there."""
+    """Worker in a separate process, which starts with the first `play` and ignores signals. `play` raises a
+    `PipelineError` if the process died, or else the error raised there."""
 
     def __init__(
         self,
@@ -91,11 +85,11 @@ class AsyncUnrollWorker(UnrollWorker):
         learner: Learner,
         streams: Streams[State, Any],
         first: int,
-        make_pool: Callable[[Connection], Executor] = process_pool,
+        make_pool: Callable[..., Executor] = ProcessPoolExecutor,
     ) -> None:
         """Continue with `streams` after `first` iterations; unless `first` is 0, call `load_state_dict` next."""
         self._config, self._learner, self._streams, self._done = config, learner, streams, first
-        self._versions = {first: copy.deepcopy(learner.state_dict())}  # by the number of iterations done
+        self._versions = {first: copy.deepcopy(learner.state_dict())}  # needed later, by iterations done
         self._ours, self._theirs = _SPAWN.Pipe()  # not an event, which could block once its waiter is killed
         self._make_pool = make_pool
         self._pool: Executor | None = None
@@ -104,16 +98,13 @@ class AsyncUnrollWorker(UnrollWorker):
         self._kill: Callable[[], object]
 
     def play(self) -> tuple[Rollout, Streams[State, Any]]:
-        if self._pool is None:
-            self._start()
+        pool = self._pool or self._start()
         try:
             answer = self._requests.popleft().result()
         except BrokenExecutor as error:
-            self.processes[0].join(_PATIENCE)
-            raise PipelineError(
-                f"the process that plays died (exit code {self.processes[0].exitcode}). Run the same command again to "
-                "continue, or give source.async_unroll=false to play without it"
-            ) from error
+            pool.shutdown()  # its thread alone may wait for the process, or the exit code can be lost
+            died = f"the process that plays died (exit code {self.processes[0].exitcode})"
+            raise PipelineError(f"{died}. Run the same command again, or with source.async_unroll=false") from error
         transitions, state, step = (_tensors(fields, self._streams.step.obs.device) for fields in answer)
         self._streams = Streams(type(self._streams.state)(*state), Step(*step), self._streams.carry)
         return Rollout(*transitions), self._streams
@@ -123,20 +114,18 @@ class AsyncUnrollWorker(UnrollWorker):
         self._done += 1
         if self._done % source.unroll_parameter_update_period == 0:
             self._versions[self._done] = copy.deepcopy(self._learner.state_dict())
-        needed = version_of(source, self._done)
-        self._versions = {done: state for done, state in self._versions.items() if done >= needed}
+        for old in [done for done in self._versions if done < version_of(source, self._done)]:
+            del self._versions[old]
         with suppress(BrokenExecutor):  # `play` raises
             self._request(self._done + source.unroll_queue_size)
 
     def state_dict(self) -> dict[str, Any]:
-        """States of the learners that later unrolls need, by the number of iterations done."""
         return {"versions": dict(self._versions)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._versions = dict(state["versions"])
 
     def close(self) -> None:
-        """End the process and those of its environments."""
         if self._pool is None:
             return
         self._ours.close()
@@ -148,18 +137,18 @@ class AsyncUnrollWorker(UnrollWorker):
             process.join(_PATIENCE)
         self._kill()
 
-    def _start(self) -> None:
-        """Start the process, and request the unrolls that are due."""
+    def _start(self) -> Executor:
         source, before = self._config.source, active_children()
         tasks = self._streams.state.task[:: source.num_learners * source.num_envs]
         start = [_arrays(fields) for fields in ([tasks], self._streams.state, self._streams.step)]
-        self._pool = self._make_pool(self._theirs)
+        self._pool = pool = self._make_pool(1, _SPAWN, set_up, (self._theirs,))
         with without_signals():
             self._request(self._done, (self._config, start))
         self.processes = [process for process in active_children() if process not in before]
         self._kill = killed_at_the_end(self.processes)
         for unroll in range(self._done + 1, self._done + source.unroll_queue_size + 1):
             self._request(unroll)
+        return pool
 
     def _request(self, unroll: int, start: tuple[Config, Arrays] | None = None) -> None:
         """Request `unroll`, if it is part of the run. `start` is sent with the first request."""
@@ -177,40 +166,35 @@ class _Player:
 
     def __init__(self, config: Config, start: Arrays, first: int) -> None:
         (tasks,), state, step = (_tensors(fields, _CPU) for fields in start)
-        self._source = source = config.source
-        processes = source.vectorization == "process"
-        self.env: Any = ProcessEnv(config.env, source.num_workers) if processes else make_env(config.env)
-        self._learner, fresh, noise = make_learners(config, self.env, tasks, _CPU)
-        self.initial_carry, self._due = self._learner.initial_carry, 0.0
+        self.source, self._due, tensors = config.source, 0.0, config.source.vectorization == "tensor"
+        self.env: Any = make_env(config.env) if tensors else ProcessEnv(config.env, config.source.num_workers)
+        self.learner, fresh, noise = make_learners(config, self.env, tasks, _CPU)
+        self.initial_carry = self.learner.initial_carry
         streams = Streams(type(fresh.state)(*state), Step(*step), fresh.carry)
-        self._worker = LocalUnrollWorker(source, self.env, self, streams, noise, first)
+        self.worker = LocalUnrollWorker(self.source, self.env, self, streams, noise, first)
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         """Action of the learners, at least `source.unroll_step_interval` seconds after the previous one."""
-        result = self._learner.act(carry, step, noise)
+        result = self.learner.act(carry, step, noise)
         if _here["trainer"].poll(max(0.0, self._due - time.monotonic())):
             raise EOFError  # the trainer ended or closed its end
-        self._due = time.monotonic() + self._source.unroll_step_interval
+        self._due = time.monotonic() + self.source.unroll_step_interval
         return result
-
-    def play(self, unroll: int, state: bytes) -> Arrays:
-        """Play `unroll`; first load `state` into the learners if it is not empty."""
-        if state:
-            self._learner.load_state_dict(torch.load(io.BytesIO(state), weights_only=True, map_location=_CPU))
-        self._learner.set_clock(clock_of(self._source, unroll))
-        transitions, streams = self._worker.play()
-        return [_arrays(transitions), _arrays(streams.state), _arrays(streams.step)]
 
 
 def _play(unroll: int, state: bytes, start: tuple[Config, Arrays] | None) -> Arrays:
-    """Handle a request in the process."""
+    """Play `unroll` in the process, as learners with the `state`, or the same as before if it is empty."""
     if start:
         _here["player"] = _Player(*start, unroll)
-    return _here["player"].play(unroll, state)
+    player = _here["player"]
+    if state:
+        player.learner.load_state_dict(torch.load(io.BytesIO(state), weights_only=True, map_location=_CPU))
+    player.learner.set_clock(clock_of(player.source, unroll))
+    transitions, streams = player.worker.play()
+    return [_arrays(fields) for fields in (transitions, streams.state, streams.step)]
 
 
 def _end() -> None:
-    """Close the environments of the process."""
     if "player" in _here:
         _here["player"].env.close()
     for child in active_children():  # environments that failed to start; they block SIGTERM
@@ -218,7 +202,6 @@ def _end() -> None:
 
 
 def _arrays(fields: Iterable[Tensor]) -> list[NDArray[Any]]:
-    """Fields as arrays, because each tensor would be sent as shared memory with a file descriptor."""
     return [field.cpu().numpy() for field in fields]
 
 

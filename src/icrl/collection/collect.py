@@ -42,13 +42,9 @@ def make_learners(
     config: Config, env: Env[State], tasks: Tensor, device: torch.device
 ) -> tuple[Learner, Streams[State, Any], Noise]:
     """New learners for `tasks` `[G, task_dim]`: `source.num_learners` per task with `source.num_envs` streams each."""
-    source = config.source
-    num_learners = len(tasks) * source.num_learners
-    num_streams = num_learners * source.num_envs
-    starts, noise, parameters = (
-        stream_seeds(config.seed, n, purpose).to(device)
-        for purpose, n in enumerate((num_streams, num_streams, num_learners))
-    )
+    source, num_learners = config.source, len(tasks) * config.source.num_learners
+    counts = (num_learners * source.num_envs, num_learners * source.num_envs, num_learners)
+    starts, noise, parameters = (stream_seeds(config.seed, n, i).to(device) for i, n in enumerate(counts))
     learner: Learner = source_class(source.name).create(config, env, tasks, parameters, device)
     learner.set_clock(clock_of(source, 0))
     streams = start_streams(learner, env, streams_of(tasks, source.num_learners * source.num_envs), starts)
@@ -95,17 +91,12 @@ class LocalUnrollWorker(UnrollWorker):
     def play(self) -> tuple[Rollout, Streams[State, Any]]:
         self._noise.time = unrolled(self._source, self._done)
         self._done += 1
-        num_steps = unrolled(self._source, self._done) - self._noise.time
+        num_steps, step = unrolled(self._source, self._done) - self._noise.time, self._streams.step
         if not num_steps:
-            return _no_transitions(self._streams.step), self._streams
+            number, end, obs = (x.new_empty((0, *x.shape)) for x in (step.timestep, step.terminated, step.obs))
+            return Rollout(obs, number, number, obs, number, end, end, number), self._streams
         transitions, self._streams = rollout(self._policy, self._env, self._streams, num_steps, self._noise)
         return transitions, self._streams
-
-
-def _no_transitions(step: Step) -> Rollout:
-    """Empty rollout `[0, B]` of the streams that are at `step`."""
-    number, end, obs = (x.new_empty((0, *x.shape)) for x in (step.timestep, step.terminated, step.obs))
-    return Rollout(obs, number, number, obs, number, end, end, number)
 
 
 def collect(
@@ -146,10 +137,8 @@ def _diverged(
     source: SourceConfig, where: str, names: Iterable[str], bad: Tensor, streams: Streams[State, Any]
 ) -> DivergedError:
     """Error that names the first learner where `bad` `[L]` is true."""
-    tasks = streams.state.task
-    number, num_bad = int(bad.int().argmax()), int(bad.sum())
+    tasks, number, num_bad = streams.state.task, int(bad.int().argmax()), int(bad.sum())
     task = tasks[number * (len(tasks) // len(bad))].tolist()
-    which = f"learner {number % source.num_learners} of task {task}"
-    if num_bad > 1:
-        which += f" (and {num_bad - 1} others of {len(bad)})"
-    return diverged(f"source.name={source.name}, {where}, {which}", names, "a lower source.learning_rate")
+    others = f" (and {num_bad - 1} others of {len(bad)})" if num_bad > 1 else ""
+    where = f"source.name={source.name}, {where}, learner {number % source.num_learners} of task {task}{others}"
+    return diverged(where, names, "a lower source.learning_rate")

@@ -1,24 +1,25 @@
 """Training samples for source agents: from the newest unroll, replay or recorded histories.
 
-T steps, L learners, N environments of each, W windows per learner.
+T steps in a window, G tasks, L learners (task by task), N environments of each, W windows per learner.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from icrl.collection.offline import OfflineWindows
-from icrl.collection.replay import Drawn, Replay, rollout_replay, shuffled
-from icrl.config.options import replace
+from icrl.collection.replay import Drawn, Replay, indexable, restored, rollout_replay, shuffled, stratified
+from icrl.config.options import refuse, replace
 from icrl.config.schedules import Clock, make_schedule
-from icrl.contracts import EnvSpec, Learned, Rollout, Sample
+from icrl.contracts import ConfigError, EnvSpec, Learned, Rollout, Sample
+from icrl.data.history_store import Histories, open_histories
 from icrl.randomness import mix
-from icrl.sources.noise_distillation import NoiseDistillationConfig
+from icrl.runs.identity import check_same
 from icrl.sources.options import ReplayConfig, SourceConfig
 from icrl.sources.pace import batches_of_a_sweep, clock_of, own_windows, window_length
 
@@ -34,7 +35,7 @@ class Experience:
     def __init__(self, config: Config, spec: EnvSpec, tasks: Tensor, device: torch.device) -> None:
         """Samples for `source.num_learners` learners on each of `tasks` `[G, task_dim]`."""
         self.source = source = config.source
-        self._seed, self._device = config.seed, device
+        self._seed = torch.tensor(config.seed, device=device)
         self._num_learners = len(tasks) * source.num_learners
         self._replay: Replay[Rollout] | None = None
         self._offline: OfflineWindows | None = None
@@ -52,17 +53,16 @@ class Experience:
     ) -> Iterator[tuple[Clock, Sample]]:
         """Samples of `iteration` (from 1) with the new `transitions` `[T, L * N]`: one per update, each with its clock.
         Call `learned` after each update. `targets` is called once, if the whole unroll is used."""
-        source = self.source
+        source, now, key = self.source, clock_of(self.source, iteration - 1), mix(self._seed, iteration)
         if self._replay and len(transitions.obs):
             self._replay.add(transitions)
-        now = clock_of(source, iteration - 1)
         num_updates = batches_of_a_sweep(source, iteration) * source.num_updates_per_train_iter
         parts: Iterable[Sample | None] = repeat(None, num_updates)
         if own_windows(source, iteration):
-            parts = self._own(iteration, transitions, targets, now)
+            parts = self._own(num_updates, transitions, targets, now, key)
         for update, own in enumerate(parts):
             clock = now._replace(updates=now.updates + update)
-            yield clock, self._with_offline(own, mix(self._key(iteration, update), 1), clock)
+            yield clock, self._with_offline(own, mix(mix(key, update), 1), clock)
 
     def learned(self, clock: Clock, learned: Learned) -> None:
         """Record the result of the update on the last sample."""
@@ -78,26 +78,21 @@ class Experience:
         if self._replay:
             self._replay.load_state_dict(state["replay"])
 
-    def _key(self, iteration: int, update: int) -> Tensor:
-        return mix(mix(torch.tensor(self._seed, device=self._device), iteration), update)
-
     def _own(
-        self, iteration: int, transitions: Rollout, targets: Callable[[Rollout], Columns], now: Clock
+        self, num_updates: int, transitions: Rollout, targets: Callable[[Rollout], Columns], now: Clock, key: Tensor
     ) -> Iterator[Sample]:
         """Samples from the learners' own experience."""
-        source, replay = self.source, self._replay
+        source, replay, num_sweeps = self.source, self._replay, self.source.num_updates_per_train_iter
         if replay is None:
-            columns = targets(transitions)
-            yield from mini_batches(source, transitions, columns, self._num_learners, iteration, self._seed)
+            yield from mini_batches(source, transitions, targets(transitions), self._num_learners, key)
             return
-        for sweep in range(source.num_updates_per_train_iter):
-            key = self._key(iteration, sweep)
+        for sweep in range(num_sweeps):
             if source.draws:
-                self._drawn = replay.draw(source.mini_batch_size, key, now._replace(updates=now.updates + sweep))
+                at = now._replace(updates=now.updates + sweep)
+                self._drawn = replay.draw(source.mini_batch_size, mix(key, sweep), at)
                 yield Sample(self._drawn.rollout, self._drawn.weight.flatten(), {})
             else:
-                for part in replay.sweep(batches_of_a_sweep(source, iteration), key):
-                    yield evenly_weighted(part, {})
+                yield from (evenly_weighted(p, {}) for p in replay.sweep(num_updates // num_sweeps, mix(key, sweep)))
 
     def _with_offline(self, own: Sample | None, key: Tensor, clock: Clock) -> Sample:
         """Sample of `own` and `source.mini_batch_size` windows of recorded histories. Weights make a learner's mean
@@ -122,18 +117,16 @@ class Experience:
 def without_others(config: Config) -> Config:
     """Configuration for tasks without recorded histories or a teacher: learners use only their own experience, and the
     planner is the expert."""
-    if isinstance(config.source, NoiseDistillationConfig):
-        return replace(config, source=replace(config.source, teacher="none"))
-    if not isinstance(config.source, ReplayConfig):
-        return config
-    alone = {"offline_buffer_dir": "none", "rl_train_after_update_steps": 0, "rl_train_every_update_steps": 1}
-    return replace(config, source=replace(config.source, **alone))
+    alone = {"teacher": "none", "offline_buffer_dir": "none"}
+    alone |= {"rl_train_after_update_steps": 0, "rl_train_every_update_steps": 1}
+    changes = {name: value for name, value in alone.items() if hasattr(config.source, name)}
+    return replace(config, source=replace(config.source, **changes)) if changes else config
 
 
 def mini_batches(
-    source: SourceConfig, transitions: Rollout, targets: Columns, num_learners: int, iteration: int, seed: int
+    source: SourceConfig, transitions: Rollout, targets: Columns, num_learners: int, key: Tensor
 ) -> Iterator[Sample]:
-    """Mini-batches of an unroll `[T, L * N]` and its `targets`, one per update.
+    """Mini-batches of an unroll `[T, L * N]` and its `targets`, one per update, in an order given by `key` (one int64).
 
     Each of `source.num_updates_per_train_iter` sweeps cuts it into windows of `source.mini_batch_length` steps. It
     draws them without replacement, `source.mini_batch_size` for each learner. All learners draw the same window
@@ -143,13 +136,13 @@ def mini_batches(
             yield evenly_weighted(transitions, targets)
             continue
         length = source.mini_batch_length or len(transitions.obs)
-        windows = [_windows(column, length, num_learners) for column in (*transitions, *targets.values())]
-        num_windows, device = windows[0].shape[2], transitions.obs.device
-        order = shuffled(num_windows, mix(mix(torch.tensor(seed, device=device), iteration), sweep))
-        for chosen in order.split(source.mini_batch_size or num_windows):
-            columns = [column[:, :, chosen].flatten(1) for column in windows]
-            rollout, cut = columns[: len(transitions)], columns[len(transitions) :]
-            yield evenly_weighted(Rollout(*rollout), dict(zip(targets, cut, strict=True)))
+        cut = (column.unflatten(0, (-1, length)) for column in (*transitions, *targets.values()))
+        # [T / length, length, L * N] -> [length, L, W] with the W = T / length * N windows of each learner
+        windows = [column.unflatten(2, (num_learners, -1)).movedim(0, 2).flatten(2, 3) for column in cut]
+        num_windows = windows[0].shape[2]
+        for chosen in shuffled(num_windows, mix(key, sweep)).split(source.mini_batch_size or num_windows):
+            columns = iter([column[:, :, chosen].flatten(1, 2) for column in windows])
+            yield evenly_weighted(Rollout(*islice(columns, len(transitions))), dict(zip(targets, columns, strict=True)))
 
 
 def evenly_weighted(rollout: Rollout, targets: Columns) -> Sample:
@@ -157,7 +150,75 @@ def evenly_weighted(rollout: Rollout, targets: Columns) -> Sample:
     return Sample(rollout, torch.ones(rollout.obs.shape[1], device=rollout.obs.device), targets)
 
 
-def _windows(column: Tensor, length: int, num_learners: int) -> Tensor:
-    """`[T, L * N] -> [length, L, W]` with the W = T / length * N windows of each learner."""
-    cut = column.unflatten(0, (-1, length)).unflatten(2, (num_learners, -1))  # [T / length, length, L, N]
-    return cut.permute(1, 2, 0, 3).flatten(2)
+class OfflineWindows:
+    """Windows of T steps from the histories `source.offline_buffer_dir`, in memory in small dtypes. Every learner uses
+    all rows of its task.
+
+    Each row contributes its first or last `offline_buffer_length` steps, and of these every `offline_buffer_every`-th
+    episode, concatenated. A window may cross the ends of episodes."""
+
+    def __init__(self, config: Config, source: ReplayConfig, tasks: Tensor, length: int, device: torch.device) -> None:
+        """Windows of `length` steps for learners of `tasks` `[G, task_dim]`. Raises `ConfigError` if the histories are
+        from another world, lack a task or are too short, and the errors of `open_histories`."""
+        histories = open_histories(config.folder("histories").parent / source.offline_buffer_dir)
+        where = f"source.offline_buffer_dir={source.offline_buffer_dir}: {histories.folder}"
+        check_same(config, histories.manifest["config"], ("env",), where)
+        rows = _rows_of(histories, tasks, where)  # [G * R]
+        kept = _kept_steps(histories, rows, source, where)  # [G * R, steps]
+        columns = (histories.columns[name] for name in Rollout._fields)
+        used = ((torch.from_numpy(column[rows][kept]), indexable(str(column.dtype))) for column in columns)
+        self._columns = [column.to(device, dtype) for column, dtype in used]
+        steps = kept.sum(axis=1)
+        starts = np.maximum(steps - length + 1, 0)  # [G * R]: windows of each row
+        per_task = starts.reshape(len(tasks), -1).sum(axis=1)
+        too_long = f"source.mini_batch_length={length} is longer than the histories of a task: {where}"
+        refuse(
+            not per_task.all(),
+            f"{too_long}, source.offline_buffer_length={source.offline_buffer_length}, "
+            f"source.offline_buffer_every={source.offline_buffer_every}",
+        )
+        ends = starts.cumsum()
+        self._num_windows, self._first = (
+            torch.from_numpy(np.repeat(numbers, source.num_learners)).to(device)
+            for numbers in (per_task, per_task.cumsum() - per_task)
+        )  # [L]
+        self._row_end = torch.from_numpy(ends).to(device)
+        self._row_shift = torch.from_numpy((steps.cumsum() - steps) - (ends - starts)).to(device)
+        self._offset = torch.arange(length, device=device)[:, None, None]
+
+    def draw(self, num_windows: int, key: Tensor) -> Rollout:
+        """Draw `num_windows` for each learner, uniformly from those of its task, `[T, L * W]`. All learners use the
+        same random numbers, a function of `key` (one int64)."""
+        within = (stratified(num_windows, key) * self._num_windows[:, None]).long()
+        number = self._first[:, None] + within  # [L, W]
+        start = number + self._row_shift[torch.searchsorted(self._row_end, number, right=True)]
+        index = (start + self._offset).flatten(1)
+        return restored(Rollout(*(column[index] for column in self._columns)))
+
+
+def _rows_of(histories: Histories, tasks: Tensor, where: str) -> np.ndarray:
+    """Rows of each of `tasks` `[G, task_dim]`, task by task."""
+    table, rows = histories.manifest["tasks"], histories.manifest["rows"]
+    place = {tuple(table["all"][number]): place for place, number in enumerate(table["train"])}
+    missing = [task for task in tasks.tolist() if tuple(task) not in place]
+    if missing:
+        raise ConfigError(
+            f"{where} has no histories of {len(missing)} of the {len(tasks)} training tasks, such as {missing[0]}: "
+            "give tasks.split, tasks.num_train and tasks.seed as in that run"
+        )
+    per_task = rows["num_learners"] * rows["num_envs"]
+    first = np.array([place[tuple(task)] for task in tasks.tolist()]) * per_task
+    return (first[:, None] + np.arange(per_task)).flatten()
+
+
+def _kept_steps(histories: Histories, rows: np.ndarray, source: ReplayConfig, where: str) -> np.ndarray:
+    """Mask of the steps of the `rows` to use, `[rows, steps]` bool."""
+    done = (histories.columns["terminated"][rows] | histories.columns["truncated"][rows]) > 0
+    row_len = done.shape[1]
+    length = source.offline_buffer_length or row_len
+    given = f"source.offline_buffer_length={length}"
+    refuse(length > row_len, f"{given} is more than the {row_len} steps of a row: {where}. Lower it, or give 0 for all")
+    step = np.arange(row_len)
+    within = step < length if source.offline_buffer_range == "first" else step >= row_len - length
+    episode = np.cumsum(done, axis=1) - done
+    return within & ((episode - episode[:, [within.argmax()]]) % source.offline_buffer_every == 0)

@@ -1,4 +1,5 @@
-"""Experience replay: a buffer of the newest steps of every stream, from which training windows are drawn.
+"""Experience replay: a buffer of the newest steps of every stream, from which training windows are drawn, uniformly or
+by priority (Schaul et al. 2016, "Prioritized experience replay", arXiv 1511.05952).
 
 T steps in a window, L learners, N environments of each, B = L * N streams (learner by learner), a capacity of C steps
 per stream, W windows per learner. The columns are any named tuple of tensors `[C, B, ...]`: a `Rollout`, or the
@@ -9,16 +10,47 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from icrl.collection.priorities import Priorities
-from icrl.config.schedules import Clock
+from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import EnvSpec, Rollout
 from icrl.data.history_store import column_dtypes
 from icrl.randomness import integers, uniform
+from icrl.rl.sum_tree import SumTree
 from icrl.sources.options import ReplayConfig
 
+_RANGE = 1e-150, 1e150  # of priorities: keeps sums finite and above 0 for any alpha
+
 Columns = TypeVar("Columns", bound=Any)  # a named tuple of tensors
+
+
+class Priorities:
+    """Priorities of the k slots of each learner. A slot is drawn in proportion to its priority p. An empty slot has 0,
+    a new entry the largest one of its learner and at least 1; then p = (td_error + eps)^alpha."""
+
+    def __init__(
+        self, num_learners: int, num_places: int, alpha: Any, beta: Any, eps: Any, device: torch.device
+    ) -> None:
+        """`alpha`, `beta` and `eps`: numbers or schedules."""
+        self._tree = SumTree(num_learners, num_places, device)
+        self._alpha, self._beta, self._eps = (make_schedule(rate) for rate in (alpha, beta, eps))
+        self.values, self.load = self._tree.priorities, self._tree.load  # [L, k] float64, a view
+
+    def begin(self, where: Tensor, usable: Tensor) -> None:
+        """Register new entries in the slots `[L, n]`; those with `usable` `[n]` can be drawn."""
+        self._tree.set(where, usable * self.values.amax(1, keepdim=True).clamp(min=1.0))
+
+    def draw(self, shares: Tensor, clock: Clock) -> tuple[Tensor, Tensor]:
+        """Slots at the shares `[W]` in [0, 1) of the total priority, and their weights p^(-beta), divided by the
+        largest drawn weight of the learner, `[L, W]` each."""
+        where = self._tree.find(shares * self._tree.total[:, None])
+        priority = self.values.gather(1, where)
+        return where, (priority.amin(1, keepdim=True) / priority) ** self._beta(clock)
+
+    def set(self, where: Tensor, td_error: Tensor, clock: Clock) -> None:
+        """Set the priorities of slots by their absolute TD errors, `[L, W]` each."""
+        priority = (td_error.double() + self._eps(clock)) ** self._alpha(clock)
+        self._tree.set(where, priority.clamp(*_RANGE))
 
 
 class Drawn(NamedTuple):
@@ -31,9 +63,7 @@ class Drawn(NamedTuple):
 
 class Replay(Generic[Columns]):
     """Ring buffer of the C newest steps of each stream. A window has consecutive steps of one stream, and may cross the
-    ends of episodes. The draws for a learner do not depend on the others.
-
-    With `priorities` a window is drawn by its priority (`priorities.py`), which is stored at its first step."""
+    ends of episodes; its priority is stored at its first step. The draws for a learner do not depend on the others."""
 
     def __init__(
         self,
@@ -47,8 +77,7 @@ class Replay(Generic[Columns]):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         """`columns` are zeros `[C, L * N, ...]`, `length` is the number T of steps of a window, and `restore` converts
-        drawn columns. Uniform draws number windows from the oldest step, or from the first slot. Weights have this
-        `dtype`."""
+        drawn columns. Uniform draws count from the oldest step, or the first slot. `dtype` is that of weights."""
         self._columns, self._capacity, self._length = columns, len(columns[0]), length
         self._num_learners, self._num_envs = num_learners, columns[0].shape[1] // num_learners
         self._priorities, self._restore, self._from_oldest, self._dtype = priorities, restore, from_oldest, dtype
@@ -65,22 +94,24 @@ class Replay(Generic[Columns]):
         steps = torch.arange(max(before, self._oldest), self._count, device=new[0].device)
         for column, values in zip(self._columns, new, strict=True):
             column[steps % self._capacity] = values[len(values) - len(steps) :].to(column.dtype)
-        if self._priorities:
-            self._begin_priorities(self._priorities, before)
+        if self._priorities:  # no window can start at the last steps, which too few steps follow
+            steps = torch.arange(max(before - self._length + 1, self._oldest), self._count, device=steps.device)
+            envs = torch.arange(self._num_envs, device=steps.device)
+            where = self._place(envs[:, None], steps).flatten().expand(self._num_learners, -1)
+            self._priorities.begin(where, (steps <= self._count - self._length).repeat(self._num_envs))
 
     def draw(self, num_windows: int, key: Tensor, clock: Clock) -> Drawn:
-        """Draw `num_windows` for each learner, uniformly or by priority, with random numbers from `key` (one int64).
-        Draws are stratified: the i-th of k is in the i-th k-th of all windows. There must be a window.
-
-        `weight` is 1, or corrects for the priorities."""
+        """Draw `num_windows` for each learner with random numbers from `key` (one int64). They are stratified: the i-th
+        of k is in the i-th k-th of all windows. There must be a window. Weights are 1, or correct for priorities."""
         shares = stratified(num_windows, key)  # [W]
-        if self._priorities is None:
-            number = (shares * self._num_starts * self._num_envs).long()
+        if self._priorities:
+            where, weight = self._priorities.draw(shares, clock)
+        else:
+            starts = self.size - self._length + 1  # of windows in a stream
+            number = (shares * starts * self._num_envs).long()
             first = self._oldest if self._from_oldest else 0
-            where = self._place(number // self._num_starts, first + number % self._num_starts)
-            where = where.expand(self._num_learners, -1)
-            return Drawn(self._windows(where), torch.ones(where.shape, dtype=self._dtype, device=where.device), where)
-        where, weight = self._priorities.draw(shares, clock)
+            where = self._place(number // starts, first + number % starts).expand(self._num_learners, -1)
+            weight = torch.ones(where.shape, device=where.device)
         return Drawn(self._windows(where), weight.to(self._dtype), where)
 
     def set_priorities(self, where: Tensor, td_error: Tensor, clock: Clock) -> None:
@@ -99,10 +130,11 @@ class Replay(Generic[Columns]):
 
     def state_dict(self) -> dict[str, Any]:
         """Stored columns `[len, B, ...]` and priorities `[L, N * len]`."""
-        size = self.size
-        kept = {name: _first(column, size) for name, column in self._columns._asdict().items()}
-        values = self._priorities.values.unflatten(1, (self._num_envs, -1)) if self._priorities else None
-        priorities = None if values is None else values[..., :size].flatten(1).clone()
+        size, priorities = self.size, None
+        columns = self._columns._asdict().items()
+        kept = {name: column if size == len(column) else column[:size].clone() for name, column in columns}
+        if self._priorities:
+            priorities = self._priorities.values.unflatten(1, (self._num_envs, -1))[..., :size].flatten(1).clone()
         return {"columns": kept, "count": self._count, "priorities": priorities}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -111,19 +143,12 @@ class Replay(Generic[Columns]):
             saved = state["columns"][name]
             column[: len(saved)] = saved.view(len(saved), *column.shape[1:])
         if self._priorities:
-            values = torch.zeros_like(self._priorities.values).unflatten(1, (self._num_envs, -1))
             saved = state["priorities"].unflatten(1, (self._num_envs, -1))
-            values[..., : saved.shape[2]] = saved
-            self._priorities.load(values.flatten(1))
+            self._priorities.load(nn.functional.pad(saved, (0, self._capacity - saved.shape[2])).flatten(1))
 
     @property
     def _oldest(self) -> int:
         return max(0, self._count - self._capacity)
-
-    @property
-    def _num_starts(self) -> int:
-        """Number of steps of a stream at which a window can start."""
-        return self._count - self._length + 1 - self._oldest
 
     def _place(self, env: Tensor, step: Tensor) -> Tensor:
         """Slot of a step among those of its learner."""
@@ -137,26 +162,16 @@ class Replay(Generic[Columns]):
         index = (slot * self._num_learners * self._num_envs + env).flatten(1)
         return self._restore(self._columns._make(column.flatten(0, 1)[index] for column in self._columns))
 
-    def _begin_priorities(self, priorities: Priorities, before: int) -> None:
-        """Set the priorities of new steps, after `before` earlier ones. No window can start at the last ones, which too
-        few steps follow."""
-        first = max(before - self._length + 1, self._oldest, 0)
-        steps = torch.arange(first, self._count, device=priorities.values.device)
-        envs = torch.arange(self._num_envs, device=steps.device)
-        place = self._place(envs[:, None], steps).flatten().expand(self._num_learners, -1)
-        priorities.begin(place, (steps <= self._count - self._length).repeat(self._num_envs))
-
 
 def rollout_replay(
     source: ReplayConfig, spec: EnvSpec, num_learners: int, length: int, device: torch.device
 ) -> Replay[Rollout]:
-    """Replay of `source.replay_buffer_length` steps per stream in the smallest indexable dtypes, with windows of
-    `length` steps, drawn by priority with `source.priority_replay`."""
-    shape = (source.replay_buffer_length, num_learners * source.num_envs)
-    dtypes = (indexable(name) for name in column_dtypes(spec).values())
+    """Replay in the smallest indexable dtypes, with windows of `length` steps."""
+    capacity, dtypes = source.replay_buffer_length, map(indexable, column_dtypes(spec).values())
+    shape = capacity, num_learners * source.num_envs
     columns = Rollout(*(torch.zeros(shape, dtype=dtype, device=device) for dtype in dtypes))
     rates = source.priority_replay_alpha, source.priority_replay_beta, source.priority_replay_eps
-    places = source.num_envs * source.replay_buffer_length
+    places = source.num_envs * capacity
     priorities = Priorities(num_learners, places, *rates, device) if source.priority_replay else None
     return Replay(columns, num_learners, length, priorities, restore=restored)
 
@@ -174,15 +189,10 @@ def shuffled(count: int, key: Tensor) -> Tensor:
 
 def restored(small: Rollout) -> Rollout:
     """Columns in their original dtypes: bool for the ends of episodes, int64 for all others."""
-    columns = {name: column.long() for name, column in small._asdict().items()}
-    return Rollout(**columns | {name: columns[name].bool() for name in ("terminated", "truncated")})
+    ends = {"terminated": small.terminated.bool(), "truncated": small.truncated.bool()}
+    return Rollout(*(column.long() for column in small))._replace(**ends)
 
 
 def indexable(name: str) -> torch.dtype:
     """Smallest dtype that PyTorch can index and that holds the values of NumPy's unsigned dtype `name`."""
     return {"uint8": torch.uint8, "uint16": torch.int32, "uint32": torch.int64}[name]
-
-
-def _first(column: Tensor, size: int) -> Tensor:
-    """First `size` rows, in separate storage unless these are all rows."""
-    return column if size == len(column) else column[:size].clone()

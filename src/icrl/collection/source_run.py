@@ -1,26 +1,74 @@
-"""Identity of a stage-one run, the checks before it resumes, and the position of its streams."""
+"""Parts of a stage-one run that are saved with it: its identity, positions of streams, and running averages."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from icrl.contracts import ConfigError, Json
+from icrl.config.options import refuse
+from icrl.contracts import ConfigError, EnvSpec, Json, Rollout
 from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.data.manifests import checksum_of
 from icrl.envs.core import State
-from icrl.envs.rollout import Streams
+from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered
 from icrl.runs import checkpoint
 from icrl.runs.files import fits
 from icrl.runs.identity import Identity, check_same
-from icrl.sources.noise_distillation import NoiseDistillationConfig, open_teacher
-from icrl.sources.options import ReplayConfig
+from icrl.sources.noise_distillation import open_teacher
 from icrl.sources.pace import unrolled
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
+
+
+MOST_PENDING = 100  # unrolls in memory before they are added to the averages
+_MEASURES = ("return", "success", "episode_length")
+
+
+class EpisodeStatistics:
+    """Return, success and length of the latest episodes of every stream, averaged over the streams of each learner."""
+
+    def __init__(self, spec: EnvSpec, num_learners: int, num_envs: int, window: int = 10) -> None:
+        num_streams, self._num_learners, self._spec = num_learners * num_envs, num_learners, spec
+        self._last = np.full((len(_MEASURES), num_streams, window), np.nan)
+        self._count, self._open = np.zeros(num_streams, np.int64), OpenEpisodes.none(num_streams)
+        self._pending: list[Rollout] = []
+
+    def add(self, transitions: Rollout) -> None:
+        """Add the episodes that end in `[T, B]` transitions; processing may wait until the next `summary`."""
+        self._pending.append(transitions)
+        if len(self._pending) >= MOST_PENDING:
+            self._take_in()
+
+    def summary(self) -> dict[str, np.ndarray]:
+        """`return`, `success` and `episode_length` per learner, `[L]`; NaN if no episode has ended yet."""
+        self._take_in()
+        last = self._last.reshape(len(_MEASURES), self._num_learners, -1)
+        ended = (~np.isnan(last[0])).sum(axis=-1)  # [L]
+        means = np.where(ended > 0, np.nansum(last, axis=-1) / np.maximum(ended, 1), np.nan)
+        return dict(zip(_MEASURES, means, strict=True))
+
+    def state_dict(self) -> dict[str, Any]:
+        self._take_in()
+        arrays = (self._last, self._count, *self._open)
+        return {"arrays": [torch.from_numpy(array.copy()) for array in arrays]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._last, self._count, *still_open = (array.cpu().numpy().copy() for array in state["arrays"])
+        self._open = OpenEpisodes(*still_open)
+
+    def _take_in(self) -> None:
+        if not self._pending:
+            return
+        transitions = Rollout(*(torch.cat(column) for column in zip(*self._pending, strict=True)))
+        self._pending.clear()
+        episodes, self._open = finished_episodes(transitions, self._open, self._spec)
+        slot = (self._count[episodes.stream] + numbered(episodes.stream)) % self._last.shape[-1]
+        self._last[:, episodes.stream, slot] = (episodes.returns, episodes.success, episodes.length)
+        np.add.at(self._count, episodes.stream, 1)
 
 
 class Position:
@@ -41,19 +89,17 @@ class Position:
 
 def compared(config: Config) -> tuple[str, ...]:
     """Groups of options that must not change when a run resumes."""
-    groups = ("seed", "env", "tasks", "source")
-    return (*groups, "evals") if config.source.evaluate else groups
+    return ("seed", "env", "tasks", "source", *(["evals"] if config.source.evaluate else []))
 
 
 def inputs_of(config: Config, device: torch.device) -> Json:
     """Checksums of the teacher and the offline histories, by the option that names them. Raises `ConfigError` if one is
     missing."""
-    source, inputs = config.source, dict[str, str]()
-    if isinstance(source, NoiseDistillationConfig) and source.teacher != "none":
-        inputs["source.teacher"] = open_teacher(config, source.teacher, device)[1]["state_sha256"]
-    if isinstance(source, ReplayConfig) and source.has_offline:
-        folder = config.folder("histories").parent / source.offline_buffer_dir
-        inputs["source.offline_buffer_dir"] = checksum_of(read_manifest(folder))
+    inputs = dict[str, str]()
+    if (teacher := getattr(config.source, "teacher", "none")) != "none":
+        inputs["source.teacher"] = open_teacher(config, teacher, device)[1]["state_sha256"]
+    if (name := getattr(config.source, "offline_buffer_dir", "none")) != "none":
+        inputs["source.offline_buffer_dir"] = checksum_of(read_manifest(config.folder("histories").parent / name))
     return inputs
 
 
@@ -65,8 +111,7 @@ def check_continues(config: Config, folder: Path, saved: Json, owner: Identity, 
         check_same(config, before["config"], compared(config), str(folder))
         if other := sorted(key for key in inputs if inputs[key] != before["inputs"].get(key)):
             raise ConfigError(
-                f"{folder} was made with another {' and '.join(other)} than now exists under that name: restore "
-                "it, or give another name="
+                f"{folder} was made with another {' and '.join(other)}: restore it, or give another name="
             )
     checkpoint.check_run(folder, saved, owner)
 
@@ -74,14 +119,10 @@ def check_continues(config: Config, folder: Path, saved: Json, owner: Identity, 
 def align_writer(config: Config, writer: HistoryWriter, folder: Path, first: int | None) -> None:
     """Make `writer` continue at iteration `first`, that of the newest checkpoint in `folder` (None: there is none).
     Raises `ConfigError` if one of the two is missing."""
-    if first is None and writer.manifest["complete"]:
-        raise ConfigError(
-            f"the histories in {writer.folder} are complete, but the agents that made them are missing from {folder}: "
-            "give another name=, or remove the histories too"
-        )
-    steps = min(unrolled(config.source, first or 0), writer.num_steps)
-    if first is not None and writer.manifest["committed"] < steps:
-        raise ConfigError(f"{folder} belongs to histories missing from {writer.folder}: restore them, or remove it")
+    steps, cure = min(unrolled(config.source, first or 0), writer.num_steps), "restore them, or remove these too"
+    lost = first is None and writer.manifest["complete"]
+    refuse(lost, f"the agents of the complete histories in {writer.folder} are missing from {folder}: {cure}")
+    refuse(writer.manifest["committed"] < steps, f"{folder} belongs to histories missing from {writer.folder}: {cure}")
     writer.keep(steps)
 
 

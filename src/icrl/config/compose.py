@@ -24,7 +24,7 @@ from icrl.contracts import ConfigError
 from icrl.envs import env_options
 from icrl.point_game.options import PlayersConfig
 from icrl.sources import source_options
-from icrl.sources.rules import LEARN_NOTHING
+from icrl.sources.options import LEARN_NOTHING
 from icrl.training.optimizers import OPTIMIZERS
 
 CONF = Path(__file__).resolve().parent.parent / "conf"

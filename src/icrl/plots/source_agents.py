@@ -16,7 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from icrl.collection.collect import Learner
-from icrl.collection.episode_statistics import EpisodeStatistics
+from icrl.collection.source_run import EpisodeStatistics
 from icrl.contracts import EnvSpec, Rollout, Step
 from icrl.data.history_store import Histories, open_histories
 from icrl.envs import make_env

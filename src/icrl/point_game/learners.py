@@ -25,8 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icrl.collection.priorities import Priorities
-from icrl.collection.replay import Replay
+from icrl.collection.replay import Priorities, Replay
 from icrl.config.schedules import Clock, make_schedule
 from icrl.nn.layers import PointValues, read_net_arch
 from icrl.point_game.fixed_players import AGENTS, HOSTS, choose

@@ -37,8 +37,8 @@ from icrl.runs.divergence import DivergedError
 from icrl.runs.files import only_writer
 from icrl.runs.identity import Identity, check_owner, check_same, identity_of, read_owned, write_owned
 from icrl.runs.memory import check_memory
+from icrl.sources.options import check_source
 from icrl.sources.pace import num_iterations
-from icrl.sources.rules import check_source
 from icrl.training.needs import stage_one
 
 _COMPARED = ("seed", "env", "source", "search")

@@ -1,7 +1,7 @@
 """Source algorithms, one file each, found by scanning this folder; many learners are one batched learner.
 
 A new source is one file here, with a `Learner` under the decorator `@source(name, options)`, and one preset
-`conf/source/<name>.yaml`. Import `source_class` from here, and everything else from its own file.
+`conf/source/<name>.yaml`.
 
 Shapes: T steps, L learners, N environments or W windows of each, B = L * N or L * W streams (learner by learner),
 S observations, A actions.
@@ -36,9 +36,7 @@ def source(name: str, options: type[Any]) -> Callable[[Any], Any]:
 
 def source_class(name: str) -> Any:
     """Class of the source algorithm `name`. Raises `ConfigError` if no file of this folder has one."""
-    if name not in _CLASSES:
-        source_options()  # imports all files
-    if name not in _CLASSES:
+    if name not in _CLASSES and name not in source_options():
         raise ConfigError(f"source.name={name} is unknown: it must be one of {', '.join(sorted(_CLASSES))}")
     return _CLASSES[name]
 

@@ -1,4 +1,5 @@
-"""Synchronous advantage actor-critic (Mnih et al., 2016), many learners as one batched program.
+"""Synchronous advantage actor-critic (A2C; Mnih et al., 2016), and proximal policy optimisation (PPO; Schulman et al.,
+2017, arXiv 1707.06347), many learners as one batched program.
 
 Loss of one learner over its W windows of T steps, averaged over the T * W samples:
 
@@ -9,37 +10,117 @@ summed and gradients are clipped per learner, so learner k alone equals learner 
 are not read: an on-policy learner gives all its windows the same weight.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from icrl.config.options import Rate, option
-from icrl.contracts import EnvSpec, Learned, Sample, Step
-from icrl.nn.stacked import StackedAdam
-from icrl.rl.returns import n_step_returns
+from icrl.config.options import option
+from icrl.contracts import EnvSpec, Learned, Rollout, Sample, Step
+from icrl.nn.stacked import StackedAdam, StackedNetwork, StackedPointNetwork, look_up
+from icrl.randomness import cumulative, draw, draw_possible
+from icrl.rl.returns import gae, n_step_returns
 from icrl.sources import source
-from icrl.sources.actor_critic import PointHeads, TableHeads
-from icrl.sources.learners import Learner
-from icrl.sources.options import NetworkConfig
+from icrl.sources.learners import Learner, table_rows
+from icrl.sources.options import Conflicts, NetworkConfig, NotNegative, Positive, named
 
-_NAME = "source algorithm; the preset `source=` sets all of this group"
+_IMPOSSIBLE = -1e30  # logit of an illegal action: its probability is 0, and p log p stays finite
 
 
 class A2CConfig(NetworkConfig):
-    name: Literal["a2c"] = option("a2c", _NAME)
-    entropy_coefficient: Annotated[Any, Rate(ge=0)] = option(0.01, "weight of the entropy bonus")
-    value_coefficient: Annotated[Any, Rate(ge=0)] = option(0.99, "weight of the value loss")
+    name: Literal["a2c"] = named("a2c")
+    entropy_coefficient: NotNegative = option(0.01, "weight of the entropy bonus")
+    value_coefficient: NotNegative = option(0.99, "weight of the value loss")
+
+    def conflicts(self) -> Conflicts:
+        yield from super().conflicts()
+        yield self.unroll_length % 1, "{unroll_length}: {name} learns on-policy, so it must be a whole number"
+        yield self.async_unroll, "{async_unroll} plays with an older policy, but {name} learns on-policy"
+
+
+class TableHeads:
+    """Actors and critics of L learners as tables over all L * S observations. They are constant between updates, so one
+    table serves acting and the loss of the next update, whose gradient flows through it."""
+
+    def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
+        outputs = spec.num_actions + 1  # the actor's logits, then the critic's value
+        self.network: nn.Module = StackedNetwork(len(seeds), spec.num_obs, outputs, hidden_size, seeds).to(device)
+        self._rows = table_rows(len(seeds), spec.num_obs, device)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Compute the tables, after each change of the network."""
+        outputs = self.network()
+        self._values = outputs[..., -1].flatten()
+        self._log_policy = outputs[..., :-1].flatten(0, 1).log_softmax(-1)  # [L * S, A]
+        self._cumulative = cumulative(self._log_policy.detach().exp())  # [L * S, A - 1]
+
+    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        return draw(self._cumulative[self._rows(obs)], noise)
+
+    def probabilities(self, obs: Tensor) -> Tensor:
+        """Distribution that `act` samples from, `[B, A]`."""
+        return self._log_policy.detach()[self._rows(obs)].exp()
+
+    def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log probabilities of actions, values, and entropies of the policy, `[T, B]` each, with gradient."""
+        log_policy, row = self._log_policy, self._rows(obs)  # [T, B]
+        entropies = -(log_policy.exp() * log_policy).sum(-1)  # [L * S]
+        log_prob = look_up(log_policy.flatten(), row * log_policy.shape[-1] + action)
+        return log_prob, look_up(self._values, row), look_up(entropies, row)
+
+    def value(self, obs: Tensor) -> Tensor:
+        """Values `[T, B]`, without gradient."""
+        return self._values.detach()[self._rows(obs)]
+
+    def outputs(self) -> dict[str, Tensor]:
+        return {"log_policy": self._log_policy.detach(), "values": self._values.detach()}
+
+
+class PointHeads:
+    """The same for point sets: networks that run on each observation. Illegal actions have probability 0."""
+
+    def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
+        self.network: nn.Module = StackedPointNetwork(spec, spec.num_actions + 1, hidden_size, seeds).to(device)
+        self._spec = spec
+
+    def refresh(self) -> None: ...
+
+    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        return draw_possible(self.probabilities(obs), noise)
+
+    @torch.no_grad()
+    def probabilities(self, obs: Tensor) -> Tensor:
+        return self._log_policy_and_value(obs[None])[0][0].exp()
+
+    def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        log_policy, value = self._log_policy_and_value(obs)
+        entropy = -(log_policy.exp() * log_policy).sum(-1)
+        return log_policy.gather(-1, action[..., None])[..., 0], value, entropy
+
+    @torch.no_grad()
+    def value(self, obs: Tensor) -> Tensor:
+        return self.network(obs)[..., -1]
+
+    def outputs(self) -> dict[str, Tensor]:
+        return {}
+
+    def _log_policy_and_value(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = self.network(obs)
+        logits = self._spec.legal_of(outputs[..., :-1], obs, _IMPOSSIBLE)
+        return logits.log_softmax(-1), outputs[..., -1]
 
 
 @source("a2c", A2CConfig)
 class A2C(Learner):
     """Base of actor-critics; another one overrides `targets` and `_fit`."""
 
+    saved = ("network", "optimizer")
+
     def __init__(self, config: A2CConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
         self.heads = (PointHeads if spec.obs_shape else TableHeads)(spec, config.hidden_size, seeds, device)
-        self.network = self.heads.network
+        self.network, self.outputs, self.refresh = self.heads.network, self.heads.outputs, self.heads.refresh
         self.optimizer = StackedAdam(self.network, config)
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
@@ -48,37 +129,71 @@ class A2C(Learner):
     def action_probabilities(self, step: Step) -> Tensor:
         return self.heads.probabilities(step.obs)
 
-    def outputs(self) -> dict[str, Tensor]:
-        return self.heads.outputs()
-
     def update(self, sample: Sample) -> Learned:
         """One gradient step of every learner."""
-        evaluation = self.heads.evaluate_actions(sample.rollout.obs, sample.rollout.action)
-        actor_loss, returns, metrics = self._fit(sample, evaluation.log_prob, evaluation.value.detach())
-        policy_loss = self._per_learner(actor_loss)
-        value_loss = self._per_learner((returns - evaluation.value).square())
-        entropy = self._per_learner(evaluation.entropy)
+        log_prob, value, entropies = self.heads.evaluate_actions(sample.rollout.obs, sample.rollout.action)
+        actor_loss, returns, metrics = self._fit(sample, log_prob, value.detach())
+        policy_loss, value_loss = self._per_learner(actor_loss), self._per_learner((returns - value).square())
+        entropy = self._per_learner(entropies)
         rates = {name: self.rate(name) for name in ("learning_rate", "entropy_coefficient")}
         loss = policy_loss + self.rate("value_coefficient") * value_loss - rates["entropy_coefficient"] * entropy
         norm = self.optimizer.descend(loss, rates["learning_rate"])
-        self.heads.refresh()
+        self.refresh()
         metrics |= {name: torch.full_like(norm, rate) for name, rate in rates.items()}
         metrics |= {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
         return Learned(metrics | {"entropy": entropy.detach(), "gradient_norm": norm})
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
+    def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Loss of the actor and returns for the critic, `[T, B]`, and metrics `[L]`. `log_prob` of the actions has a
+        gradient, `value` of the observations has none; both are `[T, B]`."""
+        rollout, next_value = sample.rollout, self.heads.value(sample.rollout.next_obs)
+        reward, ends = self._reward_values[rollout.reward], (rollout.terminated, rollout.truncated)
+        returns = n_step_returns(reward, next_value, *ends, self._discount)
+        return -log_prob * (returns - value), returns, {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.heads.refresh()
+
+class PPOConfig(A2CConfig):
+    name: Literal["ppo"] = named("ppo")
+    clip_range: Positive = option(0.2, "clip range c: the probability ratio is clipped to 1 - c .. 1 + c")
+    gae_lambda: float = option(0.95, "lambda of generalised advantage estimation", ge=0, le=1)
+    normalize_advantage: bool = option(False, "scale a learner's advantages in a mini-batch to mean 0 and deviation 1")
+
+
+@source("ppo", PPOConfig)
+class PPO(A2C):
+    """A2C with other targets and another loss of the actor. The policy pi_old that played an unroll computes once
+
+        A = generalised advantage estimate (`rl.returns.gae`),    R = A + V_old(s)
+
+    so that several updates can learn from them, and the actor's loss of a sample is
+
+        -min(ratio * A, clip(ratio, 1 - clip_range, 1 + clip_range) * A),    ratio = pi(a|s) / pi_old(a|s)
+
+    With `normalize_advantage`, A has mean 0 and deviation 1 over a learner's samples in an update."""
+
+    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
+        """log pi_old(a|s), advantage and return of an unroll, `[T, B]` each."""
+        with torch.no_grad():
+            log_prob, value, _ = self.heads.evaluate_actions(rollout.obs, rollout.action)
+        next_value, reward = self.heads.value(rollout.next_obs), self._reward_values[rollout.reward]
+        ends = rollout.terminated, rollout.truncated
+        advantage = gae(reward, value, next_value, *ends, self._discount, self.config.gae_lambda)
+        return {"log_prob": log_prob, "advantage": advantage, "return": advantage + value}
 
     def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Loss of the actor and returns that the critic is fitted to, `[T, B]` each, and metrics `[L]`. `log_prob` of
-        the actions, with gradient, and `value` of the observations are `[T, B]`."""
-        rollout = sample.rollout
-        next_value = self.heads.value(rollout.next_obs)
-        reward = self._reward_values[rollout.reward]
-        returns = n_step_returns(reward, next_value, rollout.terminated, rollout.truncated, self._discount)
-        return -log_prob * (returns - value), returns, {}
+        """As in A2C. approx_kl estimates KL(pi_old || pi) by the mean of ratio - 1 - log ratio, which is never negative
+        (Schulman, "Approximating KL divergence", 2020)."""
+        advantage = sample.targets["advantage"]
+        if self.config.normalize_advantage:
+            own = advantage.unflatten(1, (self.num_learners, -1))
+            deviation, mean = torch.std_mean(own, dim=(0, 2), correction=0, keepdim=True)
+            advantage = ((own - mean) / (deviation + 1e-8)).flatten(1)
+        clip_range = self.rate("clip_range")
+        log_ratio = log_prob - sample.targets["log_prob"]
+        ratio = log_ratio.exp()
+        clipped = ratio.clamp(1 - clip_range, 1 + clip_range)
+        metrics = {
+            "approx_kl": self._per_learner((ratio - 1 - log_ratio).detach()),
+            "clip_fraction": self._per_learner((ratio.detach() != clipped.detach()).float()),
+        }
+        return -torch.min(ratio * advantage, clipped * advantage), sample.targets["return"], metrics

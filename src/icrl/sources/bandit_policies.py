@@ -27,8 +27,9 @@ class Pulls(NamedTuple):
 class _BanditPolicy:
     """Policy that counts pulls and rewards and pulls the arm with the largest score."""
 
-    def __init__(self, spec: EnvSpec) -> None:
-        self._num_arms = spec.num_actions
+    def __init__(self, spec: EnvSpec, deviation: float | None) -> None:
+        """`deviation` of the rewards of an arm; None: they are 0 or 1."""
+        self._num_arms, self._deviation = spec.num_actions, deviation
         self._reward_values = torch.tensor(spec.reward_values)
 
     def initial_carry(self, num_streams: int) -> Pulls:
@@ -54,14 +55,9 @@ class _BanditPolicy:
 
 
 class ThompsonSampling(_BanditPolicy):
-    """Draws a mean for each arm from its posterior and pulls the arm with the largest (Thompson, 1933).
-
-    For rewards 0 and 1 the posterior is Beta(1 + wins, 1 + losses). For rewards with a known `deviation` and the prior
-    N(0, 1) it is N(r / (n + deviation^2), deviation^2 / (n + deviation^2)) after n pulls with rewards r in all."""
-
-    def __init__(self, spec: EnvSpec, deviation: float | None) -> None:
-        super().__init__(spec)
-        self._deviation = deviation
+    """Draws a mean for each arm from its posterior and pulls the arm with the largest (Thompson, 1933). For rewards 0
+    and 1 that is Beta(1 + wins, 1 + losses). For rewards with a known `deviation` and the prior N(0, 1) it is
+    N(r / (n + deviation^2), deviation^2 / (n + deviation^2)) after n pulls with rewards r in all."""
 
     def scores(self, count: Tensor, total: Tensor, noise: Tensor) -> Tensor:
         seed = mix((noise * (1 << _NOISE_BITS)).long(), 0)[:, None]  # many numbers from one
@@ -78,16 +74,11 @@ class UCB1(_BanditPolicy):
 
         mean + 2 * deviation * sqrt(2 * ln(t) / n)
 
-    after t pulls in all and n of the arm. UCB1 is for rewards from [0, 1], whose deviation is at most 1/2; the bound
-    grows with the deviation."""
-
-    def __init__(self, spec: EnvSpec, deviation: float) -> None:
-        super().__init__(spec)
-        self._deviation = deviation
+    after t pulls in all and n of the arm. For rewards from [0, 1], whose deviation is at most 1/2, this is UCB1."""
 
     def scores(self, count: Tensor, total: Tensor, noise: Tensor) -> Tensor:
         pulls = count.sum(dim=1, keepdim=True).clamp(min=1)
-        bound = total / count + 2 * self._deviation * (2 * pulls.log() / count).sqrt()
+        bound = total / count + 2 * (self._deviation or 0.5) * (2 * pulls.log() / count).sqrt()
         return bound.masked_fill(count == 0, math.inf)
 
 

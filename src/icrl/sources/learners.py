@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -17,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class Learner:
-    """L learners and, as a `Policy`, their actions in B streams; the carry is empty.
-
-    A subclass gives `action_probabilities` and `update`. Call `set_clock` before the first use."""
+    """L learners and, as a `Policy`, their actions in B streams. A subclass gives `action_probabilities`, `update` and
+    `saved`. Call `set_clock` before the first use."""
 
     options: type[Any]  # class of the options, set by the decorator `source`
     network: Any = None  # module whose parameters have a leading learner axis
+    saved: tuple[str, ...] = ()  # attributes in checkpoints, beside the clock: modules, optimizers, tensors, numbers
     clock: Clock
 
     def __init__(self, config: Any, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
-        """`config` are the options of the subclass, `seeds` `[L]` int64 decide the initial parameters."""
+        """Learner k's initial parameters are a function of `seeds[k]` alone; `config` are the options of the source."""
         self.config, self.num_learners, self.device = config, len(seeds), device
         self._spec, self._discount = spec, config.discount
         self._reward_values = torch.tensor(spec.reward_values, device=device)
@@ -34,7 +36,7 @@ class Learner:
 
     @classmethod
     def create(cls, config: Config, env: Env[Any], tasks: Tensor, seeds: Tensor, device: torch.device) -> Self:
-        """Fresh learners for `tasks` `[G, task_dim]`. A source with further set-up, as of an expert, overrides this."""
+        """Fresh learners for `tasks` `[G, task_dim]`. A source with more set-up, such as an expert, overrides this."""
         return cls(config.source, env.spec, seeds, device)
 
     def set_clock(self, clock: Clock) -> None:
@@ -62,8 +64,7 @@ class Learner:
         raise NotImplementedError
 
     def targets(self, rollout: Rollout) -> dict[str, Tensor]:
-        """Columns `[T, B]` that an update needs and that depend on the whole unroll, or on the learners before they
-        learn from it. They are cut into mini-batches as the transitions are."""
+        """Columns `[T, B]` of an unroll, computed before it is learned from, and cut into mini-batches as it is."""
         return {}
 
     def update(self, sample: Sample) -> Learned:
@@ -79,29 +80,29 @@ class Learner:
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """State with which restored learners act and learn as the saved ones; here the clock."""
-        return {"clock": list(self.clock)}
+        parts = {name: getattr(self, name) for name in self.saved} | {"clock": list(self.clock)}
+        return {name: part.state_dict() if hasattr(part, "state_dict") else part for name, part in parts.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.clock = Clock(*state["clock"])
+        if "clock" in state:  # missing in A2C's checkpoints of older versions
+            self.clock = Clock(*state["clock"])
+        for name in self.saved:
+            if isinstance(state[name], dict):
+                getattr(self, name).load_state_dict(state[name])
+            else:
+                setattr(self, name, copy.deepcopy(state[name]))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Compute what depends on restored attributes."""
 
     def _per_learner(self, samples: Tensor) -> Tensor:
         """Mean over each learner's samples, `[T, B] -> [L]`."""
         return samples.unflatten(1, (self.num_learners, -1)).mean(dim=(0, 2))
 
 
-class LearnerRows:
-    """Row numbers in a table `[L * S, ...]`, which holds the tables of L learners over S observations."""
-
-    def __init__(self, num_learners: int, num_obs: int, device: torch.device) -> None:
-        self._first = torch.arange(num_learners, device=device) * num_obs  # [L]
-        self._per_stream: dict[int, Tensor] = {}
-
-    def of(self, obs: Tensor) -> Tensor:
-        """Rows of observations `[..., B]`. Raises `ValueError` unless B is a multiple of L."""
-        num_streams, num_learners = obs.shape[-1], len(self._first)
-        if num_streams not in self._per_stream:
-            if num_streams % num_learners:
-                raise ValueError(f"{num_streams} streams cannot be dealt out evenly to {num_learners} learners")
-            self._per_stream[num_streams] = self._first.repeat_interleave(num_streams // num_learners)
-        return self._per_stream[num_streams] + obs
+def table_rows(num_learners: int, num_obs: int, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Function from observations `[..., B]` to their rows in a table `[L * S, ...]` over the learners' observations."""
+    first = torch.arange(num_learners, device=device) * num_obs
+    of_streams = cache(partial(torch.repeat_interleave, first))  # by the number of streams of a learner
+    return lambda obs: of_streams(obs.shape[-1] // num_learners) + obs

@@ -1,55 +1,58 @@
-"""Options that all sources share."""
+"""Options that all sources share, and the rules among them."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import model_validator
 
 from icrl.config.options import Name, Options, Rate, option
-from icrl.sources.rules import check_source
+from icrl.contracts import ConfigError
+from icrl.sources.pace import env_steps
 
-_NAME = "source algorithm; the preset `source=` sets all of this group"
+LEARN_NOTHING = ("noise_distillation", "searcher", "optimal", "random")
+
+NotNegative = Annotated[Any, Rate(ge=0)]
+Positive = Annotated[Any, Rate(gt=0)]
+Share = Annotated[Any, Rate(ge=0, le=1)]
+Conflicts = Iterator[tuple[object, str]]  # conditions that must not hold; in messages `{option}` is its name and value
+
+
+def named(name: str) -> Any:
+    """Declare the option `name` of a source."""
+    return option(name, "source algorithm; the preset `source=` sets all of this group")
+
+
+def falling(until: float) -> dict[str, Any]:
+    """Line from 1 at the start of the run to 0 at the share `until` of it."""
+    return {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [until, 0.0]]}
 
 
 class SourceConfig(Options):
     """Options of every source; each source adds its own."""
 
-    name: str = option("", _NAME)
+    name: str = named("")
     num_learners: int = option(10, "independent learners per training task", ge=1, le=10**5)
     num_envs: int = option(10, "environments per learner; each is one history row", ge=1, le=10**6)
     num_iterations: int = option(0, "iterations of unroll and updates (0: what source.num_env_steps needs)", ge=0)
-    num_env_steps: int = option(
-        30000, "env steps per learner, all its environments together (0: what source.num_iterations make)", ge=0
-    )
+    num_env_steps: int = option(30000, "env steps per learner in all (0: what source.num_iterations make)", ge=0)
     history_steps: int = option(30000, "env steps per learner that are recorded, counted from the start", ge=1)
     vectorization: Literal["tensor", "process"] = option(
-        "tensor",
-        "tensor: all environments step as tensors in this process; process: each by itself, in worker processes",
+        "tensor", "tensors in this process, or processes with one each"
     )
     num_workers: int = option(0, "worker processes (0: one for each core it may use)", ge=0, may_change=True)
     unroll_length: float = option(
         10.0,
-        "env steps per environment and iteration (n of n-step returns); a fraction is carried over to the next",
+        "env steps per environment and iteration (n of n-step returns); a fraction is carried over",
         ge=1,
         le=10**6,
     )
-    initial_collect_steps: int = option(
-        0, "env steps per learner, all its environments together, before its first update", ge=0
-    )
+    initial_collect_steps: int = option(0, "env steps per learner before its first update", ge=0)
     num_updates_per_train_iter: int = option(1, "sweeps of updates over an iteration's transitions", ge=1, le=10**6)
-    mini_batch_length: int = option(
-        0, "env steps in a training window (0: the unroll, or 1 with a replay buffer)", ge=0
-    )
+    mini_batch_length: int = option(0, "env steps of a training window (0: the unroll, or 1 with a replay)", ge=0)
     mini_batch_size: int = option(0, "windows per learner and update (0: all)", ge=0)
     async_unroll: bool = option(False, "collect unrolls in another process while this one learns from earlier unrolls")
-    unroll_queue_size: int = option(
-        2,
-        "unrolls that the other process may be ahead; unroll i uses the parameters of iteration i - this",
-        ge=1,
-        le=10**4,
-    )
-    unroll_parameter_update_period: int = option(
-        1, "iterations between two transfers of parameters to the other process", ge=1
-    )
+    unroll_queue_size: int = option(2, "iterations that an unroll's parameters are behind at least", ge=1, le=10**4)
+    unroll_parameter_update_period: int = option(1, "iterations between transfers of parameters to that process", ge=1)
     unroll_step_interval: float = option(
         0.0, "least seconds between two env steps of the other process", ge=0, le=3600, may_change=True
     )
@@ -66,30 +69,76 @@ class SourceConfig(Options):
 
     @property
     def replays(self) -> bool:
-        """Whether it learns from all that is kept of its experience, not from the newest unroll alone."""
-        return False
+        """Whether it learns from all that is kept, not from the newest unroll alone."""
+        return not getattr(self, "clear_replay_buffer", True)
 
     @property
     def draws(self) -> bool:
-        """Whether mini-batches are drawn from what is kept, instead of dealt out in sweeps."""
-        return False
+        """Whether mini-batches are drawn from what is kept, not dealt out in sweeps."""
+        return not getattr(self, "whole_replay_buffer_training", True)
 
     @property
     def has_offline(self) -> bool:
         """Whether it learns from histories of other learners too."""
-        return False
+        return getattr(self, "offline_buffer_dir", "none") != "none"
 
     @property
     def pretraining(self) -> int:
         """Iterations before the first env step."""
-        return 0
+        return getattr(self, "rl_train_after_update_steps", 0)
+
+    def conflicts(self) -> Conflicts:
+        steps, asked, unroll, made = self.num_env_steps, self.num_iterations, self.unroll_length, env_steps(self)
+        yield not steps and not asked, "{num_iterations} and {num_env_steps}: one of them must be above 0"
+        yield not made, "{num_iterations} leaves no env steps after {rl_train_after_update_steps} without any"
+        factors = f"{{num_envs}} x {{unroll_length}} = {self.num_envs * unroll:g}"
+        yield steps and made != steps and not asked, f"{{num_env_steps}}: no multiple of {factors}; {made} is"
+        given = f"{{num_iterations}} of {factors} env steps make {made}, not {{num_env_steps}}: give {made} there, or 0"
+        yield steps and asked and made != steps, given
+        given = f"{{initial_collect_steps}} leaves no steps to train: source.num_env_steps is {made}"
+        yield self.initial_collect_steps >= made, given
+        yield (
+            self.unroll_step_interval and not self.async_unroll,
+            "{unroll_step_interval} is unused with {async_unroll}",
+        )
+        tensors = self.vectorization == "tensor"
+        yield self.num_workers and tensors, "{num_workers} needs source.vectorization=process: tensors have no workers"
+        if self.name in LEARN_NOTHING:
+            yield from self.unused(
+                ("async_", "initial_", "num_updates_", "mini_"), "has no effect: {name} learns nothing"
+            )
+        yield self.history_steps > made, f"{{history_steps}} is more than source.num_env_steps={made}"
+        yield self.history_steps % self.num_envs, "{history_steps} must be a multiple of {num_envs}"
+        yield self.videos_per_task > self.num_learners, "{videos_per_task} is more than {num_learners}"
+        if not self.replays:  # an unroll is cut up
+            length, size, whole = self.mini_batch_length, self.mini_batch_size, unroll == int(unroll)
+            windows = self.num_envs * (int(unroll) // length if length and whole else 1)
+            yield length > 1 and unroll % length, "{mini_batch_length} must divide {unroll_length}"
+            given = f"{{mini_batch_size}} must divide the {windows} windows of {{num_envs}} and {{mini_batch_length}}"
+            yield size and windows % size, given
+
+    def unused(self, prefixes: tuple[str, ...], reason: str) -> Conflicts:
+        """Rules that options with these prefixes keep their defaults."""
+        for name, field in type(self).model_fields.items():
+            yield name.startswith(prefixes) and getattr(self, name) != field.default, f"{{{name}}} {reason}"
+
+
+def check_source(source: SourceConfig) -> None:
+    """Raise `ConfigError` at the first conflict among the options of `source`."""
+    for broken, message in source.conflicts():
+        if broken:
+            raise ConfigError(message.format(**{name: f"source.{name}={_shown(value)}" for name, value in source}))
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class NetworkConfig(SourceConfig):
     """Sources with a network, trained by Adam."""
 
     hidden_size: int = option(128, "width of the embedding of observations", ge=1, le=2**16)
-    learning_rate: Annotated[Any, Rate(ge=0)] = option(0.003, "Adam's learning rate")
+    learning_rate: NotNegative = option(0.003, "Adam's learning rate")
     adam_beta1: float = option(0.9, "Adam's decay of the mean of gradients", ge=0, le=0.9999)
     adam_beta2: float = option(0.999, "Adam's decay of the mean of squares", ge=0, le=0.99999)
     adam_eps: float = option(1e-06, "Adam's epsilon", gt=0)
@@ -100,53 +149,37 @@ class ReplayConfig(SourceConfig):
     """Sources that can learn from what was played long ago, or by others."""
 
     replay_buffer_length: int = option(1000, "newest env steps of each environment in the replay buffer", ge=1)
-    whole_replay_buffer_training: bool = option(
-        True,
-        "each sweep covers the whole replay buffer once, in windows counted from the newest step backwards; "
-        "if false, one mini-batch is drawn from it",
-    )
+    whole_replay_buffer_training: bool = option(True, "sweep over the whole replay (false: draw one mini-batch)")
     clear_replay_buffer: bool = option(True, "learn from the newest unroll only, and clear it afterwards")
     priority_replay: bool = option(False, "draw windows of large TD error more often")
-    priority_replay_alpha: Annotated[Any, Rate(ge=0)] = option(
-        0.7, "priority is (|TD error| + source.priority_replay_eps)^alpha"
-    )
-    priority_replay_beta: Annotated[Any, Rate(ge=0)] = option(
-        0.4, "a drawn window's weight is priority^(-beta), over the largest drawn"
-    )
-    priority_replay_eps: Annotated[Any, Rate(gt=0)] = option(1e-06, "added to the TD error of every window")
-    offline_buffer_dir: Name = option(
-        "none", "name of recorded histories of the same tasks to learn from too (none: no histories)"
-    )
+    priority_replay_alpha: NotNegative = option(0.7, "priority is (|TD error| + source.priority_replay_eps)^alpha")
+    priority_replay_beta: NotNegative = option(0.4, "a window's weight is priority^(-beta), over the largest drawn")
+    priority_replay_eps: Positive = option(1e-06, "added to the TD error of every window")
+    offline_buffer_dir: Name = option("none", "name of recorded histories of the same tasks to learn from too")
     offline_buffer_length: int = option(0, "env steps to use of each row of the recorded histories (0: all)", ge=0)
-    offline_buffer_range: Literal["first", "last"] = option(
-        "first", "end of a row that source.offline_buffer_length counts from"
-    )
+    offline_buffer_range: Literal["first", "last"] = option("first", "end of a row that this length counts from")
     offline_buffer_every: int = option(1, "use every k-th episode of the recorded histories", ge=1)
-    offline_loss_weight: Annotated[Any, Rate(ge=0)] = option(
-        1.0, "weight of the loss on recorded histories, beside that on own experience"
-    )
-    rl_train_after_update_steps: int = option(
-        0, "iterations that learn from recorded histories only, before the first env step", ge=0
-    )
-    rl_train_every_update_steps: int = option(
-        1,
-        "iterations between updates on own experience; recorded histories are learned from, and experience "
-        "is collected, in every iteration",
-        ge=1,
-    )
+    offline_loss_weight: NotNegative = option(1.0, "weight of the loss on histories, beside that on own experience")
+    rl_train_after_update_steps: int = option(0, "iterations on recorded histories alone, before any env step", ge=0)
+    rl_train_every_update_steps: int = option(1, "iterations between updates on own experience", ge=1)
 
-    @property
-    def replays(self) -> bool:
-        return not self.clear_replay_buffer
-
-    @property
-    def draws(self) -> bool:
-        return not self.whole_replay_buffer_training
-
-    @property
-    def has_offline(self) -> bool:
-        return self.offline_buffer_dir != "none"
-
-    @property
-    def pretraining(self) -> int:
-        return self.rl_train_after_update_steps
+    def conflicts(self) -> Conflicts:
+        yield from super().conflicts()
+        kept, length, size = self.replay_buffer_length, self.mini_batch_length, self.mini_batch_size
+        per_env, offline, replays = env_steps(self) // self.num_envs, self.has_offline, self.replays
+        too_early = "{initial_collect_steps} is more than is kept: {replay_buffer_length} of each of {num_envs}"
+        yield replays and self.initial_collect_steps > kept * self.num_envs, too_early
+        too_long = f"{{mini_batch_length}} exceeds {{replay_buffer_length}}, or the {per_env} env steps per environment"
+        yield replays and length > min(kept, per_env), too_long
+        yield self.draws and not size, "{mini_batch_size} draws nothing with {whole_replay_buffer_training}"
+        yield offline and not size, "{mini_batch_size} draws nothing from {offline_buffer_dir}"
+        unknown = "{mini_batch_length} is the unroll with {clear_replay_buffer}; {offline_buffer_dir} needs a length"
+        yield offline and not length and not replays, unknown
+        evenly = "{whole_replay_buffer_training} trains on all steps equally; {priority_replay} draws"
+        yield self.priority_replay and not self.draws, evenly
+        empty = "{clear_replay_buffer} keeps nothing to draw from; it needs source.whole_replay_buffer_training=true"
+        yield self.draws and not replays, empty
+        everything = "{offline_buffer_range} counts {offline_buffer_length} from the end, but 0 stands for all"
+        yield offline and self.offline_buffer_range == "last" and not self.offline_buffer_length, everything
+        if not offline:
+            yield from self.unused(("offline_", "rl_"), "needs offline histories, but {offline_buffer_dir}")

@@ -17,8 +17,7 @@ BLOCK = 64  # env steps that an evaluation plays between two checks whether all 
 
 
 def unrolled(source: SourceConfig, iterations: int) -> int:
-    """Env steps of each environment in the first `iterations`: floor(iterations * unroll_length) after the pretraining,
-    so that a fraction is carried over and never lost."""
+    """Env steps of each environment in the first `iterations`; a fraction is carried over and never lost."""
     return math.floor(max(iterations - source.pretraining, 0) * Fraction(str(source.unroll_length)))
 
 
@@ -50,20 +49,17 @@ def window_length(source: SourceConfig, steps: int) -> int:
 
 def own_windows(source: SourceConfig, iteration: int) -> int:
     """Windows of a learner's own experience to learn from in `iteration` (from 1); 0 if it must not learn from it."""
-    every = getattr(source, "rl_train_every_update_steps", 1)
-    if iteration < first_update(source) or iteration % every:
+    if iteration < first_update(source) or iteration % getattr(source, "rl_train_every_update_steps", 1):
         return 0
     steps = unrolled(source, iteration) - unrolled(source, iteration - 1)
     length = window_length(source, steps)
     if source.replays:
-        kept = min(unrolled(source, iteration), getattr(source, "replay_buffer_length", 0))
-        return (kept - length + 1 if source.draws else kept // length) * source.num_envs if kept >= length else 0
-    return steps // length * source.num_envs
+        steps = min(unrolled(source, iteration), getattr(source, "replay_buffer_length", 0))
+    return (max(steps - length + 1, 0) if source.draws else steps // length) * source.num_envs
 
 
 def batches_of_a_sweep(source: SourceConfig, iteration: int) -> int:
-    """Updates in each of the `source.num_updates_per_train_iter` sweeps of `iteration` (from 1), on own experience or
-    on recorded histories alone."""
+    """Updates in each sweep of `iteration` (from 1), on own experience or on recorded histories alone."""
     windows = own_windows(source, iteration)
     if not windows:
         return int(source.has_offline)

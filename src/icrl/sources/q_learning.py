@@ -1,4 +1,4 @@
-"""Tabular Q-learning (Watkins, 1989), many learners as one table.
+"""Tabular Q-learning (Watkins, 1989) and deep Q-networks (DQN; Mnih et al., 2015), many learners as one table.
 
 The target of a transition is computed from the table before the update:
 
@@ -13,31 +13,27 @@ With one environment and one step this is the rule of the thesis, and the order 
 count only where several targets meet in a cell, because a table has no gradient that they could scale.
 """
 
+import copy
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from icrl.config.options import Rate, option
 from icrl.contracts import EnvSpec, Learned, Sample, Step
+from icrl.nn.stacked import StackedAdam, StackedNetwork, look_up
+from icrl.rl.double_q import blend, double_q_target
 from icrl.sources import source
-from icrl.sources.learners import Learner, LearnerRows
-from icrl.sources.options import ReplayConfig
-
-_NAME = "source algorithm; the preset `source=` sets all of this group"
+from icrl.sources.learners import Learner, table_rows
+from icrl.sources.options import NetworkConfig, ReplayConfig, Share, falling, named
 
 
 class QLearningConfig(ReplayConfig):
-    name: Literal["q_learning"] = option("q_learning", _NAME)
-    learning_rate: Annotated[Any, Rate(ge=0, le=1)] = option(0.5, "step size towards the target")
-    epsilon: Annotated[Any, Rate(ge=0, le=1)] = option(
-        {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [0.7, 0.0]]},
-        "probability of a uniformly random action",
-    )
-    initial_value: float = option(
-        0.0, "initial value of Q; a value above every possible return makes optimistic explorers"
-    )
+    name: Literal["q_learning"] = named("q_learning")
+    learning_rate: Share = option(0.5, "step size towards the target")
+    epsilon: Share = option(falling(0.7), "probability of a uniformly random action")
+    initial_value: float = option(0.0, "initial value of Q; one above every possible return makes optimistic explorers")
 
 
 class ActionValues(Learner):
@@ -47,11 +43,11 @@ class ActionValues(Learner):
 
     def __init__(self, config: Any, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
-        self._rows = LearnerRows(len(seeds), spec.num_obs, device)
+        self._rows = table_rows(len(seeds), spec.num_obs, device)
 
     def action_probabilities(self, step: Step) -> Tensor:
         """epsilon / A + (1 - epsilon) / (number of best actions) for each best action, `[B, A]`."""
-        values = self._values.detach()[self._rows.of(step.obs)]
+        values = self._values.detach()[self._rows(step.obs)]
         best = (values == values.amax(-1, keepdim=True)).float()
         epsilon = self.rate("epsilon")
         return epsilon / values.shape[-1] + (1 - epsilon) * best / best.sum(-1, keepdim=True)
@@ -70,14 +66,20 @@ class ActionValues(Learner):
 
 @source("q_learning", QLearningConfig)
 class QLearning(ActionValues):
+    saved = ("table",)
+
     def __init__(self, config: QLearningConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
-        self._values = torch.full((len(seeds) * spec.num_obs, spec.num_actions), config.initial_value, device=device)
+        self.table = torch.full((len(seeds) * spec.num_obs, spec.num_actions), config.initial_value, device=device)
+        self.refresh()
+
+    def refresh(self) -> None:
+        self._values = self.table
 
     def update(self, sample: Sample) -> Learned:
         """One update of every learner's table."""
-        rollout, table, row = sample.rollout, self._values, self._rows.of(sample.rollout.obs)
-        ahead = table[self._rows.of(rollout.next_obs)].amax(-1).masked_fill(rollout.terminated, 0.0)
+        rollout, table, row = sample.rollout, self._values, self._rows(sample.rollout.obs)
+        ahead = table[self._rows(rollout.next_obs)].amax(-1).masked_fill(rollout.terminated, 0.0)
         cell = row * table.shape[1] + rollout.action
         error = self._reward_values[rollout.reward] + self._discount * ahead - table.view(-1)[cell]
         metrics = self._metrics(error, row)
@@ -94,9 +96,63 @@ class QLearning(ActionValues):
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         yield "table", self._values.unflatten(0, (self.num_learners, -1))  # [L, S, A]
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"table": self._values, **super().state_dict()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._values.copy_(state["table"])
+class DQNConfig(ReplayConfig, NetworkConfig):
+    name: Literal["dqn"] = named("dqn")
+    epsilon: Share = option(falling(0.7), "probability of a uniformly random action")
+    double: bool = option(True, "the network chooses the next action and the target network values it (double DQN)")
+    target_update_period: int = option(1, "updates between two updates of the target network", ge=1)
+    target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(0.05, "step of the target network (1: a copy)")
+
+
+@source("dqn", DQNConfig)
+class DQN(ActionValues):
+    """Loss of one learner over its W windows of T steps, averaged over the T * W samples:
+
+        L = weight * (y - Q(s, a))^2,    y = r + discount * Q'(s', a'),    without the second term where the task ended
+
+    with Q' the target network and a' = argmax Q'(s', .), or argmax Q(s', .) in double DQN (van Hasselt et al., 2016,
+    arXiv 1509.06461). `weight` belongs to the window: 1, or the importance weight of prioritised replay. Unlike in the
+    paper the gradient is clipped, not the error. The losses of all learners are summed and gradients are clipped per
+    learner, so learner k alone equals learner k among others.
+
+    Every `target_update_period` updates Q' <- Q' + target_update_rate * (Q - Q'), parameter by parameter."""
+
+    saved = ("network", "target_network", "optimizer", "updates")
+
+    def __init__(self, config: DQNConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
+        super().__init__(config, spec, seeds, device)
+        network = StackedNetwork(len(seeds), spec.num_obs, spec.num_actions, config.hidden_size, seeds)
+        nn.init.zeros_(network.heads)  # all values are 0, so that the first actions are uniform
+        self.network = network.to(device)
+        self.target_network = copy.deepcopy(self.network).requires_grad_(False)
+        self.optimizer = StackedAdam(self.network, config)
+        self.updates = 0
+        self.refresh()
+
+    def update(self, sample: Sample) -> Learned:
+        """One gradient step of every learner."""
+        rollout, row = sample.rollout, self._rows(sample.rollout.obs)
+        next_row = self._rows(rollout.next_obs)
+        chooser = self._values.detach() if self.config.double else self._target_values
+        target_values, chooser_values = self._target_values[next_row], chooser[next_row]
+        reward, ended = self._reward_values[rollout.reward], rollout.terminated
+        value = look_up(self._values.flatten(), row * self._values.shape[1] + rollout.action)
+        error = double_q_target(reward, ended, target_values, chooser_values, self._discount) - value
+        metrics = self._metrics(error.detach(), row)
+        loss = self._per_learner(sample.weight * error.square())
+        norm = self.optimizer.descend(loss, self.rate("learning_rate"))
+        self.updates += 1
+        if self.updates % self.config.target_update_period == 0:
+            blend(self.target_network, self.network, self.rate("target_update_rate"))
+            with torch.no_grad():
+                self._target_values = self.target_network().flatten(0, 1)
+        self._values = self.network().flatten(0, 1)
+        rate = torch.full_like(norm, self.rate("learning_rate"))
+        metrics |= {"loss": loss.detach(), "gradient_norm": norm, "learning_rate": rate}
+        return Learned(metrics, td_error=error.detach().abs().mean(0))
+
+    def refresh(self) -> None:
+        """Tabulate both networks over all L * S rows. They are constant between updates, so one table serves acting and
+        the loss of the next update, whose gradient flows through it."""
+        self._values, self._target_values = (n().flatten(0, 1) for n in (self.network, self.target_network))

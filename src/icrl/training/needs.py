@@ -23,10 +23,9 @@ from icrl.nn.transformer import NUM_STREAMS
 from icrl.runs.device import dtype_of
 from icrl.runs.intervals import interval_of
 from icrl.runs.memory import Need, check_fits, check_memory, free_disk
-from icrl.sources.dqn import DQNConfig
 from icrl.sources.options import NetworkConfig, ReplayConfig
 from icrl.sources.pace import BLOCK, num_iterations, unrolled, window_length
-from icrl.sources.q_learning import QLearningConfig
+from icrl.sources.q_learning import DQNConfig, QLearningConfig
 from icrl.training.optimizers import SGDConfig
 
 if TYPE_CHECKING:
