@@ -17,7 +17,7 @@ from icrl.nn.critic import Critic, ValueNetwork
 from icrl.nn.gpt import Context, context_of
 from icrl.runs import checkpoint
 from icrl.runs.device import recorded
-from icrl.runs.identity import Identity, write_owned
+from icrl.runs.files import Identity, write_owned
 from icrl.training.critics import make_critic
 
 SPEC = EnvSpec(num_obs=9, num_actions=4, reward_values=(-1.0, 0.0, 2.0), width=3, max_episode_steps=5)

@@ -80,7 +80,7 @@ def look(state: dict[str, Any]) -> Evaluation:
 class WorkerHere:
     """Evaluation worker in this process, which answers at the second request."""
 
-    def __init__(self, look: Evaluator) -> None:
+    def __init__(self, look: Callable[[Path], Evaluation]) -> None:
         self.look = look
 
     def give(self, sidecar: Path) -> None:
@@ -89,9 +89,9 @@ class WorkerHere:
     def answer(self, patience: float) -> Evaluation | None:
         self.asked += 1
         with torch.random.fork_rng():  # a process has generators of its own
-            return self.look(checkpoint.load(self.sidecar, CPU)[0]) if self.asked > 1 else None
+            return self.look(self.sidecar) if self.asked > 1 else None
 
-    def end(self, patience: float) -> None: ...
+    def end(self, patience: float = 0.0) -> None: ...
 
 
 def run(
@@ -176,7 +176,7 @@ def steps_of(folder: Path, kind: str = "last") -> list[int]:
 
 
 def use_worker_here(monkeypatch: Any) -> None:
-    monkeypatch.setattr(evaluations, "EvaluationProcess", WorkerHere)
+    monkeypatch.setattr(evaluations, "IdleWorker", WorkerHere)
 
 
 def assert_same(ours: Any, theirs: Any) -> None:

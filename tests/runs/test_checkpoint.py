@@ -9,8 +9,7 @@ import torch
 
 from icrl.contracts import PipelineError
 from icrl.runs.checkpoint import DamagedCheckpointError, load, load_newest, open_finished, save
-from icrl.runs.files import read_json, sha256, write_json
-from icrl.runs.identity import Identity, write_owned
+from icrl.runs.files import Identity, read_json, sha256, write_json, write_owned
 
 CPU = torch.device("cpu")
 HARMS = ["flip", "cut", "empty", "missing"]

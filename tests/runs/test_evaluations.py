@@ -7,7 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from icrl.contracts import PipelineError
-from icrl.runs import checkpoint, evaluation_process, evaluations
-from icrl.runs.evaluations import Evaluation, Evaluations
-from icrl.runs.files import read_json
-from icrl.runs.identity import Identity, write_owned
+from icrl.runs import checkpoint, evaluations
+from icrl.runs.evaluations import EvalsConfig, Evaluation, Evaluations
+from icrl.runs.files import Identity, read_json, write_owned
+from icrl.runs.processes import IdleWorker
 
 CPU = torch.device("cpu")
 SCORES = [9.0, 1.0, 3.0, 3.0, float("nan"), 0.0]  # of steps 0 to 5: the best is 3, the later of two; never step 0
@@ -27,10 +27,8 @@ LAST = (2, 5)  # steps with a checkpoint to go on from
 NOTHING = {"act": "", "where": ""}
 
 
-@dataclass
-class Options:
-    async_eval: bool = True
-    timeout: float = 60.0
+def options_of(async_eval: bool = True, timeout: float = 60.0) -> EvalsConfig:
+    return EvalsConfig(async_eval=async_eval, timeout=timeout)
 
 
 class Killed(BaseException):
@@ -40,7 +38,7 @@ class Killed(BaseException):
 class Worker:
     """As the process, but here: it answers when it is asked for the second time."""
 
-    def __init__(self, look: evaluations.Evaluator) -> None:
+    def __init__(self, look: Callable[[Path], Evaluation]) -> None:
         self.look = look
 
     def give(self, sidecar: Path) -> None:
@@ -49,9 +47,9 @@ class Worker:
     def answer(self, patience: float) -> Evaluation | None:
         assert patience in (0.0, 1.0)
         self.asked += 1
-        return look(checkpoint.load(self.sidecar, CPU)[0]) if self.asked > 1 else None
+        return self.look(self.sidecar) if self.asked > 1 else None
 
-    def end(self, patience: float) -> None: ...
+    def end(self, patience: float = 0.0) -> None: ...
 
 
 def state_at(step: int, **changes: Any) -> dict[str, Any]:
@@ -91,14 +89,14 @@ def reports() -> list[str]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that start in no time, from a server that has imported PyTorch."""
-    monkeypatch.setattr(evaluation_process, "_CONTEXT", "forkserver")
+    monkeypatch.setattr(evaluations, "IdleWorker", partial(IdleWorker, start_method="forkserver"))
     multiprocessing.get_context("forkserver").set_forkserver_preload(["torch", "icrl.runs.evaluations", __name__])
 
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """No process at all."""
-    monkeypatch.setattr(evaluations, "EvaluationProcess", Worker)
+    monkeypatch.setattr(evaluations, "IdleWorker", Worker)
 
 
 OWNER = Identity.of({})  # of what says nothing of itself
@@ -106,7 +104,7 @@ OWNER = Identity.of({})  # of what says nothing of itself
 
 def make(
     folder: Path,
-    options: Options,
+    options: EvalsConfig,
     done: int = -1,
     report: Callable[[str], None] = print,
     look: Any = look,
@@ -123,7 +121,7 @@ def train(folder: Path, *, async_eval: bool) -> None:
     """A loop as ours are: evaluate, then write the checkpoint of that step; go on from the newest one."""
     found = checkpoint.load_newest(folder, "last", CPU)
     done = found[1]["step"] if found else -1
-    with make(folder, Options(async_eval), done) as service:
+    with make(folder, options_of(async_eval), done) as service:
         for step in range(done + 1, 6):
             service.start(step, state_at(step))
             if step in LAST:
@@ -166,7 +164,7 @@ def gone(pid: int) -> bool:
 
 def pid_of(service: Evaluations) -> int:
     assert service._worker is not None
-    return service._worker._process.pid
+    return service._worker.process.pid
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +246,7 @@ def test_going_on_from_an_older_checkpoint(tmp_path: Path, undisturbed: Path, *,
     (tmp_path / "pending-000000001.json.partial").write_bytes(b"half")
     for file in tmp_path.glob("last-000000005*"):
         file.unlink()
-    with make(tmp_path, Options(async_eval), done=2) as service:
+    with make(tmp_path, options_of(async_eval), done=2) as service:
         assert list(service.results) == steps_in(tmp_path) == [0, 1, 2]
         assert not names(tmp_path, "pending")
     assert points(tmp_path)["eval/sum"] == [(0, 0.0), (1, 0.75), (2, 1.5)]
@@ -262,7 +260,7 @@ def test_what_is_of_another_run_is_refused(tmp_path: Path, other: dict[str, str]
     ours, named = {"program": "train_gpt", "run": "f00d"}, re.escape(str(Identity.of(other)))
 
     def go_on(folder: Path, done: int) -> None:
-        with Evaluations(folder, "eval", look, Options(async_eval=False), done, ours, print) as service:
+        with Evaluations(folder, "eval", look, options_of(async_eval=False), done, ours, print) as service:
             assert not service.results
 
     write_owned(tmp_path / "truth/evaluations.json", Identity.of(other), 1, {"evaluations": []})
@@ -279,14 +277,14 @@ def test_a_pending_one_that_is_damaged_or_renamed_is_refused(tmp_path: Path, *, 
     for path in tmp_path.glob("pending-*"):
         path.rename(path.with_stem("pending-000000002"))
     with pytest.raises(checkpoint.DamagedCheckpointError, match="was written as pending-000000001"):
-        make(tmp_path, Options(async_eval), done=2)
+        make(tmp_path, options_of(async_eval), done=2)
 
 
 def test_a_process_of_its_own(tmp_path: Path, reports: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Training goes on while it works; it yields to training, leaves signals to it, survives being killed, and starts
     with the first evaluation."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    with make(tmp_path, Options(), report=reports.append, look=look_around) as service:
+    with make(tmp_path, options_of(), report=reports.append, look=look_around) as service:
         assert service._worker is None
         gate = tmp_path / "gate"
         state = state_at(1, act="wait", where=str(gate))
@@ -318,7 +316,7 @@ def test_a_process_of_its_own(tmp_path: Path, reports: list[str], monkeypatch: p
 @pytest.mark.usefixtures("quick")
 def test_a_killed_process_is_replaced(tmp_path: Path, reports: list[str]) -> None:
     gate = tmp_path / "gate"
-    with make(tmp_path, Options(), report=reports.append) as service:
+    with make(tmp_path, options_of(), report=reports.append) as service:
         service.start(1, state_at(1, act="wait", where=str(gate)))
         service.start(2, state_at(2))
         first = pid_of(service)
@@ -340,7 +338,7 @@ def test_a_killed_process_is_replaced(tmp_path: Path, reports: list[str]) -> Non
 @pytest.mark.usefixtures("quick")
 def test_one_that_kills_its_process_is_given_up(tmp_path: Path, reports: list[str]) -> None:
     """And so is another one; the deaths of one are not counted against the next."""
-    with make(tmp_path, Options(), report=reports.append) as service:
+    with make(tmp_path, options_of(), report=reports.append) as service:
         for step, act in ((1, "kill twice"), (2, "kill"), (3, "kill"), (5, "")):
             service.start(step, state_at(step, act=act, where=str(tmp_path / "death")))
         service.wait()
@@ -356,7 +354,7 @@ def test_one_that_kills_its_process_is_given_up(tmp_path: Path, reports: list[st
 @pytest.mark.usefixtures("quick")
 def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
     """Whether it is asleep or stopped; the next one comes all the same."""
-    options, reports = Options(timeout=0.5), []
+    options, reports = options_of(timeout=0.5), []
 
     def report(line: str) -> None:
         reports.append(line)
@@ -379,7 +377,7 @@ def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("trained", "best"), [(0, [0]), (1, [3]), (4, [5])])
 def test_what_is_untrained_is_never_the_best(tmp_path: Path, trained: int, best: list[int]) -> None:
-    with Evaluations(tmp_path, "eval", look, Options(async_eval=False), -1, {}, print, trained) as service:
+    with Evaluations(tmp_path, "eval", look, options_of(async_eval=False), -1, {}, print, trained) as service:
         for step in range(6):
             service.start(step, state_at(step))
     assert names(tmp_path, "best") == [f"best-{step:09d}{suffix}" for step in best for suffix in (".json", ".pt")]

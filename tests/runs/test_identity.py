@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from icrl.config.compose import load_config
 from icrl.contracts import PipelineError
-from icrl.runs.identity import Identity, check_owner, identity_of, read_owned, write_owned
+from icrl.runs.files import Identity, check_owner, identity_of, read_owned, write_owned
 
 GROUPS = ("seed", "model", "trainer", "checkpoints", "optimizer")
 SAME = ["name=other", "root=elsewhere", "num_threads=2", "checkpoints.keep_last=9", "env.size=7", "histories=[a,b]"]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
-from icrl.runs import memory
-from icrl.runs.memory import Need, check_fits, free_memory, ran_out
+from icrl.runs import device
+from icrl.runs.device import Need, check_fits, free_memory, ran_out
 
 CPU = torch.device("cpu")
 CONFIG = load_config()
@@ -35,8 +35,8 @@ def test_memory_is_what_system_and_control_group_leave(
     for name, text in (("meminfo", meminfo), ("limit", limit)):
         if text is not None:
             (tmp_path / name).write_text(text)
-    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(memory, "_CGROUPS", (tmp_path / "limit",))
+    monkeypatch.setattr(device, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(device, "_CGROUPS", (tmp_path / "limit",))
     assert free_memory(CPU) == expected
 
 

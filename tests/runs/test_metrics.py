@@ -6,7 +6,6 @@ import math
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,15 +19,13 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.profiler import record_function
 
 from icrl.contracts import PipelineError
-from icrl.runs.metrics import CurveOptions, MetricLogger, Progress, flatten, profiled, spread
+from icrl.runs.metrics import CurvesConfig, MetricLogger, Progress, profiled, spread
 
 Points = dict[str, list[tuple[int, float]]]
 
 
-def options_of(**changes: Any) -> CurveOptions:
-    return SimpleNamespace(
-        **{"num_summaries": 0, "summary_interval": 4, "flush_secs": 1000, "max_queue": 100} | changes
-    )
+def options_of(**changes: Any) -> CurvesConfig:
+    return CurvesConfig(**{"num_summaries": 0, "summary_interval": 4, "flush_secs": 1000} | changes)
 
 
 @pytest.fixture(autouse=True)
@@ -186,7 +183,6 @@ def test_ten_lines_in_a_whole_run(
 def test_spread_and_flatten() -> None:
     assert spread(np.array([1.0, np.nan, 3.0])) == {"mean": 2.0, "p05": pytest.approx(1.1), "p95": pytest.approx(2.9)}
     assert spread(np.array([np.nan])) == {}
-    assert flatten({"a": {"b": 1, "c": {"d": [2]}}, "e": None}) == {"a.b": 1, "a.c.d": [2], "e": None}
 
 
 @pytest.mark.parametrize(("number", "last", "expected"), [(3, 6, [2, 3, 4]), (4, 3, [2, 3]), (0, 3, []), (2, 0, [])])

@@ -18,7 +18,7 @@ from tensorboard.plugin_util import markdown_to_safe_html
 from torch import nn
 
 from icrl.contracts import ConfigError, PipelineError
-from icrl.runs.identity import Identity
+from icrl.runs.files import Identity
 from icrl.runs.record import (
     check_snapshots,
     git_state,

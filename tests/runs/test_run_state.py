@@ -15,8 +15,8 @@ from toy import CPU, batch_at, config_of, doing, dying, left_in, model_of, run, 
 
 from icrl.contracts import Batch, ConfigError, PipelineError, Stopped
 from icrl.runs import checkpoint
+from icrl.runs.checkpoint import Interval
 from icrl.runs.distributed import Ranks
-from icrl.runs.intervals import Interval
 from icrl.runs.run_state import RunState
 
 BOTH = (signal.SIGTERM, signal.SIGUSR2)

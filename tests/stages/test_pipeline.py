@@ -21,8 +21,7 @@ from icrl.envs import make_env
 from icrl.evaluation.measures import PARTS
 from icrl.evaluation.results import combined, load_episodes
 from icrl.nn.gpt import GPT
-from icrl.runs.files import read_json
-from icrl.runs.identity import Identity
+from icrl.runs.files import Identity, read_json
 from icrl.training import program
 
 # A room in which a model has to tell goals apart, and some 15 s on one core. Success on the 6 held-out goals, in the

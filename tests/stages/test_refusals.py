@@ -19,7 +19,7 @@ from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.dark_room import DarkRoom
 from icrl.programs import search_params, train_agents, train_players
-from icrl.runs import memory
+from icrl.runs import device
 from icrl.runs.files import read_json, write_json
 
 CHECKPOINTS = {"train_agents": "logs/tiny/source", "train_gpt": "logs/tiny/gpt"}
@@ -163,7 +163,7 @@ TOO_LARGE = [  # program, options, and start of the message
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for 0.1 GB in memory and on the disk."""
-    monkeypatch.setattr(memory, "free_memory", lambda _: 10**8)
+    monkeypatch.setattr(device, "free_memory", lambda _: 10**8)
     monkeypatch.setattr("icrl.training.needs.free_disk", lambda _: 10**8)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from icrl.collection.replay import indexable, restored, stratified
 from icrl.contracts import ConfigError, Rollout
 from icrl.data.history_store import Histories, open_histories
-from icrl.runs.identity import check_same
+from icrl.runs.files import check_same
 from icrl.sources.options import ReplayConfig
 
 if TYPE_CHECKING:

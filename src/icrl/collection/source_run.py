@@ -13,8 +13,7 @@ from icrl.data.manifests import checksum_of
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams
 from icrl.runs import checkpoint
-from icrl.runs.files import fits
-from icrl.runs.identity import Identity, check_same
+from icrl.runs.files import Identity, check_same, fits
 from icrl.sources.noise_distillation import NoiseDistillationConfig, open_teacher
 from icrl.sources.options import ReplayConfig
 from icrl.sources.pace import unrolled

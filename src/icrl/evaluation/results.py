@@ -16,8 +16,7 @@ from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.measures import MEASURES, PARTS, shown_part
 from icrl.evaluation.protocol import Setting, coverage_numbers, numbers_of
 from icrl.rl.statistics import Floats
-from icrl.runs.files import fits, sha256, write_atomically
-from icrl.runs.identity import Identity, check_owner, read_owned
+from icrl.runs.files import Identity, check_owner, fits, read_owned, sha256, write_atomically
 
 if TYPE_CHECKING:
     from icrl.evaluation.protocol import EvaluationConfig

@@ -36,9 +36,9 @@ from icrl.point_game.rules import canonical, reposition, rescale, subset_of, sub
 from icrl.point_game.stopwatch import Stopwatch
 from icrl.point_game.transitions import Transitions, as_columns, drawn_transitions, transition_replay
 from icrl.randomness import mix
-from icrl.rl.double_q import blend, double_q_target
+from icrl.rl.returns import blend, double_q_target
+from icrl.runs.checkpoint import is_due
 from icrl.runs.device import dtype_of
-from icrl.runs.intervals import is_due
 from icrl.training.optimizers import make_optimizer, set_rates
 
 _LARGEST_NOISE = 1 - 2**-24  # of the numbers that players are given

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from icrl.contracts import ConfigError, PipelineError, Stopped
-from icrl.runs.processes import end_with_launcher
+from icrl.runs.processes import end_with_parent
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _GREETING = timedelta(seconds=60)  # torchrun listens before it starts any process
@@ -25,27 +25,20 @@ _TOLERANCE = 1e-6  # between the statistics of a parameter on two ranks
 
 
 class Ranks:
-    """Process group that trains one model: the `rank` of this process among `size`."""
+    """Process group that trains one model: the `rank` of this process among `size`.
 
-    def __init__(self, rank: int = 0, size: int = 1, device: torch.device | None = None) -> None:
-        self.rank, self.size, self._device = rank, size, device
+    Rank 0, the writer, writes checkpoints and curves, and evaluates. Methods are called by all ranks."""
 
-    @property
-    def is_writer(self) -> bool:
-        """Whether this process writes checkpoints and curves, and evaluates."""
-        return self.rank == 0
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size, self.is_writer = rank, size, rank == 0
 
     def leave(self) -> None:
         """Stop communicating, because this rank has failed and the others may no longer wait for it."""
         self.size = 1
 
     def any(self, flag: bool) -> bool:
-        """Whether `flag` is true on any rank, the same answer on all."""
-        if self.size == 1:
-            return flag
-        flags = torch.tensor(int(flag))
-        dist.all_reduce(flags, op=dist.ReduceOp.MAX)
-        return bool(flags)
+        """Combine the flags of all ranks: true if one is."""
+        return any(bool(one) for one in self.gather(torch.tensor([int(flag)])))
 
     def average(self, values: Tensor) -> Tensor:
         """Mean of a tensor over all ranks."""
@@ -65,13 +58,12 @@ class Ranks:
 
     def check_equal(self, model: nn.Module, update: int) -> None:
         """Raise `PipelineError` if the mean or the norm of a parameter differs between ranks."""
-        named = list(model.named_parameters())
-        statistics = [torch.stack([p.detach().double().mean(), p.detach().double().norm()]).cpu() for _, p in named]
-        first, *others = self.gather(torch.stack(statistics))
+        named = dict(model.named_parameters())
+        statistics = [torch.stack([p.detach().double().mean(), p.detach().double().norm()]) for p in named.values()]
+        first, *others = self.gather(torch.stack(statistics).cpu())
         for rank, other in enumerate(others, 1):
             same = torch.isclose(other, first, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True).all(dim=1)
-            if not same.all():
-                names = ", ".join(name for (name, _), agrees in zip(named, same, strict=True) if not agrees)
+            if names := ", ".join(name for name, agrees in zip(named, same, strict=True) if not agrees):
                 raise PipelineError(f"after update {update} rank {rank} differs from rank 0 in the parameters {names}")
 
     def check_divides(self, batch_size: int, accumulation_steps: int) -> None:
@@ -103,13 +95,13 @@ def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
     if dist.is_torchelastic_launched():  # other launchers may exit before their processes
-        end_with_launcher(1)
+        end_with_parent(1)
     # Defaults in this module hold the group that exists when it is imported, which torch's optimizers do: later, and
     # the group's threads would outlive `destroy_process_group`, and could abort the interpreter at its exit.
     importlib.import_module("torch.distributed.nn.functional")
     _join("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
-        yield Ranks(dist.get_rank(), dist.get_world_size(), device), device
+        yield Ranks(dist.get_rank(), dist.get_world_size()), device
     except Stopped:  # all ranks stop together
         _leave_group()
         raise
@@ -135,7 +127,6 @@ def _checked_environment() -> int:
 
 
 def _number(name: str, low: int, high: int, because: str = "") -> int:
-    """Value of an environment variable."""
     value = os.environ[name]
     if not re.fullmatch("[0-9]{1,9}", value) or not low <= int(value) <= high:
         raise ConfigError(

@@ -4,17 +4,19 @@ run.json        {"sessions": [...]}, one entry for each time the run is started 
 code.diff       diff of the first session's code to its revision; code-<k>.diff for the k-th session
 """
 
+from __future__ import annotations
+
 import os
 import platform
 import re
 import shlex
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,9 +26,11 @@ from tqdm import tqdm
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.runs.device import recorded
-from icrl.runs.files import write_atomically
-from icrl.runs.identity import Identity, check_owner, read_owned, write_owned
-from icrl.runs.metrics import flatten
+from icrl.runs.files import Identity, check_owner, read_owned, write_atomically, write_owned
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
+    from icrl.point_game.options import PlayersConfig
 
 _MAX_DIFF = 100_000  # characters
 _GIT_SECONDS = 30
@@ -85,18 +89,35 @@ def check_snapshots(paths: list[str], project: Path) -> list[Path]:
     return files
 
 
-def write_run_record(
-    folder: Path, project: Path, config: Json, command: list[str], snapshots: list[Path], owner: Identity, step: int
-) -> Json:
-    """Add a session of the run `owner`, which starts at `step`, to `folder`/run.json. Returns it for `texts`, with the
-    diff and the `snapshots` (from `check_snapshots`); run.json has only their names and checksums.
+def record_session(
+    config: Config | PlayersConfig, folder: Path, owner: Identity, step: int, project: Path = PROJECT
+) -> dict[str, str]:
+    """Add a session of the run `owner`, which starts at `step`, to `folder`/run.json, and its diff beside it. Returns
+    Markdown texts for TensorBoard by tag: configuration, command, git, code_snapshots/<file>.
 
     A run.json that is damaged or from another run is renamed to run.json.damaged; training continues."""
+    git, path, sessions, diff = git_state(project), folder / "run.json", list[Json](), None
+    files = check_snapshots(config.summaries.code_snapshots, project)
+    snapshots = {
+        file.relative_to(project.resolve()).as_posix(): file.read_text(encoding="utf-8", errors="replace")
+        for file in files
+    }
+    if path.exists():
+        try:
+            sessions = read_sessions(path, owner)
+        except PipelineError:
+            damaged = path.replace(f"{path}.damaged").name
+            tqdm.write(
+                f"{path} is damaged, or of another run or version; renamed it to {damaged} and started a new one"
+            )
+    if git["dirty"]:
+        diff = f"code-{len(sessions) + 1}.diff" if sessions else "code.diff"
+        write_atomically(folder / diff, git["diff"].encode())
     session = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": command,
-        "config": config,
-        "git": git_state(project),
+        "command": sys.argv,
+        "config": recorded(config),
+        "git": git | {"diff": diff},
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -109,29 +130,15 @@ def write_run_record(
             "cores": os.cpu_count(),
             "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
         },
-        "code_snapshots": {
-            file.relative_to(project.resolve()).as_posix(): file.read_text(encoding="utf-8", errors="replace")
-            for file in snapshots
-        },
+        "code_snapshots": {name: sha256(text.encode()).hexdigest() for name, text in snapshots.items()},
     }
-    path = folder / "run.json"
-    sessions = _sessions(path, owner)
-    name = f"code-{len(sessions) + 1}.diff" if sessions else "code.diff"
-    dirty, diff = session["git"]["dirty"], session["git"]["diff"]
-    if dirty:
-        write_atomically(folder / name, diff.encode())
-    brief = {
-        "git": session["git"] | {"diff": name if dirty else None},
-        "code_snapshots": {file: sha256(text.encode()).hexdigest() for file, text in session["code_snapshots"].items()},
-    }
-    write_owned(path, owner, step, {"sessions": [*sessions, session | brief]})
-    return session
-
-
-def record_session(config: Any, folder: Path, owner: Identity, step: int) -> dict[str, str]:
-    """Record a session of a program with `config` that starts at `step`; returns its `texts`."""
-    snapshots = check_snapshots(config.summaries.code_snapshots, PROJECT)
-    return texts(write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots, owner, step))
+    write_owned(path, owner, step, {"sessions": [*sessions, session]})
+    changes = f"with changes\n\n{fenced(git['diff'])}" if git["dirty"] else "without changes"
+    return {
+        "configuration": fenced("\n".join(f"{key}: {value}" for key, value in _flat(session["config"], ""))),
+        "command": fenced(shlex.join(sys.argv)),
+        "git": f"revision `{git['revision']}` {changes}" if git["revision"] else "not a git checkout",
+    } | {f"code_snapshots/{name}": fenced(text) for name, text in snapshots.items()}
 
 
 def read_sessions(path: Path, owner: Identity) -> list[Json]:
@@ -141,31 +148,16 @@ def read_sessions(path: Path, owner: Identity) -> list[Json]:
     return written["sessions"]
 
 
-def _sessions(path: Path, owner: Identity) -> list[Json]:
-    """Earlier sessions; an invalid file is renamed."""
-    if not path.exists():
-        return []
-    with suppress(PipelineError):
-        return read_sessions(path, owner)
-    damaged = path.with_name(f"{path.name}.damaged")
-    path.replace(damaged)
-    tqdm.write(f"{path} is damaged, or of another run or version; renamed it to {damaged.name} and started a new one")
-    return []
+def _flat(nested: Json, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Values of nested dicts with dotted keys."""
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
-def texts(session: Json) -> dict[str, str]:
-    """Texts of a session for TensorBoard, tag -> markdown: configuration, command, git, code_snapshots/<file>."""
-    git = session["git"]
-    changes = f"with changes\n\n{_fenced(git['diff'])}" if git["dirty"] else "without changes"
-    options = "\n".join(f"{key}: {value}" for key, value in flatten(session["config"]).items())
-    return {
-        "configuration": _fenced(options),
-        "command": _fenced(shlex.join(session["command"])),
-        "git": f"revision `{git['revision']}` {changes}" if git["revision"] else "not a git checkout",
-    } | {f"code_snapshots/{name}": _fenced(text) for name, text in session["code_snapshots"].items()}
-
-
-def _fenced(text: str) -> str:
+def fenced(text: str) -> str:
     """Markdown code block with a fence longer than any in `text`."""
     fence = "`" * (1 + max([2, *map(len, re.findall("`+", text))]))
     return f"{fence}\n{text}\n{fence}"

@@ -22,8 +22,7 @@ from icrl.envs.tasks import development_of, split_tasks
 from icrl.evaluation.results import read_results
 from icrl.evaluation.trained import changes_of, new_tasks, policy_suffixes, readable_spec, suffix_of
 from icrl.runs.device import recorded
-from icrl.runs.files import digest
-from icrl.runs.identity import check_same
+from icrl.runs.files import check_same, digest
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

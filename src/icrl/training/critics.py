@@ -12,8 +12,7 @@ from icrl.contracts import SPEC_FORM, ConfigError, EnvSpec, Json, PipelineError
 from icrl.nn.critic import Critic, ValueNetwork, trunk_config
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of
-from icrl.runs.files import fits
-from icrl.runs.identity import check_same
+from icrl.runs.files import check_same, fits
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
