@@ -168,7 +168,7 @@ def test_a_clock_that_was_set_back_is_warned_of(tmp_path: Path, capsys: pytest.C
 def test_ten_lines_in_a_whole_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], interval: int, first: int
 ) -> None:
-    progress = Progress("label", 80, first, "update", shown=False)
+    progress = Progress("label", 80, first, "update")
     with MetricLogger(None, 0, options_of(summary_interval=interval), 80, progress, first) as logger:
         for iteration in range(first + 1, 81):
             logger.advance()

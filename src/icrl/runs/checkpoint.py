@@ -28,17 +28,13 @@ _SIDECAR = {"kind": str, "step": int, "state_sha256": str, "description": dict}
 class SavingConfig(Options):
     """Options of the checkpoints of every program."""
 
-    num_checkpoints: int = option(
-        10, "checkpoints, evenly spread (0: use checkpoints.checkpoint_interval)", ge=0, may_change=True
-    )
+    num_checkpoints: int = option(10, "checkpoints, evenly spread (0: use checkpoint_interval)", ge=0, may_change=True)
     checkpoint_interval: int = option(
-        0, "iterations between checkpoints (both 0: only one at the end)", ge=0, may_change=True
+        0, "iterations between checkpoints (both 0: one at the end)", ge=0, may_change=True
     )
     keep_last: int = option(2, "newest checkpoints to keep", ge=1, may_change=True)
     on_crash: Literal["save", "skip", "ask"] = option(
-        "save",
-        "action for the state of a failed run: save it as crash-*.pt, skip, or ask at the terminal",
-        may_change=True,
+        "save", "state of a failed run: save it as crash-*.pt, skip it, or ask at the terminal", may_change=True
     )
 
     @model_validator(mode="after")
@@ -50,11 +46,7 @@ class SavingConfig(Options):
 
 class CheckpointsConfig(SavingConfig):
     snapshot_interval: int = option(
-        0,
-        "training windows between snapshots, which are never deleted (0: none)",
-        ge=0,
-        may_change=True,
-        stages="2, ilql, awr",
+        0, "training windows between snapshots, which are kept (0: none)", ge=0, may_change=True, stages="2, ilql, awr"
     )
 
 

@@ -32,9 +32,7 @@ class DeviceConfig(Options):
     """Device and precision of a run."""
 
     type: DeviceName = option(
-        "auto",
-        "where tensors live: auto (a GPU where there is one), cpu, cuda, or cuda:N, the GPU with the number N",
-        may_change=True,
+        "auto", "where tensors live: auto (a GPU where there is one), cpu, cuda, or cuda:N for GPU N", may_change=True
     )
     dtype: Literal["float32", "float64"] = option(
         "float32", "precision of parameters", stages="2, 3, ilql, awr, players"

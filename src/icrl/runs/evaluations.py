@@ -10,6 +10,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -27,18 +28,13 @@ from icrl.runs.processes import IdleWorker
 
 
 class EvalsConfig(Options):
-    num_evals: int = option(5, "evaluations during training, evenly spread (0: use evals.eval_interval)", ge=0)
-    eval_interval: int = option(0, "iterations between evaluations (0: use evals.num_evals)", ge=0)
+    num_evals: int = option(5, "evaluations during training, evenly spread (0: use eval_interval)", ge=0)
+    eval_interval: int = option(0, "iterations between evaluations (0: use num_evals)", ge=0)
     num_eval_episodes: int = option(128, "episodes per task (stage one: per learner)", ge=1, le=10**6)
     num_eval_environments: int = option(
-        8,
-        "streams that the episodes are spread over; the first ceil(episodes / streams) of each stream count",
-        ge=1,
-        le=10**5,
+        8, "streams to spread the episodes over; the first ceil(episodes / streams) of each count", ge=1, le=10**5
     )
-    sample_probability: float = option(
-        1.0, "probability of drawing an action from the policy, else its most probable one", ge=0, le=1
-    )
+    sample_probability: float = option(1.0, "probability of drawing an action, else the most probable one", ge=0, le=1)
     async_eval: bool = option(True, "evaluate in another process while training continues", may_change=True)
     timeout: float = option(
         3600.0, "seconds without an answer after which that process is restarted", gt=0, le=10**6, may_change=True
@@ -72,8 +68,8 @@ Evaluator = Callable[[dict[str, Any]], Evaluation]
 It must be picklable if evaluations are asynchronous."""
 
 
-class Evaluations:
-    """Evaluations of one run; `results` holds them by step, in order of step. A context manager."""
+class Evaluations(AbstractContextManager["Evaluations"]):
+    """Evaluations of one run; `results` holds them by step, in order of step."""
 
     def __init__(
         self,
@@ -92,11 +88,18 @@ class Evaluations:
         `PipelineError` if files belong to another run than `description` names."""
         self._folder, self._prefix, self._evaluate, self._options = folder, prefix, evaluate, options
         self._description, self._report, self._trained = description, report, trained
-        self._record_path, self._owner = folder / "evaluations.json", Identity.of(description)
-        self.results: dict[int, Evaluation] = {}
         self._worker: IdleWorker | None = None  # evaluates the first of the waiting states
         self._deadline, self._deaths = 0.0, 0  # of that evaluation
-        self._read(done)
+        self._path, self._owner = folder / "evaluations.json", Identity.of(description)
+        self.results: dict[int, Evaluation] = {}
+        if self._path.exists():
+            content, owner, _ = read_owned(self._path, _FORM)
+            if done >= 0:  # a new run ignores results of other runs
+                check_owner(self._path, owner, self._owner)
+            kept = [entry for entry in content["evaluations"] if entry["step"] <= done]
+            self.results = {entry["step"]: Evaluation(entry["metrics"], entry["score"]) for entry in kept}
+            if len(kept) < len(content["evaluations"]):
+                self._write()
         waiting = checkpoint.sidecars(folder, "pending")[::-1]
         self._waiting = [sidecar for sidecar in waiting if step_of(sidecar) <= done]  # in order of step
         checkpoint.prune(folder, "pending", [sidecar.stem for sidecar in self._waiting])
@@ -106,11 +109,8 @@ class Evaluations:
             file.unlink()
         self._logger = MetricLogger(folder / "evals")
         self._draw(self.results)
-        for step, sidecar in [(step_of(sidecar), sidecar) for sidecar in self._waiting]:
-            if step not in self.results and not options.async_eval:
-                self._add(step, evaluate(_state(sidecar)))
-            if step in self.results:
-                self._settle(sidecar)
+        while self._waiting and ((step := step_of(self._waiting[0])) in self.results or not options.async_eval):
+            self._store(step, self.results.get(step) or evaluate(_state(self._waiting[0])))
         self._feed()
 
     def start(self, step: int, state: dict[str, Any]) -> None:
@@ -126,28 +126,39 @@ class Evaluations:
             if len(self._waiting) == 1:
                 self._feed()
         else:
-            self._add(step, self._evaluate(state))
-            self._save_if_best(step, lambda: state)
+            self._store(step, self._evaluate(state), state)
 
     def poll(self, patience: float = 0.0) -> None:
         """Store a result that arrives within `patience` seconds; restart a process that died, hangs or raised an
         exception."""
-        if not self._waiting:
+        if not (self._waiting and self._worker):
             return
-        assert self._worker
+        step = step_of(self._waiting[0])
         try:
-            answer = self._worker.answer(patience)
+            answer, fate = self._worker.answer(patience), ""
         except (EOFError, OSError):
-            self._retry(f"died (exit code {self._worker.end(_GLANCE)})")
-            return
+            answer, fate = None, f"died (exit code {self._worker.end(_GLANCE)})"
         if isinstance(answer, Evaluation):
-            self._add(step_of(self._waiting[0]), answer)
-            self._settle(self._waiting[0])
+            self._store(step, answer)
             self._deaths = 0
             self._feed()
-        elif answer is not None or time.monotonic() >= self._deadline:
-            self._worker.end()
-            self._retry(f"failed:\n{answer}" if answer else f"gave no answer in {self._options.timeout:g} s")
+            return
+        if answer:
+            fate = f"failed:\n{answer}"
+        elif not fate and time.monotonic() >= self._deadline:
+            fate = f"gave no answer in {self._options.timeout:g} s"
+        if not fate:
+            return
+        self._worker.end()
+        self._deaths += 1
+        last = self._deaths == _MAX_DEATHS
+        after = f"giving up after {_MAX_DEATHS} attempts" if last else "restarting it"
+        self._report(f"the process for the evaluation at step {step} {fate}; {after}")
+        if last:
+            self._drop()
+            self._deaths = 0
+        self._worker = None
+        self._feed()
 
     def wait(self, until: Callable[[], bool] = lambda: False) -> None:
         """`poll` until no evaluation is pending or `until()`, called about once a second, is true."""
@@ -162,32 +173,8 @@ class Evaluations:
         self._waiting.clear()
         self._logger.close()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _read(self, done: int) -> None:
-        """Read the results on disk, and drop those after `done`."""
-        if not self._record_path.exists():
-            return
-        content, owner, _ = read_owned(self._record_path, _FORM)
-        if done >= 0:  # a new run ignores results of other runs
-            check_owner(self._record_path, owner, self._owner)
-        kept = [entry for entry in content["evaluations"] if entry["step"] <= done]
-        self.results = {entry["step"]: Evaluation(entry["metrics"], entry["score"]) for entry in kept}
-        if len(kept) < len(content["evaluations"]):
-            self._write()
-
-    def _write(self) -> None:
-        entries = [{"step": step} | found._asdict() for step, found in self.results.items()]
-        write_owned(self._record_path, self._owner, max(self.results, default=-1), {"evaluations": entries})
-
-    def _draw(self, results: dict[int, Evaluation]) -> None:
-        for step, evaluation in results.items():
-            self._logger.scalars(self._prefix, evaluation.metrics, step)
-        self._logger.flush()
 
     def _feed(self) -> None:
         """Give the worker the first waiting state; start a worker if there is none."""
@@ -196,40 +183,36 @@ class Evaluations:
             self._worker = self._worker or IdleWorker(partial(_evaluated, self._evaluate))
             self._worker.give(self._waiting[0])
 
-    def _retry(self, fate: str) -> None:
-        """Continue with a new worker; skip this evaluation if too many workers died during it."""
-        self._deaths += 1
-        line = f"the process for the evaluation at step {step_of(self._waiting[0])} {fate}"
-        if self._deaths < _MAX_DEATHS:
-            self._report(f"{line}; restarting it")
-        else:
-            self._report(f"{line}; giving up after {_MAX_DEATHS} attempts")
-            self._remove(self._waiting[0])
-            self._deaths = 0
-        self._worker = None
-        self._feed()
+    def _store(self, step: int, evaluation: Evaluation, state: dict[str, Any] | None = None) -> None:
+        """Store the result of `state`, or if it is None of the first waiting state, which is deleted.
 
-    def _add(self, step: int, evaluation: Evaluation) -> None:
-        self.results = dict(sorted((self.results | {step: evaluation}).items()))
-        self._write()
-        self._draw({step: evaluation})
-        found = "  ".join(f"{name} {value:.3g}" for name, value in evaluation.metrics.items())
-        self._report(f"evaluation at {step}:  {found}")
-
-    def _settle(self, sidecar: Path) -> None:
-        """Resolve a waiting state whose result is written: it becomes `best` or is deleted."""
-        self._save_if_best(step_of(sidecar), lambda: _state(sidecar))
-        self._remove(sidecar)
-
-    def _remove(self, sidecar: Path) -> None:
-        self._waiting.remove(sidecar)
-        checkpoint.prune(self._folder, "pending", [other.stem for other in self._waiting])
-
-    def _save_if_best(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
-        """Save the state if it is the best: the latest of equal scores, never an untrained state or a score of NaN."""
+        The best state is the latest of equal scores, never an untrained one or one with a score of NaN."""
+        if step not in self.results:
+            self.results = dict(sorted((self.results | {step: evaluation}).items()))
+            self._write()
+            self._draw({step: evaluation})
+            found = "  ".join(f"{name} {value:.3g}" for name, value in evaluation.metrics.items())
+            self._report(f"evaluation at {step}:  {found}")
         scores = [(found.score, at) for at, found in self.results.items() if at >= self._trained]
         if step == max((pair for pair in scores if not math.isnan(pair[0])), default=(0, None))[1]:
-            checkpoint.save(self._folder, "best", step, state(), self._description, keep=1)
+            best = state or _state(self._waiting[0])
+            checkpoint.save(self._folder, "best", step, best, self._description, keep=1)
+        if state is None:
+            self._drop()
+
+    def _write(self) -> None:
+        entries = [{"step": step} | found._asdict() for step, found in self.results.items()]
+        write_owned(self._path, self._owner, max(self.results, default=-1), {"evaluations": entries})
+
+    def _draw(self, results: dict[int, Evaluation]) -> None:
+        for step, evaluation in results.items():
+            self._logger.scalars(self._prefix, evaluation.metrics, step)
+        self._logger.flush()
+
+    def _drop(self) -> None:
+        """Delete the first waiting state."""
+        del self._waiting[0]
+        checkpoint.prune(self._folder, "pending", [sidecar.stem for sidecar in self._waiting])
 
 
 def _state(sidecar: Path) -> dict[str, Any]:

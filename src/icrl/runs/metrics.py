@@ -26,9 +26,7 @@ _LINES = 10  # log lines in a whole run; TensorBoard has all points
 class CurvesConfig(Options):
     """Options of the TensorBoard logs of every program."""
 
-    num_summaries: int = option(
-        100, "TensorBoard points per curve (0: use summaries.summary_interval)", ge=0, may_change=True
-    )
+    num_summaries: int = option(100, "TensorBoard points per curve (0: use summary_interval)", ge=0, may_change=True)
     summary_interval: int = option(0, "iterations between points (both 0: none)", ge=0, may_change=True)
     flush_secs: int = option(10, "seconds until points are on disk at the latest", ge=1, le=10**6, may_change=True)
     max_queue: int = option(100, "points that may wait before they reach the disk", ge=1, may_change=True)
@@ -56,11 +54,7 @@ class SummariesConfig(CurvesConfig):
     summarize_first_interval: bool = option(False, "also log every iteration of the first interval", may_change=True)
     grads_and_vars: bool = option(False, "norm and histogram of every parameter and its gradient", may_change=True)
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
-        "none",
-        "log the gradient noise scale, the batch size above which larger batches help little, from halves "
-        "or tenths of the batch",
-        may_change=True,
-        stages="2",
+        "none", "log the gradient noise scale, the largest batch size that helps much", may_change=True, stages="2"
     )
     action_distributions: bool = option(False, "mean probability of every action, and entropy", may_change=True)
     outputs: bool = option(False, "histograms of the network's outputs", may_change=True)
@@ -72,36 +66,25 @@ class SummariesConfig(CurvesConfig):
     )
 
 
-class Progress:
-    """Progress bar and log lines: share done, throughput, time left. A context manager."""
+class Progress(tqdm):  # pyrefly: ignore - generic in its stubs alone
+    """Progress bar and, if it is `shown`, log lines: share done, throughput, time left. A context manager."""
 
     def __init__(self, label: str, total: int, done: int, unit: str, shown: bool = True) -> None:
-        self._label, self._total, self._first, self._unit, self._done = label, total, done, unit, done
-        self._start = time.monotonic()
-        self._bar = tqdm(
-            total=total, initial=done, desc=label, unit=unit, unit_scale=True, dynamic_ncols=True, disable=not shown
-        )
+        bar = {"desc": label, "unit": unit, "unit_scale": True, "dynamic_ncols": True}
+        super().__init__(total=total, initial=done, disable=not shown, **bar)
 
     def advance(self, amount: int = 1) -> None:
-        self._done += amount
-        self._bar.update(amount)
+        self.update(amount)
 
     def log(self, values: dict[str, float]) -> None:
         """Write one line above the bar."""
-        rate = (self._done - self._first) / max(time.monotonic() - self._start, 1e-9)
-        left = f"{(self._total - self._done) / rate:.0f} s left" if rate else "starting"
+        if self.disable:
+            return
+        about = self.format_dict
+        rate = (self.n - self.initial) / max(about["elapsed"], 1e-9)
+        left = f"{(self.total - self.n) / rate:.0f} s left" if rate else "starting"
         shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
-        share = self._done / self._total
-        tqdm.write(f"{self._label}  {share:4.0%}  {shown}  {rate:,.4g} {self._unit}/s  {left}")
-
-    def close(self) -> None:
-        self._bar.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self.write(f"{about['prefix']}  {self.n / self.total:4.0%}  {shown}  {rate:,.4g} {self.unit}/s  {left}")
 
 
 class _NoWriter:

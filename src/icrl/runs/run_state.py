@@ -23,6 +23,7 @@ from icrl.runs.checkpoint import Interval, SavingConfig
 from icrl.runs.distributed import Ranks
 from icrl.runs.metrics import MetricLogger
 
+Part = TypeVar("Part", bound="Stateful")
 _STOP, _SAVE = signal.SIGTERM, signal.SIGUSR2
 
 
@@ -32,15 +33,12 @@ class Stateful(Protocol):
     def load_state_dict(self, state: dict[str, Any], /) -> object: ...
 
 
-Part = TypeVar("Part", bound=Stateful)
-
-
 class RunState:
-    """Checkpointed state of a run: progress (`done` of `total` steps) and named parts, saved and restored together.
+    """Progress of a run (`done` of `total` steps) and named parts, saved and restored together.
 
     The training loop runs inside it as a context manager. Signals are handled between two iterations, so one that
-    arrives during an iteration or a save does no harm. Any exception but a `PipelineError` or an `OSError` counts as a
-    crash."""
+    arrives during an iteration or a save does no harm. A crash is any exception but a `PipelineError` or an `OSError`.
+    """
 
     def __init__(
         self,
@@ -71,8 +69,7 @@ class RunState:
         self._handlers: dict[int, Any] = {}
 
     def add(self, name: str, part: Part) -> Part:
-        """Add `part` to the state, and restore it if the run resumes. Raises `PipelineError` if the checkpoint lacks
-        it."""
+        """Add `part` to the state, and restore it if the run resumes."""
         self._parts[name] = part
         if not self.is_fresh:
             if name not in self._saved:
@@ -93,8 +90,7 @@ class RunState:
         return self.done == self._saved_at
 
     def save_if_due(self) -> None:
-        """Write a checkpoint if one is due or a signal asked for it; raises `Stopped` if the run must end. Called by
-        all ranks."""
+        """Write a checkpoint if one is due or a signal asked for it; raises `Stopped` if the run must end."""
         asked = self.ranks.any(bool(self._asked))
         if not self.is_saved and (asked or self._interval.due(self.done)):
             self.save("last", self._options.keep_last)
@@ -106,7 +102,7 @@ class RunState:
         tqdm.write(f"SIGUSR2: {self.where} is saved")
 
     def save(self, kind: str, keep: int, **of_crash: str) -> None:
-        """Write a checkpoint of this kind. Called by all ranks; rank 0 writes. The description of a crash is added."""
+        """Write a checkpoint of this kind. Rank 0 writes, but all ranks call this. `of_crash` joins the description."""
         if not of_crash:
             self.before_save()
         for logger in self.loggers:
@@ -116,7 +112,7 @@ class RunState:
             checkpoint.save(self.folder, kind, self.done, state, self.description | of_crash, keep)
 
     def finish(self, wait: Callable[[Callable[[], bool]], None]) -> None:
-        """After the last save, `wait` for pending evaluations, or until a signal asks the run to end."""
+        """`wait` for pending evaluations after the last save, or until a signal asks the run to end."""
         wait(lambda: _STOP in self._asked)
         self._stop_if(_STOP in self._asked)
 
