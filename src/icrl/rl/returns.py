@@ -54,7 +54,7 @@ def gae(
 def double_q_target(
     reward: Tensor, terminated: Tensor, target_values: Tensor, chooser_values: Tensor, discount: float
 ) -> Tensor:
-    """Target of double Q-learning (van Hasselt et al., 2016, arXiv 1509.06461):
+    """Target of double Q-learning (van Hasselt et al., 2016, arXiv 1509.06461),
     y = r + discount * Q'(s', argmax_a Q(s', a)), without the second term where the task terminated.
 
     `reward` and `terminated` are `[...]`; `target_values` Q'(s', .) and `chooser_values` Q(s', .) are `[..., A]`. With

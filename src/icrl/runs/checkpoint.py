@@ -29,9 +29,7 @@ class SavingConfig(Options):
     """Options of the checkpoints of every program."""
 
     num_checkpoints: int = option(10, "checkpoints, evenly spread (0: use checkpoint_interval)", ge=0, may_change=True)
-    checkpoint_interval: int = option(
-        0, "iterations between checkpoints (both 0: one at the end)", ge=0, may_change=True
-    )
+    checkpoint_interval: int = option(0, "iterations per checkpoint (both 0: one at the end)", ge=0, may_change=True)
     keep_last: int = option(2, "newest checkpoints to keep", ge=1, may_change=True)
     on_crash: Literal["save", "skip", "ask"] = option(
         "save", "state of a failed run: save it as crash-*.pt, skip it, or ask at the terminal", may_change=True
@@ -51,11 +49,11 @@ class CheckpointsConfig(SavingConfig):
 
 
 class Interval:
-    """Schedule of an event: `number` times in a run of `total` iterations, or else every `every` of them (0: never).
+    """Schedule of an event: `number` times in a run of `total` iterations, or else every `every` of them (0: never);
+    with `first` also in each iteration before the first one, with `end` in the last iteration.
 
     Checkpoints, evaluations, summaries and snapshots only call `due`, so another rule (such as once every few minutes)
-    changes this class alone. `first`: also due in each iteration before the first one. `end`: also in iteration
-    `total`."""
+    changes this class alone."""
 
     def __init__(self, number: int, every: int, total: int, *, first: bool = False, end: bool = False) -> None:
         self._length, self._total, self._first, self._end = interval_of(number, every, total), total, first, end
@@ -119,12 +117,11 @@ def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str
     for sidecar in sidecars(folder, kind):
         try:
             found = load(sidecar, device)
+            if damage:
+                tqdm.write(f"skipped, using {sidecar.stem} instead: {damage}", file=sys.stderr)
+            return found
         except DamagedCheckpointError as error:
             damage = error
-            continue
-        if damage:
-            tqdm.write(f"skipped, using {sidecar.stem} instead: {damage}", file=sys.stderr)
-        return found
     if damage:
         raise damage
     return None

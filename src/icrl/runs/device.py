@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))  # of v2, of v1
-_SIGNS = re.compile(  # of errors of PyTorch, NumPy and Python that have no class of their own
+_SIGNS = (  # of errors of PyTorch, NumPy and Python that have no class of their own
     "can't allocate memory|out of memory|Storage size calculation overflowed|int64_t without overflow|"
     "too large to convert to C|int too big to convert|Maximum allowed dimension exceeded|array is too big"
 )
@@ -34,9 +34,7 @@ class DeviceConfig(Options):
     type: DeviceName = option(
         "auto", "where tensors live: auto (a GPU where there is one), cpu, cuda, or cuda:N for GPU N", may_change=True
     )
-    dtype: Literal["float32", "float64"] = option(
-        "float32", "precision of parameters", stages="2, 3, ilql, awr, players"
-    )
+    dtype: Literal["float32", "float64"] = option("float32", "dtype of parameters", stages="2, 3, ilql, awr, players")
     amp_dtype: Literal["none", "bfloat16", "float16"] = option(
         "none", "mixed precision: matrix products in bfloat16, or in float16 with a loss scaler", stages="2, ilql, awr"
     )
@@ -45,10 +43,8 @@ class DeviceConfig(Options):
     def _check(self) -> Self:
         known = re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.type)
         refuse(not known, f"device.type={self.type}: must be auto, cpu, cuda or cuda:N")
-        refuse(
-            self.amp_dtype != "none" and self.dtype == "float64",
-            f"device.amp_dtype={self.amp_dtype} needs device.dtype=float32, not {self.dtype}",
-        )
+        mixed = self.amp_dtype != "none" and self.dtype == "float64"
+        refuse(mixed, f"device.amp_dtype={self.amp_dtype} needs device.dtype=float32, not {self.dtype}")
         return self
 
 
@@ -109,7 +105,7 @@ def free_memory(device: torch.device) -> int | None:
 
 def ran_out(error: Exception) -> bool:
     """Recognise an error that means that an allocation exceeds the memory or the largest size."""
-    return isinstance(error, MemoryError) or bool(_SIGNS.search(str(error)))
+    return isinstance(error, MemoryError) or bool(re.search(_SIGNS, str(error)))
 
 
 def free_disk(folder: Path) -> int:

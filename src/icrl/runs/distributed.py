@@ -25,9 +25,9 @@ _TOLERANCE = 1e-6  # between the statistics of a parameter on two ranks
 
 
 class Ranks:
-    """Process group that trains one model: the `rank` of this process among `size`.
+    """Process group that trains one model: the `rank` of this process among `size`. Methods are called by all ranks.
 
-    Rank 0, the writer, writes checkpoints and curves, and evaluates. Methods are called by all ranks."""
+    Rank 0, the writer, writes checkpoints and curves, and evaluates."""
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size, self.is_writer = rank, size, rank == 0
@@ -83,9 +83,7 @@ def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
         return
     local_rank = _checked_environment()
     if device.index is not None:
-        raise ConfigError(
-            f"device.type={device}: each process started by torchrun needs its own GPU; give device.type=cuda"
-        )
+        raise ConfigError(f"device.type={device}: each process of torchrun needs its own GPU; give device.type=cuda")
     if device.type == "cuda":
         if local_rank >= (num_gpus := torch.cuda.device_count()):
             raise ConfigError(
@@ -142,10 +140,8 @@ def _join(backend: str) -> None:
     try:
         store, rank, size = next(dist.rendezvous("env://", timeout=_GREETING if hosted else _PATIENCE))
     except dist.DistError as error:
-        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        raise PipelineError(
-            f"nothing answers at MASTER_ADDR:MASTER_PORT={address}, where torchrun or the process of RANK=0 should "
-            "listen: start all processes again"
-        ) from error
+        address = f"MASTER_ADDR:MASTER_PORT={os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        needed = "where torchrun or the process of RANK=0 should listen: start all processes again"
+        raise PipelineError(f"nothing answers at {address}, {needed}") from error
     store.set_timeout(_PATIENCE)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)

@@ -3,8 +3,6 @@
 Each file that a program reads again names its program, run and step, so misplaced files are refused.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json
@@ -12,14 +10,10 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from icrl.config.options import walk
+from icrl.config.options import Options, walk
 from icrl.contracts import ConfigError, Json, PipelineError
-
-if TYPE_CHECKING:
-    from icrl.config.root import Config
-    from icrl.point_game.options import PlayersConfig
 
 _SEAL = "sha256"
 _OWNER = {"program": str, "run": str, "step": int}
@@ -53,8 +47,7 @@ def write_json(path: Path, value: Json) -> None:
 
 
 def read_json(path: Path, form: Any = dict) -> Json:
-    """Mapping written by `write_json`, checked against `form` (see `fits`). Raises `PipelineError` with the name of a
-    file that is missing, damaged or of another form."""
+    """Mapping written by `write_json`, which has this `form` (see `fits`)."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -95,8 +88,7 @@ def sha256(path: Path) -> str:
 
 
 def reserve(path: Path, size: int) -> None:
-    """Allocate `size` bytes on disk for `path`, so that a full disk is an error now. Otherwise a write through a memory
-    map could kill the process later."""
+    """Allocate `size` bytes on disk for `path`; on a full disk a write through a memory map would kill the process."""
     try:
         with path.open("r+b") as file:
             if hasattr(os, "posix_fallocate"):
@@ -136,14 +128,12 @@ class Identity(NamedTuple):
         return f"{self.program} (run {self.run[:12]})"
 
     @classmethod
-    def of(cls, described: Json) -> Identity:
+    def of(cls, described: Json) -> Self:
         """Identity in the description beside a checkpoint."""
         return cls(str(described.get("program")), str(described.get("run")))
 
 
-def identity_of(
-    program: str, config: Config | PlayersConfig, groups: Collection[str], inputs: Json | None = None
-) -> Identity:
+def identity_of(program: str, config: Options, groups: Collection[str], inputs: Json | None = None) -> Identity:
     """Identity of the run of `program` with `config`: its options in `groups`, without those that `may_change` when it
     resumes, and checksums of its `inputs`. Whole floats count as ints, because an option may be written either way."""
     options = {key: value for key, value, field in walk(config) if key.split(".")[0] in groups and not field.may_change}
@@ -175,7 +165,7 @@ def read_owned(path: Path, form: Any) -> tuple[Json, Identity, int]:
     return content, Identity(owner["program"], owner["run"]), owner["step"]
 
 
-def check_same(config: Config | PlayersConfig, recorded: Json, sections: Iterable[str], where: str) -> None:
+def check_same(config: Options, recorded: Json, sections: Iterable[str], where: str) -> None:
     """Raise `ConfigError` unless `config` equals the `recorded` one in `sections`, but for options that `may_change`.
 
     All stages of a run take the same options, so each is compared with the record of the stage before it."""

@@ -2,9 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -21,6 +20,7 @@ from icrl.runs.checkpoint import Interval
 from icrl.runs.files import write_atomically
 
 _LINES = 10  # log lines in a whole run; TensorBoard has all points
+_OF_A_POINT = ("action_distributions", "outputs", "debug")
 
 
 class CurvesConfig(Options):
@@ -60,10 +60,7 @@ class SummariesConfig(CurvesConfig):
     outputs: bool = option(False, "histograms of the network's outputs", may_change=True)
     debug: bool = option(False, "histograms of the training observations, actions and rewards", may_change=True)
 
-    details = (
-        *("summarize_first_interval", "grads_and_vars", "gradient_noise_scale"),
-        *("action_distributions", "outputs", "debug"),
-    )
+    details = ("summarize_first_interval", "grads_and_vars", "gradient_noise_scale", *_OF_A_POINT)
 
 
 class Progress(tqdm):  # pyrefly: ignore - generic in its stubs alone
@@ -96,8 +93,8 @@ class _NoWriter:
         return nothing
 
 
-class MetricLogger:
-    """Logger of the TensorBoard events and log lines of one run. Without a folder it writes nothing. A context manager.
+class MetricLogger(AbstractContextManager["MetricLogger"]):
+    """Logger of the TensorBoard events and log lines of one run. Without a folder it writes nothing.
 
     The first word of a tag determines the step axis: env steps per learner for `source...`, `update` and `evaluation`,
     episodes for `adaptation`, gradient updates for all others."""
@@ -112,8 +109,8 @@ class MetricLogger:
         first: int = 0,
     ) -> None:
         """Append to `folder`. If the run resumes at step `done`, later points of an interrupted session are hidden (all
-        points if `done` is 0). `options` space the points over `total` iterations, of which `first` are done. The
-        logger closes its `progress`, which `advance` moves on and `line` writes to."""
+        points if `done` is 0). `options` space the points over `total` iterations, of which `first` are done. `advance`
+        moves the `progress` on, `line` writes to it, and `close` closes it too."""
         options, progress = options or CurvesConfig(), progress or Progress("", 1, 0, "", shown=False)
         self._folder, self._total, self._lines = folder, total, first * _LINES // max(total, 1)
         self._progress, self.advance, self.line = progress, progress.advance, progress.log
@@ -175,10 +172,7 @@ class MetricLogger:
         self.flush()
         self._writer.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         with suppress(PipelineError) if error else nullcontext():  # the error of training matters more
             self.close()
 
@@ -194,10 +188,9 @@ def profiled(folder: Path, num_iterations: int) -> Iterator[Callable[[], None]]:
         return
     folder = folder / "profile"
     orders = {"own CPU time": "self_cpu_time_total", "CPU time with what it calls": "cpu_time_total"}
-    activities = [ProfilerActivity.CPU]
-    if torch.cuda.is_available():
+    if gpu := torch.cuda.is_available():
         orders["own GPU time"] = "self_device_time_total"
-        activities.append(ProfilerActivity.CUDA)
+    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * gpu]
     write_trace = tensorboard_trace_handler(str(folder), "train")
 
     def write(recorded: Any) -> None:

@@ -36,8 +36,8 @@ def without_signals() -> Iterator[None]:
 
 
 def killed_at_the_end(processes: Iterable[BaseProcess]) -> Callable[[], object]:
-    """Function that kills `processes`; it also runs at the end of the program. Otherwise multiprocessing would send
-    SIGTERM, which they ignore, and wait for ever."""
+    """Function that kills `processes`; it also runs at the end of the program, where multiprocessing would send them
+    a SIGTERM, which they ignore, and wait for ever."""
     kept = list(processes)
     return Finalize(None, lambda: [process.kill() for process in kept], exitpriority=0)
 

@@ -4,8 +4,6 @@ run.json        {"sessions": [...]}, one entry for each time the run is started 
 code.diff       diff of the first session's code to its revision; code-<k>.diff for the k-th session
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re
@@ -16,21 +14,18 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from tqdm import tqdm
 
+from icrl.config.options import refuse
 from icrl.config.paths import PROJECT
-from icrl.contracts import ConfigError, Json, PipelineError
+from icrl.contracts import Json, PipelineError
 from icrl.runs.device import recorded
 from icrl.runs.files import Identity, check_owner, read_owned, write_atomically, write_owned
-
-if TYPE_CHECKING:
-    from icrl.config.root import Config
-    from icrl.point_game.options import PlayersConfig
 
 _MAX_DIFF = 100_000  # characters
 _GIT_SECONDS = 30
@@ -60,9 +55,7 @@ def _git(project: Path, *arguments: str) -> str:
 
 
 def parameters_table(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
-    """Markdown table of all parameters: shape, count, and the weight decay of the optimizer's group, or `frozen`.
-
-    Raises `PipelineError` with the names of trainable parameters that are in no group."""
+    """Markdown table of all parameters: shape, count, and the weight decay of the optimizer's group, or `frozen`."""
     decays = {id(p): group.get("weight_decay", 0.0) for group in optimizer.param_groups for p in group["params"]}
     named = dict(model.named_parameters())
     if forgotten := [name for name, p in named.items() if p.requires_grad and id(p) not in decays]:
@@ -78,30 +71,24 @@ def parameters_table(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
 def check_snapshots(paths: list[str], project: Path) -> list[Path]:
     """Absolute paths of `paths`, which are relative to `project`. Raises `ConfigError` if a path does not exist, is not
     a file or resolves to a place outside."""
-    root = project.resolve()
-    files = [(root / path).resolve() for path in paths]
-    for path, file in zip(paths, files, strict=True):
-        if not file.is_relative_to(root):
-            raise ConfigError(f"summaries.code_snapshots={path} is outside the project {root}")
-        if not file.is_file():
-            reason = "is not a file" if file.exists() else "does not exist"
-            raise ConfigError(f"summaries.code_snapshots={path} {reason} in {root}")
+    root, files = project.resolve(), list[Path]()
+    for path in paths:
+        files.append(file := (root / path).resolve())
+        inside, absent = file.is_relative_to(root), "is not a file in" if file.exists() else "does not exist in"
+        fault = absent if inside else "is outside the project"
+        refuse(not (inside and file.is_file()), f"summaries.code_snapshots={path} {fault} {root}")
     return files
 
 
-def record_session(
-    config: Config | PlayersConfig, folder: Path, owner: Identity, step: int, project: Path = PROJECT
-) -> dict[str, str]:
+def record_session(config: Any, folder: Path, owner: Identity, step: int, project: Path = PROJECT) -> dict[str, str]:
     """Add a session of the run `owner`, which starts at `step`, to `folder`/run.json, and its diff beside it. Returns
     Markdown texts for TensorBoard by tag: configuration, command, git, code_snapshots/<file>.
 
     A run.json that is damaged or from another run is renamed to run.json.damaged; training continues."""
     git, path, sessions, diff = git_state(project), folder / "run.json", list[Json](), None
     files = check_snapshots(config.summaries.code_snapshots, project)
-    snapshots = {
-        file.relative_to(project.resolve()).as_posix(): file.read_text(encoding="utf-8", errors="replace")
-        for file in files
-    }
+    names = [file.relative_to(project.resolve()).as_posix() for file in files]
+    snapshots = {name: (project / name).read_text(encoding="utf-8", errors="replace") for name in names}
     if path.exists():
         try:
             sessions = read_sessions(path, owner)
@@ -118,18 +105,10 @@ def record_session(
         "command": sys.argv,
         "config": recorded(config),
         "git": git | {"diff": diff},
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "cuda": torch.version.cuda,
-        },
-        "host": {
-            "name": platform.node(),
-            "system": platform.platform(),
-            "cores": os.cpu_count(),
-            "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
-        },
+        "versions": {"python": platform.python_version(), "torch": torch.__version__}
+        | {"numpy": np.__version__, "cuda": torch.version.cuda},
+        "host": {"name": platform.node(), "system": platform.platform(), "cores": os.cpu_count()}
+        | {"gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]},
         "code_snapshots": {name: sha256(text.encode()).hexdigest() for name, text in snapshots.items()},
     }
     write_owned(path, owner, step, {"sessions": [*sessions, session]})
@@ -142,7 +121,7 @@ def record_session(
 
 
 def read_sessions(path: Path, owner: Identity) -> list[Json]:
-    """Sessions in the run.json of the run `owner`. Raises `PipelineError` if the file belongs to another run."""
+    """Sessions in the run.json of the run `owner`."""
     written, found, _ = read_owned(path, _FORM)
     check_owner(path, found, owner)
     return written["sessions"]

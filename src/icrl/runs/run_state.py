@@ -10,7 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Protocol, Self, TypeVar
 
 import torch
@@ -128,7 +128,7 @@ class RunState:
             self._handlers = {number: signal.signal(number, note) for number in (_STOP, _SAVE)}
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         if isinstance(error, Exception) and not isinstance(error, (PipelineError, OSError, Stopped)):
