@@ -202,7 +202,9 @@ def test_tensorboard_shows_everything(project: Path, tmp_path: Path) -> None:
     shown = record(tmp_path / "run", project, "code.py", "lib/deep.py")
     pages = {tag: html.unescape(markdown_to_safe_html(text)) for tag, text in shown.items()}
     assert set(pages) == {"configuration", "command", "git", "code_snapshots/code.py", "code_snapshots/lib/deep.py"}
-    assert f"\nseed: {CONFIG.seed}\n" in pages["configuration"] and "\ntrainer.evaluate: True\n" in pages["configuration"]
+    assert (
+        f"\nseed: {CONFIG.seed}\n" in pages["configuration"] and "\ntrainer.evaluate: True\n" in pages["configuration"]
+    )
     assert "src/train_gpt.py 'name=two words'" in pages["command"]
     assert git(project, "rev-parse", "HEAD") in pages["git"]
     assert "with changes" in pages["git"] and "\n-x = 1\n+x < '<b>'\n" in pages["git"]

@@ -2,15 +2,14 @@
 
 import errno
 import os
-import resource
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from disks import file_size_limit
 from harness import STAGES, TINY, ended, files_of, refusal, results_of, run, start
 
 from icrl.config.compose import load_config, load_players_config
@@ -190,17 +189,6 @@ def test_needs_of_the_search_and_of_players(tmp_path: Path) -> None:
 # ---- disks
 
 
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """The system refuses to write past `size` bytes of a file."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize(
     ("size", "stage", "part"),
     [
@@ -217,7 +205,7 @@ def test_a_file_that_cannot_be_written(finished: Path, root: Path, size: int, st
         shutil.rmtree(root / name)
     if stage == "evaluate":
         shutil.rmtree(root / "logs/tiny/evaluation")
-    with largest_file(size):
+    with file_size_limit(size):
         message = run(stage, root).refusal
     assert "File too large" in message and part in message
     assert run(stage, root).code == 0
