@@ -1,7 +1,7 @@
 """A tiny problem for the gradient loop: name the action of each of nine observations."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -149,20 +149,20 @@ def left_in(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"points": curves(folder)}
     for kind in ("last", "best", "crash", "pending"):
         newest = checkpoint.load_newest(folder, kind, CPU)
-        found[kind] = newest and (newest[1]["step"], newest[1]["description"], _plain(newest[0]))
+        found[kind] = newest and (newest[1]["step"], newest[1]["description"], plain(newest[0]))
     if (folder / "evaluations.json").exists():
         found["evaluations"] = read_json(folder / "evaluations.json")
         found["points of evaluations"] = curves(folder / "evals")
     return found
 
 
-def _plain(state: Any) -> Any:
+def plain(state: Any) -> Any:
     """Nested state in which `==` compares tensors bit for bit."""
     if isinstance(state, Tensor):
         return str(state.dtype), tuple(state.shape), state.numpy().tobytes()
-    if isinstance(state, dict):
-        return {key: _plain(value) for key, value in state.items()}
-    return [_plain(value) for value in state] if isinstance(state, list) else state
+    if isinstance(state, Mapping):
+        return {key: plain(value) for key, value in state.items()}
+    return [plain(value) for value in state] if isinstance(state, (list, tuple)) else state
 
 
 def weights_of(folder: Path) -> dict[str, Tensor]:
@@ -181,14 +181,4 @@ def use_worker_here(monkeypatch: Any) -> None:
 
 def assert_same(ours: Any, theirs: Any) -> None:
     """Nested tensors and numbers, bit for bit."""
-    if isinstance(ours, torch.Tensor):
-        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
-    elif isinstance(ours, dict):
-        assert list(ours) == list(theirs)
-        assert_same(list(ours.values()), list(theirs.values()))
-    elif isinstance(ours, (list, tuple)):
-        assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert_same(one, other)
-    else:
-        assert ours == theirs
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)

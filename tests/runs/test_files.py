@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from disks import file_size_limit
+from harness import file_size_limit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from disks import file_size_limit
-from harness import STAGES, TINY, ended, files_of, refusal, results_of, run, start
+from harness import STAGES, TINY, ended, file_size_limit, files_of, refusal, results_of, run, start
 
 from icrl.config.compose import load_config, load_players_config
 from icrl.contracts import ConfigError
