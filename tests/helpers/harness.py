@@ -40,13 +40,9 @@ TINY = (
     *("evals.num_evals=0", "evals.eval_interval=3", "evals.num_eval_episodes=24", "evals.num_eval_environments=8"),
     *("evals.async_eval=false", "source.evaluate=true"),
     *("device.amp_dtype=bfloat16", "trainer.gradient_accumulation_steps=2"),
-    *(
-        "evaluation.num_episodes=3",
-        "evaluation.num_streams=2",
-        "evaluation.num_probe_streams=1",
-        "evaluation.num_train_streams=1",
-    ),
-    *("evaluation.num_bootstrap=100", "evaluation.videos=false", "evaluation.checkpoint=best"),
+    *("evaluation.num_episodes=3", "evaluation.num_streams=2", "evaluation.num_probe_streams=1"),
+    *("evaluation.num_train_streams=1", "evaluation.num_bootstrap=100", "evaluation.videos=false"),
+    "evaluation.checkpoint=best",
 )
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import torch
 import torch.nn.functional as F
@@ -120,10 +121,7 @@ def doing(act: Callable[[], None], at: int) -> Callable[[int], Batch]:
 
 
 def dying(at: int, error: type[BaseException] = KeyboardInterrupt) -> Callable[[int], Batch]:
-    def die() -> None:
-        raise error("mine")
-
-    return doing(die, at)
+    return doing(Mock(side_effect=error("mine")), at)
 
 
 def curves(folder: Path) -> dict[str, list[tuple[int, str]]]:
