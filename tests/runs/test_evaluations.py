@@ -66,10 +66,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     multiprocessing.get_context("forkserver").set_forkserver_preload(["torch", "icrl.runs.evaluations", __name__])
 
 
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No process at all."""
-    use_worker_here(monkeypatch)
+here = pytest.fixture(use_worker_here)  # no process at all
 
 
 def make(

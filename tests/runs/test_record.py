@@ -173,28 +173,27 @@ def test_every_session_is_kept_with_its_diff(project: Path, tmp_path: Path) -> N
     assert found == {"code.diff": diffs[0], "code-3.diff": diffs[2]} and "+x = 3" in diffs[2]
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"sessions": {}}', b"\xff", b""])
-def test_a_damaged_record_is_kept_aside(
-    project: Path, tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+OTHERS = [Identity("train_gpt", "beef"), Identity("train_ilql", "f00d")]
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"sessions": {}}', b"\xff", b"", *OTHERS], ids=str)
+def test_a_record_that_is_damaged_or_of_another_run_is_kept_aside(
+    project: Path, tmp_path: Path, content: bytes | Identity, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record(tmp_path, project)
-    (tmp_path / "run.json").write_bytes(content)
-    record(tmp_path, project)
-    assert len(written(tmp_path)) == 1 and (tmp_path / "run.json.damaged").read_bytes() == content
-    told = "run.json is damaged, or of another run or version; renamed it to run.json.damaged"
-    assert told in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("other", [Identity("train_gpt", "beef"), Identity("train_ilql", "f00d")])
-def test_the_record_of_another_run_is_kept_aside(project: Path, tmp_path: Path, other: Identity) -> None:
-    record(tmp_path, project, owner=other)
-    content = (tmp_path / "run.json").read_bytes()
+    path, of_another = tmp_path / "run.json", isinstance(content, Identity)
+    record(tmp_path, project, owner=content if of_another else OWNER)
+    if not of_another:
+        path.write_bytes(content)
+    before = path.read_bytes()
     for sessions in (1, 2):
         record(tmp_path, project)
-        assert len(read_sessions(tmp_path / "run.json", OWNER)) == sessions
-    assert (tmp_path / "run.json.damaged").read_bytes() == content
-    with pytest.raises(PipelineError, match=r"run\.json is from train_gpt \(run f00d\), but "):
-        read_sessions(tmp_path / "run.json", other)
+        assert len(read_sessions(path, OWNER)) == sessions
+    assert (tmp_path / "run.json.damaged").read_bytes() == before
+    told = "run.json is damaged, or of another run or version; renamed it to run.json.damaged"
+    assert capsys.readouterr().out.count(told) == 1
+    for other in OTHERS:
+        with pytest.raises(PipelineError, match=r"run\.json is from train_gpt \(run f00d\), but "):
+            read_sessions(path, other)
 
 
 def test_tensorboard_shows_everything(project: Path, tmp_path: Path) -> None:
