@@ -113,7 +113,7 @@ class MetricLogger(AbstractContextManager["MetricLogger"]):
         moves the `progress` on, `line` writes to it, and `close` closes it too."""
         options, progress = options or CurvesConfig(), progress or Progress("", 1, 0, "", shown=False)
         self._folder, self._total, self._lines = folder, total, first * _LINES // max(total, 1)
-        self._progress, self.advance, self.line = progress, progress.advance, progress.log
+        self._progress, self.line = progress, progress.log
         every = getattr(options, "summarize_first_interval", False)
         self.due = Interval(options.num_summaries, options.summary_interval, total, first=every).due
         self.is_shown = folder is not None
@@ -128,6 +128,10 @@ class MetricLogger(AbstractContextManager["MetricLogger"]):
                 )
             pace = {"max_queue": options.max_queue, "flush_secs": options.flush_secs}
             self._writer = SummaryWriter(str(folder), purge_step=done and done + 1, **pace)
+
+    def advance(self, amount: int = 1) -> None:
+        """Advance the progress bar."""
+        self._progress.advance(amount)
 
     def line_due(self, iteration: int) -> bool:
         """Count the ten log lines of a run; true if one is due since the previous call."""
