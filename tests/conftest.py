@@ -24,7 +24,7 @@ QUICK = (  # files with the strongest tests of each room that take a few seconds
     *("nn/test_transformer.py", "nn/test_stacked.py", "nn/test_layers.py", "objectives/test_ad.py"),
     *("data/test_windows.py", "sources/test_searchers.py", "sources/test_explorers.py"),
     *("sources/test_pace.py", "point_game/test_rules.py", "point_game/test_transitions.py"),
-    *("runs/test_files.py", "runs/test_checkpoint.py", "runs/test_identity.py", "evaluation/test_protocol.py"),
+    *("runs/test_files.py", "runs/test_checkpoint.py", "evaluation/test_protocol.py"),
 )
 
 

@@ -5,7 +5,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from icrl.runs.processes import end_with_launcher
+from icrl.runs.processes import end_with_parent
 
 PROGRAMS = sorted(path.stem for path in (Path(__file__).parent / "programs").glob("[a-z]*.py"))
 
@@ -17,7 +17,7 @@ def main() -> None:
         print(f"usage: icrl PROGRAM [KEY=VALUE ...], PROGRAM one of {', '.join(PROGRAMS)}", file=sys.stderr)
         sys.exit(0 if name in ("__help", "_h") else 2)
     if os.environ.pop("ICRL_ENDS_WITH_LAUNCHER", ""):  # set by `study`, so that no run outlives it
-        end_with_launcher(1)
+        end_with_parent(1)
     del sys.argv[1]
     import_module(f"icrl.programs.{name}").command()
 

@@ -25,7 +25,7 @@ from icrl.envs import make_env
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.point_game.options import FIXED_AGENTS, FIXED_HOSTS, PlayersConfig
 from icrl.runs.device import recorded
-from icrl.runs.identity import check_same
+from icrl.runs.files import check_same
 from icrl.sources import source_options
 from icrl.sources.a2c import A2CConfig
 from icrl.sources.q_learning import DQNConfig

@@ -15,8 +15,7 @@ from icrl.contracts import Json, PipelineError
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, coverage_numbers, numbers_of
 from icrl.evaluation.report import combined, load_episodes, read_results, save_episodes
-from icrl.runs.files import write_json
-from icrl.runs.identity import Identity, write_owned
+from icrl.runs.files import Identity, write_json, write_owned
 
 OPTIONS = load_config(["evaluation.num_bootstrap=100"]).evaluation
 REST = {"success": [1.0, 1.0], "steps_to_goal": [3.0, 3.0]}

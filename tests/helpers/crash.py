@@ -44,17 +44,16 @@ def main() -> None:
     gc.freeze()  # the collector would touch, and so copy, all of this process's memory in each child
     report = {}
     for name, _, points in (text.partition(":") for text in signals):
-        by, failures, num_points = signal.Signals[name], {}, 0
+        failures: dict[int, str] = {}
         for point in map(int, points.split(",")) if points else itertools.count():
             root = Path(shutil.copytree(folder, f"{folder}-{name}-{point}"))
-            failure = _crash(stage, root, by, point, expected)
+            failure = _crash(stage, root, signal.Signals[name], point, expected)
             shutil.rmtree(root)
             if failure is None:
                 break
-            num_points += 1
-            if failure:
-                failures[point] = failure
-        report[name] = {"points": num_points, "failures": failures}
+            failures[point] = failure
+        bad = {point: failure for point, failure in failures.items() if failure}
+        report[name] = {"points": len(failures), "failures": bad}
     sys.stdout.write(json.dumps(report))
 
 
@@ -113,13 +112,10 @@ def _lose_power(by: signal.Signals, point: int, root: Path) -> None:
         committed = min(json.loads(path.read_text())["committed"] for path in root.glob("histories/*/manifest.json"))
         column[:, committed:] = 255
 
-    def nothing(*_: Any, **__: Any) -> None:
-        """All that came before is synced."""
-
     before(os, "fsync", half_of_file)
     before(np.memmap, "flush", uncommitted_steps)
     for name in ("replace", "unlink", "posix_fallocate"):
-        before(os, name, nothing)
+        before(os, name, lambda *_, **__: None)  # all that came before is synced
 
 
 def _in_child(work: Callable[[], Outcome], prepare: Callable[[], None] = lambda: None) -> int:

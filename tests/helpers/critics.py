@@ -17,7 +17,7 @@ from icrl.nn.critic import Critic, ValueNetwork
 from icrl.nn.gpt import Context, context_of
 from icrl.runs import checkpoint
 from icrl.runs.device import recorded
-from icrl.runs.identity import Identity, write_owned
+from icrl.runs.files import Identity, write_owned
 from icrl.training.critics import make_critic
 
 SPEC = EnvSpec(num_obs=9, num_actions=4, reward_values=(-1.0, 0.0, 2.0), width=3, max_episode_steps=5)
@@ -90,11 +90,8 @@ def value_at_the_end(network: ValueNetwork, batch: Batch, row: int, step: int) -
     """V of the observation after `step` of a window, by one forward over the window up to there."""
     late = min(int(batch.timestep[row, step]) + 1, SPEC.max_episode_steps - 1)
     last = (int(batch.next_obs[row, step]), 0, 0, late)
-    columns = (batch.obs, batch.action, batch.reward, batch.timestep)
-    cut = [
-        torch.cat([column[row, : step + 1], torch.tensor([end])])[None]
-        for column, end in zip(columns, last, strict=True)
-    ]
+    columns = zip((batch.obs, batch.action, batch.reward, batch.timestep), last, strict=True)
+    cut = [torch.cat([column[row, : step + 1], torch.tensor([end])])[None] for column, end in columns]
     return float(network(context_of(SPEC, *cut)).value[0, -1])
 
 

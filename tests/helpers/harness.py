@@ -3,17 +3,17 @@
 import io
 import json
 import os
+import resource
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
-from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-from tensorboard.compat.proto.event_pb2 import SessionLog
+from toy import curves, plain
 
 from icrl.config.command_line import run_stage
 from icrl.config.paths import PROJECT
@@ -40,13 +40,9 @@ TINY = (
     *("evals.num_evals=0", "evals.eval_interval=3", "evals.num_eval_episodes=24", "evals.num_eval_environments=8"),
     *("evals.async_eval=false", "source.evaluate=true"),
     *("device.amp_dtype=bfloat16", "trainer.gradient_accumulation_steps=2"),
-    *(
-        "evaluation.num_episodes=3",
-        "evaluation.num_streams=2",
-        "evaluation.num_probe_streams=1",
-        "evaluation.num_train_streams=1",
-    ),
-    *("evaluation.num_bootstrap=100", "evaluation.videos=false", "evaluation.checkpoint=best"),
+    *("evaluation.num_episodes=3", "evaluation.num_streams=2", "evaluation.num_probe_streams=1"),
+    *("evaluation.num_train_streams=1", "evaluation.num_bootstrap=100", "evaluation.videos=false"),
+    "evaluation.checkpoint=best",
 )
 
 
@@ -124,6 +120,17 @@ def ended(process: subprocess.Popen[str]) -> Outcome:
     return Outcome(process.returncode, out, err)
 
 
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """The operating system lets no file grow beyond `size` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 def files_of(root: Path) -> dict[str, tuple[str, int]]:
     """Checksum and time of the last change of every file but locks."""
     return {
@@ -153,43 +160,20 @@ def results_of(root: Path) -> dict[str, Any]:
 
 
 def curves_of(folder: Path) -> dict[str, list[int]]:
-    """The steps of each TensorBoard curve in `folder`, as TensorBoard shows them: a continued run hides what an
-    interrupted one wrote beyond the point it goes on from."""
-    curves: dict[str, list[int]] = {}
-    for path in sorted(folder.glob("events.*"), key=lambda path: path.stat().st_mtime_ns):
-        for event in EventFileLoader(str(path)).Load():
-            if event.session_log.status == SessionLog.START:
-                curves = {tag: [step for step in steps if step < event.step] for tag, steps in curves.items()}
-            for value in event.summary.value:
-                if value.tag.startswith(CURVES):
-                    curves.setdefault(value.tag, []).append(event.step)
-    return curves
+    """The steps of each TensorBoard curve in `folder`."""
+    return {tag: [step for step, _ in points] for tag, points in curves(folder).items() if tag.startswith(CURVES)}
 
 
 def _content(path: Path) -> Any:
     if path.suffix == ".pt":
-        return _plain(torch.load(path, map_location="cpu", weights_only=True))
+        return plain(torch.load(path, map_location="cpu", weights_only=True))
     if path.suffix == ".json":
-        content = json.loads(path.read_text())
-        for checksum in ("sha256", "state_sha256"):  # of the root's name, of how tensors of a checkpoint share memory
-            content.pop(checksum, None)
-        return _without_root(content)
+        content = json.loads(path.read_text(), object_pairs_hook=_without_root)
+        checksums = ("sha256", "state_sha256")  # of the root's name, of how tensors of a checkpoint share memory
+        return {key: value for key, value in content.items() if key not in checksums}
     return sha256(path)
 
 
-def _without_root(content: Any) -> Any:
+def _without_root(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Without what makes no difference: where it is, and in which process evaluations were made."""
-    if not isinstance(content, dict):
-        return content
-    return {key: _without_root(value) for key, value in content.items() if key not in ("root", "async_eval")}
-
-
-def _plain(state: Any) -> Any:
-    """Nested state with tensors as values that `==` compares bit for bit."""
-    if isinstance(state, torch.Tensor):
-        return str(state.dtype), tuple(state.shape), state.numpy().tobytes()
-    if isinstance(state, Mapping):
-        return {key: _plain(value) for key, value in state.items()}
-    if isinstance(state, (list, tuple)):
-        return [_plain(value) for value in state]
-    return state
+    return {key: value for key, value in pairs if key not in ("root", "async_eval")}

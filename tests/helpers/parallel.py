@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,8 @@ from icrl.runs.distributed import Ranks, joined
 from icrl.training.fit import fit
 from icrl.training.program import RunContext
 
-
-def share(ranks: Ranks, update: int) -> Batch:
-    return part_of(batch_at(update), ranks)
-
-
-def part_of(batch: Batch, ranks: Ranks) -> Batch:
-    """This rank's windows: every n-th."""
-    return Batch(*(column[ranks.rank :: ranks.size] for column in batch))
+NOISE = {"grads_and_vars": True, "gradient_noise_scale": "alternative", "action_distributions": True}
+FORM = {"separate_value": True, "imitation_scaling": 0.5, "horizon": "across_episodes", "target_update_interval": 2}
 
 
 def main(folder: Path) -> None:
@@ -43,117 +38,95 @@ def main(folder: Path) -> None:
     (folder / f"{os.environ['RANK']}.json").write_text(json.dumps(found))
 
 
-def fitted(folder: Path, ranks: Ranks, model: nn.Module, batches: Any = None, **changes: Any) -> str:
-    """Train; returns the message of the error that ended it."""
-    changes["trainer"] = {"num_iterations": 6, "parameter_check_interval": 1} | changes.get("trainer", {})
+def part_of(batch: Batch, ranks: Ranks) -> Batch:
+    """This rank's windows: every n-th."""
+    return Batch(*(column[ranks.rank :: ranks.size] for column in batch))
+
+
+def message_of(work: Callable[[], object]) -> str:
+    """Message of the error that ends `work`."""
     try:
-        run(folder, config_of(**changes), model, batches or (lambda update: share(ranks, update)), ranks=ranks)
+        work()
     except (ConfigError, PipelineError, Stopped, KeyboardInterrupt) as error:
         return f"{type(error).__name__}: {error}"
     return ""
 
 
-def equal_to_one_process(folder: Path, ranks: Ranks) -> str:
-    options = {"grads_and_vars": True, "gradient_noise_scale": "alternative", "action_distributions": True}
-    return fitted(folder, ranks, model_of(0, dropout=0.0), summaries=options)
+def fitted(
+    folder: Path,
+    ranks: Ranks,
+    model: nn.Module,
+    at: int = -1,
+    act: Callable[[], None] = lambda: None,
+    rank: int = 1,
+    **changes: Any,
+) -> str:
+    """Train; this `rank` acts before the batch of update `at`. Returns the message of the error that ended it."""
 
+    def batches(update: int) -> Batch:
+        if update == at and ranks.rank == rank:
+            act()
+        return part_of(batch_at(update), ranks)
 
-def with_accumulation(folder: Path, ranks: Ranks) -> str:
-    return fitted(folder, ranks, model_of(0, dropout=0.0), trainer={"gradient_accumulation_steps": 2})
-
-
-def with_dropout(folder: Path, ranks: Ranks) -> str:
-    return fitted(folder, ranks, model_of(0))
+    changes["trainer"] = {"num_iterations": 6, "parameter_check_interval": 1} | changes.get("trainer", {})
+    return message_of(lambda: run(folder, config_of(**changes), model, batches, ranks=ranks))
 
 
 def resumed(folder: Path, ranks: Ranks) -> list[str]:
     """The first rank alone gets a signal, in update 4; afterwards the other has another seed."""
-
-    def batches(update: int) -> Batch:
-        if update == 4 and ranks.is_writer:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return share(ranks, update)
-
-    return [fitted(folder, ranks, model_of(0), batches), fitted(folder, ranks, model_of(5 + ranks.rank))]
+    stopped = fitted(folder, ranks, model_of(0), 4, lambda: signal.raise_signal(signal.SIGTERM), rank=0)
+    return [stopped, fitted(folder, ranks, model_of(5 + ranks.rank))]
 
 
 def grown(folder: Path, ranks: Ranks) -> str:
     """A run that the first process began alone."""
     if ranks.is_writer:
-        fitted(folder, Ranks(), model_of(0), dying(5))
+        config = config_of(trainer={"num_iterations": 6})
+        message_of(lambda: run(folder, config, model_of(0), dying(5)))
     ranks.any(False)  # the second waits for it
     return fitted(folder, ranks, model_of(0))
 
 
 def differing(folder: Path, ranks: Ranks) -> str:
     model = model_of(0)
-
-    def batches(update: int) -> Batch:
-        if update == 2 and ranks.rank:
-            model[4].bias.data[1] += 0.01
-        return share(ranks, update)
-
-    return fitted(folder, ranks, model, batches, trainer={"parameter_check_interval": 4})
+    spoil = lambda: model[4].bias.data[1].add_(0.01)  # noqa: E731
+    return fitted(folder, ranks, model, 2, spoil, trainer={"parameter_check_interval": 4})
 
 
 def broken_down(folder: Path, ranks: Ranks) -> str:
     """The loss of the second process alone is NaN, in the last update before a checkpoint."""
     model = model_of(0)
-
-    def batches(update: int) -> Batch:
-        if update == 5 and ranks.rank:
-            model[4].weight.data[0, 0] = torch.nan
-        return share(ranks, update)
-
-    options = {"parameter_check_interval": 0, "evaluate": False}
-    return fitted(folder, ranks, model, batches, trainer=options, checkpoints={"on_crash": "skip"})
+    changes = {"trainer": {"parameter_check_interval": 0, "evaluate": False}, "checkpoints": {"on_crash": "skip"}}
+    return fitted(folder, ranks, model, 5, lambda: model[4].weight.data[0, 0].fill_(torch.nan), **changes)
 
 
 def broken_down_in_half(folder: Path, ranks: Ranks) -> str:
     """With float16 the loss of the second process alone is infinite, once."""
     model = model_of(0)
 
-    def batches(update: int) -> Batch:
-        if update == 4 and ranks.rank:
-            spoil = model.register_forward_hook(lambda module, inputs, output: spoil.remove() or output * torch.inf)
-        return share(ranks, update)
+    def spoil() -> None:
+        hook = model.register_forward_hook(lambda module, inputs, output: hook.remove() or output * torch.inf)
 
-    return fitted(folder, ranks, model, batches, trainer={"evaluate": False}, device={"amp_dtype": "float16"})
+    return fitted(folder, ranks, model, 4, spoil, trainer={"evaluate": False}, device={"amp_dtype": "float16"})
 
 
-def critic(folder: Path, ranks: Ranks) -> str:
-    """Q, V on a trunk of its own, and a policy."""
-    form = {"separate_value": True, "imitation_scaling": 0.5, "horizon": "across_episodes"}
-    return critic_fitted(folder, ranks, form | {"target_update_interval": 2})
-
-
-def critic_on_fixed_trunk(folder: Path, ranks: Ranks) -> str:
-    """Every process draws its own truncations."""
-    return critic_fitted(folder, ranks, {"value_trunk_grad": "none", "horizon": "episode"})
-
-
-def critic_fitted(folder: Path, ranks: Ranks, form: dict[str, Any]) -> str:
-    """Train a critic of this form; returns the message of the error that ended it."""
+def critic(folder: Path, ranks: Ranks, **form: Any) -> str:
+    """Q, V on a trunk of its own, and a policy, unless `form` says otherwise."""
     config = critics.config_of(
-        critic=form,
+        critic=form or FORM,
         encoder={"dropout": 0.0},
         decoder={"dropout": 0.0},
         trainer={"num_iterations": 6, "parameter_check_interval": 1},
     )
     torch.manual_seed(0)
     model = critics.fresh_critic(config)
-    truncated = [0, 1, 0, 1, 0, 0, 0] * 4
+    context = RunContext(config, folder, CPU, ranks, {"program": "train_ilql", "run": "f00d"}, [])
 
     def batches(update: int) -> Batch:
-        return part_of(critics.batch_of(4, seed=update, truncated=truncated), ranks)
+        return part_of(critics.batch_of(4, seed=update, truncated=[0, 1, 0, 1, 0, 0, 0] * 4), ranks)
 
-    about = {"program": "train_ilql", "run": "f00d"}
-    try:
-        context = RunContext(config, folder, CPU, ranks, about, [])
-        fit(context, model, ImplicitQLearning(model), batches, look, after_step=model.after_update)
-    except (ConfigError, PipelineError) as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+    objective = ImplicitQLearning(model)
+    return message_of(lambda: fit(context, model, objective, batches, look, after_step=model.after_update))
 
 
 def of_all(folder: Path, ranks: Ranks) -> list[Any]:
@@ -162,13 +135,14 @@ def of_all(folder: Path, ranks: Ranks) -> list[Any]:
     return [ranks.any(bool(ranks.rank)), ranks.any(False), ranks.average(own).tolist(), gathered, own.tolist()]
 
 
-CASES = {
-    case.__name__: case
-    for case in (
-        *(equal_to_one_process, with_accumulation, with_dropout, resumed, grown, differing),
-        *(broken_down, broken_down_in_half, critic, critic_on_fixed_trunk, of_all),
-    )
-}
+CASES: dict[str, Callable[[Path, Ranks], Any]] = {
+    "equal_to_one_process": lambda folder, ranks: fitted(folder, ranks, model_of(0, dropout=0.0), summaries=NOISE),
+    "with_accumulation": lambda folder, ranks: fitted(
+        folder, ranks, model_of(0, dropout=0.0), trainer={"gradient_accumulation_steps": 2}
+    ),
+    "with_dropout": lambda folder, ranks: fitted(folder, ranks, model_of(0)),
+    "critic_on_fixed_trunk": lambda folder, ranks: critic(folder, ranks, value_trunk_grad="none", horizon="episode"),
+} | {case.__name__: case for case in (resumed, grown, differing, broken_down, broken_down_in_half, critic, of_all)}
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))

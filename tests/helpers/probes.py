@@ -45,9 +45,7 @@ TWO_STEPS = Probe(2, 1, 5, lambda s, a: ((s + 1).clamp(max=1), (s == 1).long(), 
 ENDLESS = Probe(1, 1, 2, lambda s, a: (s, torch.ones_like(s), s < 0))
 
 
-def changed(options: Any, **changes: Any) -> Any:
-    """A copy of an object with options, some of them changed."""
-    return replace(options, **changes)
+changed: Any = replace  # a copy of an object with options, some of them changed
 
 
 @cache
@@ -135,8 +133,7 @@ def alone_and_among_others(
 ) -> tuple[Any, Any]:
     """Learner `index` of four, one for each of four tasks with three environments each, after it has played and learned
     alone, and all four; what it lived through must be the same to the bit, and not without reward."""
-    config: Any = load_config()
-    config = changed(config, env=changed(config.env, size=4, random_start=True, max_episode_steps=7))
+    config = load_config(["env.size=4", "env.random_start=true", "env.max_episode_steps=7"])
     config = changed(config, source=source_options(name, **changes))
     env = make_env(config.env)
     tasks = torch.tensor([[0], [6], [9], [15]])
@@ -155,8 +152,7 @@ def alone_and_among_others(
     streams = slice(3 * index, 3 * index + 3)
     together, all_learners = live(slice(None), slice(None))
     alone, one = live(streams, slice(index, index + 1))
-    for column, columns in zip(alone, together, strict=True):
-        assert torch.equal(column, columns[:, streams])
+    assert all(torch.equal(column, columns[:, streams]) for column, columns in zip(alone, together, strict=True))
     assert alone.reward.sum() > 0
     return one, all_learners
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from icrl.contracts import Json
-from icrl.runs.identity import Identity, write_owned
+from icrl.runs.files import Identity, write_owned
 
 OWNER = Identity("evaluate", "f00d")
 CURVE = {"mean": [0.5], "low": [0.25], "high": [0.75]}

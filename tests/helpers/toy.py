@@ -1,9 +1,10 @@
 """A tiny problem for the gradient loop: name the action of each of nine observations."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import torch
 import torch.nn.functional as F
@@ -80,7 +81,7 @@ def look(state: dict[str, Any]) -> Evaluation:
 class WorkerHere:
     """Evaluation worker in this process, which answers at the second request."""
 
-    def __init__(self, look: Evaluator) -> None:
+    def __init__(self, look: Callable[[Path], Evaluation]) -> None:
         self.look = look
 
     def give(self, sidecar: Path) -> None:
@@ -89,9 +90,9 @@ class WorkerHere:
     def answer(self, patience: float) -> Evaluation | None:
         self.asked += 1
         with torch.random.fork_rng():  # a process has generators of its own
-            return self.look(checkpoint.load(self.sidecar, CPU)[0]) if self.asked > 1 else None
+            return self.look(self.sidecar) if self.asked > 1 else None
 
-    def end(self, patience: float) -> None: ...
+    def end(self, patience: float = 0.0) -> None: ...
 
 
 def run(
@@ -120,10 +121,7 @@ def doing(act: Callable[[], None], at: int) -> Callable[[int], Batch]:
 
 
 def dying(at: int, error: type[BaseException] = KeyboardInterrupt) -> Callable[[int], Batch]:
-    def die() -> None:
-        raise error("mine")
-
-    return doing(die, at)
+    return doing(Mock(side_effect=error("mine")), at)
 
 
 def curves(folder: Path) -> dict[str, list[tuple[int, str]]]:
@@ -149,20 +147,20 @@ def left_in(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"points": curves(folder)}
     for kind in ("last", "best", "crash", "pending"):
         newest = checkpoint.load_newest(folder, kind, CPU)
-        found[kind] = newest and (newest[1]["step"], newest[1]["description"], _plain(newest[0]))
+        found[kind] = newest and (newest[1]["step"], newest[1]["description"], plain(newest[0]))
     if (folder / "evaluations.json").exists():
         found["evaluations"] = read_json(folder / "evaluations.json")
         found["points of evaluations"] = curves(folder / "evals")
     return found
 
 
-def _plain(state: Any) -> Any:
+def plain(state: Any) -> Any:
     """Nested state in which `==` compares tensors bit for bit."""
     if isinstance(state, Tensor):
         return str(state.dtype), tuple(state.shape), state.numpy().tobytes()
-    if isinstance(state, dict):
-        return {key: _plain(value) for key, value in state.items()}
-    return [_plain(value) for value in state] if isinstance(state, list) else state
+    if isinstance(state, Mapping):
+        return {key: plain(value) for key, value in state.items()}
+    return [plain(value) for value in state] if isinstance(state, (list, tuple)) else state
 
 
 def weights_of(folder: Path) -> dict[str, Tensor]:
@@ -176,19 +174,9 @@ def steps_of(folder: Path, kind: str = "last") -> list[int]:
 
 
 def use_worker_here(monkeypatch: Any) -> None:
-    monkeypatch.setattr(evaluations, "EvaluationProcess", WorkerHere)
+    monkeypatch.setattr(evaluations, "IdleWorker", WorkerHere)
 
 
 def assert_same(ours: Any, theirs: Any) -> None:
     """Nested tensors and numbers, bit for bit."""
-    if isinstance(ours, torch.Tensor):
-        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
-    elif isinstance(ours, dict):
-        assert list(ours) == list(theirs)
-        assert_same(list(ours.values()), list(theirs.values()))
-    elif isinstance(ours, (list, tuple)):
-        assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert_same(one, other)
-    else:
-        assert ours == theirs
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)

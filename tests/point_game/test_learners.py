@@ -12,7 +12,7 @@ from icrl.point_game.learners import Learner, Transitions
 from icrl.point_game.rollout import PointRollout
 from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets
 from icrl.randomness import mix, stream_seeds, uniform
-from icrl.rl.double_q import blend
+from icrl.rl.returns import blend
 
 ROLES = ("host", "agent")
 

@@ -7,55 +7,32 @@ import re
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from kin import is_alive
+from toy import CPU, curves, use_worker_here
 
 from icrl.contracts import PipelineError
-from icrl.runs import checkpoint, evaluation_process, evaluations
-from icrl.runs.evaluations import Evaluation, Evaluations
-from icrl.runs.files import read_json
-from icrl.runs.identity import Identity, write_owned
+from icrl.runs import checkpoint, evaluations
+from icrl.runs.evaluations import EvalsConfig, Evaluation, Evaluations
+from icrl.runs.files import Identity, read_json, write_owned
+from icrl.runs.processes import IdleWorker
 
-CPU = torch.device("cpu")
 SCORES = [9.0, 1.0, 3.0, 3.0, float("nan"), 0.0]  # of steps 0 to 5: the best is 3, the later of two; never step 0
 LAST = (2, 5)  # steps with a checkpoint to go on from
-NOTHING = {"act": "", "where": ""}
-
-
-@dataclass
-class Options:
-    async_eval: bool = True
-    timeout: float = 60.0
+OWNER = {"program": "train_gpt", "run": "f00d"}
 
 
 class Killed(BaseException):
     """Stands for kill -9: no code of ours runs after it."""
 
 
-class Worker:
-    """As the process, but here: it answers when it is asked for the second time."""
-
-    def __init__(self, look: evaluations.Evaluator) -> None:
-        self.look = look
-
-    def give(self, sidecar: Path) -> None:
-        self.sidecar, self.asked = sidecar, 0
-
-    def answer(self, patience: float) -> Evaluation | None:
-        assert patience in (0.0, 1.0)
-        self.asked += 1
-        return look(checkpoint.load(self.sidecar, CPU)[0]) if self.asked > 1 else None
-
-    def end(self, patience: float) -> None: ...
-
-
-def state_at(step: int, **changes: Any) -> dict[str, Any]:
-    return {"w": torch.full((3,), step / 4), "score": SCORES[step], **NOTHING, **changes}
+def state_at(step: int, act: str = "", where: object = "") -> dict[str, Any]:
+    return {"w": torch.full((3,), step / 4), "score": SCORES[step], "act": act, "where": str(where)}
 
 
 def look(state: dict[str, Any]) -> Evaluation:
@@ -67,7 +44,6 @@ def look(state: dict[str, Any]) -> Evaluation:
     if act == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if act == "hang":
-        where.write_text(str(os.getpid()))
         time.sleep(1000)
     if act == "raise":
         raise ValueError("no such thing")
@@ -84,46 +60,38 @@ def look_around(state: dict[str, Any]) -> Evaluation:
 
 
 @pytest.fixture
-def reports() -> list[str]:
-    return []
-
-
-@pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that start in no time, from a server that has imported PyTorch."""
-    monkeypatch.setattr(evaluation_process, "_CONTEXT", "forkserver")
+    monkeypatch.setattr(evaluations, "IdleWorker", partial(IdleWorker, start_method="forkserver"))
     multiprocessing.get_context("forkserver").set_forkserver_preload(["torch", "icrl.runs.evaluations", __name__])
 
 
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No process at all."""
-    monkeypatch.setattr(evaluations, "EvaluationProcess", Worker)
-
-
-OWNER = Identity.of({})  # of what says nothing of itself
+here = pytest.fixture(use_worker_here)  # no process at all
 
 
 def make(
     folder: Path,
-    options: Options,
+    options: EvalsConfig | None = None,
     done: int = -1,
-    report: Callable[[str], None] = print,
+    reports: list[str] | None = None,
     look: Any = look,
+    trained: int = 1,
 ) -> Evaluations:
-    def of_trouble(line: str) -> None:
-        """All lines but those that tell of a result."""
-        if not line.startswith("evaluation at "):
-            report(line)
+    """Evaluations of a run; `reports` gets all lines but those that tell of a result."""
 
-    return Evaluations(folder, "eval", look, options, done, {"about": "toy"}, of_trouble)
+    def report(line: str) -> None:
+        if reports is not None and not line.startswith("evaluation at "):
+            reports.append(line)
+
+    options = options or EvalsConfig(timeout=60.0)
+    return Evaluations(folder, "eval", look, options, done, OWNER, report, trained)
 
 
 def train(folder: Path, *, async_eval: bool) -> None:
     """A loop as ours are: evaluate, then write the checkpoint of that step; go on from the newest one."""
     found = checkpoint.load_newest(folder, "last", CPU)
     done = found[1]["step"] if found else -1
-    with make(folder, Options(async_eval), done) as service:
+    with make(folder, EvalsConfig(async_eval=async_eval), done) as service:
         for step in range(done + 1, 6):
             service.start(step, state_at(step))
             if step in LAST:
@@ -132,13 +100,12 @@ def train(folder: Path, *, async_eval: bool) -> None:
         service.wait()
 
 
-def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    events = EventAccumulator(str(folder / "evals")).Reload()
-    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+def points(folder: Path) -> list[tuple[int, float]]:
+    return [(step, float(value)) for step, value in curves(folder / "evals")["eval/sum"]]
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+def everything(folder: Path) -> Any:
+    return points(folder), {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def steps_in(folder: Path) -> list[int]:
@@ -149,6 +116,10 @@ def names(folder: Path, kind: str) -> list[str]:
     return sorted(path.name for path in folder.glob(f"{kind}-*"))
 
 
+def files_of(kind: str, *steps: int) -> list[str]:
+    return [f"{kind}-{step:09d}{suffix}" for step in steps for suffix in (".json", ".pt")]
+
+
 def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
@@ -156,17 +127,9 @@ def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
         time.sleep(0.01)
 
 
-def gone(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/stat")
-    try:
-        return status.read_text().rpartition(")")[2].split()[0] == "Z"  # its parent may not have looked yet
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
 def pid_of(service: Evaluations) -> int:
-    assert service._worker is not None
-    return service._worker._process.pid
+    assert service._worker is not None and service._worker.process.pid
+    return service._worker.process.pid
 
 
 @pytest.fixture(scope="module")
@@ -178,50 +141,39 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_a_run_leaves(undisturbed: Path) -> None:
     known = read_json(undisturbed / "evaluations.json")["evaluations"]
-    assert [entry["step"] for entry in known] == [0, 1, 2, 3, 4, 5]
-    assert [entry["metrics"] for entry in known] == [{"sum": 0.75 * step} for step in range(6)]
+    assert [(entry["step"], entry["metrics"]) for entry in known] == [(step, {"sum": 0.75 * step}) for step in range(6)]
     assert repr([entry["score"] for entry in known]) == repr(SCORES)
-    assert points(undisturbed) == {"eval/sum": [(step, 0.75 * step) for step in range(6)]}
+    assert points(undisturbed) == [(step, 0.75 * step) for step in range(6)]
     state, sidecar = checkpoint.load_newest(undisturbed, "best", CPU)
-    assert sidecar["step"] == 3 and sidecar["description"] == {"about": "toy"}
+    assert sidecar["step"] == 3 and sidecar["description"] == OWNER
     assert torch.equal(state["w"], torch.full((3,), 0.75))
-    assert names(undisturbed, "best") == ["best-000000003.json", "best-000000003.pt"]
-    assert not names(undisturbed, "pending")
+    assert names(undisturbed, "best") == files_of("best", 3) and not names(undisturbed, "pending")
 
 
-class Deaths:
-    """Counts what changes files for good, and kills before operation number `last`."""
+def run(folder: Path, last: float = float("inf"), *, async_eval: bool) -> int:
+    """Train until the end, or until killed before operation number `last` of those that change files for good; how many
+    there were."""
+    count = 0
 
-    def __init__(self, patch: pytest.MonkeyPatch, last: float) -> None:
-        self.count, self.last = 0, last
-        patch.setattr(os, "fsync", self.counted(lambda handle: None))
-        for name in ("unlink", "replace"):
-            patch.setattr(Path, name, self.counted(getattr(Path, name)))
-
-    def counted(self, operation: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
         def wrapper(*arguments: Any, **options: Any) -> Any:
-            if self.count >= self.last:
+            nonlocal count
+            if count >= last:
                 raise Killed
-            self.count += 1
+            count += 1
             return operation(*arguments, **options)
 
         return wrapper
 
-
-def run(folder: Path, last: float = float("inf"), *, async_eval: bool) -> int:
-    """Train until the end or until killed before operation `last`; how many there were."""
     with pytest.MonkeyPatch.context() as patch:
-        deaths = Deaths(patch, last)
+        patch.setattr(os, "fsync", counted(lambda handle: None))
+        for name in ("unlink", "replace"):
+            patch.setattr(Path, name, counted(getattr(Path, name)))
         try:
             train(folder, async_eval=async_eval)
         except Killed:
-            assert deaths.count == last
-        return deaths.count
-
-
-def assert_same_end(folder: Path, undisturbed: Path) -> None:
-    assert files(folder) == files(undisturbed)
-    assert points(folder) == points(undisturbed)
+            assert count == last
+    return count
 
 
 @pytest.mark.usefixtures("here")
@@ -232,7 +184,7 @@ def test_killed_before_any_file_operation(tmp_path: Path, undisturbed: Path, *, 
         folder = tmp_path / str(last)
         count = run(folder, last, async_eval=first)
         run(folder, async_eval=last % 2 == 0)
-        assert_same_end(folder, undisturbed)
+        assert everything(folder) == everything(undisturbed)
         if count < last:
             break
     assert last > 40
@@ -243,53 +195,48 @@ def test_killed_before_any_file_operation(tmp_path: Path, undisturbed: Path, *, 
 def test_going_on_from_an_older_checkpoint(tmp_path: Path, undisturbed: Path, *, async_eval: bool) -> None:
     """What came later is forgotten: results, points and pending ones, half-written ones too."""
     train(tmp_path, async_eval=async_eval)
-    checkpoint.save(tmp_path, "pending", 4, state_at(4), {}, keep=9)
+    checkpoint.save(tmp_path, "pending", 4, state_at(4), OWNER, keep=9)
     (tmp_path / "pending-000000002.pt").write_bytes(b"half")
     (tmp_path / "pending-000000001.json.partial").write_bytes(b"half")
     for file in tmp_path.glob("last-000000005*"):
         file.unlink()
-    with make(tmp_path, Options(async_eval), done=2) as service:
+    with make(tmp_path, EvalsConfig(async_eval=async_eval), done=2) as service:
         assert list(service.results) == steps_in(tmp_path) == [0, 1, 2]
         assert not names(tmp_path, "pending")
-    assert points(tmp_path)["eval/sum"] == [(0, 0.0), (1, 0.75), (2, 1.5)]
+    assert points(tmp_path) == [(0, 0.0), (1, 0.75), (2, 1.5)]
     train(tmp_path, async_eval=async_eval)
-    assert_same_end(tmp_path, undisturbed)
+    assert everything(tmp_path) == everything(undisturbed)
 
 
 @pytest.mark.parametrize("other", [{"program": "train_gpt", "run": "beef"}, {"program": "train_ilql", "run": "f00d"}])
 def test_what_is_of_another_run_is_refused(tmp_path: Path, other: dict[str, str]) -> None:
     """Results as well as what is pending; but not where the run begins anew, and drops all that was there."""
-    ours, named = {"program": "train_gpt", "run": "f00d"}, re.escape(str(Identity.of(other)))
-
-    def go_on(folder: Path, done: int) -> None:
-        with Evaluations(folder, "eval", look, Options(async_eval=False), done, ours, print) as service:
-            assert not service.results
-
+    named = re.escape(str(Identity.of(other)))
     write_owned(tmp_path / "truth/evaluations.json", Identity.of(other), 1, {"evaluations": []})
     checkpoint.save(tmp_path / "pending", "pending", 1, state_at(1), other, keep=9)
     for name in ("truth", "pending"):
         with pytest.raises(PipelineError, match=rf" is from {named}, but train_gpt \(run f00d\) is needed here"):
-            go_on(tmp_path / name, 1)
-        go_on(tmp_path / name, -1)
+            make(tmp_path / name, done=1)
+        with make(tmp_path / name) as service:
+            assert not service.results
 
 
-@pytest.mark.parametrize("async_eval", [True, False])
-def test_a_pending_one_that_is_damaged_or_renamed_is_refused(tmp_path: Path, *, async_eval: bool) -> None:
-    checkpoint.save(tmp_path, "pending", 1, state_at(1), {}, keep=9)
+def test_a_pending_one_that_is_damaged_or_renamed_is_refused(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, "pending", 1, state_at(1), OWNER, keep=9)
     for path in tmp_path.glob("pending-*"):
         path.rename(path.with_stem("pending-000000002"))
     with pytest.raises(checkpoint.DamagedCheckpointError, match="was written as pending-000000001"):
-        make(tmp_path, Options(async_eval), done=2)
+        make(tmp_path, done=2)
 
 
-def test_a_process_of_its_own(tmp_path: Path, reports: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Training goes on while it works; it yields to training, leaves signals to it, survives being killed, and starts
     with the first evaluation."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    with make(tmp_path, Options(), report=reports.append, look=look_around) as service:
+    gate, reports = tmp_path / "gate", list[str]()
+    with make(tmp_path, reports=reports, look=look_around) as service:
         assert service._worker is None
-        gate = tmp_path / "gate"
-        state = state_at(1, act="wait", where=str(gate))
+        state = state_at(1, "wait", gate)
         before = time.monotonic()
         service.start(1, state)
         state["w"].zero_()  # as an update would
@@ -297,7 +244,7 @@ def test_a_process_of_its_own(tmp_path: Path, reports: list[str], monkeypatch: p
             service.start(step, state_at(step))
             service.poll()
         assert time.monotonic() - before < 1
-        assert not service.results and len(names(tmp_path, "pending")) == 6
+        assert not service.results and names(tmp_path, "pending") == files_of("pending", 1, 2, 3)
         first = pid_of(service)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
             os.kill(first, number)
@@ -308,78 +255,74 @@ def test_a_process_of_its_own(tmp_path: Path, reports: list[str], monkeypatch: p
         service.wait()
         assert list(service.results) == steps_in(tmp_path) == [1, 2, 3]
         assert service.results[3].metrics["pid"] == first
-    until(lambda: gone(first))  # at idle priority it may take its time to end
+    until(lambda: not is_alive(first))  # at idle priority it may take its time to end
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    assert not names(tmp_path, "pending")
-    assert names(tmp_path, "best") == ["best-000000003.json", "best-000000003.pt"]
-    assert points(tmp_path)["eval/sum"] == [(1, 0.75), (2, 1.5), (3, 2.25)]
+    assert not names(tmp_path, "pending") and names(tmp_path, "best") == files_of("best", 3)
+    assert points(tmp_path) == [(1, 0.75), (2, 1.5), (3, 2.25)]
+
+
+def fates(step: int, fate: str, times: int = 3) -> list[str]:
+    """Lines about a process that ends in this way so many times."""
+    line = f"the process for the evaluation at step {step} {fate}; "
+    return ([line + "restarting it"] * 2 + [line + "giving up after 3 attempts"])[:times]
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_killed_process_is_replaced(tmp_path: Path, reports: list[str]) -> None:
-    gate = tmp_path / "gate"
-    with make(tmp_path, Options(), report=reports.append) as service:
-        service.start(1, state_at(1, act="wait", where=str(gate)))
+def test_a_killed_process_is_replaced(tmp_path: Path) -> None:
+    gate, reports = tmp_path / "gate", list[str]()
+    with make(tmp_path, reports=reports) as service:
+        service.start(1, state_at(1, "wait", gate))
         service.start(2, state_at(2))
         first = pid_of(service)
         os.kill(first, signal.SIGKILL)
         until(lambda: bool(service.poll() or reports))
-        assert reports == ["the process for the evaluation at step 1 died (exit code -9); restarting it"]
-        assert pid_of(service) != first
+        assert reports == fates(1, "died (exit code -9)", 1) and pid_of(service) != first
         gate.touch()
         service.wait()
         assert list(service.results) == [1, 2]
         os.kill(pid_of(service), signal.SIGKILL)  # with nothing to do
-        until(lambda: gone(pid_of(service)))
+        until(lambda: not is_alive(pid_of(service)))
         service.start(3, state_at(3))
         service.wait()
         assert list(service.results) == [1, 2, 3] and len(reports) == 2
-    assert len(names(tmp_path, "best")) == 2
+    assert names(tmp_path, "best") == files_of("best", 3)
 
 
 @pytest.mark.usefixtures("quick")
-def test_one_that_kills_its_process_is_given_up(tmp_path: Path, reports: list[str]) -> None:
+def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path: Path) -> None:
     """And so is another one; the deaths of one are not counted against the next."""
-    with make(tmp_path, Options(), report=reports.append) as service:
-        for step, act in ((1, "kill twice"), (2, "kill"), (3, "kill"), (5, "")):
-            service.start(step, state_at(step, act=act, where=str(tmp_path / "death")))
+    reports: list[str] = []
+    with make(tmp_path, reports=reports) as service:
+        for step, act in ((1, "kill twice"), (2, "kill"), (3, "raise"), (5, "")):
+            service.start(step, state_at(step, act, tmp_path / "death"))
         service.wait()
         assert list(service.results) == steps_in(tmp_path) == [1, 5]
-    assert len(reports) == 8
-    for step, lines in ((1, reports[:2]), (2, reports[2:5]), (3, reports[5:])):
-        died = f"the process for the evaluation at step {step} died (exit code -9); "
-        assert lines == ([died + "restarting it"] * 2 + [died + "giving up after 3 attempts"])[: len(lines)]
-    assert not names(tmp_path, "pending")
-    assert names(tmp_path, "best") == ["best-000000001.json", "best-000000001.pt"]
+    died = "died (exit code -9)"
+    assert reports[:5] == fates(1, died, 2) + fates(2, died) and len(reports) == 8
+    assert all(" step 3 failed:\nTraceback" in line and "ValueError: no such thing" in line for line in reports[5:])
+    assert not names(tmp_path, "pending") and names(tmp_path, "best") == files_of("best", 1)
 
 
 @pytest.mark.usefixtures("quick")
 def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
-    """Whether it is asleep or stopped; the next one comes all the same."""
-    options, reports = Options(timeout=0.5), []
-
-    def report(line: str) -> None:
-        reports.append(line)
-        options.timeout = 60.0 if "given up" in line else 0.5
-
-    with make(tmp_path, options, report=report) as service:
-        service.start(1, state_at(1, act="hang", where=str(tmp_path / "pid")))
-        service.start(2, state_at(2))
+    """Whether it is asleep or stopped."""
+    options, reports = EvalsConfig(timeout=0.5), list[str]()
+    with make(tmp_path, options, reports=reports) as service:
+        service.start(1, state_at(1, "hang"))
         first = pid_of(service)
         os.kill(first, signal.SIGSTOP)
         before, work = time.monotonic(), time.process_time()
         service.wait()
         assert 1.4 < time.monotonic() - before < 20
         assert time.process_time() - work < 1  # it does not spin
-        assert list(service.results) == [2]
-        until(lambda: gone(first))
-    cut = "the process for the evaluation at step 1 gave no answer in 0.5 s; "
-    assert reports == [cut + "restarting it"] * 2 + [cut + "giving up after 3 attempts"]
+        assert not service.results and not names(tmp_path, "pending")
+        until(lambda: not is_alive(first))
+    assert reports == fates(1, "gave no answer in 0.5 s")
 
 
-@pytest.mark.parametrize(("trained", "best"), [(0, [0]), (1, [3]), (4, [5])])
-def test_what_is_untrained_is_never_the_best(tmp_path: Path, trained: int, best: list[int]) -> None:
-    with Evaluations(tmp_path, "eval", look, Options(async_eval=False), -1, {}, print, trained) as service:
+@pytest.mark.parametrize(("trained", "best"), [(0, 0), (1, 3), (4, 5)])
+def test_what_is_untrained_is_never_the_best(tmp_path: Path, trained: int, best: int) -> None:
+    with make(tmp_path, EvalsConfig(async_eval=False), trained=trained) as service:
         for step in range(6):
             service.start(step, state_at(step))
-    assert names(tmp_path, "best") == [f"best-{step:09d}{suffix}" for step in best for suffix in (".json", ".pt")]
+    assert names(tmp_path, "best") == files_of("best", best)

@@ -1,58 +1,57 @@
-"""Files that are whole or not there, on full disks and with several runs at a time."""
+"""Files that are whole or not there, on full disks and with several runs at a time, and that say whose they are."""
 
 import errno
 import json
 import multiprocessing
 import os
-import resource
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
+from harness import file_size_limit
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from icrl.config.compose import load_config
 from icrl.contracts import PipelineError
-from icrl.runs.files import digest, fits, only_writer, read_json, reserve, write_atomically, write_json
+from icrl.runs.files import (
+    Identity,
+    check_owner,
+    digest,
+    fits,
+    identity_of,
+    only_writer,
+    read_json,
+    read_owned,
+    reserve,
+    write_atomically,
+    write_json,
+    write_owned,
+)
 
 
 def full_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    """The operating system lets no file grow beyond `size` bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def test_write_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
+def test_write_replaces_and_leaves_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it fails the old content stays."""
     path = tmp_path / "new" / "folder" / "file"
     for content in (b"old and long", b"new"):
         write_atomically(path, content)
         assert path.read_bytes() == content
-    assert names(path.parent) == ["file"]
-
-
-@pytest.mark.parametrize("where", ["os.fsync", "pathlib.Path.replace"])
-def test_a_failed_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    path = tmp_path / "file"
-    write_atomically(path, b"old")
-    monkeypatch.setattr(where, full_disk)
-    with pytest.raises(PipelineError, match="cannot write .*/file: No space left on device"):
-        write_atomically(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert names(tmp_path) == ["file"]
+    for where in ("os.fsync", "pathlib.Path.replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, full_disk)
+            with pytest.raises(PipelineError, match="cannot write .*/file: No space left on device"):
+                write_atomically(path, b"newer")
+    assert path.read_bytes() == b"new"
+    assert [file.name for file in path.parent.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize("dies_at", [0, 1])
@@ -76,15 +75,16 @@ def test_json_round_trip_and_damage(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     value = {"a": [1, 2.5, None, True], "b": {"c": "ä"}}
     write_json(path, value)
-    written = json.loads(path.read_text())
-    assert read_json(path) == value == {key: written[key] for key in value}
+    written, text = json.loads(path.read_text()), path.read_text()
+    assert read_json(path, {"a": list}) == value == {key: written[key] for key in value}
     assert written["sha256"] == digest({"b": {"c": "ä"}, "a": [1, 2.5, None, True]})
+    with pytest.raises(PipelineError, match=r"file\.json has unexpected content"):
+        read_json(path, {"a": str})
     for content in (value, written | {"a": [1]}, written | {"c": 1}, written | {"sha256": None}, {}, [], 3):
         path.write_text(json.dumps(content))
         with pytest.raises(PipelineError, match=r"file\.json is damaged, or of another version"):
             read_json(path)
-    write_json(path, value)
-    for content in (path.read_bytes()[:-3], b"", b"\xff\xfe"):
+    for content in (text.encode()[:-3], b"", b"\xff\xfe", b"[" * 100_000):
         path.write_bytes(content)
         with pytest.raises(PipelineError, match=r"file\.json is not readable"):
             read_json(path)
@@ -92,28 +92,42 @@ def test_json_round_trip_and_damage(tmp_path: Path) -> None:
         read_json(tmp_path / "nowhere.json")
 
 
+@pytest.mark.parametrize(
+    ("content", "form", "fitting"),
+    [
+        (3, int, True),
+        (True, int, False),
+        (3, float, True),
+        (3.0, int, False),
+        (None, (str, type(None)), True),
+        (3, (str, type(None)), False),
+        ([], [int], True),
+        ([1, "2"], [int], False),
+        ({"a": 1, "b": []}, {"a": int}, True),
+        ({"b": []}, {"a": int}, False),
+        ([], {"a": int}, False),
+        ({"x": 1, "y": "2"}, {str: int}, False),
+        ({"x": {"a": [[1.5]]}}, {str: {"a": [[float]]}, "x": dict}, True),
+        ({"x": 1}, {str: int, "a": int}, False),
+    ],
+)
+def test_what_fits_a_form(content: object, form: object, *, fitting: bool) -> None:
+    assert fits(content, form) is fitting
+
+
 @pytest.mark.parametrize("way", ["posix_fallocate", "by writing"])
-def test_reserve_gives_space_and_keeps_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_reserve_gives_space_or_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """And keeps what is there."""
     path = tmp_path / "file"
     path.write_bytes(b"head")
     if way == "by writing":
         monkeypatch.delattr(os, "posix_fallocate")
+    with file_size_limit(10_000), pytest.raises(PipelineError, match=r"cannot reserve 0\.1 MB for .*/file"):
+        reserve(path, 100_000)
     reserve(path, 100_000)
     assert path.read_bytes() == b"head" + bytes(99_996)
     if way == "posix_fallocate":
         assert path.stat().st_blocks * 512 >= 100_000  # real space, no hole
-
-
-@pytest.mark.parametrize("why", ["the disk is full", "the operating system", "the operating system, by writing"])
-def test_reserve_without_space_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"head")
-    if why == "the disk is full":
-        monkeypatch.setattr(os, "posix_fallocate", full_disk)
-    if why.endswith("by writing"):
-        monkeypatch.delattr(os, "posix_fallocate")
-    with file_size_limit(10_000), pytest.raises(PipelineError, match=r"cannot reserve 0\.1 MB for .*/file"):
-        reserve(path, 100_000)
 
 
 FORK = multiprocessing.get_context("fork")  # cheap, and the child needs no threads
@@ -152,39 +166,45 @@ def test_a_second_process_is_refused_until_the_first_is_done(tmp_path: Path) -> 
             assert said == "holding"
     with second_process(folder) as said:
         assert said == "holding"
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(PipelineError, match=r"cannot write to .*/file/run: Not a directory"),
+        only_writer(tmp_path / "file/run"),
+    ):
+        pytest.fail("there is no such folder")
 
 
-@pytest.mark.parametrize(
-    ("content", "form", "fitting"),
-    [
-        (3, int, True),
-        (True, int, False),
-        (3, float, True),
-        (3.0, int, False),
-        (None, (str, type(None)), True),
-        (3, (str, type(None)), False),
-        ([1, 2], [int], True),
-        ([], [int], True),
-        ([1, "2"], [int], False),
-        ({"a": 1, "b": []}, {"a": int}, True),
-        ({"b": []}, {"a": int}, False),
-        ([], {"a": int}, False),
-        ({"x": 1, "y": 2}, {str: int}, True),
-        ({"x": 1, "y": "2"}, {str: int}, False),
-        ({"x": {"a": [[1.5]]}}, {str: {"a": [[float]]}, "x": dict}, True),
-        ({"x": 1}, {str: int, "a": int}, False),
-    ],
-)
-def test_what_fits_a_form(content: object, form: object, *, fitting: bool) -> None:
-    assert fits(content, form) is fitting
+GROUPS = ("seed", "model", "trainer", "checkpoints", "optimizer")
+SAME = ["name=other", "root=elsewhere", "num_threads=2", "checkpoints.keep_last=9", "env.size=7", "histories=[a,b]"]
+OTHER = ["seed=1", "model.embed_dim=64", "trainer.num_iterations=7", "optimizer.learning_rate=0.5"]
+INPUTS = {"histories": ["abc"], "critic": "def"}
 
 
-def test_json_of_another_form_is_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "file.json"
-    write_json(path, {"a": 1})
-    assert read_json(path, {"a": int}) == {"a": 1}
-    with pytest.raises(PipelineError, match=r"file\.json has unexpected content"):
-        read_json(path, {"a": str})
-    path.write_text("[" * 100_000)
-    with pytest.raises(PipelineError, match=r"file\.json is not readable"):
-        read_json(path)
+def identity(options: list[str], program: str = "train_gpt", inputs: Any = INPUTS) -> Identity:
+    return identity_of(program, load_config(["experiment=tiny", *options]), GROUPS, inputs)
+
+
+@settings(deadline=None, max_examples=8)
+@given(same=st.sets(st.sampled_from(SAME)), other=st.sets(st.sampled_from(OTHER)))
+def test_a_run_is_what_decides_what_it_computes(same: set[str], other: set[str]) -> None:
+    """The same wherever it is and whatever it is called, another one for all that changes results."""
+    assert (identity([*sorted(same), *sorted(other)]) == identity([])) == (not other)
+
+
+def test_program_and_inputs_count_too_but_not_how_a_number_is_written() -> None:
+    different = ({"histories": ["abd"]}, {"histories": ["abc", "abc"]}, {"critic": 1.5})
+    found = [identity([], inputs=inputs).run for inputs in (None, INPUTS, *(INPUTS | change for change in different))]
+    assert len({*found, identity([], "extract_policy").run}) == 6
+    assert identity([], inputs={"a": [1.0, {"b": 1e3}]}) == identity([], inputs={"a": (1, {"b": 1000})})
+
+
+def test_a_file_says_whose_it_is_and_is_refused_elsewhere(tmp_path: Path) -> None:
+    path, owner, other = tmp_path / "file.json", Identity("train_gpt", "a" * 64), Identity("train_ilql", "b" * 64)
+    write_owned(path, owner, 7, {"found": [1.5]})
+    assert read_owned(path, {"found": [float]}) == ({"found": [1.5]}, owner, 7)
+    check_owner(path, owner, Identity(*owner))
+    said = f"{path} is from train_gpt (run aaaaaaaaaaaa), but train_ilql (run bbbbbbbbbbbb) is needed here: "
+    with pytest.raises(PipelineError, match=re.escape(said)):
+        check_owner(path, owner, other)
+    with pytest.raises(PipelineError, match="has unexpected content"):
+        read_owned(path, {"found": [str]})

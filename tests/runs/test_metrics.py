@@ -6,7 +6,6 @@ import math
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,15 +19,11 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.profiler import record_function
 
 from icrl.contracts import PipelineError
-from icrl.runs.metrics import CurveOptions, MetricLogger, Progress, flatten, profiled, spread
-
-Points = dict[str, list[tuple[int, float]]]
+from icrl.runs.metrics import CurvesConfig, MetricLogger, Progress, profiled, spread
 
 
-def options_of(**changes: Any) -> CurveOptions:
-    return SimpleNamespace(
-        **{"num_summaries": 0, "summary_interval": 4, "flush_secs": 1000, "max_queue": 100} | changes
-    )
+def options_of(**changes: Any) -> CurvesConfig:
+    return CurvesConfig(**{"num_summaries": 0, "summary_interval": 4, "flush_secs": 1000} | changes)
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +36,7 @@ def read(folder: Path) -> EventAccumulator:
     return EventAccumulator(str(folder)).Reload()
 
 
-def points(folder: Path) -> Points:
+def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
     events = read(folder)
     return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
@@ -80,33 +75,17 @@ def test_all_kinds_of_events(tmp_path: Path) -> None:
     (chart,) = layout.category[0].chart
     assert (layout.category[0].title, chart.title) == ("source agents", "return")
     (margin,) = chart.margin.series
-    assert (margin.value, margin.lower, margin.upper) == (
-        "source/return/mean",
-        "source/return/p05",
-        "source/return/p95",
-    )
-
-
-def test_without_a_folder_nothing_is_written(tmp_path: Path) -> None:
-    with MetricLogger(None, 0, options_of(), 8) as logger:
-        assert logger.due(4) and not logger.is_shown
-        logger.scalars("train", {"loss": 1.0}, 4)
-        logger.histograms({"values": torch.ones(3)}, 4)
-        logger.texts({"git": "x"})
-
-
-def write(folder: Path, done: int | None, steps: range, value: float) -> None:
-    with MetricLogger(folder, done) as logger:
-        for step in steps:
-            logger.scalars("train", {"loss": value}, step)
+    assert [margin.value, margin.lower, margin.upper] == [f"source/return/{name}" for name in ("mean", "p05", "p95")]
 
 
 @pytest.mark.parametrize("done", [0, 3, 5, None])
 def test_a_resumed_run_hides_the_points_after_its_checkpoint(tmp_path: Path, done: int | None) -> None:
     """The run went to 5, and resumes from `done`; with None it appends."""
-    write(tmp_path, 0, range(1, 6), 1.0)
     first = 5 if done is None else done
-    write(tmp_path, done, range(first + 1, 7), 2.0)
+    for resumed, value, steps in ((0, 1.0, range(1, 6)), (done, 2.0, range(first + 1, 7))):
+        with MetricLogger(tmp_path, resumed) as logger:
+            for step in steps:
+                logger.scalars("train", {"loss": value}, step)
     assert points(tmp_path)["train/loss"] == [(step, 1.0 if step <= first else 2.0) for step in range(1, 7)]
 
 
@@ -168,25 +147,30 @@ def test_a_clock_that_was_set_back_is_warned_of(tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.parametrize("interval", [1, 8])
 @pytest.mark.parametrize("first", [0, 40])
+@pytest.mark.parametrize("shown", [True, False])
 def test_ten_lines_in_a_whole_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], interval: int, first: int
+    capsys: pytest.CaptureFixture[str], interval: int, first: int, *, shown: bool
 ) -> None:
-    progress = Progress("label", 80, first, "update", shown=False)
+    """Without a folder and a bar there is nothing to see."""
+    progress = Progress("label", 80, first, "update", shown)
     with MetricLogger(None, 0, options_of(summary_interval=interval), 80, progress, first) as logger:
+        assert not logger.is_shown
         for iteration in range(first + 1, 81):
             logger.advance()
             if logger.due(iteration) and logger.line_due(iteration):
                 logger.line({"loss": 0.25})
+                logger.scalars("train", {"loss": 1.0}, iteration)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == (80 - first) // 8
+    assert len(lines) == (80 - first) // 8 * shown
+    if not shown:
+        return
     assert lines[0].startswith(f"label   {10 + first * 100 // 80}%") and "  loss 0.25  " in lines[0]
     assert "update/s" in lines[0] and lines[-1].endswith("  0 s left")
 
 
-def test_spread_and_flatten() -> None:
+def test_spread() -> None:
     assert spread(np.array([1.0, np.nan, 3.0])) == {"mean": 2.0, "p05": pytest.approx(1.1), "p95": pytest.approx(2.9)}
     assert spread(np.array([np.nan])) == {}
-    assert flatten({"a": {"b": 1, "c": {"d": [2]}}, "e": None}) == {"a.b": 1, "a.c.d": [2], "e": None}
 
 
 @pytest.mark.parametrize(("number", "last", "expected"), [(3, 6, [2, 3, 4]), (4, 3, [2, 3]), (0, 3, []), (2, 0, [])])

@@ -1,4 +1,4 @@
-"""What is recorded of a run: against real git checkouts, and against TensorBoard's own rendering."""
+"""Record of a run, against real git checkouts and TensorBoard's own rendering."""
 
 import html
 import json
@@ -17,32 +17,28 @@ from hypothesis import strategies as st
 from tensorboard.plugin_util import markdown_to_safe_html
 from torch import nn
 
+from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, PipelineError
-from icrl.runs.identity import Identity
-from icrl.runs.record import (
-    check_snapshots,
-    git_state,
-    parameters_table,
-    read_sessions,
-    texts,
-    write_run_record,
-)
+from icrl.runs.device import recorded
+from icrl.runs.files import Identity
+from icrl.runs.record import check_snapshots, fenced, git_state, parameters_table, read_sessions, record_session
 
 OWNER = Identity("train_gpt", "f00d")
-CONFIG = {"seed": 7, "trainer": {"num_iterations": 20, "evaluate": False}}
-COMMAND = ["python", "-m", "src.train_gpt", "name=two words"]
+CONFIG = load_config(["experiment=tiny"])
+UNKNOWN = {"revision": None, "dirty": None, "diff": ""}
 
 
 def git(folder: Path, *arguments: str) -> str:
     identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
     done = subprocess.run(["git", "-C", str(folder), *identity, *arguments], capture_output=True, check=True)
-    return done.stdout.decode()
+    return done.stdout.decode().strip()
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with one commit: code.py, lib/deep.py, and build/ ignored."""
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["src/train_gpt.py", "name=two words"])
     for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"):  # of a hook that runs the tests
         monkeypatch.delenv(name, raising=False)
     project = tmp_path / "project"
@@ -56,47 +52,24 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return project
 
 
-def record(folder: Path, project: Path, snapshots: tuple[str, ...] = (), owner: Identity = OWNER) -> dict:
-    return write_run_record(folder, project, CONFIG, COMMAND, check_snapshots([*snapshots], project), owner, 0)
+def record(folder: Path, project: Path, *snapshots: str, owner: Identity = OWNER) -> dict[str, str]:
+    config = CONFIG.model_copy(deep=True)
+    config.summaries.code_snapshots = [*snapshots]
+    return record_session(config, folder, owner, 0, project)
 
 
 def written(folder: Path) -> list[dict]:
     return json.loads((folder / "run.json").read_text())["sessions"]
 
 
-def test_a_clean_checkout_is_its_revision(project: Path) -> None:
+def test_a_clean_checkout_is_its_revision_and_no_checkout_is_no_error(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (project / "build").mkdir()
     (project / "build" / "ignored").write_text("z")
     os.utime(project / "code.py", (0, 0))
-    revision = git(project, "rev-parse", "HEAD").strip()
-    assert re.fullmatch("[0-9a-f]{40}", revision)
-    assert git_state(project) == {"revision": revision, "dirty": False, "diff": ""}
-    assert git_state(project / "lib") == {"revision": revision, "dirty": False, "diff": ""}
-
-
-def test_all_changes_since_the_revision_are_there(project: Path) -> None:
-    """Staged, not staged and untracked; what is left of the diff can be applied to the revision."""
-    (project / "code.py").write_text("x = 2\n")
-    (project / "staged.py").write_text("s = 3\n")
-    git(project, "add", "staged.py")
-    (project / "lib" / "deep.py").write_bytes(b"y = '\xff'\n")
-    (project / "notes").mkdir()
-    (project / "notes" / "new.txt").write_text("not shown")
-    state = git_state(project)
-    assert state["dirty"] is True and state["revision"] == git(project, "rev-parse", "HEAD").strip()
-    lines = state["diff"].splitlines()
-    assert lines[0] == "# untracked: notes/" and "not shown" not in state["diff"]
-    assert {"-x = 1", "+x = 2", "+s = 3", "-y = 1", "+y = '\ufffd'"} <= set(lines)
-    (project.parent / "patch").write_text(state["diff"])
-    git(project, "reset", "-q", "--hard")
-    git(project, "apply", str(project.parent / "patch"))
-    assert (project / "code.py").read_text() == "x = 2\n"
-
-
-UNKNOWN = {"revision": None, "dirty": None, "diff": ""}
-
-
-def test_no_checkout_is_no_error(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clean = {"revision": git(project, "rev-parse", "HEAD"), "dirty": False, "diff": ""}
+    assert git_state(project) == git_state(project / "lib") == clean
     (tmp_path / "empty").mkdir()
     git(tmp_path / "empty", "init", "-q")  # a checkout without a commit
     (tmp_path / "bare").mkdir()
@@ -108,12 +81,29 @@ def test_no_checkout_is_no_error(project: Path, tmp_path: Path, monkeypatch: pyt
     assert git_state(project) == UNKNOWN
 
 
-def tiny_model() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 500))
+def test_all_changes_since_the_revision_are_there(project: Path) -> None:
+    """Staged, not staged and untracked; what is left of the diff can be applied to the revision."""
+    (project / "code.py").write_text("x = 2\n")
+    (project / "staged.py").write_text("s = 3\n")
+    git(project, "add", "staged.py")
+    (project / "lib" / "deep.py").write_bytes(b"y = '\xff'\n")
+    (project / "notes").mkdir()
+    (project / "notes" / "new.txt").write_text("not shown")
+    state = git_state(project)
+    assert state["dirty"] is True and state["revision"] == git(project, "rev-parse", "HEAD")
+    lines = state["diff"].splitlines()
+    assert lines[0] == "# untracked: notes/" and "not shown" not in state["diff"]
+    assert {"-x = 1", "+x = 2", "+s = 3", "-y = 1", "+y = '\ufffd'"} <= set(lines)
+    (project.parent / "patch").write_text(state["diff"])
+    git(project, "reset", "-q", "--hard")
+    git(project, "apply", str(project.parent / "patch"))
+    assert (project / "code.py").read_text() == "x = 2\n"
+    (project / "code.py").write_text("x" * 200_000)
+    assert re.search(r"\n# cut: 100000 of 200\d{3} characters\n$", git_state(project)["diff"])
 
 
 def test_the_table_has_every_parameter_with_its_decay() -> None:
-    model = tiny_model()
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 500))
     model[1].weight.requires_grad_(False)
     matrices, others = [model[0].weight, model[2].weight], [model[0].bias, model[1].bias, model[2].bias]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.25}, {"params": others, "weight_decay": 0}])
@@ -128,19 +118,8 @@ def test_the_table_has_every_parameter_with_its_decay() -> None:
         "| all | | 2,524 | |",
     ]
     assert markdown_to_safe_html(table).count("<tr>") == 8
-
-
-def test_parameters_that_no_group_has_are_named() -> None:
-    model = tiny_model()
-    optimizer = torch.optim.SGD([model[0].weight, model[1].weight, model[1].bias, model[2].weight], lr=1)
-    with pytest.raises(PipelineError, match=r"the parameters 0\.bias, 2\.bias are in no group"):
-        parameters_table(model, optimizer)
-
-
-def test_snapshots_are_found_in_the_project(project: Path) -> None:
-    (project / "link.py").symlink_to("code.py")
-    found = check_snapshots(["lib/deep.py", "lib/../code.py", "link.py"], project / "lib" / "..")
-    assert found == [project.resolve() / name for name in ("lib/deep.py", "code.py", "code.py")]
+    with pytest.raises(PipelineError, match=r"the parameters 0\.bias, 1\.bias, 2\.bias are in no group"):
+        parameters_table(model, torch.optim.SGD(matrices, lr=1))
 
 
 @pytest.mark.parametrize(
@@ -158,76 +137,75 @@ def test_snapshots_are_found_in_the_project(project: Path) -> None:
 def test_a_wrong_snapshot_is_refused(project: Path, path: str, reason: str) -> None:
     (project.parent / "other.py").write_text("")
     (project / "out.py").symlink_to(project.parent / "other.py")
+    (project / "link.py").symlink_to("code.py")
+    found = check_snapshots(["lib/deep.py", "lib/../code.py", "link.py"], project / "lib" / "..")
+    assert found == [project.resolve() / name for name in ("lib/deep.py", "code.py", "code.py")]
     with pytest.raises(ConfigError, match=re.escape(f"summaries.code_snapshots={path} {reason}")):
         check_snapshots(["code.py", path], project)
 
 
 def test_the_record_has_what_is_needed_to_run_again(project: Path, tmp_path: Path) -> None:
-    session = record(tmp_path / "run", project, ("lib/deep.py",))
-    (on_disk,) = written(tmp_path / "run")
-    assert on_disk["config"] == CONFIG and on_disk["command"] == COMMAND
-    assert on_disk["git"] == {"revision": git(project, "rev-parse", "HEAD").strip(), "dirty": False, "diff": None}
-    assert on_disk["versions"]["python"] == sys.version.split()[0]
-    assert (on_disk["versions"]["torch"], on_disk["versions"]["numpy"]) == (torch.__version__, np.__version__)
-    assert on_disk["host"]["cores"] >= 1 and len(on_disk["host"]["gpus"]) == torch.cuda.device_count()
-    assert on_disk["code_snapshots"] == {"lib/deep.py": sha256(b"y = 1\n").hexdigest()}
-    assert session["code_snapshots"] == {"lib/deep.py": "y = 1\n"}
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.json"]
+    folder, revision = tmp_path / "run", git(project, "rev-parse", "HEAD")
+    record(folder, project, "lib/deep.py")
+    (found,) = written(folder)
+    assert found["config"] == recorded(CONFIG) | {"summaries": found["config"]["summaries"]}
+    assert found["command"] == sys.argv and found["git"] == {"revision": revision, "dirty": False, "diff": None}
+    versions = {"python": sys.version.split()[0], "torch": torch.__version__, "numpy": np.__version__}
+    assert versions.items() <= found["versions"].items()
+    assert found["host"]["cores"] >= 1 and len(found["host"]["gpus"]) == torch.cuda.device_count()
+    assert found["code_snapshots"] == {"lib/deep.py": sha256(b"y = 1\n").hexdigest()}
+    assert [path.name for path in folder.iterdir()] == ["run.json"]
 
 
 def test_every_session_is_kept_with_its_diff(project: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    (project / "code.py").write_text("x = 2\n")
-    first = record(folder, project)
-    git(project, "commit", "-q", "-a", "-m", "second")
-    record(folder, project)
-    (project / "code.py").write_text("x = 3\n")
-    record(folder, project)
+    folder, diffs = tmp_path / "run", []
+    for content, commit in (("x = 2\n", True), ("x = 2\n", False), ("x = 3\n", False)):
+        (project / "code.py").write_text(content)
+        diffs.append(git_state(project)["diff"])
+        record(folder, project)
+        if commit:
+            git(project, "commit", "-q", "-a", "-m", "second")
     sessions = written(folder)
     assert [session["git"]["dirty"] for session in sessions] == [True, False, True]
     assert [session["git"]["diff"] for session in sessions] == ["code.diff", None, "code-3.diff"]
     assert sessions[0]["git"]["revision"] != sessions[1]["git"]["revision"] == sessions[2]["git"]["revision"]
-    assert sorted(path.name for path in folder.iterdir()) == ["code-3.diff", "code.diff", "run.json"]
-    assert (folder / "code.diff").read_text() == first["git"]["diff"]
-    assert "+x = 3" in (folder / "code-3.diff").read_text()
+    found = {path.name: path.read_text() for path in folder.glob("*.diff")}
+    assert found == {"code.diff": diffs[0], "code-3.diff": diffs[2]} and "+x = 3" in diffs[2]
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"sessions": {}}', b"\xff", b""])
-def test_a_damaged_record_is_kept_aside(
-    project: Path, tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+OTHERS = [Identity("train_gpt", "beef"), Identity("train_ilql", "f00d")]
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"sessions": {}}', b"\xff", b"", *OTHERS], ids=str)
+def test_a_record_that_is_damaged_or_of_another_run_is_kept_aside(
+    project: Path, tmp_path: Path, content: bytes | Identity, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "run"
-    record(folder, project)
-    (folder / "run.json").write_bytes(content)
-    record(folder, project)
-    assert len(written(folder)) == 1
-    assert (folder / "run.json.damaged").read_bytes() == content
-    assert (
-        "run.json is damaged, or of another run or version; renamed it to run.json.damaged" in capsys.readouterr().out
-    )
-
-
-@pytest.mark.parametrize("other", [Identity("train_gpt", "beef"), Identity("train_ilql", "f00d")])
-def test_the_record_of_another_run_is_kept_aside(project: Path, tmp_path: Path, other: Identity) -> None:
-    record(tmp_path, project, owner=other)
-    content = (tmp_path / "run.json").read_bytes()
+    path, of_another = tmp_path / "run.json", isinstance(content, Identity)
+    record(tmp_path, project, owner=content if of_another else OWNER)
+    if not of_another:
+        path.write_bytes(content)
+    before = path.read_bytes()
     for sessions in (1, 2):
         record(tmp_path, project)
-        assert len(written(tmp_path)) == sessions
-    assert (tmp_path / "run.json.damaged").read_bytes() == content
-    assert len(read_sessions(tmp_path / "run.json", OWNER)) == 2
-    with pytest.raises(PipelineError, match=r"run\.json is from train_gpt \(run f00d\), but "):
-        read_sessions(tmp_path / "run.json", other)
+        assert len(read_sessions(path, OWNER)) == sessions
+    assert (tmp_path / "run.json.damaged").read_bytes() == before
+    told = "run.json is damaged, or of another run or version; renamed it to run.json.damaged"
+    assert capsys.readouterr().out.count(told) == 1
+    for other in OTHERS:
+        with pytest.raises(PipelineError, match=r"run\.json is from train_gpt \(run f00d\), but "):
+            read_sessions(path, other)
 
 
 def test_tensorboard_shows_everything(project: Path, tmp_path: Path) -> None:
     (project / "code.py").write_text("x < '<b>'\n")
-    shown = texts(record(tmp_path / "run", project, ("code.py", "lib/deep.py")))
+    shown = record(tmp_path / "run", project, "code.py", "lib/deep.py")
     pages = {tag: html.unescape(markdown_to_safe_html(text)) for tag, text in shown.items()}
     assert set(pages) == {"configuration", "command", "git", "code_snapshots/code.py", "code_snapshots/lib/deep.py"}
-    assert "seed: 7\ntrainer.num_iterations: 20\ntrainer.evaluate: False" in pages["configuration"]
-    assert "python -m src.train_gpt 'name=two words'" in pages["command"]
-    assert git(project, "rev-parse", "HEAD").strip() in pages["git"]
+    assert (
+        f"\nseed: {CONFIG.seed}\n" in pages["configuration"] and "\ntrainer.evaluate: True\n" in pages["configuration"]
+    )
+    assert "src/train_gpt.py 'name=two words'" in pages["command"]
+    assert git(project, "rev-parse", "HEAD") in pages["git"]
     assert "with changes" in pages["git"] and "\n-x = 1\n+x < '<b>'\n" in pages["git"]
     assert "<pre><code>x < '<b>'\n" in pages["code_snapshots/code.py"]
     assert "<pre><code>y = 1\n" in pages["code_snapshots/lib/deep.py"]
@@ -237,8 +215,7 @@ def test_tensorboard_shows_everything(project: Path, tmp_path: Path) -> None:
 @example("```\nx\n```")
 @example("a\n````\n```\n`")
 def test_no_text_leaves_its_block(text: str) -> None:
-    session = {"config": {}, "command": [], "git": {"revision": None, "dirty": None}, "code_snapshots": {"f": text}}
-    page = markdown_to_safe_html(texts(session)["code_snapshots/f"])
+    page = markdown_to_safe_html(fenced(text))
     block = re.fullmatch(r"<pre><code>(.*)</code></pre>", page.strip(), re.DOTALL)
     assert block and "<" not in block[1]
     assert html.unescape(block[1]).split() == text.split()

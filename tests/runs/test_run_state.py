@@ -3,11 +3,11 @@
 import builtins
 import os
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -15,8 +15,8 @@ from toy import CPU, batch_at, config_of, doing, dying, left_in, model_of, run, 
 
 from icrl.contracts import Batch, ConfigError, PipelineError, Stopped
 from icrl.runs import checkpoint
+from icrl.runs.checkpoint import Interval
 from icrl.runs.distributed import Ranks
-from icrl.runs.intervals import Interval
 from icrl.runs.run_state import RunState
 
 BOTH = (signal.SIGTERM, signal.SIGUSR2)
@@ -31,14 +31,10 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("undisturbed")
     run(folder)
-    return folder
-
-
-def send(number: int) -> None:
-    os.kill(os.getpid(), number)
+    return left_in(folder)
 
 
 class Counter:
@@ -102,12 +98,12 @@ def test_parts_are_saved_when_due_and_restored_by_name(tmp_path: Path) -> None:
 def test_signals_are_answered_between_iterations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with state_of(tmp_path) as state:
         state.done = 1
-        send(signal.SIGUSR2)
+        signal.raise_signal(signal.SIGUSR2)
         state.save_if_due()
         state.save_if_due()
         assert steps_of(tmp_path) == [1] and capsys.readouterr().out.count("SIGUSR2: update 1 of 10 is saved") == 1
         state.done = 2
-        send(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         with pytest.raises(Stopped, match="SIGTERM: update 2 of 10 is saved; the same command continues"):
             state.save_if_due()
         assert steps_of(tmp_path) == [1, 2]
@@ -115,11 +111,7 @@ def test_signals_are_answered_between_iterations(tmp_path: Path, capsys: pytest.
 
 def test_a_state_that_must_not_be_saved_is_not(tmp_path: Path) -> None:
     state = state_of(tmp_path)
-
-    def refuse() -> None:
-        raise PipelineError("mine")
-
-    state.before_save, state.done = refuse, 4
+    state.before_save, state.done = Mock(side_effect=PipelineError("mine")), 4
     with pytest.raises(PipelineError, match="mine"):
         state.save_if_due()
     assert not steps_of(tmp_path)
@@ -133,14 +125,10 @@ def test_another_thread_trains_without_handlers(tmp_path: Path) -> None:
     assert steps_of(tmp_path) == [2]
 
 
-@pytest.mark.parametrize(
-    "error", [KeyboardInterrupt, PipelineError, ConfigError, Stopped, OSError, SystemExit], ids=lambda one: one.__name__
-)
-def test_an_interrupt_or_a_refusal_is_no_crash(tmp_path: Path, error: type[BaseException]) -> None:
-    assert fail(tmp_path, error("mine")) == []
-
-
 def test_a_crash_is_saved_by_the_first_rank_unless_it_is_to_be_skipped(tmp_path: Path) -> None:
+    """And an interrupt or a refusal is no crash."""
+    for error in (KeyboardInterrupt, PipelineError, ConfigError, Stopped, OSError, SystemExit):
+        assert fail(tmp_path / "refused", error("mine")) == []
     assert fail(tmp_path / "skip", ValueError("mine"), "skip") == []
     assert fail(tmp_path / "second", ValueError("mine"), "ask", ranks=Ranks(1, 2)) == []
     assert fail(tmp_path / "first", ValueError("mine"), ranks=Ranks(0, 2)) == [0]  # does not wait for the second
@@ -154,18 +142,10 @@ def test_a_crash_is_saved_by_the_first_rank_unless_it_is_to_be_skipped(tmp_path:
 def test_the_terminal_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str | BaseException, saved: list[int]
 ) -> None:
-    asked: list[str] = []
-
-    def ask(question: str) -> str:
-        asked.append(question)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    ask = Mock(side_effect=[answer])
     monkeypatch.setattr(builtins, "input", ask)
     assert fail(tmp_path, ValueError("mine"), "ask") == saved
-    assert asked == ["ValueError: mine\nSave the state of the failed run? [y/n] "]
+    ask.assert_called_once_with("ValueError: mine\nSave the state of the failed run? [y/n] ")
 
 
 def test_the_first_error_is_the_one_that_is_raised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +154,7 @@ def test_the_first_error_is_the_one_that_is_raised(tmp_path: Path, capsys: pytes
     assert "the state of the failed run cannot be saved: cannot write" in capsys.readouterr().err
 
 
-def test_a_crash_is_put_aside_and_no_run_resumes_from_it(tmp_path: Path, undisturbed: Path) -> None:
+def test_a_crash_is_put_aside_and_no_run_resumes_from_it(tmp_path: Path, undisturbed: Any) -> None:
     with pytest.raises(RuntimeError, match="mine"):
         run(tmp_path, batches=dying(8, RuntimeError))
     assert steps_of(tmp_path) == [3, 6] and steps_of(tmp_path, "crash") == [8]
@@ -184,15 +164,15 @@ def test_a_crash_is_put_aside_and_no_run_resumes_from_it(tmp_path: Path, undistu
     asked: list[int] = []
     run(tmp_path, model=model_of(99), batches=lambda update: asked.append(update) or batch_at(update))
     assert asked == [*range(6, 11)]
-    assert left_in(tmp_path) | {"crash": None} == left_in(undisturbed)
+    assert left_in(tmp_path) | {"crash": None} == undisturbed
 
 
 @pytest.mark.parametrize("number", BOTH)
 @pytest.mark.parametrize("update", [0, 4, 10])
 def test_a_signal_in_an_update_changes_nothing_in_the_end(
-    tmp_path: Path, undisturbed: Path, number: int, update: int
+    tmp_path: Path, undisturbed: Any, number: int, update: int
 ) -> None:
-    batches = doing(lambda: send(number), update)
+    batches = doing(lambda: signal.raise_signal(number), update)
     if number == signal.SIGTERM:
         with pytest.raises(Stopped, match=f"SIGTERM: update {update + 1} of 11 is saved"):
             run(tmp_path, batches=batches)
@@ -200,17 +180,14 @@ def test_a_signal_in_an_update_changes_nothing_in_the_end(
         run(tmp_path, model=model_of(99))
     else:
         run(tmp_path, batches=batches)
-    assert left_in(tmp_path) == left_in(undisturbed)
+    assert left_in(tmp_path) == undisturbed
 
 
 def test_a_signal_during_a_save_harms_nothing(
-    tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fsync = os.fsync
-
-    def interrupted(file: int) -> None:
-        send(signal.SIGTERM)
-        fsync(file)
+    interrupted = Mock(side_effect=lambda file: signal.raise_signal(signal.SIGTERM) or fsync(file))
 
     def batches(update: int) -> Batch:
         monkeypatch.setattr(os, "fsync", interrupted if update == 2 else fsync)  # the next is the checkpoint of 3
@@ -221,29 +198,22 @@ def test_a_signal_during_a_save_harms_nothing(
     for sidecar in checkpoint.sidecars(tmp_path, "last"):
         checkpoint.load(sidecar, CPU)
     run(tmp_path, model=model_of(99))
-    assert left_in(tmp_path) == left_in(undisturbed)
+    assert left_in(tmp_path) == undisturbed
 
 
 @pytest.mark.parametrize("number", BOTH)
 @pytest.mark.parametrize("dead", [None, 4])
 def test_a_signal_before_the_first_update_of_a_session(
-    tmp_path: Path, undisturbed: Path, number: int, dead: int | None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, undisturbed: Any, number: int, dead: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new run saves its start; a resumed one has its checkpoint already."""
     if dead:
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, batches=dying(dead))
-    enter: Callable[[RunState], RunState] = RunState.__enter__
-
-    def prompt(state: RunState) -> RunState:
-        enter(state)
-        send(number)
-        return state
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunState, "__enter__", prompt)
-        with pytest.raises((Stopped, KeyboardInterrupt)):
-            run(tmp_path, model=model_of(99) if dead else None, batches=dying(3 if dead else 0))
+    enter = RunState.__enter__
+    with monkeypatch.context() as patch, pytest.raises((Stopped, KeyboardInterrupt)):
+        patch.setattr(RunState, "__enter__", lambda state: (enter(state), signal.raise_signal(number))[0])
+        run(tmp_path, model=model_of(99) if dead else None, batches=dying(3 if dead else 0))
     assert steps_of(tmp_path) == [3 if dead else 0]
     run(tmp_path, model=model_of(99))
-    assert left_in(tmp_path) == left_in(undisturbed)
+    assert left_in(tmp_path) == undisturbed

@@ -2,15 +2,13 @@
 
 import errno
 import os
-import resource
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import STAGES, TINY, ended, files_of, refusal, results_of, run, start
+from harness import STAGES, TINY, ended, file_size_limit, files_of, refusal, results_of, run, start
 
 from icrl.config.compose import load_config, load_players_config
 from icrl.contracts import ConfigError
@@ -18,7 +16,7 @@ from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
 from icrl.programs import search_params, train_agents, train_players
-from icrl.runs import memory
+from icrl.runs import device
 from icrl.runs.files import read_json, write_json
 
 PRODUCED = {
@@ -132,7 +130,7 @@ TOO_LARGE = [  # program, options, and start of the message
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for 0.1 GB in memory and on the disk."""
-    monkeypatch.setattr(memory, "free_memory", lambda _: 10**8)
+    monkeypatch.setattr(device, "free_memory", lambda _: 10**8)
     monkeypatch.setattr("icrl.training.needs.free_disk", lambda _: 10**8)
 
 
@@ -159,17 +157,6 @@ def test_needs_of_the_search_and_of_players(tmp_path: Path) -> None:
 # ---- disks
 
 
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """The system refuses to write past `size` bytes of a file."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize(
     ("size", "stage", "part"),
     [
@@ -184,7 +171,7 @@ def test_a_file_that_cannot_be_written(finished: Path, root: Path, size: int, st
     """The same command continues when there is room again."""
     for name in PRODUCED[stage]:
         shutil.rmtree(root / name)
-    with largest_file(size):
+    with file_size_limit(size):
         message = run(stage, root).refusal
     assert "File too large" in message and part in message
     assert run(stage, root).code == 0

@@ -19,8 +19,7 @@ from icrl.config.root import Config
 from icrl.contracts import PipelineError
 from icrl.plots.study_plots import row_name, shared_references, study_figure
 from icrl.plots.style import PALETTE
-from icrl.runs.files import read_json, write_json
-from icrl.runs.identity import Identity, write_owned
+from icrl.runs.files import Identity, read_json, write_json, write_owned
 from icrl.studies import report as study_report
 from icrl.studies.plan import Row
 from icrl.studies.report import cpu_model, result_of, study_table, write_report

@@ -19,7 +19,7 @@ from icrl.nn.critic import trunk_config
 from icrl.nn.gpt import GPT, context_of
 from icrl.point_game.learners import Stopwatch
 from icrl.point_game.learners import make_learners as make_players
-from icrl.runs.memory import Need
+from icrl.runs.device import Need
 from icrl.training import needs
 from icrl.training.optimizers import make_optimizer
 

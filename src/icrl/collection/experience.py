@@ -19,7 +19,7 @@ from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import ConfigError, EnvSpec, Learned, Rollout, Sample
 from icrl.data.history_store import Histories, open_histories
 from icrl.randomness import mix
-from icrl.runs.identity import check_same
+from icrl.runs.files import check_same
 from icrl.sources.options import ReplayConfig, SourceConfig
 from icrl.sources.pace import batches_of_a_sweep, clock_of, own_windows, window_length
 

@@ -15,8 +15,7 @@ from icrl.data.manifests import checksum_of
 from icrl.envs.core import State
 from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered
 from icrl.runs import checkpoint
-from icrl.runs.files import fits
-from icrl.runs.identity import Identity, check_same
+from icrl.runs.files import Identity, check_same, fits
 from icrl.sources.noise_distillation import open_teacher
 from icrl.sources.pace import unrolled
 

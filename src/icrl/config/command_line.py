@@ -15,7 +15,7 @@ from icrl.config.options import walk
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.point_game.options import PlayersConfig
-from icrl.runs.memory import ran_out
+from icrl.runs.device import ran_out
 from icrl.runs.processes import close_outputs, open_outputs
 
 _BAD_INPUT = 2

@@ -20,8 +20,7 @@ from icrl.contracts import ConfigError, EnvSpec, Json, PipelineError, Rollout
 from icrl.data import manifests
 from icrl.data.manifests import MANIFEST, DamagedHistoriesError, block_checksum, read_manifest
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
-from icrl.runs.files import reserve, sha256, write_json
-from icrl.runs.identity import Identity, check_owner
+from icrl.runs.files import Identity, check_owner, reserve, sha256, write_json
 
 OBSERVATIONS = ("obs", "next_obs")  # the columns that may have a third axis
 

@@ -16,7 +16,7 @@ from icrl.contracts import Batch, ConfigError, Json
 from icrl.data.history_store import Histories, open_histories
 from icrl.data.windows import Windows
 from icrl.randomness import cumulative, draw, integers, mix, uniform
-from icrl.runs.identity import check_same
+from icrl.runs.files import check_same
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

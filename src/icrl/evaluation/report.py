@@ -13,8 +13,7 @@ from icrl.contracts import EnvSpec, Json, PipelineError
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import MEASURES, PARTS, Setting, coverage_numbers, numbers_of, shown_part, tail_of
 from icrl.rl.statistics import Floats
-from icrl.runs.files import fits, sha256, write_atomically
-from icrl.runs.identity import Identity, read_owned
+from icrl.runs.files import Identity, fits, read_owned, sha256, write_atomically
 
 if TYPE_CHECKING:
     from icrl.evaluation.protocol import EvaluationConfig

@@ -31,7 +31,7 @@ from icrl.plots.figures import Panel, adaptation_figure
 from icrl.plots.study_plots import shared_references, shown_curve
 from icrl.runs.device import device_of, recorded
 from icrl.runs.distributed import Ranks
-from icrl.runs.identity import check_same
+from icrl.runs.files import check_same
 from icrl.training.critics import check_critic, load_critic, open_finished
 from icrl.training.program import RunContext, unweighted
 

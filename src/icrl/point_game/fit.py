@@ -10,11 +10,10 @@ from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError, Json
 from icrl.point_game.learners import Learner, Player, Stopwatch, make_learners, players_of_run
 from icrl.point_game.options import PlayersConfig
-from icrl.runs.checkpoint import FINISHED, check_run
+from icrl.runs.checkpoint import FINISHED, Interval, check_run
 from icrl.runs.device import recorded
 from icrl.runs.divergence import FiniteCheck
-from icrl.runs.identity import Identity, check_owner, check_same, identity_of, read_owned, write_owned
-from icrl.runs.intervals import Interval
+from icrl.runs.files import Identity, check_owner, check_same, identity_of, read_owned, write_owned
 from icrl.runs.metrics import MetricLogger, Progress, profiled
 from icrl.runs.record import parameters_table, record_session
 from icrl.runs.run_state import RunState

@@ -33,9 +33,9 @@ from icrl.point_game.options import PlayersConfig, TransitionsConfig
 from icrl.point_game.rollout import PointGame, PointGameOptions, PointRollout, PointState, play
 from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets
 from icrl.randomness import mix
-from icrl.rl.double_q import blend, double_q_target
+from icrl.rl.returns import blend, double_q_target
+from icrl.runs.checkpoint import is_due
 from icrl.runs.device import dtype_of
-from icrl.runs.intervals import is_due
 from icrl.training.optimizers import AdamConfig, SGDConfig, make_optimizer, set_rates
 
 _LARGEST_NOISE = 1 - 2**-24  # of the numbers that players are given

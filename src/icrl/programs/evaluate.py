@@ -32,10 +32,8 @@ from icrl.nn.guided import Guided
 from icrl.plots.figures import write_figures
 from icrl.plots.walks import write_comparisons
 from icrl.rl.statistics import Floats
-from icrl.runs.device import prepare, recorded
-from icrl.runs.files import only_writer
-from icrl.runs.identity import Identity, check_owner, check_same, identity_of, write_owned
-from icrl.runs.memory import check_memory
+from icrl.runs.device import check_memory, prepare, recorded
+from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, write_owned
 from icrl.sources import source_of
 from icrl.training.needs import bootstrap, playing
 

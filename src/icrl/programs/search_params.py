@@ -32,11 +32,9 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
 from icrl.envs.tasks import split_tasks
 from icrl.plots.training_curves import write_search_plots
-from icrl.runs.device import prepare, recorded
+from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.divergence import DivergedError
-from icrl.runs.files import only_writer
-from icrl.runs.identity import Identity, check_owner, check_same, identity_of, read_owned, write_owned
-from icrl.runs.memory import check_memory
+from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, write_owned
 from icrl.sources.options import check_source
 from icrl.sources.pace import num_iterations
 from icrl.training.needs import stage_one

@@ -27,12 +27,10 @@ from icrl.envs.tasks import Split, development_of, split_tasks
 from icrl.evaluation.report import solved
 from icrl.evaluation.trained import SourceEvaluator, check_streams
 from icrl.plots.source_agents import SourceCurves, examine
-from icrl.runs.checkpoint import FINISHED
+from icrl.runs.checkpoint import FINISHED, Interval
 from icrl.runs.device import prepare, recorded
 from icrl.runs.evaluations import Evaluations
-from icrl.runs.files import only_writer
-from icrl.runs.identity import Identity, check_owner, check_same, identity_of, read_owned, write_owned
-from icrl.runs.intervals import Interval
+from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, write_owned
 from icrl.runs.metrics import MetricLogger, profiled
 from icrl.runs.record import check_snapshots, record_session
 from icrl.runs.run_state import RunState

@@ -15,10 +15,8 @@ from icrl.point_game.learners import Player, make_game
 from icrl.point_game.options import PlayersConfig
 from icrl.point_game.rollout import measure, players_of
 from icrl.runs.checkpoint import FINISHED
-from icrl.runs.device import prepare, recorded
-from icrl.runs.files import only_writer
-from icrl.runs.identity import check_owner, read_owned, write_owned
-from icrl.runs.memory import check_memory
+from icrl.runs.device import check_memory, prepare, recorded
+from icrl.runs.files import check_owner, only_writer, read_owned, write_owned
 from icrl.runs.record import check_snapshots
 from icrl.training.needs import players
 

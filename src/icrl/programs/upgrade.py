@@ -26,8 +26,7 @@ from icrl.data import manifests
 from icrl.point_game.fit import owner_of
 from icrl.programs._versions import inputs_07, present_config, program_of, rebuild_state, rename_keys
 from icrl.runs.checkpoint import step_of
-from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
-from icrl.runs.identity import Identity, identity_of
+from icrl.runs.files import Identity, identity_of, only_writer, read_json, sha256, write_atomically, write_json
 from icrl.training.program import compared
 
 GROUPS = {"train_gpt": ["objective"], "train_ilql": ["encoder", "decoder", "critic"], "extract_policy": ["awr"]}

@@ -7,7 +7,7 @@ L trees, one for each learner. Node 1 is the root, node i has the children 2i an
 import torch
 from torch import Tensor
 
-_DENSE = 4  # a level with at most so many nodes per changed leaf is faster to sum as a whole than node by node
+_DENSE = 4  # nodes per changed leaf up to which a level is faster to sum as a whole than node by node
 
 
 class SumTree:
@@ -40,7 +40,8 @@ class SumTree:
         for level in reversed(range(self._depth)):
             node = node >> 1
             if 1 << level <= _DENSE * leaf.shape[1]:
-                self._sum_up(level)
+                below = self._sums[:, 2 << level : 4 << level]
+                self._sums[:, 1 << level : 2 << level] = below[:, 0::2] + below[:, 1::2]
             else:
                 left, right = self._children_of(node)
                 self._sums.scatter_(1, node, left + right)
@@ -64,11 +65,5 @@ class SumTree:
 
     def load(self, priorities: Tensor) -> None:
         """Set all leaves, `[L, num_leaves]`."""
-        self.priorities.copy_(priorities)
-        for level in reversed(range(self._depth)):
-            self._sum_up(level)
-
-    def _sum_up(self, level: int) -> None:
-        """Compute all nodes of a level from the level below."""
-        below = self._sums[:, 2 << level : 4 << level]
-        self._sums[:, 1 << level : 2 << level] = below[:, 0::2] + below[:, 1::2]
+        leaves = torch.arange(self._num_leaves, device=priorities.device)
+        self.set(leaves.expand_as(priorities), priorities)

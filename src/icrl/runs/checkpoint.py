@@ -1,4 +1,4 @@
-"""Checkpoint files: atomic, so that the newest complete state is found after any crash.
+"""Checkpoint files, atomic, so that the newest complete state is found after any crash; and their schedule, `Interval`.
 
 `<kind>-<step>.pt` holds plain dicts of tensors and numbers. Its sidecar `<kind>-<step>.json` holds kind, step, checksum
 and a description, which names the owner by `program` and `run`. The sidecar is written last, so a state without one is
@@ -6,6 +6,7 @@ incomplete. Loading is `weights_only`.
 """
 
 import io
+import math
 import re
 import sys
 from collections.abc import Collection
@@ -18,24 +19,20 @@ from tqdm import tqdm
 
 from icrl.config.options import Options, option, refuse_both
 from icrl.contracts import Json, PipelineError
-from icrl.runs.files import read_json, sha256, write_atomically, write_json
-from icrl.runs.identity import Identity, check_owner, read_owned
+from icrl.runs.files import Identity, check_owner, read_json, read_owned, sha256, write_atomically, write_json
+
+FINISHED = "finished.json"
+_SIDECAR = {"kind": str, "step": int, "state_sha256": str, "description": dict}
 
 
 class SavingConfig(Options):
     """Options of the checkpoints of every program."""
 
-    num_checkpoints: int = option(
-        10, "checkpoints, evenly spread (0: use checkpoints.checkpoint_interval)", ge=0, may_change=True
-    )
-    checkpoint_interval: int = option(
-        0, "iterations between checkpoints (both 0: only one at the end)", ge=0, may_change=True
-    )
+    num_checkpoints: int = option(10, "checkpoints, evenly spread (0: use checkpoint_interval)", ge=0, may_change=True)
+    checkpoint_interval: int = option(0, "iterations per checkpoint (both 0: one at the end)", ge=0, may_change=True)
     keep_last: int = option(2, "newest checkpoints to keep", ge=1, may_change=True)
     on_crash: Literal["save", "skip", "ask"] = option(
-        "save",
-        "action for the state of a failed run: save it as crash-*.pt, skip, or ask at the terminal",
-        may_change=True,
+        "save", "state of a failed run: save it as crash-*.pt, skip it, or ask at the terminal", may_change=True
     )
 
     @model_validator(mode="after")
@@ -47,16 +44,33 @@ class SavingConfig(Options):
 
 class CheckpointsConfig(SavingConfig):
     snapshot_interval: int = option(
-        0,
-        "training windows between snapshots, which are never deleted (0: none)",
-        ge=0,
-        may_change=True,
-        stages="2, ilql, awr",
+        0, "training windows between snapshots, which are kept (0: none)", ge=0, may_change=True, stages="2, ilql, awr"
     )
 
 
-FINISHED = "finished.json"
-_SIDECAR = {"kind": str, "step": int, "state_sha256": str, "description": dict}
+class Interval:
+    """Schedule of an event: `number` times in a run of `total` iterations, or else every `every` of them (0: never);
+    with `first` also in each iteration before the first one, with `end` in the last iteration.
+
+    Checkpoints, evaluations, summaries and snapshots only call `due`, so another rule (such as once every few minutes)
+    changes this class alone."""
+
+    def __init__(self, number: int, every: int, total: int, *, first: bool = False, end: bool = False) -> None:
+        self._length, self._total, self._first, self._end = interval_of(number, every, total), total, first, end
+
+    def due(self, iteration: int) -> bool:
+        if self._end and iteration == self._total:
+            return True
+        return iteration > 0 and (is_due(iteration, self._length) or (self._first and iteration < self._length))
+
+
+def interval_of(number: int, interval: int, iterations: int) -> int:
+    """Iterations between events that happen `number` times, or every `interval`; 0: never."""
+    return math.ceil(iterations / number) if number else interval
+
+
+def is_due(iteration: int, interval: int) -> bool:
+    return bool(interval) and iteration % interval == 0
 
 
 class DamagedCheckpointError(PipelineError):
@@ -65,8 +79,7 @@ class DamagedCheckpointError(PipelineError):
 
 def save(folder: Path, kind: str, step: int, state: dict[str, Any], description: Json, keep: int) -> None:
     """Write a checkpoint of `kind` (`last`, `best`, `pending`); keep it and the `keep - 1` before it."""
-    path = folder / f"{kind}-{step:09d}.pt"
-    buffer = io.BytesIO()
+    path, buffer = folder / f"{kind}-{step:09d}.pt", io.BytesIO()
     torch.save(state, buffer)
     write_atomically(path, buffer.getvalue())
     about = {"kind": kind, "step": step, "state_sha256": sha256(path), "description": description}
@@ -83,6 +96,10 @@ def prune(folder: Path, kind: str, kept: Collection[str]) -> None:
             file.unlink()
 
 
+def _stem(file: Path) -> str:
+    return file.name.split(".")[0]
+
+
 def sidecars(folder: Path, kind: str) -> list[Path]:
     """JSON sidecars of the checkpoints of `kind`, newest first."""
     found = [file for file in folder.glob(f"{kind}-*.json") if re.fullmatch(r"\d{9,}", file.stem.rpartition("-")[2])]
@@ -90,7 +107,6 @@ def sidecars(folder: Path, kind: str) -> list[Path]:
 
 
 def step_of(sidecar: Path) -> int:
-    """Step in the name of a sidecar."""
     return int(sidecar.stem.rpartition("-")[2])
 
 
@@ -101,12 +117,11 @@ def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str
     for sidecar in sidecars(folder, kind):
         try:
             found = load(sidecar, device)
+            if damage:
+                tqdm.write(f"skipped, using {sidecar.stem} instead: {damage}", file=sys.stderr)
+            return found
         except DamagedCheckpointError as error:
             damage = error
-            continue
-        if damage:
-            tqdm.write(f"skipped, using {sidecar.stem} instead: {damage}", file=sys.stderr)
-        return found
     if damage:
         raise damage
     return None
@@ -118,9 +133,7 @@ def load(sidecar: Path, device: torch.device) -> tuple[dict[str, Any], Json]:
     try:
         return torch.load(path, map_location=device, weights_only=True), about
     except Exception as error:  # a foreign file may make the parser raise anything
-        raise DamagedCheckpointError(
-            f"{path} cannot be read ({type(error).__name__}); delete it and its .json to continue"
-        ) from error
+        raise _damaged(path, f"cannot be read ({type(error).__name__});") from error
 
 
 def check(sidecar: Path) -> Json:
@@ -130,14 +143,16 @@ def check(sidecar: Path) -> Json:
         about = read_json(sidecar, _SIDECAR)
         whole = path.exists() and sha256(path) == about["state_sha256"]
     except (PipelineError, OSError) as error:
-        raise DamagedCheckpointError(f"{path} cannot be read: {error}; delete it and its .json to continue") from error
+        raise _damaged(path, f"cannot be read: {error};") from error
     if not whole:
-        raise DamagedCheckpointError(f"{path} is missing or damaged; delete it and its .json to continue")
+        raise _damaged(path, "is missing or damaged;")
     if sidecar.stem != (name := f"{about['kind']}-{about['step']:09d}"):
-        raise DamagedCheckpointError(
-            f"{path} was written as {name}.pt; give it and its .json that name back, or delete both"
-        )
+        raise _damaged(path, f"was written as {name}.pt; give it and its .json that name back, or")
     return about
+
+
+def _damaged(path: Path, fault: str) -> DamagedCheckpointError:
+    return DamagedCheckpointError(f"{path} {fault} delete it and its .json to continue")
 
 
 def open_finished(folder: Path, kind: str, program: str, device: torch.device) -> tuple[dict[str, Any], Json] | None:
@@ -166,7 +181,3 @@ def check_end(finished: Path, step: int, newest: int) -> None:
             f"{finished} says that the run ended at step {step}, but the newest intact checkpoint beside it is of step "
             f"{newest}: restore the missing one, or remove {finished.name} to resume from there with the same command"
         )
-
-
-def _stem(file: Path) -> str:
-    return file.name.split(".")[0]

@@ -1,10 +1,14 @@
-"""Device, precision and seed of a run, and its options as plain values."""
+"""Device, precision, seed and memory of a run; a run that certainly needs more memory is refused before it starts."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import sys
-from typing import TYPE_CHECKING, Literal, Self
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import torch
 from pydantic import model_validator
@@ -16,32 +20,31 @@ if TYPE_CHECKING:
     from icrl.config.root import Config
     from icrl.point_game.options import PlayersConfig
 
+_MEMINFO = Path("/proc/meminfo")
+_CGROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))  # of v2, of v1
+_SIGNS = (  # of errors of PyTorch, NumPy and Python that have no class of their own
+    "can't allocate memory|out of memory|Storage size calculation overflowed|int64_t without overflow|"
+    "too large to convert to C|int too big to convert|Maximum allowed dimension exceeded|array is too big"
+)
+
 
 class DeviceConfig(Options):
     """Device and precision of a run."""
 
     type: DeviceName = option(
-        "auto",
-        "where tensors live: auto (a GPU where there is one), cpu, cuda, or cuda:N, the GPU with the number N",
-        may_change=True,
+        "auto", "where tensors live: auto (a GPU where there is one), cpu, cuda, or cuda:N for GPU N", may_change=True
     )
-    dtype: Literal["float32", "float64"] = option(
-        "float32", "precision of parameters", stages="2, 3, ilql, awr, players"
-    )
+    dtype: Literal["float32", "float64"] = option("float32", "dtype of parameters", stages="2, 3, ilql, awr, players")
     amp_dtype: Literal["none", "bfloat16", "float16"] = option(
         "none", "mixed precision: matrix products in bfloat16, or in float16 with a loss scaler", stages="2, ilql, awr"
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        refuse(
-            re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.type) is None,
-            f"device.type={self.type}: must be auto, cpu, cuda or cuda:N",
-        )
-        refuse(
-            self.amp_dtype != "none" and self.dtype == "float64",
-            f"device.amp_dtype={self.amp_dtype} needs device.dtype=float32, not {self.dtype}",
-        )
+        known = re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.type)
+        refuse(not known, f"device.type={self.type}: must be auto, cpu, cuda or cuda:N")
+        mixed = self.amp_dtype != "none" and self.dtype == "float64"
+        refuse(mixed, f"device.amp_dtype={self.amp_dtype} needs device.dtype=float32, not {self.dtype}")
         return self
 
 
@@ -75,3 +78,60 @@ def dtype_of(config: Config | PlayersConfig) -> torch.dtype:
 def recorded(config: Config | PlayersConfig) -> Json:
     """Configuration as plain values, as stored in manifests and checkpoints."""
     return config.model_dump()
+
+
+class Need(NamedTuple):
+    """Lower bound on the bytes of a part, and the options that determine it."""
+
+    what: str
+    size: int
+    options: tuple[str, ...]  # dotted keys
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Free bytes on `device`; None if unknown. On a CPU this includes page cache and swap, up to the limit of the
+    control group."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    try:
+        lines = dict(line.split(":") for line in _MEMINFO.read_text(encoding="ascii").splitlines())
+        found = sum(int(lines[key].split()[0]) << 10 for key in ("MemAvailable", "SwapFree"))
+    except (OSError, KeyError, ValueError):  # not Linux
+        return None
+    limits = [path.read_text(encoding="ascii").strip() for path in _CGROUPS if path.exists()]
+    return min([found, *(int(limit) for limit in limits if limit.isdecimal())])
+
+
+def ran_out(error: Exception) -> bool:
+    """Recognise an error that means that an allocation exceeds the memory or the largest size."""
+    return isinstance(error, MemoryError) or bool(re.search(_SIGNS, str(error)))
+
+
+def free_disk(folder: Path) -> int:
+    """Free bytes on the disk of `folder`, which need not exist yet."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(there).free
+
+
+def check_memory(config: Any, needs: Sequence[Need], device: torch.device) -> None:
+    """Raise `ConfigError` if `device` has less memory than all `needs` of `config` together."""
+    check_fits(config, needs, free_memory(device), f"memory of {device}" if device.type == "cuda" else "memory")
+
+
+def check_fits(config: Any, needs: Sequence[Need], free: int | None, where: str) -> None:
+    """Raise `ConfigError` with the largest of the `needs` and its options, unless all fit in `free` bytes."""
+    total = sum(need.size for need in needs)
+    if free is None or total <= free:
+        return
+    largest = max(needs, key=lambda need: need.size)
+    given = " x ".join(f"{key}={reduce(getattr, key.split('.'), config)}" for key in largest.options)
+    others = f" (and {_readable(total - largest.size)} for the rest)" if total > 1.01 * largest.size else ""
+    raise ConfigError(
+        f"{given} needs about {_readable(largest.size)} of {where} for {largest.what}{others}; {_readable(free)} are "
+        "free: lower one of these options"
+    )
+
+
+def _readable(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from icrl.contracts import ConfigError, PipelineError, Stopped
-from icrl.runs.processes import end_with_launcher
+from icrl.runs.processes import end_with_parent
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _GREETING = timedelta(seconds=60)  # torchrun listens before it starts any process
@@ -25,27 +25,20 @@ _TOLERANCE = 1e-6  # between the statistics of a parameter on two ranks
 
 
 class Ranks:
-    """Process group that trains one model: the `rank` of this process among `size`."""
+    """Process group that trains one model: the `rank` of this process among `size`. Methods are called by all ranks.
 
-    def __init__(self, rank: int = 0, size: int = 1, device: torch.device | None = None) -> None:
-        self.rank, self.size, self._device = rank, size, device
+    Rank 0, the writer, writes checkpoints and curves, and evaluates."""
 
-    @property
-    def is_writer(self) -> bool:
-        """Whether this process writes checkpoints and curves, and evaluates."""
-        return self.rank == 0
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size, self.is_writer = rank, size, rank == 0
 
     def leave(self) -> None:
         """Stop communicating, because this rank has failed and the others may no longer wait for it."""
         self.size = 1
 
     def any(self, flag: bool) -> bool:
-        """Whether `flag` is true on any rank, the same answer on all."""
-        if self.size == 1:
-            return flag
-        flags = torch.tensor(int(flag))
-        dist.all_reduce(flags, op=dist.ReduceOp.MAX)
-        return bool(flags)
+        """Combine the flags of all ranks: true if one is."""
+        return any(bool(one) for one in self.gather(torch.tensor([int(flag)])))
 
     def average(self, values: Tensor) -> Tensor:
         """Mean of a tensor over all ranks."""
@@ -65,13 +58,12 @@ class Ranks:
 
     def check_equal(self, model: nn.Module, update: int) -> None:
         """Raise `PipelineError` if the mean or the norm of a parameter differs between ranks."""
-        named = list(model.named_parameters())
-        statistics = [torch.stack([p.detach().double().mean(), p.detach().double().norm()]).cpu() for _, p in named]
-        first, *others = self.gather(torch.stack(statistics))
+        named = dict(model.named_parameters())
+        statistics = [torch.stack([p.detach().double().mean(), p.detach().double().norm()]) for p in named.values()]
+        first, *others = self.gather(torch.stack(statistics).cpu())
         for rank, other in enumerate(others, 1):
             same = torch.isclose(other, first, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True).all(dim=1)
-            if not same.all():
-                names = ", ".join(name for (name, _), agrees in zip(named, same, strict=True) if not agrees)
+            if names := ", ".join(name for name, agrees in zip(named, same, strict=True) if not agrees):
                 raise PipelineError(f"after update {update} rank {rank} differs from rank 0 in the parameters {names}")
 
     def check_divides(self, batch_size: int, accumulation_steps: int) -> None:
@@ -91,9 +83,7 @@ def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
         return
     local_rank = _checked_environment()
     if device.index is not None:
-        raise ConfigError(
-            f"device.type={device}: each process started by torchrun needs its own GPU; give device.type=cuda"
-        )
+        raise ConfigError(f"device.type={device}: each process of torchrun needs its own GPU; give device.type=cuda")
     if device.type == "cuda":
         if local_rank >= (num_gpus := torch.cuda.device_count()):
             raise ConfigError(
@@ -103,13 +93,13 @@ def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
     if dist.is_torchelastic_launched():  # other launchers may exit before their processes
-        end_with_launcher(1)
+        end_with_parent(1)
     # Defaults in this module hold the group that exists when it is imported, which torch's optimizers do: later, and
     # the group's threads would outlive `destroy_process_group`, and could abort the interpreter at its exit.
     importlib.import_module("torch.distributed.nn.functional")
     _join("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
-        yield Ranks(dist.get_rank(), dist.get_world_size(), device), device
+        yield Ranks(dist.get_rank(), dist.get_world_size()), device
     except Stopped:  # all ranks stop together
         _leave_group()
         raise
@@ -135,7 +125,6 @@ def _checked_environment() -> int:
 
 
 def _number(name: str, low: int, high: int, because: str = "") -> int:
-    """Value of an environment variable."""
     value = os.environ[name]
     if not re.fullmatch("[0-9]{1,9}", value) or not low <= int(value) <= high:
         raise ConfigError(
@@ -151,10 +140,8 @@ def _join(backend: str) -> None:
     try:
         store, rank, size = next(dist.rendezvous("env://", timeout=_GREETING if hosted else _PATIENCE))
     except dist.DistError as error:
-        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        raise PipelineError(
-            f"nothing answers at MASTER_ADDR:MASTER_PORT={address}, where torchrun or the process of RANK=0 should "
-            "listen: start all processes again"
-        ) from error
+        address = f"MASTER_ADDR:MASTER_PORT={os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        needed = "where torchrun or the process of RANK=0 should listen: start all processes again"
+        raise PipelineError(f"nothing answers at {address}, {needed}") from error
     store.set_timeout(_PATIENCE)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)

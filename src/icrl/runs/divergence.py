@@ -21,28 +21,24 @@ class DivergedError(PipelineError):
 class Watch:
     """Buffer of values that must be finite. They stay on the device, so only `first_bad` waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Ranks | None = None) -> None:
         self._noted: list[tuple[int, dict[str, Tensor]]] = []
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the buffer is full, so that `first_bad` should be called."""
-        return len(self._noted) >= _MOST
+        self._ranks = ranks or Ranks()
 
     def note(self, update: int, values: dict[str, Tensor]) -> None:
         """Keep the `values` of an update: all of one shape, with the same names each time."""
         self._noted.append((update, values))
 
-    def first_bad(self, ranks: Ranks | None = None) -> tuple[int, dict[str, Tensor]] | None:
-        """First update since the last call with a non-finite value on any of the `ranks`. Returned with masks of its
-        bad values by name, on the CPU."""
+    def first_bad(self) -> tuple[int, dict[str, Tensor]] | None:
+        """First update since the last call with a non-finite value on any rank. Returned with masks of its bad values
+        by name, on the CPU."""
         noted = self._noted.copy()
         self._noted.clear()
         if not noted:
             return None
         values = torch.stack([torch.stack([value.detach() for value in found.values()]) for _, found in noted])
         bad = values.isfinite().logical_not().byte().cpu()  # [U, names, ...]
-        bad = torch.stack((ranks or Ranks()).gather(bad)).amax(0) > 0
+        bad = torch.stack(self._ranks.gather(bad)).amax(0) > 0
         broken = bad.flatten(1).any(1)
         if not broken.any():
             return None
@@ -58,29 +54,26 @@ class FiniteCheck(Watch):
         self, program: str, networks: dict[str, nn.Module], cure: Callable[[str], str], ranks: Ranks | None = None
     ) -> None:
         """`networks` by the word that names their parameters in messages; `cure` takes the first bad name."""
-        super().__init__()
-        self._program, self._networks, self._cure, self._ranks = program, networks, cure, ranks or Ranks()
+        super().__init__(ranks)
+        self._program, self._networks, self._cure = program, networks, cure
 
     def note(self, update: int, values: dict[str, Tensor], check: bool = False) -> None:
         """Keep the `values` of an update; they are checked every few updates, or immediately with `check`."""
         super().note(update, values)
-        if check or self.is_full:
-            self._check_updates()
+        if check or len(self._noted) >= _MOST:
+            self.check()
 
-    def _check_updates(self) -> None:
-        if found := self.first_bad(self._ranks):
-            raise self._diverged("in", *found)
-
-    def check(self, update: int) -> None:
-        """Check the parameters after `update` too."""
-        self._check_updates()
-        networks = self._networks.items()
-        bad = [f"{name} parameters".strip() for name, network in networks if not _are_finite(network.parameters())]
-        if self._ranks.any(bool(bad)):
-            raise self._diverged("after", update, bad or ["parameters"])
-
-    def _diverged(self, when: str, update: int, names: Iterable[str]) -> DivergedError:
-        return diverged(f"{self._program}, {when} update {update}", names, self._cure(next(iter(names))))
+    def check(self, update: int | None = None) -> None:
+        """Check the updates, and the parameters after `update` if it is given."""
+        when, found = "in", self.first_bad()
+        if not found and update is not None:
+            networks = [(f"{name} parameters".strip(), network) for name, network in self._networks.items()]
+            bad = [name for name, network in networks if not all(p.isfinite().all() for p in network.parameters())]
+            if self._ranks.any(bool(bad)):
+                when, found = "after", (update, bad or ["parameters"])
+        if found:
+            at, names = found
+            raise diverged(f"{self._program}, {when} update {at}", names, self._cure(next(iter(names))))
 
 
 def diverged(where: str, names: Iterable[str], cure: str) -> DivergedError:
@@ -95,7 +88,3 @@ def bad_rows(named: Iterable[tuple[str, Tensor]]) -> Tensor | None:
     """Rows of parameters `[L, ...]` that are not finite in any of them, `[L]` bool; None if there are no parameters."""
     bad = [~value.isfinite().flatten(1).all(1) for _, value in named]
     return torch.stack(bad).any(0) if bad else None
-
-
-def _are_finite(values: Iterable[Tensor]) -> bool:
-    return all(bool(value.isfinite().all()) for value in values)

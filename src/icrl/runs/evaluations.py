@@ -6,36 +6,35 @@ idempotent steps: record, points, `best`, then delete the pending files. So a ru
 resumes and ends with the files of an uninterrupted run.
 """
 
+import math
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
+import torch
 from pydantic import model_validator
 
 from icrl.config.options import Options, option, refuse, refuse_both
 from icrl.contracts import Json, Metrics
 from icrl.runs import checkpoint
 from icrl.runs.checkpoint import step_of
-from icrl.runs.evaluation_process import CPU, GLANCE, EvaluationProcess
-from icrl.runs.identity import Identity, check_owner, read_owned, write_owned
+from icrl.runs.files import Identity, check_owner, read_owned, write_owned
 from icrl.runs.metrics import MetricLogger
+from icrl.runs.processes import IdleWorker
 
 
 class EvalsConfig(Options):
-    num_evals: int = option(5, "evaluations during training, evenly spread (0: use evals.eval_interval)", ge=0)
-    eval_interval: int = option(0, "iterations between evaluations (0: use evals.num_evals)", ge=0)
+    num_evals: int = option(5, "evaluations during training, evenly spread (0: use eval_interval)", ge=0)
+    eval_interval: int = option(0, "iterations between evaluations (0: use num_evals)", ge=0)
     num_eval_episodes: int = option(128, "episodes per task (stage one: per learner)", ge=1, le=10**6)
     num_eval_environments: int = option(
-        8,
-        "streams that the episodes are spread over; the first ceil(episodes / streams) of each stream count",
-        ge=1,
-        le=10**5,
+        8, "streams to spread the episodes over; the first ceil(episodes / streams) of each count", ge=1, le=10**5
     )
-    sample_probability: float = option(
-        1.0, "probability of drawing an action from the policy, else its most probable one", ge=0, le=1
-    )
+    sample_probability: float = option(1.0, "probability of drawing an action, else the most probable one", ge=0, le=1)
     async_eval: bool = option(True, "evaluate in another process while training continues", may_change=True)
     timeout: float = option(
         3600.0, "seconds without an answer after which that process is restarted", gt=0, le=10**6, may_change=True
@@ -52,6 +51,7 @@ class EvalsConfig(Options):
         return self
 
 
+_GLANCE = 1.0  # seconds between two checks of the process while waiting
 _MAX_DEATHS = 3  # of the process during one evaluation before it is given up
 _FORM = {"evaluations": [{"step": int, "metrics": {str: float}, "score": float}]}
 
@@ -68,25 +68,15 @@ Evaluator = Callable[[dict[str, Any]], Evaluation]
 It must be picklable if evaluations are asynchronous."""
 
 
-class Options(Protocol):
-    @property
-    def async_eval(self) -> bool: ...
-
-    @property
-    def timeout(self) -> float:
-        """Seconds the process may take for one evaluation, its own start included."""
-        ...
-
-
-class Evaluations:
-    """Evaluations of one run; `results` holds them by step, in order of step. A context manager."""
+class Evaluations(AbstractContextManager["Evaluations"]):
+    """Evaluations of one run; `results` holds them by step, in order of step."""
 
     def __init__(
         self,
         folder: Path,
         prefix: str,
         evaluate: Evaluator,
-        options: Options,
+        options: EvalsConfig,
         done: int,
         description: Json,
         report: Callable[[str], None],
@@ -98,162 +88,138 @@ class Evaluations:
         `PipelineError` if files belong to another run than `description` names."""
         self._folder, self._prefix, self._evaluate, self._options = folder, prefix, evaluate, options
         self._description, self._report, self._trained = description, report, trained
-        self._record_path, self._owner = folder / "evaluations.json", Identity.of(description)
-        recorded = self._recorded(done)
-        self.results = {step: found for step, found in recorded.items() if step <= done}
-        self._worker: EvaluationProcess | None = None
-        self._current: Path | None = None  # sidecar of the state that the worker evaluates
-        self._deadline = 0.0
-        self._deaths = 0  # over the current evaluation
-        if len(self.results) < len(recorded):
-            self._write()
-        checkpoint.prune(folder, "pending", [file.stem for file in self._pending() if step_of(file) <= done])
-        for sidecar in self._pending():
+        self._worker: IdleWorker | None = None  # evaluates the first of the waiting states
+        self._deadline, self._deaths = 0.0, 0  # of that evaluation
+        self._path, self._owner = folder / "evaluations.json", Identity.of(description)
+        self.results: dict[int, Evaluation] = {}
+        if self._path.exists():
+            content, owner, _ = read_owned(self._path, _FORM)
+            if done >= 0:  # a new run ignores results of other runs
+                check_owner(self._path, owner, self._owner)
+            kept = [entry for entry in content["evaluations"] if entry["step"] <= done]
+            self.results = {entry["step"]: Evaluation(entry["metrics"], entry["score"]) for entry in kept}
+            if len(kept) < len(content["evaluations"]):
+                self._write()
+        waiting = checkpoint.sidecars(folder, "pending")[::-1]
+        self._waiting = [sidecar for sidecar in waiting if step_of(sidecar) <= done]  # in order of step
+        checkpoint.prune(folder, "pending", [sidecar.stem for sidecar in self._waiting])
+        for sidecar in self._waiting:
             check_owner(sidecar, Identity.of(checkpoint.check(sidecar)["description"]), self._owner)
-        self._logger = self._redraw()
-        self._catch_up()
+        for file in (folder / "evals").glob("events.out.tfevents.*"):  # an event file cannot be replaced in one step
+            file.unlink()
+        self._logger = MetricLogger(folder / "evals")
+        self._draw(self.results)
+        while self._waiting and ((step := step_of(self._waiting[0])) in self.results or not options.async_eval):
+            self._store(step, self.results.get(step) or evaluate(_state(self._waiting[0])))
+        self._feed()
 
     def start(self, step: int, state: dict[str, Any]) -> None:
         """Evaluate the `state` of a checkpoint at `step`, unless this is done or in progress. Steps must increase.
 
         Call it before the checkpoint at `step` is written. When it returns, the state (asynchronous) or its result
         (synchronous) is on disk, and training may change the weights."""
-        if step in self.results or step in map(step_of, self._pending()):
+        if step in self.results or step in map(step_of, self._waiting):
             return
         if self._options.async_eval:
             checkpoint.save(self._folder, "pending", step, state, self._description, keep=sys.maxsize)
-            self._feed()
+            self._waiting.append(self._folder / f"pending-{step:09d}.json")
+            if len(self._waiting) == 1:
+                self._feed()
         else:
-            self._add(step, self._evaluate(state))
-            self._save_if_best(step, lambda: state)
+            self._store(step, self._evaluate(state), state)
 
-    def poll(self) -> None:
-        """Store a result that has arrived; restart a process that died, hangs or raised an exception."""
-        self._take_in(0.0)
+    def poll(self, patience: float = 0.0) -> None:
+        """Store a result that arrives within `patience` seconds; restart a process that died, hangs or raised an
+        exception."""
+        if not (self._waiting and self._worker):
+            return
+        step = step_of(self._waiting[0])
+        try:
+            answer, fate = self._worker.answer(patience), ""
+        except (EOFError, OSError):
+            answer, fate = None, f"died (exit code {self._worker.end(_GLANCE)})"
+        if isinstance(answer, Evaluation):
+            self._store(step, answer)
+            self._deaths = 0
+            self._feed()
+            return
+        if answer:
+            fate = f"failed:\n{answer}"
+        elif not fate and time.monotonic() >= self._deadline:
+            fate = f"gave no answer in {self._options.timeout:g} s"
+        if not fate:
+            return
+        self._worker.end()
+        self._deaths += 1
+        last = self._deaths == _MAX_DEATHS
+        after = f"giving up after {_MAX_DEATHS} attempts" if last else "restarting it"
+        self._report(f"the process for the evaluation at step {step} {fate}; {after}")
+        if last:
+            self._drop()
+            self._deaths = 0
+        self._worker = None
+        self._feed()
 
     def wait(self, until: Callable[[], bool] = lambda: False) -> None:
         """`poll` until no evaluation is pending or `until()`, called about once a second, is true."""
-        while self._current and not until():
-            self._take_in(GLANCE)
+        while self._waiting and not until():
+            self.poll(_GLANCE)
 
     def close(self) -> None:
         """End the process; unfinished evaluations are repeated when the run resumes. Calling it twice is fine."""
         if self._worker:
-            self._worker.end(0.0)
-        self._worker = self._current = None
+            self._worker.end()
+        self._worker = None
+        self._waiting.clear()
         self._logger.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _pending(self) -> list[Path]:
-        """Sidecars of the states whose results are not stored yet, in order of step."""
-        return checkpoint.sidecars(self._folder, "pending")[::-1]
-
-    def _redraw(self) -> MetricLogger:
-        """Write all points again: an event file cannot be replaced in one step."""
-        folder = self._folder / "evals"
-        for file in folder.glob("events.out.tfevents.*"):
-            file.unlink()
-        logger = MetricLogger(folder)
-        for step, evaluation in self.results.items():
-            logger.scalars(self._prefix, evaluation.metrics, step)
-        logger.flush()
-        return logger
-
-    def _catch_up(self) -> None:
-        """Finish the evaluations that the previous session left pending, or give them to the worker."""
-        for sidecar in self._pending():
-            step = step_of(sidecar)
-            if step not in self.results and not self._options.async_eval:
-                self._add(step, self._evaluate(checkpoint.load(sidecar, CPU)[0]))
-            if step in self.results:
-                self._settle(sidecar)
-        self._feed()
-
     def _feed(self) -> None:
-        """Give the worker the first pending evaluation, unless it is busy; start a worker if there is none."""
-        waiting = self._pending()
-        if self._current or not waiting:
-            return
-        self._deadline = time.monotonic() + self._options.timeout
-        self._worker = self._worker or EvaluationProcess(self._evaluate)
-        self._worker.give(waiting[0])
-        self._current = waiting[0]
+        """Give the worker the first waiting state; start a worker if there is none."""
+        if self._waiting:
+            self._deadline = time.monotonic() + self._options.timeout
+            self._worker = self._worker or IdleWorker(partial(_evaluated, self._evaluate))
+            self._worker.give(self._waiting[0])
 
-    def _take_in(self, patience: float) -> None:
-        """Store one answer if it arrives within `patience` seconds."""
-        if not (self._worker and self._current):
-            return
-        try:
-            answer = self._worker.answer(patience)
-        except (EOFError, OSError):
-            self._retry(f"died (exit code {self._worker.end(GLANCE)})")
-            return
-        step = step_of(self._current)
-        if isinstance(answer, Evaluation):
-            self._add(step, answer)
-            self._settle(self._current)
-            self._current, self._deaths = None, 0
-            self._feed()
-        elif answer is not None:
-            self._worker.end(0.0)
-            self._retry(f"failed:\n{answer}")
-        elif time.monotonic() >= self._deadline:
-            self._worker.end(0.0)
-            self._retry(f"gave no answer in {self._options.timeout:g} s")
+    def _store(self, step: int, evaluation: Evaluation, state: dict[str, Any] | None = None) -> None:
+        """Store the result of `state`, or if it is None of the first waiting state, which is deleted.
 
-    def _retry(self, fate: str) -> None:
-        """Continue with a new worker; skip this evaluation if too many workers died during it."""
-        assert self._current
-        self._deaths += 1
-        line = f"the process for the evaluation at step {step_of(self._current)} {fate}"
-        if self._deaths < _MAX_DEATHS:
-            self._report(f"{line}; restarting it")
-        else:
-            self._report(f"{line}; giving up after {_MAX_DEATHS} attempts")
-            self._remove(self._current)
-            self._deaths = 0
-        self._worker = self._current = None
-        self._feed()
-
-    def _add(self, step: int, evaluation: Evaluation) -> None:
-        self.results = dict(sorted((self.results | {step: evaluation}).items()))
-        self._write()
-        self._logger.scalars(self._prefix, evaluation.metrics, step)
-        self._logger.flush()
-        found = "  ".join(f"{name} {value:.3g}" for name, value in evaluation.metrics.items())
-        self._report(f"evaluation at {step}:  {found}")
-
-    def _recorded(self, done: int) -> dict[int, Evaluation]:
-        """Results on disk, by step."""
-        if not self._record_path.exists():
-            return {}
-        content, owner, _ = read_owned(self._record_path, _FORM)
-        if done >= 0:  # a new run ignores results of other runs
-            check_owner(self._record_path, owner, self._owner)
-        return {entry["step"]: Evaluation(entry["metrics"], entry["score"]) for entry in content["evaluations"]}
+        The best state is the latest of equal scores, never an untrained one or one with a score of NaN."""
+        if step not in self.results:
+            self.results = dict(sorted((self.results | {step: evaluation}).items()))
+            self._write()
+            self._draw({step: evaluation})
+            found = "  ".join(f"{name} {value:.3g}" for name, value in evaluation.metrics.items())
+            self._report(f"evaluation at {step}:  {found}")
+        scores = [(found.score, at) for at, found in self.results.items() if at >= self._trained]
+        if step == max((pair for pair in scores if not math.isnan(pair[0])), default=(0, None))[1]:
+            best = state or _state(self._waiting[0])
+            checkpoint.save(self._folder, "best", step, best, self._description, keep=1)
+        if state is None:
+            self._drop()
 
     def _write(self) -> None:
         entries = [{"step": step} | found._asdict() for step, found in self.results.items()]
-        write_owned(self._record_path, self._owner, max(self.results, default=-1), {"evaluations": entries})
+        write_owned(self._path, self._owner, max(self.results, default=-1), {"evaluations": entries})
 
-    def _settle(self, sidecar: Path) -> None:
-        """Resolve a pending state whose result is written: it becomes `best` or is deleted."""
-        self._save_if_best(step_of(sidecar), lambda: checkpoint.load(sidecar, CPU)[0])
-        self._remove(sidecar)
+    def _draw(self, results: dict[int, Evaluation]) -> None:
+        for step, evaluation in results.items():
+            self._logger.scalars(self._prefix, evaluation.metrics, step)
+        self._logger.flush()
 
-    def _remove(self, sidecar: Path) -> None:
-        checkpoint.prune(self._folder, "pending", [file.stem for file in self._pending() if file != sidecar])
+    def _drop(self) -> None:
+        """Delete the first waiting state."""
+        del self._waiting[0]
+        checkpoint.prune(self._folder, "pending", [sidecar.stem for sidecar in self._waiting])
 
-    def _save_if_best(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
-        """Save the state if it is the best: the latest of equal scores, never an untrained state or a score of NaN."""
-        best, best_score = None, float("-inf")
-        for other, (_, score) in self.results.items():
-            if other >= self._trained and score >= best_score:
-                best, best_score = other, score
-        if step == best:
-            checkpoint.save(self._folder, "best", step, state(), self._description, keep=1)
+
+def _state(sidecar: Path) -> dict[str, Any]:
+    return checkpoint.load(sidecar, torch.device("cpu"))[0]
+
+
+def _evaluated(evaluate: Evaluator, sidecar: Path) -> Evaluation:
+    """Evaluation in the worker."""
+    torch.set_num_threads(1)
+    return evaluate(_state(sidecar))

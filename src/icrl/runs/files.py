@@ -1,19 +1,22 @@
-"""File safety: atomic writes, reserved disk space, checksums, one writer per folder."""
+"""Files of a run: atomic, with checksum and owner, on reserved disk space; one writer per folder.
+
+Each file that a program reads again names its program, run and step, so misplaced files are refused.
+"""
 
 import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
-from icrl.contracts import Json, PipelineError
-
-Form = Any  # see `fits`
+from icrl.config.options import Options, walk
+from icrl.contracts import ConfigError, Json, PipelineError
 
 _SEAL = "sha256"
+_OWNER = {"program": str, "run": str, "step": int}
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -26,7 +29,11 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        sync_directory(path.parent)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # makes the rename durable
+        finally:
+            os.close(folder)
     except OSError as error:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
@@ -39,9 +46,8 @@ def write_json(path: Path, value: Json) -> None:
     write_atomically(path, (json.dumps(content | {_SEAL: digest(content)}, indent=1) + "\n").encode())
 
 
-def read_json(path: Path, form: Form = dict) -> Json:
-    """Mapping written by `write_json`, checked against `form` (see `fits`). Raises `PipelineError` with the name of a
-    file that is missing, damaged or of another form."""
+def read_json(path: Path, form: Any = dict) -> Json:
+    """Mapping written by `write_json`, which has this `form` (see `fits`)."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -53,20 +59,21 @@ def read_json(path: Path, form: Form = dict) -> Json:
     return content
 
 
-def fits(content: Json, form: Form) -> bool:
-    """Whether `content` has a `form`: a type (`float` includes ints), a tuple of alternatives, `[form]` for a list,
+def fits(content: Json, form: Any) -> bool:
+    """Compare `content` with a `form`: a type (`float` includes ints), a tuple of alternatives, `[form]` for a list,
     `{name: form, ...}` for a mapping with at least these keys, or `{str: form}` if all values have one form."""
-    if isinstance(form, tuple):
-        return any(fits(content, one) for one in form)
-    if isinstance(form, list):
-        return isinstance(content, list) and all(fits(item, form[0]) for item in content)
-    if isinstance(form, dict):
-        named = {name: part for name, part in form.items() if name is not str}
-        return (
-            isinstance(content, dict)
-            and all(name in content and fits(content[name], part) for name, part in named.items())
-            and (str not in form or all(fits(value, form[str]) for value in content.values()))
-        )
+    match form:
+        case tuple():
+            return any(fits(content, one) for one in form)
+        case [item]:
+            return isinstance(content, list) and all(fits(one, item) for one in content)
+        case dict():
+            return isinstance(content, dict) and all(
+                all(fits(value, part) for value in content.values())
+                if name is str
+                else name in content and fits(content[name], part)
+                for name, part in form.items()
+            )
     return type(content) is form or (form is float and type(content) is int)
 
 
@@ -75,23 +82,13 @@ def digest(content: Json) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def sync_directory(path: Path) -> None:
-    """Make renames inside `path` durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def reserve(path: Path, size: int) -> None:
-    """Allocate `size` bytes on disk for `path`, so that a full disk is an error now. Otherwise a write through a memory
-    map could kill the process later."""
+    """Allocate `size` bytes on disk for `path`; on a full disk a write through a memory map would kill the process."""
     try:
         with path.open("r+b") as file:
             if hasattr(os, "posix_fallocate"):
@@ -119,3 +116,68 @@ def only_writer(directory: Path) -> Iterator[None]:
         except OSError as error:
             raise PipelineError(f"another run is writing to {directory}: wait for it, or give another name=") from error
         yield
+
+
+class Identity(NamedTuple):
+    """Program and digest that identify a run."""
+
+    program: str
+    run: str  # digest of options and inputs that affect results; not of name or folder
+
+    def __str__(self) -> str:
+        return f"{self.program} (run {self.run[:12]})"
+
+    @classmethod
+    def of(cls, described: Json) -> Self:
+        """Identity in the description beside a checkpoint."""
+        return cls(str(described.get("program")), str(described.get("run")))
+
+
+def identity_of(program: str, config: Options, groups: Collection[str], inputs: Json | None = None) -> Identity:
+    """Identity of the run of `program` with `config`: its options in `groups`, without those that `may_change` when it
+    resumes, and checksums of its `inputs`. Whole floats count as ints, because an option may be written either way."""
+    options = {key: value for key, value, field in walk(config) if key.split(".")[0] in groups and not field.may_change}
+    text = json.dumps({"program": program, "options": options, "inputs": inputs or {}})
+    return Identity(program, digest(json.loads(text, parse_float=_plain)))
+
+
+def _plain(number: str) -> float:
+    return int(value) if (value := float(number)).is_integer() else value
+
+
+def check_owner(path: Path, found: Identity, expected: Identity) -> None:
+    """Raise `PipelineError` unless the run `found` in the file `path` is the `expected` one."""
+    if found != expected:
+        raise PipelineError(
+            f"{path} is from {found}, but {expected} is needed here: restore the right file, or remove this one"
+        )
+
+
+def write_owned(path: Path, owner: Identity, step: int, content: Json) -> None:
+    """Write a mapping as `write_json` does, with its owner and step."""
+    write_json(path, content | {"owner": owner._asdict() | {"step": step}})
+
+
+def read_owned(path: Path, form: Any) -> tuple[Json, Identity, int]:
+    """Content, owner and step written by `write_owned`; otherwise as `read_json`."""
+    content = read_json(path, {"owner": _OWNER, **form})
+    owner = content.pop("owner")
+    return content, Identity(owner["program"], owner["run"]), owner["step"]
+
+
+def check_same(config: Options, recorded: Json, sections: Iterable[str], where: str) -> None:
+    """Raise `ConfigError` unless `config` equals the `recorded` one in `sections`, but for options that `may_change`.
+
+    All stages of a run take the same options, so each is compared with the record of the stage before it."""
+    for key, value, field in walk(config):
+        section, _, leaf = key.partition(".")
+        if section not in sections or field.may_change:
+            continue
+        before = recorded.get(section)
+        if leaf:
+            before = before.get(leaf) if isinstance(before, dict) else None
+        if before != value:
+            raise ConfigError(
+                f"{where} was made with {key}={before}, but this configuration has {value}: "
+                f"give {key}={before} here too, or another name="
+            )

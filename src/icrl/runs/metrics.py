@@ -2,10 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -16,17 +15,18 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from icrl.config.options import OneOrMore, Options, PathName, option, refuse, refuse_both
-from icrl.contracts import Json, PipelineError
+from icrl.contracts import PipelineError
+from icrl.runs.checkpoint import Interval
 from icrl.runs.files import write_atomically
-from icrl.runs.intervals import Interval
+
+_LINES = 10  # log lines in a whole run; TensorBoard has all points
+_OF_A_POINT = ("action_distributions", "outputs", "debug")
 
 
 class CurvesConfig(Options):
     """Options of the TensorBoard logs of every program."""
 
-    num_summaries: int = option(
-        100, "TensorBoard points per curve (0: use summaries.summary_interval)", ge=0, may_change=True
-    )
+    num_summaries: int = option(100, "TensorBoard points per curve (0: use summary_interval)", ge=0, may_change=True)
     summary_interval: int = option(0, "iterations between points (both 0: none)", ge=0, may_change=True)
     flush_secs: int = option(10, "seconds until points are on disk at the latest", ge=1, le=10**6, may_change=True)
     max_queue: int = option(100, "points that may wait before they reach the disk", ge=1, may_change=True)
@@ -54,68 +54,46 @@ class SummariesConfig(CurvesConfig):
     summarize_first_interval: bool = option(False, "also log every iteration of the first interval", may_change=True)
     grads_and_vars: bool = option(False, "norm and histogram of every parameter and its gradient", may_change=True)
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
-        "none",
-        "log the gradient noise scale, the batch size above which larger batches help little, from halves "
-        "or tenths of the batch",
-        may_change=True,
-        stages="2",
+        "none", "log the gradient noise scale, the largest batch size that helps much", may_change=True, stages="2"
     )
     action_distributions: bool = option(False, "mean probability of every action, and entropy", may_change=True)
     outputs: bool = option(False, "histograms of the network's outputs", may_change=True)
     debug: bool = option(False, "histograms of the training observations, actions and rewards", may_change=True)
 
-    details = (
-        *("summarize_first_interval", "grads_and_vars", "gradient_noise_scale"),
-        *("action_distributions", "outputs", "debug"),
-    )
+    details = ("summarize_first_interval", "grads_and_vars", "gradient_noise_scale", *_OF_A_POINT)
 
 
-_LINES = 10  # log lines in a whole run; TensorBoard has all points
-
-
-class CurveOptions(Protocol):
-    """Options of the curves of every program."""
-
-    num_summaries: int
-    summary_interval: int
-    flush_secs: int
-    max_queue: int
-
-
-class Progress:
-    """Progress bar and log lines: share done, throughput, time left."""
+class Progress(tqdm):  # pyrefly: ignore - generic in its stubs alone
+    """Progress bar and, if it is `shown`, log lines: share done, throughput, time left. A context manager."""
 
     def __init__(self, label: str, total: int, done: int, unit: str, shown: bool = True) -> None:
-        self._label, self._total, self._first, self._unit = label, total, done, unit
-        self._done = done
-        self._start = time.monotonic()
-        self._bar = tqdm(
-            total=total, initial=done, desc=label, unit=unit, unit_scale=True, dynamic_ncols=True, disable=not shown
-        )
+        bar = {"desc": label, "unit": unit, "unit_scale": True, "dynamic_ncols": True}
+        super().__init__(total=total, initial=done, disable=not shown, **bar)
 
-    def advance(self, amount: int) -> None:
-        self._done += amount
-        self._bar.update(amount)
+    def advance(self, amount: int = 1) -> None:
+        self.update(amount)
 
     def log(self, values: dict[str, float]) -> None:
         """Write one line above the bar."""
-        rate = (self._done - self._first) / max(time.monotonic() - self._start, 1e-9)
-        left = f"{(self._total - self._done) / rate:.0f} s left" if rate else "starting"
+        if self.disable:
+            return
+        about = self.format_dict
+        rate = (self.n - self.initial) / max(about["elapsed"], 1e-9)
+        left = f"{(self.total - self.n) / rate:.0f} s left" if rate else "starting"
         shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
-        share = self._done / self._total
-        tqdm.write(f"{self._label}  {share:4.0%}  {shown}  {rate:,.4g} {self._unit}/s  {left}")
-
-    def close(self) -> None:
-        self._bar.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self.write(f"{about['prefix']}  {self.n / self.total:4.0%}  {shown}  {rate:,.4g} {self.unit}/s  {left}")
 
 
-class MetricLogger:
+class _NoWriter:
+    """Stands for a `SummaryWriter` that writes nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def nothing(*_: Any, **__: Any) -> None: ...
+
+        return nothing
+
+
+class MetricLogger(AbstractContextManager["MetricLogger"]):
     """Logger of the TensorBoard events and log lines of one run. Without a folder it writes nothing.
 
     The first word of a tag determines the step axis: env steps per learner for `source...`, `update` and `evaluation`,
@@ -125,113 +103,82 @@ class MetricLogger:
         self,
         folder: Path | None,
         done: int | None = None,
-        options: CurveOptions | None = None,
+        options: CurvesConfig | None = None,
         total: int = 0,
         progress: Progress | None = None,
         first: int = 0,
     ) -> None:
         """Append to `folder`. If the run resumes at step `done`, later points of an interrupted session are hidden (all
-        points if `done` is 0). `options` space the points over `total` iterations, of which `first` are done. They also
-        set `flush_secs`, the time until points reach the disk, and `max_queue`, the number that may wait. The logger
-        closes its `progress`."""
-        self._writer: SummaryWriter | None = None
-        self._progress, self._total, self._lines = progress, total, first * _LINES // max(total, 1)
-        if options:
-            first = getattr(options, "summarize_first_interval", False)
-            self._points = Interval(options.num_summaries, options.summary_interval, total, first=first)
+        points if `done` is 0). `options` space the points over `total` iterations, of which `first` are done. `advance`
+        moves the `progress` on, `line` writes to it, and `close` closes it too."""
+        options, progress = options or CurvesConfig(), progress or Progress("", 1, 0, "", shown=False)
+        self._folder, self._total, self._lines = folder, total, first * _LINES // max(total, 1)
+        self._progress, self.line = progress, progress.log
+        every = getattr(options, "summarize_first_interval", False)
+        self.due = Interval(options.num_summaries, options.summary_interval, total, first=every).due
+        self.is_shown = folder is not None
+        self._writer: Any = _NoWriter()
         if folder:
-            _warn_of_the_clock(folder)
-            seconds, queue = (options.flush_secs, options.max_queue) if options else (10, 100)
-            purge = done and done + 1
-            self._writer = SummaryWriter(str(folder), purge_step=purge, max_queue=queue, flush_secs=seconds)
-
-    @property
-    def is_shown(self) -> bool:
-        return self._writer is not None
-
-    def due(self, iteration: int) -> bool:
-        """Whether points are due in this iteration."""
-        return self._points.due(iteration)
+            # TensorBoard orders event files by the times in their names.
+            stamps = [int(path.name.split(".")[3]) for path in folder.glob("events.out.tfevents.*")]
+            if max(stamps, default=0) > time.time():
+                tqdm.write(
+                    f"the clock was set back since {folder} was written: TensorBoard may show points of an interrupted "
+                    "run again; checkpoints and results do not depend on the clock"
+                )
+            pace = {"max_queue": options.max_queue, "flush_secs": options.flush_secs}
+            self._writer = SummaryWriter(str(folder), purge_step=done and done + 1, **pace)
 
     def advance(self, amount: int = 1) -> None:
         """Advance the progress bar."""
-        if self._progress:
-            self._progress.advance(amount)
+        self._progress.advance(amount)
 
     def line_due(self, iteration: int) -> bool:
-        """Whether one of the ten log lines of a run is due since the previous call."""
+        """Count the ten log lines of a run; true if one is due since the previous call."""
         before, self._lines = self._lines, iteration * _LINES // self._total
         return self._lines > before
-
-    def line(self, values: dict[str, float]) -> None:
-        """Write a log line, if there is a progress bar."""
-        if self._progress:
-            self._progress.log(values)
 
     def scalars(self, prefix: str, values: dict[str, float], step: int) -> None:
         """Add a point to each curve."""
         for name, value in values.items():
-            if self._writer:
-                self._writer.add_scalar(f"{prefix}/{name}", value, step)
+            self._writer.add_scalar(f"{prefix}/{name}", value, step)
 
     def histograms(self, values: dict[str, Tensor], step: int) -> None:
         """Add a distribution to each tag; numbers that are not finite are left out."""
         for tag, numbers in values.items():
             finite = numbers[numbers.isfinite()]
-            if self._writer and finite.numel():
+            if finite.numel():
                 self._writer.add_histogram(tag, finite.float(), step)
 
     def image(self, tag: str, pixels: np.ndarray, step: int) -> None:
         """Add an image from RGB `pixels` `[H, W, 3]` uint8."""
-        if self._writer:
-            self._writer.add_image(tag, pixels, step, dataformats="HWC")
+        self._writer.add_image(tag, pixels, step, dataformats="HWC")
 
     def texts(self, texts: dict[str, str]) -> None:
         """Add Markdown texts by tag."""
         for tag, text in texts.items():
-            if self._writer:
-                self._writer.add_text(tag, text, 0)
+            self._writer.add_text(tag, text, 0)
 
     def bands(self, title: str, tags: list[str]) -> None:
         """Lay out one chart for each tag: its mean with the band between the 5th and 95th percentile."""
         charts = {tag.rsplit("/", 1)[-1]: ["Margin", [f"{tag}/mean", f"{tag}/p05", f"{tag}/p95"]] for tag in tags}
-        if self._writer:
-            self._writer.add_custom_scalars({title: charts})
+        self._writer.add_custom_scalars({title: charts})
 
     def flush(self) -> None:
         """Write all points to disk. Called before a checkpoint, so that a crash leaves no gap before it."""
         try:
-            if self._writer:
-                self._writer.flush()
+            self._writer.flush()
         except OSError as error:  # from the writing thread
-            folder = self._writer.log_dir if self._writer else ""
-            raise PipelineError(f"cannot write curves in {folder}: {error.strerror}") from error
+            raise PipelineError(f"cannot write curves in {self._folder}: {error.strerror}") from error
 
     def close(self) -> None:
-        if self._progress:
-            self._progress.close()
+        self._progress.close()
         self.flush()
-        if self._writer:
-            self._writer.close()
+        self._writer.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         with suppress(PipelineError) if error else nullcontext():  # the error of training matters more
             self.close()
-
-
-def _warn_of_the_clock(folder: Path) -> None:
-    """Warn if the clock was set back: TensorBoard orders event files by the times in their names."""
-    stamps = [int(path.name.split(".")[3]) for path in folder.glob("events.out.tfevents.*")]
-    if max(stamps, default=0) > time.time():
-        tqdm.write(
-            f"the clock was set back since {folder} was written: TensorBoard may show points of an interrupted run "
-            "again; checkpoints and results do not depend on the clock"
-        )
 
 
 @contextmanager
@@ -243,19 +190,20 @@ def profiled(folder: Path, num_iterations: int) -> Iterator[Callable[[], None]]:
     if not num_iterations:
         yield lambda: None
         return
-    write_trace = tensorboard_trace_handler(str(folder / "profile"), "train")
+    folder = folder / "profile"
     orders = {"own CPU time": "self_cpu_time_total", "CPU time with what it calls": "cpu_time_total"}
     if gpu := torch.cuda.is_available():
         orders["own GPU time"] = "self_device_time_total"
+    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * gpu]
+    write_trace = tensorboard_trace_handler(str(folder), "train")
 
     def write(recorded: Any) -> None:
         write_trace(recorded)
         averages = recorded.key_averages()
         tables = [f"By {name}\n{averages.table(sort_by=order, row_limit=40)}" for name, order in orders.items()]
-        write_atomically(folder / "profile" / "report.txt", "\n".join(tables).encode())
-        tqdm.write(f"profile: {folder / 'profile'}")
+        write_atomically(folder / "report.txt", "\n".join(tables).encode())
+        tqdm.write(f"profile: {folder}")
 
-    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * gpu
     pace = schedule(wait=0, warmup=1, active=num_iterations, repeat=1)
     with profile(activities=activities, schedule=pace, on_trace_ready=write) as recorded:
         yield recorded.step
@@ -268,11 +216,3 @@ def spread(values: np.ndarray) -> dict[str, float]:
         return {}
     low, high = np.percentile(known, [5, 95])
     return {"mean": float(known.mean()), "p05": float(low), "p95": float(high)}
-
-
-def flatten(nested: Json, prefix: str = "") -> dict[str, Json]:
-    """Nested dicts as one dict with dotted keys."""
-    flat: dict[str, Json] = {}
-    for key, value in nested.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat

@@ -9,15 +9,19 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
-from multiprocessing import parent_process, resource_tracker
+from multiprocessing import get_context, parent_process, resource_tracker
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
+from typing import Any, Literal
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
 _GLANCE = 0.5  # seconds between two checks of the parent
+_EXIT = 10.0  # seconds in which a process exits, which takes time at the lowest priority
 
 
 @contextmanager
@@ -32,49 +36,77 @@ def without_signals() -> Iterator[None]:
 
 
 def killed_at_the_end(processes: Iterable[BaseProcess]) -> Callable[[], object]:
-    """Function that kills `processes`; it also runs at the end of the program. Otherwise multiprocessing would send
-    SIGTERM, which they ignore, and wait for ever."""
+    """Function that kills `processes`; it also runs at the end of the program, where multiprocessing would send them
+    a SIGTERM, which they ignore, and wait for ever."""
     kept = list(processes)
-
-    def kill() -> None:
-        for process in kept:
-            process.kill()
-
-    return Finalize(None, kill, exitpriority=0)
-
-
-def start_quietly(process: BaseProcess) -> Callable[[], object]:
-    """Start a process that ignores signals; returns the function that kills it, as `killed_at_the_end` does."""
-    with without_signals():
-        process.start()
-    return killed_at_the_end([process])
+    return Finalize(None, lambda: [process.kill() for process in kept], exitpriority=0)
 
 
 def end_with_parent(code: int) -> None:
-    """End this process with `code` as soon as its parent ends for any reason."""
-    parent = parent_process()
-    assert parent
-    _exit_after(parent.join, code)
+    """End this process with `code` as soon as its parent ends for any reason. If multiprocessing did not start this
+    process, it ends a little later, and a parent that ended before this call is not noticed."""
+    parent, launcher = parent_process(), os.getppid()
 
-
-def end_with_launcher(code: int) -> None:
-    """End this process with `code` soon after its launcher ends; for processes not started by multiprocessing. A
-    launcher that ended before this call is not noticed."""
-    launcher = os.getppid()
-
-    def wait() -> None:
-        while os.getppid() == launcher:  # orphans get another parent
-            time.sleep(_GLANCE)
-
-    _exit_after(wait, code)
-
-
-def _exit_after(wait: Callable[[], object], code: int) -> None:
     def run() -> None:
-        wait()
+        if parent:
+            parent.join()
+        while not parent and os.getppid() == launcher:  # orphans get another parent
+            time.sleep(_GLANCE)
         os._exit(code)
 
     threading.Thread(target=run, daemon=True).start()
+
+
+class IdleWorker:
+    """Process of the lowest priority that calls a picklable `function` on one value after another. It ignores signals
+    and ends with its parent."""
+
+    def __init__(self, function: Callable[[Any], Any], start_method: Literal["spawn", "forkserver"] = "spawn") -> None:
+        """torch's threads may hold locks when a process is forked, so the `start_method` is not `fork`."""
+        context: Any = get_context(start_method)
+        self._connection, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, function), daemon=True)
+        with without_signals():
+            self.process.start()
+        self._kill = killed_at_the_end([self.process])
+        theirs.close()
+
+    def give(self, value: Any) -> None:
+        with suppress(OSError):  # the process is dead: `answer` raises
+            self._connection.send(value)
+
+    def answer(self, patience: float) -> Any:
+        """Result, or traceback of an exception; None if neither arrives within `patience` seconds. Raises `EOFError` or
+        `OSError` if the process is dead."""
+        wait([self._connection, self.process.sentinel], patience)
+        if self._connection.poll():
+            return self._connection.recv()
+        if self.process.exitcode is not None:
+            raise EOFError
+        return None
+
+    def end(self, patience: float = 0.0) -> int | None:
+        """Kill the process if it does not end by itself within `patience` seconds; returns its exit code."""
+        self.process.join(patience)
+        self._kill()
+        self.process.join(_EXIT)
+        self._connection.close()
+        return self.process.exitcode
+
+
+def _serve(connection: Connection, function: Callable[[Any], Any]) -> None:
+    os.nice(19)
+    if sys.platform == "linux":  # nice alone would let it finish its time slice while training waits
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    end_with_parent(0)  # the pipe is read only between two calls
+    with suppress(EOFError, ConnectionError):  # the parent is gone
+        while True:
+            value = connection.recv()
+            try:
+                answer = function(value)
+            except Exception:
+                answer = traceback.format_exc()
+            connection.send(answer)
 
 
 def open_outputs() -> None:
@@ -94,25 +126,20 @@ def open_outputs() -> None:
 
 
 def close_outputs() -> bool:
-    """Flush the outputs; returns whether one has lost its reader. Text that cannot be written is dropped, so that the
+    """Flush the outputs; returns True if one has lost its reader. Text that cannot be written is dropped, so that the
     interpreter exits quietly."""
     gone = False
     for stream in (sys.stdout, sys.stderr):
-        refused = False
+        refused = unread = False
         try:
             stream.flush()
         except OSError:
             refused = True
         with suppress(OSError):  # an output without a file descriptor
-            unread = _is_unread(stream.fileno())
-            gone |= unread
+            poll = select.poll()
+            poll.register(stream.fileno(), 0)
+            unread = any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
             if refused or unread:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        gone |= unread
     return gone
-
-
-def _is_unread(number: int) -> bool:
-    """Whether this file descriptor is a pipe or a terminal whose other end is closed."""
-    poll = select.poll()
-    poll.register(number, 0)
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

@@ -10,7 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -21,12 +21,11 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
+from icrl.config.options import refuse
 from icrl.config.paths import PROJECT
-from icrl.contracts import ConfigError, Json, PipelineError
+from icrl.contracts import Json, PipelineError
 from icrl.runs.device import recorded
-from icrl.runs.files import write_atomically
-from icrl.runs.identity import Identity, check_owner, read_owned, write_owned
-from icrl.runs.metrics import flatten
+from icrl.runs.files import Identity, check_owner, read_owned, write_atomically, write_owned
 
 _MAX_DIFF = 100_000  # characters
 _GIT_SECONDS = 30
@@ -56,9 +55,7 @@ def _git(project: Path, *arguments: str) -> str:
 
 
 def parameters_table(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
-    """Markdown table of all parameters: shape, count, and the weight decay of the optimizer's group, or `frozen`.
-
-    Raises `PipelineError` with the names of trainable parameters that are in no group."""
+    """Markdown table of all parameters: shape, count, and the weight decay of the optimizer's group, or `frozen`."""
     decays = {id(p): group.get("weight_decay", 0.0) for group in optimizer.param_groups for p in group["params"]}
     named = dict(model.named_parameters())
     if forgotten := [name for name, p in named.items() if p.requires_grad and id(p) not in decays]:
@@ -74,98 +71,72 @@ def parameters_table(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
 def check_snapshots(paths: list[str], project: Path) -> list[Path]:
     """Absolute paths of `paths`, which are relative to `project`. Raises `ConfigError` if a path does not exist, is not
     a file or resolves to a place outside."""
-    root = project.resolve()
-    files = [(root / path).resolve() for path in paths]
-    for path, file in zip(paths, files, strict=True):
-        if not file.is_relative_to(root):
-            raise ConfigError(f"summaries.code_snapshots={path} is outside the project {root}")
-        if not file.is_file():
-            reason = "is not a file" if file.exists() else "does not exist"
-            raise ConfigError(f"summaries.code_snapshots={path} {reason} in {root}")
+    root, files = project.resolve(), list[Path]()
+    for path in paths:
+        files.append(file := (root / path).resolve())
+        inside, absent = file.is_relative_to(root), "is not a file in" if file.exists() else "does not exist in"
+        fault = absent if inside else "is outside the project"
+        refuse(not (inside and file.is_file()), f"summaries.code_snapshots={path} {fault} {root}")
     return files
 
 
-def write_run_record(
-    folder: Path, project: Path, config: Json, command: list[str], snapshots: list[Path], owner: Identity, step: int
-) -> Json:
-    """Add a session of the run `owner`, which starts at `step`, to `folder`/run.json. Returns it for `texts`, with the
-    diff and the `snapshots` (from `check_snapshots`); run.json has only their names and checksums.
+def record_session(config: Any, folder: Path, owner: Identity, step: int, project: Path = PROJECT) -> dict[str, str]:
+    """Add a session of the run `owner`, which starts at `step`, to `folder`/run.json, and its diff beside it. Returns
+    Markdown texts for TensorBoard by tag: configuration, command, git, code_snapshots/<file>.
 
     A run.json that is damaged or from another run is renamed to run.json.damaged; training continues."""
+    git, path, sessions, diff = git_state(project), folder / "run.json", list[Json](), None
+    files = check_snapshots(config.summaries.code_snapshots, project)
+    names = [file.relative_to(project.resolve()).as_posix() for file in files]
+    snapshots = {name: (project / name).read_text(encoding="utf-8", errors="replace") for name in names}
+    if path.exists():
+        try:
+            sessions = read_sessions(path, owner)
+        except PipelineError:
+            damaged = path.replace(f"{path}.damaged").name
+            tqdm.write(
+                f"{path} is damaged, or of another run or version; renamed it to {damaged} and started a new one"
+            )
+    if git["dirty"]:
+        diff = f"code-{len(sessions) + 1}.diff" if sessions else "code.diff"
+        write_atomically(folder / diff, git["diff"].encode())
     session = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": command,
-        "config": config,
-        "git": git_state(project),
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "cuda": torch.version.cuda,
-        },
-        "host": {
-            "name": platform.node(),
-            "system": platform.platform(),
-            "cores": os.cpu_count(),
-            "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
-        },
-        "code_snapshots": {
-            file.relative_to(project.resolve()).as_posix(): file.read_text(encoding="utf-8", errors="replace")
-            for file in snapshots
-        },
+        "command": sys.argv,
+        "config": recorded(config),
+        "git": git | {"diff": diff},
+        "versions": {"python": platform.python_version(), "torch": torch.__version__}
+        | {"numpy": np.__version__, "cuda": torch.version.cuda},
+        "host": {"name": platform.node(), "system": platform.platform(), "cores": os.cpu_count()}
+        | {"gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]},
+        "code_snapshots": {name: sha256(text.encode()).hexdigest() for name, text in snapshots.items()},
     }
-    path = folder / "run.json"
-    sessions = _sessions(path, owner)
-    name = f"code-{len(sessions) + 1}.diff" if sessions else "code.diff"
-    dirty, diff = session["git"]["dirty"], session["git"]["diff"]
-    if dirty:
-        write_atomically(folder / name, diff.encode())
-    brief = {
-        "git": session["git"] | {"diff": name if dirty else None},
-        "code_snapshots": {file: sha256(text.encode()).hexdigest() for file, text in session["code_snapshots"].items()},
-    }
-    write_owned(path, owner, step, {"sessions": [*sessions, session | brief]})
-    return session
-
-
-def record_session(config: Any, folder: Path, owner: Identity, step: int) -> dict[str, str]:
-    """Record a session of a program with `config` that starts at `step`; returns its `texts`."""
-    snapshots = check_snapshots(config.summaries.code_snapshots, PROJECT)
-    return texts(write_run_record(folder, PROJECT, recorded(config), sys.argv, snapshots, owner, step))
+    write_owned(path, owner, step, {"sessions": [*sessions, session]})
+    changes = f"with changes\n\n{fenced(git['diff'])}" if git["dirty"] else "without changes"
+    return {
+        "configuration": fenced("\n".join(f"{key}: {value}" for key, value in _flat(session["config"], ""))),
+        "command": fenced(shlex.join(sys.argv)),
+        "git": f"revision `{git['revision']}` {changes}" if git["revision"] else "not a git checkout",
+    } | {f"code_snapshots/{name}": fenced(text) for name, text in snapshots.items()}
 
 
 def read_sessions(path: Path, owner: Identity) -> list[Json]:
-    """Sessions in the run.json of the run `owner`. Raises `PipelineError` if the file belongs to another run."""
+    """Sessions in the run.json of the run `owner`."""
     written, found, _ = read_owned(path, _FORM)
     check_owner(path, found, owner)
     return written["sessions"]
 
 
-def _sessions(path: Path, owner: Identity) -> list[Json]:
-    """Earlier sessions; an invalid file is renamed."""
-    if not path.exists():
-        return []
-    with suppress(PipelineError):
-        return read_sessions(path, owner)
-    damaged = path.with_name(f"{path.name}.damaged")
-    path.replace(damaged)
-    tqdm.write(f"{path} is damaged, or of another run or version; renamed it to {damaged.name} and started a new one")
-    return []
+def _flat(nested: Json, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Values of nested dicts with dotted keys."""
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
-def texts(session: Json) -> dict[str, str]:
-    """Texts of a session for TensorBoard, tag -> markdown: configuration, command, git, code_snapshots/<file>."""
-    git = session["git"]
-    changes = f"with changes\n\n{_fenced(git['diff'])}" if git["dirty"] else "without changes"
-    options = "\n".join(f"{key}: {value}" for key, value in flatten(session["config"]).items())
-    return {
-        "configuration": _fenced(options),
-        "command": _fenced(shlex.join(session["command"])),
-        "git": f"revision `{git['revision']}` {changes}" if git["revision"] else "not a git checkout",
-    } | {f"code_snapshots/{name}": _fenced(text) for name, text in session["code_snapshots"].items()}
-
-
-def _fenced(text: str) -> str:
+def fenced(text: str) -> str:
     """Markdown code block with a fence longer than any in `text`."""
     fence = "`" * (1 + max([2, *map(len, re.findall("`+", text))]))
     return f"{fence}\n{text}\n{fence}"

@@ -10,7 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Protocol, Self, TypeVar
 
 import torch
@@ -19,13 +19,12 @@ from tqdm import tqdm
 
 from icrl.contracts import Json, PipelineError, Stopped
 from icrl.runs import checkpoint
-from icrl.runs.checkpoint import SavingConfig
+from icrl.runs.checkpoint import Interval, SavingConfig
 from icrl.runs.distributed import Ranks
-from icrl.runs.intervals import Interval
 from icrl.runs.metrics import MetricLogger
 
+Part = TypeVar("Part", bound="Stateful")
 _STOP, _SAVE = signal.SIGTERM, signal.SIGUSR2
-_RESTORE = {"cpu": torch.set_rng_state, "cuda": torch.cuda.set_rng_state}
 
 
 class Stateful(Protocol):
@@ -34,15 +33,12 @@ class Stateful(Protocol):
     def load_state_dict(self, state: dict[str, Any], /) -> object: ...
 
 
-Part = TypeVar("Part", bound=Stateful)
-
-
 class RunState:
-    """Checkpointed state of a run: progress (`done` of `total` steps) and named parts, saved and restored together.
+    """Progress of a run (`done` of `total` steps) and named parts, saved and restored together.
 
     The training loop runs inside it as a context manager. Signals are handled between two iterations, so one that
-    arrives during an iteration or a save does no harm. Any exception but a `PipelineError` or an `OSError` counts as a
-    crash."""
+    arrives during an iteration or a save does no harm. A crash is any exception but a `PipelineError` or an `OSError`.
+    """
 
     def __init__(
         self,
@@ -64,18 +60,16 @@ class RunState:
         self.loggers: list[MetricLogger] = []  # flushed before each save
         self._interval = Interval(options.num_checkpoints, options.checkpoint_interval, total, end=True)
         self._parts: dict[str, Stateful] = {}
-        found = checkpoint.load_newest(folder, "last", device)
-        self._saved: dict[str, Any] = dict(found[0]) if found else dict(start or {})
-        self.resumed_from: Json | None = found[1] if found else None  # sidecar of the checkpoint
+        saved, self.resumed_from = checkpoint.load_newest(folder, "last", device) or (start or {}, None)
+        self._saved: dict[str, Any] = dict(saved)
         self.is_fresh = not self._saved
-        self.done: int = found[1]["step"] if found else self._saved.get("step", 0)
-        self._saved_at = self.done if found else -1
+        self.done: int = self.resumed_from["step"] if self.resumed_from else saved.get("step", 0)
+        self._saved_at = self.done if self.resumed_from else -1
         self._asked: set[int] = set()
         self._handlers: dict[int, Any] = {}
 
     def add(self, name: str, part: Part) -> Part:
-        """Add `part` to the state, and restore it if the run resumes. Raises `PipelineError` if the checkpoint lacks
-        it."""
+        """Add `part` to the state, and restore it if the run resumes."""
         self._parts[name] = part
         if not self.is_fresh:
             if name not in self._saved:
@@ -92,67 +86,68 @@ class RunState:
 
     @property
     def is_saved(self) -> bool:
-        """Whether a checkpoint of the current step is on disk, as after resuming."""
+        """True if a checkpoint of the current step is on disk, as after resuming."""
         return self.done == self._saved_at
 
     def save_if_due(self) -> None:
-        """Write a checkpoint if one is due or a signal asked for it; raises `Stopped` if the run must end. Called by
-        all ranks."""
+        """Write a checkpoint if one is due or a signal asked for it; raises `Stopped` if the run must end."""
         asked = self.ranks.any(bool(self._asked))
         if not self.is_saved and (asked or self._interval.due(self.done)):
             self.save("last", self._options.keep_last)
             self._saved_at = self.done
-        if asked:
-            self._answer(self.ranks.any(_STOP in self._asked))
+        if not asked:
+            return
+        self._stop_if(self.ranks.any(_STOP in self._asked))
+        self._asked.discard(_SAVE)  # a new SIGTERM is handled next time
+        tqdm.write(f"SIGUSR2: {self.where} is saved")
 
-    def save(self, kind: str, keep: int) -> None:
-        """Write a checkpoint of this kind. Called by all ranks; rank 0 writes."""
-        self.before_save()
-        self._write(kind, self.description, keep)
+    def save(self, kind: str, keep: int, **of_crash: str) -> None:
+        """Write a checkpoint of this kind. Rank 0 writes, but all ranks call this. `of_crash` joins the description."""
+        if not of_crash:
+            self.before_save()
+        for logger in self.loggers:
+            logger.flush()
+        state = {"step": self.done} | {name: part.state_dict() for name, part in self._parts.items()}
+        if self.ranks.is_writer:
+            checkpoint.save(self.folder, kind, self.done, state, self.description | of_crash, keep)
 
     def finish(self, wait: Callable[[Callable[[], bool]], None]) -> None:
-        """After the last save, `wait` for pending evaluations, or until a signal asks the run to end."""
+        """`wait` for pending evaluations after the last save, or until a signal asks the run to end."""
         wait(lambda: _STOP in self._asked)
-        if _STOP in self._asked:
-            self._answer(stop=True)
+        self._stop_if(_STOP in self._asked)
+
+    def _stop_if(self, asked: bool) -> None:
+        if asked:
+            raise Stopped(f"SIGTERM: {self.where} is saved; the same command continues")
 
     def __enter__(self) -> Self:
+        def note(number: int, _: FrameType | None) -> None:
+            self._asked.add(number)
+
         if threading.current_thread() is threading.main_thread():  # only the main thread may set handlers
-            self._handlers = {number: signal.signal(number, self._note) for number in (_STOP, _SAVE)}
+            self._handlers = {number: signal.signal(number, note) for number in (_STOP, _SAVE)}
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         if isinstance(error, Exception) and not isinstance(error, (PipelineError, OSError, Stopped)):
             self._save_crash(error)
 
-    def _write(self, kind: str, description: Json, keep: int) -> None:
-        for logger in self.loggers:
-            logger.flush()
-        state = {"step": self.done} | {name: part.state_dict() for name, part in self._parts.items()}
-        if self.ranks.is_writer:
-            checkpoint.save(self.folder, kind, self.done, state, description, keep)
-
-    def _note(self, number: int, _: FrameType | None) -> None:
-        self._asked.add(number)
-
-    def _answer(self, stop: bool) -> None:
-        """Report the checkpoint that a signal asked for; raises `Stopped` if the run must end."""
-        if stop:
-            raise Stopped(f"SIGTERM: {self.where} is saved; the same command continues")
-        self._asked.discard(_SAVE)  # a new SIGTERM is handled next time
-        tqdm.write(f"SIGUSR2: {self.where} is saved")
-
     def _save_crash(self, error: Exception) -> None:
         """Save the state of a failed run for inspection, as `checkpoints.on_crash` says; no run resumes from it."""
-        question, choice = f"{type(error).__name__}: {error}\nSave the state of the failed run?", self._options.on_crash
-        if not self.ranks.is_writer or choice == "skip" or (choice == "ask" and not _yes(question)):
+        if not self.ranks.is_writer or self._options.on_crash == "skip":
             return
+        if self._options.on_crash == "ask":
+            try:
+                answer = input(f"{type(error).__name__}: {error}\nSave the state of the failed run? [y/n] ")
+            except (EOFError, KeyboardInterrupt):
+                return
+            if answer.strip().lower() not in ("y", "yes"):
+                return
         self.ranks.leave()
         try:
-            text = "".join(traceback.format_exception(error))
-            self._write("crash", self.description | {"error": text}, 1)
+            self.save("crash", 1, error="".join(traceback.format_exception(error)))
         except Exception as refused:  # the first error must stay visible
             tqdm.write(f"the state of the failed run cannot be saved: {refused}", file=sys.stderr)
 
@@ -174,11 +169,5 @@ class Generators:
         for kind in {"cpu", self._device.type}:
             states = state.get(kind, [])
             if self._ranks.rank < len(states):  # there may be more ranks now
-                _RESTORE[kind](states[self._ranks.rank].cpu())
-
-
-def _yes(question: str) -> bool:
-    try:
-        return input(f"{question} [y/n] ").strip().lower() in ("y", "yes")
-    except (EOFError, KeyboardInterrupt):
-        return False
+                restore = torch.cuda.set_rng_state if kind == "cuda" else torch.set_rng_state
+                restore(states[self._ranks.rank].cpu())

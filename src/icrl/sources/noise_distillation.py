@@ -25,7 +25,7 @@ from icrl.envs import make_env
 from icrl.envs.core import EnvConfig
 from icrl.envs.exact import noisy_exact
 from icrl.runs import checkpoint
-from icrl.runs.identity import check_same
+from icrl.runs.files import check_same
 from icrl.sources import source, source_class
 from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, Share, SourceConfig, falling, named

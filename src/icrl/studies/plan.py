@@ -23,8 +23,7 @@ from icrl.evaluation.report import read_results
 from icrl.evaluation.trained import changes_of, new_tasks, policy_suffixes, readable_spec, suffix_of
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs.device import recorded
-from icrl.runs.files import digest
-from icrl.runs.identity import check_same
+from icrl.runs.files import check_same, digest
 
 _OF_STUDY = ("seed", "histories", "run", "num_threads")  # options that the study sets for each run
 _OF_HISTORIES = ("seed", "env", "tasks", "source", "evals")

@@ -19,8 +19,7 @@ from icrl.evaluation.report import combined, read_results
 from icrl.plots.study_plots import LABELS, Result, shown_curve, study_figure
 from icrl.plots.style import save_figure
 from icrl.runs.device import recorded
-from icrl.runs.files import read_json, write_atomically
-from icrl.runs.identity import identity_of, read_owned, write_owned
+from icrl.runs.files import identity_of, read_json, read_owned, write_atomically, write_owned
 from icrl.runs.record import git_state, read_sessions
 from icrl.studies.plan import Row
 

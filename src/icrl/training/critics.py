@@ -16,8 +16,7 @@ from icrl.nn.critic import Critic, ValueNetwork, trunk_config
 from icrl.nn.gpt import Trunk
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of, recorded
-from icrl.runs.files import fits
-from icrl.runs.identity import check_same
+from icrl.runs.files import check_same, fits
 from icrl.training.optimizers import make_optimizer
 
 if TYPE_CHECKING:

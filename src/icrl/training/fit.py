@@ -12,11 +12,10 @@ from tqdm import tqdm
 
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch, Objective
-from icrl.runs.checkpoint import FINISHED
+from icrl.runs.checkpoint import FINISHED, Interval, is_due
 from icrl.runs.divergence import FiniteCheck
 from icrl.runs.evaluations import Evaluations, Evaluator
-from icrl.runs.identity import Identity, write_owned
-from icrl.runs.intervals import Interval, is_due
+from icrl.runs.files import Identity, write_owned
 from icrl.runs.metrics import MetricLogger, Progress, profiled
 from icrl.runs.record import parameters_table, record_session
 from icrl.runs.run_state import Generators, RunState

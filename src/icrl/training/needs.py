@@ -20,9 +20,8 @@ from icrl.nn.gpt import GPT
 from icrl.nn.layers import PointValues, read_net_arch
 from icrl.nn.stacked import point_layers
 from icrl.nn.transformer import NUM_STREAMS
-from icrl.runs.device import dtype_of
-from icrl.runs.intervals import interval_of
-from icrl.runs.memory import Need, check_fits, check_memory, free_disk
+from icrl.runs.checkpoint import interval_of
+from icrl.runs.device import Need, check_fits, check_memory, dtype_of, free_disk
 from icrl.sources.options import NetworkConfig, ReplayConfig
 from icrl.sources.pace import BLOCK, num_iterations, unrolled, window_length
 from icrl.sources.q_learning import DQNConfig, QLearningConfig

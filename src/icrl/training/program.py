@@ -19,11 +19,9 @@ from icrl.data.windows import Windows
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of
 from icrl.runs.checkpoint import FINISHED, check_end, check_run, load_newest
-from icrl.runs.device import prepare, recorded
+from icrl.runs.device import Need, check_memory, prepare, recorded
 from icrl.runs.distributed import Ranks, joined
-from icrl.runs.files import only_writer
-from icrl.runs.identity import Identity, check_owner, check_same, identity_of, read_owned
-from icrl.runs.memory import Need, check_memory
+from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned
 from icrl.runs.record import check_snapshots
 from icrl.training.critics import check_described
 from icrl.training.needs import EVALS, playing
