@@ -17,8 +17,7 @@ from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, EnvSpec, Json, Rollout
 from icrl.data.history_store import HistoryWriter
-from icrl.data.mixture import Mixture, check_stores, described, open_stores
-from icrl.data.windows import Windows
+from icrl.data.windows import Mixture, Windows, check_stores, described, open_stores
 from icrl.randomness import integers, mix
 from icrl.runs.device import recorded
 

@@ -62,10 +62,10 @@ def test_steps_through_the_caches_equal_one_forward(form: str, tokens: str) -> N
     context, network = shown(batch_of()), critic.online
     expected = network(context)
     for lengths in ([1] * LENGTH, [3, 1, LENGTH - 4]):
-        caches, start = network.new_caches(3), 0
+        cache, start = network.new_cache(3), 0
         for length in lengths:
             part = Context(*(column[:, start : start + length] for column in context))
-            for got, whole in zip(tensors(network(part, caches)), tensors(expected), strict=True):
+            for got, whole in zip(tensors(network(part, cache)), tensors(expected), strict=True):
                 time = 2 if whole.ndim == 4 else 1
                 torch.testing.assert_close(got, whole.narrow(time, start, length), atol=1e-4, rtol=1e-4)
             start += length

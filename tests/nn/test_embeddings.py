@@ -14,8 +14,8 @@ from torch import Tensor
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import EnvSpec
-from icrl.nn.embeddings import ObsEmbedding, PointEmbedding, Sinusoids, point_features, point_flags, pool
-from icrl.nn.stacked import StackedPointNetwork
+from icrl.nn.embeddings import ObsEmbedding, PointEmbedding, draw_corners, point_features, pooled_points, sinusoids
+from icrl.nn.networks import StackedPointNetwork
 
 CONFIG = replace(load_config().model, embed_dim=16, max_size=8, obs_encoding="cell")
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
@@ -31,7 +31,7 @@ def embedding(obs_encoding: str, width: int = 5, num_layers: int = 1) -> ObsEmbe
 
 def embedded(tables: ObsEmbedding, *obs: int) -> Tensor:
     """Vectors `[T, D]` of one window with these observations."""
-    return tables(torch.tensor([obs]), tables.corners(1, CPU))[0]
+    return tables(torch.tensor([obs]), draw_corners(tables, 1, CPU))[0]
 
 
 @pytest.mark.parametrize("num_layers", [1, 2])
@@ -58,7 +58,7 @@ def test_a_larger_room_is_read_with_the_same_tables(obs_encoding: str) -> None:
 def test_training_draws_every_fitting_place_equally_often_for_each_window() -> None:
     tables, number = embedding("framed").train(), 16_000
     torch.manual_seed(0)
-    corners = tables.corners(number, CPU)
+    corners = draw_corners(tables, number, CPU)
     assert corners.shape == (2, number, 1)
     frequency = torch.bincount(corners[0, :, 0] * 4 + corners[1, :, 0]) / number
     assert len(frequency) == 16 and (frequency - 1 / 16).abs().max() < 0.01
@@ -67,7 +67,7 @@ def test_training_draws_every_fitting_place_equally_often_for_each_window() -> N
 @pytest.mark.parametrize(("obs_encoding", "width"), [("cell", 5), ("coordinates", 5), ("framed", 8)])
 def test_without_slack_no_place_is_drawn(obs_encoding: str, width: int) -> None:
     tables, before = embedding(obs_encoding, width).train(), torch.get_rng_state()
-    assert not tables.corners(9, CPU).any()
+    assert not draw_corners(tables, 9, CPU).any()
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -83,14 +83,14 @@ def test_cells_have_a_vector_each(obs_encoding: str, width: int) -> None:
 def test_sinusoids_equal_loops(width: int) -> None:
     """With the root mean square of an embedding at the start, 0.02."""
     position = torch.tensor([0, 1, 5, 300])
-    code = Sinusoids(width)(position)
-    assert code.shape == (4, width) and not list(Sinusoids(width).parameters())
+    code = sinusoids(width, position)
+    assert code.shape == (4, width)
     for row, p in enumerate(position.tolist()):
         for channel in range(width):
             angle = p * 10000 ** (-2 * (channel // 2) / width)
             wave = math.sin(angle) if channel % 2 == 0 else math.cos(angle)
             assert code[row, channel].item() == pytest.approx(0.02 * math.sqrt(2) * wave, abs=1e-5)
-    assert Sinusoids(64)(torch.arange(1000)).square().mean().sqrt().item() == pytest.approx(0.02, rel=0.01)
+    assert sinusoids(64, torch.arange(1000)).square().mean().sqrt().item() == pytest.approx(0.02, rel=0.01)
 
 
 # ---- point sets
@@ -112,20 +112,20 @@ def stacked(spec: EnvSpec) -> Callable[[Tensor], Tensor]:
 
 def point_embedding(spec: EnvSpec) -> Callable[[Tensor], Tensor]:
     network = outspoken(PointEmbedding(CONFIG, spec))
-    return lambda obs: network(obs.expand(2, 6, -1), network.corners(2, CPU))[1, 3]
+    return lambda obs: network(obs.expand(2, 6, -1), draw_corners(network, 2, CPU))[1, 3]
 
 
 every_network = pytest.mark.parametrize("make", [stacked, point_embedding])
 
 
 def test_features_by_hand() -> None:
-    features, present = point_features(POINTS, obs_of([(3, 0, 7), (0, 1, 0)]))
+    features, present, flags = point_features(POINTS, obs_of([(3, 0, 7), (0, 1, 0)]))
     top, one = math.log(8), math.log(2)
     expected = [[3 / 7, 0, 1, math.log(4) / top, 0, 1], [0, 1 / 7, 0, 0, one / top, 0]]
     assert torch.allclose(features[:2], torch.tensor(expected))
     assert not features[2:].any() and present[:, 0].tolist() == [True, True, False, False, False]
-    assert point_flags(POINTS, obs_of([(3, 0, 7)])).tolist() == [0, 1, 0, 1, 1, 0, 1]
-    origin, _ = point_features(POINTS, obs_of([(0, 0, 0)]))  # has no largest coordinate
+    assert flags.tolist() == [0, 1, 0, 1, 1, 0, 1]
+    origin, *_ = point_features(POINTS, obs_of([(0, 0, 0)]))  # has no largest coordinate
     assert not origin.any()
 
 
@@ -133,10 +133,10 @@ def test_features_by_hand() -> None:
 @given(position=positions, other=positions)
 def test_features_of_a_batch_are_those_of_each_observation(position: Position, other: Position) -> None:
     batch = torch.stack([obs_of(position), obs_of(other)]).expand(2, 2, -1)
-    features, present = point_features(POINTS, batch)
+    features, present, _ = point_features(POINTS, batch)
     assert features.dtype == torch.float32 and features.min() >= 0 and features.max() <= 1
     for index, points in enumerate((position, other)):
-        alone, there = point_features(POINTS, obs_of(points))
+        alone, there, _ = point_features(POINTS, obs_of(points))
         assert torch.equal(features[1, index], alone) and torch.equal(present[0, index], there)
         largest = max(map(max, points)) or 1
         for row, point in enumerate(points):
@@ -145,9 +145,9 @@ def test_features_of_a_batch_are_those_of_each_observation(position: Position, o
 
 
 def test_pooling_skips_missing_points() -> None:
-    hidden = torch.tensor([[1.0, 4.0], [3.0, 0.0], [9.0, 9.0]])
-    assert pool(hidden, torch.tensor([[True], [True], [False]])).tolist() == [3, 4, 2, 2]
-    assert pool(hidden, torch.zeros(3, 1, dtype=torch.bool)).tolist() == [0, 0, 0, 0]
+    hidden = torch.tensor([[1.0, 4.0], [3.0, -5.0], [9.0, 9.0], [9.0, 9.0], [9.0, 9.0]])
+    for points, expected in (([(3, 0, 7), (0, 1, 0)], [3, 4, 2, 2]), ([], [0, 0, 0, 0])):
+        assert pooled_points(POINTS, obs_of(points), lambda _: hidden).tolist() == [*expected, 0, 1, 0, 1, 1, 0, 1]
 
 
 @every_network
@@ -185,12 +185,12 @@ def test_stacked_point_networks_equal_single_ones_in_plain_layers() -> None:
     weights, biases = network.weights, network.biases
     for t, stream in itertools.product(range(4), range(6)):
         learner = stream // 2
-        features, present = point_features(POINTS, obs[t, stream])
+        features, present, flags = point_features(POINTS, obs[t, stream])
         hidden = [
             (row @ weights["of_point"][learner] + biases["of_point"][learner, 0]).relu()
             for row in features[present[:, 0]]
         ]
-        pooled = [torch.stack(hidden).amax(0), sum(hidden) / len(hidden), point_flags(POINTS, obs[t, stream])]
+        pooled = [torch.stack(hidden).amax(0), sum(hidden) / len(hidden), flags]
         of_set = (torch.cat(pooled) @ weights["of_set"][learner] + biases["of_set"][learner, 0]).relu()
         expected = of_set @ weights["heads"][learner] + biases["heads"][learner, 0]
         assert torch.allclose(outputs[t, stream], expected, atol=1e-4)

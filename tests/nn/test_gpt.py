@@ -14,6 +14,7 @@ from torch import Tensor
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import EnvSpec
+from icrl.nn.embeddings import draw_corners
 from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, Context, context_in, context_of, windows_of
 
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
@@ -146,7 +147,7 @@ def test_every_token_of_a_step_has_the_code_of_its_step(tokens: str, position: s
     plain.load_state_dict(model.state_dict(), strict=False)
     context = context_of(SPEC, **window())
     code = model.position(torch.arange(LENGTH))[:, None] * (3 if tokens == "transition" else 1)
-    assert torch.allclose(model._tokens(context, None) - plain._tokens(context, None), code, atol=1e-5)
+    assert torch.allclose(model._tokens(context, ()) - plain._tokens(context, ()), code, atol=1e-5)
 
 
 @pytest.mark.parametrize("tokens", ["interleaved", "cross"])
@@ -155,8 +156,8 @@ def test_an_action_carries_the_time_it_was_taken_at(tokens: str) -> None:
     """Reward and observation at step t have its time, the action before them the time it was taken at."""
     model = gpt(tokens=tokens, position="env_time", add_env_time=True)
     context = context_of(SPEC, **window(num_streams=1))
-    got = model._tokens(context, None)[0]
-    obs = model.obs(context.obs, model.obs.corners(1, CPU))[0]
+    got = model._tokens(context, ())[0]
+    obs = model.obs(context.obs, draw_corners(model.obs, 1, CPU))[0]
     for t in range(1, LENGTH):
         now, then = (model.env_time.weight[context.timestep[0, i]] for i in (t, t - 1))
         assert torch.allclose(got[t, 0], model.prev_action.weight[context.prev_action[0, t]] + then)
@@ -174,7 +175,7 @@ def test_a_framed_room_in_training_is_a_room_moved_there(tokens: str) -> None:
     whole.load_state_dict(framed.state_dict())
     columns = window(num_streams=8)
     torch.manual_seed(3)
-    row, column = framed.obs.corners(8, CPU)
+    row, column = draw_corners(framed.obs, 8, CPU)
     assert len(row.unique()) > 1 and len(column.unique()) > 1
     torch.manual_seed(3)
     moved = columns | {"obs": (columns["obs"] // 5 + row) * 8 + columns["obs"] % 5 + column}

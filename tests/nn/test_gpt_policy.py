@@ -21,8 +21,7 @@ from icrl.envs.rollout import rollout, start_streams
 from icrl.evaluation.probes import Rewritten, shuffled
 from icrl.nn.critic import ValueNetwork, trunk_config
 from icrl.nn.gpt import GPT, OBS, Context, context_in, context_of
-from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
-from icrl.nn.guided import Guided
+from icrl.nn.gpt_policy import GPTCarry, GPTPolicy, Guided
 from icrl.randomness import Noise, stream_seeds
 
 CONTEXT_LEN, NUM_STREAMS, NUM_STEPS = 7, 5, 24

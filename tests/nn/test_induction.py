@@ -13,8 +13,7 @@ from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import EnvSpec
 from icrl.nn.gpt import GPT, context_of
-from icrl.nn.induction import NO_VISIT, Induction
-from icrl.nn.kv_cache import VisitCache
+from icrl.nn.transformer import NO_VISIT, Induction, KVCache
 
 CONFIG = replace(load_config().model, embed_dim=8, num_heads=2, ff_dim=16, num_layers=1, context_len=12)
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
@@ -75,7 +74,7 @@ def test_outputs_and_gradients_equal_loops() -> None:
 @given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=6), num_obs=st.integers(1, 9))
 @torch.no_grad()
 def test_chunks_through_the_cache_equal_one_forward(lengths: list[int], num_obs: int) -> None:
-    induction, cache = layer(), VisitCache(2, HEADS, 30, HEAD_DIM, torch.zeros(1))
+    induction, cache = layer(), KVCache(*torch.zeros(2, 1, 2, HEADS, 30, HEAD_DIM), torch.zeros(1, 2, 1, 30, 1).long())
     columns = inputs(2, sum(lengths), num_obs)
     parts = zip(*(column.split(lengths, dim=1) for column in columns), strict=True)
     chunks = [induction(*part, cache) for part in parts]

@@ -8,40 +8,38 @@ import torch.nn.functional as F
 from torch import nn
 
 from icrl.contracts import ConfigError
-from icrl.nn.layers import Layer, PointValues, Residual, make_network, read_net_arch
+from icrl.nn.networks import Layer, PointValues, Residual, make_network, read_net_arch
 
 
 def test_layers_repeat_and_nest_in_order() -> None:
     inner = [{"width": 4}, {"width": 3, "residual": True, "repeat": 2, "activation": "tanh"}]
     written = [{"width": 8, "normalization": "layer"}, {"net_arch": inner, "repeat": 2}, {"net_arch": []}]
-    block = [Layer(4), *[Layer(3, residual=True, activation="tanh")] * 2]
-    assert read_net_arch("net", written) == [Layer(8, normalization="layer"), *block, *block]
+    block = [Layer(width=4), *[Layer(width=3, residual=True, repeat=2, activation="tanh")] * 2]
+    assert read_net_arch("net", written) == [Layer(width=8, normalization="layer"), *block, *block]
     assert read_net_arch("net", []) == []
 
 
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ({"width": 8}, "={'width': 8}: must be a list of layers"),
-        ([8], "[0]=8: must be a mapping such as {width: 64}"),
-        ([{"width": 1}, {"width": 0}], "[1].width=0: must be an int >= 1 and <= 16384"),
-        ([{"width": 1.5}], "[0].width=1.5: must be an int >= 1 and <= 16384"),
-        ([{"width": True}], "[0].width=True: must be an int >= 1 and <= 16384"),
-        ([{"width": 8, "repeat": None}], "[0].repeat=None: must be an int >= 1 and <= 16384"),
+        ([{"width": 1}, {"width": 0}], "[1].width=0: must be int >= 1 and <= 16384"),
+        ([{"width": 1.5}], "[0].width=1.5: must be int >= 1 and <= 16384"),
+        ([{"width": True}], "[0].width=True: must be int >= 1 and <= 16384"),
+        ([{"width": 8, "repeat": None}], "[0].repeat=None: must be int >= 1 and <= 16384"),
         ([{"width": 8, "normalization": "batc"}], "[0].normalization=batc: must be one of none, layer, batch"),
         ([{"width": 8, "activation": None}], "[0].activation=None: must be one of relu, tanh, gelu"),
         ([{"width": 8, "residual": 1}], "[0].residual=1: must be true or false"),
-        ([{"residual": True}], "[0].width is missing: a layer is width, normalization, activation, residual"),
+        ([{"residual": True}], "[0].width=None: must be int >= 1 and <= 16384"),
         (
             [{"width": 8, "widht": 8}],
-            "[0].widht: unknown key, must be one of width, normalization, activation, residual, repeat, net_arch",
+            "[0].widht: there is no such option (did you mean width?)",
         ),
         (
             [{"width": 1, "repeat": 600}] * 2,
             "[1]={'width': 1, 'repeat': 600}: makes more than 1000 layers, the most there may be",
         ),
-        ([{"net_arch": [], "width": 8}], "[0].width: unknown key, must be one of net_arch, repeat"),
-        ([{"net_arch": [{"width": -1}]}], "[0].net_arch[0].width=-1: must be an int >= 1 and <= 16384"),
+        ([{"net_arch": [], "width": 8}], "[0].width: there is no such option"),
+        ([{"net_arch": [{"width": -1}]}], "[0].net_arch[0].width=-1: must be int >= 1 and <= 16384"),
     ],
 )
 def test_a_wrong_layer_is_refused_at_its_place(written: object, message: str) -> None:
@@ -54,7 +52,14 @@ def test_a_wrong_layer_is_refused_at_its_place(written: object, message: str) ->
 @pytest.mark.parametrize("residual", [False, True])
 def test_every_arrangement_maps_inputs_to_outputs(normalization: str, residual: bool) -> None:
     for activation, widths in itertools.product(["relu", "tanh", "gelu"], [[5], [5, 5, 3], []]):
-        network = make_network(7, 4, [Layer(width, normalization, activation, residual) for width in widths])
+        network = make_network(
+            7,
+            4,
+            [
+                Layer(width=width, normalization=normalization, activation=activation, residual=residual)
+                for width in widths
+            ],
+        )
         values = network(torch.randn(6, 7))
         assert values.shape == (6, 4)
         values.sum().backward()
@@ -62,14 +67,14 @@ def test_every_arrangement_maps_inputs_to_outputs(normalization: str, residual: 
 
 
 def test_a_plain_network_is_linear_relu_linear() -> None:
-    network = make_network(3, 2, [Layer(4)])
+    network = make_network(3, 2, [Layer(width=4)])
     (w1, b1, w2, b2), x = network.parameters(), torch.randn(5, 3)
     torch.testing.assert_close(network(x), (x @ w1.T + b1).relu() @ w2.T + b2)
 
 
 @pytest.mark.parametrize(("num_inputs", "projected"), [(4, False), (3, True)])
 def test_a_residual_block_adds_to_its_input(num_inputs: int, projected: bool) -> None:
-    block = Residual(num_inputs, Layer(4, normalization="layer", activation="tanh"))
+    block = Residual(num_inputs, Layer(width=4, normalization="layer", activation="tanh"))
     first, first_norm, _, second, second_norm = block.block
     x = torch.randn(5, num_inputs)
     inner = torch.tanh(F.layer_norm(x @ first.weight.T + first.bias, (4,), first_norm.weight, first_norm.bias))
@@ -81,7 +86,7 @@ def test_a_residual_block_adds_to_its_input(num_inputs: int, projected: bool) ->
 
 def test_padding_is_no_point_at_the_origin() -> None:
     """By hand: a row is its coordinates and 1, padding is all zeros, further inputs stay as they are."""
-    values = PointValues(3, 2, 2, 5, [Layer(4)])
+    values = PointValues(3, 2, 2, 5, [Layer(width=4)])
     observation = torch.tensor([[0.5, 1, 0, 0, -1, -1, 1, 0], [0, 0, -1, -1, -1, -1, 0, 1]])
     seen: list[list[list[float]]] = []
     values.layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].tolist()))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.nn.stacked import StackedAdam, StackedNetwork, look_up
+from icrl.nn.networks import StackedAdam, StackedNetwork, look_up
 
 SEEDS = torch.tensor([3, 1, 4])
 SIZES = (5, 2, 7)  # observations, outputs, hidden

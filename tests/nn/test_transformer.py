@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.nn.kv_cache import KVCache
-from icrl.nn.transformer import StreamLinear, Transformer
+from icrl.nn.transformer import KVCache, StreamLinear, Transformer
 
 CONFIG = replace(load_config().model, embed_dim=8, num_heads=2, num_layers=2, ff_dim=16)
 HEAD_DIM = 4
@@ -106,7 +105,7 @@ def test_chunks_through_the_cache_equal_one_forward(tokens: str, position: str, 
     """In an empty cache, and in one whose length was set back to 0."""
     transformer, size = transformer_of(tokens, position), size_of(tokens)
     x = tokens_of(2, size * sum(lengths))
-    cache = KVCache(CONFIG.num_layers, 2, CONFIG.num_heads, 75, HEAD_DIM, torch.zeros(1))
+    cache = KVCache(*torch.zeros(2, CONFIG.num_layers, 2, CONFIG.num_heads, 75, HEAD_DIM))
     for _ in range(2):
         cache.length = 0
         chunks = [transformer(chunk, cache) for chunk in x.split([size * length for length in lengths], dim=1)]

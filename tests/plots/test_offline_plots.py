@@ -20,7 +20,7 @@ from PIL import Image
 from icrl.config.compose import load_config
 from icrl.config.root import Config
 from icrl.contracts import Batch, ConfigError
-from icrl.data.mixture import Mixture
+from icrl.data.windows import Mixture
 from icrl.envs import make_env
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import Adaptation

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from icrl.contracts import ConfigError, Json
-from icrl.data.history_store import HistoryWriter, read_manifest
-from icrl.data.manifests import checksum_of
+from icrl.data.history_store import HistoryWriter, checksum_of, read_manifest
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams
 from icrl.runs import checkpoint

@@ -5,7 +5,7 @@ whole lives, so it may reward progress over episodes.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import decode_source
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,16 +41,6 @@ class History(NamedTuple):
 GetReward = Callable[[History], Floats]
 
 
-def identity(history: History) -> Floats:
-    """The recorded reward, r_t."""
-    return history.reward
-
-
-def step_penalty(history: History) -> Floats:
-    """r_t - 1 / max_episode_steps: an episode without success costs at most 1."""
-    return history.reward - np.float32(1 / history.spec.max_episode_steps)
-
-
 def distance(history: History) -> Floats:
     """Potential-based shaping (Ng et al., 1999), undiscounted: r_t + Phi(next_obs_t) - Phi(obs_t).
 
@@ -84,7 +74,10 @@ def improvement(history: History) -> Floats:
 
 
 BUILT_IN: dict[str, GetReward] = {
-    function.__name__: function for function in (identity, step_penalty, distance, improvement)
+    "identity": lambda life: life.reward,
+    "step_penalty": lambda life: life.reward - np.float32(1 / life.spec.max_episode_steps),  # at most -1 an episode
+    "distance": distance,
+    "improvement": improvement,
 }
 
 
@@ -117,11 +110,9 @@ def load_plugin(name: str) -> RewardPlugin:
         exec(compile(content, name, "exec"), found)  # an import could run a stale compiled file
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{wrong} raises {type(error).__name__}: {error}") from error
-    if "get_reward" not in found:
-        raise ConfigError(f"{wrong} defines no get_reward")
-    if not callable(found["get_reward"]):
-        raise ConfigError(f"{wrong} get_reward is not callable but {type(found['get_reward']).__name__}")
-    return RewardPlugin(name, text, hashlib.sha256(text.encode()).hexdigest(), found["get_reward"])
+    if not callable(get_reward := found.get("get_reward")):
+        raise ConfigError(f"{wrong} defines no get_reward function")
+    return RewardPlugin(name, text, hashlib.sha256(text.encode()).hexdigest(), get_reward)
 
 
 def training_rewards(
@@ -129,53 +120,42 @@ def training_rewards(
 ) -> Floats:
     """Rewards of `plugin` for the first `num_steps` of each of `rows`, `[rows, num_steps]`, or fewer if lives are
     shorter. Raises `ConfigError` if the plug-in raises, or returns anything but one finite float32 per step."""
-    num_steps = min(num_steps, histories.columns["reward"].shape[1])
-    training_reward = np.empty((len(rows), num_steps), np.float32)
-    for index, (row, life) in enumerate(zip(rows, _lives(histories, rows, num_steps), strict=True)):
+    training_reward = np.empty((len(rows), min(num_steps, histories.columns["reward"].shape[1])), np.float32)
+    for index, row in enumerate(rows):
+        life = _life(histories, row, num_steps)
         wrong, where = f"critic.reward_plugin={plugin.name}: get_reward", f"in row {row} of {histories.folder}"
         try:
-            found = plugin.get_reward(life)
+            found: Any = plugin.get_reward(life)
         except PipelineError:
             raise
         except Exception as error:
             raise ConfigError(f"{wrong} raises {type(error).__name__}: {error}, {where}") from error
-        if fault := _fault(found, num_steps):
-            raise ConfigError(f"{wrong} returns {fault}, {where}")
+        kind = f"{found.dtype} array of shape {found.shape}" if isinstance(found, np.ndarray) else type(found).__name__
+        needed = f"float32 array of shape {life.reward.shape}"
+        if kind != needed:
+            raise ConfigError(f"{wrong} returns {kind}, not a NumPy {needed}: one number for each step, {where}")
+        if not (finite := np.isfinite(found)).all():
+            first = finite.argmin()
+            raise ConfigError(f"{wrong} returns {found[first]} at step {first}, {where}")
         training_reward[index] = found
     return training_reward
 
 
-def _lives(histories: Histories, rows: Sequence[int] | Integers, num_steps: int) -> Iterator[History]:
-    spec, row_tasks = histories.spec, histories.row_tasks
-    values, world = np.array(spec.reward_values, np.float32), histories.manifest["config"]["env"]["name"]
-    for row in rows:
-        columns = {name: column[row, :num_steps].astype(np.int64) for name, column in histories.columns.items()}
-        del columns["optimal_action"]
-        terminated, truncated = columns["terminated"] > 0, columns["truncated"] > 0
-        done = terminated | truncated
-        arrays: dict[str, NDArray[Any]] = columns | {
-            "reward": values[columns["reward"]],
-            "terminated": terminated,
-            "truncated": truncated,
-            "episode": np.cumsum(done) - done,
-            "task": np.array(histories.tasks["all"][row_tasks[row]], np.int64),
-        }
-        for array in arrays.values():
-            array.flags.writeable = False
-        yield History(**arrays, spec=spec, world=world)
-
-
-def _fault(found: Any, num_steps: int) -> str:
-    """Description of an invalid result of `get_reward`; "" if it is valid."""
-    if not isinstance(found, np.ndarray):
-        return f"{type(found).__name__}, not a NumPy array"
-    if found.shape != (num_steps,):
-        return f"an array of shape {found.shape}, not {(num_steps,)}: one number for each step"
-    if found.dtype != np.float32:
-        return f"{found.dtype}, not float32"
-    finite = np.isfinite(found)
-    first = int(finite.argmin())
-    return "" if finite.all() else f"{found[first]} at step {first}"
+def _life(histories: Histories, row: int, num_steps: int) -> History:
+    columns = {name: column[row, :num_steps].astype(np.int64) for name, column in histories.columns.items()}
+    del columns["optimal_action"]
+    terminated, truncated = columns["terminated"] > 0, columns["truncated"] > 0
+    done = terminated | truncated
+    arrays: dict[str, NDArray[Any]] = columns | {
+        "reward": np.array(histories.spec.reward_values, np.float32)[columns["reward"]],
+        "terminated": terminated,
+        "truncated": truncated,
+        "episode": np.cumsum(done) - done,
+        "task": np.array(histories.tasks["all"][histories.row_tasks[row]], np.int64),
+    }
+    for array in arrays.values():
+        array.flags.writeable = False
+    return History(**arrays, spec=histories.spec, world=histories.manifest["config"]["env"]["name"])
 
 
 def described(plugin: RewardPlugin) -> Json:
@@ -190,8 +170,10 @@ def check_plugin(plugin: RewardPlugin, before: Json, where: Path) -> None:
         raise PipelineError(f"the newest checkpoint in {where} does not say which critic.reward_plugin it learned from")
     now = described(plugin)
     if (now["text"] or now["name"]) != (before["text"] or before["name"]):
-        origins = [f"sha256 {one['sha256'][:12]}" if one["text"] else "built in" for one in (before, now)]
+        then, given = (
+            f"critic.reward_plugin={one['name']} ({'sha256 ' + one['sha256'][:12] if one['text'] else 'built in'})"
+            for one in (before, now)
+        )
         raise ConfigError(
-            f"{where} was made with critic.reward_plugin={before['name']} ({origins[0]}), but this configuration has "
-            f"critic.reward_plugin={plugin.name} ({origins[1]}): give that here too, or another name="
+            f"{where} was made with {then}, but this configuration has {given}: give that here too, or another name="
         )

@@ -20,8 +20,7 @@ from icrl.evaluation.in_context import most_steps, play_steps
 from icrl.evaluation.protocol import TEMPERATURE, decoding_name
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, context_in, windows_of
-from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
-from icrl.nn.guided import Guided
+from icrl.nn.gpt_policy import GPTCarry, GPTPolicy, Guided
 from icrl.randomness import mix
 
 if TYPE_CHECKING:

@@ -13,13 +13,12 @@ import torch
 from icrl.config.options import replace, walk
 from icrl.contracts import ConfigError, EnvSpec, Json
 from icrl.data.history_store import Histories
-from icrl.data.mixture import check_stores, open_stores
+from icrl.data.windows import check_stores, open_stores
 from icrl.envs import env_options, make_env
 from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.tasks import permuted
 from icrl.nn.gpt import GPT
-from icrl.nn.gpt_policy import GPTPolicy
-from icrl.nn.guided import Guided
+from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.objectives.awr import inverse_temperature
 from icrl.runs.device import dtype_of
 from icrl.training.critics import PROGRAM, check_critic, load_critic, make_critic, open_finished

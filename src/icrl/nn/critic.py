@@ -3,11 +3,10 @@
 B windows, T steps, D width, A actions.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from copy import copy, deepcopy
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import torch
 from pydantic import model_validator
@@ -15,15 +14,12 @@ from torch import Tensor, nn
 
 from icrl.config.options import Options, PathName, PluginName, option, refuse
 from icrl.contracts import EnvSpec
-from icrl.nn.gpt import Context, Trunk
-from icrl.nn.kv_cache import ContextCache
-from icrl.nn.layers import ACTIVATIONS
+from icrl.nn.gpt import Context, GPTConfig, Trunk, check_heads
+from icrl.nn.networks import ACTIVATIONS
+from icrl.nn.transformer import Cache, KVCache
 
-if TYPE_CHECKING:
-    from icrl.nn.gpt import GPTConfig
-
-
-_MEAN = 0.5  # the expectile that is the mean
+NUM_CRITICS = 2
+_WITHOUT_VALUE = {"v_loss_scaling": 0.0, "expectile": 0.5, "separate_value": False}  # options that a lone Q must have
 
 
 class EncoderConfig(Options):
@@ -42,12 +38,7 @@ class EncoderConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        heads, width = self.num_heads, self.embed_dim
-        refuse(width % heads != 0, f"encoder.num_heads={heads} must divide encoder.embed_dim={width}")
-        refuse(
-            self.position == "rope" and width // heads % 2 == 1,
-            f"encoder.position=rope needs an even encoder.embed_dim / encoder.num_heads, not {width} / {heads}",
-        )
+        check_heads("encoder", self)
         return self
 
 
@@ -65,14 +56,11 @@ class DecoderConfig(Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         for name in ("ff_dim", "dropout"):
-            refuse(
-                self.num_layers == 1 and getattr(self, name) > 0,
-                f"decoder.{name}={getattr(self, name)}: decoder.num_layers=1 has nothing between its layers; must be 0",
-            )
-        refuse(
-            self.num_layers > 1 and not self.ff_dim,
-            f"decoder.ff_dim=0: decoder.num_layers={self.num_layers} needs a width between them",
-        )
+            given = f"decoder.{name}={getattr(self, name)}"
+            idle = self.num_layers == 1 and getattr(self, name) > 0
+            refuse(idle, f"{given}: decoder.num_layers=1 has nothing between its layers; must be 0")
+        lacking = f"decoder.ff_dim=0: decoder.num_layers={self.num_layers} needs a width between them"
+        refuse(self.num_layers > 1 and not self.ff_dim, lacking)
         return self
 
 
@@ -125,31 +113,16 @@ class CriticConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        maximum = self.backup == "max"
-        refuse(
-            not maximum and not self.v_loss_scaling,
-            "critic.v_loss_scaling=0 never learns V, which critic.backup=expectile needs",
-        )
-        refuse(
-            maximum and self.v_loss_scaling > 0,
-            f"critic.v_loss_scaling={self.v_loss_scaling}: critic.backup=max has no V to learn: must be 0",
-        )
-        refuse(
-            maximum and self.expectile != _MEAN,
-            f"critic.expectile={self.expectile}: critic.backup=max has no V to learn: must be {_MEAN}",
-        )
-        refuse(
-            maximum and self.separate_value,
-            "critic.separate_value=true: with critic.backup=max V is the largest Q and needs no trunk of its own",
-        )
+        unlearned = "critic.v_loss_scaling=0 never learns V, which critic.backup=expectile needs"
+        refuse(self.backup == "expectile" and not self.v_loss_scaling, unlearned)
+        for name, only in _WITHOUT_VALUE.items() if self.backup == "max" else ():
+            given = f"critic.{name}={getattr(self, name)}".lower()
+            refuse(getattr(self, name) != only, f"{given}: critic.backup=max has no V to learn: must be {only}".lower())
         refuse(
             self.discount_per == "episode" and self.horizon == "episode",
             "critic.discount_per=episode counts episodes; with critic.horizon=episode the return ends with the first",
         )
         return self
-
-
-NUM_CRITICS = 2
 
 
 class Values(NamedTuple):
@@ -217,11 +190,11 @@ class ValueNetwork(nn.Module):
                 if trunk:
                     trunk.requires_grad_(False)
 
-    def forward(self, context: Context, caches: tuple[ContextCache, ...] = ()) -> Values:
-        """Values of a context. With `caches` (`new_caches`) the steps continue them."""
-        cache, *others = caches or (None,)
-        hidden = self.trunk(context, cache)
-        value_hidden = self.value_trunk(context, others[0] if others else None) if self.value_trunk else hidden
+    def forward(self, context: Context, cache: Sequence[KVCache] = ()) -> Values:
+        """Values of a context. With a cache the T steps continue it."""
+        hidden = value_hidden = self.trunk(context, cache)
+        if self.value_trunk:
+            value_hidden = self.value_trunk(context, cache[len(cache) // 2 :])
         logits = in_full(self.policy_head(hidden)) if self.policy_head else None
         if self.critic.value_trunk_grad == "none":
             hidden, value_hidden = hidden.detach(), value_hidden.detach()
@@ -234,10 +207,9 @@ class ValueNetwork(nn.Module):
     def device(self) -> torch.device:
         return self.trunk.device
 
-    def new_caches(self, num_streams: int) -> tuple[ContextCache, ...]:
-        """Empty caches for a whole context, one per trunk."""
-        trunks = (self.trunk, self.value_trunk) if self.value_trunk else (self.trunk,)
-        return tuple(trunk.new_cache(num_streams) for trunk in trunks)
+    def new_cache(self, num_streams: int) -> Cache:
+        """An empty cache for a whole context, of one trunk after the other."""
+        return Cache(one for trunk in (self.trunk, self.value_trunk) if trunk for one in trunk.new_cache(num_streams))
 
 
 class Critic(nn.Module):

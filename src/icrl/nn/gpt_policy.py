@@ -1,4 +1,4 @@
-"""The in-context model as a policy, which learns from its context alone.
+"""The in-context model as a policy, which learns from its context alone, or is guided by a critic.
 
 A full context is *rebuilt*: its newest part is read again into an empty cache, as a window that starts there. (A rolled
 cache would not do, because the keys of deeper layers would still carry the dropped steps.) At every step the logits
@@ -6,17 +6,18 @@ equal one uncached forward over the steps since the start of the last rebuild.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from icrl.config.options import Name, Options, option
 from icrl.contracts import Step
 from icrl.envs.steps import check_form, check_ranges
+from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, Context, context_in
-from icrl.nn.guided import Guided, GuidedCache
-from icrl.nn.kv_cache import ContextCache
+from icrl.nn.transformer import Cache, KVCache
 from icrl.randomness import draw_possible, epsilon_greedy
 
 
@@ -35,6 +36,32 @@ class PolicyConfig(Options):
     )
 
 
+class Guided(nn.Module):
+    """pi(a | context) ~ prior(a | context) exp(scale (min(Q1, Q2)(o, a) - V(o)))  (Snell et al., 2022), with the
+    interface of a GPT. The prior is another model of the same context length, else the critic's own policy head, else
+    uniform."""
+
+    def __init__(self, prior: GPT | None, critic: ValueNetwork, scale: float) -> None:
+        super().__init__()
+        self.prior, self.critic, self.scale = prior, critic, scale
+        self.config, self.spec = critic.config, critic.spec
+
+    @property
+    def device(self) -> torch.device:
+        return self.critic.device
+
+    def forward(self, context: Context, cache: Sequence[KVCache] = ()) -> Tensor:
+        """Action logits `[B, T, A]`. With a cache the T steps continue it."""
+        values = self.critic(context, cache[1 + bool(self.prior.induction) :] if self.prior else cache)
+        logits = self.prior(context, cache) if self.prior else values.logits
+        guidance = self.scale * values.advantage
+        return guidance if logits is None else logits + guidance
+
+    def new_cache(self, num_streams: int) -> Cache:
+        """An empty cache for a whole context, of the prior before the critic."""
+        return Cache(one for model in (self.prior, self.critic) if model for one in model.new_cache(num_streams))
+
+
 class GPTCarry(NamedTuple):
     """Context of B streams: a window of transitions (see `gpt.windows_of`) and its cache.
 
@@ -42,7 +69,7 @@ class GPTCarry(NamedTuple):
     rollout."""
 
     window: Tensor
-    cache: ContextCache | GuidedCache
+    cache: Cache
     seen: int
 
 
@@ -63,10 +90,8 @@ class GPTPolicy:
         """Actions `[B]` for `step` (see `Policy`; `steps.step_of` makes a step of your own world). Raises `ValueError`
         for wrong shapes or dtypes and, on a CPU, for values out of range."""
         check_form(self.model.spec, step, carry.window.shape[1])
-        if noise.shape != step.reward.shape:
-            raise ValueError(
-                f"noise is {tuple(noise.shape)}: must be {tuple(step.reward.shape)}, one number per stream"
-            )
+        if noise.shape != (expected := step.reward.shape):
+            raise ValueError(f"noise is {tuple(noise.shape)}: must be {tuple(expected)}, one number per stream")
         if step.obs.is_cpu:
             check_ranges(self.model.spec, step)
         logits, carry = self.logits(carry, step)

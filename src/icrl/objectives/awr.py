@@ -45,18 +45,11 @@ class AwrConfig(Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         name, temperature, inverse = self.experiment_name, self.temperature, self.inverse_temperature
-        refuse(
-            temperature is not None and inverse is not None,
-            f"awr.temperature={temperature} and awr.inverse_temperature={inverse}: one of them must be null",
-        )
-        refuse(
-            temperature is None and inverse is None,
-            "awr.temperature=null and awr.inverse_temperature=null: one of them must be a number",
-        )
-        refuse(
-            name in RESERVED or name.startswith("evaluation"),
-            f"awr.experiment_name={name} is the folder of something else; none of {', '.join(RESERVED)}, evaluation...",
-        )
+        given = f"awr.temperature={temperature} and awr.inverse_temperature={inverse}".replace("None", "null")
+        refuse((temperature is None) == (inverse is None), f"{given}: one of them must be null, the other a number")
+        taken = f"awr.experiment_name={name} is the folder of something else"
+        reserved = name in RESERVED or name.startswith("evaluation")
+        refuse(reserved, f"{taken}; none of {', '.join(RESERVED)}, evaluation...")
         return self
 
 
@@ -65,14 +58,12 @@ class AdvantageWeightedRegression:
 
     def __init__(self, config: AwrConfig, critic: ValueNetwork) -> None:
         self.config, self.critic, self.spec = config, critic.requires_grad_(False).eval(), critic.spec
-        self.inverse_temperature = inverse_temperature(config)
         self.weights = {"imitation": 1.0}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Loss. Metrics: the negative log likelihood without weights (`nll`), the share of steps where the most likely
-        action is the one taken (`accuracy`), the mean `advantage`, the logarithm of the largest weight before clipping
-        (`largest_weight`), the share of clipped weights (`clipped`), and the effective sample size as a share of the
-        batch, (sum w)^2 / (N sum w^2) (`effective_samples`)."""
+        """Loss. Metrics: `nll` and `accuracy` as in algorithm distillation, without weights; the mean `advantage`, the
+        logarithm of the largest weight before clipping, the share of clipped weights, and the effective sample size as
+        a share of the batch, (sum w)^2 / (N sum w^2)."""
         logits = self.logits(model, batch)
         nll = F.cross_entropy(in_full(logits).flatten(0, 1), batch.action.flatten(), reduction="none")  # [B * T]
         advantage = self.advantage(batch).flatten()
@@ -95,7 +86,7 @@ class AdvantageWeightedRegression:
 
     def log_weights(self, advantage: Tensor) -> tuple[Tensor, Tensor]:
         """Logarithms of the weights of steps with these advantages `[N]`, with and without the threshold."""
-        free = self.inverse_temperature * advantage
+        free = inverse_temperature(self.config) * advantage
         if self.config.normalize == "softmax":
             free = free - _log_mean(free)
         log_weight = free.clamp(max=math.log(self.config.advantage_threshold))
@@ -108,10 +99,7 @@ class AdvantageWeightedRegression:
 
 def inverse_temperature(config: AwrConfig) -> float:
     """Factor of the advantages, from the one of the two options that is given."""
-    if config.temperature is not None:
-        return 1 / config.temperature
-    assert config.inverse_temperature is not None, "one of the two is given"
-    return config.inverse_temperature
+    return 1 / config.temperature if config.temperature else config.inverse_temperature or 0.0
 
 
 def _log_mean(logs: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from icrl.contracts import Batch, ConfigError
-from icrl.data.mixture import check_stores, open_stores
+from icrl.data.windows import check_stores, open_stores
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import Adaptation, play_episodes

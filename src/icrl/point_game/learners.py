@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icrl.config.schedules import Clock, make_schedule
-from icrl.nn.layers import PointValues, read_net_arch
+from icrl.nn.networks import PointValues, read_net_arch
 from icrl.point_game.fixed_players import AGENTS, HOSTS, Agent, Host, choose
 from icrl.point_game.options import PlayersConfig
 from icrl.point_game.parts import make_game, optimizer_config

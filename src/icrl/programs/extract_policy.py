@@ -12,7 +12,7 @@ import torch
 from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json
-from icrl.data.mixture import described
+from icrl.data.windows import described
 from icrl.evaluation.evaluators import InContextEvaluator
 from icrl.nn.gpt import GPT
 from icrl.objectives.awr import AdvantageWeightedRegression

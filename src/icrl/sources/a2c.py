@@ -16,7 +16,7 @@ from torch import Tensor
 
 from icrl.config.options import Rate, option
 from icrl.contracts import EnvSpec, Learned, Sample, Step
-from icrl.nn.stacked import StackedAdam
+from icrl.nn.networks import StackedAdam
 from icrl.rl.returns import n_step_returns
 from icrl.sources import source
 from icrl.sources.actor_critic import PointHeads, TableHeads

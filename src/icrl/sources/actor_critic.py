@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from icrl.contracts import EnvSpec
-from icrl.nn.stacked import StackedNetwork, StackedPointNetwork, look_up
+from icrl.nn.networks import StackedNetwork, StackedPointNetwork, look_up
 from icrl.randomness import cumulative, draw, draw_possible
 from icrl.sources.learners import LearnerRows
 
