@@ -4,8 +4,7 @@ A column is `[rows, time]`, or `[rows, time, K]` if an observation has K numbers
 over its whole life; rows are ordered by task, then learner, then environment.
 
 Crash safety: disk space is reserved first, and a block of time is synced before the manifest counts it as `committed`
-with its checksum. These are checked when a run resumes or ends; then checksums of whole columns replace them. Opening
-checks every byte and unpickles nothing.
+with its checksum. When a run ends, checksums of whole columns replace them. Nothing is unpickled.
 """
 
 import hashlib
@@ -17,31 +16,25 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from icrl.contracts import SPEC_FORM, ConfigError, EnvSpec, Json, PipelineError, Rollout
+from icrl.config.options import refuse
+from icrl.contracts import SPEC_FORM, EnvSpec, Json, PipelineError, Rollout
 from icrl.envs.episodes import OpenEpisodes, finished_episodes, numbered
 from icrl.runs.files import digest, fits, read_json, reserve, sha256, write_json
 from icrl.runs.identity import Identity, check_owner
 
 SCHEMA_VERSION, MANIFEST = 3, "manifest.json"
 OBSERVATIONS = ("obs", "next_obs")  # the columns that may have a third axis
-_ADDED: Json = {
-    "tasks": {"split": "random", "held_out": []},
-    "source": {"num_workers": 0},
-}  # options of older histories
-_FORM = {
+# Options that were added later, with the values that describe older histories.
+_ADDED: Json = {"tasks": {"split": "random", "held_out": []}, "source": {"num_workers": 0}}
+_FORM: Json = {
     "columns": {name: {"dtype": str, "shape": [int], "sha256": (str, type(None))} for name in Rollout._fields},
     "tasks": {"all": [[int]], "train": [int], "held_out": [int]},
     "rows": {"num_learners": int, "num_envs": int},
     "blocks": [{"start": int, "end": int, "sha256": {name: str for name in Rollout._fields}}],
     "owner": ({"program": str, "run": str}, type(None)),
-} | {
-    "schema_version": int,
-    "env": SPEC_FORM,
-    "config": dict,
-    "versions": {str: str},
-    "committed": int,
-    "complete": bool,
 }
+_FORM |= {"schema_version": int, "env": SPEC_FORM, "config": dict, "versions": {str: str}}
+_FORM |= {"committed": int, "complete": bool}
 Owner = Identity | None  # the run that records; histories of older versions have none
 
 
@@ -58,12 +51,10 @@ def column_dtypes(spec: EnvSpec) -> dict[str, str]:
 
 
 def read_manifest(folder: Path) -> Json:
-    """Read the manifest in `folder`, upgrade it to this version, and check its form and each column's file size.
-
-    Raises `ConfigError` if there are no histories, `DamagedHistoriesError` if a file does not match."""
+    """Read the manifest in `folder`, upgrade it to this version, and check its form and each column's file size. Raises
+    `ConfigError` if there are no histories, `DamagedHistoriesError` if a file does not match."""
     path = folder / MANIFEST
-    if not path.exists():
-        raise ConfigError(f"no histories in {folder}: run `python -m src.train_agents` with the same options first")
+    refuse(not path.exists(), f"no histories in {folder}: run `python -m src.train_agents` with the same options first")
     try:
         manifest = read_json(path)
     except PipelineError as error:
@@ -86,10 +77,8 @@ def upgrade(manifest: Json, path: Path) -> None:
     if manifest.get("schema_version") != 2 or not fits(manifest, {"config": dict.fromkeys(_ADDED, dict)}):
         return
     if not manifest.get("complete"):
-        raise DamagedHistoriesError(
-            f"{path} was started by version 0.7 or older and is not complete, so this version cannot check it. Remove "
-            "the histories and the logs of this run to record it again"
-        )
+        old = f"{path} was started by version 0.7 or older and is not complete, so this version cannot check it"
+        raise DamagedHistoriesError(f"{old}. Remove the histories and the logs of this run to record it again")
     manifest |= {"schema_version": SCHEMA_VERSION, "blocks": [], "owner": None}
     manifest["config"] |= {group: added | manifest["config"][group] for group, added in _ADDED.items()}
 
@@ -159,25 +148,19 @@ class Histories:
 
 
 def open_histories(folder: str | Path) -> Histories:
-    """Open a complete history store read-only, after checking every byte against its checksums.
-
-    Raises `ConfigError` if there are no histories or they are not complete, `DamagedHistoriesError` if a file is
-    missing or changed."""
+    """Open a complete history store read-only, after checking every byte against its checksums. Raises `ConfigError` if
+    there are no histories or they are not complete, `DamagedHistoriesError` if a file is missing or changed."""
     manifest = read_manifest(folder := Path(folder))
-    if not manifest["complete"]:
-        total = manifest["columns"]["obs"]["shape"][1]
-        raise ConfigError(
-            f"the histories in {folder} are not complete ({manifest['committed']} of {total} steps): "
-            "run `python -m src.train_agents` with the same options again, it continues"
-        )
+    done = f"{manifest['committed']} of {manifest['columns']['obs']['shape'][1]} steps"
+    again = "run `python -m src.train_agents` with the same options again, it continues"
+    refuse(not manifest["complete"], f"the histories in {folder} are not complete ({done}): {again}")
     columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in Rollout._fields}
     _check(folder, manifest, columns)
     return Histories(folder, manifest, columns)
 
 
 def _check(folder: Path, manifest: Json, columns: dict[str, np.ndarray], steps: int = 0) -> None:
-    """Raise `DamagedHistoriesError` unless complete columns, or else the blocks that begin before `steps`, are what was
-    committed."""
+    """Refuse complete columns, or else blocks that begin before `steps`, that are not what was committed."""
     again = "its checksum is not the one in the manifest; restore it, or remove histories and logs of this run"
     for name, column in columns.items():
         path = folder / f"{name}.npy"
@@ -257,8 +240,7 @@ class HistoryWriter:
         self._pending = []
 
     def keep(self, steps: int) -> None:
-        """Continue after the first `steps`; later committed steps will be written again. Raises
-        `DamagedHistoriesError` if the kept steps are not what was committed."""
+        """Continue after the first `steps`, which must be what was committed; later ones will be written again."""
         _check(self.folder, self.manifest, self._columns, steps)
         if steps >= self.manifest["committed"]:
             return
@@ -272,12 +254,10 @@ class HistoryWriter:
             column["sha256"] = None
 
     def finish(self) -> None:
-        """Mark the store as complete: checksums of columns replace those of blocks. Raises `DamagedHistoriesError`
-        if the columns are not what was committed."""
+        """Mark the store as complete, if it is what was committed: checksums of columns replace those of blocks."""
         checksums = {name: sha256(self.folder / f"{name}.npy") for name in self._columns}
-        _check(
-            self.folder, self.manifest, self._columns, self.num_steps
-        )  # after the checksums were made, so they are of the committed steps
+        # The check comes after the checksums were made, so that they are of the committed steps.
+        _check(self.folder, self.manifest, self._columns, self.num_steps)
         for name, column in self.manifest["columns"].items():
             column["sha256"] = checksums[name]
         self.manifest |= {"blocks": [], "complete": True}

@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from icrl.config.options import refuse
 from icrl.contracts import ConfigError, EnvSpec, Json, PipelineError
 from icrl.data.history_store import Histories
 from icrl.runs.files import fits
 
 Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
+Integers = NDArray[np.integer]
 Booleans = NDArray[np.bool_]
+Rows = Sequence[int] | Integers
 
 
 class History(NamedTuple):
@@ -45,13 +47,10 @@ def distance(history: History) -> Floats:
     """Potential-based shaping (Ng et al., 1999), undiscounted: r_t + Phi(next_obs_t) - Phi(obs_t).
 
     Phi(cell) = - moves from the cell to the goal / most moves between two cells of the room. So Phi is 0 on the goal,
-    where an episode terminates, and -1 at worst; the shaping terms of an episode sum to Phi(last) - Phi(first).
-
-    Raises `ConfigError` unless the world is a room whose task starts with the goal cell."""
-    if history.world != "dark_room":
-        raise ConfigError(
-            f"critic.reward_plugin=distance: env.name={history.world} has no goal cell; must be env.name=dark_room"
-        )
+    where an episode terminates, and -1 at worst; the shaping terms of an episode sum to Phi(last) - Phi(first). Raises
+    `ConfigError` unless the world is a room whose task starts with the goal cell."""
+    wrong = f"critic.reward_plugin=distance: env.name={history.world} has no goal cell; must be env.name=dark_room"
+    refuse(history.world != "dark_room", wrong)
     width, goal = history.spec.width, history.task[0]
 
     def potential(cell: Integers) -> NDArray[np.float64]:
@@ -62,9 +61,8 @@ def distance(history: History) -> Floats:
 
 
 def improvement(history: History) -> Floats:
-    """max(0, G_e - max(0, G_0, ..., G_{e-1})) at the last step of episode e with return G_e; 0 at all other steps.
-
-    Over a life it sums to the best return, if that is positive. An unfinished last episode gets nothing."""
+    """max(0, G_e - max(0, G_0, ..., G_{e-1})) at the last step of episode e with return G_e; 0 at all other steps. Over
+    a life it sums to the best return, if that is positive. An unfinished last episode gets nothing."""
     last = np.flatnonzero(history.terminated | history.truncated)
     returns = np.bincount(history.episode, weights=history.reward)[: len(last)]
     best = np.maximum.accumulate(np.append(0, returns))[:-1]
@@ -91,15 +89,13 @@ class RewardPlugin(NamedTuple):
 
 
 def load_plugin(name: str) -> RewardPlugin:
-    """The built-in function of that name, or `get_reward` of the Python file at that path.
-
-    Raises `ConfigError` if the file cannot be read, fails, or defines no such function."""
+    """The built-in function of that name, or `get_reward` of the Python file at that path. Raises `ConfigError` if the
+    file cannot be read, fails, or defines no such function."""
     wrong = f"critic.reward_plugin={name}:"
     if name in BUILT_IN:
         return RewardPlugin(name, "", hashlib.sha256().hexdigest(), BUILT_IN[name])
     expected = f"must be one of {', '.join(BUILT_IN)}, or a Python file (.py)"
-    if not name.endswith(".py"):
-        raise ConfigError(f"{wrong} is not a Python file; {expected}")
+    refuse(not name.endswith(".py"), f"{wrong} is not a Python file; {expected}")
     try:
         content = Path(name).read_bytes()
     except OSError as error:
@@ -115,9 +111,7 @@ def load_plugin(name: str) -> RewardPlugin:
     return RewardPlugin(name, text, hashlib.sha256(text.encode()).hexdigest(), get_reward)
 
 
-def training_rewards(
-    plugin: RewardPlugin, histories: Histories, rows: Sequence[int] | Integers, num_steps: int
-) -> Floats:
+def training_rewards(plugin: RewardPlugin, histories: Histories, rows: Rows, num_steps: int) -> Floats:
     """Rewards of `plugin` for the first `num_steps` of each of `rows`, `[rows, num_steps]`, or fewer if lives are
     shorter. Raises `ConfigError` if the plug-in raises, or returns anything but one finite float32 per step."""
     training_reward = np.empty((len(rows), min(num_steps, histories.columns["reward"].shape[1])), np.float32)
@@ -132,11 +126,9 @@ def training_rewards(
             raise ConfigError(f"{wrong} raises {type(error).__name__}: {error}, {where}") from error
         kind = f"{found.dtype} array of shape {found.shape}" if isinstance(found, np.ndarray) else type(found).__name__
         needed = f"float32 array of shape {life.reward.shape}"
-        if kind != needed:
-            raise ConfigError(f"{wrong} returns {kind}, not a NumPy {needed}: one number for each step, {where}")
-        if not (finite := np.isfinite(found)).all():
-            first = finite.argmin()
-            raise ConfigError(f"{wrong} returns {found[first]} at step {first}, {where}")
+        refuse(kind != needed, f"{wrong} returns {kind}, not a NumPy {needed}: one number for each step, {where}")
+        first = int(np.isfinite(found).argmin())
+        refuse(not np.isfinite(found[first]), f"{wrong} returns {found[first]} at step {first}, {where}")
         training_reward[index] = found
     return training_reward
 

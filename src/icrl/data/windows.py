@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from icrl.config.options import OneOrMore, Options, option, refuse
 from icrl.contracts import Batch, EnvSpec, Json
 from icrl.data.history_store import Histories, open_histories
-from icrl.data.rewards import Floats, RewardPlugin, training_rewards
+from icrl.data.rewards import Booleans, Floats, Integers, RewardPlugin, training_rewards
 from icrl.randomness import cumulative, draw, integers, mix, uniform
 from icrl.runs.identity import check_same
 
@@ -72,17 +71,16 @@ class Windows:
         device: torch.device,
         plugin: RewardPlugin | None = None,
     ) -> None:
-        """Windows of the rows of `tasks` (indices into all tasks). The training reward is the recorded one, or the
-        output of `plugin`. Raises `ConfigError` if no window is left, or if `objective` needs optimal actions and
-        they are unknown."""
+        """Windows of the rows of `tasks` (indices into all tasks), with the recorded reward or that of `plugin`. Raises
+        `ConfigError` if no window is left, or if `objective` needs optimal actions and they are unknown."""
         self.device = device
         rows, spec, folder = _selected_rows(histories, config, tasks), histories.spec, histories.folder
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
         steps = config.history_len // num_envs or num_steps
-        too_few = (
-            f"data.history_len={config.history_len}: must be 0, or at least the {num_envs} environments of a learner"
+        least = (
+            f"must be at least the {num_envs} environments of a learner in {folder}, one env step each, or 0 for all"
         )
-        refuse(0 < config.history_len < num_envs, f"{too_few} in {folder}, one env step each")
+        refuse(0 < config.history_len < num_envs, f"data.history_len={config.history_len}: {least}")
         columns = {name: histories.columns[name][rows, :steps] for name in _RECORDED}
         unknown = objective.name == "dpt" and (columns["optimal_action"] == spec.num_actions).any()
         refuse(unknown, f"objective.name=dpt: optimal actions are unknown in {folder}")
@@ -97,15 +95,11 @@ class Windows:
             kept = [mask & (np.cumsum(mask, axis=1, dtype=np.int32) <= config.kept_steps) for mask in kept]
         lengths = np.concatenate([mask.sum(axis=1) for mask in kept])  # [N * k]
         usable = lengths >= context_len
-        refuse(
-            not usable.any(),
-            f"model.context_len={context_len} is longer than all histories that data.keep_every={config.keep_every} and "
-            f"data.kept_steps={config.kept_steps} leave of {folder}: the longest has {lengths.max(initial=0)} steps",
-        )
-        self._columns = {
-            name: torch.from_numpy(np.concatenate([column[mask] for mask in kept])).to(device)
-            for name, column in columns.items()
-        }
+        left = f"data.keep_every={config.keep_every} and data.kept_steps={config.kept_steps} leave of {folder}"
+        longer = f"model.context_len={context_len} is longer than all that {left}"
+        refuse(not usable.any(), f"{longer}: the longest has {lengths.max(initial=0)} steps")
+        parts = ((name, [column[mask] for mask in kept]) for name, column in columns.items())
+        self._columns = {name: torch.from_numpy(np.concatenate(part)).to(device) for name, part in parts}
         self.largest_reward = float(self._columns["training_reward"].abs().max())
         starts, num_windows = (lengths.cumsum() - lengths)[usable], lengths[usable] - context_len + 1
         self.num_windows, self.num_rows = int(num_windows.sum()), int(usable.sum())
@@ -131,9 +125,7 @@ def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -
     return rows
 
 
-def step_weights(
-    config: ObjectiveConfig, spec: EnvSpec, reward: NDArray[np.integer], done: NDArray[np.bool_]
-) -> Floats:
+def step_weights(config: ObjectiveConfig, spec: EnvSpec, reward: Integers, done: Booleans) -> Floats:
     """Weight of each step in the loss, given rewards (indices into the reward values) and episode ends, `[N, T]` each.
 
     The mean weight over whole lives is 1, apart from clipping. `none`: 1. `recency`: 2 (t + 1) / (T + 1).
@@ -146,10 +138,9 @@ def step_weights(
     an agent did better than others at its age. Early in training, these are the lucky successes."""
     num_rows, num_steps = reward.shape
     if config.weighting == "none":
-        return np.ones((num_rows, num_steps), np.float32)
+        return np.ones(reward.shape, np.float32)
     if config.weighting == "recency":
-        age = np.arange(1, num_steps + 1, dtype=np.float32)
-        return np.tile(2 * age / (num_steps + 1), (num_rows, 1))
+        return np.tile(2 * np.arange(1, num_steps + 1, dtype=np.float32) / (num_steps + 1), (num_rows, 1))
     values = np.array(spec.reward_values, np.float32)[reward]
     gains, later = np.empty(reward.shape, np.float32), np.zeros(num_rows, np.float32)
     for t in reversed(range(num_steps)):
@@ -185,11 +176,9 @@ class Mixture:
 
 
 def open_stores(config: Config) -> list[Histories]:
-    """Open and check all stores that `config.histories` names.
-
-    A single store must be recorded with this configuration. Several may have different sources, but must share the
-    world and the task split, so that no training task of one is held out in another. Raises `ConfigError` if they do
-    not, and the errors of `open_histories`."""
+    """Open and check all stores that `config.histories` names. Raises the errors of `open_histories`, and `ConfigError`
+    unless a single store was recorded with this configuration. Several stores may have different sources, but must
+    share the world and the task split, so that no training task of one is held out in another."""
     stores = [open_histories(folder) for folder in config.histories_folders]
     compared = ("env", "tasks", "source") if len(stores) == 1 else ("env", "tasks")
     for store in stores:

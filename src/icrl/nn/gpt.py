@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 class GPTConfig(Options):
     tokens: Literal["transition", "interleaved", "cross"] = option(
         "transition",
-        "transition: one token per step with previous obs, action, reward and current obs; "
-        "interleaved: three tokens per step, reward, state, action; "
-        "cross: reward, state and action as streams of their own that read each other by cross-attention",
+        "transition: one token per step with previous obs, action, reward and current obs; interleaved: three tokens, "
+        "reward, state, action; cross: these as streams of their own that read each other by cross-attention",
     )
     position: Literal["env_time", "learned", "sinusoidal", "rope", "none"] = option(
         "env_time", "position code: env time step embedding, learned absolute, sinusoidal, rotary, or none"
@@ -44,15 +43,12 @@ class GPTConfig(Options):
     add_env_time: bool = option(True, "add the env time step embedding to another position code")
     obs_encoding: Literal["cell", "coordinates", "framed"] = option(
         "coordinates",
-        "cell: one embedding per observation; coordinates: the sum of embeddings of row, column and the "
-        "rest; framed: coordinates in a larger grid of side model.max_size, with the room at random places "
-        "during training and in the middle otherwise, so that larger rooms can be read (in a world without "
-        "a square room: cell)",
+        "cell: one embedding per observation (also in worlds without a square room); coordinates: the sum of those of "
+        "row, column and the rest; framed: coordinates in a grid of side model.max_size, the room at random places and "
+        "after training in the middle, so that larger rooms can be read",
     )
     max_size: int = option(17, "largest room side the coordinate tables cover", ge=2, le=64)
-    induction: bool = option(
-        False, "add a first layer that looks up the outcomes of earlier visits to the current observation"
-    )
+    induction: bool = option(False, "add a first layer that looks up the outcomes of earlier visits to the observation")
     context_len: int = option(160, "env steps in the context, across episodes", ge=2, le=10**6)
     embed_dim: int = option(64, "width of the residual stream", ge=1, le=2**16)
     num_layers: int = option(4, "transformer blocks", ge=1, le=1000)
@@ -66,10 +62,8 @@ class GPTConfig(Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_heads("model", self)
-        refuse(
-            self.position == "env_time" and not self.add_env_time,
-            "model.position=env_time is the env time embedding, which model.add_env_time=false leaves out",
-        )
+        lacking = "model.position=env_time is the env time embedding, which model.add_env_time=false leaves out"
+        refuse(self.position == "env_time" and not self.add_env_time, lacking)
         return self
 
 
@@ -128,8 +122,7 @@ class Trunk(nn.Module):
     """Embeddings and transformer: a context in, one vector per step out."""
 
     def __init__(self, config: GPTConfig, spec: EnvSpec, recompute: bool = False) -> None:
-        """`recompute`: activation checkpointing in training."""
-        super().__init__()
+        super().__init__()  # `recompute`: activation checkpointing in training
         self.config, self.spec, width = config, spec, config.embed_dim
         self.tokens_per_step = 1 if config.tokens == "transition" else NUM_STREAMS
         embedding = PointEmbedding if spec.points[0] else ObsEmbedding
@@ -154,9 +147,7 @@ class Trunk(nn.Module):
             raise RuntimeError("a cache is for a model in eval mode: call eval() first")
         tokens = self._tokens(context, cache)  # [B, T, N, D]
         hidden = self.transformer(tokens.flatten(1, 2), cache[0] if cache else None)
-        if self.config.tokens == "interleaved":
-            hidden = hidden[:, self.tokens_per_step - 1 :: self.tokens_per_step]
-        return hidden
+        return hidden[:, NUM_STREAMS - 1 :: NUM_STREAMS] if self.config.tokens == "interleaved" else hidden
 
     @property
     def device(self) -> torch.device:
@@ -164,15 +155,14 @@ class Trunk(nn.Module):
 
     def new_cache(self, num_streams: int) -> Cache:
         """An empty cache for a whole context. A cache with more behind it, which others read, is as good."""
-        config, like = self.config, self.prev_action.weight
-        steps, heads = config.context_len, config.num_heads
-        per_token = (config.num_layers, num_streams, heads, steps * self.tokens_per_step, config.embed_dim // heads)
-        caches = [KVCache(like.new_empty(per_token), like.new_empty(per_token))]
-        if self.induction:
-            visit = (1, num_streams, heads, steps, config.embed_dim // heads)
-            visited = torch.empty(1, num_streams, 1, steps, 1, dtype=torch.long, device=like.device)
-            caches.append(KVCache(like.new_empty(visit), like.new_empty(visit), visited))
-        return Cache(caches)
+        config, like, steps = self.config, self.prev_action.weight, self.config.context_len
+        per_stream = (num_streams, config.num_heads)
+        shape = (config.num_layers, *per_stream, steps * self.tokens_per_step, config.embed_dim // config.num_heads)
+        tokens = KVCache(like.new_empty(shape), like.new_empty(shape))
+        if not self.induction:
+            return Cache([tokens])
+        shape, visited = (1, *per_stream, steps, shape[-1]), torch.zeros(1, num_streams, 1, steps, 1).long()
+        return Cache([tokens, KVCache(like.new_empty(shape), like.new_empty(shape), visited.to(like.device))])
 
     def _tokens(self, context: Context, cache: Sequence[KVCache]) -> Tensor:
         """Tokens `[B, T, N, D]` of the steps; the induction layer adds to the last token of each step."""

@@ -23,17 +23,11 @@ from icrl.randomness import draw_possible, epsilon_greedy
 
 class PolicyConfig(Options):
     model: Name = option(
-        "gpt",
-        "acting model: gpt, the model of stage two; critic, the values alone; or an extracted policy, by "
-        "its awr.experiment_name",
+        "gpt", "acting model: gpt, of stage two; critic, the values alone; or an extracted policy's awr.experiment_name"
     )
-    advantage_scale: float = option(
-        0.0, "factor of the critic's advantages that are added to the logits (0: no critic)", ge=0
-    )
+    advantage_scale: float = option(0.0, "factor of a critic's advantages, added to the logits (0: no critic)", ge=0)
     temperature: float = option(1.0, "sampling temperature of actions", ge=0.001)
-    context_kept: float = option(
-        0.75, "fraction of a full context that is kept when the context is rebuilt", ge=0.01, le=0.99
-    )
+    context_kept: float = option(0.75, "fraction of a full context that is kept in a rebuilt one", ge=0.01, le=0.99)
 
 
 class Guided(nn.Module):
@@ -48,7 +42,7 @@ class Guided(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return self.critic.device
+        return self.critic.trunk.device
 
     def forward(self, context: Context, cache: Sequence[KVCache] = ()) -> Tensor:
         """Action logits `[B, T, A]`. With a cache the T steps continue it."""
@@ -75,8 +69,7 @@ class GPTCarry(NamedTuple):
 
 class GPTPolicy:
     def __init__(self, model: GPT | Guided, epsilon: float, temperature: float, context_kept: float) -> None:
-        """With probability `epsilon` an action is sampled at `temperature`, else it is the most probable one.
-        `context_kept` is the part of a full context that is rebuilt."""
+        """An action is sampled at `temperature` with probability `epsilon`, else it is the most probable one."""
         self.model, self.epsilon, self.temperature = model.eval(), epsilon, temperature
         self.num_kept = max(1, min(int(context_kept * model.config.context_len), model.config.context_len - 1))
 
@@ -87,8 +80,8 @@ class GPTPolicy:
         return GPTCarry(window, self.model.new_cache(num_streams), 0)
 
     def act(self, carry: GPTCarry, step: Step, noise: Tensor) -> tuple[Tensor, GPTCarry]:
-        """Actions `[B]` for `step` (see `Policy`; `steps.step_of` makes a step of your own world). Raises `ValueError`
-        for wrong shapes or dtypes and, on a CPU, for values out of range."""
+        """Actions `[B]` for `step` (`steps.step_of` makes your own). Raises `ValueError` for wrong shapes, dtypes and,
+        on a CPU, values out of range."""
         check_form(self.model.spec, step, carry.window.shape[1])
         if noise.shape != (expected := step.reward.shape):
             raise ValueError(f"noise is {tuple(noise.shape)}: must be {tuple(expected)}, one number per stream")

@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from icrl.sources.options import NetworkConfig
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
-_MAX_LAYERS = 1000  # memory holds no more
+_MAX_WIDTH, _MAX_LAYERS = 2**14, 1000  # memory holds no more
+
+
+class _Nested(Options):
+    net_arch: list[dict[str, Any]]
+    repeat: int = Field(1, ge=1, le=_MAX_WIDTH)
 
 
 class Layer(Options):
     """A linear layer, normalization and activation; with `residual` a block of two, added to the block's input."""
 
-    width: int = Field(ge=1, le=2**14)
+    width: int = Field(ge=1, le=_MAX_WIDTH)
     normalization: Literal["none", "layer", "batch"] = "none"
     activation: Literal["relu", "tanh", "gelu"] = "relu"
     residual: bool = False
-    repeat: int = Field(1, ge=1, le=2**14)
-
-
-class _Nested(Options):
-    net_arch: list[dict[str, Any]]
-    repeat: int = Field(1, ge=1, le=2**14)
+    repeat: int = Field(1, ge=1, le=_MAX_WIDTH)
 
 
 def read_net_arch(key: str, written: list[dict[str, Any]]) -> list[Layer]:
@@ -110,6 +110,10 @@ def _stacked(seeds: Tensor, parameters: Callable[[Generator], list[Tensor]]) -> 
     return [torch.stack(one) for one in zip(*each, strict=True)]
 
 
+def _uniform(num_inputs: int, num_outputs: int, bound: float, generator: Generator) -> Tensor:
+    return torch.empty(num_inputs, num_outputs).uniform_(-bound, bound, generator=generator)
+
+
 class StackedNetwork(nn.Module):
     """An embedding of the observation and a linear layer, L of them side by side.
 
@@ -117,14 +121,11 @@ class StackedNetwork(nn.Module):
     acting until the next update is a look-up."""
 
     def __init__(self, num_learners: int, num_obs: int, num_outputs: int, hidden_size: int, seeds: Tensor) -> None:
-        """`seeds` `[L]`: see `_stacked`."""
         super().__init__()
-        bound = hidden_size**-0.5
 
         def parameters(generator: Generator) -> list[Tensor]:
             embedding = torch.randn(num_obs, hidden_size, generator=generator)
-            heads = torch.empty(hidden_size, num_outputs).uniform_(-bound, bound, generator=generator)
-            return [embedding, heads]
+            return [embedding, _uniform(hidden_size, num_outputs, hidden_size**-0.5, generator)]
 
         self.embedding, self.heads = map(nn.Parameter, _stacked(seeds, parameters))  # [L, S, H], [L, H, O]
         self.bias = nn.Parameter(torch.zeros(num_learners, 1, num_outputs))
@@ -147,16 +148,12 @@ class StackedPointNetwork(nn.Module):
     A layer on each point, one on the `pooled_points`, and a linear layer. The order of the points does not matter."""
 
     def __init__(self, spec: EnvSpec, num_outputs: int, hidden_size: int, seeds: Tensor) -> None:
-        """`seeds` `[L]`: see `_stacked`."""
         super().__init__()
         self._spec, shapes = spec, point_layers(spec, num_outputs, hidden_size)
-        bounds = {
-            name: inputs**-0.5 if name == "heads" else (6 / inputs) ** 0.5 for name, (inputs, _) in shapes.items()
-        }
 
         def parameters(generator: Generator) -> list[Tensor]:
-            each = ((torch.empty(shape), bounds[name]) for name, shape in shapes.items())
-            return [weight.uniform_(-bound, bound, generator=generator) for weight, bound in each]
+            bounds = (inputs**-0.5 if name == "heads" else (6 / inputs) ** 0.5 for name, (inputs, _) in shapes.items())
+            return [_uniform(*shape, bound, generator) for shape, bound in zip(shapes.values(), bounds, strict=True)]
 
         self.weights = nn.ParameterDict(dict(zip(shapes, _stacked(seeds, parameters), strict=True)))  # [L, in, out]
         biases = {name: torch.zeros(len(seeds), 1, outputs) for name, (_, outputs) in shapes.items()}
@@ -166,14 +163,13 @@ class StackedPointNetwork(nn.Module):
         """Outputs of every learner for its own observations, `[T, B, K] -> [T, B, O]`."""
         num_learners, num_steps = len(self.weights["heads"]), len(obs)
         own = obs.unflatten(1, (num_learners, -1)).transpose(0, 1).flatten(1, 2)  # [L, T * B / L, K]
-        pooled = pooled_points(
-            self._spec, own, lambda x: self._layer("of_point", x.flatten(1, 2)).unflatten(1, x.shape[1:3])
-        )
-        outputs = self._layer("heads", self._layer("of_set", pooled).relu())
-        return outputs.unflatten(1, (num_steps, -1)).transpose(0, 1).flatten(1, 2)
 
-    def _layer(self, name: str, x: Tensor) -> Tensor:
-        return torch.baddbmm(self.biases[name], x, self.weights[name])
+        def layer(name: str, x: Tensor) -> Tensor:
+            return torch.baddbmm(self.biases[name], x, self.weights[name])
+
+        pooled = pooled_points(self._spec, own, lambda x: layer("of_point", x.flatten(1, 2)).unflatten(1, x.shape[1:3]))
+        outputs = layer("heads", layer("of_set", pooled).relu())
+        return outputs.unflatten(1, (num_steps, -1)).transpose(0, 1).flatten(1, 2)
 
 
 class StackedAdam(torch.optim.Adam):

@@ -8,14 +8,13 @@ layer norm, per head:
     x[t, s] += O_s sum over u <= t and r of  softmax(Q_s n(x[t, s]) . K_r n(x[u, r]) / sqrt(Dh))  V_r n(x[u, r])
     x[t, s] += W2_s gelu(W1_s n(x[t, s]))
 
-One softmax over all three streams is a stream's attention to itself and its cross-attention to the other two. Actions
-are predicted from the state stream, so the last block updates this one alone. The norms are shared, because each
-stream's own linear layer rescales their output.
+One softmax over all three streams is attention to the own stream and cross-attention to the other two. Actions are
+predicted from the state stream, so the last block updates this one alone. The norms are shared, because each stream's
+own linear layer rescales their output.
 
-The induction layer reads what followed earlier visits to the current observation, in one hop. It is an n-gram layer
-(Akyurek et al., 2024; for algorithm distillation Zisman et al., 2024, arXiv 2411.01958) whose n-gram is the
-observation: visits are matched exactly, by number. With x the token an action is predicted from, e[j] = action[j] +
-reward[j] + obs[j + 1] embedded, n and m layer norms, per head:
+The induction layer reads what followed earlier visits to the current observation, in one hop: an n-gram layer (Akyurek
+et al., 2024; for algorithm distillation Zisman et al., 2024, arXiv 2411.01958) that matches observations exactly. With
+x the token an action is predicted from, e[j] = action[j] + reward[j] + obs[j + 1] embedded, n and m layer norms:
 
     J(t) = {j < t : obs[j] = obs[t]}
     x[t] += O (p[0] v[0] + sum over j in J(t) of p[j] V m(e[j]))
@@ -45,18 +44,16 @@ NO_VISIT = -1
 
 
 class KVCache:
-    """Keys, values and further columns of every token so far, kept outside the model. All streams have the same
-    length. `length` is a Python int, so that nothing waits for a device. Columns are written in place: a cache belongs
-    to one rollout."""
+    """Keys, values and further columns of all tokens so far, outside the model. `length`, the same in all streams, is a
+    Python int, so that nothing waits for a device. Columns are written in place: a cache belongs to one rollout."""
 
     def __init__(self, *columns: Tensor) -> None:
         """An empty cache in the `columns`, `[layers, B, heads, capacity, channels]` each."""
         self.columns, self.length = columns, 0
 
     def append(self, layer: int, *new: Tensor) -> list[Tensor]:
-        """Add new tokens `[B, heads, new, channels]` to one layer of each column; returns all tokens so far.
-
-        `length` itself is moved by the caller, after all layers have appended."""
+        """Add new tokens `[B, heads, new, channels]` to one layer of each column; returns all tokens so far. `length`
+        itself is moved by the caller, after all layers have appended."""
         end = self.length + new[0].shape[2]
         for column, part in zip(self.columns, new, strict=True):
             column[layer, :, :, self.length : end] = part
@@ -115,8 +112,11 @@ class Attention(nn.Module):
     def __init__(self, config: GPTConfig, *, last: bool = False) -> None:
         super().__init__()
         cross = config.tokens == "cross"
-        self.num_heads, self.rotary = config.num_heads, config.position == "rope"
-        self.dropout = config.attention_dropout
+        self.num_heads, self.rotary, self.dropout = (
+            config.num_heads,
+            config.position == "rope",
+            config.attention_dropout,
+        )
         self.tokens_per_step = NUM_STREAMS if cross else 1
         self.queries = slice(self.tokens_per_step - 1, None, self.tokens_per_step) if last else slice(None)
         self.qkv = (StreamLinear if cross else nn.Linear)(config.embed_dim, 3 * config.embed_dim)
@@ -130,8 +130,7 @@ class Attention(nn.Module):
             query, key = (rotate(part, before, self.tokens_per_step) for part in (query, key))
         if cache:
             key, value = cache.append(layer, key, value)
-        is_causal = before == 0 and self.tokens_per_step == 1
-        mask = None
+        is_causal, mask = before == 0 and self.tokens_per_step == 1, None
         if not is_causal and x.shape[1] > self.tokens_per_step:  # a single step sees everything
             step = torch.arange(before + x.shape[1], device=x.device) // self.tokens_per_step
             mask = (step <= step[before:, None])[self.queries]
@@ -146,13 +145,10 @@ class Block(nn.Module):
     def __init__(self, config: GPTConfig, *, last: bool = False) -> None:
         super().__init__()
         linear = StreamLinear if config.tokens == "cross" and not last else nn.Linear
-        self.attention_norm = nn.LayerNorm(config.embed_dim)
-        self.attention = Attention(config, last=last)
+        self.attention_norm, self.attention = nn.LayerNorm(config.embed_dim), Attention(config, last=last)
         self.feed_forward_norm = nn.LayerNorm(config.embed_dim)
-        self.widen = linear(config.embed_dim, config.ff_dim)
-        self.narrow = linear(config.ff_dim, config.embed_dim)
-        self.activation = ACTIVATIONS[config.activation]()
-        self.dropout = nn.Dropout(config.residual_dropout)
+        self.widen, self.narrow = linear(config.embed_dim, config.ff_dim), linear(config.ff_dim, config.embed_dim)
+        self.activation, self.dropout = ACTIVATIONS[config.activation](), nn.Dropout(config.residual_dropout)
 
     def forward(self, x: Tensor, cache: KVCache | None, layer: int) -> Tensor:
         mixed = self.attention(self.attention_norm(x), cache, layer)
@@ -178,12 +174,10 @@ class Transformer(nn.Module):
 
     def forward(self, x: Tensor, cache: KVCache | None = None) -> Tensor:
         """With a cache the tokens continue it and are added to it; the result equals one forward over all tokens."""
-        num_tokens = x.shape[1]
+        num_tokens, again = x.shape[1], self.recompute and self.training
         for layer, block in enumerate(self.blocks):
-            if self.recompute and self.training:
-                x = checkpoint(block, x, cache, layer, use_reentrant=False)
-            else:
-                x = block(x, cache, layer)
+            inputs = (x, cache, layer)
+            x = checkpoint(block, *inputs, use_reentrant=False) if again else block(*inputs)
         if cache:
             cache.length += num_tokens
         return self.norm(x)
@@ -196,14 +190,11 @@ class Induction(nn.Module):
         super().__init__()
         width, self.num_heads = config.embed_dim, config.num_heads
         self.norm, self.outcome_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.query = nn.Linear(width, width)
-        self.key_value = nn.Linear(width, 2 * width)
-        self.out = nn.Linear(width, width)
+        self.query, self.key_value, self.out = (nn.Linear(width, size * width) for size in (1, 2, 1))
         self.apply(initialize_linear)
         self.no_visit = nn.Parameter(0.02 * torch.randn(2, self.num_heads, 1, width // self.num_heads))  # key, value
         self.recency = nn.Parameter(torch.zeros(self.num_heads, 1, 1))
-        self.attention_dropout = config.attention_dropout
-        self.dropout = nn.Dropout(config.residual_dropout)
+        self.attention_dropout, self.dropout = config.attention_dropout, nn.Dropout(config.residual_dropout)
 
     def forward(self, x: Tensor, outcome: Tensor, visited: Tensor, obs: Tensor, cache: KVCache | None) -> Tensor:
         """The layer's addition to the tokens `x` `[B, T, D]` of steps with observations `obs` `[B, T]`.
