@@ -16,7 +16,7 @@ from icrl.contracts import Batch, ConfigError, EnvSpec
 from icrl.data.history_store import Histories
 from icrl.data.rewards import History, RewardPlugin
 from icrl.data.windows import Windows, step_weights
-from icrl.objectives.ad import ObjectiveConfig
+from icrl.objectives.imitation import ObjectiveConfig
 
 
 def whole(windows: Windows) -> Batch:

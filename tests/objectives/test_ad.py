@@ -20,9 +20,13 @@ from icrl.config.options import replace
 from icrl.contracts import Batch, EnvSpec
 from icrl.nn.critic import Critic
 from icrl.nn.gpt import Context, context_of
-from icrl.objectives.ad import AlgorithmDistillation, DecisionPretraining, batch_context
-from icrl.objectives.awr import AdvantageWeightedRegression
 from icrl.objectives.ilql import ImplicitQLearning
+from icrl.objectives.imitation import (
+    AdvantageWeightedRegression,
+    AlgorithmDistillation,
+    DecisionPretraining,
+    batch_context,
+)
 
 SPEC = EnvSpec(num_obs=9, num_actions=5, reward_values=(0.0, 1.0), width=3, max_episode_steps=6)
 LEGAL = EnvSpec(4, 3, (0.0, 1.0), 0, max_episode_steps=5, points=(1, 1))

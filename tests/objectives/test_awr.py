@@ -15,8 +15,7 @@ from torch import Tensor
 from icrl.config.options import replace
 from icrl.contracts import Batch
 from icrl.nn.gpt import GPT
-from icrl.objectives.ad import AlgorithmDistillation
-from icrl.objectives.awr import AdvantageWeightedRegression, inverse_temperature
+from icrl.objectives.imitation import AdvantageWeightedRegression, AlgorithmDistillation, inverse_temperature
 
 NORMALIZE = ("none", "mean", "softmax")
 

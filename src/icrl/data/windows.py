@@ -24,7 +24,7 @@ from icrl.runs.identity import check_same
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
-    from icrl.objectives.ad import ObjectiveConfig
+    from icrl.objectives.imitation import ObjectiveConfig
 
 
 class DataConfig(Options):

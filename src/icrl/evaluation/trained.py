@@ -19,7 +19,7 @@ from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.tasks import permuted
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, Guided
-from icrl.objectives.awr import inverse_temperature
+from icrl.objectives.imitation import inverse_temperature
 from icrl.runs.device import dtype_of
 from icrl.training.critics import PROGRAM, check_critic, load_critic, make_critic, open_finished
 

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from icrl.contracts import Batch
 from icrl.nn.critic import NUM_CRITICS, Critic, CriticConfig, Values
-from icrl.objectives.ad import batch_context
+from icrl.objectives.imitation import batch_context
 
 
 class ImplicitQLearning:

@@ -28,7 +28,7 @@ from icrl.evaluation.references import references_of
 from icrl.evaluation.results import read_results
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import context_in, windows_of
-from icrl.objectives.awr import AdvantageWeightedRegression
+from icrl.objectives.imitation import AdvantageWeightedRegression
 from icrl.plots import style
 from icrl.plots.figures import Panel, adaptation_figure
 from icrl.plots.study_plots import shared_references, shown_curve

@@ -15,7 +15,7 @@ from icrl.contracts import ConfigError, Json
 from icrl.data.windows import described
 from icrl.evaluation.evaluators import InContextEvaluator
 from icrl.nn.gpt import GPT
-from icrl.objectives.awr import AdvantageWeightedRegression
+from icrl.objectives.imitation import AdvantageWeightedRegression
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of, recorded
 from icrl.training.critics import check_critic, load_critic

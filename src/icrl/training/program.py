@@ -30,7 +30,7 @@ from icrl.training.needs import evaluation_amid
 if TYPE_CHECKING:
     from icrl.config.root import Config
     from icrl.nn.gpt import GPTConfig
-    from icrl.objectives.ad import ObjectiveConfig
+    from icrl.objectives.imitation import ObjectiveConfig
 
 
 class RunContext(NamedTuple):

@@ -1,11 +1,20 @@
-"""Advantage-weighted regression (Peng et al., 2019) in context: a policy from a frozen critic.
+"""Imitation in context: algorithm distillation, decision pretraining and advantage-weighted regression.
+
+All three predict an action at every step of a window b of a history:
 
     loss = - mean over b, t of w_bt log pi(a_t | everything before it in the window, o_t)
+
+Algorithm distillation (Laskin et al., 2022) predicts the learning agent's next action a_t, with the weights w of the
+batch (`data/windows.py`) and targets smoothed to 1 - label_smoothing on a_t. The rest is spread over all actions. If
+legal actions are known, both pi and the rest are over legal actions only.
+
+Advantage-weighted regression (Peng et al., 2019) makes a policy from a frozen critic:
+
     log w = min(b A, log advantage_threshold),  A = min(Q1, Q2)(o_t, a_t) - V(o_t)
 
-with pi over legal actions and the inverse temperature b (0: plain imitation). `normalize=mean` divides the weights by
-their mean over the batch; `softmax` subtracts its logarithm from b A before the minimum is taken. Weights are computed
-in log space and float32 to avoid overflow. No gradient reaches Q or V.
+with the inverse temperature b (0: plain imitation). `normalize=mean` divides the weights by their mean over the batch;
+`softmax` subtracts its logarithm from b A before the minimum is taken. Weights are computed in log space and float32 to
+avoid overflow. No gradient reaches Q or V.
 """
 
 import math
@@ -17,11 +26,68 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from icrl.config.options import Name, Options, PathName, option, refuse
-from icrl.contracts import Batch
+from icrl.contracts import Batch, EnvSpec
 from icrl.nn.critic import ValueNetwork, in_full
-from icrl.objectives.ad import batch_context
+from icrl.nn.gpt import Context, context_of
 
 RESERVED = ("gpt", "ilql", "critic", "source", "search", "evals", "in_context")  # folders of a run, names of policies
+
+
+class ObjectiveConfig(Options):
+    name: Literal["ad", "dpt"] = option(
+        "ad", "ad: predict the source's next action at every step; dpt: the action of a planner that knows the task"
+    )
+    label_smoothing: float = option(0.0, "probability mass spread over all actions", ge=0, le=0.99)
+    weighting: Literal["none", "improvement", "recency"] = option(
+        "improvement",
+        "weight of a step. none: equal; improvement: its return-to-go relative to other learners at that age; recency: "
+        "proportional to its age",
+    )
+    discount: float = option(0.9, "discount of the return-to-go", ge=0, le=1)
+    max_weight: float = option(20.0, "largest weight of a step if weighting is improvement", ge=1, le=1000)
+
+
+def batch_context(spec: EnvSpec, batch: Batch) -> Context:
+    """Context of the windows of a batch."""
+    return context_of(spec, batch.obs, batch.action, batch.reward, batch.timestep)
+
+
+class AlgorithmDistillation:
+    """Objective with the first equation above."""
+
+    target = "action"  # column of the batch to predict
+
+    def __init__(self, config: ObjectiveConfig, spec: EnvSpec) -> None:
+        self.label_smoothing, self.spec, self.weights = config.label_smoothing, spec, {"imitation": 1.0}
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Loss over windows `[B, T]`. Metrics: the negative log likelihood without smoothing and weights (`nll`) and
+        the share of steps where the most likely action is the target (`accuracy`)."""
+        logits, target = self.logits(model, batch).flatten(0, 1), getattr(batch, self.target).flatten()  # [B * T, A]
+        legal = self.spec.legal(batch.obs.flatten(0, 1))
+        if legal is None:
+            losses = F.cross_entropy(logits, target, label_smoothing=self.label_smoothing, reduction="none")
+        else:
+            each = -logits.log_softmax(-1)
+            spread = each.masked_fill(~legal, 0.0).sum(-1) / legal.sum(-1)
+            losses = torch.lerp(each.gather(-1, target[:, None])[:, 0], spread, self.label_smoothing)
+        accuracy = (logits.argmax(-1) == target).float().mean()
+        metrics = {"nll": F.cross_entropy(logits.detach(), target), "accuracy": accuracy}
+        return {"imitation": (losses * batch.weight.flatten()).mean()}, metrics
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Action logits at every step of windows `[B, T]`, `[B, T, A]`: -inf for illegal actions."""
+        return self.spec.legal_of(model(batch_context(self.spec, batch)), batch.obs)
+
+
+class DecisionPretraining(AlgorithmDistillation):
+    """Decision pretraining (Lee et al., 2023): a_t is the action of a planner that knows the task. A model trained in
+    this way performs posterior sampling.
+
+    *Differences from the paper:* the context is the stream's own past, in order and across episodes, and every step of
+    it is a query, instead of a shuffled set of transitions with one query state."""
+
+    target = "optimal_action"
 
 
 class AwrConfig(Options):
@@ -54,7 +120,7 @@ class AwrConfig(Options):
 
 
 class AdvantageWeightedRegression:
-    """Objective with the equation above."""
+    """Objective with the weights of the second equation above."""
 
     def __init__(self, config: AwrConfig, critic: ValueNetwork) -> None:
         self.config, self.critic, self.spec = config, critic.requires_grad_(False).eval(), critic.spec
