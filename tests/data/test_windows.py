@@ -43,29 +43,14 @@ def listed(
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    num_steps=st.integers(3, 25),
-    seed=st.integers(0, 10**6),
-    keep_every=st.lists(st.integers(1, 4), min_size=1, max_size=3),
-    kept_steps=st.integers(0, 15),
-    context_len=st.integers(1, 6),
-    tasks=st.sets(st.sampled_from(TRAIN), min_size=1),
-    history_len=st.integers(0, 25).map(lambda steps_each: steps_each * NUM_ENVS),
-    dtype=st.sampled_from([np.uint8, np.uint16, np.uint32]),
-)
-def test_windows_are_exactly_those_listed(
-    num_steps: int,
-    seed: int,
-    keep_every: list[int],
-    kept_steps: int,
-    context_len: int,
-    tasks: set[int],
-    history_len: int,
-    dtype: type,
-) -> None:
+@given(data=st.data(), num_steps=st.integers(3, 25), seed=st.integers(0, 10**6), context_len=st.integers(1, 6))
+def test_windows_are_exactly_those_listed(data: st.DataObject, num_steps: int, seed: int, context_len: int) -> None:
     """No window crosses rows or tasks, joins episodes out of turn, or is missing; steps beyond `history_len` env steps
     of a learner, all its environments together, are not there. All columns are of the same steps."""
-    done = random_done(num_steps, seed)
+    done, dtype = random_done(num_steps, seed), data.draw(st.sampled_from([np.uint8, np.uint16, np.uint32]))
+    keep_every = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    kept_steps, history_len = data.draw(st.integers(0, 15)), data.draw(st.integers(0, 25)) * NUM_ENVS
+    tasks = data.draw(st.sets(st.sampled_from(TRAIN), min_size=1))
     rows = [row for row in range(NUM_ROWS) if TRAIN[row // PER_TASK] in tasks]
     steps = min(history_len // NUM_ENVS or num_steps, num_steps)
     expected = listed(done, rows, steps, keep_every, context_len, kept_steps)

@@ -107,12 +107,6 @@ def test_every_parameter_learns(form: dict[str, Any], spec: EnvSpec) -> None:
     assert not [name for name, parameter in model.named_parameters() if not parameter.grad.abs().sum() > 0]
 
 
-def test_streams_do_not_see_each_other() -> None:
-    model, columns = gpt(), window()
-    alone = {name: column[1:2] for name, column in columns.items()}
-    assert torch.allclose(logits_of(model, alone), logits_of(model, columns)[1:2], atol=1e-6)
-
-
 def test_context_is_the_window_shifted() -> None:
     rows = {"obs": [4, 5, 6], "action": [1, 2, 3], "reward": [0, 1, 1], "timestep": [5, 6, 0]}
     context = context_of(SPEC, **{name: torch.tensor([row], dtype=torch.uint8) for name, row in rows.items()})
@@ -204,9 +198,11 @@ def test_recomputed_blocks_give_the_same_gradient(tokens: str, induction: bool) 
     assert torch.equal(*gradients)
 
 
+@pytest.mark.parametrize("dropout", ["embedding_dropout", "attention_dropout", "residual_dropout"])
+@pytest.mark.parametrize("induction", [False, True])
 @every_tokens
-def test_embedding_dropout_acts_in_training_alone(tokens: str) -> None:
-    model, columns = gpt(tokens=tokens, embedding_dropout=0.5), window()
-    assert torch.equal(logits_of(model, columns), logits_of(gpt(tokens=tokens), columns))
+def test_dropout_acts_in_training_alone(tokens: str, induction: bool, dropout: str) -> None:
+    model, columns = gpt(tokens=tokens, induction=induction, **{dropout: 0.5}), window()
+    assert torch.equal(logits_of(model, columns), logits_of(gpt(tokens=tokens, induction=induction), columns))
     model.train()
     assert not torch.allclose(logits_of(model, columns), logits_of(model, columns))

@@ -1,6 +1,7 @@
 """Networks of learners: listed layers with every refusal, and stacked networks against one network at a time."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,19 +10,20 @@ from torch import Tensor, nn
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.contracts import ConfigError
+from icrl.contracts import ConfigError, EnvSpec
 from icrl.nn.networks import (
     Layer,
     PointValues,
     Residual,
     StackedAdam,
     StackedNetwork,
+    StackedPointNetwork,
     look_up,
     make_network,
     read_net_arch,
 )
 
-SEEDS = torch.tensor([3, 1, 4])
+SEEDS, POINTS = torch.tensor([3, 1, 4]), EnvSpec(2**20, 4, (0.0, 1.0), 0, 6, "end", points=(5, 3))
 SIZES = (5, 2, 7)  # observations, outputs, hidden
 
 
@@ -109,12 +111,15 @@ def test_outputs_are_those_of_single_networks() -> None:
             assert torch.allclose(outputs[index, obs], single, atol=1e-6)
 
 
-def test_a_network_is_a_function_of_its_own_seed() -> None:
-    network, alone = StackedNetwork(3, *SIZES, SEEDS), StackedNetwork(1, *SIZES, SEEDS[2:])
-    for ours, theirs in zip(network.parameters(), alone.parameters(), strict=True):
+@pytest.mark.parametrize(
+    "make", [lambda s: StackedNetwork(len(s), *SIZES, s), lambda s: StackedPointNetwork(POINTS, 5, 8, s)]
+)
+def test_a_network_is_a_function_of_its_own_seed(make: Callable[[Tensor], nn.Module]) -> None:
+    network, alone = make(SEEDS), make(SEEDS[2:])
+    for (name, ours), theirs in zip(network.named_parameters(), alone.parameters(), strict=True):
         assert torch.equal(ours[2], theirs[0])
-    assert (network.embedding[0] != network.embedding[1]).all() and (network.heads[0] != network.heads[1]).all()
-    assert network.heads.abs().max() <= 7**-0.5 and (network.bias == 0).all()
+        assert not ours.any() if "bias" in name else (ours[0] != ours[1]).all()
+        assert "heads" not in name or ours.abs().max() <= ours.shape[1] ** -0.5
 
 
 def loss_of(network: StackedNetwork) -> Tensor:

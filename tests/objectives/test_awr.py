@@ -101,14 +101,8 @@ def test_an_inverse_temperature_of_0_clones_to_the_bit(normalize: str) -> None:
 
 
 def test_a_temperature_is_the_inverse_of_its_inverse() -> None:
-    config = CONFIG.awr
-    assert inverse_temperature(replace(config, temperature=0.25, inverse_temperature=None)) == 4.0
-    assert inverse_temperature(replace(config, temperature=None, inverse_temperature=4.0)) == 4.0
-    losses = [
-        objective(temperature=temperature, inverse_temperature=inverse)(policy().eval(), batch_of())[0]["imitation"]
-        for temperature, inverse in ((0.25, None), (None, 4.0))
-    ]
-    assert torch.equal(*losses)
+    for temperature, inverse in ((0.25, None), (None, 4.0)):
+        assert inverse_temperature(replace(CONFIG.awr, temperature=temperature, inverse_temperature=inverse)) == 4.0
 
 
 @pytest.mark.parametrize("normalize", NORMALIZE)
