@@ -171,27 +171,25 @@ def test_a_changed_step_is_noticed_before_a_run_continues(
             writer.finish()
 
 
-def rewrite(path: Path, change: Callable[[dict], object], *, sealed: bool = True) -> None:
-    """Change a manifest, and its checksum too if it is to be `sealed`."""
-    manifest = read_json(path) if sealed else json.loads(path.read_text())
+def rewrite(path: Path, change: Callable[[dict], object]) -> None:
+    """Change a manifest, and its checksum too."""
+    manifest = read_json(path)
     change(manifest)
-    write_json(path, manifest) if sealed else path.write_text(json.dumps(manifest))
+    write_json(path, manifest)
 
 
 def test_complete_histories_of_the_version_before_are_read(copy: Path) -> None:
-    def older(manifest: dict) -> None:
-        del manifest["blocks"]
-        manifest["schema_version"] = 2
-        manifest["config"] = {"tasks": {"num_train": 2}, "source": {"name": "a2c"}}
-
-    before = open_histories(copy).checksum
-    rewrite(copy / "manifest.json", older)
-    assert_holds(open_histories(copy), life())
-    assert open_histories(copy).checksum == before
-    assert open_histories(copy).manifest["config"] == {
+    before, config = open_histories(copy).checksum, {"tasks": {"num_train": 2}, "source": {"name": "a2c"}}
+    rewrite(copy / "manifest.json", lambda m: m.update(schema_version=2, config=config, blocks=m.pop("owner")))
+    rewrite(copy / "manifest.json", lambda m: m.pop("blocks"))
+    histories = open_histories(copy)
+    assert_holds(histories, life())
+    assert histories.checksum == before
+    present = {
         "tasks": {"split": "random", "held_out": [], "num_train": 2},
         "source": {"num_workers": 0, "name": "a2c"},
     }
+    assert histories.manifest["config"] == present
     rewrite(copy / "manifest.json", lambda manifest: manifest.update(complete=False))
     with pytest.raises(DamagedHistoriesError, match=r"started by version 0\.7 .* Remove the histories and the logs"):
         writer_of(copy)
@@ -288,8 +286,7 @@ def test_a_manifest_of_another_form_or_a_changed_one_is_refused(copy: Path, chan
     rewrite(copy / "manifest.json", change)
     with pytest.raises(DamagedHistoriesError, match=str(copy)):
         open_histories(copy)
-    (copy / "manifest.json").write_bytes(before)
-    rewrite(copy / "manifest.json", lambda m: m["tasks"]["train"].reverse(), sealed=False)
+    (copy / "manifest.json").write_bytes(before.replace(b'"seed": 0', b'"seed": 1'))
     with pytest.raises(DamagedHistoriesError, match=r"manifest\.json is damaged"):
         open_histories(copy)
 

@@ -35,24 +35,17 @@ def embedded(tables: ObsEmbedding, *obs: int) -> Tensor:
 
 
 @pytest.mark.parametrize("num_layers", [1, 2])
-@pytest.mark.parametrize(("obs_encoding", "corner"), [("coordinates", 0), ("framed", 2)])
-def test_vectors_of_row_column_and_layer_are_added(obs_encoding: str, corner: int, num_layers: int) -> None:
-    """Framed, a room of side 3 in the middle of a grid of side 8 begins at row and column (8 - 3) // 2."""
-    tables = embedding(obs_encoding, 3, num_layers)
+@pytest.mark.parametrize(
+    ("obs_encoding", "width", "corner"), [("coordinates", 3, 0), ("framed", 3, 2), ("framed", 6, 1)]
+)
+def test_vectors_of_row_column_and_layer_are_added(obs_encoding: str, width: int, corner: int, num_layers: int) -> None:
+    """Framed, a room of side w in the middle of a grid of side 8 begins at row and column (8 - w) // 2."""
+    tables = embedding(obs_encoding, width, num_layers)
     rows, columns, *layers = (table.weight for table in tables.tables)
-    got = embedded(tables, *range(9 * num_layers))
-    for layer, row, column in itertools.product(range(num_layers), range(3), range(3)):
+    got = embedded(tables, *range(num_layers * width**2)).view(num_layers, width, width, -1)
+    for layer, row, column in itertools.product(range(num_layers), range(width), range(width)):
         expected = rows[corner + row] + columns[corner + column] + (layers[0][layer] if layers else 0)
-        assert torch.equal(got[layer * 9 + row * 3 + column], expected)
-
-
-@pytest.mark.parametrize("obs_encoding", ["coordinates", "framed"])
-def test_a_larger_room_is_read_with_the_same_tables(obs_encoding: str) -> None:
-    """With coordinates, cell (2, 3) has one code in any room; framed, cells at one distance from the middle have."""
-    small, large = embedding(obs_encoding, 5, num_layers=2), embedding(obs_encoding, 7, num_layers=2)
-    large.load_state_dict(small.state_dict())
-    shift = {"coordinates": 0, "framed": (8 - 5) // 2 - (8 - 7) // 2}[obs_encoding]
-    assert torch.equal(embedded(small, 2 * 5 + 3), embedded(large, (2 + shift) * 7 + 3 + shift))
+        assert torch.equal(got[layer, row, column], expected)
 
 
 def test_training_draws_every_fitting_place_equally_often_for_each_window() -> None:
