@@ -14,9 +14,8 @@ from lives import ALIKE, CONFIG, CPU, NUM_ENVS, NUM_ROWS, PER_TASK, TRAIN, Code,
 from icrl.config.options import replace
 from icrl.contracts import Batch, ConfigError, EnvSpec
 from icrl.data.history_store import Histories
-from icrl.data.rewards import History, RewardPlugin
+from icrl.data.rewards import RewardPlugin
 from icrl.data.windows import Windows, step_weights
-from icrl.objectives.ad import ObjectiveConfig
 
 
 def whole(windows: Windows) -> Batch:
@@ -43,29 +42,14 @@ def listed(
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    num_steps=st.integers(3, 25),
-    seed=st.integers(0, 10**6),
-    keep_every=st.lists(st.integers(1, 4), min_size=1, max_size=3),
-    kept_steps=st.integers(0, 15),
-    context_len=st.integers(1, 6),
-    tasks=st.sets(st.sampled_from(TRAIN), min_size=1),
-    history_len=st.integers(0, 25).map(lambda steps_each: steps_each * NUM_ENVS),
-    dtype=st.sampled_from([np.uint8, np.uint16, np.uint32]),
-)
-def test_windows_are_exactly_those_listed(
-    num_steps: int,
-    seed: int,
-    keep_every: list[int],
-    kept_steps: int,
-    context_len: int,
-    tasks: set[int],
-    history_len: int,
-    dtype: type,
-) -> None:
+@given(data=st.data(), num_steps=st.integers(3, 25), seed=st.integers(0, 10**6), context_len=st.integers(1, 6))
+def test_windows_are_exactly_those_listed(data: st.DataObject, num_steps: int, seed: int, context_len: int) -> None:
     """No window crosses rows or tasks, joins episodes out of turn, or is missing; steps beyond `history_len` env steps
     of a learner, all its environments together, are not there. All columns are of the same steps."""
-    done = random_done(num_steps, seed)
+    done, dtype = random_done(num_steps, seed), data.draw(st.sampled_from([np.uint8, np.uint16, np.uint32]))
+    keep_every = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    kept_steps, history_len = data.draw(st.integers(0, 15)), data.draw(st.integers(0, 25)) * NUM_ENVS
+    tasks = data.draw(st.sets(st.sampled_from(TRAIN), min_size=1))
     rows = [row for row in range(NUM_ROWS) if TRAIN[row // PER_TASK] in tasks]
     steps = min(history_len // NUM_ENVS or num_steps, num_steps)
     expected = listed(done, rows, steps, keep_every, context_len, kept_steps)
@@ -85,10 +69,7 @@ def test_windows_are_exactly_those_listed(
     ended = torch.from_numpy(done)[batch.obs, batch.timestep]
     assert torch.equal(batch.terminated, (ended & (batch.obs % 2 == 0)).long())
     assert torch.equal(batch.truncated, (ended & (batch.obs % 2 == 1)).long())
-    floats = ("weight", "training_reward")
-    assert {name: column.dtype for name, column in batch._asdict().items()} == {
-        name: torch.float32 if name in floats else torch.long for name in Batch._fields
-    }
+    assert [column.dtype for column in batch] == [torch.long] * 8 + [torch.float32] * 2
 
 
 def test_observations_of_many_numbers_keep_their_order() -> None:
@@ -98,11 +79,6 @@ def test_observations_of_many_numbers_keep_their_order() -> None:
     batch = whole(Windows(histories, replace(CONFIG, keep_every=[2]), ALIKE, TRAIN, 3, CPU))
     assert batch.obs.shape[1:] == (3, 4)
     assert torch.equal(batch.obs, torch.from_numpy(histories.columns["obs"])[batch.action, batch.timestep])
-
-
-def reward_code(life: History) -> np.ndarray:
-    """A number that differs for every step of every life, and contains the recorded reward."""
-    return (100 * life.obs + life.timestep - 1000 * life.reward).astype(np.float32)
 
 
 def test_the_training_reward_is_the_recorded_one_or_that_of_a_plugin() -> None:
@@ -117,7 +93,8 @@ def test_the_training_reward_is_the_recorded_one_or_that_of_a_plugin() -> None:
     batch = whole(plain)
     seen = torch.tensor([0.5, -3.0])[batch.reward]
     assert torch.equal(batch.training_reward, seen) and plain.largest_reward == 3.0
-    other = Windows(histories, config, ALIKE, TRAIN, 3, CPU, RewardPlugin("code", "", "", reward_code))
+    code = RewardPlugin("code", "", "", lambda life: np.float32(100 * life.obs + life.timestep - 1000 * life.reward))
+    other = Windows(histories, config, ALIKE, TRAIN, 3, CPU, code)
     again = whole(other)
     assert torch.equal(again.training_reward, 100 * batch.obs + batch.timestep - 1000 * seen)
     assert torch.equal(again.reward, batch.reward)
@@ -173,15 +150,9 @@ SPEC = EnvSpec(num_obs=4, num_actions=2, reward_values=(-0.5, 0.0, 1.0), width=0
 SHAPE = (3, 10)
 
 
-def weighting(name: str, discount: float = 0.5, max_weight: float = 100.0) -> ObjectiveConfig:
-    return replace(ALIKE, weighting=name, discount=discount, max_weight=max_weight)
-
-
 def test_recency_grows_evenly_with_age() -> None:
-    weights = step_weights(weighting("recency"), SPEC, np.zeros(SHAPE, int), np.zeros(SHAPE, bool))
-    assert weights.mean() == pytest.approx(1)
-    for row in weights:
-        assert row == pytest.approx(np.arange(1, 11) * row[0])
+    weights = step_weights(replace(ALIKE, weighting="recency"), SPEC, np.zeros(SHAPE, int), np.zeros(SHAPE, bool))
+    assert weights == pytest.approx(np.tile(np.arange(1, 11) / 5.5, (3, 1)))
 
 
 @settings(deadline=None, max_examples=30)
@@ -201,7 +172,8 @@ def test_improvement_is_the_return_to_go_over_that_of_others(
                 gain[row, start] += discount**k * SPEC.reward_values[reward[row, t]]
                 if done[row, t]:
                     break
-    weights = step_weights(weighting("improvement", discount, max_weight), SPEC, reward, done)
+    objective = replace(ALIKE, weighting="improvement", discount=discount, max_weight=max_weight)
+    weights = step_weights(objective, SPEC, reward, done)
     for stretch in (slice(0, 5), slice(5, 10)):
         alike = gain[:, stretch] - min(gain[:, stretch].min(), 0)
         expected = np.minimum(alike / alike.mean(), max_weight) if alike.any() else np.ones_like(alike)

@@ -21,8 +21,7 @@ from icrl.evaluation.references import Blanked, OtherLife, Rewritten, Wiped, pro
 from icrl.evaluation.trained import policy_of
 from icrl.nn.critic import ValueNetwork, trunk_config
 from icrl.nn.gpt import ACTION, GPT, OBS, context_of
-from icrl.nn.gpt_policy import GPTPolicy
-from icrl.nn.guided import Guided
+from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.randomness import Noise, mix, stream_seeds
 
 SMALL = ("model.context_len=10", "model.embed_dim=16", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=32")

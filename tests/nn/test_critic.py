@@ -62,10 +62,10 @@ def test_steps_through_the_caches_equal_one_forward(form: str, tokens: str) -> N
     context, network = shown(batch_of()), critic.online
     expected = network(context)
     for lengths in ([1] * LENGTH, [3, 1, LENGTH - 4]):
-        caches, start = network.new_caches(3), 0
+        cache, start = network.new_cache(3), 0
         for length in lengths:
             part = Context(*(column[:, start : start + length] for column in context))
-            for got, whole in zip(tensors(network(part, caches)), tensors(expected), strict=True):
+            for got, whole in zip(tensors(network(part, cache)), tensors(expected), strict=True):
                 time = 2 if whole.ndim == 4 else 1
                 torch.testing.assert_close(got, whole.narrow(time, start, length), atol=1e-4, rtol=1e-4)
             start += length
@@ -88,16 +88,14 @@ def test_every_parameter_that_requires_grad_gets_one(trunk_grad: str, imitation:
 
 
 def test_a_head_is_linear_layers_with_activation_and_dropout_between() -> None:
-    config = replace(CONFIG.decoder, ff_dim=5, activation="relu", dropout=0.3)
-
-    def head(num_layers: int) -> Head:
-        return Head(replace(config, num_layers=num_layers), 8, 4)
-
-    between = [nn.Linear, nn.ReLU, nn.Dropout]
-    assert [type(layer) for layer in head(1)] == [nn.Linear]
-    assert [type(layer) for layer in head(3)] == [*between, *between, nn.Linear]
-    assert [tuple(layer.weight.shape) for layer in head(3) if isinstance(layer, nn.Linear)] == [(5, 8), (5, 5), (4, 5)]
-    assert head(3)[2].p == 0.3
+    config, between = (
+        replace(CONFIG.decoder, ff_dim=5, activation="relu", dropout=0.3),
+        [nn.Linear, nn.ReLU, nn.Dropout],
+    )
+    one, three = (Head(replace(config, num_layers=number), 8, 4) for number in (1, 3))
+    assert [type(layer) for layer in one] == [nn.Linear]
+    assert [type(layer) for layer in three] == [*between, *between, nn.Linear] and three[2].p == 0.3
+    assert [tuple(layer.weight.shape) for layer in three if isinstance(layer, nn.Linear)] == [(5, 8), (5, 5), (4, 5)]
 
 
 def test_the_trunk_has_the_form_of_the_encoder_and_the_tokens_of_the_model() -> None:
@@ -136,7 +134,7 @@ def test_the_target_network_is_a_copy_that_never_trains(form: str) -> None:
 def test_the_target_network_follows_at_its_rate_and_interval(rate: float, interval: int, number: int) -> None:
     """The count of updates is in the state."""
     form = {"target_update_rate": rate, "target_update_interval": interval}
-    critic, fast = critic_of(critic=form), None
+    critic = critic_of(critic=form)
     fast, slow = (network.value_head[0].weight.detach() for network in (critic.online, critic.target))
     expected = slow.double()
     for update in range(1, number + 1):

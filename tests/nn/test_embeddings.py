@@ -14,8 +14,8 @@ from torch import Tensor
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import EnvSpec
-from icrl.nn.embeddings import ObsEmbedding, PointEmbedding, Sinusoids, point_features, point_flags, pool
-from icrl.nn.stacked import StackedPointNetwork
+from icrl.nn.embeddings import ObsEmbedding, PointEmbedding, draw_corners, point_features, sinusoids
+from icrl.nn.networks import StackedPointNetwork
 
 CONFIG = replace(load_config().model, embed_dim=16, max_size=8, obs_encoding="cell")
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
@@ -31,34 +31,27 @@ def embedding(obs_encoding: str, width: int = 5, num_layers: int = 1) -> ObsEmbe
 
 def embedded(tables: ObsEmbedding, *obs: int) -> Tensor:
     """Vectors `[T, D]` of one window with these observations."""
-    return tables(torch.tensor([obs]), tables.corners(1, CPU))[0]
+    return tables(torch.tensor([obs]), draw_corners(tables, 1, CPU))[0]
 
 
 @pytest.mark.parametrize("num_layers", [1, 2])
-@pytest.mark.parametrize(("obs_encoding", "corner"), [("coordinates", 0), ("framed", 2)])
-def test_vectors_of_row_column_and_layer_are_added(obs_encoding: str, corner: int, num_layers: int) -> None:
-    """Framed, a room of side 3 in the middle of a grid of side 8 begins at row and column (8 - 3) // 2."""
-    tables = embedding(obs_encoding, 3, num_layers)
+@pytest.mark.parametrize(
+    ("obs_encoding", "width", "corner"), [("coordinates", 3, 0), ("framed", 3, 2), ("framed", 6, 1)]
+)
+def test_vectors_of_row_column_and_layer_are_added(obs_encoding: str, width: int, corner: int, num_layers: int) -> None:
+    """Framed, a room of side w in the middle of a grid of side 8 begins at row and column (8 - w) // 2."""
+    tables = embedding(obs_encoding, width, num_layers)
     rows, columns, *layers = (table.weight for table in tables.tables)
-    got = embedded(tables, *range(9 * num_layers))
-    for layer, row, column in itertools.product(range(num_layers), range(3), range(3)):
+    got = embedded(tables, *range(num_layers * width**2)).view(num_layers, width, width, -1)
+    for layer, row, column in itertools.product(range(num_layers), range(width), range(width)):
         expected = rows[corner + row] + columns[corner + column] + (layers[0][layer] if layers else 0)
-        assert torch.equal(got[layer * 9 + row * 3 + column], expected)
-
-
-@pytest.mark.parametrize("obs_encoding", ["coordinates", "framed"])
-def test_a_larger_room_is_read_with_the_same_tables(obs_encoding: str) -> None:
-    """With coordinates, cell (2, 3) has one code in any room; framed, cells at one distance from the middle have."""
-    small, large = embedding(obs_encoding, 5, num_layers=2), embedding(obs_encoding, 7, num_layers=2)
-    large.load_state_dict(small.state_dict())
-    shift = {"coordinates": 0, "framed": (8 - 5) // 2 - (8 - 7) // 2}[obs_encoding]
-    assert torch.equal(embedded(small, 2 * 5 + 3), embedded(large, (2 + shift) * 7 + 3 + shift))
+        assert torch.equal(got[layer, row, column], expected)
 
 
 def test_training_draws_every_fitting_place_equally_often_for_each_window() -> None:
     tables, number = embedding("framed").train(), 16_000
     torch.manual_seed(0)
-    corners = tables.corners(number, CPU)
+    corners = draw_corners(tables, number, CPU)
     assert corners.shape == (2, number, 1)
     frequency = torch.bincount(corners[0, :, 0] * 4 + corners[1, :, 0]) / number
     assert len(frequency) == 16 and (frequency - 1 / 16).abs().max() < 0.01
@@ -67,7 +60,7 @@ def test_training_draws_every_fitting_place_equally_often_for_each_window() -> N
 @pytest.mark.parametrize(("obs_encoding", "width"), [("cell", 5), ("coordinates", 5), ("framed", 8)])
 def test_without_slack_no_place_is_drawn(obs_encoding: str, width: int) -> None:
     tables, before = embedding(obs_encoding, width).train(), torch.get_rng_state()
-    assert not tables.corners(9, CPU).any()
+    assert not draw_corners(tables, 9, CPU).any()
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -83,14 +76,14 @@ def test_cells_have_a_vector_each(obs_encoding: str, width: int) -> None:
 def test_sinusoids_equal_loops(width: int) -> None:
     """With the root mean square of an embedding at the start, 0.02."""
     position = torch.tensor([0, 1, 5, 300])
-    code = Sinusoids(width)(position)
-    assert code.shape == (4, width) and not list(Sinusoids(width).parameters())
+    code = sinusoids(width, position)
+    assert code.shape == (4, width)
     for row, p in enumerate(position.tolist()):
         for channel in range(width):
             angle = p * 10000 ** (-2 * (channel // 2) / width)
             wave = math.sin(angle) if channel % 2 == 0 else math.cos(angle)
             assert code[row, channel].item() == pytest.approx(0.02 * math.sqrt(2) * wave, abs=1e-5)
-    assert Sinusoids(64)(torch.arange(1000)).square().mean().sqrt().item() == pytest.approx(0.02, rel=0.01)
+    assert sinusoids(64, torch.arange(1000)).square().mean().sqrt().item() == pytest.approx(0.02, rel=0.01)
 
 
 # ---- point sets
@@ -112,42 +105,27 @@ def stacked(spec: EnvSpec) -> Callable[[Tensor], Tensor]:
 
 def point_embedding(spec: EnvSpec) -> Callable[[Tensor], Tensor]:
     network = outspoken(PointEmbedding(CONFIG, spec))
-    return lambda obs: network(obs.expand(2, 6, -1), network.corners(2, CPU))[1, 3]
+    return lambda obs: network(obs.expand(2, 6, -1), draw_corners(network, 2, CPU))[1, 3]
 
 
 every_network = pytest.mark.parametrize("make", [stacked, point_embedding])
-
-
-def test_features_by_hand() -> None:
-    features, present = point_features(POINTS, obs_of([(3, 0, 7), (0, 1, 0)]))
-    top, one = math.log(8), math.log(2)
-    expected = [[3 / 7, 0, 1, math.log(4) / top, 0, 1], [0, 1 / 7, 0, 0, one / top, 0]]
-    assert torch.allclose(features[:2], torch.tensor(expected))
-    assert not features[2:].any() and present[:, 0].tolist() == [True, True, False, False, False]
-    assert point_flags(POINTS, obs_of([(3, 0, 7)])).tolist() == [0, 1, 0, 1, 1, 0, 1]
-    origin, _ = point_features(POINTS, obs_of([(0, 0, 0)]))  # has no largest coordinate
-    assert not origin.any()
 
 
 @settings(deadline=None, max_examples=25)
 @given(position=positions, other=positions)
 def test_features_of_a_batch_are_those_of_each_observation(position: Position, other: Position) -> None:
     batch = torch.stack([obs_of(position), obs_of(other)]).expand(2, 2, -1)
-    features, present = point_features(POINTS, batch)
+    features, present, flags = point_features(POINTS, batch)
+    assert flags.dtype == torch.float32 and flags[0, 1].tolist() == [0, 1, 0, 1, 1, 0, 1]
     assert features.dtype == torch.float32 and features.min() >= 0 and features.max() <= 1
     for index, points in enumerate((position, other)):
-        alone, there = point_features(POINTS, obs_of(points))
+        alone, there, _ = point_features(POINTS, obs_of(points))
         assert torch.equal(features[1, index], alone) and torch.equal(present[0, index], there)
+        assert there[:, 0].tolist() == [row < len(points) for row in range(5)] and not alone[len(points) :].any()
         largest = max(map(max, points)) or 1
         for row, point in enumerate(points):
             expected = [x / largest for x in point] + [math.log1p(x) / math.log1p(largest) for x in point]
             assert features[0, index, row].tolist() == pytest.approx(expected, abs=1e-6)
-
-
-def test_pooling_skips_missing_points() -> None:
-    hidden = torch.tensor([[1.0, 4.0], [3.0, 0.0], [9.0, 9.0]])
-    assert pool(hidden, torch.tensor([[True], [True], [False]])).tolist() == [3, 4, 2, 2]
-    assert pool(hidden, torch.zeros(3, 1, dtype=torch.bool)).tolist() == [0, 0, 0, 0]
 
 
 @every_network
@@ -185,19 +163,12 @@ def test_stacked_point_networks_equal_single_ones_in_plain_layers() -> None:
     weights, biases = network.weights, network.biases
     for t, stream in itertools.product(range(4), range(6)):
         learner = stream // 2
-        features, present = point_features(POINTS, obs[t, stream])
+        features, present, flags = point_features(POINTS, obs[t, stream])
         hidden = [
             (row @ weights["of_point"][learner] + biases["of_point"][learner, 0]).relu()
             for row in features[present[:, 0]]
         ]
-        pooled = [torch.stack(hidden).amax(0), sum(hidden) / len(hidden), point_flags(POINTS, obs[t, stream])]
+        pooled = [torch.stack(hidden).amax(0), sum(hidden) / len(hidden), flags]
         of_set = (torch.cat(pooled) @ weights["of_set"][learner] + biases["of_set"][learner, 0]).relu()
         expected = of_set @ weights["heads"][learner] + biases["heads"][learner, 0]
         assert torch.allclose(outputs[t, stream], expected, atol=1e-4)
-
-
-def test_a_stacked_network_is_a_function_of_its_own_seed() -> None:
-    network, alone = StackedPointNetwork(POINTS, 5, 8, SEEDS), StackedPointNetwork(POINTS, 5, 8, SEEDS[2:])
-    for (name, ours), theirs in zip(network.named_parameters(), alone.parameters(), strict=True):
-        assert torch.equal(ours[2], theirs[0])
-        assert (ours[0] == ours[1]).all() == name.startswith("biases")

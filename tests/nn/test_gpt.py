@@ -14,6 +14,7 @@ from torch import Tensor
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import EnvSpec
+from icrl.nn.embeddings import draw_corners
 from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, Context, context_in, context_of, windows_of
 
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
@@ -106,23 +107,11 @@ def test_every_parameter_learns(form: dict[str, Any], spec: EnvSpec) -> None:
     assert not [name for name, parameter in model.named_parameters() if not parameter.grad.abs().sum() > 0]
 
 
-def test_streams_do_not_see_each_other() -> None:
-    model, columns = gpt(), window()
-    alone = {name: column[1:2] for name, column in columns.items()}
-    assert torch.allclose(logits_of(model, alone), logits_of(model, columns)[1:2], atol=1e-6)
-
-
 def test_context_is_the_window_shifted() -> None:
     rows = {"obs": [4, 5, 6], "action": [1, 2, 3], "reward": [0, 1, 1], "timestep": [5, 6, 0]}
     context = context_of(SPEC, **{name: torch.tensor([row], dtype=torch.uint8) for name, row in rows.items()})
-    assert {name: column.tolist() for name, column in context._asdict().items()} == {
-        "prev_obs": [[4, 4, 5]],
-        "prev_action": [[SPEC.num_actions, 1, 2]],
-        "prev_reward": [[SPEC.num_rewards, 0, 1]],
-        "prev_timestep": [[5, 5, 6]],
-        "obs": [[4, 5, 6]],
-        "timestep": [[5, 6, 0]],
-    }
+    before = [[4, 4, 5]], [[SPEC.num_actions, 1, 2]], [[SPEC.num_rewards, 0, 1]], [[5, 5, 6]]
+    assert [column.tolist() for column in context] == [*before, [[4, 5, 6]], [[5, 6, 0]]]
     assert all(column.dtype == torch.long for column in context)
 
 
@@ -146,7 +135,7 @@ def test_every_token_of_a_step_has_the_code_of_its_step(tokens: str, position: s
     plain.load_state_dict(model.state_dict(), strict=False)
     context = context_of(SPEC, **window())
     code = model.position(torch.arange(LENGTH))[:, None] * (3 if tokens == "transition" else 1)
-    assert torch.allclose(model._tokens(context, None) - plain._tokens(context, None), code, atol=1e-5)
+    assert torch.allclose(model._tokens(context, ()) - plain._tokens(context, ()), code, atol=1e-5)
 
 
 @pytest.mark.parametrize("tokens", ["interleaved", "cross"])
@@ -155,8 +144,8 @@ def test_an_action_carries_the_time_it_was_taken_at(tokens: str) -> None:
     """Reward and observation at step t have its time, the action before them the time it was taken at."""
     model = gpt(tokens=tokens, position="env_time", add_env_time=True)
     context = context_of(SPEC, **window(num_streams=1))
-    got = model._tokens(context, None)[0]
-    obs = model.obs(context.obs, model.obs.corners(1, CPU))[0]
+    got = model._tokens(context, ())[0]
+    obs = model.obs(context.obs, draw_corners(model.obs, 1, CPU))[0]
     for t in range(1, LENGTH):
         now, then = (model.env_time.weight[context.timestep[0, i]] for i in (t, t - 1))
         assert torch.allclose(got[t, 0], model.prev_action.weight[context.prev_action[0, t]] + then)
@@ -174,18 +163,11 @@ def test_a_framed_room_in_training_is_a_room_moved_there(tokens: str) -> None:
     whole.load_state_dict(framed.state_dict())
     columns = window(num_streams=8)
     torch.manual_seed(3)
-    row, column = framed.obs.corners(8, CPU)
+    row, column = draw_corners(framed.obs, 8, CPU)
     assert len(row.unique()) > 1 and len(column.unique()) > 1
     torch.manual_seed(3)
     moved = columns | {"obs": (columns["obs"] // 5 + row) * 8 + columns["obs"] % 5 + column}
     assert torch.allclose(logits_of(framed, columns), logits_of(whole.eval(), moved), atol=1e-5)
-
-
-def test_a_cache_is_refused_in_training() -> None:
-    model = gpt()
-    cache = model.new_cache(3)
-    with pytest.raises(RuntimeError, match="eval mode"):
-        model.train()(context_of(SPEC, **window()), cache)
 
 
 @pytest.mark.parametrize("induction", [False, True])
@@ -203,9 +185,13 @@ def test_recomputed_blocks_give_the_same_gradient(tokens: str, induction: bool) 
     assert torch.equal(*gradients)
 
 
+@pytest.mark.parametrize("dropout", ["embedding_dropout", "attention_dropout", "residual_dropout"])
+@pytest.mark.parametrize("induction", [False, True])
 @every_tokens
-def test_embedding_dropout_acts_in_training_alone(tokens: str) -> None:
-    model, columns = gpt(tokens=tokens, embedding_dropout=0.5), window()
-    assert torch.equal(logits_of(model, columns), logits_of(gpt(tokens=tokens), columns))
+def test_dropout_acts_in_training_alone(tokens: str, induction: bool, dropout: str) -> None:
+    model, columns = gpt(tokens=tokens, induction=induction, **{dropout: 0.5}), window()
+    assert torch.equal(logits_of(model, columns), logits_of(gpt(tokens=tokens, induction=induction), columns))
     model.train()
     assert not torch.allclose(logits_of(model, columns), logits_of(model, columns))
+    with pytest.raises(RuntimeError, match="eval mode"):
+        model(context_of(SPEC, **columns), model.new_cache(3))

@@ -1,37 +1,22 @@
-"""Transformers of one token or three streams per step, against attention in loops and against themselves cached."""
+"""Transformers of one token or three streams per step and the induction layer, against attention in loops."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from models import outspoken
 from torch import Tensor, nn
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.nn.kv_cache import KVCache
-from icrl.nn.transformer import StreamLinear, Transformer
+from icrl.contracts import EnvSpec
+from icrl.nn.gpt import GPT, context_of
+from icrl.nn.transformer import NO_VISIT, Induction, StreamLinear, Transformer
 
-CONFIG = replace(load_config().model, embed_dim=8, num_heads=2, num_layers=2, ff_dim=16)
-HEAD_DIM = 4
-every_form = pytest.mark.parametrize("tokens", ["transition", "cross"])
-every_position = pytest.mark.parametrize("position", ["none", "rope"])
-
-
-def transformer_of(tokens: str, position: str = "none", **changes: Any) -> Transformer:
-    config = replace(CONFIG, tokens=tokens, position=position, **changes)
-    return outspoken(Transformer(config), 0.4).eval()
-
-
-def size_of(tokens: str) -> int:
-    return 3 if tokens == "cross" else 1
-
-
-def tokens_of(num_streams: int, length: int, seed: int = 0) -> Tensor:
-    return torch.randn(num_streams, length, CONFIG.embed_dim, generator=torch.Generator().manual_seed(seed))
+CONFIG = replace(load_config().model, embed_dim=8, num_heads=2, num_layers=2, ff_dim=16, context_len=12)
+SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
+WIDTH, HEADS, HEAD_DIM, SIZES = 8, 2, 4, {"transition": 1, "cross": 3}  # tokens per step
+every_form = pytest.mark.parametrize("tokens", SIZES)
 
 
 def own(linear: nn.Module, stream: int) -> nn.Module:
@@ -85,12 +70,13 @@ def in_loops(transformer: Transformer, x: Tensor) -> Tensor:
 
 
 @every_form
-@every_position
+@pytest.mark.parametrize("position", ["none", "rope"])
 @pytest.mark.parametrize("function", ["relu", "gelu"])
 @torch.no_grad()
 def test_a_transformer_equals_loops(tokens: str, position: str, function: str) -> None:
-    transformer, size = transformer_of(tokens, position, activation=function), size_of(tokens)
-    x = tokens_of(2, 4 * size)
+    config = replace(CONFIG, tokens=tokens, position=position, activation=function)
+    transformer, size = outspoken(Transformer(config), 0.4).eval(), SIZES[tokens]
+    x = torch.randn(2, 4 * size, CONFIG.embed_dim, generator=torch.Generator().manual_seed(0))
     got = transformer(x)
     for stream in range(2):
         expected = in_loops(transformer, x[stream].unflatten(0, (4, size)))
@@ -98,47 +84,95 @@ def test_a_transformer_equals_loops(tokens: str, position: str, function: str) -
 
 
 @every_form
-@every_position
-@settings(max_examples=10, deadline=None)
-@given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5))
-@torch.no_grad()
-def test_chunks_through_the_cache_equal_one_forward(tokens: str, position: str, lengths: list[int]) -> None:
-    """In an empty cache, and in one whose length was set back to 0."""
-    transformer, size = transformer_of(tokens, position), size_of(tokens)
-    x = tokens_of(2, size * sum(lengths))
-    cache = KVCache(CONFIG.num_layers, 2, CONFIG.num_heads, 75, HEAD_DIM, torch.zeros(1))
-    for _ in range(2):
-        cache.length = 0
-        chunks = [transformer(chunk, cache) for chunk in x.split([size * length for length in lengths], dim=1)]
-        assert torch.allclose(torch.cat(chunks, dim=1), transformer(x), atol=1e-5)
-        assert cache.length == size * sum(lengths)
-
-
-@every_form
-def test_every_parameter_learns_and_the_last_block_updates_one_stream(tokens: str) -> None:
-    transformer = transformer_of(tokens)
-    transformer(tokens_of(4, 15)).mul(torch.arange(8).cos()).square().sum().backward()
-    assert all(parameter.grad.abs().sum() > 0 for parameter in transformer.parameters())
-    assert [isinstance(block.narrow, StreamLinear) for block in transformer.blocks] == [tokens == "cross", False]
-
-
-@every_form
-@pytest.mark.parametrize("dropout", ["attention_dropout", "residual_dropout"])
-@torch.no_grad()
-def test_dropout_acts_in_training_alone(tokens: str, dropout: str) -> None:
-    transformer, x = transformer_of(tokens, **{dropout: 0.5}), tokens_of(1, 6)
-    assert torch.equal(transformer(x), transformer_of(tokens)(x))
-    transformer.train()
-    assert not torch.allclose(transformer(x), transformer(x))
-
-
-@every_form
 def test_initial_weights_have_the_spread_of_gpt2(tokens: str) -> None:
     config = replace(CONFIG, tokens=tokens, embed_dim=64, ff_dim=256, num_layers=8)
     for block in Transformer(config).blocks:
-        for stream in range(size_of(tokens)):
+        for stream in range(SIZES[tokens]):
             assert own(block.widen, stream).weight.std().item() == pytest.approx(0.02, rel=0.05)
             assert own(block.attention.qkv, stream).weight.std().item() == pytest.approx(0.02, rel=0.05)
             for last in (block.attention.out, block.narrow):
                 assert own(last, stream).weight.std().item() == pytest.approx(0.02 / 4, rel=0.05)
                 assert not own(last, stream).bias.any()
+    induction = Induction(config)
+    for linear in (induction.query, induction.key_value, induction.out):
+        assert linear.weight.std().item() == pytest.approx(0.02, rel=0.05) and not linear.bias.any()
+    assert induction.no_visit.std().item() == pytest.approx(0.02, rel=0.25) and not induction.recency.any()
+
+
+# ---- induction
+
+
+def induced(induction: Induction, x: Tensor, outcome: Tensor, obs: Tensor) -> Tensor:
+    """One stream, step by step and head by head; step j + 1 shows the outcome of step j."""
+    query = induction.query(induction.norm(x))
+    key, value = induction.key_value(induction.outcome_norm(outcome)).split(WIDTH, dim=-1)
+    rows = []
+    for t in range(len(x)):
+        heads = []
+        for head in range(HEADS):
+            part = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
+            no_key, no_value = induction.no_visit[:, head, 0]
+            scores, values, newer = [query[t, part] @ no_key / math.sqrt(HEAD_DIM)], [no_value], 0
+            for j in reversed(range(t)):
+                if obs[j] == obs[t]:
+                    newer += 1
+                    preference = induction.recency[head, 0, 0] * math.log(newer)
+                    scores.append(query[t, part] @ key[j + 1, part] / math.sqrt(HEAD_DIM) - preference)
+                    values.append(value[j + 1, part])
+            heads.append(torch.stack(scores).softmax(0) @ torch.stack(values))
+        rows.append(induction.out(torch.cat(heads)))
+    return torch.stack(rows)
+
+
+def test_outputs_and_gradients_equal_loops() -> None:
+    induction, generator = outspoken(Induction(CONFIG), 0.5).eval(), torch.Generator().manual_seed(9)
+    obs = torch.randint(3, (2, 9), generator=generator)  # with many matches
+    visited = torch.cat([torch.full((2, 1), NO_VISIT), obs[:, :-1]], dim=1)
+    x, outcome, weight = torch.randn(3, 2, 9, WIDTH, generator=generator)
+    got = induction(x, outcome, visited, obs, None)
+    expected = torch.stack([induced(induction, *columns) for columns in zip(x, outcome, obs, strict=True)])
+    assert torch.allclose(got, expected, atol=1e-5)
+    parameters = list(induction.parameters())
+    ours, theirs = (torch.autograd.grad((output * weight).sum(), parameters) for output in (got, expected))
+    for mine, reference in zip(ours, theirs, strict=True):
+        assert torch.allclose(mine, reference, atol=1e-4) and mine.abs().max() > 1e-3
+
+
+def silent_gpt(tokens: str) -> GPT:
+    """A model whose one block adds nothing, so that only induction reads other steps."""
+    model = outspoken(GPT(replace(CONFIG, num_layers=1, tokens=tokens, position="none", induction=True), SPEC), 0.5)
+    with torch.no_grad():
+        block = model.transformer.blocks[0]
+        for last in (block.attention.out, block.narrow):
+            last.weight.zero_()
+    return model.eval()
+
+
+def window(obs: list[int]) -> dict[str, Tensor]:
+    obs_row, step = torch.tensor([obs]), torch.arange(len(obs))[None]
+    return {"obs": obs_row, "action": step * 2 % SPEC.num_actions, "reward": step * 0, "timestep": step % 7}
+
+
+@pytest.mark.parametrize("tokens", ["transition", "interleaved", "cross"])
+@torch.no_grad()
+def test_the_outcome_of_an_earlier_visit_is_one_hop_away(tokens: str) -> None:
+    """Action, reward and next observation of step 1 are read at later visits to its observation, and only there."""
+    model, columns = silent_gpt(tokens), window([4, 7, 2, 4, 7, 9, 4, 7])
+    for name, step, high in (("reward", 1, 2), ("action", 1, SPEC.num_actions), ("obs", 2, SPEC.num_obs)):
+        changed = {key: column.clone() for key, column in columns.items()}
+        changed[name][0, step] = (changed[name][0, step] + 1) % high
+        before, after = (model(context_of(SPEC, **form)) for form in (columns, changed))
+        moved = {t for t in range(8) if (after - before)[0, t].abs().max() > 1e-5}
+        assert moved - {2, 3} == {4, 7}
+
+
+@pytest.mark.parametrize("tokens", ["interleaved", "cross"])
+@torch.no_grad()
+def test_the_first_step_of_a_context_shows_no_visit(tokens: str) -> None:
+    """The token for "no previous action" is found by no later step."""
+    model, columns = silent_gpt(tokens), window([4, 4, 7, 4])
+    before = model(context_of(SPEC, **columns))
+    model.prev_action.weight[SPEC.num_actions] += torch.arange(WIDTH).cos()
+    assert torch.allclose(model(context_of(SPEC, **columns)), before, atol=1e-6)
+    model.prev_action.weight[columns["action"][0, 0]] += torch.arange(WIDTH).cos()
+    assert (model(context_of(SPEC, **columns)) - before)[0, 3].abs().max() > 1e-4

@@ -4,13 +4,15 @@ The world with legal actions has one point of one coordinate and three actions: 
 the coordinate, and which actions are legal.
 """
 
+import itertools
 import math
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from critics import CONFIG, config_of, fresh_critic
+from critics import CONFIG, SPEC, config_of, fresh_critic
+from critics import batch_of as windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import outspoken
@@ -20,12 +22,14 @@ from icrl.config.options import replace
 from icrl.contracts import Batch, EnvSpec
 from icrl.nn.critic import Critic
 from icrl.nn.gpt import Context, context_of
-from icrl.objectives.ad import AlgorithmDistillation, batch_context
-from icrl.objectives.awr import AdvantageWeightedRegression
-from icrl.objectives.dpt import DecisionPretraining
 from icrl.objectives.ilql import ImplicitQLearning
+from icrl.objectives.imitation import (
+    AdvantageWeightedRegression,
+    AlgorithmDistillation,
+    DecisionPretraining,
+    batch_context,
+)
 
-SPEC = EnvSpec(num_obs=9, num_actions=5, reward_values=(0.0, 1.0), width=3, max_episode_steps=6)
 LEGAL = EnvSpec(4, 3, (0.0, 1.0), 0, max_episode_steps=5, points=(1, 1))
 NUM_WINDOWS, LENGTH = 3, 4
 TARGETS = {AlgorithmDistillation: "action", DecisionPretraining: "optimal_action"}
@@ -49,14 +53,9 @@ def objective(
 
 
 def example() -> tuple[Fixed, Batch]:
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(NUM_WINDOWS, LENGTH, SPEC.num_actions, generator=generator)
-    highs = {"obs": SPEC.num_obs, "next_obs": SPEC.num_obs, "timestep": SPEC.max_episode_steps}
-    highs |= {"reward": SPEC.num_rewards, "terminated": 2, "truncated": 2}
-    highs |= dict.fromkeys(("action", "optimal_action"), SPEC.num_actions)
-    columns = {name: torch.randint(high, (NUM_WINDOWS, LENGTH), generator=generator) for name, high in highs.items()}
-    weight = torch.rand(NUM_WINDOWS, LENGTH, generator=generator) * 3
-    return Fixed(logits), Batch(**columns, weight=weight, training_reward=torch.zeros(NUM_WINDOWS, LENGTH))
+    generator, shape = torch.Generator().manual_seed(0), (NUM_WINDOWS, LENGTH)
+    weight = torch.rand(shape, generator=generator) * 3
+    return Fixed(torch.randn(*shape, SPEC.num_actions, generator=generator)), windows(*shape)._replace(weight=weight)
 
 
 def by_hand(logits: list[float], action: int, smoothing: float) -> tuple[float, list[float]]:
@@ -79,15 +78,14 @@ def test_loss_and_gradient_equal_those_by_hand(smoothing: float, kind: type[Algo
     terms["imitation"].backward()
     count = NUM_WINDOWS * LENGTH
     losses, nll, right = 0.0, 0.0, 0
-    for b in range(NUM_WINDOWS):
-        for t in range(LENGTH):
-            logits, action = model.logits[b, t].tolist(), int(getattr(batch, TARGETS[kind])[b, t])
-            one, gradient = by_hand(logits, action, smoothing)
-            weight = float(batch.weight[b, t])
-            losses += weight * one / count
-            nll += by_hand(logits, action, 0.0)[0] / count
-            right += max(range(SPEC.num_actions), key=logits.__getitem__) == action
-            assert model.logits.grad[b, t].tolist() == pytest.approx([weight * g / count for g in gradient], abs=1e-6)
+    for b, t in itertools.product(range(NUM_WINDOWS), range(LENGTH)):
+        logits, action = model.logits[b, t].tolist(), int(getattr(batch, TARGETS[kind])[b, t])
+        one, gradient = by_hand(logits, action, smoothing)
+        weight = float(batch.weight[b, t])
+        losses += weight * one / count
+        nll += by_hand(logits, action, 0.0)[0] / count
+        right += max(range(SPEC.num_actions), key=logits.__getitem__) == action
+        assert model.logits.grad[b, t].tolist() == pytest.approx([weight * g / count for g in gradient], abs=1e-6)
     assert terms["imitation"].item() == pytest.approx(losses, abs=1e-6)
     assert metrics["nll"].item() == pytest.approx(nll, abs=1e-6) and not metrics["nll"].requires_grad
     assert metrics["accuracy"].item() == pytest.approx(right / count)

@@ -15,8 +15,7 @@ from torch import Tensor
 from icrl.config.options import replace
 from icrl.contracts import Batch
 from icrl.nn.gpt import GPT
-from icrl.objectives.ad import AlgorithmDistillation
-from icrl.objectives.awr import AdvantageWeightedRegression, inverse_temperature
+from icrl.objectives.imitation import AdvantageWeightedRegression, AlgorithmDistillation, inverse_temperature
 
 NORMALIZE = ("none", "mean", "softmax")
 
@@ -102,14 +101,8 @@ def test_an_inverse_temperature_of_0_clones_to_the_bit(normalize: str) -> None:
 
 
 def test_a_temperature_is_the_inverse_of_its_inverse() -> None:
-    config = CONFIG.awr
-    assert inverse_temperature(replace(config, temperature=0.25, inverse_temperature=None)) == 4.0
-    assert inverse_temperature(replace(config, temperature=None, inverse_temperature=4.0)) == 4.0
-    losses = [
-        objective(temperature=temperature, inverse_temperature=inverse)(policy().eval(), batch_of())[0]["imitation"]
-        for temperature, inverse in ((0.25, None), (None, 4.0))
-    ]
-    assert torch.equal(*losses)
+    for temperature, inverse in ((0.25, None), (None, 4.0)):
+        assert inverse_temperature(replace(CONFIG.awr, temperature=temperature, inverse_temperature=inverse)) == 4.0
 
 
 @pytest.mark.parametrize("normalize", NORMALIZE)

@@ -21,13 +21,13 @@ from PIL import Image
 from icrl.config.compose import load_config
 from icrl.config.root import Config
 from icrl.contracts import Batch, ConfigError
-from icrl.data.mixture import Mixture
+from icrl.data.windows import Mixture
 from icrl.envs import make_env
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import Adaptation
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import REWARD, context_of, windows_of
-from icrl.objectives.awr import AdvantageWeightedRegression
+from icrl.objectives.imitation import AdvantageWeightedRegression
 from icrl.plots import offline_plots, style
 from icrl.plots.offline_plots import (
     NUM_BATCHES,

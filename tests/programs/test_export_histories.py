@@ -9,8 +9,7 @@ import pytest
 from icrl.config.compose import load_config
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, EnvSpec, PipelineError, Rollout
-from icrl.data.history_store import Histories, open_histories
-from icrl.data.manifests import DamagedHistoriesError
+from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
 from icrl.programs import train_agents
 from icrl.programs.export_histories import main, text_content
 from icrl.runs.files import read_json, sha256, write_json

@@ -15,8 +15,7 @@ from icrl.config.root import Config
 from icrl.contracts import EnvSpec
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes
-from icrl.nn.gpt_policy import GPTPolicy
-from icrl.nn.guided import Guided
+from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.runs import checkpoint
 from icrl.runs.files import read_json, sha256, write_json
 from icrl.training.critics import make_critic

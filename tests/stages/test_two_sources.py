@@ -15,8 +15,7 @@ from icrl.collection.collect import make_learners
 from icrl.config.root import Config
 from icrl.contracts import Batch
 from icrl.data.history_store import open_histories
-from icrl.data.mixture import Mixture
-from icrl.data.windows import Windows
+from icrl.data.windows import Mixture, Windows
 from icrl.envs.core import MapView
 from icrl.plots import walks
 from icrl.plots.style import Frames

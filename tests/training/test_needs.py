@@ -148,8 +148,8 @@ def test_playing_in_context(tokens: str) -> None:
     config = config_of(model={"tokens": tokens, "num_layers": 2, "context_len": 32})
     model, streams = GPT(config.model, SPEC), 6
     found = needs.playing(config, config.model, SPEC, streams, 100, CPU, ("evaluation.num_streams",))
-    cache = model.new_cache(streams).tokens
-    assert size(found, "keys and values of the context") == bytes_of([cache.keys, cache.values])
+    cache = model.new_cache(streams)[0].columns
+    assert size(found, "keys and values of the context") == bytes_of(cache)
     assert size(found, "the rollout") == streams * 128 * 50  # 100 steps at least, in blocks of 64
 
 

@@ -13,7 +13,7 @@ from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.contracts import EnvSpec
 from icrl.nn.gpt import GPT
-from icrl.objectives.ad import AlgorithmDistillation, batch_context
+from icrl.objectives.imitation import AlgorithmDistillation, batch_context
 from icrl.runs.distributed import Ranks
 from icrl.training.updates import Updater
 

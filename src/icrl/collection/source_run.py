@@ -10,8 +10,7 @@ import torch
 
 from icrl.config.options import refuse
 from icrl.contracts import ConfigError, EnvSpec, Json, Rollout
-from icrl.data.history_store import HistoryWriter, read_manifest
-from icrl.data.manifests import checksum_of
+from icrl.data.history_store import HistoryWriter, checksum_of, read_manifest
 from icrl.envs.core import State
 from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered
 from icrl.runs import checkpoint

@@ -24,8 +24,7 @@ from icrl.evaluation.protocol import EvaluationConfig
 from icrl.nn.critic import CriticConfig, DecoderConfig, EncoderConfig
 from icrl.nn.gpt import GPTConfig
 from icrl.nn.gpt_policy import PolicyConfig
-from icrl.objectives.ad import ObjectiveConfig
-from icrl.objectives.awr import AwrConfig
+from icrl.objectives.imitation import AwrConfig, ObjectiveConfig
 from icrl.point_game.world import PointGameConfig
 from icrl.runs.checkpoint import CheckpointsConfig
 from icrl.runs.device import DeviceConfig

@@ -4,10 +4,10 @@ A column is `[rows, time]`, or `[rows, time, K]` if an observation has K numbers
 over its whole life; rows are ordered by task, then learner, then environment.
 
 Crash safety: disk space is reserved first, and a block of time is synced before the manifest counts it as `committed`
-with its checksum. These are checked when a run resumes or ends; then checksums of whole columns replace them. Opening
-checks every byte and unpickles nothing.
+with its checksum. When a run ends, checksums of whole columns replace them. Nothing is unpickled.
 """
 
+import hashlib
 import importlib.metadata
 import platform
 from dataclasses import dataclass
@@ -16,13 +16,29 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from icrl.contracts import ConfigError, EnvSpec, Json, PipelineError, Rollout
-from icrl.data import manifests
-from icrl.data.manifests import MANIFEST, DamagedHistoriesError, block_checksum, read_manifest
-from icrl.envs.rollout import OpenEpisodes, finished_episodes
-from icrl.runs.files import Identity, check_owner, reserve, sha256, write_json
+from icrl.config.options import refuse
+from icrl.contracts import SPEC_FORM, EnvSpec, Json, PipelineError, Rollout
+from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered
+from icrl.runs.files import Identity, check_owner, digest, fits, read_json, reserve, sha256, write_json
 
+SCHEMA_VERSION, MANIFEST = 3, "manifest.json"
 OBSERVATIONS = ("obs", "next_obs")  # the columns that may have a third axis
+# Options that were added later, with the values that describe older histories.
+_ADDED: Json = {"tasks": {"split": "random", "held_out": []}, "source": {"num_workers": 0}}
+_FORM: Json = {
+    "columns": {name: {"dtype": str, "shape": [int], "sha256": (str, type(None))} for name in Rollout._fields},
+    "tasks": {"all": [[int]], "train": [int], "held_out": [int]},
+    "rows": {"num_learners": int, "num_envs": int},
+    "blocks": [{"start": int, "end": int, "sha256": {name: str for name in Rollout._fields}}],
+    "owner": ({"program": str, "run": str}, type(None)),
+}
+_FORM |= {"schema_version": int, "env": SPEC_FORM, "config": dict, "versions": {str: str}}
+_FORM |= {"committed": int, "complete": bool}
+Owner = Identity | None  # the run that records; histories of older versions have none
+
+
+class DamagedHistoriesError(PipelineError):
+    """A history store has missing, cut, changed or foreign files."""
 
 
 def column_dtypes(spec: EnvSpec) -> dict[str, str]:
@@ -31,6 +47,58 @@ def column_dtypes(spec: EnvSpec) -> dict[str, str]:
     largest |= {"reward": spec.num_rewards - 1, "timestep": spec.max_episode_steps - 1, "terminated": 1, "truncated": 1}
     largest["optimal_action"] = spec.num_actions  # this value means that the optimal action is unknown
     return {name: str(np.min_scalar_type(largest[name])) for name in Rollout._fields}
+
+
+def read_manifest(folder: Path) -> Json:
+    """Read the manifest in `folder`, upgrade it to this version, and check its form and each column's file size. Raises
+    `ConfigError` if there are no histories, `DamagedHistoriesError` if a file does not match."""
+    path = folder / MANIFEST
+    refuse(not path.exists(), f"no histories in {folder}: run `python -m src.train_agents` with the same options first")
+    try:
+        manifest = read_json(path)
+    except PipelineError as error:
+        raise DamagedHistoriesError(str(error)) from error
+    upgrade(manifest, path)
+    check_form(manifest, path)
+    for name, column in manifest["columns"].items():
+        try:
+            found = np.lib.format.open_memmap(folder / f"{name}.npy", mode="r")  # arrays only, never pickles
+        except Exception as error:  # NumPy's header parser raises errors of many types
+            raise DamagedHistoriesError(f"{folder / name}.npy cannot be read: {error}") from error
+        holds = {"dtype": str(found.dtype), "shape": list(found.shape), "sha256": column["sha256"]}
+        if column != holds:
+            raise DamagedHistoriesError(f"{folder / name}.npy holds {holds}, the manifest says {column}")
+    return manifest
+
+
+def upgrade(manifest: Json, path: Path) -> None:
+    """Convert a manifest of versions 0.6 and 0.7, which had no block checksums, no owner and fewer options."""
+    if manifest.get("schema_version") != 2 or not fits(manifest, {"config": dict.fromkeys(_ADDED, dict)}):
+        return
+    if not manifest.get("complete"):
+        old = f"{path} was started by version 0.7 or older and is not complete, so this version cannot check it"
+        raise DamagedHistoriesError(f"{old}. Remove the histories and the logs of this run to record it again")
+    manifest |= {"schema_version": SCHEMA_VERSION, "blocks": [], "owner": None}
+    manifest["config"] |= {group: added | manifest["config"][group] for group, added in _ADDED.items()}
+
+
+def check_form(manifest: Json, path: Path) -> None:
+    """Raise `DamagedHistoriesError` unless the manifest has this version's form, the row count matches its learners
+    and environments, and its blocks are contiguous up to the last committed step."""
+    if manifest.get("schema_version") != SCHEMA_VERSION or manifest.keys() != _FORM.keys() or not fits(manifest, _FORM):
+        raise DamagedHistoriesError(f"{path} is not a manifest of schema version {SCHEMA_VERSION}")
+    rows, blocks = manifest["rows"], manifest["blocks"]
+    num_rows = len(manifest["tasks"]["train"]) * rows["num_learners"] * rows["num_envs"]
+    if any(column["shape"][:1] != [num_rows] for column in manifest["columns"].values()):
+        raise DamagedHistoriesError(f"{path}: its tasks, learners and environments make {num_rows} rows, not its shape")
+    last = 0 if manifest["complete"] else manifest["committed"]
+    if [0, *(block["end"] for block in blocks)] != [*(block["start"] for block in blocks), last]:
+        raise DamagedHistoriesError(f"{path}: its blocks do not cover the {last} committed steps one after another")
+
+
+def checksum_of(manifest: Json) -> str:
+    """Checksum of the tasks, the rows and every recorded step, independent of folder and package versions."""
+    return digest({key: manifest[key] for key in ("columns", "tasks", "rows")})
 
 
 @dataclass(frozen=True)
@@ -54,73 +122,63 @@ class Histories:
     @property
     def row_tasks(self) -> np.ndarray:
         """Task of each row, as an index into `tasks["all"]`."""
-        per_task = self.manifest["rows"]["num_learners"] * self.manifest["rows"]["num_envs"]
-        return np.repeat(self.tasks["train"], per_task)
+        rows = self.manifest["rows"]
+        return np.repeat(self.tasks["train"], rows["num_learners"] * rows["num_envs"])
 
     @property
     def checksum(self) -> str:
-        """See `manifests.checksum_of`."""
-        return manifests.checksum_of(self.manifest)
+        return checksum_of(self.manifest)
 
     def final_success(self) -> np.ndarray:
         """Success rate of the episodes that end in the last tenth of each learner's life, `[train tasks, learners]`;
         0 if no episode ends there."""
-        rows = self.manifest["rows"]
         num_rows, num_steps = self.columns["reward"].shape
-        first, open_episodes = num_steps * 9 // 10, OpenEpisodes.none(num_rows)
-        if first:  # an episode that is open at `first` began at most this many steps earlier
-            earlier = slice(max(0, first - self.spec.max_episode_steps), first)
-            _, open_episodes = finished_episodes(self._steps(earlier), open_episodes, self.spec)
-        episodes, _ = finished_episodes(self._steps(slice(first, None)), open_episodes, self.spec)
-        learner, num_learners = episodes.stream // rows["num_envs"], num_rows // rows["num_envs"]
+        first, rows = num_steps * 9 // 10, self.manifest["rows"]
+        start = max(0, first - self.spec.max_episode_steps)  # of an episode that is open at `first`, or before it
+        columns = (self.columns[name][:, start:].swapaxes(0, 1) for name in Rollout._fields)
+        steps = Rollout(*(torch.from_numpy(column.copy()) for column in columns))  # [T, rows]
+        episodes, _ = finished_episodes(steps, OpenEpisodes.none(num_rows), self.spec)
+        earlier = ((steps.terminated | steps.truncated)[: first - start] > 0).sum(0).numpy()
+        late = numbered(episodes.stream) >= earlier[episodes.stream]
+        learner, num_learners = episodes.stream[late] // rows["num_envs"], num_rows // rows["num_envs"]
         ended = np.bincount(learner, minlength=num_learners)
-        won = np.bincount(learner, weights=episodes.success, minlength=num_learners)
+        won = np.bincount(learner, weights=episodes.success[late], minlength=num_learners)
         return (won / np.maximum(ended, 1)).reshape(-1, rows["num_learners"])
-
-    def _steps(self, steps: slice) -> Rollout:
-        """All rows at these steps, `[T, rows]`."""
-        columns = (self.columns[name][:, steps].swapaxes(0, 1) for name in Rollout._fields)
-        return Rollout(*(torch.from_numpy(column.copy()) for column in columns))
 
 
 def open_histories(folder: str | Path) -> Histories:
-    """Open a complete history store read-only, after checking every byte against its checksums.
-
-    Raises `ConfigError` if there are no histories or they are not complete, `DamagedHistoriesError` if a file is
-    missing or changed.
-
-    Example::
-
-        histories = open_histories("histories/default")
-        first = histories.tasks["all"][histories.row_tasks[0]]  # task of the first row
-        actions = histories.columns["action"][0]  # [time], memory-mapped
-        rewards = np.array(histories.spec.reward_values)[histories.columns["reward"][0]]
-    """
-    folder = Path(folder)
-    manifest = read_manifest(folder)
-    if not manifest["complete"]:
-        total = manifest["columns"]["obs"]["shape"][1]
-        raise ConfigError(
-            f"the histories in {folder} are not complete ({manifest['committed']} of {total} steps): "
-            "run `python -m src.train_agents` with the same options again, it continues"
-        )
-    manifests.check_columns(folder, manifest)
+    """Open a complete history store read-only, after checking every byte against its checksums. Raises `ConfigError` if
+    there are no histories or they are not complete, `DamagedHistoriesError` if a file is missing or changed."""
+    manifest = read_manifest(folder := Path(folder))
+    done = f"{manifest['committed']} of {manifest['columns']['obs']['shape'][1]} steps"
+    again = "run `python -m src.train_agents` with the same options again, it continues"
+    refuse(not manifest["complete"], f"the histories in {folder} are not complete ({done}): {again}")
     columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in Rollout._fields}
+    _check(folder, manifest, columns)
     return Histories(folder, manifest, columns)
+
+
+def _check(folder: Path, manifest: Json, columns: dict[str, np.ndarray], steps: int = 0) -> None:
+    """Refuse complete columns, or else blocks that begin before `steps`, that are not what was committed."""
+    again = "its checksum is not the one in the manifest; restore it, or remove histories and logs of this run"
+    for name, column in columns.items():
+        path = folder / f"{name}.npy"
+        if manifest["complete"] and sha256(path) != manifest["columns"][name]["sha256"]:
+            raise DamagedHistoriesError(f"{path} is damaged: {again}")
+        for start, end, checksums in ((one["start"], one["end"], one["sha256"]) for one in manifest["blocks"]):
+            if start < steps and _checksum(column[:, start:end]) != checksums[name]:
+                raise DamagedHistoriesError(f"{path} is damaged in the block of steps {start} to {end - 1}: {again}")
+
+
+def _checksum(block: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(block).data).hexdigest()
 
 
 class HistoryWriter:
     """Writer of one history store, from its start or from where an interrupted run stopped."""
 
     def __init__(
-        self,
-        folder: Path,
-        spec: EnvSpec,
-        num_steps: int,
-        tasks: Json,
-        rows: Json,
-        config: Json,
-        owner: Identity | None = None,
+        self, folder: Path, spec: EnvSpec, num_steps: int, tasks: Json, rows: Json, config: Json, owner: Owner = None
     ) -> None:
         """Open the store in `folder`, or create it with room for `num_steps` steps per row.
 
@@ -128,88 +186,21 @@ class HistoryWriter:
         `owner`: the run that records. Raises `PipelineError` if the histories there belong to another run."""
         self.folder = folder
         if not (folder / MANIFEST).exists():
-            num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
-            self._create(spec, (num_rows, num_steps), tasks, rows, config, owner)
+            columns = self._reserve(spec, len(tasks["train"]) * rows["num_learners"] * rows["num_envs"], num_steps)
+            versions = {"python": platform.python_version()}
+            versions |= {name: importlib.metadata.version(name) for name in ("torch", "numpy", "gymnasium")}
+            about = {"schema_version": SCHEMA_VERSION, "columns": columns, "tasks": tasks, "rows": rows}
+            about |= {"env": spec._asdict(), "config": config, "versions": versions, "committed": 0, "complete": False}
+            write_json(folder / MANIFEST, about | {"blocks": list[Json](), "owner": owner and owner._asdict()})
         self.manifest = read_manifest(folder)
         if owner and self.manifest["owner"]:
             check_owner(folder / MANIFEST, Identity(**self.manifest["owner"]), owner)
         self._columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r+") for name in Rollout._fields}
+        self.num_steps: int = self._columns["obs"].shape[1]  # that a row has room for
         self._pending: list[Rollout] = []
 
-    @property
-    def num_steps(self) -> int:
-        """Steps per row that the store has room for."""
-        return self._columns["obs"].shape[1]
-
-    def add(self, rollout: Rollout) -> None:
-        """Keep `[T, rows]` transitions in memory; `commit` drops the steps beyond the end of the store."""
-        columns = self.manifest["columns"]
-        small = {name: getattr(rollout, name).to(getattr(torch, columns[name]["dtype"])) for name in Rollout._fields}
-        self._pending.append(Rollout(**small))
-
-    def commit(self, start: int) -> None:
-        """Write the transitions added since the last commit as the steps from `start` on, and make them durable."""
-        if self._pending and start < self.num_steps:
-            if start < self.manifest["committed"]:
-                self.keep(start)
-            checksums: dict[str, str] = {}
-            end = min(start + sum(len(rollout.obs) for rollout in self._pending), self.num_steps)
-            for name, column in self._columns.items():
-                block = torch.cat([getattr(rollout, name) for rollout in self._pending]).transpose(0, 1).cpu().numpy()
-                column[:, start:end] = block[:, : end - start]
-                checksums[name] = block_checksum(block[:, : end - start])
-                try:
-                    column.flush()
-                except OSError as error:
-                    raise PipelineError(f"cannot write {self.folder / name}.npy: {error.strerror}") from error
-            self.manifest["blocks"].append({"start": start, "end": end, "sha256": checksums})
-            self.manifest["committed"] = end
-            write_json(self.folder / MANIFEST, self.manifest)
-        self._pending = []
-
-    def keep(self, steps: int) -> None:
-        """Continue after the first `steps`; later committed steps will be written again. Raises
-        `DamagedHistoriesError` if the kept steps are not what was committed."""
-        self._check(steps)
-        if steps >= self.manifest["committed"]:
-            return
-        blocks = [block for block in self.manifest["blocks"] if block["end"] <= steps]
-        start = blocks[-1]["end"] if blocks else 0
-        if start < steps:  # inside a block, or in a store that was complete
-            checksums = {name: block_checksum(column[:, start:steps]) for name, column in self._columns.items()}
-            blocks.append({"start": start, "end": steps, "sha256": checksums})
-        self.manifest |= {"blocks": blocks, "committed": steps, "complete": False}
-        for column in self.manifest["columns"].values():
-            column["sha256"] = None
-
-    def finish(self) -> None:
-        """Mark the store as complete: checksums of columns replace those of blocks. Raises `DamagedHistoriesError`
-        if the columns are not what was committed."""
-        checksums = {name: sha256(self.folder / f"{name}.npy") for name in self._columns}
-        self._check(self.num_steps)  # after the checksums were made, so they are of the committed steps
-        for name, column in self.manifest["columns"].items():
-            column["sha256"] = checksums[name]
-        self.manifest |= {"blocks": [], "complete": True}
-        write_json(self.folder / MANIFEST, self.manifest)
-
-    def _check(self, steps: int) -> None:
-        """Raise `DamagedHistoriesError` unless the blocks that begin before `steps` are what was committed."""
-        if self.manifest["complete"]:
-            manifests.check_columns(self.folder, self.manifest)
-        for block in self.manifest["blocks"]:
-            start, end = block["start"], block["end"]
-            for name, column in self._columns.items():
-                if start < steps and block_checksum(column[:, start:end]) != block["sha256"][name]:
-                    raise DamagedHistoriesError(
-                        f"{self.folder / name}.npy is damaged in the block of steps {start} to {end - 1}: its checksum "
-                        "is not the one in the manifest; restore it, or remove the histories and the logs of this "
-                        "run to record it again"
-                    )
-
-    def _create(
-        self, spec: EnvSpec, shape: tuple[int, int], tasks: Json, rows: Json, config: Json, owner: Identity | None
-    ) -> None:
-        """Reserve the disk space of every column, then write the manifest."""
+    def _reserve(self, spec: EnvSpec, *shape: int) -> Json:
+        """Reserve the disk space of every column; returns their description."""
         columns: Json = {}
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, dtype in column_dtypes(spec).items():
@@ -220,18 +211,53 @@ class HistoryWriter:
                 raise PipelineError(f"cannot write {path}: {error.strerror}") from error
             reserve(path, path.stat().st_size)
             columns[name] = {"dtype": dtype, "shape": list(whole), "sha256": None}
-        versions = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "gymnasium")}
-        manifest = {
-            "schema_version": manifests.SCHEMA_VERSION,
-            "columns": columns,
-            "tasks": tasks,
-            "rows": rows,
-            "env": spec._asdict(),
-            "config": config,
-            "versions": {"python": platform.python_version()} | versions,
-            "committed": 0,
-            "complete": False,
-            "blocks": list[Json](),
-            "owner": owner and owner._asdict(),
-        }
-        write_json(self.folder / MANIFEST, manifest)
+        return columns
+
+    def add(self, rollout: Rollout) -> None:
+        """Keep `[T, rows]` transitions in memory; `commit` drops the steps beyond the end of the store."""
+        dtypes = (getattr(torch, str(column.dtype)) for column in self._columns.values())
+        self._pending.append(Rollout(*(column.to(dtype) for column, dtype in zip(rollout, dtypes, strict=True))))
+
+    def commit(self, start: int) -> None:
+        """Write the transitions added since the last commit as the steps from `start` on, and make them durable."""
+        if self._pending and start < self.num_steps:
+            if start < self.manifest["committed"]:
+                self.keep(start)
+            checksums: dict[str, str] = {}
+            end = min(start + sum(len(rollout.obs) for rollout in self._pending), self.num_steps)
+            for name, column in self._columns.items():
+                added = torch.cat([getattr(rollout, name) for rollout in self._pending])[: end - start]
+                column[:, start:end] = block = added.transpose(0, 1).cpu().numpy()
+                checksums[name] = _checksum(block)
+                try:
+                    column.flush()
+                except OSError as error:
+                    raise PipelineError(f"cannot write {self.folder / name}.npy: {error.strerror}") from error
+            self.manifest["blocks"].append({"start": start, "end": end, "sha256": checksums})
+            self.manifest["committed"] = end
+            write_json(self.folder / MANIFEST, self.manifest)
+        self._pending = []
+
+    def keep(self, steps: int) -> None:
+        """Continue after the first `steps`, which must be what was committed; later ones will be written again."""
+        _check(self.folder, self.manifest, self._columns, steps)
+        if steps >= self.manifest["committed"]:
+            return
+        blocks = [block for block in self.manifest["blocks"] if block["end"] <= steps]
+        start = blocks[-1]["end"] if blocks else 0
+        if start < steps:  # inside a block, or in a store that was complete
+            checksums = {name: _checksum(column[:, start:steps]) for name, column in self._columns.items()}
+            blocks.append({"start": start, "end": steps, "sha256": checksums})
+        self.manifest |= {"blocks": blocks, "committed": steps, "complete": False}
+        for column in self.manifest["columns"].values():
+            column["sha256"] = None
+
+    def finish(self) -> None:
+        """Mark the store as complete, if it is what was committed: checksums of columns replace those of blocks."""
+        checksums = {name: sha256(self.folder / f"{name}.npy") for name in self._columns}
+        # The check comes after the checksums were made, so that they are of the committed steps.
+        _check(self.folder, self.manifest, self._columns, self.num_steps)
+        for name, column in self.manifest["columns"].items():
+            column["sha256"] = checksums[name]
+        self.manifest |= {"blocks": [], "complete": True}
+        write_json(self.folder / MANIFEST, self.manifest)

@@ -5,7 +5,7 @@ whole lives, so it may reward progress over episodes.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import decode_source
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from icrl.config.options import refuse
 from icrl.contracts import ConfigError, EnvSpec, Json, PipelineError
 from icrl.data.history_store import Histories
 from icrl.runs.files import fits
 
 Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
+Integers = NDArray[np.integer]
 Booleans = NDArray[np.bool_]
+Rows = Sequence[int] | Integers
 
 
 class History(NamedTuple):
@@ -41,27 +43,14 @@ class History(NamedTuple):
 GetReward = Callable[[History], Floats]
 
 
-def identity(history: History) -> Floats:
-    """The recorded reward, r_t."""
-    return history.reward
-
-
-def step_penalty(history: History) -> Floats:
-    """r_t - 1 / max_episode_steps: an episode without success costs at most 1."""
-    return history.reward - np.float32(1 / history.spec.max_episode_steps)
-
-
 def distance(history: History) -> Floats:
     """Potential-based shaping (Ng et al., 1999), undiscounted: r_t + Phi(next_obs_t) - Phi(obs_t).
 
     Phi(cell) = - moves from the cell to the goal / most moves between two cells of the room. So Phi is 0 on the goal,
-    where an episode terminates, and -1 at worst; the shaping terms of an episode sum to Phi(last) - Phi(first).
-
-    Raises `ConfigError` unless the world is a room whose task starts with the goal cell."""
-    if history.world != "dark_room":
-        raise ConfigError(
-            f"critic.reward_plugin=distance: env.name={history.world} has no goal cell; must be env.name=dark_room"
-        )
+    where an episode terminates, and -1 at worst; the shaping terms of an episode sum to Phi(last) - Phi(first). Raises
+    `ConfigError` unless the world is a room whose task starts with the goal cell."""
+    wrong = f"critic.reward_plugin=distance: env.name={history.world} has no goal cell; must be env.name=dark_room"
+    refuse(history.world != "dark_room", wrong)
     width, goal = history.spec.width, history.task[0]
 
     def potential(cell: Integers) -> NDArray[np.float64]:
@@ -72,9 +61,8 @@ def distance(history: History) -> Floats:
 
 
 def improvement(history: History) -> Floats:
-    """max(0, G_e - max(0, G_0, ..., G_{e-1})) at the last step of episode e with return G_e; 0 at all other steps.
-
-    Over a life it sums to the best return, if that is positive. An unfinished last episode gets nothing."""
+    """max(0, G_e - max(0, G_0, ..., G_{e-1})) at the last step of episode e with return G_e; 0 at all other steps. Over
+    a life it sums to the best return, if that is positive. An unfinished last episode gets nothing."""
     last = np.flatnonzero(history.terminated | history.truncated)
     returns = np.bincount(history.episode, weights=history.reward)[: len(last)]
     best = np.maximum.accumulate(np.append(0, returns))[:-1]
@@ -84,7 +72,10 @@ def improvement(history: History) -> Floats:
 
 
 BUILT_IN: dict[str, GetReward] = {
-    function.__name__: function for function in (identity, step_penalty, distance, improvement)
+    "identity": lambda life: life.reward,
+    "step_penalty": lambda life: life.reward - np.float32(1 / life.spec.max_episode_steps),  # at most -1 an episode
+    "distance": distance,
+    "improvement": improvement,
 }
 
 
@@ -98,15 +89,13 @@ class RewardPlugin(NamedTuple):
 
 
 def load_plugin(name: str) -> RewardPlugin:
-    """The built-in function of that name, or `get_reward` of the Python file at that path.
-
-    Raises `ConfigError` if the file cannot be read, fails, or defines no such function."""
+    """The built-in function of that name, or `get_reward` of the Python file at that path. Raises `ConfigError` if the
+    file cannot be read, fails, or defines no such function."""
     wrong = f"critic.reward_plugin={name}:"
     if name in BUILT_IN:
         return RewardPlugin(name, "", hashlib.sha256().hexdigest(), BUILT_IN[name])
     expected = f"must be one of {', '.join(BUILT_IN)}, or a Python file (.py)"
-    if not name.endswith(".py"):
-        raise ConfigError(f"{wrong} is not a Python file; {expected}")
+    refuse(not name.endswith(".py"), f"{wrong} is not a Python file; {expected}")
     try:
         content = Path(name).read_bytes()
     except OSError as error:
@@ -117,65 +106,48 @@ def load_plugin(name: str) -> RewardPlugin:
         exec(compile(content, name, "exec"), found)  # an import could run a stale compiled file
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{wrong} raises {type(error).__name__}: {error}") from error
-    if "get_reward" not in found:
-        raise ConfigError(f"{wrong} defines no get_reward")
-    if not callable(found["get_reward"]):
-        raise ConfigError(f"{wrong} get_reward is not callable but {type(found['get_reward']).__name__}")
-    return RewardPlugin(name, text, hashlib.sha256(text.encode()).hexdigest(), found["get_reward"])
+    if not callable(get_reward := found.get("get_reward")):
+        raise ConfigError(f"{wrong} defines no get_reward function")
+    return RewardPlugin(name, text, hashlib.sha256(text.encode()).hexdigest(), get_reward)
 
 
-def training_rewards(
-    plugin: RewardPlugin, histories: Histories, rows: Sequence[int] | Integers, num_steps: int
-) -> Floats:
+def training_rewards(plugin: RewardPlugin, histories: Histories, rows: Rows, num_steps: int) -> Floats:
     """Rewards of `plugin` for the first `num_steps` of each of `rows`, `[rows, num_steps]`, or fewer if lives are
     shorter. Raises `ConfigError` if the plug-in raises, or returns anything but one finite float32 per step."""
-    num_steps = min(num_steps, histories.columns["reward"].shape[1])
-    training_reward = np.empty((len(rows), num_steps), np.float32)
-    for index, (row, life) in enumerate(zip(rows, _lives(histories, rows, num_steps), strict=True)):
+    training_reward = np.empty((len(rows), min(num_steps, histories.columns["reward"].shape[1])), np.float32)
+    for index, row in enumerate(rows):
+        life = _life(histories, row, num_steps)
         wrong, where = f"critic.reward_plugin={plugin.name}: get_reward", f"in row {row} of {histories.folder}"
         try:
-            found = plugin.get_reward(life)
+            found: Any = plugin.get_reward(life)
         except PipelineError:
             raise
         except Exception as error:
             raise ConfigError(f"{wrong} raises {type(error).__name__}: {error}, {where}") from error
-        if fault := _fault(found, num_steps):
-            raise ConfigError(f"{wrong} returns {fault}, {where}")
+        kind = f"{found.dtype} array of shape {found.shape}" if isinstance(found, np.ndarray) else type(found).__name__
+        needed = f"float32 array of shape {life.reward.shape}"
+        refuse(kind != needed, f"{wrong} returns {kind}, not a NumPy {needed}: one number for each step, {where}")
+        first = int(np.isfinite(found).argmin())
+        refuse(not np.isfinite(found[first]), f"{wrong} returns {found[first]} at step {first}, {where}")
         training_reward[index] = found
     return training_reward
 
 
-def _lives(histories: Histories, rows: Sequence[int] | Integers, num_steps: int) -> Iterator[History]:
-    spec, row_tasks = histories.spec, histories.row_tasks
-    values, world = np.array(spec.reward_values, np.float32), histories.manifest["config"]["env"]["name"]
-    for row in rows:
-        columns = {name: column[row, :num_steps].astype(np.int64) for name, column in histories.columns.items()}
-        del columns["optimal_action"]
-        terminated, truncated = columns["terminated"] > 0, columns["truncated"] > 0
-        done = terminated | truncated
-        arrays: dict[str, NDArray[Any]] = columns | {
-            "reward": values[columns["reward"]],
-            "terminated": terminated,
-            "truncated": truncated,
-            "episode": np.cumsum(done) - done,
-            "task": np.array(histories.tasks["all"][row_tasks[row]], np.int64),
-        }
-        for array in arrays.values():
-            array.flags.writeable = False
-        yield History(**arrays, spec=spec, world=world)
-
-
-def _fault(found: Any, num_steps: int) -> str:
-    """Description of an invalid result of `get_reward`; "" if it is valid."""
-    if not isinstance(found, np.ndarray):
-        return f"{type(found).__name__}, not a NumPy array"
-    if found.shape != (num_steps,):
-        return f"an array of shape {found.shape}, not {(num_steps,)}: one number for each step"
-    if found.dtype != np.float32:
-        return f"{found.dtype}, not float32"
-    finite = np.isfinite(found)
-    first = int(finite.argmin())
-    return "" if finite.all() else f"{found[first]} at step {first}"
+def _life(histories: Histories, row: int, num_steps: int) -> History:
+    columns = {name: column[row, :num_steps].astype(np.int64) for name, column in histories.columns.items()}
+    del columns["optimal_action"]
+    terminated, truncated = columns["terminated"] > 0, columns["truncated"] > 0
+    done = terminated | truncated
+    arrays: dict[str, NDArray[Any]] = columns | {
+        "reward": np.array(histories.spec.reward_values, np.float32)[columns["reward"]],
+        "terminated": terminated,
+        "truncated": truncated,
+        "episode": np.cumsum(done) - done,
+        "task": np.array(histories.tasks["all"][histories.row_tasks[row]], np.int64),
+    }
+    for array in arrays.values():
+        array.flags.writeable = False
+    return History(**arrays, spec=histories.spec, world=histories.manifest["config"]["env"]["name"])
 
 
 def described(plugin: RewardPlugin) -> Json:
@@ -190,8 +162,10 @@ def check_plugin(plugin: RewardPlugin, before: Json, where: Path) -> None:
         raise PipelineError(f"the newest checkpoint in {where} does not say which critic.reward_plugin it learned from")
     now = described(plugin)
     if (now["text"] or now["name"]) != (before["text"] or before["name"]):
-        origins = [f"sha256 {one['sha256'][:12]}" if one["text"] else "built in" for one in (before, now)]
+        then, given = (
+            f"critic.reward_plugin={one['name']} ({'sha256 ' + one['sha256'][:12] if one['text'] else 'built in'})"
+            for one in (before, now)
+        )
         raise ConfigError(
-            f"{where} was made with critic.reward_plugin={before['name']} ({origins[0]}), but this configuration has "
-            f"critic.reward_plugin={plugin.name} ({origins[1]}): give that here too, or another name="
+            f"{where} was made with {then}, but this configuration has {given}: give that here too, or another name="
         )

@@ -1,25 +1,30 @@
-"""Windows of histories with a weight for each step; a window never leaves its row.
+"""Windows of histories with a weight for each step, drawn from a mixture of stores. A window never leaves its row.
 
-N rows, B windows, T steps in a window.
+N rows, B windows, T steps in a window, S stores.
 """
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from icrl.config.options import OneOrMore, Options, option, refuse
-from icrl.contracts import Batch, ConfigError, EnvSpec
-from icrl.data.history_store import Histories
-from icrl.data.rewards import Floats, RewardPlugin, training_rewards
+from icrl.contracts import Batch, EnvSpec, Json
+from icrl.data.history_store import Histories, open_histories
+from icrl.data.rewards import Booleans, Floats, Integers, RewardPlugin, training_rewards
+from icrl.randomness import cumulative, draw, integers, mix, uniform
+from icrl.runs.files import check_same
 
 if TYPE_CHECKING:
-    from icrl.objectives.ad import ObjectiveConfig
+    from icrl.config.root import Config
+    from icrl.objectives.imitation import ObjectiveConfig
 
 
 class DataConfig(Options):
@@ -30,11 +35,7 @@ class DataConfig(Options):
     keep_every: Annotated[list[Annotated[int, Field(ge=1, le=1000)]], OneOrMore] = option(
         [1, 4, 16], "keep every k-th episode of a history, so that progress shows inside a window; for each k of a list"
     )
-    kept_steps: int = option(
-        320,
-        "number of steps to use of the episodes kept for each k, so that each k has equally many windows (0: all)",
-        ge=0,
-    )
+    kept_steps: int = option(320, "steps to use of the episodes kept for each k, equally many for each (0: all)", ge=0)
     min_final_success: float = option(
         0.5, "leave out learners whose success over the last tenth of their history is lower", ge=0, le=1
     )
@@ -45,14 +46,13 @@ class DataConfig(Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         refuse(not self.keep_every, "data.keep_every=[] must have at least one number")
-        refuse(
-            len(set(self.keep_every)) < len(self.keep_every),
-            f"data.keep_every={self.keep_every}: must have no number twice",
-        )
+        twice = len(set(self.keep_every)) < len(self.keep_every)
+        refuse(twice, f"data.keep_every={self.keep_every}: must have no number twice")
         return self
 
 
-_RECORDED = tuple(name for name in Batch._fields if name not in ("weight", "training_reward"))
+_FLOATS = ("weight", "training_reward")
+_RECORDED = tuple(name for name in Batch._fields if name not in _FLOATS)
 
 
 class Windows:
@@ -71,40 +71,36 @@ class Windows:
         device: torch.device,
         plugin: RewardPlugin | None = None,
     ) -> None:
-        """Windows of the rows of `tasks` (indices into all tasks). The training reward is the recorded one, or the
-        output of `plugin`. Raises `ConfigError` if no window is left, or if `objective` needs optimal actions and
-        they are unknown."""
+        """Windows of the rows of `tasks` (indices into all tasks), with the recorded reward or that of `plugin`. Raises
+        `ConfigError` if no window is left, or if `objective` needs optimal actions and they are unknown."""
         self.device = device
-        rows = _selected_rows(histories, config, tasks)
+        rows, spec, folder = _selected_rows(histories, config, tasks), histories.spec, histories.folder
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
-        if 0 < config.history_len < num_envs:
-            raise ConfigError(
-                f"data.history_len={config.history_len}: must be at least the {num_envs} environments of a learner in "
-                f"{histories.folder}, one env step each, or 0 for all"
-            )
         steps = config.history_len // num_envs or num_steps
+        least = (
+            f"must be at least the {num_envs} environments of a learner in {folder}, one env step each, or 0 for all"
+        )
+        refuse(0 < config.history_len < num_envs, f"data.history_len={config.history_len}: {least}")
         columns = {name: histories.columns[name][rows, :steps] for name in _RECORDED}
-        if objective.name == "dpt" and (columns["optimal_action"] == histories.spec.num_actions).any():
-            raise ConfigError(f"objective.name=dpt: optimal actions are unknown in {histories.folder}")
+        unknown = objective.name == "dpt" and (columns["optimal_action"] == spec.num_actions).any()
+        refuse(unknown, f"objective.name=dpt: optimal actions are unknown in {folder}")
         done = (columns["terminated"] | columns["truncated"]) > 0
-        columns["training_reward"] = np.array(histories.spec.reward_values, np.float32)[columns["reward"]]
+        columns["training_reward"] = np.array(spec.reward_values, np.float32)[columns["reward"]]
         if plugin:
             columns["training_reward"] = training_rewards(plugin, histories, rows, steps)
-        columns["weight"] = step_weights(objective, histories.spec, columns["reward"], done).astype(np.float16)
-        kept = _kept_steps(config, np.cumsum(done, axis=1, dtype=np.int32) - done)
+        columns["weight"] = step_weights(objective, spec, columns["reward"], done).astype(np.float16)
+        episode = np.cumsum(done, axis=1, dtype=np.int32) - done
+        kept = [episode % k == phase for k in config.keep_every for phase in range(k)]  # masks `[N, steps]`
+        if config.kept_steps:
+            kept = [mask & (np.cumsum(mask, axis=1, dtype=np.int32) <= config.kept_steps) for mask in kept]
         lengths = np.concatenate([mask.sum(axis=1) for mask in kept])  # [N * k]
-        self._columns = {
-            name: torch.from_numpy(np.concatenate([column[mask] for mask in kept])).to(device)
-            for name, column in columns.items()
-        }
-        self.largest_reward = float(self._columns["training_reward"].abs().max()) if lengths.any() else 0.0
         usable = lengths >= context_len
-        if not usable.any():
-            raise ConfigError(
-                f"model.context_len={context_len} is longer than every history that data.keep_every="
-                f"{config.keep_every} and data.kept_steps={config.kept_steps} leave of {histories.folder}: the longest "
-                f"has {lengths.max(initial=0)} steps"
-            )
+        left = f"data.keep_every={config.keep_every} and data.kept_steps={config.kept_steps} leave of {folder}"
+        longer = f"model.context_len={context_len} is longer than all that {left}"
+        refuse(not usable.any(), f"{longer}: the longest has {lengths.max(initial=0)} steps")
+        parts = ((name, [column[mask] for mask in kept]) for name, column in columns.items())
+        self._columns = {name: torch.from_numpy(np.concatenate(part)).to(device) for name, part in parts}
+        self.largest_reward = float(self._columns["training_reward"].abs().max())
         starts, num_windows = (lengths.cumsum() - lengths)[usable], lengths[usable] - context_len + 1
         self.num_windows, self.num_rows = int(num_windows.sum()), int(usable.sum())
         self._row_end = torch.from_numpy(num_windows.cumsum()).to(device)  # windows before the end of each row
@@ -115,17 +111,8 @@ class Windows:
         """The windows with these numbers `[B]`, from 0 to num_windows - 1."""
         row = torch.searchsorted(self._row_end, window, right=True)
         index = (window + self._row_shift[row])[:, None] + self._offsets  # [B, T]
-        recorded = (self._columns[name][index].long() for name in _RECORDED)
-        weight, training_reward = (self._columns[name][index].float() for name in ("weight", "training_reward"))
-        return Batch(*recorded, weight=weight, training_reward=training_reward)
-
-
-def _kept_steps(config: DataConfig, episode: NDArray[np.int32]) -> list[NDArray[np.bool_]]:
-    """One mask `[N, steps]` for each pace k and offset, given the episode number of each step `[N, steps]`."""
-    kept = [episode % k == phase for k in config.keep_every for phase in range(k)]
-    if not config.kept_steps:
-        return kept
-    return [mask & (np.cumsum(mask, axis=1, dtype=np.int32) <= config.kept_steps) for mask in kept]
+        columns = {name: column[index] for name, column in self._columns.items()}
+        return Batch(**{name: part.float() if name in _FLOATS else part.long() for name, part in columns.items()})
 
 
 def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -> np.ndarray:
@@ -133,17 +120,12 @@ def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -
     success = np.repeat(histories.final_success(), histories.manifest["rows"]["num_envs"])  # [rows]
     of_tasks = np.isin(histories.row_tasks, tasks)
     rows = np.flatnonzero(of_tasks & (success >= config.min_final_success))
-    if not len(rows):
-        raise ConfigError(
-            f"data.min_final_success={config.min_final_success} leaves no learner of {histories.folder}: the best one "
-            f"reached {success[of_tasks].max():.3f}"
-        )
+    none = f"data.min_final_success={config.min_final_success} leaves no learner of {histories.folder}"
+    refuse(not len(rows), f"{none}: the best one reached {success[of_tasks].max(initial=0):.3f}")
     return rows
 
 
-def step_weights(
-    config: ObjectiveConfig, spec: EnvSpec, reward: NDArray[np.integer], done: NDArray[np.bool_]
-) -> Floats:
+def step_weights(config: ObjectiveConfig, spec: EnvSpec, reward: Integers, done: Booleans) -> Floats:
     """Weight of each step in the loss, given rewards (indices into the reward values) and episode ends, `[N, T]` each.
 
     The mean weight over whole lives is 1, apart from clipping. `none`: 1. `recency`: 2 (t + 1) / (T + 1).
@@ -156,10 +138,9 @@ def step_weights(
     an agent did better than others at its age. Early in training, these are the lucky successes."""
     num_rows, num_steps = reward.shape
     if config.weighting == "none":
-        return np.ones((num_rows, num_steps), np.float32)
+        return np.ones(reward.shape, np.float32)
     if config.weighting == "recency":
-        age = np.arange(1, num_steps + 1, dtype=np.float32)
-        return np.tile(2 * age / (num_steps + 1), (num_rows, 1))
+        return np.tile(2 * np.arange(1, num_steps + 1, dtype=np.float32) / (num_steps + 1), (num_rows, 1))
     values = np.array(spec.reward_values, np.float32)[reward]
     gains, later = np.empty(reward.shape, np.float32), np.zeros(num_rows, np.float32)
     for t in reversed(range(num_steps)):
@@ -170,3 +151,57 @@ def step_weights(
         mean = alike.mean() - least
         alike[:] = np.minimum((alike - least) / mean, config.max_weight) if mean > 0 else 1
     return gains
+
+
+class Mixture:
+    """Windows of S stores: a store is drawn by its share, then one of its windows uniformly."""
+
+    def __init__(self, parts: Sequence[Windows], weights: Sequence[float]) -> None:
+        """`weights` are relative; if empty, every window of every store is equally likely."""
+        self.parts = parts
+        shares = torch.tensor(weights or [part.num_windows for part in parts], dtype=torch.float64)
+        self.shares: list[float] = (shares / shares.sum()).tolist()  # [S]
+        self._steps_up = cumulative(shares / shares.sum()).to(parts[0].device)
+        self.num_windows = sum(part.num_windows for part in parts)
+        self.largest_reward = max(part.largest_reward for part in parts)  # absolute training reward of a step
+
+    def batch(self, seed: int, t: int, size: int, rank: int = 0, num_ranks: int = 1) -> Batch:
+        """Batch `t` of the endless sequence of `seed`, `size` windows; rank r of n gets the windows r, r + n, ..."""
+        lanes = torch.arange(rank, size, num_ranks, device=self._steps_up.device)
+        key = mix(torch.full_like(lanes, seed), t)
+        store = draw(self._steps_up, uniform(mix(key, 1), lanes))  # [B]
+        each = [part.at(integers(key, lanes, part.num_windows)) for part in self.parts]
+        chosen = store, torch.arange(len(lanes), device=lanes.device)
+        return Batch(*(torch.stack(columns)[chosen] for columns in zip(*each, strict=True)))
+
+
+def open_stores(config: Config) -> list[Histories]:
+    """Open and check all stores that `config.histories` names. Raises the errors of `open_histories`, and `ConfigError`
+    unless a single store was recorded with this configuration. Several stores may have different sources, but must
+    share the world and the task split, so that no training task of one is held out in another."""
+    stores = [open_histories(folder) for folder in config.histories_folders]
+    compared = ("env", "tasks", "source") if len(stores) == 1 else ("env", "tasks")
+    for store in stores:
+        check_same(config, store.manifest["config"], compared, str(store.folder))
+        for part in ("env", "tasks"):  # the same options may have meant something else to another version
+            one, two = stores[0].manifest[part], store.manifest[part]
+            for name in sorted(one | two):
+                then, now = (reprlib.repr(each.get(name)) for each in (one, two))
+                where = f"{part}.{name} is {now} in {store.folder} and {then} in {stores[0].folder}"
+                refuse(one.get(name) != two.get(name), f"{where}: histories of one mixture must agree")
+    return stores
+
+
+def described(stores: Sequence[Histories]) -> Json:
+    """Names and checksums of the stores, as checkpoints keep them."""
+    return [{"name": store.folder.name, "sha256": store.checksum} for store in stores]
+
+
+def check_stores(stores: Sequence[Histories], before: Json, folder: Path) -> None:
+    """Raise `ConfigError` unless these are the stores `before` (as `described`) that the run in `folder` learned from,
+    in the same order. Their names may differ."""
+    pair = (before, described(stores))
+    then, now = (", ".join(f"{one['name']} (sha256 {one['sha256'][:12]})" for one in each) for each in pair)
+    changed = [one["sha256"] for one in pair[0]] != [one["sha256"] for one in pair[1]]
+    what = f"{folder} was made with histories {then}, but this configuration has {now}"
+    refuse(changed, f"{what}: give those here too, or another name=")

@@ -25,8 +25,7 @@ from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.protocol import TEMPERATURE, decoding_name
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, context_in, windows_of
-from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
-from icrl.nn.guided import Guided
+from icrl.nn.gpt_policy import GPTCarry, GPTPolicy, Guided
 from icrl.point_game.world import PointFamily, PointGameConfig, fixed_players
 from icrl.randomness import mix
 from icrl.rl.statistics import Floats

@@ -16,15 +16,14 @@ from icrl.collection.collect import EpsilonGreedy, make_learners
 from icrl.config.options import refuse, replace, walk
 from icrl.contracts import ConfigError, EnvSpec, Json
 from icrl.data.history_store import Histories
-from icrl.data.mixture import check_stores, open_stores
+from icrl.data.windows import check_stores, open_stores
 from icrl.envs import env_options, make_env
 from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.tasks import permuted
 from icrl.evaluation.in_context import play_episodes, summary_of
 from icrl.nn.gpt import GPT
-from icrl.nn.gpt_policy import GPTPolicy
-from icrl.nn.guided import Guided
-from icrl.objectives.awr import inverse_temperature
+from icrl.nn.gpt_policy import GPTPolicy, Guided
+from icrl.objectives.imitation import inverse_temperature
 from icrl.runs.device import device_of, dtype_of
 from icrl.runs.evaluations import Evaluation
 from icrl.sources.noise_distillation import NoiseDistillation

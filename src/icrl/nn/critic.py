@@ -3,27 +3,23 @@
 B windows, T steps, D width, A actions.
 """
 
-from __future__ import annotations
-
-from copy import copy, deepcopy
+from collections.abc import Sequence
+from copy import deepcopy
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import torch
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from icrl.config.options import Options, PathName, PluginName, option, refuse
+from icrl.config.options import Options, PathName, PluginName, option, refuse, replace
 from icrl.contracts import EnvSpec
-from icrl.nn.gpt import Context, Trunk
-from icrl.nn.kv_cache import ContextCache
-from icrl.nn.layers import ACTIVATIONS
+from icrl.nn.gpt import Context, GPTConfig, Trunk, check_heads
+from icrl.nn.networks import ACTIVATIONS
+from icrl.nn.transformer import Cache, KVCache
 
-if TYPE_CHECKING:
-    from icrl.nn.gpt import GPTConfig
-
-
-_MEAN = 0.5  # the expectile that is the mean
+NUM_CRITICS = 2
+_WITHOUT_VALUE = {"v_loss_scaling": 0.0, "expectile": 0.5, "separate_value": False}  # options that a lone Q must have
 
 
 class EncoderConfig(Options):
@@ -42,12 +38,7 @@ class EncoderConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        heads, width = self.num_heads, self.embed_dim
-        refuse(width % heads != 0, f"encoder.num_heads={heads} must divide encoder.embed_dim={width}")
-        refuse(
-            self.position == "rope" and width // heads % 2 == 1,
-            f"encoder.position=rope needs an even encoder.embed_dim / encoder.num_heads, not {width} / {heads}",
-        )
+        check_heads("encoder", self)
         return self
 
 
@@ -59,20 +50,16 @@ class DecoderConfig(Options):
     activation: Literal["relu", "gelu"] = option("gelu", "activation between the layers")
     dropout: float = option(0.0, "dropout between the layers", ge=0, le=0.99)
     load_from: PathName = option(
-        "none", "a checkpoint (.pt) of a critic whose heads a new one starts from (none: at random)"
+        "none", "a critic's checkpoint (.pt) whose heads a new one starts from (none: at random)"
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for name in ("ff_dim", "dropout"):
-            refuse(
-                self.num_layers == 1 and getattr(self, name) > 0,
-                f"decoder.{name}={getattr(self, name)}: decoder.num_layers=1 has nothing between its layers; must be 0",
-            )
-        refuse(
-            self.num_layers > 1 and not self.ff_dim,
-            f"decoder.ff_dim=0: decoder.num_layers={self.num_layers} needs a width between them",
-        )
+        for name in ("ff_dim", "dropout") if self.num_layers == 1 else ():
+            given = f"decoder.{name}={getattr(self, name)}"
+            refuse(getattr(self, name), f"{given}: decoder.num_layers=1 has nothing between its layers; must be 0")
+        width = f"decoder.ff_dim=0: decoder.num_layers={self.num_layers} needs a width between them"
+        refuse(self.num_layers > 1 and not self.ff_dim, width)
         return self
 
 
@@ -80,76 +67,45 @@ class CriticConfig(Options):
     """Options of the values of a critic, and of how it learns them."""
 
     backup: Literal["expectile", "max"] = option(
-        "expectile",
-        "value of the next observation. expectile: V, an expectile of Q over the actions taken; max: the largest Q",
+        "expectile", "value of what follows. expectile: V, an expectile of Q over the actions taken; max: the largest Q"
     )
     separate_value: bool = option(False, "V has a trunk of its own (IQL)")
     expectile: float = option(0.8, "which expectile V is: 0.5 the mean, towards 1 the maximum", gt=0, le=0.9999)
     discount_factor: float = option(0.9, "discount factor of the return", gt=0, le=1)
     discount_per: Literal["step", "episode"] = option("step", "unit that the discount factor counts")
     horizon: Literal["episode", "across_episodes"] = option(
-        "episode",
-        "episode: the return ends with the episode; across_episodes: it continues in the next one, so that "
-        "exploration has value",
+        "episode", "episode: the return ends with it; across_episodes: it goes on, so that exploration has value"
     )
     return_lambda: float = option(
-        0.9,
-        "lambda of the returns that Q learns: 0 bootstraps after one step; towards 1 later, which learns "
-        "faster but values the source's own actions",
-        ge=0,
-        le=1,
+        0.9, "lambda of the returns: 0 bootstraps after one step; 1 is faster, but values the source", ge=0, le=1
     )
     reward_plugin: PluginName = option(
-        "identity",
-        "reward to learn from: identity, step_penalty, distance, improvement, or a Python file that defines get_reward",
+        "identity", "reward to learn from: identity, step_penalty, distance, improvement, or a file with get_reward"
     )
     reward_scale: float = option(1.0, "factor of the reward", gt=0)
     q_loss_scaling: float = option(1.0, "weight of the TD loss of Q1 and Q2", gt=0)
     v_loss_scaling: float = option(1.0, "weight of the expectile loss of V", ge=0)
     conservative_scaling: float = option(0.0, "weight of the cross-entropy that pushes Q of other actions down", ge=0)
     imitation_scaling: float = option(0.0, "weight of a policy head's imitation loss (0: it has no policy head)", ge=0)
-    value_trunk_grad: Literal["full", "none"] = option(
-        "full", "parts that the value losses train. full: heads and trunk; none: heads only"
-    )
+    value_trunk_grad: Literal["full", "none"] = option("full", "value losses train heads and trunk; none: heads only")
     target_update_interval: int = option(1, "updates between two updates of the target networks", ge=1)
     target_update_rate: float = option(0.2, "step of the target networks towards the networks (1: a copy)", gt=0, le=1)
-    initial_model: PathName = option(
-        "none", "a checkpoint (.pt) of a critic that a new one starts from (none: at random)"
-    )
+    initial_model: PathName = option("none", "a critic's checkpoint (.pt) that a new one starts from (none: at random)")
     initial_model_prefix: PathName = option(
-        "none",
-        "a folder of snapshots that a new run continues: model, targets, optimizer and update count (none: "
-        "from the start)",
+        "none", "a folder of snapshots that a new run continues: model, targets, optimizer, update count (none: no)"
     )
     initial_model_index: int = option(-1, "the update of that snapshot (-1: the newest)", ge=-1)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        maximum = self.backup == "max"
-        refuse(
-            not maximum and not self.v_loss_scaling,
-            "critic.v_loss_scaling=0 never learns V, which critic.backup=expectile needs",
-        )
-        refuse(
-            maximum and self.v_loss_scaling > 0,
-            f"critic.v_loss_scaling={self.v_loss_scaling}: critic.backup=max has no V to learn: must be 0",
-        )
-        refuse(
-            maximum and self.expectile != _MEAN,
-            f"critic.expectile={self.expectile}: critic.backup=max has no V to learn: must be {_MEAN}",
-        )
-        refuse(
-            maximum and self.separate_value,
-            "critic.separate_value=true: with critic.backup=max V is the largest Q and needs no trunk of its own",
-        )
-        refuse(
-            self.discount_per == "episode" and self.horizon == "episode",
-            "critic.discount_per=episode counts episodes; with critic.horizon=episode the return ends with the first",
-        )
+        unlearned = "critic.v_loss_scaling=0 never learns V, which critic.backup=expectile needs"
+        refuse(self.backup == "expectile" and not self.v_loss_scaling, unlearned)
+        for name, only in _WITHOUT_VALUE.items() if self.backup == "max" else ():
+            given = f"critic.{name}={getattr(self, name)}: critic.backup=max has no V to learn"
+            refuse(getattr(self, name) != only, f"{given}; must be {only}".replace("True", "true"))
+        one = "critic.discount_per=episode counts episodes; with critic.horizon=episode the return ends with the first"
+        refuse(self.discount_per == self.horizon == "episode", one)
         return self
-
-
-NUM_CRITICS = 2
 
 
 class Values(NamedTuple):
@@ -172,11 +128,9 @@ class Values(NamedTuple):
 
 def trunk_config(model: GPTConfig, encoder: EncoderConfig) -> GPTConfig:
     """Options of a critic's trunk: tokens and context from `model`, everything else from `encoder`."""
-    trunk = copy(model)
-    for name in ("position", "embed_dim", "num_layers", "num_heads", "ff_dim", "activation"):
-        setattr(trunk, name, getattr(encoder, name))
-    trunk.attention_dropout = trunk.residual_dropout = trunk.embedding_dropout = encoder.dropout
-    return trunk
+    names = ("position", "embed_dim", "num_layers", "num_heads", "ff_dim", "activation")
+    dropouts = dict.fromkeys(("attention_dropout", "residual_dropout", "embedding_dropout"), encoder.dropout)
+    return replace(model, **{name: getattr(encoder, name) for name in names}, **dropouts)
 
 
 def in_full(x: Tensor) -> Tensor:
@@ -213,15 +167,15 @@ class ValueNetwork(nn.Module):
         self.value_head = Head(decoder, model.embed_dim, 1) if critic.backup == "expectile" else None
         self.policy_head = nn.Linear(model.embed_dim, spec.num_actions) if critic.imitation_scaling else None
         if critic.value_trunk_grad == "none":  # data parallel processes wait for every parameter that requires grad
-            for trunk in (self.trunk if self.policy_head is None else None, self.value_trunk):
+            for trunk in (None if self.policy_head else self.trunk, self.value_trunk):
                 if trunk:
                     trunk.requires_grad_(False)
 
-    def forward(self, context: Context, caches: tuple[ContextCache, ...] = ()) -> Values:
-        """Values of a context. With `caches` (`new_caches`) the steps continue them."""
-        cache, *others = caches or (None,)
-        hidden = self.trunk(context, cache)
-        value_hidden = self.value_trunk(context, others[0] if others else None) if self.value_trunk else hidden
+    def forward(self, context: Context, cache: Sequence[KVCache] = ()) -> Values:
+        """Values of a context. With a cache the T steps continue it."""
+        hidden = value_hidden = self.trunk(context, cache)
+        if self.value_trunk:
+            value_hidden = self.value_trunk(context, cache[len(cache) // 2 :])
         logits = in_full(self.policy_head(hidden)) if self.policy_head else None
         if self.critic.value_trunk_grad == "none":
             hidden, value_hidden = hidden.detach(), value_hidden.detach()
@@ -230,20 +184,13 @@ class ValueNetwork(nn.Module):
             return Values(q, in_full(self.value_head(value_hidden)).squeeze(-1), logits)
         return Values(q, self.spec.legal_of(q.amin(0), context.obs).amax(-1), logits)  # the best legal action's
 
-    @property
-    def device(self) -> torch.device:
-        return self.trunk.device
-
-    def new_caches(self, num_streams: int) -> tuple[ContextCache, ...]:
-        """Empty caches for a whole context, one per trunk."""
-        trunks = (self.trunk, self.value_trunk) if self.value_trunk else (self.trunk,)
-        return tuple(trunk.new_cache(num_streams) for trunk in trunks)
+    def new_cache(self, num_streams: int) -> Cache:
+        """An empty cache for a whole context, of one trunk after the other."""
+        return Cache(one for trunk in (self.trunk, self.value_trunk) if trunk for one in trunk.new_cache(num_streams))
 
 
 class Critic(nn.Module):
-    """A value network, and its target network: a slow copy in eval mode, without gradient, that gives the targets.
-
-    All state is in `state_dict`."""
+    """A value network, and its target network: a slow copy in eval mode, without gradient, that gives the targets."""
 
     def __init__(self, online: ValueNetwork) -> None:
         super().__init__()

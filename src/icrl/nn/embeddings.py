@@ -5,10 +5,10 @@ B windows, T steps, D width, K numbers in an observation; a point set has N poin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icrl.contracts import EnvSpec
@@ -29,8 +29,7 @@ def table(size: int, width: int) -> nn.Embedding:
 class ObsEmbedding(nn.Module):
     """One vector per observation, or the sum of vectors for its row, its column and, with several layers, its layer.
 
-    With `framed`, rows and columns are those of a grid of side `max_size` that contains the room. Training draws the
-    room's corner for each window, uniformly, with torch's global generator; otherwise the room is in the middle."""
+    With `framed`, rows and columns are those of a grid of side `max_size` that contains the room."""
 
     def __init__(self, config: GPTConfig, spec: EnvSpec) -> None:
         super().__init__()
@@ -40,12 +39,6 @@ class ObsEmbedding(nn.Module):
         if self.width and spec.num_obs > self.width**2:
             sizes.append(spec.num_obs // self.width**2)
         self.tables = nn.ModuleList(table(size, config.embed_dim) for size in sizes)
-
-    def corners(self, num_windows: int, device: torch.device) -> Tensor:
-        """Row and column of the grid at which the room of each window begins, `[2, B, 1]`."""
-        if self.training and self.slack:
-            return torch.randint(self.slack + 1, (2, num_windows, 1), device=device)
-        return torch.full((2, num_windows, 1), self.slack // 2, device=device)
 
     def forward(self, obs: Tensor, corners: Tensor) -> Tensor:
         """`[B, T] -> [B, T, D]`, with each window's room at its place in `corners`."""
@@ -58,8 +51,10 @@ class ObsEmbedding(nn.Module):
 
 
 class PointEmbedding(nn.Module):
-    """Embedding of a point set: a layer on each point, then a second layer on the maximum and mean over the points and
-    on the flags. The order of the points does not matter."""
+    """Embedding of a point set: a layer on each point, then a second one on the `pooled_points`. The order of the
+    points does not matter."""
+
+    slack = 0  # a point set lies in no room
 
     def __init__(self, config: GPTConfig, spec: EnvSpec) -> None:
         super().__init__()
@@ -68,53 +63,45 @@ class PointEmbedding(nn.Module):
         self.of_set = nn.Linear(2 * config.embed_dim + spec.points[1] + spec.num_actions, config.embed_dim)
         nn.init.normal_(self.of_set.weight, std=_STD)
 
-    def corners(self, num_windows: int, device: torch.device) -> Tensor:
-        """Nothing: a point set lies in no room (see `ObsEmbedding`)."""
-        return torch.empty(0, device=device)
-
     def forward(self, obs: Tensor, corners: Tensor) -> Tensor:
         """`[B, T, K] -> [B, T, D]`."""
-        features, present = point_features(self.spec, obs)
-        pooled = pool(F.relu(self.of_point(features.to(self.of_point.weight.dtype))), present)
-        return self.of_set(torch.cat([pooled, point_flags(self.spec, obs).to(pooled.dtype)], dim=-1))
+        return self.of_set(pooled_points(self.spec, obs, lambda x: self.of_point(x.to(self.of_point.weight.dtype))))
 
 
-class Sinusoids(nn.Module):
-    """Sinusoidal position code (Vaswani et al., 2017): channels 2 i and 2 i + 1 of position p are the sine and cosine
-    of p * 10000 ** (-2 i / D), scaled to the initial size of the other embeddings."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.width = width
-
-    def forward(self, position: Tensor) -> Tensor:
-        """`[T] -> [T, D]`."""
-        frequency = 10000.0 ** (-torch.arange(0, self.width, 2, device=position.device) / self.width)
-        angle = position[:, None] * frequency
-        waves = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, : self.width]
-        return _STD * 2**0.5 * waves
+def draw_corners(embedding: ObsEmbedding | PointEmbedding, num_windows: int, device: torch.device) -> Tensor:
+    """Row and column of the grid at which the room of each window begins, `[2, B, 1]`: uniform in training, by torch's
+    global generator, else those of a room in the middle."""
+    if embedding.training and embedding.slack:
+        return torch.randint(embedding.slack + 1, (2, num_windows, 1), device=device)
+    return torch.full((2, num_windows, 1), embedding.slack // 2, device=device)
 
 
-def point_features(spec: EnvSpec, obs: Tensor) -> tuple[Tensor, Tensor]:
-    """Features `[..., N, 2 * n]` float32 of observations `[..., K]`, and which points exist, `[..., N, 1]` bool.
+def sinusoids(width: int, position: Tensor) -> Tensor:
+    """Sinusoidal position code (Vaswani et al., 2017), `[T] -> [T, D]`: channels 2 i and 2 i + 1 of position p are the
+    sine and cosine of p * 10000 ** (-2 i / D), scaled to the initial size of the other embeddings."""
+    frequency = 10000.0 ** (-torch.arange(0, width, 2, device=position.device) / width)
+    angle = position[:, None] * frequency
+    return _STD * 2**0.5 * torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width]
+
+
+def point_features(spec: EnvSpec, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Features `[..., N, 2 * n]` float32 of observations `[..., K]`, which points exist, `[..., N, 1]` bool, and the
+    flags behind the points, `[..., n + num_actions]` float32.
 
     With m the largest coordinate of the position, a coordinate x is read as x / m, because the game is the same at any
     scale, and as log(1 + x) / log(1 + m), which tells small coordinates apart. Features of missing points are 0."""
-    rows, dimension = spec.points
-    numbers = obs[..., : rows * dimension].unflatten(-1, (rows, dimension))
-    present = numbers[..., :1] > 0
+    numbers, flags = obs.split([spec.points[0] * spec.points[1], spec.points[1] + spec.num_actions], dim=-1)
+    numbers = numbers.unflatten(-1, spec.points)
     coordinates = (numbers - 1).clamp(min=0).float()
     largest = coordinates.amax((-2, -1), keepdim=True).clamp(min=1)
-    return torch.cat([coordinates / largest, coordinates.log1p() / largest.log1p()], dim=-1), present
+    features = torch.cat([coordinates / largest, coordinates.log1p() / largest.log1p()], dim=-1)
+    return features, numbers[..., :1] > 0, flags.float()
 
 
-def point_flags(spec: EnvSpec, obs: Tensor) -> Tensor:
-    """The flags behind the points of observations `[..., K]`, `[..., n + num_actions]` float32, 0 or 1."""
-    rows, dimension = spec.points
-    return obs[..., rows * dimension :].float()
-
-
-def pool(hidden: Tensor, present: Tensor) -> Tensor:
-    """Maximum and mean of non-negative `hidden` over the present points, `[..., N, H] -> [..., 2 * H]`."""
-    there = hidden * present
-    return torch.cat([there.amax(-2), there.sum(-2) / present.sum(-2).clamp(min=1)], dim=-1)
+def pooled_points(spec: EnvSpec, obs: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
+    """Maximum and mean over the points of the ReLU of `layer` on their features `[..., N, 2 * n] -> [..., N, H]`, and
+    the flags, `[..., K] -> [..., 2 * H + n + num_actions]`."""
+    features, present, flags = point_features(spec, obs)
+    hidden = layer(features).relu() * present
+    mean = hidden.sum(-2) / present.sum(-2).clamp(min=1)
+    return torch.cat([hidden.amax(-2), mean, flags.to(hidden.dtype)], dim=-1)

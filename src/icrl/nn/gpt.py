@@ -8,12 +8,14 @@ B streams, T environment steps in context, D width, A actions. A step becomes N 
 
 The interleaved form is the sequence reward, state, action, reward, state, action, ... of a Decision Transformer without
 return-to-go. An action is predicted from the token of the observation it answers. With `induction` that token first
-reads what followed earlier visits to its observation (see `induction.py`).
+reads what followed earlier visits to its observation (see `transformer.py`).
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -22,18 +24,18 @@ from torch import Tensor, nn
 
 from icrl.config.options import Options, option, refuse
 from icrl.contracts import EnvSpec
-from icrl.nn.embeddings import ObsEmbedding, PointEmbedding, Sinusoids, table
-from icrl.nn.induction import NO_VISIT, Induction
-from icrl.nn.kv_cache import ContextCache, KVCache, VisitCache
-from icrl.nn.transformer import NUM_STREAMS, Transformer
+from icrl.nn.embeddings import ObsEmbedding, PointEmbedding, draw_corners, sinusoids, table
+from icrl.nn.transformer import NO_VISIT, NUM_STREAMS, Cache, Induction, KVCache, Transformer
+
+if TYPE_CHECKING:
+    from icrl.nn.critic import EncoderConfig
 
 
 class GPTConfig(Options):
     tokens: Literal["transition", "interleaved", "cross"] = option(
         "transition",
-        "transition: one token per step with previous obs, action, reward and current obs; "
-        "interleaved: three tokens per step, reward, state, action; "
-        "cross: reward, state and action as streams of their own that read each other by cross-attention",
+        "transition: one token per step with previous obs, action, reward and current obs; interleaved: three tokens, "
+        "reward, state, action; cross: these as streams of their own that read each other by cross-attention",
     )
     position: Literal["env_time", "learned", "sinusoidal", "rope", "none"] = option(
         "env_time", "position code: env time step embedding, learned absolute, sinusoidal, rotary, or none"
@@ -41,15 +43,12 @@ class GPTConfig(Options):
     add_env_time: bool = option(True, "add the env time step embedding to another position code")
     obs_encoding: Literal["cell", "coordinates", "framed"] = option(
         "coordinates",
-        "cell: one embedding per observation; coordinates: the sum of embeddings of row, column and the "
-        "rest; framed: coordinates in a larger grid of side model.max_size, with the room at random places "
-        "during training and in the middle otherwise, so that larger rooms can be read (in a world without "
-        "a square room: cell)",
+        "cell: one embedding per observation (also in worlds without a square room); coordinates: the sum of those of "
+        "row, column and the rest; framed: coordinates in a grid of side model.max_size, the room at random places and "
+        "after training in the middle, so that larger rooms can be read",
     )
     max_size: int = option(17, "largest room side the coordinate tables cover", ge=2, le=64)
-    induction: bool = option(
-        False, "add a first layer that looks up the outcomes of earlier visits to the current observation"
-    )
+    induction: bool = option(False, "add a first layer that looks up the outcomes of earlier visits to the observation")
     context_len: int = option(160, "env steps in the context, across episodes", ge=2, le=10**6)
     embed_dim: int = option(64, "width of the residual stream", ge=1, le=2**16)
     num_layers: int = option(4, "transformer blocks", ge=1, le=1000)
@@ -62,17 +61,18 @@ class GPTConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        heads, width = self.num_heads, self.embed_dim
-        refuse(width % heads != 0, f"model.num_heads={heads} must divide model.embed_dim={width}")
-        refuse(
-            self.position == "rope" and width // heads % 2 == 1,
-            f"model.position=rope needs an even model.embed_dim / model.num_heads, not {width} / {heads}",
-        )
-        refuse(
-            self.position == "env_time" and not self.add_env_time,
-            "model.position=env_time is the env time embedding, which model.add_env_time=false leaves out",
-        )
+        check_heads("model", self)
+        lacking = "model.position=env_time is the env time embedding, which model.add_env_time=false leaves out"
+        refuse(self.position == "env_time" and not self.add_env_time, lacking)
         return self
+
+
+def check_heads(name: str, config: GPTConfig | EncoderConfig) -> None:
+    """Refuse a width that the heads cannot share; `name` is the group of the options."""
+    heads, width = config.num_heads, config.embed_dim
+    refuse(width % heads, f"{name}.num_heads={heads} must divide {name}.embed_dim={width}")
+    rotary = f"{name}.position=rope needs an even {name}.embed_dim / {name}.num_heads, not {width} / {heads}"
+    refuse(config.position == "rope" and width // heads % 2, rotary)
 
 
 ACTION, REWARD, TIMESTEP, OBS = range(4)  # rows of windows; the rows from OBS on are the numbers of an observation
@@ -95,16 +95,12 @@ def context_of(spec: EnvSpec, obs: Tensor, action: Tensor, reward: Tensor, times
     """Context of a window of transitions, integers `[B, T]` each (observations may be `[B, T, K]`). The last action and
     reward are not in it."""
     obs, action, reward, timestep = (column.long() for column in (obs, action, reward, timestep))
-
-    def shifted(column: Tensor, first: Tensor) -> Tensor:
-        return torch.cat([first, column[:, :-1]], dim=1)
-
     none = torch.ones_like(action[:, :1])
     return Context(
-        prev_obs=shifted(obs, obs[:, :1]),
-        prev_action=shifted(action, none * spec.num_actions),
-        prev_reward=shifted(reward, none * spec.num_rewards),
-        prev_timestep=shifted(timestep, timestep[:, :1]),
+        prev_obs=torch.cat([obs[:, :1], obs[:, :-1]], dim=1),
+        prev_action=torch.cat([none * spec.num_actions, action[:, :-1]], dim=1),
+        prev_reward=torch.cat([none * spec.num_rewards, reward[:, :-1]], dim=1),
+        prev_timestep=torch.cat([timestep[:, :1], timestep[:, :-1]], dim=1),
         obs=obs,
         timestep=timestep,
     )
@@ -126,10 +122,8 @@ class Trunk(nn.Module):
     """Embeddings and transformer: a context in, one vector per step out."""
 
     def __init__(self, config: GPTConfig, spec: EnvSpec, recompute: bool = False) -> None:
-        """`recompute`: activation checkpointing in training."""
-        super().__init__()
-        self.config, self.spec = config, spec
-        width = config.embed_dim
+        super().__init__()  # `recompute`: activation checkpointing in training
+        self.config, self.spec, width = config, spec, config.embed_dim
         self.tokens_per_step = 1 if config.tokens == "transition" else NUM_STREAMS
         embedding = PointEmbedding if spec.points[0] else ObsEmbedding
         self.obs = embedding(config, spec)
@@ -137,64 +131,62 @@ class Trunk(nn.Module):
         self.prev_action = table(spec.num_actions + 1, width)
         self.prev_reward = table(spec.num_rewards + 1, width)
         self.env_time = table(spec.max_episode_steps, width) if config.add_env_time else None
-        self.position: nn.Module | None = None
+        self.position: Callable[[Tensor], Tensor] | None = None
         if config.position == "learned":
             self.position = table(config.context_len, width)
         elif config.position == "sinusoidal":
-            self.position = Sinusoids(width)
+            self.position = partial(sinusoids, width)
         self.dropout = nn.Dropout(config.embedding_dropout)
         self.transformer = Transformer(config, recompute)
         self.induction = Induction(config) if config.induction else None
 
-    def forward(self, context: Context, cache: ContextCache | None = None) -> Tensor:
+    def forward(self, context: Context, cache: Sequence[KVCache] = ()) -> Tensor:
         """Vectors `[B, T, D]`. With a cache the T steps continue it. A cache in training mode is refused with a
         `RuntimeError`, because each call draws its own places of a framed room."""
         if cache and self.training:
             raise RuntimeError("a cache is for a model in eval mode: call eval() first")
         tokens = self._tokens(context, cache)  # [B, T, N, D]
-        hidden = self.transformer(tokens.flatten(1, 2), cache.tokens if cache else None)
-        if self.config.tokens == "interleaved":
-            hidden = hidden[:, self.tokens_per_step - 1 :: self.tokens_per_step]
-        return hidden
+        hidden = self.transformer(tokens.flatten(1, 2), cache[0] if cache else None)
+        return hidden[:, NUM_STREAMS - 1 :: NUM_STREAMS] if self.config.tokens == "interleaved" else hidden
 
     @property
     def device(self) -> torch.device:
         return self.prev_action.weight.device
 
-    def new_cache(self, num_streams: int) -> ContextCache:
-        """An empty cache for a whole context."""
-        config, like = self.config, self.prev_action.weight
-        steps, heads, head_dim = config.context_len, config.num_heads, config.embed_dim // config.num_heads
-        tokens = KVCache(config.num_layers, num_streams, heads, steps * self.tokens_per_step, head_dim, like)
-        return ContextCache(tokens, VisitCache(num_streams, heads, steps, head_dim, like) if self.induction else None)
+    def new_cache(self, num_streams: int) -> Cache:
+        """An empty cache for a whole context. A cache with more behind it, which others read, is as good."""
+        config, like, steps = self.config, self.prev_action.weight, self.config.context_len
+        per_stream = (num_streams, config.num_heads)
+        shape = (config.num_layers, *per_stream, steps * self.tokens_per_step, config.embed_dim // config.num_heads)
+        tokens = KVCache(like.new_empty(shape), like.new_empty(shape))
+        if not self.induction:
+            return Cache([tokens])
+        shape, visited = (1, *per_stream, steps, shape[-1]), torch.zeros(1, num_streams, 1, steps, 1).long()
+        return Cache([tokens, KVCache(like.new_empty(shape), like.new_empty(shape), visited.to(like.device))])
 
-    def _tokens(self, context: Context, cache: ContextCache | None) -> Tensor:
+    def _tokens(self, context: Context, cache: Sequence[KVCache]) -> Tensor:
         """Tokens `[B, T, N, D]` of the steps; the induction layer adds to the last token of each step."""
-        corners = self.obs.corners(len(context.obs), context.obs.device)
+        corners = draw_corners(self.obs, len(context.obs), context.obs.device)
         obs, action = self.obs(context.obs, corners), self.prev_action(context.prev_action)
         reward = self.prev_reward(context.prev_reward)
-        first = cache.tokens.length // self.tokens_per_step if cache else 0
-        parts = self._placed(obs, action, reward, context, first)
-        if self.prev_obs is not None:
-            parts = [self.prev_obs(context.prev_obs, corners) + parts[0] + parts[1] + parts[2]]
-        tokens = self.dropout(torch.stack(parts, dim=2))
-        if self.induction is None:
-            return tokens
-        visited = context.prev_obs.masked_fill(context.prev_action == self.spec.num_actions, NO_VISIT)
-        visits = cache.visits if cache else None
-        found = self.induction(tokens[:, :, -1], action + reward + obs, visited, context.obs, visits)
-        return tokens + F.pad(found[:, :, None], (0, 0, self.tokens_per_step - 1, 0))
-
-    def _placed(self, obs: Tensor, action: Tensor, reward: Tensor, context: Context, first: int) -> list[Tensor]:
-        """Action, reward and obs `[B, T, D]` of the context's steps from `first` on, with position and time added."""
+        outcome = action + reward + obs
         if self.position is not None:
+            first = cache[0].length // self.tokens_per_step if cache else 0
             steps = torch.arange(first, first + obs.shape[1], device=obs.device)
             obs, action, reward = (token + self.position(steps) for token in (obs, action, reward))
         if self.env_time is not None:
             now = self.env_time(context.timestep)
-            obs, reward = obs + now, reward + now
-            action = action + self.env_time(context.prev_timestep)
-        return [action, reward, obs]
+            obs, reward, action = obs + now, reward + now, action + self.env_time(context.prev_timestep)
+        parts = [action, reward, obs]
+        if self.prev_obs is not None:
+            parts = [self.prev_obs(context.prev_obs, corners) + action + reward + obs]
+        tokens = self.dropout(torch.stack(parts, dim=2))
+        if self.induction is None:
+            return tokens
+        visited = context.prev_obs.masked_fill(context.prev_action == self.spec.num_actions, NO_VISIT)
+        visits = cache[1] if cache else None
+        found = self.induction(tokens[:, :, -1], outcome, visited, context.obs, visits)
+        return tokens + F.pad(found[:, :, None], (0, 0, self.tokens_per_step - 1, 0))
 
 
 class GPT(Trunk):
@@ -204,6 +196,6 @@ class GPT(Trunk):
         super().__init__(config, spec, recompute)
         self.policy_head = nn.Linear(config.embed_dim, spec.num_actions)
 
-    def forward(self, context: Context, cache: ContextCache | None = None) -> Tensor:
+    def forward(self, context: Context, cache: Sequence[KVCache] = ()) -> Tensor:
         """Action logits `[B, T, A]` of a context."""
         return self.policy_head(super().forward(context, cache))

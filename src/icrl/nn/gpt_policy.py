@@ -1,4 +1,4 @@
-"""The in-context model as a policy, which learns from its context alone.
+"""The in-context model as a policy, which learns from its context alone, or is guided by a critic.
 
 A full context is *rebuilt*: its newest part is read again into an empty cache, as a window that starts there. (A rolled
 cache would not do, because the keys of deeper layers would still carry the dropped steps.) At every step the logits
@@ -6,33 +6,54 @@ equal one uncached forward over the steps since the start of the last rebuild.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from icrl.config.options import Name, Options, option
 from icrl.contracts import Step
 from icrl.envs.rollout import check_form, check_ranges
+from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, Context, context_in
-from icrl.nn.guided import Guided, GuidedCache
-from icrl.nn.kv_cache import ContextCache
+from icrl.nn.transformer import Cache, KVCache
 from icrl.randomness import draw_possible, epsilon_greedy
 
 
 class PolicyConfig(Options):
     model: Name = option(
-        "gpt",
-        "acting model: gpt, the model of stage two; critic, the values alone; or an extracted policy, by "
-        "its awr.experiment_name",
+        "gpt", "acting model: gpt, of stage two; critic, the values alone; or an extracted policy's awr.experiment_name"
     )
-    advantage_scale: float = option(
-        0.0, "factor of the critic's advantages that are added to the logits (0: no critic)", ge=0
-    )
+    advantage_scale: float = option(0.0, "factor of a critic's advantages, added to the logits (0: no critic)", ge=0)
     temperature: float = option(1.0, "sampling temperature of actions", ge=0.001)
-    context_kept: float = option(
-        0.75, "fraction of a full context that is kept when the context is rebuilt", ge=0.01, le=0.99
-    )
+    context_kept: float = option(0.75, "fraction of a full context that is kept in a rebuilt one", ge=0.01, le=0.99)
+
+
+class Guided(nn.Module):
+    """pi(a | context) ~ prior(a | context) exp(scale (min(Q1, Q2)(o, a) - V(o)))  (Snell et al., 2022), with the
+    interface of a GPT. The prior is another model of the same context length, else the critic's own policy head, else
+    uniform."""
+
+    def __init__(self, prior: GPT | None, critic: ValueNetwork, scale: float) -> None:
+        super().__init__()
+        self.prior, self.critic, self.scale = prior, critic, scale
+        self.config, self.spec = critic.config, critic.spec
+
+    @property
+    def device(self) -> torch.device:
+        return self.critic.trunk.device
+
+    def forward(self, context: Context, cache: Sequence[KVCache] = ()) -> Tensor:
+        """Action logits `[B, T, A]`. With a cache the T steps continue it."""
+        values = self.critic(context, cache[1 + bool(self.prior.induction) :] if self.prior else cache)
+        logits = self.prior(context, cache) if self.prior else values.logits
+        guidance = self.scale * values.advantage
+        return guidance if logits is None else logits + guidance
+
+    def new_cache(self, num_streams: int) -> Cache:
+        """An empty cache for a whole context, of the prior before the critic."""
+        return Cache(one for model in (self.prior, self.critic) if model for one in model.new_cache(num_streams))
 
 
 class GPTCarry(NamedTuple):
@@ -42,14 +63,13 @@ class GPTCarry(NamedTuple):
     rollout."""
 
     window: Tensor
-    cache: ContextCache | GuidedCache
+    cache: Cache
     seen: int
 
 
 class GPTPolicy:
     def __init__(self, model: GPT | Guided, epsilon: float, temperature: float, context_kept: float) -> None:
-        """With probability `epsilon` an action is sampled at `temperature`, else it is the most probable one.
-        `context_kept` is the part of a full context that is rebuilt."""
+        """An action is sampled at `temperature` with probability `epsilon`, else it is the most probable one."""
         self.model, self.epsilon, self.temperature = model.eval(), epsilon, temperature
         self.num_kept = max(1, min(int(context_kept * model.config.context_len), model.config.context_len - 1))
 
@@ -60,13 +80,11 @@ class GPTPolicy:
         return GPTCarry(window, self.model.new_cache(num_streams), 0)
 
     def act(self, carry: GPTCarry, step: Step, noise: Tensor) -> tuple[Tensor, GPTCarry]:
-        """Actions `[B]` for `step` (see `Policy`; `steps.step_of` makes a step of your own world). Raises `ValueError`
-        for wrong shapes or dtypes and, on a CPU, for values out of range."""
+        """Actions `[B]` for `step` (`steps.step_of` makes your own). Raises `ValueError` for wrong shapes, dtypes and,
+        on a CPU, values out of range."""
         check_form(self.model.spec, step, carry.window.shape[1])
-        if noise.shape != step.reward.shape:
-            raise ValueError(
-                f"noise is {tuple(noise.shape)}: must be {tuple(step.reward.shape)}, one number per stream"
-            )
+        if noise.shape != (expected := step.reward.shape):
+            raise ValueError(f"noise is {tuple(noise.shape)}: must be {tuple(expected)}, one number per stream")
         if step.obs.is_cpu:
             check_ranges(self.model.spec, step)
         logits, carry = self.logits(carry, step)

@@ -1,19 +1,32 @@
-"""A causal transformer, pre-norm, with an exact key-value cache.
+"""A causal transformer, pre-norm, an induction layer, and their exact key-value caches.
 
-B streams, L tokens, D width, H heads, Dh = D / H head width, G tokens per step that see each other and all of the steps
-before. With G = 1 this is ordinary causal attention. With `tokens=cross`, G = 3: action, reward and state are streams s
-with parameters of their own, which read each other by cross-attention. With n a layer norm, per head:
+B streams, L tokens, T new steps, S steps so far, D width, H heads, Dh = D / H head width, G tokens per step that see
+each other and all of the steps before. With G = 1 this is ordinary causal attention. With `tokens=cross`, G = 3:
+action, reward and state are streams s with parameters of their own, which read each other by cross-attention. With n a
+layer norm, per head:
 
     x[t, s] += O_s sum over u <= t and r of  softmax(Q_s n(x[t, s]) . K_r n(x[u, r]) / sqrt(Dh))  V_r n(x[u, r])
     x[t, s] += W2_s gelu(W1_s n(x[t, s]))
 
-One softmax over all three streams is a stream's attention to itself and its cross-attention to the other two. Actions
-are predicted from the state stream, so the last block updates this one alone. The norms are shared, because each
-stream's own linear layer rescales their output.
+One softmax over all three streams is attention to the own stream and cross-attention to the other two. Actions are
+predicted from the state stream, so the last block updates this one alone. The norms are shared, because each stream's
+own linear layer rescales their output.
+
+The induction layer reads what followed earlier visits to the current observation, in one hop: an n-gram layer (Akyurek
+et al., 2024; for algorithm distillation Zisman et al., 2024, arXiv 2411.01958) that matches observations exactly. With
+x the token an action is predicted from, e[j] = action[j] + reward[j] + obs[j + 1] embedded, n and m layer norms:
+
+    J(t) = {j < t : obs[j] = obs[t]}
+    x[t] += O (p[0] v[0] + sum over j in J(t) of p[j] V m(e[j]))
+    p = softmax over 0 and J(t) of  Q n(x[t]) . k[0] / sqrt(Dh),  Q n(x[t]) . K m(e[j]) / sqrt(Dh) - r log c(j, t)
+
+c(j, t) counts the visits in J(t) from j on: 1 for the newest. k[0] and v[0] are learned and stand for "no visit"; r is
+learned too, so that a head can prefer the newest visits however long ago they were.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,13 +34,45 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from icrl.nn.kv_cache import KVCache
-from icrl.nn.layers import ACTIVATIONS
+from icrl.nn.networks import ACTIVATIONS
 
 if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
 
 NUM_STREAMS = 3
+NO_VISIT = -1
+
+
+class KVCache:
+    """Keys, values and further columns of all tokens so far, outside the model. `length`, the same in all streams, is a
+    Python int, so that nothing waits for a device. Columns are written in place: a cache belongs to one rollout."""
+
+    def __init__(self, *columns: Tensor) -> None:
+        """An empty cache in the `columns`, `[layers, B, heads, capacity, channels]` each."""
+        self.columns, self.length = columns, 0
+
+    def append(self, layer: int, *new: Tensor) -> list[Tensor]:
+        """Add new tokens `[B, heads, new, channels]` to one layer of each column; returns all tokens so far. `length`
+        itself is moved by the caller, after all layers have appended."""
+        end = self.length + new[0].shape[2]
+        for column, part in zip(self.columns, new, strict=True):
+            column[layer, :, :, self.length : end] = part
+        return [column[layer, :, :, :end] for column in self.columns]
+
+
+class Cache(tuple[KVCache, ...]):
+    """All that a model keeps of the steps it has read: tokens and, with induction, visits of each trunk."""
+
+    def clear(self) -> None:
+        """Forget every step."""
+        for one in self:
+            one.length = 0
+
+    def replace(self, streams: Tensor, other: Sequence[KVCache]) -> None:
+        """Copy the context of `other`, which has as many steps, into the rows `streams` `[n]`."""
+        for own, theirs in zip(self, other, strict=True):
+            for column, new in zip(own.columns, theirs.columns, strict=True):
+                column[:, streams, :, : theirs.length] = new[:, :, :, : theirs.length]
 
 
 def rotate(x: Tensor, first: int, tokens_per_step: int = 1) -> Tensor:
@@ -67,9 +112,11 @@ class Attention(nn.Module):
     def __init__(self, config: GPTConfig, *, last: bool = False) -> None:
         super().__init__()
         cross = config.tokens == "cross"
-        self.num_heads = config.num_heads
-        self.rotary = config.position == "rope"
-        self.dropout = config.attention_dropout
+        self.num_heads, self.rotary, self.dropout = (
+            config.num_heads,
+            config.position == "rope",
+            config.attention_dropout,
+        )
         self.tokens_per_step = NUM_STREAMS if cross else 1
         self.queries = slice(self.tokens_per_step - 1, None, self.tokens_per_step) if last else slice(None)
         self.qkv = (StreamLinear if cross else nn.Linear)(config.embed_dim, 3 * config.embed_dim)
@@ -83,19 +130,12 @@ class Attention(nn.Module):
             query, key = (rotate(part, before, self.tokens_per_step) for part in (query, key))
         if cache:
             key, value = cache.append(layer, key, value)
-        is_causal = before == 0 and self.tokens_per_step == 1
-        mask = None
+        is_causal, mask = before == 0 and self.tokens_per_step == 1, None
         if not is_causal and x.shape[1] > self.tokens_per_step:  # a single step sees everything
             step = torch.arange(before + x.shape[1], device=x.device) // self.tokens_per_step
             mask = (step <= step[before:, None])[self.queries]
-        mixed = F.scaled_dot_product_attention(
-            query[:, :, self.queries],
-            key,
-            value,
-            attn_mask=mask,
-            is_causal=is_causal,
-            dropout_p=self.dropout if self.training else 0.0,
-        )
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(query[:, :, self.queries], key, value, mask, dropout, is_causal)
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 
@@ -105,13 +145,10 @@ class Block(nn.Module):
     def __init__(self, config: GPTConfig, *, last: bool = False) -> None:
         super().__init__()
         linear = StreamLinear if config.tokens == "cross" and not last else nn.Linear
-        self.attention_norm = nn.LayerNorm(config.embed_dim)
-        self.attention = Attention(config, last=last)
+        self.attention_norm, self.attention = nn.LayerNorm(config.embed_dim), Attention(config, last=last)
         self.feed_forward_norm = nn.LayerNorm(config.embed_dim)
-        self.widen = linear(config.embed_dim, config.ff_dim)
-        self.narrow = linear(config.ff_dim, config.embed_dim)
-        self.activation = ACTIVATIONS[config.activation]()
-        self.dropout = nn.Dropout(config.residual_dropout)
+        self.widen, self.narrow = linear(config.embed_dim, config.ff_dim), linear(config.ff_dim, config.embed_dim)
+        self.activation, self.dropout = ACTIVATIONS[config.activation](), nn.Dropout(config.residual_dropout)
 
     def forward(self, x: Tensor, cache: KVCache | None, layer: int) -> Tensor:
         mixed = self.attention(self.attention_norm(x), cache, layer)
@@ -126,28 +163,58 @@ class Transformer(nn.Module):
 
     def __init__(self, config: GPTConfig, recompute: bool = False) -> None:
         super().__init__()
-        self.config, self.recompute = config, recompute
-        final = config.num_layers - 1
-        self.blocks = nn.ModuleList(Block(config, last=layer == final) for layer in range(config.num_layers))
-        self.norm = nn.LayerNorm(config.embed_dim)
-        self.apply(self._initialize)
+        self.config, self.recompute, number = config, recompute, config.num_layers
+        blocks = [Block(config, last=layer == number - 1) for layer in range(number)]
+        for block in blocks:
+            block.apply(initialize_linear)
+            for last in (*block.attention.out.modules(), *block.narrow.modules()):
+                if isinstance(last, nn.Linear):  # GPT-2 scales what a block adds down by the number of additions
+                    nn.init.normal_(last.weight, std=0.02 / (2 * number) ** 0.5)
+        self.blocks, self.norm = nn.ModuleList(blocks), nn.LayerNorm(config.embed_dim)
 
     def forward(self, x: Tensor, cache: KVCache | None = None) -> Tensor:
         """With a cache the tokens continue it and are added to it; the result equals one forward over all tokens."""
-        num_tokens = x.shape[1]
+        num_tokens, again = x.shape[1], self.recompute and self.training
         for layer, block in enumerate(self.blocks):
-            if self.recompute and self.training:
-                x = checkpoint(block, x, cache, layer, use_reentrant=False)
-            else:
-                x = block(x, cache, layer)
+            inputs = (x, cache, layer)
+            x = checkpoint(block, *inputs, use_reentrant=False) if again else block(*inputs)
         if cache:
-            cache.advance(num_tokens)
+            cache.length += num_tokens
         return self.norm(x)
 
-    def _initialize(self, module: nn.Module) -> None:
-        """GPT-2's initialization: what a block adds is scaled down by the number of additions."""
-        initialize_linear(module)
-        if isinstance(module, Block):
-            for last in (*module.attention.out.modules(), *module.narrow.modules()):
-                if isinstance(last, nn.Linear):
-                    nn.init.normal_(last.weight, std=0.02 / (2 * self.config.num_layers) ** 0.5)
+
+class Induction(nn.Module):
+    """The induction layer of the equation above."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        width, self.num_heads = config.embed_dim, config.num_heads
+        self.norm, self.outcome_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key_value, self.out = (nn.Linear(width, size * width) for size in (1, 2, 1))
+        self.apply(initialize_linear)
+        self.no_visit = nn.Parameter(0.02 * torch.randn(2, self.num_heads, 1, width // self.num_heads))  # key, value
+        self.recency = nn.Parameter(torch.zeros(self.num_heads, 1, 1))
+        self.attention_dropout, self.dropout = config.attention_dropout, nn.Dropout(config.residual_dropout)
+
+    def forward(self, x: Tensor, outcome: Tensor, visited: Tensor, obs: Tensor, cache: KVCache | None) -> Tensor:
+        """The layer's addition to the tokens `x` `[B, T, D]` of steps with observations `obs` `[B, T]`.
+
+        `visited` `[B, T]` is the observation of the step before each (`NO_VISIT` if there is none) and `outcome`
+        `[B, T, D]` what followed it, as the step itself shows it. With a cache the T steps continue it."""
+        parts = (self.query(self.norm(x)), *self.key_value(self.outcome_norm(outcome)).chunk(2, dim=-1))
+        query, key, value = (
+            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts
+        )  # [B, H, T, Dh]
+        visited, before = visited[:, None, :, None], cache.length if cache else 0
+        if cache:
+            key, value, visited = cache.append(0, key, value, visited)
+            cache.length += obs.shape[1]
+        step = torch.arange(visited.shape[2], device=obs.device)  # step i shows the visit of j = i - 1
+        matches = (obs[:, None, :, None] == visited.mT) & (step <= step[before:, None])  # [B, 1, T, S]
+        count = matches.flip(-1).cumsum(-1).flip(-1).clamp(min=1)
+        bias = (-self.recency * count.log()).masked_fill(~matches, -torch.inf)  # [B, H, T, S]
+        no_visit = self.no_visit[:, None].expand(-1, len(x), -1, -1, -1)
+        key, value = (torch.cat([none, some], dim=2) for none, some in zip(no_visit, (key, value), strict=True))
+        dropout = self.attention_dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(query, key, value, F.pad(bias, (1, 0)), dropout)
+        return self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))

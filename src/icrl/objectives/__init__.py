@@ -1,4 +1,1 @@
-"""Objectives: (model, batch) -> terms of the loss, metrics. One file per objective, each with its equation and source.
-
-Programs import one objective class each; the training loop knows the protocol `contracts.Objective` alone.
-"""
+"""Training objectives of stage two: (model, batch) -> terms of the loss, metrics."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from icrl.contracts import Batch, ConfigError
-from icrl.data.mixture import check_stores, open_stores
+from icrl.data.windows import check_stores, open_stores
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import Adaptation, play_episodes
@@ -25,7 +25,7 @@ from icrl.evaluation.references import references_of
 from icrl.evaluation.report import read_results
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import context_in, windows_of
-from icrl.objectives.awr import AdvantageWeightedRegression
+from icrl.objectives.imitation import AdvantageWeightedRegression
 from icrl.plots import style
 from icrl.plots.figures import Panel, adaptation_figure
 from icrl.plots.study_plots import shared_references, shown_curve

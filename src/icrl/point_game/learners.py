@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from icrl.collection.replay import Priorities, Replay
 from icrl.config.schedules import Clock, make_schedule
-from icrl.nn.layers import PointValues, read_net_arch
+from icrl.nn.networks import PointValues, read_net_arch
 from icrl.point_game.fixed_players import AGENTS, HOSTS, choose
 from icrl.point_game.options import PlayersConfig, TransitionsConfig
 from icrl.point_game.rollout import PointGame, PointGameOptions, PointRollout, PointState, play

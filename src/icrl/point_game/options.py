@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from icrl.config.options import Name, OneOf, OneOrMore, Options, PathName, Rate, group, option, refuse, refuse_both
 from icrl.config.paths import PROJECT
-from icrl.nn.layers import read_net_arch
+from icrl.nn.networks import read_net_arch
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.runs.checkpoint import SavingConfig
 from icrl.runs.device import DeviceConfig

@@ -11,7 +11,7 @@ from typing import Any
 
 from icrl.config.compose import load_config, load_players_config
 from icrl.contracts import Json, PipelineError
-from icrl.data import manifests
+from icrl.data import history_store
 from icrl.runs.device import recorded
 from icrl.runs.files import read_json
 
@@ -95,8 +95,8 @@ def inputs_07(root: Path, config: Any, described: Json) -> Json:
         sidecars = sorted((root / "logs" / teacher / "source").glob("last-*.json"))
         found["source.teacher"] = read_json(sidecars[-1])["state_sha256"] if sidecars else ""
     if (others := getattr(source, "offline_buffer_dir", "none")) != "none":
-        path = root / "histories" / others / manifests.MANIFEST
-        found["source.offline_buffer_dir"] = manifests.checksum_of(read_json(path)) if path.exists() else ""
+        path = root / "histories" / others / history_store.MANIFEST
+        found["source.offline_buffer_dir"] = history_store.checksum_of(read_json(path)) if path.exists() else ""
     return found
 
 

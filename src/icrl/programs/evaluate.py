@@ -28,7 +28,7 @@ from icrl.evaluation import in_context, protocol, references, report, trained
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.report import RESULTS, read_results, save_episodes
 from icrl.nn.gpt import GPT
-from icrl.nn.guided import Guided
+from icrl.nn.gpt_policy import Guided
 from icrl.plots.figures import write_figures
 from icrl.plots.walks import write_comparisons
 from icrl.rl.statistics import Floats

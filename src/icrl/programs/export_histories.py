@@ -20,7 +20,7 @@ from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.contracts import PipelineError, Rollout
 from icrl.data.history_store import Histories
-from icrl.data.mixture import open_stores
+from icrl.data.windows import open_stores
 from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
 

@@ -12,10 +12,10 @@ import torch
 from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json
-from icrl.data.mixture import described
+from icrl.data.windows import described
 from icrl.evaluation.trained import InContextEvaluator
 from icrl.nn.gpt import GPT
-from icrl.objectives.awr import AdvantageWeightedRegression
+from icrl.objectives.imitation import AdvantageWeightedRegression
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of, recorded
 from icrl.training.critics import check_critic, checksums, load_critic, load_trunk

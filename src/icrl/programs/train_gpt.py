@@ -13,8 +13,7 @@ from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.evaluation.trained import InContextEvaluator
 from icrl.nn.gpt import GPT
-from icrl.objectives.ad import AlgorithmDistillation
-from icrl.objectives.dpt import DecisionPretraining
+from icrl.objectives.imitation import AlgorithmDistillation, DecisionPretraining
 from icrl.runs.device import dtype_of
 from icrl.training.fit import fit
 from icrl.training.needs import fitting_gpt

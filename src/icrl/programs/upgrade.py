@@ -22,7 +22,7 @@ import torch
 from icrl.collection import source_run
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Json, PipelineError
-from icrl.data import manifests
+from icrl.data import history_store
 from icrl.point_game.fit import owner_of
 from icrl.programs._versions import inputs_07, present_config, program_of, rebuild_state, rename_keys
 from icrl.runs.checkpoint import step_of
@@ -111,7 +111,7 @@ class Conversion:
                         raise PipelineError(f"{kept} exists already: remove or rename it")
                     self.aside.append(str(folder))
                     done.append(f"{folder.name}: kept as old-{folder.name}")
-        manifest = self.root / "histories" / name / manifests.MANIFEST
+        manifest = self.root / "histories" / name / history_store.MANIFEST
         changed = manifest.exists() and self._convert_manifest(manifest, source)
         return ["histories converted", *done] if changed else done
 
@@ -142,7 +142,7 @@ class Conversion:
         manifest, complete = read_json(path), read_json(path)["complete"]
         columns = {name: path.with_name(f"{name}.npy") for name in manifest["columns"]}
         manifest["complete"] = True  # 0.7 wrote no checksums of blocks: histories that it began get them here
-        manifests.upgrade(manifest, path)
+        history_store.upgrade(manifest, path)
         manifest["complete"] = complete
         if not complete and not manifest["blocks"] and (end := manifest["committed"]):
             parts = {name: np.load(file, mmap_mode="r")[:, :end] for name, file in columns.items()}
@@ -155,7 +155,7 @@ class Conversion:
                 raise PipelineError(f"{file} is missing or damaged: its checksum is not the one in {path}")
         manifest["config"] = present_config(json.dumps(manifest["config"]))[1]
         manifest["owner"] = owner._asdict() if owner else manifest["owner"]
-        manifests.check_form(manifest, path)
+        history_store.check_form(manifest, path)
         return self._stage(path, manifest)
 
     def _described(self, before: Json) -> tuple[Identity, Json, Json]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from icrl.config.options import option
 from icrl.contracts import EnvSpec, Learned, Rollout, Sample, Step
-from icrl.nn.stacked import StackedAdam, StackedNetwork, StackedPointNetwork, look_up
+from icrl.nn.networks import StackedAdam, StackedNetwork, StackedPointNetwork, look_up
 from icrl.randomness import cumulative, draw, draw_possible
 from icrl.rl.returns import gae, n_step_returns
 from icrl.sources import source

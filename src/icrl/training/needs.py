@@ -17,8 +17,7 @@ from icrl.contracts import EnvSpec, Rollout
 from icrl.data.history_store import OBSERVATIONS, column_dtypes
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import GPT
-from icrl.nn.layers import PointValues, read_net_arch
-from icrl.nn.stacked import point_layers
+from icrl.nn.networks import PointValues, point_layers, read_net_arch
 from icrl.nn.transformer import NUM_STREAMS
 from icrl.runs.checkpoint import interval_of
 from icrl.runs.device import Need, check_fits, check_memory, dtype_of, free_disk

@@ -13,9 +13,8 @@ from icrl.config.options import replace
 from icrl.config.paths import PROJECT
 from icrl.contracts import Batch, ConfigError, EnvSpec, Json
 from icrl.data.history_store import Histories
-from icrl.data.mixture import Mixture, check_stores, described, open_stores
 from icrl.data.rewards import RewardPlugin
-from icrl.data.windows import Windows
+from icrl.data.windows import Mixture, Windows, check_stores, described, open_stores
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of
 from icrl.runs.checkpoint import FINISHED, check_end, check_run, load_newest
@@ -29,7 +28,7 @@ from icrl.training.needs import EVALS, playing
 if TYPE_CHECKING:
     from icrl.config.root import Config
     from icrl.nn.gpt import GPTConfig
-    from icrl.objectives.ad import ObjectiveConfig
+    from icrl.objectives.imitation import ObjectiveConfig
 
 
 class RunContext(NamedTuple):

@@ -1,0 +1,200 @@
+"""Networks of learners: lists of hidden layers, point sets of the game, and networks of many learners as one module.
+
+B positions, N rows for points, n coordinates, A actions; L learners, S observations, H hidden width, O outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from pydantic import Field, ValidationError
+from torch import Generator, Tensor, nn
+
+from icrl.config.options import Options, in_words, refuse
+from icrl.contracts import ConfigError, EnvSpec
+from icrl.nn.embeddings import pooled_points
+
+if TYPE_CHECKING:
+    from icrl.sources.options import NetworkConfig
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
+_MAX_WIDTH, _MAX_LAYERS = 2**14, 1000  # memory holds no more
+
+
+class _Nested(Options):
+    net_arch: list[dict[str, Any]]
+    repeat: int = Field(1, ge=1, le=_MAX_WIDTH)
+
+
+class Layer(Options):
+    """A linear layer, normalization and activation; with `residual` a block of two, added to the block's input."""
+
+    width: int = Field(ge=1, le=_MAX_WIDTH)
+    normalization: Literal["none", "layer", "batch"] = "none"
+    activation: Literal["relu", "tanh", "gelu"] = "relu"
+    residual: bool = False
+    repeat: int = Field(1, ge=1, le=_MAX_WIDTH)
+
+
+def read_net_arch(key: str, written: list[dict[str, Any]]) -> list[Layer]:
+    """The layers that the option `key` lists. An item is a layer with a `width`, or `{net_arch: [...]}`, and both may
+    have a `repeat`. Raises `ConfigError` with the place in the list, what stands there and what is allowed."""
+    layers: list[Layer] = []
+    for i, item in enumerate(written):
+        where, kind = f"{key}[{i}]", _Nested if "net_arch" in item else Layer
+        try:
+            read = kind.model_validate(item)
+        except ValidationError as error:
+            raise ConfigError(in_words(error, kind, item, f"{where}.")) from error
+        own = [read] if isinstance(read, Layer) else read_net_arch(f"{where}.net_arch", read.net_arch)
+        number = len(layers) + len(own) * read.repeat
+        refuse(number > _MAX_LAYERS, f"{where}={item}: makes more than {_MAX_LAYERS} layers, the most there may be")
+        layers += own * read.repeat
+    return layers
+
+
+class Residual(nn.Module):
+    """activation(x + f(x)) with f = linear, normalization, activation, linear, normalization (He et al., 2016, arXiv
+    1512.03385). A linear projection maps x to the width of the block if its own width is different."""
+
+    def __init__(self, num_inputs: int, layer: Layer) -> None:
+        super().__init__()
+        self.block = nn.Sequential(*_linear(num_inputs, layer), *_linear(layer.width, layer)[:-1])
+        self.shortcut = nn.Identity() if num_inputs == layer.width else nn.Linear(num_inputs, layer.width)
+        self.activation = ACTIVATIONS[layer.activation]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(self.shortcut(x) + self.block(x))
+
+
+def make_network(num_inputs: int, num_outputs: int, layers: list[Layer]) -> nn.Sequential:
+    """The layers in a row, then a linear layer to the outputs, `[B, num_inputs] -> [B, num_outputs]`."""
+    modules: list[nn.Module] = []
+    width = num_inputs
+    for layer in layers:
+        modules += [Residual(width, layer)] if layer.residual else _linear(width, layer)
+        width = layer.width
+    return nn.Sequential(*modules, nn.Linear(width, num_outputs))
+
+
+def _linear(num_inputs: int, layer: Layer) -> list[nn.Module]:
+    norms = {"none": [], "layer": [nn.LayerNorm(layer.width)], "batch": [nn.BatchNorm1d(layer.width)]}
+    return [nn.Linear(num_inputs, layer.width), *norms[layer.normalization], ACTIVATIONS[layer.activation]()]
+
+
+class PointValues(nn.Module):
+    """Action values of the polyhedra game, `[B, N * n + k] -> [B, A]`: an observation is N points in a row, padded with
+    negative numbers, and then k further inputs.
+
+    Padding goes into the network as zeros, which are valid coordinates. So each row gets one more column, which says
+    whether it is a point."""
+
+    def __init__(self, num_points: int, dimension: int, num_others: int, num_actions: int, layers: list[Layer]) -> None:
+        super().__init__()
+        self._shape = (num_points, dimension)
+        self.layers = make_network(num_points * (dimension + 1) + num_others, num_actions, layers)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        num_points, dimension = self._shape
+        points = observation[:, : num_points * dimension].unflatten(1, self._shape)
+        available = points[..., :1] >= 0
+        rows = torch.cat([points * available, available.to(points.dtype)], -1).flatten(1)
+        return self.layers(torch.cat([rows, observation[:, num_points * dimension :]], 1))
+
+
+def _stacked(seeds: Tensor, parameters: Callable[[Generator], list[Tensor]]) -> list[Tensor]:
+    """Initial parameters of all learners, `[L, ...]` each: those of learner k are a function of its own seed alone."""
+    each = [parameters(Generator().manual_seed(seed)) for seed in seeds.tolist()]
+    return [torch.stack(one) for one in zip(*each, strict=True)]
+
+
+def _uniform(num_inputs: int, num_outputs: int, bound: float, generator: Generator) -> Tensor:
+    return torch.empty(num_inputs, num_outputs).uniform_(-bound, bound, generator=generator)
+
+
+class StackedNetwork(nn.Module):
+    """An embedding of the observation and a linear layer, L of them side by side.
+
+    Observations are integers, so a learner's network is a table over them. `forward` computes the whole table, and
+    acting until the next update is a look-up."""
+
+    def __init__(self, num_learners: int, num_obs: int, num_outputs: int, hidden_size: int, seeds: Tensor) -> None:
+        super().__init__()
+
+        def parameters(generator: Generator) -> list[Tensor]:
+            embedding = torch.randn(num_obs, hidden_size, generator=generator)
+            return [embedding, _uniform(hidden_size, num_outputs, hidden_size**-0.5, generator)]
+
+        self.embedding, self.heads = map(nn.Parameter, _stacked(seeds, parameters))  # [L, S, H], [L, H, O]
+        self.bias = nn.Parameter(torch.zeros(num_learners, 1, num_outputs))
+
+    def forward(self) -> Tensor:
+        """Outputs of every learner for every observation, `[L, S, O]`."""
+        return torch.baddbmm(self.bias, self.embedding, self.heads)
+
+
+def point_layers(spec: EnvSpec, num_outputs: int, hidden_size: int) -> dict[str, tuple[int, int]]:
+    """Inputs and outputs of the layers of one learner's `StackedPointNetwork`."""
+    of_set = 2 * hidden_size + spec.points[1] + spec.num_actions
+    inputs = {"of_point": 2 * spec.points[1], "of_set": of_set, "heads": hidden_size}
+    return {name: (size, num_outputs if name == "heads" else hidden_size) for name, size in inputs.items()}
+
+
+class StackedPointNetwork(nn.Module):
+    """Networks over point sets (Zaheer et al., "Deep sets", 2017, arXiv 1703.06114), L of them side by side.
+
+    A layer on each point, one on the `pooled_points`, and a linear layer. The order of the points does not matter."""
+
+    def __init__(self, spec: EnvSpec, num_outputs: int, hidden_size: int, seeds: Tensor) -> None:
+        super().__init__()
+        self._spec, shapes = spec, point_layers(spec, num_outputs, hidden_size)
+
+        def parameters(generator: Generator) -> list[Tensor]:
+            bounds = (inputs**-0.5 if name == "heads" else (6 / inputs) ** 0.5 for name, (inputs, _) in shapes.items())
+            return [_uniform(*shape, bound, generator) for shape, bound in zip(shapes.values(), bounds, strict=True)]
+
+        self.weights = nn.ParameterDict(dict(zip(shapes, _stacked(seeds, parameters), strict=True)))  # [L, in, out]
+        biases = {name: torch.zeros(len(seeds), 1, outputs) for name, (_, outputs) in shapes.items()}
+        self.biases = nn.ParameterDict(biases)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Outputs of every learner for its own observations, `[T, B, K] -> [T, B, O]`."""
+        num_learners, num_steps = len(self.weights["heads"]), len(obs)
+        own = obs.unflatten(1, (num_learners, -1)).transpose(0, 1).flatten(1, 2)  # [L, T * B / L, K]
+
+        def layer(name: str, x: Tensor) -> Tensor:
+            return torch.baddbmm(self.biases[name], x, self.weights[name])
+
+        pooled = pooled_points(self._spec, own, lambda x: layer("of_point", x.flatten(1, 2)).unflatten(1, x.shape[1:3]))
+        outputs = layer("heads", layer("of_set", pooled).relu())
+        return outputs.unflatten(1, (num_steps, -1)).transpose(0, 1).flatten(1, 2)
+
+
+class StackedAdam(torch.optim.Adam):
+    """Adam (Kingma and Ba, 2015) for stacked networks, with the gradient clipped per learner."""
+
+    def __init__(self, network: nn.Module, config: NetworkConfig) -> None:
+        betas = (config.adam_beta1, config.adam_beta2)
+        super().__init__(network.parameters(), lr=0.0, betas=betas, eps=config.adam_eps, fused=True)  # lr: see descend
+        self._max_gradient_norm = config.max_gradient_norm
+
+    def descend(self, loss: Tensor, learning_rate: float) -> Tensor:
+        """One step of every learner on its own `loss` `[L]`, with a gradient norm of at most `max_gradient_norm`.
+        Returns the norms before clipping, `[L]`. The losses are summed, so each gradient is that of its own loss."""
+        self.zero_grad()
+        loss.sum().backward()
+        parameters = self.param_groups[0]["params"]
+        norm = torch.stack([torch.linalg.vector_norm(p.grad, dim=(1, 2)) for p in parameters]).norm(dim=0)
+        scale = (self._max_gradient_norm / (norm + 1e-6)).clamp(max=1.0)
+        for parameter in parameters:
+            parameter.grad.mul_(scale[:, None, None])
+        self.param_groups[0]["lr"] = learning_rate
+        self.step()
+        return norm
+
+
+def look_up(table: Tensor, index: Tensor) -> Tensor:
+    """`table[index]` for a flat table, with a deterministic gradient: that of indexing depends on thread order."""
+    return table.index_select(0, index.flatten()).view_as(index)
