@@ -1,6 +1,6 @@
 """`python -m src.evaluate`, from a clone; see `icrl.programs.evaluate`."""
 
-from icrl.programs.evaluate import command
+from icrl.__main__ import run
 
 if __name__ == "__main__":
-    command()
+    run("evaluate")

@@ -1,6 +1,6 @@
 """`python -m src.extract_policy`, from a clone; see `icrl.programs.extract_policy`."""
 
-from icrl.programs.extract_policy import command
+from icrl.__main__ import run
 
 if __name__ == "__main__":
-    command()
+    run("extract_policy")

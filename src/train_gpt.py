@@ -1,6 +1,6 @@
 """`python -m src.train_gpt`, from a clone; see `icrl.programs.train_gpt`."""
 
-from icrl.programs.train_gpt import command
+from icrl.__main__ import run
 
 if __name__ == "__main__":
-    command()
+    run("train_gpt")

@@ -1,6 +1,6 @@
 """`python -m src.upgrade`, from a clone; see `icrl.programs.upgrade`."""
 
-from icrl.programs.upgrade import command
+from icrl.__main__ import run
 
 if __name__ == "__main__":
-    command()
+    run("upgrade")
