@@ -1,6 +1,4 @@
-"""`python -m src.extract_policy`, from a clone; see `icrl.programs.extract_policy`."""
-
-from icrl.__main__ import run
+from icrl.__main__ import run  # see icrl/programs/extract_policy.py
 
 if __name__ == "__main__":
     run("extract_policy")

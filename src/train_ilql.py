@@ -1,6 +1,4 @@
-"""`python -m src.train_ilql`, from a clone; see `icrl.programs.train_ilql`."""
-
-from icrl.__main__ import run
+from icrl.__main__ import run  # see icrl/programs/train_ilql.py
 
 if __name__ == "__main__":
     run("train_ilql")

@@ -1,6 +1,4 @@
-"""`python -m src.upgrade`, from a clone; see `icrl.programs.upgrade`."""
-
-from icrl.__main__ import run
+from icrl.__main__ import run  # see icrl/programs/upgrade.py
 
 if __name__ == "__main__":
     run("upgrade")
