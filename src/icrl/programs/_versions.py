@@ -29,17 +29,9 @@ OPTIONS = {  # renamed options
 }
 VALUES = {("source.name", "noisy_expert"): "noise_distillation"}  # renamed values of options
 KEYS = [(r"^validation(?=_|$)", "development")]  # renamed keys of JSON files
-KEYS_07 = [
-    *KEYS,
-    (r"\bspivakovsky(_first)?(?=@|_vs_|$)", r"weak_\g<0>"),
-]  # also in names of players; others have it now
+KEYS_07 = [*KEYS, (r"\bspivakovsky(_first)?(?=@|_vs_|$)", r"weak_\g<0>")]  # today the names are other players'
 ADDED: Json = {"tasks.split": "random", "tasks.held_out": [], "source.num_workers": 0, "evaluation.tasks": "test"}
-PRESETS = (
-    "env.variant",
-    "source.name",
-    "objective.name",
-    "optimizer.name",
-)  # options that name a preset of their group
+PRESETS = ("env.variant", "source.name", "objective.name", "optimizer.name")  # options with the name of a preset
 UNIONS = {"env", "source", "objective", "optimizer", "critic"}  # groups without the options that have no effect
 NO_NOISE_SCALE = {"weight": 0.0, "signal": 0.0, "noise": 0.0, "valid": None, "update": 0}  # before any estimate
 
@@ -118,11 +110,11 @@ def inputs_07(root: Path, config: Any, described: Json) -> Json:
 def rebuild_state(program: str, state: dict[str, Any], step: int) -> dict[str, Any]:
     """Checkpoint `state` at `step` with the layout of the present version; the same object if it has that layout."""
     if program == "train_players" and "learners" in state:
-        games = {
-            name: [one | {"subset": subset} for one, subset in of["turns"]] for name, of in state["learners"].items()
-        }
-        learners = {name: _without(learner, "turns") for name, learner in state["learners"].items()}
-        return {"step": step} | {name: learner | {"games": games[name]} for name, learner in learners.items()}
+        new: dict[str, Any] = {"step": step}
+        for name, learner in state["learners"].items():
+            games = [one | {"subset": subset} for one, subset in learner["turns"]]
+            new[name] = _without(learner, "turns") | {"games": games}
+        return new
     if program == "train_agents" and "iteration" in state:
         streams = {"step": state["step"], "carry": state.get("carry", [])}
         streams["state"] = {"state_index" if key == "place" else key: value for key, value in state["state"].items()}

@@ -50,10 +50,8 @@ def main(config: Config) -> Path:
     compared = opened.compared if is_mixture else (*opened.compared, "source")  # stores of a mixture record their own
     check_same(config, before, compared if changes else (*_WORLD, *compared), str(opened.folder))
     suffix = trained.suffix_of(changes | opened.suffixes, config.evaluation.tasks)
-    folder, identifying = (
-        config.folder("logs") / f"evaluation{suffix}",
-        (*_WORLD, *compared, "seed", "policy", "evaluation"),
-    )
+    identifying = (*_WORLD, *compared, "seed", "policy", "evaluation")
+    folder = config.folder("logs") / f"evaluation{suffix}"
     owner = identity_of("evaluate", config, identifying, {"model": opened.checksum})
     with closing(make_env(config.env, device)) as env:
         model = opened.make(config, trained.readable_spec(config, env.spec, opened.described["env"]), device)
@@ -99,11 +97,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Play `tasks` (by part, the main one first) and write episodes, plots and videos to folders with `suffix`; returns
     the content of `results.json`. The source is that of `store`, or the configured one; `owner` is the run."""
-    options, policy, learners = (
-        config.evaluation,
-        trained.policy_of(config, model),
-        references.references_of(env, config),
-    )
+    options, learners = config.evaluation, references.references_of(env, config)
+    policy, folder = trained.policy_of(config, model), config.folder("logs") / f"evaluation{suffix}"
     (main_part, shown), *further = tasks.items()
 
     def play(player: Policy[Any], rows: Tensor, num_streams: int) -> tuple[Adaptation, Rollout]:
@@ -124,7 +119,6 @@ def evaluate(
         ours = {"model, context kept": policy, protocol.label_of("wiped"): probes.Wiped(policy)}
         explorers = {**ours, **learners, "random": references.chance(env, config)}
         covered = references.coverage_of(explorers, env, options.num_probe_streams * len(shown), config.seed)
-    folder = config.folder("logs") / f"evaluation{suffix}"
     checksum = save_episodes(folder, episodes, owner, covered)
     setting = protocol.Setting(
         {part: measures.exact_numbers(references.exact_references(env, rows)) for part, rows in tasks.items()},

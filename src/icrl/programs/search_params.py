@@ -77,9 +77,7 @@ def main(config: Config) -> Path:
                     tqdm.write(f"a trial diverged and gets the value 0: {error}")
                 study.tell(trial, value)
                 trials = [{"value": one.value, **one.params} for one in study.trials]
-                times = [
-                    [str(time) for time in (one.datetime_start, one.datetime_complete) if time] for one in study.trials
-                ]
+                times = [[str(one.datetime_start), str(one.datetime_complete)] for one in study.trials]
                 content = {"best": study.best_params, "value": study.best_value, "trials": trials, "times": times}
                 write_owned(path, owner, len(trials), content)
                 bar.update()
@@ -106,25 +104,25 @@ def _check(config: Config, device: torch.device) -> None:
 
 
 def _restored(path: Path, owner: Identity) -> optuna.Study:
-    """Study with the trials in the file `path`, if it exists; older files have no times."""
+    """Study with the trials in the file `path`, if it exists."""
     study = optuna.create_study(direction="maximize")
     if not path.exists():
         return study
-    found, run, _ = read_owned(path, {"trials": [dict.fromkeys((*SPACE, "value"), float)]})
+    found, run, _ = read_owned(path, {"trials": [dict.fromkeys((*SPACE, "value"), float)], "times": [[str]]})
     check_owner(path, run, owner)
-    for params, times in zip(found["trials"], found.get("times", [[]] * len(found["trials"])), strict=True):
+    for params, times in zip(found["trials"], found["times"], strict=True):
         trial = create_trial(value=params.pop("value"), params=params, distributions=SPACE)
-        trial.datetime_start, trial.datetime_complete = map(datetime.fromisoformat, times) if times else (None, None)
+        trial.datetime_start, trial.datetime_complete = map(datetime.fromisoformat, times)
         study.add_trial(trial)
     return study
 
 
 def _with(config: Config, tried: dict[str, Any]) -> Config:
     """Configuration of one trial: the budget of the search and the trial's hyper-parameters."""
-    search = config.search
+    source, search = config.source, config.search
     budget = {"num_learners": search.num_learners, "num_iterations": 0, "num_env_steps": search.num_env_steps}
-    budget["history_steps"] = min(config.source.history_steps, search.num_env_steps)  # trials record no histories
-    return replace(config, source=replace(config.source, **budget, **tried))
+    kept = min(source.history_steps, search.num_env_steps)  # trials record no histories
+    return replace(config, source=replace(source, **budget, history_steps=kept, **tried))
 
 
 def searched_task(config: Config, env: TensorEnv) -> Tensor:
@@ -147,9 +145,8 @@ def searched_task(config: Config, env: TensorEnv) -> Tensor:
 
 def score(config: Config, device: torch.device) -> float:
     """Mean success over all episodes of new learners on the searched task."""
-    source = config.source
+    source, won = config.source, list[np.ndarray]()
     still_open = OpenEpisodes.none(source.num_learners * source.num_envs)
-    won: list[np.ndarray] = []
     with closing(make_env(config.env, device)) as env:
         task = searched_task(config, env)
         learner, streams, noise = make_learners(config, env, task, device)
@@ -158,5 +155,4 @@ def score(config: Config, device: torch.device) -> float:
         for transitions, _, _ in tqdm(lives, "trial", num_iterations(source), unit="iteration", leave=False):
             episodes, still_open = finished_episodes(transitions, still_open, env.spec)
             won.append(episodes.success)
-    all_won = np.concatenate(won)
-    return float(all_won.mean()) if len(all_won) else 0.0
+    return float(all_won.mean()) if len(all_won := np.concatenate(won)) else 0.0

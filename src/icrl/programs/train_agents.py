@@ -46,7 +46,8 @@ def main(config: Config) -> Path:
     """Train and record, or resume, or print the results; returns the folder with the histories."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     device, source = prepare(config), config.source
-    histories, finished = config.folder("histories"), config.folder("logs") / "source" / FINISHED
+    histories, folder = config.folder("histories"), config.folder("logs") / "source"
+    finished = folder / FINISHED
     with closing(make_env(config.env, device)) as env:
         all_tasks, split = env.all_tasks(), split_tasks(env, config)
         development_of(split.train, config.data.num_development_tasks)  # early check for stage two
@@ -54,9 +55,7 @@ def main(config: Config) -> Path:
             if (histories / "manifest.json").exists():
                 check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
             elif finished.exists():
-                raise ConfigError(
-                    f"{finished.parent} belongs to histories missing from {histories}: restore them, or remove it"
-                )
+                raise ConfigError(f"{folder} belongs to histories missing from {histories}: restore them, or remove it")
             if not finished.exists():
                 check_stage_one(config, env.spec, len(split.train), device)
                 # An asynchronous unroll has its own environments; those here only start the streams.

@@ -64,8 +64,6 @@ def evaluate(config: PlayersConfig, host: Player, agent: Player, *, final: bool 
     hosts, agents, options = {"host": host, **HOSTS}, {"agent": agent, **AGENTS}, config.evaluation
     names = [(one, other) for one in hosts for other in agents] if final else _AMID
     pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one, other in names}
-    games, settings = (
-        options.num_final_games if final else options.num_games,
-        (options.confidence, options.num_bootstrap),
-    )
-    return measure(make_game(config), pairs, games, options.max_moves, config.seed, *settings)
+    games = options.num_final_games if final else options.num_games
+    settings = (options.max_moves, config.seed, options.confidence, options.num_bootstrap)
+    return measure(make_game(config), pairs, games, *settings)
