@@ -24,43 +24,34 @@ from icrl.data.mixture import open_stores
 from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
 
-_ABOUT = "export.json"
-
 
 def main(config: Config) -> list[Path]:
     """Export complete histories; returns the folder of each export. An existing file is written again only if it is
-    damaged or from other histories."""
+    damaged or from other histories. Files that may be from other histories are removed first, with a message."""
     prepare(config)
     stores = open_stores(config)
     folders = [store.folder / "export" for store in stores]
     for store, folder in zip(stores, folders, strict=True):
+        about, known = folder / "export.json", dict[str, str]()  # checksums of files from these histories, by name
         with only_writer(folder):
-            export(store, folder, config.format)
+            with suppress(PipelineError):  # missing or damaged
+                before = read_json(about, {"histories": str, "files": {str: str}})
+                known = before["files"] if before["histories"] == store.checksum else {}
+            present = [*folder.glob("task_*.txt"), *folder.glob("histories.npz")]
+            if stale := [path for path in present if path.name not in known]:
+                tqdm.write(f"{folder}: removed {len(stale)} files that are not from the present {store.folder}")
+            for path in stale:
+                path.unlink()
+            written: dict[str, str] = {}
+            files = text_files(store) if config.format == "txt" else {"histories.npz": partial(archive, store)}
+            for name, content in tqdm(files.items(), desc="export", unit="file"):
+                if not ((folder / name).exists() and sha256(folder / name) == known.get(name)):
+                    write_atomically(folder / name, content())
+                written[name] = sha256(folder / name)
+            if not written.items() <= known.items():
+                write_json(about, {"histories": store.checksum, "files": known | written})
         print(f"exported to {folder}")
     return folders
-
-
-def export(histories: Histories, folder: Path, form: str) -> None:
-    """Update the export of `form` in `folder`. Files that may be from other histories are removed first, with a
-    message."""
-    known: dict[str, str] = {}  # checksums of files from these histories, by name
-    with suppress(PipelineError):  # missing or damaged
-        about = read_json(folder / _ABOUT, {"histories": str, "files": {str: str}})
-        known = about["files"] if about["histories"] == histories.checksum else {}
-    stale = [path for path in (*folder.glob("task_*.txt"), *folder.glob("histories.npz")) if path.name not in known]
-    if stale:
-        tqdm.write(f"{folder}: removed {len(stale)} files that are not from the present {histories.folder}")
-    for path in stale:
-        path.unlink()
-    written: dict[str, str] = {}
-    files = text_files(histories) if form == "txt" else {"histories.npz": partial(archive, histories)}
-    for name, content in tqdm(files.items(), desc="export", unit="file"):
-        path = folder / name
-        if not (path.exists() and sha256(path) == known.get(name)):
-            write_atomically(path, content())
-        written[name] = sha256(path)
-    if not written.items() <= known.items():
-        write_json(folder / _ABOUT, {"histories": histories.checksum, "files": known | written})
 
 
 def text_files(histories: Histories) -> dict[str, Callable[[], bytes]]:
