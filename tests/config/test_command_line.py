@@ -101,7 +101,7 @@ def test_where_memory_runs_out_one_line_names_the_program_and_what_to_lower(
 
 
 def test_every_program_says_what_to_lower() -> None:
-    programs = (path for path in (PROJECT / "src/icrl/programs").glob("*.py") if path.stem not in ("__init__", "_versions", "upgrade"))
+    programs = (path for path in (PROJECT / "src/icrl/programs").glob("[a-z]*.py") if path.stem != "upgrade")
     named = {f"src.{path.stem}" for path in programs}
     assert named == set(LARGE)
     known = {key for key, _, _ in (*walk(load_config()), *walk(load_players_config()))}
