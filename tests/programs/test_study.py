@@ -104,19 +104,15 @@ def test_killed_study(finished: Path, tmp_path: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    run = tmp_path / "logs" / "mine-one-seed1"
-    wait_until(lambda: (run / "gpt").exists() or process.poll() is not None)
+    run, evaluation = "logs/mine-one-seed1", "logs/mine-one-seed1/evaluation/results.json"
+    wait_until(lambda: (tmp_path / run / "gpt").exists() or process.poll() is not None)
     (child,) = children_of(process.pid)
     process.kill()
     process.wait()
     wait_until(lambda: not alive(child))
-    assert not (run / "evaluation" / "results.json").exists()
+    assert not (tmp_path / evaluation).exists()
     assert len(read_json(main(few, run_here) / "results.json")["rows"]) == 1
-    again, undisturbed = (
-        read_json(root / "logs" / "mine-one-seed1" / "evaluation" / "results.json")["curves"]
-        for root in (tmp_path, finished)
-    )
-    assert again == undisturbed
+    assert read_json(tmp_path / evaluation)["curves"] == read_json(finished / evaluation)["curves"]
 
 
 @pytest.fixture
@@ -126,7 +122,7 @@ def program(tmp_path: Path) -> tuple[str, str]:
     path.write_text(
         "import sys, time\nfrom pathlib import Path\nname, *options = sys.argv[1:]\n"
         "if name == 'bad':\n    print('error: no such world')\n    sys.exit(2)\n"
-        "Path(options[0]).write_text(' '.join(options))\n"
+        "Path(options[0] + '.new').write_text(' '.join(options))\nPath(options[0] + '.new').replace(options[0])\n"
         "if name == 'sleepy':\n    time.sleep(60)\n    Path(options[0]).write_text('awake')\n"
     )
     return sys.executable, str(path)
