@@ -17,7 +17,6 @@ from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
-from icrl.envs.core import TensorEnv
 from icrl.envs.dark_room import DarkRoom
 from icrl.plots.search_plots import PLOTS, search_table, write_search_plots
 from icrl.programs import search_params
@@ -43,8 +42,8 @@ def test_an_interrupted_search_tries_the_same_as_an_undisturbed_one(
     """Twelve trials are more than the random ones that the sampler starts with."""
     scored: list[Config] = []
     monkeypatch.setattr(search_params, "score", lambda *arguments: scored.append(arguments[0]) or score(*arguments))
-    closed: list[TensorEnv] = []
-    monkeypatch.setattr(DarkRoom, "close", lambda env: closed.append(env))
+    closed: list[int] = []
+    monkeypatch.setattr(DarkRoom, "close", lambda env: closed.append(id(env)))
     results = searched(tmp_path / "undisturbed", 12)
     values = [trial["value"] for trial in results["trials"]]
     assert len(scored) == len(values) == 12 and len(set(values)) > 1 and len(closed) == 1 + 12

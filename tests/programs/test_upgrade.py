@@ -95,6 +95,8 @@ def test_killed_runs_continue_as_if_they_had_not_been_killed(converted: Path):
     for folder in ("source", "gpt"):
         paths = (converted / "logs/killed" / folder).glob("last-*.pt")
         assert [path.stem for path in paths] == ["last-000000002"]
+    assert open_histories(converted / "histories/a2c").columns["obs"].shape == (10, 50)
+    assert read_manifest(converted / "histories/killed")["owner"]["program"] == "train_agents"
     for name in ("killed", "fresh"):
         done("train_agents", converted, f"name={name}", preset=LONG)
         done("train_gpt", converted, f"name={name}", preset=(*LONG, *GPT))
@@ -112,11 +114,6 @@ def test_players(converted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     out = capsys.readouterr().out
     assert "all 6 updates of players are done" in out
     assert "weak_spivakovsky_first" in out and "\nspivakovsky" not in out  # today the name is another player's
-
-
-def test_histories_open(converted: Path):
-    assert open_histories(converted / "histories/a2c").columns["obs"].shape == (10, 50)
-    assert read_manifest(converted / "histories/killed")["owner"]["program"] == "train_agents"
 
 
 def test_files_of_the_present_format_stay_as_they_are(old: Path, tmp_path: Path, finished: Path):
