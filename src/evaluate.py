@@ -1,6 +1,4 @@
-"""`python -m src.evaluate`, from a clone; see `icrl.programs.evaluate`."""
-
-from icrl.programs.evaluate import command
+from icrl.__main__ import run  # see icrl/programs/evaluate.py
 
 if __name__ == "__main__":
-    command()
+    run("evaluate")

@@ -1,6 +1,4 @@
-"""`python -m src.export_histories`, from a clone; see `icrl.programs.export_histories`."""
-
-from icrl.programs.export_histories import command
+from icrl.__main__ import run  # see icrl/programs/export_histories.py
 
 if __name__ == "__main__":
-    command()
+    run("export_histories")

@@ -1,6 +1,4 @@
-"""`python -m src.extract_policy`, from a clone; see `icrl.programs.extract_policy`."""
-
-from icrl.programs.extract_policy import command
+from icrl.__main__ import run  # see icrl/programs/extract_policy.py
 
 if __name__ == "__main__":
-    command()
+    run("extract_policy")

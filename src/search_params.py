@@ -1,6 +1,4 @@
-"""`python -m src.search_params`, from a clone; see `icrl.programs.search_params`."""
-
-from icrl.programs.search_params import command
+from icrl.__main__ import run  # see icrl/programs/search_params.py
 
 if __name__ == "__main__":
-    command()
+    run("search_params")

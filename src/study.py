@@ -1,6 +1,4 @@
-"""`python -m src.study`, from a clone; see `icrl.programs.study`."""
-
-from icrl.programs.study import command
+from icrl.__main__ import run  # see icrl/programs/study.py
 
 if __name__ == "__main__":
-    command()
+    run("study")

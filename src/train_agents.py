@@ -1,6 +1,4 @@
-"""`python -m src.train_agents`, from a clone; see `icrl.programs.train_agents`."""
-
-from icrl.programs.train_agents import command
+from icrl.__main__ import run  # see icrl/programs/train_agents.py
 
 if __name__ == "__main__":
-    command()
+    run("train_agents")

@@ -1,6 +1,4 @@
-"""`python -m src.train_gpt`, from a clone; see `icrl.programs.train_gpt`."""
-
-from icrl.programs.train_gpt import command
+from icrl.__main__ import run  # see icrl/programs/train_gpt.py
 
 if __name__ == "__main__":
-    command()
+    run("train_gpt")

@@ -1,6 +1,4 @@
-"""`python -m src.train_ilql`, from a clone; see `icrl.programs.train_ilql`."""
-
-from icrl.programs.train_ilql import command
+from icrl.__main__ import run  # see icrl/programs/train_ilql.py
 
 if __name__ == "__main__":
-    command()
+    run("train_ilql")

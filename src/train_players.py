@@ -1,6 +1,4 @@
-"""`python -m src.train_players`, from a clone; see `icrl.programs.train_players`."""
-
-from icrl.programs.train_players import command
+from icrl.__main__ import run  # see icrl/programs/train_players.py
 
 if __name__ == "__main__":
-    command()
+    run("train_players")

@@ -1,6 +1,4 @@
-"""`python -m src.upgrade`, from a clone; see `icrl.programs.upgrade`."""
-
-from icrl.programs.upgrade import command
+from icrl.__main__ import run  # see icrl/programs/upgrade.py
 
 if __name__ == "__main__":
-    command()
+    run("upgrade")

@@ -5,9 +5,22 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from icrl.config.command_line import run_players, run_stage
 from icrl.runs.processes import end_with_parent
 
 PROGRAMS = sorted(path.stem for path in (Path(__file__).parent / "programs").glob("[a-z]*.py"))
+
+
+def run(name: str) -> None:
+    """Run the program `name` with the options of the command line."""
+    program = import_module(f"icrl.programs.{name}")
+    if name == "upgrade":  # it has options of its own
+        program.command()
+    elif name == "train_players":
+        run_players(program.main, "src.train_players", program.__doc__ or "")
+    else:
+        main = program.main if name != "study" else lambda _: program.main(sys.argv[1:])
+        run_stage(main, f"src.{name}", program.__doc__ or "")
 
 
 def main() -> None:
@@ -19,7 +32,7 @@ def main() -> None:
     if os.environ.pop("ICRL_ENDS_WITH_LAUNCHER", ""):  # set by `study`, so that no run outlives it
         end_with_parent(1)
     del sys.argv[1]
-    import_module(f"icrl.programs.{name}").command()
+    run(name)
 
 
 if __name__ == "__main__":

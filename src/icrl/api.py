@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from icrl.config.compose import load_config
 from icrl.config.root import Config
@@ -39,13 +39,9 @@ class InContextPolicy:
     def __init__(self, policy: GPTPolicy, config: Config, tasks: Json, seed: int = 0) -> None:
         """`tasks` is the split that the model was trained with: rows of `all` tasks under `train` and `held_out`."""
         self.policy, self.config, self.tasks, self.seed = policy, config, tasks, seed
+        self.spec = policy.model.spec  # of the world that the model reads
         self._rewards = np.array(self.spec.reward_values)
         self.reset()
-
-    @property
-    def spec(self) -> EnvSpec:
-        """Sizes of the world that the model reads."""
-        return self.policy.model.spec
 
     def reset(self, num_streams: int = 1) -> None:
         """Empty the context, and make one for `num_streams` streams."""
@@ -66,24 +62,19 @@ class InContextPolicy:
         seen = torch.as_tensor(np.asarray(obs), dtype=torch.long, device=device).reshape(-1, *self.spec.obs_shape)
         if self._started == (reward is None):
             raise ValueError("reward=None: leave reward out in the first step after `reset`, and nowhere else")
-        if reward is None:
-            step = step_of(self.spec, obs=seen)
-        else:
+        others: dict[str, torch.Tensor] = {}
+        if reward is not None:
             ended = np.zeros(len(seen), dtype=bool) | np.asarray(terminated) | np.asarray(truncated)
             self._timestep = torch.where(torch.from_numpy(ended), 0, self._timestep + 1)
-            step = step_of(
-                self.spec, obs=seen, reward=self._reward_index(reward).to(device), timestep=self._timestep.to(device)
-            )
+            values = np.asarray(reward, dtype=float).reshape(-1)
+            index = np.abs(values[:, None] - self._rewards).argmin(axis=1)
+            if not np.allclose(self._rewards[index], values):
+                raise ValueError(f"reward={values.tolist()}: the model knows only the rewards {self._rewards.tolist()}")
+            others = {"reward": torch.from_numpy(index).to(device), "timestep": self._timestep.to(device)}
+        step = step_of(self.spec, obs=seen, **others)
         self._started = True
         action, self._carry = self.policy.act(self._carry, step, next(iter(self._noise.draw(1))).to(device))
         return action.cpu().numpy()
-
-    def _reward_index(self, reward: Any) -> torch.Tensor:
-        values = np.asarray(reward, dtype=float).reshape(-1)
-        index = np.abs(values[:, None] - self._rewards).argmin(axis=1)
-        if not np.allclose(self._rewards[index], values):
-            raise ValueError(f"reward={values.tolist()}: the model knows only the rewards {self._rewards.tolist()}")
-        return torch.from_numpy(index)
 
 
 def load(
@@ -93,14 +84,13 @@ def load(
 
     `checkpoint` is "last" or "best". Actions are drawn at `temperature` (None: as the run was configured; 0: the most
     probable action), with luck that follows from `seed`. Raises `ConfigError` if no training is finished there."""
-    folder = Path(run_folder)
-    state, about = open_finished(folder / "gpt", checkpoint, "train_gpt", torch.device("cpu"))
+    device = torch.device("cpu")
+    state, about = open_finished(Path(run_folder) / "gpt", checkpoint, "train_gpt", device)
     described = about["description"]
     config = Config.model_validate(described["config"])
-    model = plain_gpt(config, EnvSpec.of(described["env"]), state["model"], torch.device("cpu"))
-    greedy = temperature == 0
-    warmth = config.policy.temperature if temperature is None or greedy else temperature
-    policy = GPTPolicy(model, float(not greedy), warmth, config.policy.context_kept)
+    model = plain_gpt(config, EnvSpec.of(described["env"]), state["model"], device)
+    options, is_sampled = config.policy, float(temperature != 0)
+    policy = GPTPolicy(model, is_sampled, temperature or options.temperature, options.context_kept)
     return InContextPolicy(policy, config, described["tasks"], seed)
 
 
@@ -121,23 +111,19 @@ def rollout(
 
     Returns the returns `[B, num_episodes]`. A vector environment must reset in SAME_STEP mode. Raises `ConfigError`
     otherwise."""
-    batched = isinstance(env, VectorEnv)
-    if isinstance(env, VectorEnv) and env.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
+    same_step = AutoresetMode.SAME_STEP
+    batch = env if isinstance(env, VectorEnv) else SyncVectorEnv([lambda: env], autoreset_mode=same_step)
+    if batch.metadata.get("autoreset_mode") != same_step:
         raise ConfigError("autoreset_mode of the vector environment must be AutoresetMode.SAME_STEP")
-    num_streams = env.num_envs if isinstance(env, VectorEnv) else 1
-    policy.reset(num_streams)
-    obs, _ = env.reset(seed=seed)
-    returns, number = np.zeros((num_streams, num_episodes)), np.zeros(num_streams, dtype=int)
-    action = policy.act(np.asarray(obs)[None] if not batched else obs)
-    while (number < num_episodes).any():
-        obs, reward, terminated, truncated, _ = env.step(action if batched else action[0])
-        ended = np.atleast_1d(np.logical_or(terminated, truncated))
-        playing = number < num_episodes
-        returns[playing, number[playing]] += np.asarray(reward, dtype=float).reshape(-1)[playing]
-        number += ended
-        if not batched and ended[0]:
-            obs, _ = env.reset()
-        action = policy.act(np.asarray(obs)[None] if not batched else obs, reward, terminated, truncated)
+    policy.reset(batch.num_envs)
+    obs, _ = batch.reset(seed=seed)
+    returns, number = np.zeros((batch.num_envs, num_episodes)), np.zeros(batch.num_envs, dtype=int)
+    action = policy.act(obs)
+    while (playing := number < num_episodes).any():
+        obs, reward, terminated, truncated, _ = batch.step(action)
+        returns[playing, number[playing]] += reward[playing]
+        number += np.logical_or(terminated, truncated)
+        action = policy.act(obs, reward, terminated, truncated)
     return returns
 
 

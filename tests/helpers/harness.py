@@ -78,6 +78,21 @@ def run(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY) -> 
     return Outcome(code, out.getvalue(), err.getvalue())
 
 
+def done(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY) -> str:
+    """Output of a command that must succeed."""
+    outcome = run(stage, root, *options, preset=preset)
+    assert outcome.code == 0, (stage, outcome)
+    return outcome.out
+
+
+def kill_late(folder: Path, step: int) -> None:
+    """Make a finished training in `folder` look as if it was killed after the checkpoint of `step`."""
+    (folder / "finished.json").unlink(missing_ok=True)
+    for path in folder.glob("[ls]*-[0-9]*.*"):  # last and snapshot
+        if int(path.stem.rpartition("-")[2]) > step:
+            path.unlink()
+
+
 def refusal(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY) -> str:
     """Message of a command that refuses and leaves all files as they were."""
     before = files_of(root)

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from harness import flip
 
 from icrl.config.compose import load_config
 from icrl.config.root import Config
-from icrl.contracts import ConfigError, EnvSpec, PipelineError, Rollout
+from icrl.contracts import ConfigError, EnvSpec, Rollout
 from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
 from icrl.programs import train_agents
 from icrl.programs.export_histories import main, text_content
@@ -19,12 +20,11 @@ COMMON = (
     *("source.num_learners=1", "source.num_envs=2", "source.num_env_steps=60", "source.history_steps=60"),
     *("source.videos_per_task=0", "evaluation.num_episodes=2", "data.kept_steps=0", "model.context_len=8"),
 )
-OPTIONS = ("env=tiny_room", "source=random", *COMMON)
 COLUMNS = Rollout._fields
 
 
 def config_of(root: Path, *more: str) -> Config:
-    return load_config([*OPTIONS, f"root={root}", *more])
+    return load_config(["env=tiny_room", "source=random", *COMMON, f"root={root}", *more])
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +53,8 @@ def contents_of(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 def check_export(histories: Histories, folder: Path) -> None:
     """Both forms hold the columns, with rewards as values that read back exactly."""
-    values = np.array(histories.spec.reward_values)
-    expected = {name: column for name, column in histories.columns.items()}
-    expected["reward"] = values[expected["reward"]]
+    rewards = np.array(histories.spec.reward_values)[histories.columns["reward"]]
+    expected = histories.columns | {"reward": rewards}
     with np.load(folder / "histories.npz", allow_pickle=False) as found:
         assert set(found.files) == {"task", *COLUMNS}
         for name in COLUMNS:
@@ -72,15 +71,15 @@ def check_export(histories: Histories, folder: Path) -> None:
             np.testing.assert_array_equal([kind(cell) for cell in cells], expected[column][row], err_msg=column)
 
 
-@pytest.mark.parametrize("world", [("env=tiny_room",), ("env=bandit_gaussian", "env.num_tasks=6")], ids=str)
+@pytest.mark.parametrize("world", [(), ("env=bandit_gaussian", "env.num_tasks=6")], ids=str)
 def test_exports_equal_the_columns(tmp_path: Path, world: tuple[str, ...]) -> None:
     """A change of the form keeps both, and the histories are untouched."""
-    config = load_config([*OPTIONS, *world, f"root={tmp_path}"])
+    config = config_of(tmp_path, *world)
     train_agents.main(config)
     before = contents_of(config.histories_folders[0])
     (folder,) = main(config)
     texts = contents_of(folder)
-    assert main(load_config([*OPTIONS, *world, f"root={tmp_path}", "format=npz"])) == [folder]
+    assert main(config_of(tmp_path, *world, "format=npz")) == [folder]
     after, histories = contents_of(folder), open_histories(config.histories_folders[0])
     check_export(histories, folder)
     assert all(after[name] == texts[name] for name in texts if name != "export.json")
@@ -98,12 +97,11 @@ def test_an_observation_of_many_numbers_becomes_as_many_columns() -> None:
 
 def test_each_store_of_a_mixture_is_exported_beside_its_columns(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = store_of(root)
-    shutil.copytree(store, store.with_name("other"))
+    other = shutil.copytree(store, store.with_name("other"))
     folders = main(config_of(root, f"histories=[other,{store.name}]", "format=npz"))
-    assert folders == [store.with_name("other") / "export", store / "export"]
-    first, second = ((folder / "histories.npz").read_bytes() for folder in folders)
-    assert first == second
-    assert all(f"exported to {folder}" in capsys.readouterr().out for folder in folders[:1])
+    assert folders == [other / "export", store / "export"]
+    assert len({(folder / "histories.npz").read_bytes() for folder in folders}) == 1
+    assert f"exported to {folders[0]}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("form", ["txt", "npz"])
@@ -127,7 +125,7 @@ def test_only_missing_old_or_damaged_files_are_written(
     if damage in ("unknown", "about is damaged"):
         (folder / "export.json").write_text("[]")
     elif damage == "flipped":
-        path.write_bytes(path.read_bytes()[:-3] + b"9" + path.read_bytes()[-2:])
+        flip(path, -3)
     elif damage == "removed":
         path.unlink()
     capsys.readouterr()
@@ -142,19 +140,14 @@ def test_only_missing_old_or_damaged_files_are_written(
 
 
 def test_unusable_histories_are_refused(root: Path, tmp_path: Path) -> None:
-    store, whole = store_of(root), root / "whole"
-    shutil.copytree(store, whole)
+    store = store_of(root)
+    flip(store / "action.npy", -1)
+    with pytest.raises(DamagedHistoriesError, match=r"action\.npy is damaged"):
+        main(config_of(root))
     write_json(store / "manifest.json", read_json(store / "manifest.json") | {"complete": False, "committed": 0})
     with pytest.raises(ConfigError, match=r"not complete \(0 of 30 steps\).*train_agents.*continues"):
         main(config_of(root))
-    shutil.copytree(whole, store, dirs_exist_ok=True)
-    with pytest.raises(ConfigError, match=r"env\.max_episode_steps"):
-        main(config_of(root, "env.max_episode_steps=7"))
-    content = (store / "action.npy").read_bytes()
-    (store / "action.npy").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(DamagedHistoriesError, match=r"action\.npy is damaged"):
-        main(config_of(root))
     assert not (store / "export").exists()
-    with pytest.raises(PipelineError, match="train_agents"):
+    with pytest.raises(ConfigError, match="train_agents"):
         main(config_of(tmp_path / "empty"))
     assert not (tmp_path / "empty").exists()

@@ -17,6 +17,7 @@ from harness import TINY
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError, Stopped
+from icrl.programs import study
 from icrl.programs.study import main, run_jobs
 from icrl.runs.files import read_json
 from icrl.studies.plan import Job
@@ -104,19 +105,15 @@ def test_killed_study(finished: Path, tmp_path: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    run = tmp_path / "logs" / "mine-one-seed1"
-    wait_until(lambda: (run / "gpt").exists() or process.poll() is not None)
+    run, evaluation = "logs/mine-one-seed1", "logs/mine-one-seed1/evaluation/results.json"
+    wait_until(lambda: (tmp_path / run / "gpt").exists() or process.poll() is not None)
     (child,) = children_of(process.pid)
     process.kill()
     process.wait()
     wait_until(lambda: not alive(child))
-    assert not (run / "evaluation" / "results.json").exists()
+    assert not (tmp_path / evaluation).exists()
     assert len(read_json(main(few, run_here) / "results.json")["rows"]) == 1
-    again, undisturbed = (
-        read_json(root / "logs" / "mine-one-seed1" / "evaluation" / "results.json")["curves"]
-        for root in (tmp_path, finished)
-    )
-    assert again == undisturbed
+    assert read_json(tmp_path / evaluation)["curves"] == read_json(finished / evaluation)["curves"]
 
 
 @pytest.fixture
@@ -124,10 +121,11 @@ def program(tmp_path: Path) -> tuple[str, str]:
     """Command that stands for `python -m icrl`, with programs of its own."""
     path = tmp_path / "program.py"
     path.write_text(
-        "import sys, time\nfrom pathlib import Path\nname, *options = sys.argv[1:]\n"
+        "import signal, sys, time\nfrom pathlib import Path\nname, *options = sys.argv[1:]\n"
+        "if name == 'deaf':\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "if name == 'bad':\n    print('error: no such world')\n    sys.exit(2)\n"
-        "Path(options[0]).write_text(' '.join(options))\n"
-        "if name == 'sleepy':\n    time.sleep(60)\n    Path(options[0]).write_text('awake')\n"
+        "Path(options[0] + '.new').write_text(' '.join(options))\nPath(options[0] + '.new').replace(options[0])\n"
+        "if name in ('sleepy', 'deaf'):\n    time.sleep(60)\n    Path(options[0]).write_text('awake')\n"
     )
     return sys.executable, str(path)
 
@@ -153,17 +151,29 @@ def test_a_failed_job_fails_only_those_that_need_it(
     assert "broken: error: no such world" in shown and "second: done" in shown
 
 
-@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Stopped)])
+@pytest.mark.parametrize(
+    ("number", "error", "job"),
+    [
+        (signal.SIGINT, KeyboardInterrupt, "sleepy"),
+        (signal.SIGTERM, Stopped, "sleepy"),
+        (signal.SIGTERM, Stopped, "deaf"),
+    ],
+)
 def test_a_signal_ends_the_jobs(
-    tmp_path: Path, program: tuple[str, str], number: int, error: type[BaseException]
+    tmp_path: Path, program: tuple[str, str], monkeypatch: pytest.MonkeyPatch, number: int, error: type, job: str
 ) -> None:
+    """Also one that does not listen, after a while."""
+    monkeypatch.setattr(study, "PATIENCE", 1.0)
     mark, before = tmp_path / "asleep", signal.getsignal(number)
+    if number == signal.SIGINT:
+        signal.signal(number, signal.default_int_handler)  # a background process of a shell ignores it
     sender = threading.Thread(target=lambda: (wait_until(mark.exists), os.kill(os.getpid(), number)))
     sender.start()
     with pytest.raises(error):
-        run_jobs([Job("long", [["sleepy", str(mark)]], "", 1)], 1, tmp_path, program)
+        run_jobs([Job("long", [[job, str(mark)]], "", 1)], 1, tmp_path, program)
     sender.join()
-    assert mark.read_text() == str(mark) and children_of(os.getpid()) == [] and signal.getsignal(number) == before
+    assert mark.read_text() == str(mark) and children_of(os.getpid()) == []
+    signal.signal(number, before)
 
 
 def children_of(process: int) -> list[int]:

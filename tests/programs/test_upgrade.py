@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from harness import files_of, run
+from harness import done, files_of, refusal
 
+from icrl.__main__ import run
 from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import open_histories, read_manifest
-from icrl.programs import train_players, upgrade
+from icrl.programs import upgrade
 from icrl.runs.files import read_json, write_json
 
 A2C = (  # the options of the runs in the archive, as they are called today
@@ -79,27 +80,26 @@ def copy(old: Path, tmp_path: Path) -> Path:
     ],
 )
 def test_finished_runs_are_recognised(converted: Path, stage: str, options: tuple[str, ...], said: str):
-    outcome = run(stage, converted, preset=options)
-    assert outcome.code == 0 and said in outcome.out, outcome
-    refusal = run(stage, converted, "seed=1", preset=options).refusal
-    assert "seed=0" in refusal and "name=" in refusal
+    assert said in done(stage, converted, preset=options)
+    message = refusal(stage, converted, "seed=1", preset=options)
+    assert "seed=0" in message and "name=" in message
 
 
 @pytest.mark.parametrize("policy", ["policy.model=gpt", "policy.model=awr", "policy.advantage_scale=1"])
 def test_converted_models_are_evaluated(converted: Path, policy: str):
-    outcome = run("evaluate", converted, policy, preset=(*A2C, HIDDEN))
-    assert outcome.code == 0 and "held-out tasks solved" in outcome.out, outcome
+    assert "held-out tasks solved" in done("evaluate", converted, policy, preset=(*A2C, HIDDEN))
 
 
 def test_killed_runs_continue_as_if_they_had_not_been_killed(converted: Path):
     """Both are compared with a run from the start. It is of this machine, so weights may differ by rounding."""
+    for folder in ("source", "gpt"):
+        paths = (converted / "logs/killed" / folder).glob("last-*.pt")
+        assert [path.stem for path in paths] == ["last-000000002"]
+    assert open_histories(converted / "histories/a2c").columns["obs"].shape == (10, 50)
+    assert read_manifest(converted / "histories/killed")["owner"]["program"] == "train_agents"
     for name in ("killed", "fresh"):
-        for stage, options in (("train_agents", LONG), ("train_gpt", (*LONG, *GPT))):
-            if name == "killed":
-                folder = converted / "logs/killed" / ("gpt" if stage == "train_gpt" else "source")
-                assert [path.stem for path in folder.glob("last-*.pt")] == ["last-000000002"]
-            outcome = run(stage, converted, f"name={name}", preset=options)
-            assert outcome.code == 0, outcome
+        done("train_agents", converted, f"name={name}", preset=LONG)
+        done("train_gpt", converted, f"name={name}", preset=(*LONG, *GPT))
     killed, fresh = (open_histories(converted / "histories" / name) for name in ("killed", "fresh"))
     for name, column in killed.columns.items():
         assert np.array_equal(column, fresh.columns[name]), name
@@ -109,16 +109,11 @@ def test_killed_runs_continue_as_if_they_had_not_been_killed(converted: Path):
 
 
 def test_players(converted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr("sys.argv", ["src/train_players.py", *PLAYERS, f"root={converted}"])
-    train_players.command()
+    monkeypatch.setattr("sys.argv", ["icrl", *PLAYERS, f"root={converted}"])
+    run("train_players")
     out = capsys.readouterr().out
     assert "all 6 updates of players are done" in out
     assert "weak_spivakovsky_first" in out and "\nspivakovsky" not in out  # today the name is another player's
-
-
-def test_histories_open(converted: Path):
-    assert open_histories(converted / "histories/a2c").columns["obs"].shape == (10, 50)
-    assert read_manifest(converted / "histories/killed")["owner"]["program"] == "train_agents"
 
 
 def test_files_of_the_present_format_stay_as_they_are(old: Path, tmp_path: Path, finished: Path):
@@ -137,7 +132,7 @@ def test_one_run_alone_is_converted(copy: Path):
     changed = {name for name in after if after[name] != before.get(name)}
     assert changed and all("expert" in name or name == "upgraded.json" for name in changed)
     upgrade.main(copy)
-    assert run("train_agents", copy, preset=EXPERT).code == 0
+    done("train_agents", copy, preset=EXPERT)
     with pytest.raises(ConfigError, match="name=nobody: no such run .* a2c, expert, killed, players"):
         upgrade.main(copy, "nobody")
 
@@ -195,17 +190,17 @@ def test_an_interrupted_conversion_is_completed(
 
 
 def test_command_line(copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    for arguments, code in (
-        (["--help"], 0),
-        ([f"root={copy}", "name=a2c"], 0),
-        ([f"root={copy}", "seed=1"], 2),
-        ([], 2),
+    for arguments, said in (
+        (["--help"], "root=FOLDER"),
+        ([f"root={copy}", "name=a2c"], "a2c: histories converted"),
+        ([f"root={copy}", "seed=1"], ""),
+        ([], ""),
     ):
-        monkeypatch.setattr("sys.argv", ["src/upgrade.py", *arguments])
-        if code:
-            with pytest.raises(SystemExit, match="2"):
-                upgrade.command()
-            assert "error: usage: python -m src.upgrade root=FOLDER [name=RUN]" in capsys.readouterr().err
+        monkeypatch.setattr("sys.argv", ["icrl", *arguments])
+        if said:
+            run("upgrade")
+            assert said in capsys.readouterr().out
         else:
-            upgrade.command()
-            assert "root=FOLDER" in (out := capsys.readouterr().out) or "a2c: histories converted" in out
+            with pytest.raises(SystemExit, match="2"):
+                run("upgrade")
+            assert "error: usage: python -m src.upgrade root=FOLDER [name=RUN]" in capsys.readouterr().err

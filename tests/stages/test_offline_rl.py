@@ -3,13 +3,14 @@
 import json
 import shutil
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import harness
 import pytest
 import torch
-from harness import Exploit, files_of, results_of, run
+from harness import TINY, files_of, kill_late, results_of, run
 
 from icrl.config.root import Config
 from icrl.contracts import EnvSpec
@@ -17,7 +18,7 @@ from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes
 from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.runs import checkpoint
-from icrl.runs.files import read_json, sha256, write_json
+from icrl.runs.files import read_json, write_json
 from icrl.training.critics import make_critic
 
 CPU = torch.device("cpu")
@@ -25,16 +26,10 @@ CPU = torch.device("cpu")
 OFFLINE = ("critic.horizon=episode", "critic.target_update_interval=2", "critic.imitation_scaling=0.5")
 SNAPSHOTS = ("checkpoints.snapshot_interval=8",)  # every two updates of 4 windows
 SHORT = ("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.num_streams=1")
-
-
-def go(stage: str, root: Path, *options: str) -> str:
-    outcome = run(stage, root, *OFFLINE, *options)
-    assert outcome.code == 0, outcome
-    return outcome.out
-
-
-def refusal(stage: str, root: Path, *options: str) -> str:
-    return harness.refusal(stage, root, *OFFLINE, *options)
+NEW = ("name=new", "histories=tiny")
+CRITIC = ("policy.model=critic", "policy.advantage_scale=1")
+go = partial(harness.done, preset=(*TINY, *OFFLINE))
+refusal = partial(harness.refusal, preset=(*TINY, *OFFLINE))
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +46,8 @@ def offline(critics: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(critics, tmp_path / "root"))
 
 
-def newest(root: Path, name: str, kind: str = "last") -> dict[str, Any]:
-    found = checkpoint.load_newest(root / "logs" / name, kind, CPU)
+def newest(root: Path, name: str) -> dict[str, Any]:
+    found = checkpoint.load_newest(root / "logs" / name, "last", CPU)
     assert found is not None
     return found[0]
 
@@ -68,28 +63,19 @@ def same(one: Any, other: Any) -> bool:
     return one == other
 
 
-# ---- interruptions
+# ---- interruptions and snapshots
 
 
 @pytest.mark.parametrize(("stage", "folder"), [("train_ilql", "ilql"), ("extract_policy", "awr")])
 def test_an_interrupted_program_continues_to_the_same_bits(
     critics: Path, offline: Path, stage: str, folder: str
 ) -> None:
-    for path in (offline / f"logs/tiny/{folder}").glob("*"):
-        if path.name in ("finished.json", "last-000000006.json", "snapshot-000000006.json"):
-            path.unlink()
-    go(stage, offline, *(SNAPSHOTS if stage == "train_ilql" else ()))
+    kill_late(offline / "logs/tiny" / folder, 4)
+    go(stage, offline, *SNAPSHOTS[: stage == "train_ilql"])
     assert results_of(offline) == results_of(critics)
-
-
-def test_a_finished_program_does_nothing_more(offline: Path) -> None:
     before = files_of(offline)
-    for stage in ("train_ilql", "extract_policy"):
-        assert "all 6 updates of tiny are done" in go(stage, offline, *SNAPSHOTS)
+    assert "all 6 updates of tiny are done" in go(stage, offline, *SNAPSHOTS)
     assert files_of(offline) == before
-
-
-# ---- snapshots
 
 
 def test_a_snapshot_is_all_that_is_needed_to_play(offline: Path, tmp_path: Path) -> None:
@@ -103,11 +89,9 @@ def test_a_snapshot_is_all_that_is_needed_to_play(offline: Path, tmp_path: Path)
     env = make_env(config.env)
     critic = make_critic(config, env.spec)
     critic.load_state_dict(state["model"])
-    assert critic.updates == 4
-    assert EnvSpec.of(about["description"]["env"]) == env.spec
+    assert critic.updates == 4 and EnvSpec.of(about["description"]["env"]) == env.spec
     policy = GPTPolicy(Guided(None, critic.eval().target, 1.0), 1.0, 1.0, 0.75)
-    played, _ = play_episodes(policy, env, env.all_tasks()[:2], 2, 3, seed=0)
-    assert played.returns.shape[-1] == 3
+    assert play_episodes(policy, env, env.all_tasks()[:2], 2, 3, seed=0)[0].returns.shape[-1] == 3
 
 
 @pytest.mark.parametrize("index", [2, -1])
@@ -117,162 +101,67 @@ def test_from_a_snapshot_a_new_run_comes_to_the_end_of_the_old_one(offline: Path
     for path in (*snapshots.glob("last-*"), *(snapshots.glob("snapshot-*6.*") if index < 0 else ())):
         path.unlink()
     options = (f"critic.initial_model_prefix={snapshots}", f"critic.initial_model_index={index}")
-    go("train_ilql", offline, "name=new", "histories=tiny", *options)
+    go("train_ilql", offline, *NEW, *options)
     one, other = newest(offline, "tiny/ilql"), newest(offline, "new/ilql")
-    for part in ("step", "model", "updater", "generators"):
-        assert same(one[part], other[part]), part
+    assert all(same(one[part], other[part]) for part in ("step", "model", "updater", "generators"))
     assert other["model"]["updates"] == 6
-
-
-def test_from_a_snapshot_with_a_new_optimizer(offline: Path) -> None:
-    prefix = ("name=new", "histories=tiny", f"critic.initial_model_prefix={offline}/logs/tiny/ilql")
-    options = (*prefix, "critic.initial_model_index=4")
-    go("train_ilql", offline, *options, "optimizer.initialize=true")
-    steps = {float(state["step"]) for state in newest(offline, "new/ilql")["updater"]["optimizer"]["state"].values()}
-    assert steps == {2.0}
-    options = (*options[1:], "name=other", "optimizer=sgd", "optimizer.learning_rate=0.01")
-    assert "optimizer.initialize=true" in run("train_ilql", offline, *OFFLINE, *options).refusal
-    go("train_ilql", offline, *options, "optimizer.initialize=true")
-
-
-def test_snapshots_that_cannot_be_gone_on_from(offline: Path, tmp_path: Path) -> None:
-    def message(*options: str) -> str:
-        return run("train_ilql", offline, *OFFLINE, "name=new", "histories=tiny", *options).refusal
-
-    prefix = f"critic.initial_model_prefix={offline}/logs/tiny/ilql"
-    assert "has no snapshots" in message(f"critic.initial_model_prefix={tmp_path}/nowhere")
-    wrong = message(prefix, "critic.initial_model_index=3")
-    assert "critic.initial_model_index=3" in wrong and "snapshots 2, 4, 6" in wrong
-    assert "train_gpt" in message(f"critic.initial_model_prefix={offline}/logs/tiny/gpt")
-    assert prefix in message(prefix, "encoder.embed_dim=16")
-    assert prefix in message(prefix, "critic.separate_value=true")
-    late = message(prefix, "trainer.num_iterations=5")
-    assert prefix in late and "trainer.num_iterations=5" in late
-    (path,) = (offline / "logs/tiny/ilql").glob("snapshot-*2.pt")
-    path.write_bytes(path.read_bytes()[:-1])
-    assert path.name in message(prefix, "critic.initial_model_index=2")
-    go("train_ilql", offline, "name=new", "histories=tiny", prefix)
 
 
 # ---- models to start from
 
 
-def first_state(root: Path, *options: str) -> dict[str, torch.Tensor]:
-    """A new critic before its first update."""
-    go(
-        "train_ilql",
-        root,
-        "name=new",
-        "histories=tiny",
-        "optimizer.learning_rate=0",
-        "trainer.num_iterations=1",
-        *options,
-    )
-    return newest(root, "new/ilql")["model"]
+def test_programs_start_from_the_models_that_options_name(offline: Path) -> None:
+    """A critic is seen after an update with a rate of 0; see `tests/training/test_warm_start.py` for the rest."""
+    gpt, critic = (newest(offline, f"tiny/{name}")["model"] for name in ("gpt", "ilql"))
+    still, path = ("optimizer.learning_rate=0", "trainer.num_iterations=1"), f"{offline}/logs/tiny/%s/last-000000006.pt"
+    starts = (f"encoder.load_from={path % 'gpt'}", f"decoder.load_from={path % 'ilql'}", "critic.separate_value=true")
+    go("train_ilql", offline, *NEW, *still, *starts)
+    now = newest(offline, "new/ilql")["model"]
+    trunks = [f"{part}." for part in ("online.trunk", "online.value_trunk", "target.trunk")]
+    for name, value in gpt.items():
+        assert name.startswith("policy_head.") or all(torch.equal(now[f"{part}{name}"], value) for part in trunks)
+    heads = [name for name in critic if name.startswith("target.") and "_head" in name]
+    assert heads and all(torch.equal(now[name], critic[name]) for name in heads)
+    go("extract_policy", offline, "awr.experiment_name=new", *still[:1], f"awr.initial_encoder={path % 'ilql'}")
+    for name, value in newest(offline, "tiny/new")["model"].items():
+        assert name.startswith("policy_head.") or torch.equal(critic[f"target.trunk.{name}"], value)
 
 
-def of(state: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-
-
-@pytest.mark.parametrize(("source", "separate"), [("gpt", False), ("ilql", True), ("awr", False)])
-def test_a_new_critic_starts_from_a_trunk(offline: Path, source: str, separate: bool) -> None:
-    (path,) = (offline / f"logs/tiny/{source}").glob("last-000000006.pt")
-    then = newest(offline, f"tiny/{source}")["model"]
-    trunk = of(then, "target.trunk.") if source == "ilql" else then
-    trunk = {name: value for name, value in trunk.items() if not name.startswith("policy_head.")}
-    now = first_state(offline, f"encoder.load_from={path}", f"critic.separate_value={separate}".lower())
-    for prefix in ("online.trunk.", "target.trunk.", *(["online.value_trunk."] if separate else [])):
-        assert same(of(now, prefix), trunk), prefix
-    assert not torch.equal(
-        now["online.q_heads.0.0.weight"], newest(offline, "tiny/ilql")["model"]["online.q_heads.0.0.weight"]
-    )
-
-
-def test_a_new_critic_starts_from_heads(offline: Path) -> None:
-    (path,) = (offline / "logs/tiny/ilql").glob("last-000000006.pt")
-    then = newest(offline, "tiny/ilql")["model"]
-    now = first_state(offline, f"decoder.load_from={path}")
-    for name, value in of(now, "online.").items():
-        trained = any(torch.equal(value, then[f"{part}.{name}"]) for part in ("online", "target"))
-        assert trained == ("_head" in name) or value.unique().numel() == 1, name
-        assert torch.equal(value, now[f"target.{name}"])
-
-
-def test_a_policy_starts_from_a_trunk(offline: Path) -> None:
-    options = ("awr.experiment_name=other", "optimizer.learning_rate=0")
-    for source in ("gpt", "ilql"):
-        (path,) = (offline / f"logs/tiny/{source}").glob("last-000000006.pt")
-        shutil.rmtree(offline / "logs/tiny/other", ignore_errors=True)
-        go("extract_policy", offline, *options, f"awr.initial_encoder={path}")
-        then, now = newest(offline, f"tiny/{source}")["model"], newest(offline, "tiny/other")["model"]
-        trunk = of(then, "target.trunk.") if source == "ilql" else then
-        for name, value in trunk.items():
-            assert torch.equal(value, now[name]) != name.startswith("policy_head."), name
-
-
-def test_a_new_critic_starts_from_another(offline: Path) -> None:
-    then = newest(offline, "tiny/ilql")["model"]
-    now = first_state(offline, f"critic.initial_model={offline}/logs/tiny/ilql/last-000000006.pt")
-    assert same(of(now, "online."), of(then, "online."))
-
-
-def test_models_that_do_not_fit(offline: Path, tmp_path: Path) -> None:
-    logs = offline / "logs/tiny"
-    gpt, critic, agents = (logs / f"{name}/last-000000006.pt" for name in ("gpt", "ilql", "source"))
-    bare = Path(shutil.copy(critic, tmp_path / "bare.pt"))
-    new, policy, small = (
-        ("train_ilql", "name=new"),
-        ("extract_policy", "awr.experiment_name=new"),
-        "encoder.embed_dim=4",
-    )
-    for (stage, name), option, path, said, *more in (
+def test_models_that_cannot_be_started_from(offline: Path, tmp_path: Path) -> None:
+    """Among them one that learned under another split of the same world."""
+    logs, prefix, seed = offline / "logs/tiny", "critic.initial_model_prefix", "tasks.seed=1"
+    go("train_agents", offline, "name=split", seed)
+    split = ("train_ilql", "name=split", seed)
+    new, policy = ("train_ilql", *NEW), ("extract_policy", "histories=tiny", "awr.experiment_name=new")
+    for (stage, *names), option, path, said, *more in (
         (new, "critic.initial_model", tmp_path, "must be an existing checkpoint"),
-        (new, "decoder.load_from", bare, "bare.pt"),
-        (new, "encoder.load_from", critic, "size mismatch", small),
-        (new, "critic.initial_model", critic, "size mismatch", small),
-        (new, "decoder.load_from", gpt, "is a model of train_gpt"),
-        (new, "critic.initial_model", gpt, "is a model of train_gpt"),
-        (new, "encoder.load_from", agents, "is a model of train_agents, but must be one of "),
-        (policy, "awr.initial_encoder", "no.pt", "must be an existing checkpoint"),
-        (policy, "awr.initial_encoder", agents, "is a model of train_agents, but must be one of "),
+        (new, "encoder.load_from", logs / "ilql/last-000000006.pt", "size mismatch", "encoder.embed_dim=4"),
+        (new, prefix, logs / "ilql", "optimizer.initialize=true", "optimizer=sgd", "optimizer.learning_rate=0.01"),
+        (policy, "awr.initial_encoder", logs / "source/last-000000006.pt", "is a model of train_agents"),
+        (split, "critic.initial_model", logs / "ilql/last-000000006.pt", "held out or set aside"),
+        (split, prefix, logs / "ilql", "held out or set aside"),
+        (split, "encoder.load_from", logs / "gpt/last-000000006.pt", "held out or set aside"),
     ):
-        message = run(stage, offline, *OFFLINE, name, "histories=tiny", f"{option}={path}", *more).refusal
-        assert said in message and (path == bare or f"{option}={path}" in message), message
-
-
-def test_models_that_know_held_out_tasks(offline: Path) -> None:
-    """A model that learned under another split of the same world is refused."""
-    split, logs = ("name=new", "tasks.seed=1"), offline / "logs/tiny"
-    assert run("train_agents", offline, *split).code == 0
-    for option in (
-        f"critic.initial_model={logs}/ilql/last-000000006.pt",
-        f"critic.initial_model_prefix={logs}/ilql",
-        f"encoder.load_from={logs}/gpt/last-000000006.pt",
-    ):
-        message = run("train_ilql", offline, *OFFLINE, *split, option).refusal
-        assert message.startswith(option) and "held out or set aside" in message and "tasks.seed" in message, message
+        message = run(stage, offline, *OFFLINE, *names, f"{option}={path}", *more).refusal
+        assert message.startswith(f"{option}={path}") and said in message, message
 
 
 # ---- extraction
 
 
 def test_epochs_are_counted_in_windows(offline: Path) -> None:
-    out = go("extract_policy", offline, "awr.experiment_name=other", "awr.num_epochs=1")
-    windows = sum(
-        int(line.split(" windows")[0].replace(",", "")) for line in out.splitlines() if " windows of 8" in line
-    )
+    out = go("extract_policy", offline, "awr.experiment_name=other", "awr.num_epochs=1").splitlines()
+    windows = sum(int(line.split(" windows")[0].replace(",", "")) for line in out if " windows of 8" in line)
     expected = -(-windows // 4)
-    assert expected > 6
-    assert newest(offline, "tiny/other")["step"] == expected
+    assert expected > 6 and newest(offline, "tiny/other")["step"] == expected
     assert read_json(offline / "logs/tiny/other/finished.json")["updates"] == expected
 
 
 def test_a_run_that_is_there_is_gone_on_with_only_if_asked(offline: Path) -> None:
-    assert "awr.resume=false" in refusal("extract_policy", offline, "awr.resume=false")
     go("extract_policy", offline, "awr.resume=false", "awr.experiment_name=other")
-    assert "awr.resume=false" in refusal("extract_policy", offline, "awr.resume=false", "awr.experiment_name=other")
-    assert "are done" in go("extract_policy", offline, "awr.experiment_name=other")
+    for more in ((), ("awr.experiment_name=other",)):
+        assert "awr.resume=false" in refusal("extract_policy", offline, "awr.resume=false", *more)
+        assert "are done" in go("extract_policy", offline, *more)
 
 
 def test_a_policy_is_of_one_critic(offline: Path) -> None:
@@ -289,17 +178,14 @@ def test_a_policy_is_of_one_critic(offline: Path) -> None:
     assert "critic.expectile=0.7" in refusal("extract_policy", offline)
 
 
-def test_critics_of_other_worlds_tasks_and_contexts_are_refused(offline: Path) -> None:
+def test_critics_of_other_worlds_and_histories_are_refused(offline: Path) -> None:
     sidecar = offline / "logs/tiny/ilql/last-000000006.json"
     before = read_json(sidecar)
     (offline / "logs/tiny/awr/finished.json").unlink()
-    changes = (("env", "max_episode_steps", 5), ("data", "keep_every", [2]), ("critic", "expectile", 0.7))
-    for group, key, value in (*changes, ("", "", None)):
-        about, said = deepcopy(before), f"{group}.{key}={value}" if group else "different histories"
-        if group:
-            about["description"]["config"][group][key] = value
-        else:
-            about["description"]["histories"][0]["sha256"] = "0"
+    other_world, other_histories = deepcopy(before), deepcopy(before)
+    other_world["description"]["config"]["env"]["max_episode_steps"] = 5
+    other_histories["description"]["histories"][0]["sha256"] = "0"
+    for about, said in ((other_world, "env.max_episode_steps=5"), (other_histories, "different histories")):
         write_json(sidecar, about)
         for stage, option in (("extract_policy", "seed=0"), ("evaluate", "policy.advantage_scale=1")):
             assert said in run(stage, offline, *OFFLINE, option).refusal
@@ -313,14 +199,7 @@ def numbers(root: Path, suffix: str = "") -> Any:
     return {key: value for key, value in results.items() if key not in ("config", "checkpoint")}
 
 
-def test_without_a_scale_no_critic_is_read(critics: Path, offline: Path) -> None:
-    shutil.rmtree(offline / "logs/tiny/ilql")
-    shutil.rmtree(offline / "logs/tiny/evaluation")
-    go("evaluate", offline, "policy.advantage_scale=0")
-    assert numbers(offline) == numbers(critics)
-
-
-def test_each_player_has_results_of_its_own(offline: Path) -> None:
+def test_each_player_has_results_of_its_own(critics: Path, offline: Path) -> None:
     suffixes = {
         "-advantage=3.0": ("policy.advantage_scale=3",),
         "-policy=awr": ("policy.model=awr",),
@@ -330,12 +209,16 @@ def test_each_player_has_results_of_its_own(offline: Path) -> None:
         go("evaluate", offline, *options, *SHORT)
     told = {json.dumps(numbers(offline, suffix), sort_keys=True) for suffix in ("", *suffixes)}
     assert len(told) == 1 + len(suffixes)
+    for folder in ("ilql", "evaluation"):  # without a scale no critic is read
+        shutil.rmtree(offline / "logs/tiny" / folder)
+    go("evaluate", offline, "policy.advantage_scale=0")
+    assert numbers(offline) == numbers(critics)
 
 
-def test_a_player_that_is_not_there(offline: Path) -> None:
+def test_a_player_that_is_not_there_or_was_trained_with_other_options(offline: Path) -> None:
     for name, program, options in (
         ("ilql", "train_ilql", ("policy.advantage_scale=1",)),
-        ("ilql", "train_ilql", ("policy.model=critic", "policy.advantage_scale=1")),
+        ("ilql", "train_ilql", CRITIC),
         ("awr", "extract_policy", ("policy.model=awr",)),
     ):
         folder = offline / "logs/tiny" / name
@@ -343,24 +226,21 @@ def test_a_player_that_is_not_there(offline: Path) -> None:
         message = refusal("evaluate", offline, *options)
         assert f"no finished training in {folder}" in message and f"python -m src.{program}" in message
         (offline / "finished.json").rename(folder / "finished.json")
-
-
-def test_options_of_a_player_must_be_those_it_was_trained_with(offline: Path) -> None:
-    critic = ("policy.model=critic", "policy.advantage_scale=1")
-    assert "critic.expectile" in refusal("evaluate", offline, *critic, "critic.expectile=0.7")
-    assert "awr.advantage_threshold" in refusal("evaluate", offline, "policy.model=awr", "awr.advantage_threshold=3")
-    assert "critic.expectile" in refusal("train_ilql", offline, "critic.expectile=0.7")
-    assert "awr.advantage_threshold" in refusal("extract_policy", offline, "awr.advantage_threshold=3")
+    for option, program, player in (
+        ("critic.expectile", "train_ilql", CRITIC),
+        ("awr.advantage_threshold", "extract_policy", ["policy.model=awr"]),
+    ):
+        assert option in refusal(program, offline, f"{option}=0.7")
+        assert option in refusal("evaluate", offline, *player, f"{option}=0.7")
 
 
 @pytest.mark.parametrize(("stage", "folder"), [("train_ilql", "ilql"), ("extract_policy", "awr")])
 def test_how_it_was_evaluated_is_part_of_a_run(offline: Path, stage: str, folder: str) -> None:
     """Finished or not: who plays, how often, and how greedily a critic acts on its advantages."""
-    options = {"policy.temperature=0.5", "evals.num_eval_episodes=16"}
-    if stage == "train_ilql":
-        options.add("awr.inverse_temperature=3")
+    options = ["policy.temperature=0.5", "evals.num_eval_episodes=16"]
+    options += ["awr.inverse_temperature=3"] if stage == "train_ilql" else []
     for _ in range(2):
-        for option in sorted(options):
+        for option in options:
             assert option.partition("=")[0] in refusal(stage, offline, option)
         (offline / "logs/tiny" / folder / "finished.json").unlink(missing_ok=True)
 
@@ -372,65 +252,30 @@ def test_a_policy_of_whole_batches_has_whole_batches(offline: Path) -> None:
     go("extract_policy", offline, "awr.experiment_name=new", option, "trainer.gradient_accumulation_steps=1")
 
 
-# ---- what is not run
+def test_a_critic_with_two_trunks_and_no_values_of_its_own(offline: Path) -> None:
+    """Every preset learns, and its critic plays."""
+    for preset in ("iql", "cql"):
+        options = (f"critic={preset}", "critic.horizon=episode", *NEW, f"name={preset}", f"run={preset}")
+        harness.done("train_ilql", offline, *options)
+        harness.done("evaluate", offline, *options, *CRITIC, *SHORT)
 
 
-def test_no_checkpoint_is_unpickled(offline: Path, tmp_path: Path) -> None:
-    """Not even with the right checksum beside it."""
-    mark, logs = tmp_path / "mark", offline / "logs/tiny"
-    for path in (*logs.glob("ilql/*.pt"), *logs.glob("awr/*.pt")):
-        torch.save({"model": Exploit(mark)}, path)
-        sidecar = path.with_suffix(".json")
-        write_json(sidecar, read_json(sidecar) | {"state_sha256": sha256(path)})
-    for stage, options in (
-        ("evaluate", ("policy.advantage_scale=1",)),
-        ("evaluate", ("policy.model=awr",)),
-        ("extract_policy", ("awr.experiment_name=new",)),
-        ("train_ilql", ("name=new", f"critic.initial_model_prefix={logs}/ilql")),
-        ("train_ilql", ("name=new", f"encoder.load_from={logs}/ilql/last-000000006.pt")),
-    ):
-        message = run(stage, offline, *OFFLINE, "histories=tiny", *options).refusal
-        assert "cannot be read" in message and "weights_only" not in message, (stage, options)
-    assert not mark.exists()
-
-
-def test_the_text_of_a_reward_plugin_is_run_by_who_learns_from_it_alone(finished: Path, tmp_path: Path) -> None:
-    root = Path(shutil.copytree(finished, tmp_path / "root"))
+def test_a_reward_plugin_is_recorded_compared_and_run_by_who_learns_from_it_alone(root: Path, tmp_path: Path) -> None:
     mark, plugin = tmp_path / "mark", tmp_path / "plugin.py"
-    plugin.write_text(f"open({str(mark)!r}, 'w')\ndef get_reward(history):\n    return history.reward\n")
+    text = f"open({str(mark)!r}, 'w')\ndef get_reward(history):\n    return 2 * history.reward\n"
+    plugin.write_text(text)
     option = f"critic.reward_plugin={plugin}"
     go("train_ilql", root, option)
     assert mark.exists()
     state = checkpoint.load_newest(root / "logs/tiny/ilql", "last", CPU)
-    assert state is not None and state[1]["description"]["reward_plugin"]["text"] == plugin.read_text()
+    assert state is not None and state[1]["description"]["reward_plugin"]["text"] == text
     mark.unlink()
     go("extract_policy", root, option)
     go("evaluate", root, option, "policy.advantage_scale=1", *SHORT)
-    go("evaluate", root, option, "policy.model=critic", "policy.advantage_scale=1", *SHORT)
+    go("evaluate", root, option, *CRITIC, *SHORT)
     assert not mark.exists()
-
-
-def test_a_finished_critic_has_the_plugin_that_it_learned_from(finished: Path, tmp_path: Path) -> None:
-    root = Path(shutil.copytree(finished, tmp_path / "root"))
-    plugin, text = tmp_path / "plugin.py", "def get_reward(history):\n    return 2 * history.reward\n"
-    plugin.write_text(text)
-    option = f"critic.reward_plugin={plugin}"
-    go("train_ilql", root, option)
-    for _ in range(2):
-        plugin.write_text(text.replace("2", "3"))
-        assert option in refusal("train_ilql", root, option)
-        plugin.unlink()
+    plugin.write_text(text.replace("2", "3"))
+    for _ in range(2):  # finished, and not
         assert option in refusal("train_ilql", root, option)
         assert "critic.reward_plugin" in refusal("train_ilql", root)
-        plugin.write_text(text)
-        go("train_ilql", root, option)
-        (root / "logs/tiny/ilql/finished.json").unlink()
-
-
-def test_a_critic_with_two_trunks_and_no_values_of_its_own(offline: Path) -> None:
-    """Every preset learns, and its critic plays."""
-    for preset in ("iql", "cql"):
-        options = (f"critic={preset}", "critic.horizon=episode", "name=" + preset, "histories=tiny", f"run={preset}")
-        assert run("train_ilql", offline, *options).code == 0
-        outcome = run("evaluate", offline, *options, "policy.model=critic", "policy.advantage_scale=1", *SHORT)
-        assert outcome.code == 0, outcome
+        (root / "logs/tiny/ilql/finished.json").unlink(missing_ok=True)

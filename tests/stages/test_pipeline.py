@@ -9,7 +9,7 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 import torch
-from harness import TINY, curves_of, run
+from harness import TINY, curves_of, done, refusal
 from PIL import Image
 from torch import Tensor
 
@@ -89,31 +89,23 @@ FIRST, LAST = slice(1), slice(-EPISODES // 4, None)
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory: pytest.TempPathFactory) -> Learned:
     root = tmp_path_factory.mktemp("learned")
-    for stage in ("train_agents", "train_gpt", "evaluate"):
-        outcome = run(stage, root, preset=LEARNS)
-        assert outcome.code == 0, outcome
-    results = read_json(root / "logs/learns/evaluation/results.json")
-    return Learned(root, results, outcome.out)
+    *_, table = (done(stage, root, preset=LEARNS) for stage in ("train_agents", "train_gpt", "evaluate"))
+    return Learned(root, read_json(root / "logs/learns/evaluation/results.json"), table)
 
 
 # ---- learning
 
 
-def test_source_agents_learn(learned: Learned) -> None:
+def test_the_model_learns_unseen_goals_in_its_context(learned: Learned) -> None:
+    """As the source agents did over their lives."""
     assert learned.success("A2C, training tasks, end of life", LAST) > 0.85
     assert learned.success("A2C, training tasks, start of life", FIRST) < 0.4
-
-
-def test_the_model_learns_unseen_goals_in_its_context(learned: Learned) -> None:
     first, last = (learned.success("model, held-out tasks", episodes) for episodes in (FIRST, LAST))
     random, searcher, optimum = (learned.success(name, LAST) for name in ("random", "searcher", "optimum"))
-    assert last > 0.5
-    assert last > random + 0.3
-    assert last > first + 0.2
-    assert random < searcher <= optimum == 1.0
+    assert last > 0.5 and last > random + 0.3 and last > first + 0.2
+    assert random < searcher <= optimum == 1.0 and last <= optimum
     assert learned.success("covering plan", LAST) == 1.0
     assert random < learned.success("uniform walk with goal memory", LAST) < 1
-    assert last <= optimum
     returns = learned.results["curves"]["model, held-out tasks"]["returns"]["mean"]
     assert max(returns) < learned.results["curves"]["optimum"]["returns"]["mean"][0]
     assert np.mean(returns[LAST]) > 4 * returns[0]
@@ -132,22 +124,17 @@ def test_ablations_undo_what_was_learned(learned: Learned) -> None:
 # ---- tasks
 
 
-def rewarded_cells(columns: Any, task: np.ndarray) -> set[tuple[int, int]]:
-    """(task, cell) wherever there was a reward."""
-    rows, steps = np.nonzero(columns["reward"])
-    return set(zip(task[rows].tolist(), columns["next_obs"][rows, steps].tolist(), strict=True))
-
-
 def test_held_out_tasks_have_no_histories(learned: Learned) -> None:
     histories = open_histories(learned.root / "histories/learns")
-    tasks = histories.manifest["tasks"]
-    assert sorted(tasks["train"] + tasks["held_out"]) == list(range(24))
-    assert len(tasks["train"]) == 18
+    tasks, columns = histories.manifest["tasks"], histories.columns
+    assert sorted(tasks["train"] + tasks["held_out"]) == list(range(24)) and len(tasks["train"]) == 18
     goals = [goal for (goal,) in tasks["all"]]
-    assert rewarded_cells(histories.columns, histories.row_tasks) == {(task, goals[task]) for task in tasks["train"]}
-    assert learned.results["held_out_tasks"] == [[goals[task]] for task in tasks["held_out"]]
-    assert learned.results["train_tasks"] == [[goals[task]] for task in tasks["train"][:-2]]
-    assert learned.results["development_tasks"] == [[goals[task]] for task in tasks["train"][-2:]]
+    rows, steps = np.nonzero(columns["reward"])
+    rewarded = zip(histories.row_tasks[rows].tolist(), columns["next_obs"][rows, steps].tolist(), strict=True)
+    assert set(rewarded) == {(task, goals[task]) for task in tasks["train"]}
+    parts = {"held_out": tasks["held_out"], "train": tasks["train"][:-2], "development": tasks["train"][-2:]}
+    for part, numbers in parts.items():
+        assert learned.results[f"{part}_tasks"] == [[goals[task]] for task in numbers]
 
 
 def test_development_tasks_are_in_no_window(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,38 +146,15 @@ def test_development_tasks_are_in_no_window(root: Path, monkeypatch: pytest.Monk
             return drawn[-1]
 
     monkeypatch.setattr(program, "Windows", Recorded)
-    longer = ("trainer.num_iterations=30", "trainer.mini_batch_size=32")
-    outcome = run("train_gpt", root, "name=new", "histories=tiny", *longer)
-    assert outcome.code == 0, outcome
+    done("train_gpt", root, "name=new", "histories=tiny", "trainer.num_iterations=30", "trainer.mini_batch_size=32")
     assert len(drawn) == 30
-    sidecar = read_json(root / "logs/new/gpt/last-000000030.json")
-    tasks = sidecar["description"]["tasks"]
+    tasks = read_json(root / "logs/new/gpt/last-000000030.json")["description"]["tasks"]
     assert tasks["development"] == tasks["train"][-2:]
     env = make_env(load_config(TINY).env)
     batch = Batch(*(torch.cat(column) for column in zip(*drawn, strict=True)))
-    cells = env.outcomes(torch.zeros(*batch.obs.shape, 1, dtype=torch.long), batch.obs, batch.action).state_index[
-        ..., 0
-    ]
-    goals = env.all_tasks()[:, 0]
+    outcomes = env.outcomes(torch.zeros(*batch.obs.shape, 1, dtype=torch.long), batch.obs, batch.action)
+    cells, goals = outcomes.state_index[..., 0], env.all_tasks()[:, 0]
     assert set(cells[batch.reward > 0].tolist()) == set(goals[tasks["train"][:-2]].tolist())
-
-
-def test_processes_record_the_same_histories(tmp_path: Path) -> None:
-    """Also when they go on from a checkpoint in the middle of a life."""
-    options = ("tasks.num_train=2", "data.num_development_tasks=1", "source.num_envs=1", "source.num_env_steps=40")
-    options = (*options, "source.history_steps=40")
-
-    def record(way: str) -> dict[str, bytes]:
-        outcome = run("train_agents", tmp_path / way, *options, f"source.vectorization={way}")
-        assert outcome.code == 0, outcome
-        return {path.name: path.read_bytes() for path in (tmp_path / way / "histories/tiny").glob("*.npy")}
-
-    expected = record("tensor")
-    assert record("process") == expected
-    logs = tmp_path / "process/logs/tiny/source"
-    (logs / "finished.json").unlink()
-    (logs / "last-000000008.json").unlink()
-    assert record("process") == expected
 
 
 # ---- what is left behind
@@ -245,16 +209,14 @@ def test_episodes_are_kept(learned: Learned) -> None:
 
 
 def test_the_table_names_all_policies(learned: Learned) -> None:
-    for policy in POLICIES:
+    ablations = {label: learned.results["ablations"][name]["final"] for name, label in ABLATIONS.items()}
+    shown = {policy: learned.success(policy, LAST) for policy in POLICIES}
+    for policy, success in (shown | {name: final["success"]["mean"] for name, final in ablations.items()}).items():
         row = next(line for line in learned.table.splitlines() if line.startswith(f"{policy}  "))
-        assert f"{learned.success(policy, LAST):.3f}" in row
-    for name, label in ABLATIONS.items():
-        row = next(line for line in learned.table.splitlines() if line.startswith(f"{label}  "))
-        assert f"{learned.results['ablations'][name]['final']['success']['mean']:.3f}" in row
-    assert "model, greedy  " in learned.table
-    for line in ("fraction of the optimum", "area under the curve", "episodes to 90% of the optimum"):
+        assert f"{success:.3f}" in row
+    lines = ("fraction of the optimum", "area under the curve", "episodes to 90% of the optimum", "model, greedy  ")
+    for line in (*lines, "held-out tasks solved", "after the first success", "cells visited without a goal"):
         assert line in learned.table
-    assert "held-out tasks solved" in learned.table and "after the first success" in learned.table
 
 
 def test_coverage_is_shown_and_kept(learned: Learned) -> None:
@@ -268,71 +230,42 @@ def test_coverage_is_shown_and_kept(learned: Learned) -> None:
         assert (np.diff(mean) >= 0).all() and (low <= mean + 1e-9).all() and (mean <= high + 1e-9).all()
         assert (mean <= coverage["covering plan"]["mean"]).all()
         assert f"{name}  " in learned.table and f"{mean[-1]:.3f}" in learned.table
-    assert "cells visited without a goal" in learned.table
 
 
-def test_pictures(learned: Learned) -> None:
-    logs = learned.root / "logs/learns"
-    maps = [("source/goals", (800, 720)), ("evaluation/goals", (800, 720))]
-    for name, size in (
-        *maps,
-        ("evaluation/adaptation", None),
-        ("evaluation/probes", None),
-        ("evaluation/coverage", None),
-    ):
-        with Image.open(logs / f"{name}.png") as picture:
-            picture.load()
-            assert size in (None, picture.size)
-            assert len(picture.getcolors(maxcolors=1 << 24)) > 10
-
-
-def test_videos(learned: Learned) -> None:
+def test_pictures_and_videos(learned: Learned) -> None:
     """In the classic room an episode is 10 steps: 11 frames, and the last one is held for 4 more."""
-    videos = learned.root / "videos/learns"
-    frames = {
-        str(path.relative_to(videos)): imageio_ffmpeg.count_frames_and_secs(path)[0] for path in videos.rglob("*.mp4")
-    }
-    with_agents = [*learned.results["train_tasks"], *learned.results["development_tasks"]]
-    cells = [divmod(goal, 5) for (goal,) in with_agents]
-    alone = {f"source/goal_{row}_{column}_agent_0.mp4" for row, column in cells}
-    assert {name: count for name, count in frames.items() if name.startswith("source")} == dict.fromkeys(
-        alone | {"source/all_agents.mp4"}, 3 * (10 + 1 + 4)
-    )
-    held_out = {
-        f"in_context/goal_{goal // 5}_{goal % 5}.mp4": 10 + 1 + 4 for (goal,) in learned.results["held_out_tasks"]
-    }
-    in_context = {name: count for name, count in frames.items() if name.startswith("in_context")}
-    assert len(in_context) == 3
-    assert in_context.items() <= held_out.items()
-    assert len(frames) == 18 + 1 + 3
+    maps = {"source/goals": (800, 720), "evaluation/goals": (800, 720)}
+    for name in (*maps, "evaluation/adaptation", "evaluation/probes", "evaluation/coverage"):
+        with Image.open(learned.root / f"logs/learns/{name}.png") as picture:
+            picture.load()
+            assert maps.get(name) in (None, picture.size) and len(picture.getcolors(maxcolors=1 << 24)) > 10
+    videos, length = learned.root / "videos/learns", 10 + 1 + 4
+    paths = {str(path.relative_to(videos)): path for path in videos.rglob("*.mp4")}
+    frames = {name: imageio_ffmpeg.count_frames_and_secs(path)[0] for name, path in paths.items()}
+    results, names = learned.results, {goal: "goal_{}_{}".format(*divmod(goal, 5)) for goal in range(25)}
+    lived = [names[goal] for (goal,) in (*results["train_tasks"], *results["development_tasks"])]
+    films = {"source/all_agents.mp4": 3 * length} | {f"source/{name}_agent_0.mp4": 3 * length for name in lived}
+    assert {name: count for name, count in frames.items() if name.startswith("source")} == films
+    in_context = {name: count for name, count in frames.items() if name not in films}
+    held_out = {f"in_context/{names[goal]}.mp4": length for (goal,) in results["held_out_tasks"]}
+    assert len(in_context) == 3 and in_context.items() <= held_out.items()
 
 
 def test_each_curve_has_its_own_axis(learned: Learned) -> None:
     logs = learned.root / "logs/learns"
-    source, gpt = curves_of(logs / "source"), curves_of(logs / "gpt")
-    policies = [curves_of(folder) for folder in (logs / "evaluation").iterdir() if folder.is_dir()]
-    assert {tag.split("/")[0] for tag in source} == {"source", "update"}
     per_update = 5 * 10  # env steps of a learner
-    for steps in source.values():
-        assert steps == list(range(10 * per_update, 5001, 10 * per_update))
-    assert {tag.split("/")[0] for tag in gpt} == {"train"}
-    assert all(steps == list(range(50, 501, 50)) for steps in gpt.values())
-    evals = curves_of(logs / "gpt/evals")
-    assert {tag.split("/")[0] for tag in evals} == {"in_context"}
-    assert all(steps == [0, 400, 500] for steps in evals.values())
+    for folder, kinds, steps in (
+        ("source", {"source", "update"}, range(10 * per_update, 5001, 10 * per_update)),
+        ("gpt", {"train"}, range(50, 501, 50)),
+        ("gpt/evals", {"in_context"}, (0, 400, 500)),
+    ):
+        curves = curves_of(logs / folder)
+        assert {tag.split("/")[0] for tag in curves} == kinds
+        assert all(shown == list(steps) for shown in curves.values())
+    policies = [curves_of(folder) for folder in (logs / "evaluation").iterdir() if folder.is_dir()]
     assert len(policies) == len(POLICIES) + 1 + len(ABLATIONS)
     for curves in policies:
         assert curves == {f"adaptation/{measure}": list(range(1, EPISODES + 1)) for measure in MEASURES}
-
-
-def test_agents_may_have_curves_of_their_own(tmp_path: Path) -> None:
-    assert run("train_agents", tmp_path, "source.per_agent_curves=true").code == 0
-    folders = sorted((tmp_path / "logs/tiny/source/agents").iterdir())
-    assert len(folders) == 5
-    for folder in folders:
-        curves = curves_of(folder)
-        assert curves
-        assert all(set(steps) <= set(range(10, 61, 10)) for steps in curves.values())
 
 
 def test_few_frames_lie_between_a_program_and_the_model(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,5 +281,22 @@ def test_few_frames_lie_between_a_program_and_the_model(root: Path, monkeypatch:
         return real(model, *arguments)
 
     monkeypatch.setattr(GPT, "forward", forward)
-    assert run("train_gpt", root, "name=frames", "histories=tiny").code == 0
+    done("train_gpt", root, "name=frames", "histories=tiny")
     assert stacks and stacks[0][:2] == ["main", "fit"] and len(stacks[0]) <= 7, stacks[0]
+
+
+def test_double_precision_is_that_of_all_that_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[torch.dtype] = set()
+    forward = GPT.forward
+
+    def noting(self: GPT, *arguments: Any) -> Tensor:
+        logits = forward(self, *arguments)
+        seen.add(logits.dtype)
+        return logits
+
+    monkeypatch.setattr(GPT, "forward", noting)
+    for stage in ("train_agents", "train_gpt", "evaluate"):
+        done(stage, tmp_path, "device.dtype=float64", "device.amp_dtype=none")
+    state = torch.load(tmp_path / "logs/tiny/gpt/last-000000006.pt", weights_only=True)
+    assert seen == {value.dtype for value in state["model"].values() if value.is_floating_point()} == {torch.float64}
+    assert "device.dtype=float64" in refusal("evaluate", tmp_path, "device.amp_dtype=none")

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import ended, results_of, run, start
+from harness import done, ended, results_of, start
 
 from icrl.config.paths import PROJECT
 
@@ -61,24 +61,23 @@ def test_every_write_may_be_the_last(
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     """Again and again, for real: the same ends as those of a run that nothing disturbed, and evaluated on the spot."""
-    root, stages = tmp_path / "killed", ("train_agents", "train_gpt")
-    for stage in stages:
-        assert run(stage, tmp_path / "undisturbed", *LONG, "evals.async_eval=false").code == 0
+    root = tmp_path / "killed"
+    for stage, folder in HELD.items():
+        done(stage, tmp_path / "undisturbed", *LONG, "evals.async_eval=false")
         for _ in range(NUM_KILLS):
-            process = start_and_wait_for_lock(stage, root, *LONG)
+            process = start_and_wait_for(root / folder / ".lock", stage, root)  # imports are over, its work begins
             time.sleep(random.uniform(0, 0.3))
             process.kill()
             outcome = ended(process)
             assert outcome.code == -signal.SIGKILL, outcome
-        outcome = run(stage, root, *LONG)
-        assert outcome.code == 0, outcome
+        done(stage, root, *LONG)
     assert results_of(root) == results_of(tmp_path / "undisturbed")
 
 
 def test_asked_to_stop_and_to_save(tmp_path: Path) -> None:
     """SIGTERM ends a stage in order, after a checkpoint; SIGUSR2 does not end it. The same command goes on."""
-    for stage in ("train_agents", "train_gpt"):
-        process = start_and_wait_for_progress(stage, tmp_path, *LONG)
+    for stage, folder in (("train_agents", "source"), ("train_gpt", "gpt")):
+        process = start_and_wait_for(tmp_path / f"logs/tiny/{folder}/last-000000007.json", stage, tmp_path)
         process.send_signal(signal.SIGUSR2)
         time.sleep(0.3)
         process.send_signal(signal.SIGTERM)
@@ -86,23 +85,13 @@ def test_asked_to_stop_and_to_save(tmp_path: Path) -> None:
         assert outcome.code == 143, outcome
         assert "SIGTERM: " in outcome.err and "is saved; the same command continues" in outcome.err
         assert "SIGUSR2: " in outcome.out
-        assert run(stage, tmp_path, *LONG).code == 0
+        done(stage, tmp_path, *LONG)
 
 
-def start_and_wait_for_lock(stage: str, root: Path, *options: str) -> subprocess.Popen[str]:
-    """Start a stage and return once its imports are over and its work begins."""
-    return _start_and_wait_for(root / HELD[stage] / ".lock", stage, root, *options)
-
-
-def start_and_wait_for_progress(stage: str, root: Path, *options: str) -> subprocess.Popen[str]:
-    """Start a stage and return once it has written its first checkpoint."""
-    folder = {"train_agents": "source", "train_gpt": "gpt"}[stage]
-    return _start_and_wait_for(root / f"logs/tiny/{folder}/last-000000007.json", stage, root, *options)
-
-
-def _start_and_wait_for(file: Path, stage: str, root: Path, *options: str) -> subprocess.Popen[str]:
+def start_and_wait_for(file: Path, stage: str, root: Path) -> subprocess.Popen[str]:
+    """Start a stage and return once it has written `file`."""
     file.unlink(missing_ok=True)
-    process = start(stage, root, *options)
+    process = start(stage, root, *LONG)
     while not file.exists() and process.poll() is None:
         time.sleep(0.005)
     return process

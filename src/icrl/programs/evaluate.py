@@ -9,14 +9,13 @@ model guided by them.
 """
 
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from icrl.config.command_line import run_stage
 from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, EnvSpec, Policy, Rollout
@@ -44,37 +43,37 @@ def main(config: Config) -> Path:
     """Evaluate, or print the results of an earlier evaluation; returns the folder with `results.json`."""
     device = prepare(config)
     opened = trained.open_trained(config, device)
-    before, split = opened.described["config"], opened.described["tasks"]
+    before, is_mixture = opened.described["config"], len(config.histories) > 1
     changes = trained.changes_of(config, before)
-    # The stores of a mixture record their own sources.
-    compared = opened.compared if len(config.histories) > 1 else (*opened.compared, "source")
+    compared = opened.compared if is_mixture else (*opened.compared, "source")  # stores of a mixture record their own
     check_same(config, before, compared if changes else (*_WORLD, *compared), str(opened.folder))
     suffix = trained.suffix_of(changes | opened.suffixes, config.evaluation.tasks)
-    folder = config.folder("logs") / f"evaluation{suffix}"
     identifying = (*_WORLD, *compared, "seed", "policy", "evaluation")
+    folder = config.folder("logs") / f"evaluation{suffix}"
     owner = identity_of("evaluate", config, identifying, {"model": opened.checksum})
-    with closing(make_env(config.env, device)) as env, ExitStack() as stack:
+    with closing(make_env(config.env, device)) as env:
         model = opened.make(config, trained.readable_spec(config, env.spec, opened.described["env"]), device)
-        new = {"held_out": trained.new_tasks(config, env, before, split)} if changes else {}
-        parts = new or trained.tasks_by_part(config, split)
-        store = None
-        if not (folder / RESULTS).exists():
+        if changes:
+            parts = {"held_out": trained.new_tasks(config, env, before, opened.described["tasks"])}
+        else:
+            parts = trained.tasks_by_part(config, opened.described["tasks"])
+        store, path = None, folder / RESULTS
+        if not path.exists():
             # In another world a source appears only in videos, and is the configured one unless there is a mixture.
-            if not changes or (config.evaluation.videos and len(config.histories) > 1):
+            if not changes or (config.evaluation.videos and is_mixture):
                 store = trained.training_store(config, opened.described)
             check_room(config, model, env.spec, parts)
-        stack.enter_context(only_writer(folder))  # not before it is clear that there will be results
-        if (folder / RESULTS).exists():
-            results, found = read_results(folder)
-            check_same(config, results["config"], identifying, str(folder))
-            if results["checkpoint"] != opened.checksum:
-                raise ConfigError(f"{folder} holds results of another model: give another name=, or remove it")
-            check_owner(folder / RESULTS, found, owner)
-        else:
-            tasks = {part: env.all_tasks().to(device)[numbers] for part, numbers in parts.items()}
-            results = evaluate(config, env, model, tasks, store, suffix, owner)
-            results["checkpoint"] = opened.checksum
-            write_owned(folder / RESULTS, owner, opened.step, results)
+        with only_writer(folder):  # not before it is clear that there will be results
+            if path.exists():
+                results, found = read_results(folder)
+                check_same(config, results["config"], identifying, str(folder))
+                if results["checkpoint"] != opened.checksum:
+                    raise ConfigError(f"{folder} holds results of another model: give another name=, or remove it")
+                check_owner(path, found, owner)
+            else:
+                tasks = {part: env.all_tasks().to(device)[numbers] for part, numbers in parts.items()}
+                results = evaluate(config, env, model, tasks, store, suffix, owner)
+                write_owned(path, owner, opened.step, results | {"checkpoint": opened.checksum})
         print(report.table(report.all_curves(results)))
         if coverage := results.get("coverage"):
             print(f"\n{report.coverage_table(coverage)}")
@@ -96,11 +95,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Play `tasks` (by part, the main one first) and write episodes, plots and videos to folders with `suffix`; returns
     the content of `results.json`. The source is that of `store`, or the configured one; `owner` is the run."""
-    options, policy, learners = (
-        config.evaluation,
-        trained.policy_of(config, model),
-        references.references_of(env, config),
-    )
+    options, learners = config.evaluation, references.references_of(env, config)
+    policy, folder = trained.policy_of(config, model), config.folder("logs") / f"evaluation{suffix}"
     (main_part, shown), *further = tasks.items()
 
     def play(player: Policy[Any], rows: Tensor, num_streams: int) -> tuple[Adaptation, Rollout]:
@@ -110,8 +106,8 @@ def evaluate(
     episodes = {main_part: first} | {part: play(policy, rows, options.num_train_streams)[0] for part, rows in further}
     source = source_of(store.manifest["config"]) if store else config.source
     if store and "train" in tasks:
-        num_streams, label = options.num_train_streams, f"{report.source_label(source.name)}, training tasks"
-        ends = in_context.source_adaptation(store, len(tasks["train"]), num_streams, options.num_episodes)
+        label, learned = f"{report.source_label(source.name)}, training tasks", len(tasks["train"])
+        ends = in_context.source_adaptation(store, learned, options.num_train_streams, options.num_episodes)
         episodes |= {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
     episodes |= {name: play(learner, shown, options.num_streams)[0] for name, learner in learners.items()}
     altered = references.probes_for(config, model, env, shown)
@@ -121,7 +117,6 @@ def evaluate(
         ours = {"model, context kept": policy, protocol.label_of("wiped"): references.Wiped(policy)}
         explorers = {**ours, **learners, "random": references.chance(env, config)}
         covered = references.coverage_of(explorers, env, options.num_probe_streams * len(shown), config.seed)
-    folder = config.folder("logs") / f"evaluation{suffix}"
     checksum = save_episodes(folder, episodes, owner, covered)
     setting = protocol.Setting(
         {part: protocol.exact_numbers(references.exact_references(env, rows)) for part, rows in tasks.items()},
@@ -155,8 +150,3 @@ def check_room(config: Config, model: GPT | Guided, spec: EnvSpec, parts: dict[s
         needs = playing(config, model.config, spec, num_streams, options.num_episodes, model.device, deciding)
         check_memory(config, needs, model.device)
     check_memory(config, [bootstrap(config, num_shown)], torch.device("cpu"))
-
-
-def command() -> None:
-    """Run this program with the options of the command line."""
-    run_stage(main, "src.evaluate", __doc__ or "")

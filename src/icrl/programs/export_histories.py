@@ -9,6 +9,7 @@ Rewards are values, in `txt` the shortest decimals that read back exactly; all o
 
 import io
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.contracts import PipelineError, Rollout
 from icrl.data.history_store import Histories
@@ -24,55 +24,42 @@ from icrl.data.windows import open_stores
 from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
 
-_ABOUT = "export.json"
-_PATTERNS = ("task_*.txt", "histories.npz")
-
 
 def main(config: Config) -> list[Path]:
     """Export complete histories; returns the folder of each export. An existing file is written again only if it is
-    damaged or from other histories."""
+    damaged or from other histories. Files that may be from other histories are removed first, with a message."""
     prepare(config)
     stores = open_stores(config)
     folders = [store.folder / "export" for store in stores]
     for store, folder in zip(stores, folders, strict=True):
+        about, known = folder / "export.json", dict[str, str]()  # checksums of files from these histories, by name
         with only_writer(folder):
-            export(store, folder, config.format)
+            with suppress(PipelineError):  # missing or damaged
+                before = read_json(about, {"histories": str, "files": {str: str}})
+                known = before["files"] if before["histories"] == store.checksum else {}
+            present = [*folder.glob("task_*.txt"), *folder.glob("histories.npz")]
+            if stale := [path for path in present if path.name not in known]:
+                tqdm.write(f"{folder}: removed {len(stale)} files that are not from the present {store.folder}")
+            for path in stale:
+                path.unlink()
+            written: dict[str, str] = {}
+            files = text_files(store) if config.format == "txt" else {"histories.npz": partial(archive, store)}
+            for name, content in tqdm(files.items(), desc="export", unit="file"):
+                if not ((folder / name).exists() and sha256(folder / name) == known.get(name)):
+                    write_atomically(folder / name, content())
+                written[name] = sha256(folder / name)
+            if not written.items() <= known.items():
+                write_json(about, {"histories": store.checksum, "files": known | written})
         print(f"exported to {folder}")
     return folders
 
 
-def export(histories: Histories, folder: Path, form: str) -> None:
-    """Update the export of `form` in `folder`. Files that may be from other histories are removed first, with a
-    message."""
-    known: dict[str, str] = {}  # checksums of files from these histories, by name
-    try:
-        about = read_json(folder / _ABOUT, {"histories": str, "files": {str: str}})
-        known = about["files"] if about["histories"] == histories.checksum else {}
-    except PipelineError:
-        pass  # missing or damaged
-    stale = [path for pattern in _PATTERNS for path in folder.glob(pattern) if path.name not in known]
-    if stale:
-        tqdm.write(f"{folder}: removed {len(stale)} files that are not from the present {histories.folder}")
-    for path in stale:
-        path.unlink()
-    written: dict[str, str] = {}
-    files = text_files(histories) if form == "txt" else {"histories.npz": lambda: npz_content(histories)}
-    for name, content in tqdm(files.items(), desc="export", unit="file"):
-        path = folder / name
-        if not (path.exists() and sha256(path) == known.get(name)):
-            write_atomically(path, content())
-        written[name] = sha256(path)
-    if written.items() - known.items():
-        write_json(folder / _ABOUT, {"histories": histories.checksum, "files": known | written})
-
-
 def text_files(histories: Histories) -> dict[str, Callable[[], bytes]]:
     """Content of each text file by its name: task, learner and environment of a row."""
-    rows = histories.manifest["rows"]
+    num_learners, num_envs = (histories.manifest["rows"][name] for name in ("num_learners", "num_envs"))
     files: dict[str, Callable[[], bytes]] = {}
     for row, task in enumerate(histories.row_tasks):
-        learner, env = divmod(row % (rows["num_learners"] * rows["num_envs"]), rows["num_envs"])
-        name = f"task_{task:03d}_learner_{learner:03d}_env_{env:03d}.txt"
+        name = f"task_{task:03d}_learner_{row // num_envs % num_learners:03d}_env_{row % num_envs:03d}.txt"
         files[name] = partial(text_content, histories, row)
     return files
 
@@ -88,21 +75,15 @@ def text_content(histories: Histories, row: int) -> bytes:
     return text.getvalue().encode()
 
 
-def npz_content(histories: Histories) -> bytes:
-    """Archive of all columns `[rows, time]` and the task of each row."""
+def archive(histories: Histories) -> bytes:
+    """Compressed file of all columns `[rows, time]` and the task of each row."""
     content = io.BytesIO()
-    columns: dict[str, Any] = {"task": histories.row_tasks, **exported_columns(histories, slice(None))}
-    np.savez_compressed(content, **columns)
+    np.savez_compressed(content, task=histories.row_tasks, **exported_columns(histories, slice(None)))
     return content.getvalue()
 
 
-def exported_columns(histories: Histories, rows: slice) -> dict[str, np.ndarray]:
+def exported_columns(histories: Histories, rows: slice) -> dict[str, Any]:
     """Columns of these rows, `[rows, time]` or `[rows, time, K]`, with rewards as float64 values."""
     values = np.array(histories.spec.reward_values, np.float64)
     columns = {name: histories.columns[name][rows] for name in Rollout._fields}
     return columns | {"reward": values[columns["reward"]]}
-
-
-def command() -> None:
-    """Run this program with the options of the command line."""
-    run_stage(main, "src.export_histories", __doc__ or "")

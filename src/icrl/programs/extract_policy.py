@@ -9,27 +9,23 @@ from pathlib import Path
 
 import torch
 
-from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json
-from icrl.data.windows import described
 from icrl.evaluation.trained import InContextEvaluator
 from icrl.nn.gpt import GPT
 from icrl.objectives.imitation import AdvantageWeightedRegression
 from icrl.runs import checkpoint
-from icrl.runs.device import dtype_of, recorded
+from icrl.runs.device import dtype_of
 from icrl.training.critics import check_critic, checksums, load_critic, load_trunk
 from icrl.training.fit import fit
 from icrl.training.needs import fitting_gpt
 from icrl.training.program import compared, open_run, unweighted
 
-PROGRAM = "extract_policy"
-
 
 def main(config: Config) -> Path:
     """Train, or resume training; returns the folder with the checkpoints."""
-    folder = config.folder("logs") / config.awr.experiment_name
-    if not config.awr.resume and checkpoint.sidecars(folder, "last"):
+    awr, folder = config.awr, config.folder("logs") / config.awr.experiment_name
+    if not awr.resume and checkpoint.sidecars(folder, "last"):
         raise ConfigError(f"awr.resume=false: {folder} has an earlier run; give awr.resume=true or another name=")
     critic, about = load_critic(config, torch.device("cpu"))
 
@@ -39,34 +35,20 @@ def main(config: Config) -> Path:
         start = before["inputs"].get("warm_start") if before else checksums(config, ["awr.initial_encoder"])
         return {"critic": about["state_sha256"], "warm_start": start}
 
-    with open_run(config, PROGRAM, folder, compared(config, "awr"), inputs) as context:
+    with open_run(config, "extract_policy", folder, compared(config, "awr"), inputs) as context:
         if context:
-            spec, tasks, ranks = context.spec(), context.tasks, context.ranks
-            ours = {"config": recorded(config), "histories": described(context.stores)}
-            check_critic(config, about["description"], ours)
-            if config.awr.normalize != "none" and ranks.size > 1:
-                raise ConfigError(
-                    f"awr.normalize={config.awr.normalize} needs the whole batch; run one process, not {ranks.size}"
-                )
-            num_frozen = sum(parameter.numel() for parameter in critic.target.parameters())
-            context.check_memory(fitting_gpt(config, spec, ranks.size, num_frozen), config.model)
+            check_critic(config, about["description"], context.description)
+            if awr.normalize != "none" and (size := context.ranks.size) > 1:
+                raise ConfigError(f"awr.normalize={awr.normalize} needs the whole batch; run one process, not {size}")
+            spec, num_frozen = context.spec(), sum(parameter.numel() for parameter in critic.target.parameters())
+            context.check_memory(fitting_gpt(config, spec, context.ranks.size, num_frozen), config.model)
             mixture = context.windows(unweighted(config.objective))
             model = GPT(config.model, spec, config.trainer.activation_checkpointing)
             model = model.to(context.device, dtype_of(config))
-            if (path := config.awr.initial_encoder) != "none":
-                load_trunk("awr.initial_encoder", path, [model], tasks, context.device)
-            updates = -(-config.awr.num_epochs * mixture.num_windows // config.trainer.mini_batch_size)
-            fit(
-                context,
-                model,
-                AdvantageWeightedRegression(config.awr, critic.target.to(context.device)),
-                context.batches(mixture),
-                InContextEvaluator(config, tasks["development"]),
-                num_updates=updates,  # 0 epochs: trainer.num_iterations
-            )
+            if awr.initial_encoder != "none":
+                load_trunk("awr.initial_encoder", awr.initial_encoder, [model], context.tasks, context.device)
+            objective = AdvantageWeightedRegression(awr, critic.target.to(context.device))
+            evaluator = InContextEvaluator(config, context.tasks["development"])
+            updates = -(-awr.num_epochs * mixture.num_windows // config.trainer.mini_batch_size)
+            fit(context, model, objective, context.batches(mixture), evaluator, num_updates=updates)
     return folder
-
-
-def command() -> None:
-    """Run this program with the options of the command line."""
-    run_stage(main, "src.extract_policy", __doc__ or "")

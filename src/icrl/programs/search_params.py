@@ -23,7 +23,6 @@ from tqdm import tqdm
 
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience
-from icrl.config.command_line import run_stage
 from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError
@@ -55,25 +54,33 @@ def main(config: Config) -> Path:
     device = prepare(config)
     _check(config, device)
     folder, owner = config.folder("logs") / "search", identity_of("search_params", config, _COMPARED)
+    given, path = folder / "config.json", folder / "results.json"
     optuna.logging.set_verbosity(logging.WARNING)
     with only_writer(folder):
-        if (folder / "config.json").exists():
-            before, found, _ = read_owned(folder / "config.json", {})
+        if given.exists():
+            before, found, _ = read_owned(given, {})
             check_same(config, before, _COMPARED, str(folder))
-            check_owner(folder / "config.json", found, owner)
-        write_owned(folder / "config.json", owner, 0, recorded(config))
-        study = _restored(folder / "results.json", owner)
+            check_owner(given, found, owner)
+        write_owned(given, owner, 0, recorded(config))
+        study = _restored(path, owner)
         done, num_trials = len(study.trials), config.search.num_trials
         with tqdm(total=num_trials, initial=done, desc="search", unit="trial") as bar:
             for number in range(done, num_trials):
                 # Seeded for each trial, so that an interrupted search samples the same trials as an undisturbed one.
                 study.sampler = TPESampler(seed=config.seed + number)
-                trial = study.ask(SPACE)
-                study.tell(trial, _score_or_0(_with(config, trial.params), device))
-                _save(folder / "results.json", study, owner)
+                trial, value = study.ask(SPACE), 0.0
+                try:
+                    value = score(_with(config, trial.params), device)
+                except DivergedError as error:
+                    tqdm.write(f"a trial diverged and gets the value 0: {error}")
+                study.tell(trial, value)
+                trials = [{"value": one.value, **one.params} for one in study.trials]
+                times = [[str(one.datetime_start), str(one.datetime_complete)] for one in study.trials]
+                content = {"best": study.best_params, "value": study.best_value, "trials": trials, "times": times}
+                write_owned(path, owner, len(trials), content)
                 bar.update()
                 bar.set_postfix(best=f"{study.best_value:.3f}")
-        write_search_plots(folder, _restored(folder / "results.json", owner))
+        write_search_plots(folder, study)
     best = " ".join(f"source.{name}={value:.4g}" for name, value in study.best_params.items())
     print(f"best of {len(study.trials)} trials, mean success {study.best_value:.3f}: {best}")
     print(f"trials and pictures: {folder}")
@@ -95,32 +102,25 @@ def _check(config: Config, device: torch.device) -> None:
 
 
 def _restored(path: Path, owner: Identity) -> optuna.Study:
-    """Study with the trials in the file `path`, if it exists; older files have no times."""
+    """Study with the trials in the file `path`, if it exists."""
     study = optuna.create_study(direction="maximize")
     if not path.exists():
         return study
-    found, run, _ = read_owned(path, {"trials": [dict.fromkeys((*SPACE, "value"), float)]})
+    found, run, _ = read_owned(path, {"trials": [dict.fromkeys((*SPACE, "value"), float)], "times": [[str]]})
     check_owner(path, run, owner)
-    for params, times in zip(found["trials"], found.get("times", [[]] * len(found["trials"])), strict=True):
+    for params, times in zip(found["trials"], found["times"], strict=True):
         trial = create_trial(value=params.pop("value"), params=params, distributions=SPACE)
-        trial.datetime_start, trial.datetime_complete = map(datetime.fromisoformat, times) if times else (None, None)
+        trial.datetime_start, trial.datetime_complete = map(datetime.fromisoformat, times)
         study.add_trial(trial)
     return study
 
 
-def _save(path: Path, study: optuna.Study, owner: Identity) -> None:
-    trials = [{"value": trial.value, **trial.params} for trial in study.trials]
-    times = [[str(time) for time in (trial.datetime_start, trial.datetime_complete) if time] for trial in study.trials]
-    found = {"best": study.best_params, "value": study.best_value, "trials": trials, "times": times}
-    write_owned(path, owner, len(trials), found)
-
-
 def _with(config: Config, tried: dict[str, Any]) -> Config:
     """Configuration of one trial: the budget of the search and the trial's hyper-parameters."""
-    search = config.search
+    source, search = config.source, config.search
     budget = {"num_learners": search.num_learners, "num_iterations": 0, "num_env_steps": search.num_env_steps}
-    budget["history_steps"] = min(config.source.history_steps, search.num_env_steps)  # trials record no histories
-    return replace(config, source=replace(config.source, **budget, **tried))
+    kept = min(source.history_steps, search.num_env_steps)  # trials record no histories
+    return replace(config, source=replace(source, **budget, history_steps=kept, **tried))
 
 
 def searched_task(config: Config, env: TensorEnv) -> Tensor:
@@ -141,20 +141,10 @@ def searched_task(config: Config, env: TensorEnv) -> Tensor:
     return tasks[allowed[:1]]
 
 
-def _score_or_0(config: Config, device: torch.device) -> float:
-    """Score of a trial, or 0 if its learners diverge."""
-    try:
-        return score(config, device)
-    except DivergedError as error:
-        tqdm.write(f"a trial diverged and gets the value 0: {error}")
-        return 0.0
-
-
 def score(config: Config, device: torch.device) -> float:
     """Mean success over all episodes of new learners on the searched task."""
-    source = config.source
+    source, won = config.source, list[np.ndarray]()
     still_open = OpenEpisodes.none(source.num_learners * source.num_envs)
-    won: list[np.ndarray] = []
     with closing(make_env(config.env, device)) as env:
         task = searched_task(config, env)
         learner, streams, noise = make_learners(config, env, task, device)
@@ -163,10 +153,4 @@ def score(config: Config, device: torch.device) -> float:
         for transitions, _, _ in tqdm(lives, "trial", num_iterations(source), unit="iteration", leave=False):
             episodes, still_open = finished_episodes(transitions, still_open, env.spec)
             won.append(episodes.success)
-    all_won = np.concatenate(won)
-    return float(all_won.mean()) if len(all_won) else 0.0
-
-
-def command() -> None:
-    """Run this program with the options of the command line."""
-    run_stage(main, "src.search_params", __doc__ or "")
+    return float(all_won.mean()) if len(all_won := np.concatenate(won)) else 0.0

@@ -3,8 +3,8 @@
 python -m src.train_agents [KEY=VALUE ...]      -> histories/<name>/, logs/<name>/source/, videos/<name>/source/
 """
 
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -15,13 +15,12 @@ from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import Learner, check_parameters, collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.collection.source_run import Position, align_writer, check_continues, compared, inputs_of
-from icrl.config.command_line import run_stage
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Env, EnvSpec, Json, PipelineError
 from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.envs import make_env
-from icrl.envs.core import State, TensorEnv
+from icrl.envs.core import State
 from icrl.envs.gym.workers import ProcessEnv
 from icrl.envs.tasks import Split, development_of, split_tasks
 from icrl.evaluation.report import solved
@@ -44,12 +43,11 @@ _FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]
 def main(config: Config) -> Path:
     """Train and record, or resume, or print the results; returns the folder with the histories."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
-    device = prepare(config)
+    device, source = prepare(config), config.source
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
     finished = folder / FINISHED
     with closing(make_env(config.env, device)) as env:
-        all_tasks = env.all_tasks()
-        split = split_tasks(env, config)
+        all_tasks, split = env.all_tasks(), split_tasks(env, config)
         development_of(split.train, config.data.num_development_tasks)  # early check for stage two
         with only_writer(histories):
             if (histories / "manifest.json").exists():
@@ -58,10 +56,13 @@ def main(config: Config) -> Path:
                 raise ConfigError(f"{folder} belongs to histories missing from {histories}: restore them, or remove it")
             if not finished.exists():
                 check_stage_one(config, env.spec, len(split.train), device)
-                with training_env(config, env, device) as world:
+                # An asynchronous unroll has its own environments; those here only start the streams.
+                has_processes = source.vectorization == "process" and not source.async_unroll
+                processes = closing(ProcessEnv(config.env, source.num_workers, device)) if has_processes else None
+                with processes or nullcontext(env) as world:
                     learner, owner = train(config, world, all_tasks, split, device)
                 found = examine(config, env, learner, all_tasks[split.train].to(device), split.held_out)
-                write_owned(finished, owner, num_iterations(config.source), found)
+                write_owned(finished, owner, num_iterations(source), found)
             found, whose, _ = read_owned(finished, _FOUND)
             manifest = read_manifest(histories)
             if manifest["owner"]:  # histories of older versions have none
@@ -72,31 +73,16 @@ def main(config: Config) -> Path:
     return histories
 
 
-@contextmanager
-def training_env(config: Config, env: TensorEnv, device: torch.device) -> Iterator[Env[State]]:
-    """Training environments: `env`, or worker processes that end with the block. An asynchronous unroll has its own
-    environments; those here only start the streams."""
-    if config.source.vectorization == "tensor" or config.source.async_unroll:
-        yield env
-        return
-    with closing(ProcessEnv(config.env, config.source.num_workers, device)) as processes:
-        yield processes
-
-
 def train(
-    config: Config,
-    env: Env[State],
-    all_tasks: Tensor,
-    split: Split,
-    device: torch.device,
+    config: Config, env: Env[State], all_tasks: Tensor, split: Split, device: torch.device
 ) -> tuple[Learner, Identity]:
     """Train learners on the training tasks among `all_tasks` `[num_tasks, task_dim]`, from the newest checkpoint if
     there is one, and record them; returns them and the identity of the run."""
-    source, folder, num_tasks = config.source, config.folder("logs") / "source", len(split.train)
-    learner, streams, noise = make_learners(config, env, all_tasks[split.train].to(device), device)
-    experience = Experience(config, env.spec, all_tasks[split.train], device)
+    source, folder, tasks = config.source, config.folder("logs") / "source", all_tasks[split.train]
+    learner, streams, noise = make_learners(config, env, tasks.to(device), device)
+    experience = Experience(config, env.spec, tasks, device)
     if source.evaluate:
-        check_streams(config, learner, num_tasks)
+        check_streams(config, learner, len(tasks))
     inputs = inputs_of(config, device)
     owner = identity_of("train_agents", config, compared(config), inputs)
     described = owner._asdict() | {"config": recorded(config), "inputs": inputs}
@@ -108,31 +94,40 @@ def train(
     run.add("experience", experience)
     writer = make_writer(config, env.spec, all_tasks, split, owner)  # after all checks: a refusal must leave no files
     align_writer(config, writer, folder, run.done if run.resumed_from else None)
+
+    def check() -> None:
+        check_parameters(learner, source, position.streams, f"after {run.where}")
+
+    def commit() -> None:
+        check()
+        writer.commit(writer.manifest["committed"])
+
+    run.before_save = commit
     with ExitStack() as stack:
-        curves = stack.enter_context(SourceCurves(config, env.spec, num_tasks, run.done))
+        curves = stack.enter_context(SourceCurves(config, env.spec, len(tasks), run.done))
         run.add("statistics", curves.statistics)
         run.loggers += curves.loggers
         unrolls = make_unroll_worker(config, env, learner, position.streams, noise, run.done)
         worker = run.add("unroll_worker", stack.enter_context(closing(unrolls)))
         curves.loggers[0].texts(record_session(config, folder, owner, run.done))
-        pretraining_logger = pretraining_metrics(config, run, stack)
-        evaluation = SourceEvaluations(config, split.train, run, learner, position, stack)
-        commit_at_save(config, run, writer, learner, position)
+        pretraining, first = None, clock_of(source, run.done).updates
+        if run.done < source.pretraining:  # in a folder of its own, because resuming at a step hides all later points
+            pretraining = MetricLogger(folder / "pretraining", first, config.summaries, source.pretraining)
+            run.loggers.append(stack.enter_context(pretraining))
         iteration_done = stack.enter_context(profiled(folder, config.summaries.profiled_iterations))
         stack.enter_context(run)
-        evaluation.start_if_due()
+        evaluate_if_due = stack.enter_context(evaluating(config, split.train, run, learner, check))
         for transitions, metrics, position.streams in collect(learner, worker, experience, run.done):
             run.done += 1
             if len(transitions.obs):
                 writer.add(transitions)
                 curves.add(run.done, transitions, metrics, learner)
-            elif pretraining_logger and pretraining_logger.due(run.done):
+            elif pretraining and pretraining.due(run.done):
                 means = {name: value.mean().item() for name, value in metrics.items()}
-                pretraining_logger.scalars("pretraining", means, clock_of(source, run.done).updates)
-            evaluation.start_if_due()
+                pretraining.scalars("pretraining", means, clock_of(source, run.done).updates)
+            evaluate_if_due()
             run.save_if_due()
             iteration_done()
-        evaluation.finish()
     writer.finish()
     return learner, owner
 
@@ -146,68 +141,34 @@ def make_writer(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split, 
     return HistoryWriter(config.folder("histories"), spec, num_steps, tasks, rows, recorded(config), owner)
 
 
-def commit_at_save(config: Config, run: RunState, writer: HistoryWriter, learner: Learner, position: Position) -> None:
-    """Before each save, check that all parameters are finite, and commit the recorded steps since the previous one."""
-    written = run.done
+@contextmanager
+def evaluating(
+    config: Config, train_tasks: list[int], run: RunState, learner: Learner, check: Callable[[], None]
+) -> Iterator[Callable[[], None]]:
+    """Evaluations of the agents over env steps per learner, from step 0, after a `check`. Call the yielded function
+    after every iteration; the end of the block waits for all results."""
+    source, evals, start = config.source, config.evals, config.source.pretraining
+    if not source.evaluate:
+        yield lambda: None
+        return
+    interval = Interval(evals.num_evals, evals.eval_interval, run.total - start, end=True)
 
-    def commit() -> None:
-        nonlocal written
-        check_parameters(learner, config.source, position.streams, f"after {run.where}")
-        writer.commit(unrolled(config.source, written))
-        written = run.done
+    def env_steps() -> int:
+        return unrolled(source, run.done) * source.num_envs
 
-    run.before_save = commit
+    done = env_steps() if run.done >= max(start, 1) else -1
+    place = (run.folder, "evaluation", SourceEvaluator(config, train_tasks), evals, done, run.description, tqdm.write)
+    with Evaluations(*place, trained=0 if start else 1) as evaluations:  # a pretrained agent may be the best
 
+        def start_if_due() -> None:
+            if run.done == start or interval.due(run.done - start):
+                check()
+                evaluations.start(env_steps(), {"learner": learner.state_dict()})
+            evaluations.poll()
 
-def pretraining_metrics(config: Config, run: RunState, stack: ExitStack) -> MetricLogger | None:
-    """Logger of the pretraining, over updates because it makes no env steps. It has a separate folder, because resuming
-    at a step hides all later points of a folder."""
-    total, folder = config.source.pretraining, config.folder("logs") / "source" / "pretraining"
-    if run.done >= total:
-        return None
-    logger = MetricLogger(folder, clock_of(config.source, run.done).updates, config.summaries, total)
-    run.loggers.append(stack.enter_context(logger))
-    return logger
-
-
-class SourceEvaluations:
-    """Evaluations of the agents over env steps per learner, from step 0."""
-
-    def __init__(
-        self,
-        config: Config,
-        train_tasks: list[int],
-        run: RunState,
-        learner: Learner,
-        position: Position,
-        stack: ExitStack,
-    ) -> None:
-        self._source, self._run, self._learner, self._position = config.source, run, learner, position
-        self._online_from, evals = config.source.pretraining, config.evals
-        self._interval = Interval(evals.num_evals, evals.eval_interval, run.total - self._online_from, end=True)
-        self._evaluations: Evaluations | None = None
-        if config.source.evaluate:
-            done = self._env_steps if run.done >= max(self._online_from, 1) else -1
-            evaluator, trained = SourceEvaluator(config, train_tasks), 0 if self._online_from else 1
-            place = (run.folder, "evaluation", evaluator, evals, done, run.description, tqdm.write)
-            self._evaluations = stack.enter_context(Evaluations(*place, trained))  # a pretrained agent may be the best
-
-    @property
-    def _env_steps(self) -> int:
-        return unrolled(self._source, self._run.done) * self._source.num_envs
-
-    def start_if_due(self) -> None:
-        if self._evaluations is None:
-            return
-        online = self._run.done - self._online_from
-        if online == 0 or self._interval.due(online):
-            check_parameters(self._learner, self._source, self._position.streams, f"after {self._run.where}")
-            self._evaluations.start(self._env_steps, {"learner": self._learner.state_dict()})
-        self._evaluations.poll()
-
-    def finish(self) -> None:
-        if self._evaluations:
-            self._run.finish(self._evaluations.wait)
+        start_if_due()
+        yield start_if_due
+        run.finish(evaluations.wait)
 
 
 def announce(config: Config, spec: EnvSpec, found: Json) -> None:
@@ -222,8 +183,3 @@ def announce(config: Config, spec: EnvSpec, found: Json) -> None:
     if (videos := config.folder("videos") / "source").exists():
         print(f"videos     {videos}")
     print(f"board      tensorboard --logdir {config.folder('logs')}")
-
-
-def command() -> None:
-    """Run this program with the options of the command line."""
-    run_stage(main, "src.train_agents", __doc__ or "")

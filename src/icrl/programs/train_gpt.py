@@ -9,7 +9,6 @@ Data parallel: torchrun --standalone --nproc-per-node 2 -m src.train_gpt [KEY=VA
 
 from pathlib import Path
 
-from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.evaluation.trained import InContextEvaluator
 from icrl.nn.gpt import GPT
@@ -19,14 +18,13 @@ from icrl.training.fit import fit
 from icrl.training.needs import fitting_gpt
 from icrl.training.program import compared, open_run
 
-PROGRAM = "train_gpt"
 OBJECTIVES = {"ad": AlgorithmDistillation, "dpt": DecisionPretraining}
 
 
 def main(config: Config) -> Path:
     """Train, or resume training; returns the folder with the checkpoints."""
     folder = config.folder("logs") / "gpt"
-    with open_run(config, PROGRAM, folder, compared(config, "objective")) as context:
+    with open_run(config, "train_gpt", folder, compared(config, "objective")) as context:
         if context:
             spec = context.spec()
             context.check_memory(fitting_gpt(config, spec, context.ranks.size), config.model)
@@ -36,8 +34,3 @@ def main(config: Config) -> Path:
             batches = context.batches(context.windows(config.objective))
             fit(context, model, objective, batches, InContextEvaluator(config, context.tasks["development"]))
     return folder
-
-
-def command() -> None:
-    """Run this program with the options of the command line."""
-    run_stage(main, "src.train_gpt", __doc__)

@@ -9,7 +9,6 @@ critic=ilql|iql|cql chooses the loss of the values. `python -m src.extract_polic
 import math
 from pathlib import Path
 
-from icrl.config.command_line import run_stage
 from icrl.config.root import Config
 from icrl.contracts import Json
 from icrl.data.rewards import check_plugin, described, load_plugin
@@ -17,7 +16,7 @@ from icrl.evaluation.trained import InContextEvaluator, lone_critic
 from icrl.nn.critic import trunk_config
 from icrl.objectives.ilql import ImplicitQLearning, value_bound
 from icrl.runs.device import dtype_of
-from icrl.training.critics import PROGRAM, checksums, initialize, make_critic, snapshot_state
+from icrl.training.critics import checksums, initialize, make_critic, snapshot_state
 from icrl.training.fit import fit
 from icrl.training.needs import fitting_critic
 from icrl.training.program import announce, compared, open_run, unweighted
@@ -37,7 +36,7 @@ def main(config: Config) -> Path:
         start = before["inputs"].get("warm_start") if before else checksums(config, _STARTS)
         return {"reward_plugin": plugin.sha256, "warm_start": start}
 
-    with open_run(config, PROGRAM, folder, groups, inputs) as context:
+    with open_run(config, "train_ilql", folder, groups, inputs) as context:
         if context:
             spec, tasks, trunk = context.spec(), context.tasks, trunk_config(config.model, config.encoder)
             context.check_memory(fitting_critic(config, trunk, spec, context.ranks.size), trunk)
@@ -52,18 +51,8 @@ def main(config: Config) -> Path:
             if not context.before:
                 initialize(config, critic, tasks, context.device)
                 start = snapshot_state(config, critic, tasks, context.device)
-            fit(
-                context.described_by({"reward_plugin": described(plugin)}),
-                critic,
-                ImplicitQLearning(critic, bound),
-                context.batches(mixture),
-                InContextEvaluator(config, tasks["development"], lone_critic),
-                after_step=critic.after_update,
-                start=start,
-            )
+            run = context.described_by({"reward_plugin": described(plugin)})
+            objective, batches = ImplicitQLearning(critic, bound), context.batches(mixture)
+            evaluator = InContextEvaluator(config, tasks["development"], lone_critic)
+            fit(run, critic, objective, batches, evaluator, after_step=critic.after_update, start=start)
     return folder
-
-
-def command() -> None:
-    """Run this program with the options of the command line."""
-    run_stage(main, "src.train_ilql", __doc__ or "")

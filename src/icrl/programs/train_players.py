@@ -5,7 +5,6 @@ python -m src.train_players [KEY=VALUE ...]      -> logs/<name>/players/
 
 from pathlib import Path
 
-from icrl.config.command_line import run_players
 from icrl.config.paths import PROJECT
 from icrl.contracts import Json
 from icrl.plots.point_pictures import write_match_plot, write_pictures
@@ -47,33 +46,21 @@ def main(config: PlayersConfig) -> Path:
                 if config.game.dimension <= 3:
                     write_pictures(folder, make_game(config), host, agent, config.seed, "host_vs_agent")
             write_owned(finished, owner, updates, {"updates": updates, "config": recorded(config)})
-        results, of_results, _ = read_owned(found, FORM)
+        content, of_results, _ = read_owned(found, FORM)
         check_owner(found, of_results, owner)
-    announce(results["matches"])
+    hosts, agents = players_of(results := content["matches"])
+    print(f"{'finished games per move':26}" + "".join(f"{name:>10}" for name in agents))
+    for one in hosts:
+        print(f"{one:26}" + "".join(f"{results[f'{one}_vs_{other}']['rho']['value']:10.4f}" for other in agents))
     print(f"all {updates} updates of {config.name} are done: {folder}")
     return folder
 
 
 def evaluate(config: PlayersConfig, host: Player, agent: Player, *, final: bool = False) -> Json:
     """Matches of learning and fixed players, by `<host>_vs_<agent>`; with `final`, of all pairs."""
-    hosts, agents = {"host": host, **HOSTS}, {"agent": agent, **AGENTS}
+    hosts, agents, options = {"host": host, **HOSTS}, {"agent": agent, **AGENTS}, config.evaluation
     names = [(one, other) for one in hosts for other in agents] if final else _AMID
     pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one, other in names}
-    options = config.evaluation
     games = options.num_final_games if final else options.num_games
-    return measure(
-        make_game(config), pairs, games, options.max_moves, config.seed, options.confidence, options.num_bootstrap
-    )
-
-
-def announce(results: Json) -> None:
-    """Print the finished games per move of all pairs, with a row for each host."""
-    hosts, agents = players_of(results)
-    print(f"{'finished games per move':26}" + "".join(f"{agent:>10}" for agent in agents))
-    for host in hosts:
-        print(f"{host:26}" + "".join(f"{results[f'{host}_vs_{agent}']['rho']['value']:10.4f}" for agent in agents))
-
-
-def command() -> None:
-    """Run this program with the options of the command line."""
-    run_players(main, "src.train_players", __doc__ or "")
+    settings = (options.max_moves, config.seed, options.confidence, options.num_bootstrap)
+    return measure(make_game(config), pairs, games, *settings)

@@ -30,7 +30,7 @@ from icrl.runs.files import Identity, identity_of, only_writer, read_json, sha25
 from icrl.training.program import compared
 
 GROUPS = {"train_gpt": ["objective"], "train_ilql": ["encoder", "decoder", "critic"], "extract_policy": ["awr"]}
-OWNED = ("finished", "evaluations", "run", "matches", "results", "milliseconds")  # files that name their run since 0.8
+OWNED = ("finished", "evaluations", "run", "matches", "results", "milliseconds")  # JSON files that name their run
 FORM, SIDECARS = {"step": int, "state_sha256": str, "description": dict}, "*-[0-9]*.json"
 STAGING, MOVED = ".upgrade", "upgraded.json"  # in the root: converted files; checksums of states before and after
 
@@ -79,17 +79,14 @@ class Conversion:
         self.moved: Json = read_json(root / MOVED) if (root / MOVED).exists() else {}
 
     def convert_state(self, sidecar: Path) -> None:
-        """Check a checkpoint, and rename the keys of its state."""
-        about, path, renamed = read_json(sidecar, FORM), sidecar.with_suffix(".pt"), list[str]()
+        """Check a checkpoint, and bring its state into the present layout."""
+        about, path, buffer = read_json(sidecar, FORM), sidecar.with_suffix(".pt"), io.BytesIO()
         if not path.exists() or sha256(path) != about["state_sha256"] or step_of(sidecar) != about["step"]:
             raise PipelineError(f"{path} is missing, damaged or renamed: put it back, or delete it and its .json")
         state = torch.load(path, map_location="cpu", weights_only=True)
-        program, buffer = program_of(about["description"]), io.BytesIO()
-        state = rename_keys(state, f"{program}:", renamed)
-        rebuilt = rebuild_state(program, state, about["step"])
-        if renamed or rebuilt is not state:
-            state = rebuilt
-            torch.save(state, buffer)
+        rebuilt = rebuild_state(program_of(about["description"]), state, about["step"])
+        if rebuilt is not state:
+            torch.save(rebuilt, buffer)
             self.moved[about["state_sha256"]] = hashlib.sha256(buffer.getvalue()).hexdigest()
             if path.parent.parent.name in self.names:
                 write_atomically(self._staged(path), buffer.getvalue())
@@ -106,7 +103,7 @@ class Conversion:
                 about = read_json(path)
                 config = read_json(folder / "config.json") if (folder / "config.json").exists() else about["config"]
                 config.pop("owner", None)
-                if present_config(json.dumps(config))[1] != config or self._with_moved(about) != about:
+                if present_config(config)[1] != config or self._with_moved(about) != about:
                     if (kept := folder.with_name(f"old-{folder.name}")).exists():
                         raise PipelineError(f"{kept} exists already: remove or rename it")
                     self.aside.append(str(folder))
@@ -118,62 +115,55 @@ class Conversion:
     def _convert_part(self, folder: Path, sidecars: list[Path]) -> tuple[Identity, int]:
         """Convert the sidecars and the files beside them; returns the run, and the number of changed files."""
         found, changed = [self._described(read_json(path)["description"]) for path in sidecars], 0
+        owner, record, _ = found[-1]
         for path, (*_, description) in zip(sidecars, found, strict=True):
             about = read_json(path) | {"kind": path.stem.rpartition("-")[0], "description": description}
             changed += self._stage(path, self._with_moved(about))
-        owner, record, _ = found[-1]
-        others = [path for path in sorted(folder.glob("*.json")) if path.stem in OWNED]
-        changed += sum(self._convert_owned(path, owner, record, step_of(sidecars[-1])) for path in others)
+        for path in [path for path in sorted(folder.glob("*.json")) if path.stem in OWNED]:
+            content, step = read_json(path), 0 if path.stem == "run" else step_of(sidecars[-1])
+            before = content.pop("owner", None)
+            if path.stem == "evaluations":
+                step = max((entry["step"] for entry in content["evaluations"]), default=-1)
+            if owner.program == "train_players" and path.stem in OWNED[3:] and not before:
+                content = {path.stem.replace("results", "matches"): content}
+            content = rename_keys(content, not before) | ({"config": record} if "config" in content else {})
+            named = owner._asdict() | {"step": before["step"] if before else step}
+            changed += self._stage(path, content | {"owner": named})
         return owner, changed
 
-    def _convert_owned(self, path: Path, owner: Identity, record: Json, step: int) -> bool:
-        content = read_json(path)
-        before = content.pop("owner", None)
-        if path.stem == "evaluations":
-            step = max((entry["step"] for entry in content["evaluations"]), default=-1)
-        if owner.program == "train_players" and path.stem in ("matches", "results", "milliseconds") and not before:
-            content = {path.stem.replace("results", "matches"): content}
-        content = rename_keys(content, f"{path.stem}{'' if before else '_07'}:", [])
-        content |= {"config": record} if "config" in content else {}
-        step = before["step"] if before else 0 if path.stem == "run" else step
-        return self._stage(path, content | {"owner": owner._asdict() | {"step": step}})
-
     def _convert_manifest(self, path: Path, owner: Identity | None) -> bool:
-        manifest, complete = read_json(path), read_json(path)["complete"]
-        columns = {name: path.with_name(f"{name}.npy") for name in manifest["columns"]}
+        manifest = read_json(path)
+        columns, complete = {name: path.with_name(f"{name}.npy") for name in manifest["columns"]}, manifest["complete"]
         manifest["complete"] = True  # 0.7 wrote no checksums of blocks: histories that it began get them here
         history_store.upgrade(manifest, path)
         manifest["complete"] = complete
         if not complete and not manifest["blocks"] and (end := manifest["committed"]):
-            parts = {name: np.load(file, mmap_mode="r")[:, :end] for name, file in columns.items()}
-            checksums = {
-                name: hashlib.sha256(np.ascontiguousarray(part).data).hexdigest() for name, part in parts.items()
-            }
+            parts = {name: np.load(file, mmap_mode="r")[:, :end].tobytes() for name, file in columns.items()}
+            checksums = {name: hashlib.sha256(part).hexdigest() for name, part in parts.items()}
             manifest["blocks"] = [{"start": 0, "end": end, "sha256": checksums}]
         for name, file in columns.items() if complete else ():
             if not file.exists() or sha256(file) != manifest["columns"][name]["sha256"]:
                 raise PipelineError(f"{file} is missing or damaged: its checksum is not the one in {path}")
-        manifest["config"] = present_config(json.dumps(manifest["config"]))[1]
+        manifest["config"] = present_config(manifest["config"])[1]
         manifest["owner"] = owner._asdict() if owner else manifest["owner"]
         history_store.check_form(manifest, path)
         return self._stage(path, manifest)
 
     def _described(self, before: Json) -> tuple[Identity, Json, Json]:
         """Run, recorded configuration and new description of a checkpoint with the description `before`."""
-        program, rest = program_of(before), rename_keys(before, "description:", [])
+        program, rest = program_of(before), rename_keys(before)
         if "config" not in rest:  # stage one of 0.7
             rest = {"config": rest} | ({"error": rest.pop("error")} if "error" in rest else {})
-        config, record = present_config(json.dumps(rest["config"]), "run" not in before)
+        config, record = present_config(rest["config"], "run" not in before)
         if program == "train_players":
-            return (owner := owner_of(config)), record, rest | owner._asdict() | {"config": record}
-        rest["inputs"] = self._with_moved(rest["inputs"] if "inputs" in rest else inputs_07(self.root, config, rest))
-        rest.pop("critic", None)  # in 0.7; now an input
-        if program == "train_agents":
-            groups = source_run.compared(config)
+            owner = owner_of(config)
         else:
+            inputs = rest["inputs"] if "inputs" in rest else inputs_07(self.root, config, rest)
+            rest["inputs"] = self._with_moved(inputs)
+            rest.pop("critic", None)  # in 0.7; now an input
             values = ["awr"] if program == "train_ilql" and config.trainer.evaluate else []
-            groups = compared(config, *GROUPS[program], *values)
-        owner = identity_of(program, config, groups, rest["inputs"])
+            groups = compared(config, *GROUPS[program], *values) if program in GROUPS else source_run.compared(config)
+            owner = identity_of(program, config, groups, rest["inputs"])
         return owner, record, rest | owner._asdict() | {"config": record}
 
     def _with_moved(self, content: Json) -> Json:
