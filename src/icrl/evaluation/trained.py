@@ -171,7 +171,10 @@ def training_store(config: Config, trained: Json) -> Histories:
     episodes, store = config.evaluation.num_episodes, stores[0]
     row_len, needed = store.columns["obs"].shape[1], (episodes + 1) * store.spec.max_episode_steps
     given = f"evaluation.num_episodes={episodes}"
-    refuse(needed > row_len, f"{given} needs {needed} steps per row of the source, but {store.folder} has {row_len}")
+    refuse(
+        needed > row_len,
+        f"{given} needs {needed} steps per row for the episodes of the source, but {store.folder} has {row_len}",
+    )
     return store
 
 

@@ -38,7 +38,7 @@ class Ranks:
 
     def any(self, flag: bool) -> bool:
         """Combine the flags of all ranks: true if one is."""
-        return any(bool(one) for one in self.gather(torch.tensor([int(flag)])))
+        return flag if self.size == 1 else any(bool(one) for one in self.gather(torch.tensor([int(flag)])))
 
     def average(self, values: Tensor) -> Tensor:
         """Mean of a tensor over all ranks."""
