@@ -1,4 +1,4 @@
-# make run | test | quick | check | notebooks | bench | docs | clean-venv.  ARGS="experiment=reference seed=1" reaches all three stages.
+# make run | test | quick | check | notebooks | bench | docs | format.  ARGS="experiment=reference seed=1" reaches all three stages.
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin

@@ -157,7 +157,7 @@ def _in_world(config: Config) -> Iterator[str]:
         yield "$search.goal_row and $search.goal_column must be below $env.size"
     for key in ("source.evaluate", "summaries.action_distributions", "summaries.outputs"):
         if config.source.name == "searcher" and attrgetter(key)(config):
-            yield f"${key} evaluates without the past, but $source.name acts on it alone; give false"
+            yield f"${key} starts agents without their past, but $source.name acts on its past alone: give {key}=false"
 
 
 def _in_lengths(config: Config) -> Iterator[str]:
@@ -199,7 +199,7 @@ def _in_model(config: Config) -> Iterator[str]:
         if attrgetter(key)(config) == "learned" and 0 < length < model.context_len:
             yield f"$trainer.mini_batch_length leaves positions untrained with ${key} and $model.context_len"
     if encoder.position == "env_time" and not model.add_env_time:
-        yield "$encoder.position is the env time embedding, which $model.add_env_time leaves out"
+        yield "$encoder.position needs model.add_env_time=true"
 
 
 def _in_training(config: Config) -> Iterator[str]:
@@ -207,9 +207,9 @@ def _in_training(config: Config) -> Iterator[str]:
     if config.optimizer.name == "mtadam" and device.amp_dtype == "float16":
         yield "$optimizer.name undoes the loss scaling of $device.amp_dtype: give device.amp_dtype=bfloat16 or none"
     if trainer.evaluate and not config.data.num_development_tasks:
-        yield "$trainer.evaluate needs $data.num_development_tasks above 0; the other way is trainer.evaluate=false"
+        yield "$trainer.evaluate needs $data.num_development_tasks above 0: raise it, or give trainer.evaluate=false"
     if config.evaluation.tasks == "development" and not config.data.num_development_tasks:
-        yield "$evaluation.tasks plays the tasks set aside by $data.num_development_tasks: raise it"
+        yield "$evaluation.tasks needs $data.num_development_tasks above 0: raise it"
     if not trainer.evaluate and config.evaluation.checkpoint == "best":
         yield "$trainer.evaluate saves no best checkpoint; give evaluation.checkpoint=last"
     if trainer.empty_cache and device.type == "cpu":
@@ -217,7 +217,7 @@ def _in_training(config: Config) -> Iterator[str]:
     if config.summaries.gradient_noise_scale != "none" and trainer.mini_batch_size < 2:
         yield "$summaries.gradient_noise_scale needs parts of a batch; $trainer.mini_batch_size must be at least 2"
     if config.awr.normalize != "none" and trainer.gradient_accumulation_steps > 1:
-        yield "$awr.normalize needs whole batches: $trainer.gradient_accumulation_steps must be 1, or give none"
+        yield "$awr.normalize needs $trainer.gradient_accumulation_steps to be 1; or give awr.normalize=none"
     if policy.model not in ("gpt", "critic", config.awr.experiment_name):
         yield "$policy.model: must be gpt, critic or $awr.experiment_name"
     if policy.model == "critic" and not policy.advantage_scale:
@@ -231,7 +231,7 @@ def _in_starts(config: Config) -> Iterator[str]:
     whole = [("critic.initial_model", part) for part in parts[:2]]
     for pair in (*whole, *(("critic.initial_model_prefix", part) for part in parts)):
         if "none" not in attrgetter(*pair)(config):
-            yield f"${pair[0]} already includes ${pair[1]}: one of them must be none"
+            yield f"${pair[0]} and ${pair[1]} both set the same part: one of them must be none"
     if alone and critic.initial_model_index >= 0:
         yield "$critic.initial_model_index needs critic.initial_model_prefix"
     if alone and config.optimizer.initialize:

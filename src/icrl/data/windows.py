@@ -95,9 +95,9 @@ class Windows:
             kept = [mask & (np.cumsum(mask, axis=1, dtype=np.int32) <= config.kept_steps) for mask in kept]
         lengths = np.concatenate([mask.sum(axis=1) for mask in kept])  # [N * k]
         usable = lengths >= context_len
-        left = f"data.keep_every={config.keep_every} and data.kept_steps={config.kept_steps} leave of {folder}"
-        longer = f"model.context_len={context_len} is longer than all that {left}"
-        refuse(not usable.any(), f"{longer}: the longest has {lengths.max(initial=0)} steps")
+        given = f"data.keep_every={config.keep_every} and data.kept_steps={config.kept_steps}"
+        longest = f"the longest row of {folder}, {lengths.max(initial=0)} steps with {given}"
+        refuse(not usable.any(), f"model.context_len={context_len} is longer than {longest}: lower it")
         parts = ((name, [column[mask] for mask in kept]) for name, column in columns.items())
         self._columns = {name: torch.from_numpy(np.concatenate(part)).to(device) for name, part in parts}
         self.largest_reward = float(self._columns["training_reward"].abs().max())
@@ -120,8 +120,8 @@ def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -
     success = np.repeat(histories.final_success(), histories.manifest["rows"]["num_envs"])  # [rows]
     of_tasks = np.isin(histories.row_tasks, tasks)
     rows = np.flatnonzero(of_tasks & (success >= config.min_final_success))
-    none = f"data.min_final_success={config.min_final_success} leaves no learner of {histories.folder}"
-    refuse(not len(rows), f"{none}: the best one reached {success[of_tasks].max(initial=0):.3f}")
+    none = f"no learner of {histories.folder} reaches data.min_final_success={config.min_final_success}"
+    refuse(not len(rows), f"{none}: the best one reaches {success[of_tasks].max(initial=0):.3f}")
     return rows
 
 

@@ -57,7 +57,7 @@ class DecoderConfig(Options):
     def _check(self) -> Self:
         for name in ("ff_dim", "dropout") if self.num_layers == 1 else ():
             given = f"decoder.{name}={getattr(self, name)}"
-            refuse(getattr(self, name), f"{given}: decoder.num_layers=1 has nothing between its layers; must be 0")
+            refuse(getattr(self, name), f"{given} has no effect with decoder.num_layers=1: must be 0")
         width = f"decoder.ff_dim=0: decoder.num_layers={self.num_layers} needs a width between them"
         refuse(self.num_layers > 1 and not self.ff_dim, width)
         return self
@@ -103,7 +103,7 @@ class CriticConfig(Options):
         for name, only in _WITHOUT_VALUE.items() if self.backup == "max" else ():
             given = f"critic.{name}={getattr(self, name)}: critic.backup=max has no V to learn"
             refuse(getattr(self, name) != only, f"{given}; must be {only}".replace("True", "true"))
-        one = "critic.discount_per=episode counts episodes; with critic.horizon=episode the return ends with the first"
+        one = "critic.discount_per=episode has no effect with critic.horizon=episode: change one of them"
         refuse(self.discount_per == self.horizon == "episode", one)
         return self
 

@@ -113,9 +113,8 @@ class AwrConfig(Options):
         name, temperature, inverse = self.experiment_name, self.temperature, self.inverse_temperature
         given = f"awr.temperature={temperature} and awr.inverse_temperature={inverse}".replace("None", "null")
         refuse((temperature is None) == (inverse is None), f"{given}: one of them must be null, the other a number")
-        taken = f"awr.experiment_name={name} is the folder of something else"
-        reserved = name in RESERVED or name.startswith("evaluation")
-        refuse(reserved, f"{taken}; none of {', '.join(RESERVED)}, evaluation...")
+        reserved = f"must not be one of {', '.join(RESERVED)}, nor begin with evaluation"
+        refuse(name in RESERVED or name.startswith("evaluation"), f"awr.experiment_name={name}: {reserved}")
         return self
 
 

@@ -104,7 +104,7 @@ def strip_figure(moves: list[Move], title: str) -> Figure:
 
 
 def _frames(moves: list[Move], title: str) -> Iterator[Frame]:
-    """In each move points glide to their new places, then removed points are crossed out, then they are gone."""
+    """Frames of a game: in each move points glide to their new places, then removed ones are crossed out, then gone."""
     figure, (axes,) = new_panels(title, size=(6.4, 6.4))
     nothing, limits = moves[0].before[:0], _limits(moves[0].before)
 

@@ -53,7 +53,7 @@ class PointGameConfig(EnvConfig):
             for cloud, (key, least) in product(clouds, _CLOUD.items())
         ]
         needed = ", ".join(f"{key} >= {least}" for key, least in _CLOUD.items()) + f" and <= {_MOST}"
-        refuse(not fit or not all(fit), f"env.clouds={clouds}: must be mappings with {needed}, both ints, at least one")
+        refuse(not fit or not all(fit), f"env.clouds={clouds}: must be a list of mappings with two ints, {needed}")
         twice = len({*sizes}) < len(sizes)
         refuse(not sizes or twice, f"env.dimensions={sizes}: must be at least one number, and none twice")
         refuse(

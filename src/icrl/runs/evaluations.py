@@ -45,7 +45,7 @@ class EvalsConfig(Options):
         refuse_both("evals", ("num_evals", self.num_evals), ("eval_interval", self.eval_interval))
         refuse(
             self.num_eval_environments > self.num_eval_episodes,
-            f"evals.num_eval_environments={self.num_eval_environments} is more than "
+            f"evals.num_eval_environments={self.num_eval_environments} must be at most "
             f"evals.num_eval_episodes={self.num_eval_episodes}",
         )
         return self

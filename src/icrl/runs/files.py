@@ -53,9 +53,11 @@ def read_json(path: Path, form: Any = dict) -> Json:
     except (OSError, ValueError, RecursionError) as error:
         raise PipelineError(f"{path} is not readable as JSON: {error}") from error
     if not isinstance(content, dict) or content.pop(_SEAL, None) != digest(content):
-        raise PipelineError(f"{path} is damaged, or of another version: its checksum is wrong")
+        raise PipelineError(f"{path} is damaged: its checksum is wrong; restore it")
     if not fits(content, form):
-        raise PipelineError(f"{path} has unexpected content: another version or program wrote it")
+        raise PipelineError(
+            f"{path} has unexpected content: another program wrote it, or a version that python -m src.upgrade converts"
+        )
     return content
 
 

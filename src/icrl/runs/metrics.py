@@ -85,7 +85,7 @@ class Progress(tqdm):  # pyrefly: ignore - generic in its stubs alone
 
 
 class _NoWriter:
-    """Stands for a `SummaryWriter` that writes nothing."""
+    """Stand-in for a `SummaryWriter`, which writes nothing."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         def nothing(*_: Any, **__: Any) -> None: ...

@@ -75,7 +75,7 @@ class RunState:
             if name not in self._saved:
                 raise PipelineError(
                     f"the checkpoint of {self.where} in {self.folder} has no part {name}: another version wrote it; "
-                    "convert it, or give another name="
+                    "convert it with python -m src.upgrade, or give another name="
                 )
             part.load_state_dict(self._saved.pop(name))
         return part

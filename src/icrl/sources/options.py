@@ -69,17 +69,17 @@ class SourceConfig(Options):
 
     @property
     def replays(self) -> bool:
-        """Whether it learns from all that is kept, not from the newest unroll alone."""
+        """True if the source learns from all that is kept, not from the newest unroll alone."""
         return not getattr(self, "clear_replay_buffer", True)
 
     @property
     def draws(self) -> bool:
-        """Whether mini-batches are drawn from what is kept, not dealt out in sweeps."""
+        """True if mini-batches are drawn from what is kept, not dealt out in sweeps."""
         return not getattr(self, "whole_replay_buffer_training", True)
 
     @property
     def has_offline(self) -> bool:
-        """Whether it learns from histories of other learners too."""
+        """True if the source learns from histories of other learners too."""
         return getattr(self, "offline_buffer_dir", "none") != "none"
 
     @property
@@ -90,10 +90,12 @@ class SourceConfig(Options):
     def conflicts(self) -> Conflicts:
         steps, asked, unroll, made = self.num_env_steps, self.num_iterations, self.unroll_length, env_steps(self)
         yield not steps and not asked, "{num_iterations} and {num_env_steps}: one of them must be above 0"
-        yield not made, "{num_iterations} leaves no env steps after {rl_train_after_update_steps} without any"
+        yield not made, "{num_iterations} must be above {rl_train_after_update_steps}, which make no env steps"
         factors = f"{{num_envs}} x {{unroll_length}} = {self.num_envs * unroll:g}"
-        yield steps and made != steps and not asked, f"{{num_env_steps}}: no multiple of {factors}; {made} is"
-        given = f"{{num_iterations}} of {factors} env steps make {made}, not {{num_env_steps}}: give {made} there, or 0"
+        yield steps and made != steps and not asked, f"{{num_env_steps}} must be a multiple of {factors}, as {made} is"
+        given = (
+            f"{{num_iterations}} of {factors} env steps make {made}: give source.num_env_steps={made} or 0, not {steps}"
+        )
         yield steps and asked and made != steps, given
         given = f"{{initial_collect_steps}} leaves no steps to train: source.num_env_steps is {made}"
         yield self.initial_collect_steps >= made, given
@@ -171,15 +173,16 @@ class ReplayConfig(SourceConfig):
         yield replays and self.initial_collect_steps > kept * self.num_envs, too_early
         too_long = f"{{mini_batch_length}} exceeds {{replay_buffer_length}}, or the {per_env} env steps per environment"
         yield replays and length > min(kept, per_env), too_long
-        yield self.draws and not size, "{mini_batch_size} draws nothing with {whole_replay_buffer_training}"
-        yield offline and not size, "{mini_batch_size} draws nothing from {offline_buffer_dir}"
-        unknown = "{mini_batch_length} is the unroll with {clear_replay_buffer}; {offline_buffer_dir} needs a length"
+        sizeless = "{mini_batch_size} draws nothing %s: give a size above 0"
+        yield self.draws and not size, sizeless % "with {whole_replay_buffer_training}"
+        yield offline and not size, sizeless % "from {offline_buffer_dir}"
+        unknown = "{offline_buffer_dir} needs windows of one length, but {mini_batch_length}: give a length above 0"
         yield offline and not length and not replays, unknown
-        evenly = "{whole_replay_buffer_training} trains on all steps equally; {priority_replay} draws"
+        evenly = "{priority_replay} draws windows by priority, so {whole_replay_buffer_training} must be false"
         yield self.priority_replay and not self.draws, evenly
         empty = "{clear_replay_buffer} keeps nothing to draw from; it needs source.whole_replay_buffer_training=true"
         yield self.draws and not replays, empty
-        everything = "{offline_buffer_range} counts {offline_buffer_length} from the end, but 0 stands for all"
+        everything = "{offline_buffer_range} needs a length above 0, but {offline_buffer_length} uses whole rows"
         yield offline and self.offline_buffer_range == "last" and not self.offline_buffer_length, everything
         if not offline:
-            yield from self.unused(("offline_", "rl_"), "needs offline histories, but {offline_buffer_dir}")
+            yield from self.unused(("offline_", "rl_"), "has no effect with {offline_buffer_dir}: name histories there")
