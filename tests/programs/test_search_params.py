@@ -18,7 +18,7 @@ from icrl.config.root import Config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
-from icrl.plots.training_curves import PLOTS, search_table, write_search_plots
+from icrl.plots.search_plots import PLOTS, search_table, write_search_plots
 from icrl.programs import search_params
 from icrl.programs.search_params import main, score, searched_task
 from icrl.runs.files import read_json

@@ -102,6 +102,7 @@ class AsyncUnrollWorker(UnrollWorker):
         try:
             answer = self._requests.popleft().result()
         except BrokenExecutor as error:
+            self._kill()  # else the pool may wait for ever for a process that lives
             pool.shutdown()  # its thread alone may wait for the process, or the exit code can be lost
             died = f"the process that plays died (exit code {self.processes[0].exitcode})"
             raise PipelineError(f"{died}. Run the same command again, or with source.async_unroll=false") from error

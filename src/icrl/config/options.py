@@ -181,10 +181,12 @@ def in_words(
 ) -> str:
     """One line about the first error in the `values` of options of `kind`, with keys that begin with `prefix`: field,
     value and allowed values, and for an unknown name the nearest one. `depth` is that of the keys in the error."""
-    first = error.errors()[0]
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a typo, not the key that it hides
     name = str(first["loc"][depth])
     if (field := kind.model_fields.get(name)) is None:
         return f"{prefix}{name}: there is no such option{nearest(name, kind.model_fields)}"
     if reason := str(first.get("ctx", {}).get("error", "")):
         return f"{prefix}{name}: {reason}"
+    if first["type"] == "missing":
+        return f"{prefix}{name} is missing: must be {allowed(field)}"
     return f"{prefix}{name}={values.get(name)}: must be {allowed(field)}"

@@ -117,6 +117,7 @@ def cyclical(*, base: Number, bound: Number, half_cycle: Positive, shape: Litera
     return curve
 
 
+_NO_PAIRS = ("list_type", "tuple_type", "too_short", "too_long", "missing")  # errors of pydantic
 KINDS = {one.__name__: validate_call(one) for one in (constant, step, linear, exponential, inverse, cosine, cyclical)}
 
 
@@ -126,7 +127,7 @@ def make_schedule(rate: Any) -> Schedule:
     Raises `ValueError` with the key, its value and what is allowed."""
     written = rate if isinstance(rate, dict) else {"kind": "constant", "progress": "updates", "value": rate}
     if (name := str(written.get("kind"))) not in KINDS:
-        raise ValueError(f"kind={name}: must be one of {', '.join(KINDS)}{nearest(name, KINDS)}")
+        raise ValueError(f"kind={name}: must be one of {', '.join(KINDS)}{nearest(written.get('kind', ''), KINDS)}")
     try:
         shared = _Shared.model_validate(written)
         progress, warmup, keys = shared.progress, shared.warmup, dict(shared.model_extra or {})
@@ -134,10 +135,8 @@ def make_schedule(rate: Any) -> Schedule:
             keys["warmup"] = warmup
         curve = KINDS[name](**keys)
     except ValidationError as error:
-        wrong = (
-            _in_words(error, name) if written is rate else f"{rate!r}: must be a finite number or a mapping with kind"
-        )
-        raise ValueError(wrong) from error
+        number = f"{rate!r}: must be a finite number or a mapping with kind, progress and the kind's keys"
+        raise ValueError(_in_words(error, written) if written is rate else number) from error
     times = {key: written.get(key, 0) for key in ("time", "half_cycle")} | {
         "warmup.until": warmup.until if warmup else 0
     }
@@ -172,13 +171,24 @@ def nearest(name: object, names: Iterable[str]) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-def _in_words(error: ValidationError, kind: str) -> str:
-    first = error.errors()[0]
+def _in_words(error: ValidationError, written: dict[str, Any]) -> str:
+    first, kind = error.errors()[0], str(written["kind"])
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).removeprefix(".")
-    keys = [*WarmUp.model_fields] if "." in where else [*_Shared.model_fields, *signature(KINDS[kind]).parameters]
+    own = {name: one.default is one.empty for name, one in signature(KINDS[kind]).parameters.items()}
+    keys = {"kind": True, "progress": True, **own, "warmup": False}  # with whether it is required
+    if "." in where:
+        keys = dict.fromkeys(WarmUp.model_fields, True)
+    if first["type"] in _NO_PAIRS and first["loc"][0] == "points" and "points" in written:
+        least = 2 if kind == "linear" else 1
+        return f"points={written['points']!r}: must be a list of at least {least} pairs [time, value]"
     if first["type"].startswith("missing"):
-        return f"{where} is missing: the keys are {', '.join(keys)}"
+        return f"{where} is missing: required are {', '.join(key for key, needed in keys.items() if needed)}"
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"{where}: unknown key, must be one of {', '.join(keys)}{nearest(where.rpartition('.')[2], keys)}"
+    if first["type"] == "literal_error":
+        names = first["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+        return f"{where}={first['input']}: must be one of {', '.join(names)}{nearest(first['input'], names)}"
+    if first["type"] == "model_type":
+        return f"{where}={first['input']!r}: must be a mapping with until and start"
     reason = str(first.get("ctx", {}).get("error", first["msg"])).replace("Input should be", "must be")
-    return f"{where}={first['input']!r}: {reason}" if where else reason
+    return f"{where}={first['input']!r}: {reason.replace('a valid number', 'a finite number')}" if where else reason

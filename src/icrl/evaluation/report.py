@@ -82,15 +82,18 @@ def load_episodes(folder: Path, checksum: str) -> tuple[dict[str, Adaptation], d
     path = folder / EPISODES
     if not path.exists() or sha256(path) != checksum:
         raise PipelineError(f"{path} is missing, damaged, or not the one of the results.json beside it")
-    episodes: dict[str, list[Floats]] = {}
+    episodes: dict[str, dict[str, Floats]] = {}
     coverage: dict[str, Floats] = {}
     with np.load(path, allow_pickle=False) as found:
         for name in found.files:
             if name.startswith(_COVERAGE):
                 coverage[name.removeprefix(_COVERAGE)] = found[name]
             elif name != _OWNER:
-                episodes.setdefault(name.rpartition("/")[0], []).append(found[name].astype(np.float64))
-    return {name: Adaptation(*fields) for name, fields in episodes.items()}, coverage
+                policy, _, field = name.rpartition("/")
+                episodes.setdefault(policy, {})[field] = found[name].astype(np.float64)
+    if any(fields.keys() != set(Adaptation._fields) for fields in episodes.values()):
+        raise PipelineError(f"{path} has other arrays than this version writes: evaluate again")
+    return {name: Adaptation(**fields) for name, fields in episodes.items()}, coverage
 
 
 def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Json:

@@ -80,7 +80,7 @@ class GPTPolicy:
         return GPTCarry(window, self.model.new_cache(num_streams), 0)
 
     def act(self, carry: GPTCarry, step: Step, noise: Tensor) -> tuple[Tensor, GPTCarry]:
-        """Actions `[B]` for `step` (`steps.step_of` makes your own). Raises `ValueError` for wrong shapes, dtypes and,
+        """Actions `[B]` for `step` (`step_of` makes your own). Raises `ValueError` for wrong shapes, dtypes and,
         on a CPU, values out of range."""
         check_form(self.model.spec, step, carry.window.shape[1])
         if noise.shape != (expected := step.reward.shape):

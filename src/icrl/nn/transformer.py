@@ -173,7 +173,7 @@ class Transformer(nn.Module):
         self.blocks, self.norm = nn.ModuleList(blocks), nn.LayerNorm(config.embed_dim)
 
     def forward(self, x: Tensor, cache: KVCache | None = None) -> Tensor:
-        """Outputs `[B, L / G, D]`. Tokens continue a cache and are added to it; the result equals one forward over all."""
+        """`[B, L, D] -> [B, L / G, D]`. Tokens continue a cache and join it; the result equals one forward over all."""
         num_tokens, again = x.shape[1], self.recompute and self.training
         for layer, block in enumerate(self.blocks):
             inputs = (x, cache, layer)

@@ -191,7 +191,7 @@ def _draw_space(axes: Axes, points: Points, limits: Points) -> None:
 
 
 def write_match_plot(path: Path, results: Json, title: str) -> Figure:
-    """Write a PNG of the `results` of `matches.measure` for at least one pair of players, all in one dimension.
+    """Write a PNG of the `results` of `rollout.measure` for at least one pair of players, all in one dimension.
 
     Four panels with a colour for each pair: rho with its interval, the share of games that go on after each move
     (truncated games never end), and the shares of the host's subsets and of the agent's coordinates."""

@@ -124,6 +124,7 @@ def write_video(path: Path, frames: Iterable[Frame], fps: float, options: Sequen
                 draft,
                 (first.shape[1], first.shape[0]),
                 fps=fps,
+                codec="libx264",
                 quality=None,  # -crf instead
                 macro_block_size=2,  # the default, 16, would rescale and blur
                 ffmpeg_log_level="error",

@@ -8,8 +8,9 @@ Stream i of B after `reset(seed=s)` equals a single game after `reset(seed=s + i
 and its actions. A reset without a seed starts the next game of the same stream.
 """
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from operator import index
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
-from pydantic import ConfigDict, PositiveInt, validate_call
+from pydantic import ConfigDict, PositiveInt, ValidationError, validate_call
 
 from icrl.envs.gym.as_gymnasium import final_infos, reset_mask, seeds_of, started, stream_seeds
 from icrl.point_game.fixed_players import AGENTS, HOSTS, Host
@@ -30,6 +31,7 @@ from icrl.point_game.rules import PADDING, canonical, is_over, rescale, subset_o
 Ints = NDArray[np.int64]
 Infos = dict[str, Any]
 Seed = int | None
+Made = TypeVar("Made")
 _Role = Literal["host", "agent"]
 _NO_LIMIT = 2**62
 
@@ -156,4 +158,22 @@ class SinglePointGame(Env[Any, np.int64]):
         return next(iterate(self._games.observation_space, obs)), info
 
 
-make_single, make_batched = SinglePointGame, BatchedPointGame  # entry points in Gymnasium's registry
+def make_single(**given: Any) -> SinglePointGame:
+    """Entry point of `gymnasium.make`, with the arguments of `BatchedPointGame`."""
+    return _made(SinglePointGame, given)
+
+
+def make_batched(num_envs: int = 1, **given: Any) -> BatchedPointGame:
+    """Entry point of `gymnasium.make_vec`, with the arguments of `BatchedPointGame`."""
+    return _made(BatchedPointGame, {"num_envs": index(num_envs), **given})
+
+
+def _made(kind: Callable[..., Made], given: Infos) -> Made:
+    """Environment of this `kind`. Raises `ValueError` with the argument, its value and what is allowed."""
+    try:
+        return kind(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(
+            f"{first['loc'][-1]}={first['input']!r}: {first['msg'].replace('Input should be', 'must be')}"
+        ) from error

@@ -12,12 +12,11 @@ from torch import Tensor
 
 from icrl.config.options import Name, OneOrMore, option, refuse
 from icrl.contracts import ConfigError
-from icrl.envs.core import EnvConfig
+from icrl.envs.core import NAME, EnvConfig
 from icrl.point_game.fixed_players import AGENTS, HOSTS, choose, random_subset
 from icrl.point_game.rules import subsets
 from icrl.randomness import mix, uniform
 
-_NAME = "rules of the world; the preset `env=` sets all of this group"
 _LARGEST_COORDINATE = 2**31 - 2  # so that an observation fits 32 bits
 _CLOUD, _MOST = {"max_num_points": 2, "max_value": 1}, 1000  # keys of a cloud of points, the least of each, the most
 _TABLES_SEED, _MOST_TABLES, _MOST_ORDERED = 7, 10_000, 6  # 6 coordinates have 720 orders
@@ -28,7 +27,7 @@ _ALMOST_ONE = 1 - 2**-24
 
 
 class PointGameConfig(EnvConfig):
-    name: Literal["point_game"] = option("point_game", _NAME)
+    name: Literal["point_game"] = option("point_game", NAME)
     role: Literal["host", "agent"] = option("host", "side of the learner; its opponent plays the other side")
     opponents: Annotated[list[Name], OneOrMore] = option(
         ["tables_100"],

@@ -30,7 +30,7 @@ from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
 from icrl.envs.tasks import split_tasks
-from icrl.plots.training_curves import write_search_plots
+from icrl.plots.search_plots import write_search_plots
 from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.divergence import DivergedError
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, write_owned

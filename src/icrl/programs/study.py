@@ -34,17 +34,29 @@ def run_jobs(jobs: Sequence[Job], num_workers: int, folder: Path, program: Seque
 
     A failed job also fails the jobs that need it, but no others. `program` starts a command of a job. Raises
     `KeyboardInterrupt` or `Stopped` on a signal. No process outlives this call."""
+    asked: list[int] = []  # the signal that stops the study
     try:
-        return asyncio.run(_run_jobs(jobs, num_workers, folder, program))
+        return asyncio.run(_run_jobs(jobs, num_workers, folder, program, asked))
     except asyncio.CancelledError:
+        if asked == [signal.SIGINT]:
+            raise KeyboardInterrupt from None
         raise Stopped("SIGTERM: the runs have ended; the same command continues") from None
 
 
-async def _run_jobs(jobs: Sequence[Job], num_workers: int, folder: Path, program: Sequence[str]) -> dict[str, str]:
+async def _run_jobs(
+    jobs: Sequence[Job], num_workers: int, folder: Path, program: Sequence[str], asked: list[int]
+) -> dict[str, str]:
     failed, slots, tasks = dict[str, str](), asyncio.Semaphore(num_workers), dict[str, asyncio.Task[None]]()
     left = len(jobs)
     if threading.current_thread() is threading.main_thread() and (task := asyncio.current_task()):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+        def stop(number: int) -> None:
+            if not asked:  # a second signal must not cut short the end of the processes
+                asked.append(number)
+                task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop, number)
 
     async def run(job: Job) -> None:
         nonlocal left

@@ -181,8 +181,8 @@ class PPO(A2C):
         return {"log_prob": log_prob, "advantage": advantage, "return": advantage + value}
 
     def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Metrics of A2C and two more. approx_kl estimates KL(pi_old || pi) by the mean of ratio - 1 - log ratio, which is never negative
-        (Schulman, "Approximating KL divergence", 2020)."""
+        """Losses and metrics. approx_kl estimates KL(pi_old || pi) by the mean of ratio - 1 - log ratio, which is never
+        negative (Schulman, "Approximating KL divergence", 2020)."""
         advantage = sample.targets["advantage"]
         if self.config.normalize_advantage:
             own = advantage.unflatten(1, (self.num_learners, -1))

@@ -90,7 +90,8 @@ class Learner:
             if isinstance(state[name], dict):
                 getattr(self, name).load_state_dict(state[name])
             else:
-                setattr(self, name, copy.deepcopy(state[name]))
+                value = copy.deepcopy(state[name])
+                setattr(self, name, value.to(self.device) if isinstance(value, Tensor) else value)
         self.refresh()
 
     def refresh(self) -> None:
@@ -105,4 +106,10 @@ def table_rows(num_learners: int, num_obs: int, device: torch.device) -> Callabl
     """Function from observations `[..., B]` to their rows in a table `[L * S, ...]` over the learners' observations."""
     first = torch.arange(num_learners, device=device) * num_obs
     of_streams = cache(partial(torch.repeat_interleave, first))  # by the number of streams of a learner
-    return lambda obs: of_streams(obs.shape[-1] // num_learners) + obs
+
+    def rows(obs: Tensor) -> Tensor:
+        if obs.shape[-1] % num_learners:
+            raise ValueError(f"{obs.shape[-1]} streams cannot be dealt out evenly to {num_learners} learners")
+        return of_streams(obs.shape[-1] // num_learners) + obs
+
+    return rows

@@ -1,6 +1,6 @@
 """Lower bounds on the memory and disk space of programs, so that too large options are refused at once.
 
-A run that would fit is never refused (see `memory.check_fits`). K numbers in an observation, B streams or windows, T
+A run that would fit is never refused (see `check_fits`). K numbers in an observation, B streams or windows, T
 steps, D width.
 """
 
@@ -124,7 +124,7 @@ def _fitting(
     tokens = 1 if model.tokens == "transition" else NUM_STREAMS
     learns = group == "model" or config.critic.value_trunk_grad == "full"
     numbers = heads + learns * tokens * (1 + (model.num_layers - 1) * of_block)  # per step
-    scores = length * model.num_heads * _FLOAT if model.induction else 0  # per step: one for each step before it
+    scores = learns * model.induction * length * model.num_heads * _FLOAT  # per step: one for each step before it
     activations = steps * (numbers * (element if amp == "none" else getattr(torch, amp).itemsize) + scores)
     options = ("trainer.mini_batch_size", "model.context_len")
     widths = (f"{group}.num_layers", f"{group}.embed_dim", f"{group}.ff_dim")
