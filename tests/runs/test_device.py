@@ -21,22 +21,19 @@ MEMINFO = "MemTotal:       100 kB\nMemAvailable:   60 kB\nSwapFree:       4 kB\n
 @pytest.mark.parametrize(
     ("meminfo", "limit", "expected"),
     [
-        (MEMINFO, None, 64 << 10),
         (MEMINFO, "max\n", 64 << 10),
         (MEMINFO, f"{1 << 62}\n", 64 << 10),
         (MEMINFO, "4096\n", 4096),
         ("MemTotal: 100 kB\n", "4096\n", None),
-        (None, None, None),
     ],
 )
 def test_memory_is_what_system_and_control_group_leave(
-    meminfo: str | None, limit: str | None, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    meminfo: str, limit: str, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, text in (("meminfo", meminfo), ("limit", limit)):
-        if text is not None:
-            (tmp_path / name).write_text(text)
+    (tmp_path / "meminfo").write_text(meminfo)
+    (tmp_path / "limit").write_text(limit)
     monkeypatch.setattr(device, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(device, "_CGROUPS", (tmp_path / "limit",))
+    monkeypatch.setattr(device, "_CGROUPS", (tmp_path / "limit", tmp_path / "missing"))
     assert free_memory(CPU) == expected
 
 

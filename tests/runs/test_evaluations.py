@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from kin import is_alive
-from toy import CPU, curves, use_worker_here
+from toy import CPU, curves, use_worker_here, values_of
 
 from icrl.contracts import PipelineError
 from icrl.runs import checkpoint, evaluations
@@ -43,8 +43,6 @@ def look(state: dict[str, Any]) -> Evaluation:
         act = "kill"
     if act == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if act == "hang":
-        time.sleep(1000)
     if act == "raise":
         raise ValueError("no such thing")
     while act == "wait" and not where.exists():
@@ -70,28 +68,16 @@ here = pytest.fixture(use_worker_here)  # no process at all
 
 
 def make(
-    folder: Path,
-    options: EvalsConfig | None = None,
-    done: int = -1,
-    reports: list[str] | None = None,
-    look: Any = look,
-    trained: int = 1,
+    folder: Path, done: int = -1, look: Any = look, trained: int = 1, report: Any = print, **options: Any
 ) -> Evaluations:
-    """Evaluations of a run; `reports` gets all lines but those that tell of a result."""
-
-    def report(line: str) -> None:
-        if reports is not None and not line.startswith("evaluation at "):
-            reports.append(line)
-
-    options = options or EvalsConfig(timeout=60.0)
-    return Evaluations(folder, "eval", look, options, done, OWNER, report, trained)
+    return Evaluations(folder, "eval", look, EvalsConfig(**{"timeout": 60.0} | options), done, OWNER, report, trained)
 
 
 def train(folder: Path, *, async_eval: bool) -> None:
     """A loop as ours are: evaluate, then write the checkpoint of that step; go on from the newest one."""
     found = checkpoint.load_newest(folder, "last", CPU)
     done = found[1]["step"] if found else -1
-    with make(folder, EvalsConfig(async_eval=async_eval), done) as service:
+    with make(folder, done, async_eval=async_eval) as service:
         for step in range(done + 1, 6):
             service.start(step, state_at(step))
             if step in LAST:
@@ -100,12 +86,12 @@ def train(folder: Path, *, async_eval: bool) -> None:
         service.wait()
 
 
-def points(folder: Path) -> list[tuple[int, float]]:
-    return [(step, float(value)) for step, value in curves(folder / "evals")["eval/sum"]]
+def points(folder: Path) -> list[float]:
+    return values_of(folder / "evals", "eval/sum")
 
 
 def everything(folder: Path) -> Any:
-    return points(folder), {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    return curves(folder / "evals"), {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def steps_in(folder: Path) -> list[int]:
@@ -143,7 +129,7 @@ def test_what_a_run_leaves(undisturbed: Path) -> None:
     known = read_json(undisturbed / "evaluations.json")["evaluations"]
     assert [(entry["step"], entry["metrics"]) for entry in known] == [(step, {"sum": 0.75 * step}) for step in range(6)]
     assert repr([entry["score"] for entry in known]) == repr(SCORES)
-    assert points(undisturbed) == [(step, 0.75 * step) for step in range(6)]
+    assert points(undisturbed) == [0.75 * step for step in range(6)]
     state, sidecar = checkpoint.load_newest(undisturbed, "best", CPU)
     assert sidecar["step"] == 3 and sidecar["description"] == OWNER
     assert torch.equal(state["w"], torch.full((3,), 0.75))
@@ -200,10 +186,10 @@ def test_going_on_from_an_older_checkpoint(tmp_path: Path, undisturbed: Path, *,
     (tmp_path / "pending-000000001.json.partial").write_bytes(b"half")
     for file in tmp_path.glob("last-000000005*"):
         file.unlink()
-    with make(tmp_path, EvalsConfig(async_eval=async_eval), done=2) as service:
+    with make(tmp_path, done=2, async_eval=async_eval) as service:
         assert list(service.results) == steps_in(tmp_path) == [0, 1, 2]
         assert not names(tmp_path, "pending")
-    assert points(tmp_path) == [(0, 0.0), (1, 0.75), (2, 1.5)]
+    assert points(tmp_path) == [0.0, 0.75, 1.5]
     train(tmp_path, async_eval=async_eval)
     assert everything(tmp_path) == everything(undisturbed)
 
@@ -234,7 +220,7 @@ def test_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with the first evaluation."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     gate, reports = tmp_path / "gate", list[str]()
-    with make(tmp_path, reports=reports, look=look_around) as service:
+    with make(tmp_path, look=look_around, report=reports.append) as service:
         assert service._worker is None
         state = state_at(1, "wait", gate)
         before = time.monotonic()
@@ -250,7 +236,7 @@ def test_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             os.kill(first, number)
         gate.touch()
         until(lambda: bool(service.poll() or service.results))
-        assert not reports
+        assert not told(reports)
         assert service.results[1].metrics == {"sum": 0.75, "nice": 19, "threads": 1, "blocked": 3, "pid": first}
         service.wait()
         assert list(service.results) == steps_in(tmp_path) == [1, 2, 3]
@@ -258,7 +244,12 @@ def test_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     until(lambda: not is_alive(first))  # at idle priority it may take its time to end
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
     assert not names(tmp_path, "pending") and names(tmp_path, "best") == files_of("best", 3)
-    assert points(tmp_path) == [(1, 0.75), (2, 1.5), (3, 2.25)]
+    assert points(tmp_path) == [0.75, 1.5, 2.25]
+
+
+def told(reports: list[str]) -> list[str]:
+    """Lines about processes, not about results."""
+    return [line for line in reports if not line.startswith("evaluation at ")]
 
 
 def fates(step: int, fate: str, times: int = 3) -> list[str]:
@@ -268,47 +259,30 @@ def fates(step: int, fate: str, times: int = 3) -> list[str]:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_killed_process_is_replaced(tmp_path: Path) -> None:
-    gate, reports = tmp_path / "gate", list[str]()
-    with make(tmp_path, reports=reports) as service:
-        service.start(1, state_at(1, "wait", gate))
-        service.start(2, state_at(2))
-        first = pid_of(service)
-        os.kill(first, signal.SIGKILL)
-        until(lambda: bool(service.poll() or reports))
-        assert reports == fates(1, "died (exit code -9)", 1) and pid_of(service) != first
-        gate.touch()
-        service.wait()
-        assert list(service.results) == [1, 2]
-        os.kill(pid_of(service), signal.SIGKILL)  # with nothing to do
-        until(lambda: not is_alive(pid_of(service)))
-        service.start(3, state_at(3))
-        service.wait()
-        assert list(service.results) == [1, 2, 3] and len(reports) == 2
-    assert names(tmp_path, "best") == files_of("best", 3)
-
-
-@pytest.mark.usefixtures("quick")
 def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path: Path) -> None:
-    """And so is another one; the deaths of one are not counted against the next."""
+    """The deaths of one are not counted against the next, nor that of a process with nothing to do."""
     reports: list[str] = []
-    with make(tmp_path, reports=reports) as service:
-        for step, act in ((1, "kill twice"), (2, "kill"), (3, "raise"), (5, "")):
+    with make(tmp_path, report=reports.append) as service:
+        for step, act in ((1, "kill twice"), (2, "kill"), (3, "raise"), (4, "")):
             service.start(step, state_at(step, act, tmp_path / "death"))
         service.wait()
-        assert list(service.results) == steps_in(tmp_path) == [1, 5]
-    died = "died (exit code -9)"
-    assert reports[:5] == fates(1, died, 2) + fates(2, died) and len(reports) == 8
-    assert all(" step 3 failed:\nTraceback" in line and "ValueError: no such thing" in line for line in reports[5:])
+        os.kill(idle := pid_of(service), signal.SIGKILL)
+        until(lambda: not is_alive(idle))
+        service.start(5, state_at(5))
+        service.wait()
+        assert list(service.results) == steps_in(tmp_path) == [1, 4, 5]
+    died, lines = "died (exit code -9)", told(reports)
+    assert lines[:5] == fates(1, died, 2) + fates(2, died) and lines[8:] == fates(5, died, 1)
+    assert all(" step 3 failed:\nTraceback" in line and "ValueError: no such thing" in line for line in lines[5:8])
     assert not names(tmp_path, "pending") and names(tmp_path, "best") == files_of("best", 1)
 
 
 @pytest.mark.usefixtures("quick")
 def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
-    """Whether it is asleep or stopped."""
-    options, reports = EvalsConfig(timeout=0.5), list[str]()
-    with make(tmp_path, options, reports=reports) as service:
-        service.start(1, state_at(1, "hang"))
+    """Whether it waits or is stopped."""
+    reports: list[str] = []
+    with make(tmp_path, report=reports.append, timeout=0.5) as service:
+        service.start(1, state_at(1, "wait", tmp_path / "never"))
         first = pid_of(service)
         os.kill(first, signal.SIGSTOP)
         before, work = time.monotonic(), time.process_time()
@@ -317,12 +291,12 @@ def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
         assert time.process_time() - work < 1  # it does not spin
         assert not service.results and not names(tmp_path, "pending")
         until(lambda: not is_alive(first))
-    assert reports == fates(1, "gave no answer in 0.5 s")
+    assert told(reports) == fates(1, "gave no answer in 0.5 s")
 
 
 @pytest.mark.parametrize(("trained", "best"), [(0, 0), (1, 3), (4, 5)])
 def test_what_is_untrained_is_never_the_best(tmp_path: Path, trained: int, best: int) -> None:
-    with make(tmp_path, EvalsConfig(async_eval=False), trained=trained) as service:
+    with make(tmp_path, trained=trained, async_eval=False) as service:
         for step in range(6):
             service.start(step, state_at(step))
     assert names(tmp_path, "best") == files_of("best", best)
