@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from harness import TINY
+from kin import all_gone, family, is_alive
 
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
@@ -98,19 +99,16 @@ def test_refused_and_failed_runs_are_named(finished: Path) -> None:
 def test_killed_study(finished: Path, tmp_path: Path) -> None:
     """Its processes end with it; the same command gives the numbers of an undisturbed study."""
     few = options(tmp_path, "study.seeds=[1]", "study.variants=[{label: one, set: []}]")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "src.study", *few],
-        cwd=PROJECT,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
+    with (tmp_path / "output").open("w") as log:
+        command = [sys.executable, "-m", "src.study", *few]
+        process = subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=log, stderr=log)
     run, evaluation = "logs/mine-one-seed1", "logs/mine-one-seed1/evaluation/results.json"
     wait_until(lambda: (tmp_path / run / "gpt").exists() or process.poll() is not None)
-    (child,) = children_of(process.pid)
+    children = family(process.pid)
     process.kill()
     process.wait()
-    wait_until(lambda: not alive(child))
+    assert children and all_gone(children)
     assert not (tmp_path / evaluation).exists()
     assert len(read_json(main(few, run_here) / "results.json")["rows"]) == 1
     assert read_json(tmp_path / evaluation)["curves"] == read_json(finished / evaluation)["curves"]
@@ -121,11 +119,12 @@ def program(tmp_path: Path) -> tuple[str, str]:
     """Command that stands for `python -m icrl`, with programs of its own."""
     path = tmp_path / "program.py"
     path.write_text(
-        "import signal, sys, time\nfrom pathlib import Path\nname, *options = sys.argv[1:]\n"
+        "import os, signal, sys, time\nfrom pathlib import Path\nname, *options = sys.argv[1:]\n"
         "if name == 'deaf':\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "if name == 'bad':\n    print('error: no such world')\n    sys.exit(2)\n"
-        "Path(options[0] + '.new').write_text(' '.join(options))\nPath(options[0] + '.new').replace(options[0])\n"
-        "if name in ('sleepy', 'deaf'):\n    time.sleep(60)\n    Path(options[0]).write_text('awake')\n"
+        "text = ' '.join(options) if name == 'good' else str(os.getpid())\n"
+        "Path(options[0] + '.new').write_text(text)\nPath(options[0] + '.new').replace(options[0])\n"
+        "if name in ('sleepy', 'deaf'):\n    time.sleep(60)\n"
     )
     return sys.executable, str(path)
 
@@ -140,25 +139,16 @@ def test_a_failed_job_fails_only_those_that_need_it(
         Job("second", [["good", f"{second}.1"], ["good", second, "a b"]], "first", 5),
         Job("needy", [["good", needy]], "broken", 5),
     ]
-    failed = run_jobs(jobs, 2, tmp_path, program)
-    assert failed == {
-        "broken": f"error: no such world (exit code 2, {tmp_path / 'broken.log'})",
-        "needy": "broken failed",
-    }
+    reason = f"error: no such world (exit code 2, {tmp_path / 'broken.log'})"
+    assert run_jobs(jobs, 2, tmp_path, program) == {"broken": reason, "needy": "broken failed"}
     assert Path(second).read_text() == f"{second} a b" and not Path(needy).exists() and not Path(after).exists()
     assert (tmp_path / "second.log").read_text() == f"$ icrl good {second}.1\n$ icrl good {second} 'a b'\n"
     shown = capsys.readouterr().out
     assert "broken: error: no such world" in shown and "second: done" in shown
 
 
-@pytest.mark.parametrize(
-    ("number", "error", "job"),
-    [
-        (signal.SIGINT, KeyboardInterrupt, "sleepy"),
-        (signal.SIGTERM, Stopped, "sleepy"),
-        (signal.SIGTERM, Stopped, "deaf"),
-    ],
-)
+@pytest.mark.parametrize("job", ["sleepy", "deaf"])
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Stopped)])
 def test_a_signal_ends_the_jobs(
     tmp_path: Path, program: tuple[str, str], monkeypatch: pytest.MonkeyPatch, number: int, error: type, job: str
 ) -> None:
@@ -172,20 +162,8 @@ def test_a_signal_ends_the_jobs(
     with pytest.raises(error):
         run_jobs([Job("long", [[job, str(mark)]], "", 1)], 1, tmp_path, program)
     sender.join()
-    assert mark.read_text() == str(mark) and children_of(os.getpid()) == []
+    assert not is_alive(int(mark.read_text()))
     signal.signal(number, before)
-
-
-def children_of(process: int) -> list[int]:
-    """Python programs that `process` started."""
-    tasks = Path(f"/proc/{process}/task").glob("*/children")
-    found = [int(child) for task in tasks for child in task.read_text().split()]
-    return [child for child in found if "multiprocessing" not in Path(f"/proc/{child}/cmdline").read_text()]
-
-
-def alive(process: int) -> bool:
-    status = Path(f"/proc/{process}/status")
-    return status.exists() and "State:\tZ" not in status.read_text()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

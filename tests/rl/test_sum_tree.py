@@ -40,10 +40,8 @@ def test_sums_stay_exact_over_millions_of_changes(num_leaves: int) -> None:
 
 def test_the_larger_priority_counts_if_a_leaf_is_named_twice() -> None:
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]):
-        tree = tree_of([[1.0, 2.0, 4.0], [9.0, 9.0, 9.0]])
-        tree.set(
-            torch.tensor([[0, 0, 0, 2], [1, 1, 2, 1]])[:, order], torch.tensor([[5, 7, 6, 3.0], [1, 2, 0, 0]])[:, order]
-        )
+        tree, leaf = tree_of([[1.0, 2.0, 4.0], [9.0, 9.0, 9.0]]), torch.tensor([[0, 0, 0, 2], [1, 1, 2, 1]])
+        tree.set(leaf[:, order], torch.tensor([[5, 7, 6, 3.0], [1, 2, 0, 0]])[:, order])
         assert tree.priorities.tolist() == [[7, 2, 3], [9, 2, 0]]
         assert tree.total.tolist() == [12, 11]
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from kin import is_alive
-from toy import CPU, curves, use_worker_here, values_of
+from toy import CPU, curves, steps_of, use_worker_here, values_of
 
 from icrl.contracts import PipelineError
 from icrl.runs import checkpoint, evaluations
@@ -86,10 +86,6 @@ def train(folder: Path, *, async_eval: bool) -> None:
         service.wait()
 
 
-def points(folder: Path) -> list[float]:
-    return values_of(folder / "evals", "eval/sum")
-
-
 def everything(folder: Path) -> Any:
     return curves(folder / "evals"), {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
@@ -98,24 +94,11 @@ def steps_in(folder: Path) -> list[int]:
     return [entry["step"] for entry in read_json(folder / "evaluations.json")["evaluations"]]
 
 
-def names(folder: Path, kind: str) -> list[str]:
-    return sorted(path.name for path in folder.glob(f"{kind}-*"))
-
-
-def files_of(kind: str, *steps: int) -> list[str]:
-    return [f"{kind}-{step:09d}{suffix}" for step in steps for suffix in (".json", ".pt")]
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)
-
-
-def pid_of(service: Evaluations) -> int:
-    assert service._worker is not None and service._worker.process.pid
-    return service._worker.process.pid
 
 
 @pytest.fixture(scope="module")
@@ -129,11 +112,11 @@ def test_what_a_run_leaves(undisturbed: Path) -> None:
     known = read_json(undisturbed / "evaluations.json")["evaluations"]
     assert [(entry["step"], entry["metrics"]) for entry in known] == [(step, {"sum": 0.75 * step}) for step in range(6)]
     assert repr([entry["score"] for entry in known]) == repr(SCORES)
-    assert points(undisturbed) == [0.75 * step for step in range(6)]
+    assert values_of(undisturbed / "evals", "eval/sum") == [0.75 * step for step in range(6)]
     state, sidecar = checkpoint.load_newest(undisturbed, "best", CPU)
     assert sidecar["step"] == 3 and sidecar["description"] == OWNER
     assert torch.equal(state["w"], torch.full((3,), 0.75))
-    assert names(undisturbed, "best") == files_of("best", 3) and not names(undisturbed, "pending")
+    assert steps_of(undisturbed, "best") == [3] and not [*undisturbed.glob("pending-*")]
 
 
 def run(folder: Path, last: float = float("inf"), *, async_eval: bool) -> int:
@@ -188,8 +171,8 @@ def test_going_on_from_an_older_checkpoint(tmp_path: Path, undisturbed: Path, *,
         file.unlink()
     with make(tmp_path, done=2, async_eval=async_eval) as service:
         assert list(service.results) == steps_in(tmp_path) == [0, 1, 2]
-        assert not names(tmp_path, "pending")
-    assert points(tmp_path) == [0.0, 0.75, 1.5]
+        assert not [*tmp_path.glob("pending-*")]
+    assert values_of(tmp_path / "evals", "eval/sum") == [0.0, 0.75, 1.5]
     train(tmp_path, async_eval=async_eval)
     assert everything(tmp_path) == everything(undisturbed)
 
@@ -230,8 +213,8 @@ def test_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             service.start(step, state_at(step))
             service.poll()
         assert time.monotonic() - before < 1
-        assert not service.results and names(tmp_path, "pending") == files_of("pending", 1, 2, 3)
-        first = pid_of(service)
+        assert not service.results and steps_of(tmp_path, "pending") == [1, 2, 3]
+        first = service._worker.process.pid
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
             os.kill(first, number)
         gate.touch()
@@ -243,8 +226,8 @@ def test_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert service.results[3].metrics["pid"] == first
     until(lambda: not is_alive(first))  # at idle priority it may take its time to end
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    assert not names(tmp_path, "pending") and names(tmp_path, "best") == files_of("best", 3)
-    assert points(tmp_path) == [0.75, 1.5, 2.25]
+    assert not steps_of(tmp_path, "pending") and steps_of(tmp_path, "best") == [3]
+    assert values_of(tmp_path / "evals", "eval/sum") == [0.75, 1.5, 2.25]
 
 
 def told(reports: list[str]) -> list[str]:
@@ -266,7 +249,7 @@ def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path: Path) -> Non
         for step, act in ((1, "kill twice"), (2, "kill"), (3, "raise"), (4, "")):
             service.start(step, state_at(step, act, tmp_path / "death"))
         service.wait()
-        os.kill(idle := pid_of(service), signal.SIGKILL)
+        os.kill(idle := service._worker.process.pid, signal.SIGKILL)
         until(lambda: not is_alive(idle))
         service.start(5, state_at(5))
         service.wait()
@@ -274,7 +257,7 @@ def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path: Path) -> Non
     died, lines = "died (exit code -9)", told(reports)
     assert lines[:5] == fates(1, died, 2) + fates(2, died) and lines[8:] == fates(5, died, 1)
     assert all(" step 3 failed:\nTraceback" in line and "ValueError: no such thing" in line for line in lines[5:8])
-    assert not names(tmp_path, "pending") and names(tmp_path, "best") == files_of("best", 1)
+    assert not steps_of(tmp_path, "pending") and steps_of(tmp_path, "best") == [1]
 
 
 @pytest.mark.usefixtures("quick")
@@ -283,13 +266,13 @@ def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
     reports: list[str] = []
     with make(tmp_path, report=reports.append, timeout=0.5) as service:
         service.start(1, state_at(1, "wait", tmp_path / "never"))
-        first = pid_of(service)
+        first = service._worker.process.pid
         os.kill(first, signal.SIGSTOP)
         before, work = time.monotonic(), time.process_time()
         service.wait()
         assert 1.4 < time.monotonic() - before < 20
         assert time.process_time() - work < 1  # it does not spin
-        assert not service.results and not names(tmp_path, "pending")
+        assert not service.results and not steps_of(tmp_path, "pending")
         until(lambda: not is_alive(first))
     assert told(reports) == fates(1, "gave no answer in 0.5 s")
 
@@ -299,4 +282,4 @@ def test_what_is_untrained_is_never_the_best(tmp_path: Path, trained: int, best:
     with make(tmp_path, trained=trained, async_eval=False) as service:
         for step in range(6):
             service.start(step, state_at(step))
-    assert names(tmp_path, "best") == files_of("best", best)
+    assert steps_of(tmp_path, "best") == [best]

@@ -136,19 +136,6 @@ def test_a_wrong_snapshot_is_refused(project: Path, path: str, reason: str) -> N
         check_snapshots(["code.py", path], project)
 
 
-def test_the_record_has_what_is_needed_to_run_again(project: Path, tmp_path: Path) -> None:
-    folder, revision = tmp_path / "run", git(project, "rev-parse", "HEAD")
-    record(folder, project, "lib/deep.py")
-    (found,) = read_sessions(folder / "run.json", OWNER)
-    assert found["config"] == recorded(CONFIG) | {"summaries": found["config"]["summaries"]}
-    assert found["command"] == sys.argv and found["git"] == {"revision": revision, "dirty": False, "diff": None}
-    versions = {"python": sys.version.split()[0], "torch": torch.__version__, "numpy": np.__version__}
-    assert versions.items() <= found["versions"].items()
-    assert found["host"]["cores"] >= 1 and len(found["host"]["gpus"]) == torch.cuda.device_count()
-    assert found["code_snapshots"] == {"lib/deep.py": sha256(b"y = 1\n").hexdigest()}
-    assert [path.name for path in folder.iterdir()] == ["run.json"]
-
-
 def test_every_session_is_kept_with_its_diff(project: Path, tmp_path: Path) -> None:
     folder, diffs = tmp_path / "run", []
     for content in ("x = 2\n", "x = 2\n", "x = 3\n"):
@@ -188,15 +175,24 @@ def test_a_record_that_is_damaged_or_of_another_run_is_kept_aside(
             read_sessions(path, other)
 
 
-def test_tensorboard_shows_everything(project: Path, tmp_path: Path) -> None:
+def test_record_and_tensorboard_have_what_is_needed_to_run_again(project: Path, tmp_path: Path) -> None:
     (project / "code.py").write_text("x < '<b>'\n")
-    shown = record(tmp_path / "run", project, "code.py", "lib/deep.py")
+    folder, revision = tmp_path / "run", git(project, "rev-parse", "HEAD")
+    shown = record(folder, project, "code.py", "lib/deep.py")
+    (found,) = read_sessions(folder / "run.json", OWNER)
+    assert found["config"] == recorded(CONFIG) | {"summaries": found["config"]["summaries"]}
+    assert found["command"] == sys.argv and found["git"] == {"revision": revision, "dirty": True, "diff": "code.diff"}
+    versions = {"python": sys.version.split()[0], "torch": torch.__version__, "numpy": np.__version__}
+    assert versions.items() <= found["versions"].items()
+    assert found["host"]["cores"] >= 1 and len(found["host"]["gpus"]) == torch.cuda.device_count()
+    assert found["code_snapshots"]["lib/deep.py"] == sha256(b"y = 1\n").hexdigest()
+    assert sorted(path.name for path in folder.iterdir()) == ["code.diff", "run.json"]
     pages = {tag: html.unescape(markdown_to_safe_html(text)) for tag, text in shown.items()}
     assert len(pages) == 5
     for tag, parts in {
         "configuration": [f"\nseed: {CONFIG.seed}\n", "\ntrainer.evaluate: True\n"],
         "command": ["src/train_gpt.py 'name=two words'"],
-        "git": [git(project, "rev-parse", "HEAD"), "with changes", "\n-x = 1\n+x < '<b>'\n"],
+        "git": [revision, "with changes", "\n-x = 1\n+x < '<b>'\n"],
         "code_snapshots/code.py": ["<pre><code>x < '<b>'\n"],
         "code_snapshots/lib/deep.py": ["<pre><code>y = 1\n"],
     }.items():

@@ -33,8 +33,7 @@ def handlers() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    run(folder)
+    run(folder := tmp_path_factory.mktemp("undisturbed"))
     return left_in(folder)
 
 
