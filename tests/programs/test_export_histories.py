@@ -52,7 +52,7 @@ def check_export(histories: Histories, folder: Path) -> None:
             np.testing.assert_array_equal([kind(cell) for cell in cells], expected[column][row], err_msg=column)
 
 
-def test_exports_equal_the_columns(tmp_path: Path) -> None:
+def test_exports_equal_the_columns(tmp_path):
     """Rewards of a bandit are any numbers. A change of the form keeps both, and the histories are untouched."""
     options = [option for option in TINY if not option.startswith("env.")]
     options += ["env=bandit_gaussian", "env.num_tasks=8", f"root={tmp_path}"]
@@ -69,7 +69,7 @@ def test_exports_equal_the_columns(tmp_path: Path) -> None:
     assert contents_of(config.histories_folders[0]) == before
 
 
-def test_an_observation_of_many_numbers_becomes_as_many_columns() -> None:
+def test_an_observation_of_many_numbers_becomes_as_many_columns():
     spec = EnvSpec(9, 2, (0.0, 0.1), 0, 4, points=(1, 1))  # 4 numbers
     columns = {name: np.arange(3)[None] % 2 for name in COLUMNS} | {"obs": np.arange(12).reshape(1, 3, 4)}
     lines = text_content(Histories(Path(), {"env": spec._asdict()}, columns), 0).decode().splitlines()
@@ -77,7 +77,7 @@ def test_an_observation_of_many_numbers_becomes_as_many_columns() -> None:
     assert [line.split()[:6] for line in lines[2:]] == [[*"4567", "1", "0.1"], ["8", "9", "10", "11", "0", "0.0"]]
 
 
-def test_each_store_of_a_mixture_is_exported_beside_its_columns(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_store_of_a_mixture_is_exported_beside_its_columns(root, capsys):
     store = store_of(root)
     other = shutil.copytree(store, store.with_name("other"))
     folders = main(config_of(root, f"histories=[other,{store.name}]", "format=npz"))
@@ -88,9 +88,7 @@ def test_each_store_of_a_mixture_is_exported_beside_its_columns(root: Path, caps
 
 @pytest.mark.parametrize("form", ["txt", "npz"])
 @pytest.mark.parametrize("damage", ["none", "older", "unknown", "flipped", "removed", "about is damaged"])
-def test_only_missing_old_or_damaged_files_are_written(
-    root: Path, capsys: pytest.CaptureFixture[str], form: str, damage: str
-) -> None:
+def test_only_missing_old_or_damaged_files_are_written(root, capsys, form, damage):
     store, config = store_of(root), config_of(root, f"format={form}")
     (folder,) = main(config)
     expected = contents_of(folder)
@@ -121,7 +119,7 @@ def test_only_missing_old_or_damaged_files_are_written(
         assert written == ([path.name] if damage in ("flipped", "removed") else [])
 
 
-def test_unusable_histories_are_refused(root: Path, tmp_path: Path) -> None:
+def test_unusable_histories_are_refused(root, tmp_path):
     store = store_of(root)
     flip(store / "action.npy", -1)
     with pytest.raises(DamagedHistoriesError, match=r"action\.npy is damaged"):

@@ -53,15 +53,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_all_runs_are_there_and_reported(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_runs_are_there_and_reported(finished, capsys):
     runs = {f"mine-{variant}-seed{seed}" for variant in ("one", "wide") for seed in (0, 1)}
     assert {path.name for path in (finished / "logs").iterdir() if "histories" not in path.name} == {"mine", *runs}
     assert len(list((finished / "histories").iterdir())) == 2, "a store for each seed"
     folder = finished / "logs" / "mine"
-    results = read_json(folder / "results.json")
-    assert [(row["variant"], row["updates"]) for row in results["rows"]] == [("one", 6), ("wide", 6)]
-    assert {run for row in results["rows"] for run in row["runs"]} == runs
-    for row in results["rows"]:
+    rows = read_json(folder / "results.json")["rows"]
+    assert [(row["variant"], row["updates"]) for row in rows] == [("one", 6), ("wide", 6)]
+    assert {run for row in rows for run in row["runs"]} == runs
+    for row in rows:
         finals = [read_json(finished / "logs" / run / "evaluation/results.json")["final"] for run in row["runs"]]
         means = [final["held_out"]["returns"]["mean"] for final in finals]
         assert row["found"]["final"]["held_out"]["returns"]["mean"] == pytest.approx(sum(means) / 2)
@@ -71,7 +71,7 @@ def test_all_runs_are_there_and_reported(finished: Path, capsys: pytest.CaptureF
     assert (folder / "table.md").read_text() in capsys.readouterr().out
 
 
-def test_policies_share_what_is_trained_for_them(tmp_path: Path) -> None:
+def test_policies_share_what_is_trained_for_them(tmp_path):
     """A model, the same guided by a critic, the policy extracted from the critic, and the critic alone."""
     guided, critic = "'policy.advantage_scale=2'", "'policy.model=critic'"
     policies = {"plain": "", "guided": guided, "extracted": "'policy.model=awr'", "alone": f"{critic}, {guided}"}
@@ -87,7 +87,7 @@ def test_policies_share_what_is_trained_for_them(tmp_path: Path) -> None:
     main(asked, never)
 
 
-def test_refused_and_failed_runs_are_named(finished: Path) -> None:
+def test_refused_and_failed_runs_are_named(finished):
     before = (finished / "logs/mine/results.json").stat().st_mtime_ns
     with pytest.raises(ConfigError, match=r"study.variants, one: .*model\.ff_dim=16.* has 32"):
         main(options(finished, "model.ff_dim=32"), never)
@@ -96,7 +96,7 @@ def test_refused_and_failed_runs_are_named(finished: Path) -> None:
     assert (finished / "logs/mine/results.json").stat().st_mtime_ns == before, "there is no report if a run is missing"
 
 
-def test_killed_study(finished: Path, tmp_path: Path) -> None:
+def test_killed_study(finished, tmp_path):
     """Its processes end with it; the same command gives the numbers of an undisturbed study."""
     few = options(tmp_path, "study.seeds=[1]", "study.variants=[{label: one, set: []}]")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
@@ -129,9 +129,7 @@ def program(tmp_path: Path) -> tuple[str, str]:
     return sys.executable, str(path)
 
 
-def test_a_failed_job_fails_only_those_that_need_it(
-    tmp_path: Path, program: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_job_fails_only_those_that_need_it(tmp_path, program, capsys):
     first, second, needy, after = (str(tmp_path / name) for name in ("first", "second", "needy", "after-broken"))
     jobs = [
         Job("first", [["good", first]], "", 0),
@@ -149,9 +147,7 @@ def test_a_failed_job_fails_only_those_that_need_it(
 
 @pytest.mark.parametrize("job", ["sleepy", "deaf"])
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Stopped)])
-def test_a_signal_ends_the_jobs(
-    tmp_path: Path, program: tuple[str, str], monkeypatch: pytest.MonkeyPatch, number: int, error: type, job: str
-) -> None:
+def test_a_signal_ends_the_jobs(tmp_path, program, monkeypatch, number, error, job):
     """Also one that does not listen, after a while."""
     monkeypatch.setattr(study, "PATIENCE", 1.0)
     mark, before = tmp_path / "asleep", signal.getsignal(number)

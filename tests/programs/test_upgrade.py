@@ -2,7 +2,6 @@
 
 import shutil
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -78,18 +77,18 @@ def copy(old: Path, tmp_path: Path) -> Path:
         *[(stage, (*A2C, HIDDEN), "all 6 updates of a2c are done") for stage in MODELS],
     ],
 )
-def test_finished_runs_are_recognised(converted: Path, stage: str, options: tuple[str, ...], said: str):
+def test_finished_runs_are_recognised(converted, stage, options, said):
     assert said in done(stage, converted, preset=options)
     message = refusal(stage, converted, "seed=1", preset=options)
     assert "seed=0" in message and "name=" in message
 
 
 @pytest.mark.parametrize("policy", ["policy.model=gpt", "policy.model=awr", "policy.advantage_scale=1"])
-def test_converted_models_are_evaluated(converted: Path, policy: str):
+def test_converted_models_are_evaluated(converted, policy):
     assert "held-out tasks solved" in done("evaluate", converted, policy, preset=(*A2C, HIDDEN))
 
 
-def test_killed_runs_continue_as_if_they_had_not_been_killed(converted: Path):
+def test_killed_runs_continue_as_if_they_had_not_been_killed(converted):
     """Both are compared with a run from the start. It is of this machine, so weights may differ by rounding."""
     for folder in ("source", "gpt"):
         paths = (converted / "logs/killed" / folder).glob("last-*.pt")
@@ -107,7 +106,7 @@ def test_killed_runs_continue_as_if_they_had_not_been_killed(converted: Path):
     torch.testing.assert_close(killed, fresh)
 
 
-def test_players(converted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_players(converted, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["icrl", *PLAYERS, f"root={converted}"])
     run("train_players")
     out = capsys.readouterr().out
@@ -115,7 +114,7 @@ def test_players(converted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "weak_spivakovsky_first" in out and "\nspivakovsky" not in out  # today the name is another player's
 
 
-def test_one_run_alone_is_converted(copy: Path):
+def test_one_run_alone_is_converted(copy):
     before = files_of(copy)
     assert upgrade.main(copy, "expert") == ["expert: histories converted, source: 3 files converted"]
     after = files_of(copy)
@@ -149,7 +148,7 @@ def add_option(path: Path) -> None:
         ("logs/a2c/old-evaluation", Path.mkdir, "old-evaluation exists already"),
     ],
 )
-def test_a_refusal_changes_nothing(copy: Path, name: str, damage: Callable[[Path], object], said: str):
+def test_a_refusal_changes_nothing(copy, name, damage, said):
     damage(copy / name)
     before = files_of(copy)
     with pytest.raises(PipelineError, match=said):
@@ -158,7 +157,7 @@ def test_a_refusal_changes_nothing(copy: Path, name: str, damage: Callable[[Path
 
 
 def test_an_interrupted_conversion_is_completed_and_what_is_converted_stays_as_it_is(
-    old: Path, copy: Path, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+    old, copy, tmp_path, finished, monkeypatch
 ):
     replace, calls = Path.replace, iter(range(10**6))
 
@@ -179,7 +178,7 @@ def test_an_interrupted_conversion_is_completed_and_what_is_converted_stays_as_i
     assert {name: of[0] for name, of in files_of(copy).items()} == {name: of[0] for name, of in before.items()}
 
 
-def test_command_line(copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_command_line(copy, monkeypatch, capsys):
     root, usage = f"root={copy}", "error: usage: python -m src.upgrade root=FOLDER [name=RUN]"
     for arguments, said in ((["--help"], "root=FOLDER"), ([root, "name=a2c"], "a2c: histories converted")):
         monkeypatch.setattr("sys.argv", ["icrl", *arguments])

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from harness import Exploit
+from harness import Exploit, flip
 
 from icrl.contracts import PipelineError
 from icrl.runs.checkpoint import DamagedCheckpointError, load, load_newest, open_finished, save
@@ -27,23 +27,19 @@ def newest(folder: Path, kind: str = "last") -> int | None:
 
 
 def spoil(path: Path, how: str) -> None:
-    content = bytearray(path.read_bytes())
     if how == "flip":
-        content[len(content) // 2] ^= 1
-    if how == "cut":
-        del content[-2:]  # JSON ends with a newline, which nobody would miss
-    if how == "empty":
-        content.clear()
-    path.write_bytes(content)
-    if how == "missing":
+        flip(path, path.stat().st_size // 2)
+    elif how == "missing":
         path.unlink()
+    else:  # JSON ends with a newline, which nobody would miss
+        path.write_bytes(path.read_bytes()[:-2] if how == "cut" else b"")
 
 
 @pytest.mark.parametrize(
     ("suffix", "how"),
     [(".pt", "flip"), *itertools.product([".pt", ".json"], ["cut", "empty", "missing"])],
 )
-def test_a_damaged_one_is_passed_over(tmp_path: Path, suffix: str, how: str) -> None:
+def test_a_damaged_one_is_passed_over(tmp_path, suffix, how):
     """Where all states are damaged it is an error with the name."""
     for step in (1, 2, 3):
         write(tmp_path, step)
@@ -59,7 +55,7 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path, suffix: str, how: str) -> 
 
 
 @pytest.mark.parametrize(("kind", "step"), [("last", 3), ("best", 2), ("best", 3)])
-def test_a_renamed_one_is_passed_over(tmp_path: Path, kind: str, step: int) -> None:
+def test_a_renamed_one_is_passed_over(tmp_path, kind, step):
     for number in (1, 2):
         write(tmp_path, number)
     for path in tmp_path.glob("last-000000002.*"):
@@ -69,7 +65,7 @@ def test_a_renamed_one_is_passed_over(tmp_path: Path, kind: str, step: int) -> N
     assert newest(tmp_path) == 1
 
 
-def test_what_is_finished_is_of_one_run_and_at_its_end(tmp_path: Path) -> None:
+def test_what_is_finished_is_of_one_run_and_at_its_end(tmp_path):
     about = {"program": "train_gpt", "run": "f00d"}
     for kind, step in (("last", 4), ("last", 6), ("best", 2)):
         save(tmp_path, kind, step, {"update": step}, about, 2)
@@ -90,7 +86,7 @@ def test_what_is_finished_is_of_one_run_and_at_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("survived", range(4))
-def test_a_crash_while_writing_leaves_the_older_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survived: int):
+def test_a_crash_while_writing_leaves_the_older_one(tmp_path, monkeypatch, survived):
     """Die at each sync in turn: before the state is whole, and between state and sidecar."""
     write(tmp_path, 1)
     monkeypatch.setattr(os, "fsync", Mock(side_effect=[*[None] * survived, KeyboardInterrupt]))
@@ -99,7 +95,7 @@ def test_a_crash_while_writing_leaves_the_older_one(tmp_path: Path, monkeypatch:
     assert newest(tmp_path) == (2 if survived == 3 else 1)  # at the last sync the sidecar is in place
 
 
-def test_old_ones_are_pruned_and_other_kinds_are_not(tmp_path: Path) -> None:
+def test_old_ones_are_pruned_and_other_kinds_are_not(tmp_path):
     write(tmp_path, 1, kind="best")
     for step in (5, 10, 15, 20):
         write(tmp_path, step, keep=2)
@@ -109,7 +105,7 @@ def test_old_ones_are_pruned_and_other_kinds_are_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["torch", "pickle"])
-def test_a_pickle_exploit_is_refused(tmp_path: Path, form: str) -> None:
+def test_a_pickle_exploit_is_refused(tmp_path, form):
     """With a sidecar whose checksum is right, so that the file itself is looked at."""
     write(tmp_path, 1)
     path, harm = tmp_path / "last-000000001.pt", tmp_path / "harm"

@@ -45,7 +45,7 @@ def generators_in(folder: Path) -> list[Tensor]:
     return load_newest(folder, "last", CPU)[0]["generators"]["cpu"]
 
 
-def test_two_processes_learn_what_one_learns(parallel: Path, found: dict[str, list], tmp_path: Path) -> None:
+def test_two_processes_learn_what_one_learns(parallel, found, tmp_path):
     """From the same batches in all, without dropout."""
     options = {"grads_and_vars": True, "action_distributions": True}
     run(tmp_path, config_of(trainer={"num_iterations": 6}, summaries=options), model_of(0, dropout=0.0))
@@ -57,7 +57,7 @@ def test_two_processes_learn_what_one_learns(parallel: Path, found: dict[str, li
             assert ours == pytest.approx(values_of(tmp_path, f"train/{tag}"), abs=1e-5), tag
 
 
-def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(parallel: Path, found: dict[str, list]) -> None:
+def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(parallel, found):
     """With dropout that differs between processes. The signal went to the first alone, and both stopped."""
     assert found["with_dropout"] == ["", ""]
     stopped = "Stopped: SIGTERM: update 5 of 6 is saved; the same command continues"
@@ -67,7 +67,7 @@ def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(parallel: Path, foun
     assert not torch.equal(first, second)
 
 
-def test_a_run_goes_on_with_more_or_fewer_processes(parallel: Path, found: dict[str, list], tmp_path: Path) -> None:
+def test_a_run_goes_on_with_more_or_fewer_processes(parallel, found, tmp_path):
     assert found["grown"] == ["", ""]
     assert len(generators_in(parallel / "grown")) == 2
     for name in ("last-000000005.pt", "last-000000005.json"):
@@ -76,7 +76,7 @@ def test_a_run_goes_on_with_more_or_fewer_processes(parallel: Path, found: dict[
     assert len(generators_in(tmp_path)) == 1
 
 
-def test_what_goes_wrong_with_one_stops_all_and_they_say_the_same(parallel: Path, found: dict[str, list]) -> None:
+def test_what_goes_wrong_with_one_stops_all_and_they_say_the_same(parallel, found):
     """Parameters that differ, or a loss that is no number; also with float16, where the first process sees nothing of
     it but a gradient that is skipped."""
     for case, expected in (
@@ -88,7 +88,7 @@ def test_what_goes_wrong_with_one_stops_all_and_they_say_the_same(parallel: Path
         assert steps_of(parallel / case) == [3] and not [*(parallel / case).glob("crash-*")]
 
 
-def test_two_processes_learn_the_values_that_one_learns(parallel: Path, found: dict[str, list], tmp_path: Path) -> None:
+def test_two_processes_learn_the_values_that_one_learns(parallel, found, tmp_path):
     """And their slow copies; in all forms both have the same parameters after every update."""
     assert found["critic"] == found["critic_on_fixed_trunk"] == ["", ""]
     assert critic(tmp_path, Ranks()) == ""
@@ -99,12 +99,12 @@ def test_two_processes_learn_the_values_that_one_learns(parallel: Path, found: d
     assert fixed["updates"] == 6 and not torch.equal(fixed[f"target.{head}"], fixed[f"online.{head}"])
 
 
-def test_all_processes_are_told_the_same(found: dict[str, list]) -> None:
+def test_all_processes_are_told_the_same(found):
     shared = [True, False, [1.5, 15.0], [[1.0, 10.0], [2.0, 20.0]]]
     assert found["of_all"] == [[*shared, [1.0, 10.0]], [*shared, [2.0, 20.0]]]
 
 
-def test_one_process_talks_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_talks_to_nobody(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setattr(torch.distributed, "all_reduce", None)
     monkeypatch.setattr(torch.distributed, "init_process_group", None)
@@ -130,7 +130,7 @@ with joined(torch.device("cpu")) as (ranks, _):
 """
 
 
-def test_processes_end_when_torchrun_is_killed(tmp_path: Path) -> None:
+def test_processes_end_when_torchrun_is_killed(tmp_path):
     """One waits for an answer of the other, which sleeps."""
     (program := tmp_path / "waiting.py").write_text(WAITING)
     command = [*TORCHRUN, str(program)]
@@ -158,9 +158,7 @@ OTHERS = "not: torchrun sets all of them"
         ("cuda", {"LOCAL_RANK": "1"}, ["LOCAL_RANK=1: ", "--nproc-per-node=1"]),  # or to one that is not there
     ],
 )
-def test_a_process_of_torchrun_that_cannot_be_is_refused(
-    monkeypatch: pytest.MonkeyPatch, device: str, changes: dict[str, str], said: list[str]
-) -> None:
+def test_a_process_of_torchrun_that_cannot_be_is_refused(monkeypatch, device, changes, said):
     as_torchrun = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     for name, value in (as_torchrun | changes).items():
         monkeypatch.setenv(name, value)

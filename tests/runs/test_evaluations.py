@@ -27,10 +27,6 @@ LAST = (2, 5)  # steps with a checkpoint to go on from
 OWNER = {"program": "train_gpt", "run": "f00d"}
 
 
-class Killed(BaseException):
-    """Stands for kill -9: no code of ours runs after it."""
-
-
 def state_at(step: int, act: str = "", where: object = "") -> dict[str, Any]:
     return {"w": torch.full((3,), step / 4), "score": SCORES[step], "act": act, "where": str(where)}
 
@@ -51,9 +47,9 @@ def look(state: dict[str, Any]) -> Evaluation:
 
 
 def look_around(state: dict[str, Any]) -> Evaluation:
-    """What the process looks like from within."""
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    seen = {"nice": os.nice(0), "threads": torch.get_num_threads(), "blocked": len(blocked), "pid": os.getpid()}
+    """And what the process looks like from within."""
+    blocked = len(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    seen = {"nice": os.nice(0), "threads": torch.get_num_threads(), "blocked": blocked, "pid": os.getpid()}
     return Evaluation(look(state).metrics | seen, state["score"])
 
 
@@ -108,11 +104,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_a_run_leaves(undisturbed: Path) -> None:
+def test_what_a_run_leaves(undisturbed):
     known = read_json(undisturbed / "evaluations.json")["evaluations"]
     assert [(entry["step"], entry["metrics"]) for entry in known] == [(step, {"sum": 0.75 * step}) for step in range(6)]
     assert repr([entry["score"] for entry in known]) == repr(SCORES)
-    assert values_of(undisturbed / "evals", "eval/sum") == [0.75 * step for step in range(6)]
+    assert curves(undisturbed / "evals") == {"eval/sum": [(step, repr(0.75 * step)) for step in range(6)]}
     state, sidecar = checkpoint.load_newest(undisturbed, "best", CPU)
     assert sidecar["step"] == 3 and sidecar["description"] == OWNER
     assert torch.equal(state["w"], torch.full((3,), 0.75))
@@ -128,7 +124,7 @@ def run(folder: Path, last: float = float("inf"), *, async_eval: bool) -> int:
         def wrapper(*arguments: Any, **options: Any) -> Any:
             nonlocal count
             if count >= last:
-                raise Killed
+                raise KeyboardInterrupt
             count += 1
             return operation(*arguments, **options)
 
@@ -140,14 +136,14 @@ def run(folder: Path, last: float = float("inf"), *, async_eval: bool) -> int:
             patch.setattr(Path, name, counted(getattr(Path, name)))
         try:
             train(folder, async_eval=async_eval)
-        except Killed:
+        except KeyboardInterrupt:
             assert count == last
     return count
 
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("first", [True, False], ids=["async", "sync"])
-def test_killed_before_any_file_operation(tmp_path: Path, undisturbed: Path, *, first: bool) -> None:
+def test_killed_before_any_file_operation(tmp_path, undisturbed, *, first):
     """And continued in the same way or in the other."""
     for last in itertools.count():
         folder = tmp_path / str(last)
@@ -161,7 +157,7 @@ def test_killed_before_any_file_operation(tmp_path: Path, undisturbed: Path, *, 
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("async_eval", [True, False])
-def test_going_on_from_an_older_checkpoint(tmp_path: Path, undisturbed: Path, *, async_eval: bool) -> None:
+def test_going_on_from_an_older_checkpoint(tmp_path, undisturbed, *, async_eval):
     """What came later is forgotten: results, points and pending ones, half-written ones too."""
     train(tmp_path, async_eval=async_eval)
     checkpoint.save(tmp_path, "pending", 4, state_at(4), OWNER, keep=9)
@@ -178,8 +174,8 @@ def test_going_on_from_an_older_checkpoint(tmp_path: Path, undisturbed: Path, *,
 
 
 @pytest.mark.parametrize("other", [{"program": "train_gpt", "run": "beef"}, {"program": "train_ilql", "run": "f00d"}])
-def test_what_is_of_another_run_is_refused(tmp_path: Path, other: dict[str, str]) -> None:
-    """Results as well as what is pending; but not where the run begins anew, and drops all that was there."""
+def test_what_is_of_another_run_is_refused(tmp_path, other):
+    """Results as well as what is pending, or was renamed; but a run that begins anew drops all that was there."""
     named = re.escape(str(Identity.of(other)))
     write_owned(tmp_path / "truth/evaluations.json", Identity.of(other), 1, {"evaluations": []})
     checkpoint.save(tmp_path / "pending", "pending", 1, state_at(1), other, keep=9)
@@ -188,9 +184,6 @@ def test_what_is_of_another_run_is_refused(tmp_path: Path, other: dict[str, str]
             make(tmp_path / name, done=1)
         with make(tmp_path / name) as service:
             assert not service.results
-
-
-def test_a_pending_one_that_is_damaged_or_renamed_is_refused(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, "pending", 1, state_at(1), OWNER, keep=9)
     for path in tmp_path.glob("pending-*"):
         path.rename(path.with_stem("pending-000000002"))
@@ -198,7 +191,7 @@ def test_a_pending_one_that_is_damaged_or_renamed_is_refused(tmp_path: Path) -> 
         make(tmp_path, done=2)
 
 
-def test_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_its_own(tmp_path, monkeypatch):
     """Training goes on while it works; it yields to training, leaves signals to it, survives being killed, and starts
     with the first evaluation."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
@@ -242,7 +235,7 @@ def fates(step: int, fate: str, times: int = 3) -> list[str]:
 
 
 @pytest.mark.usefixtures("quick")
-def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path: Path) -> None:
+def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path):
     """The deaths of one are not counted against the next, nor that of a process with nothing to do."""
     reports: list[str] = []
     with make(tmp_path, report=reports.append) as service:
@@ -261,7 +254,7 @@ def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("quick")
-def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
+def test_one_that_hangs_is_cut(tmp_path):
     """Whether it waits or is stopped."""
     reports: list[str] = []
     with make(tmp_path, report=reports.append, timeout=0.5) as service:
@@ -278,7 +271,7 @@ def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("trained", "best"), [(0, 0), (1, 3), (4, 5)])
-def test_what_is_untrained_is_never_the_best(tmp_path: Path, trained: int, best: int) -> None:
+def test_what_is_untrained_is_never_the_best(tmp_path, trained, best):
     with make(tmp_path, trained=trained, async_eval=False) as service:
         for step in range(6):
             service.start(step, state_at(step))

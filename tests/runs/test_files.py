@@ -2,14 +2,8 @@
 
 import errno
 import json
-import multiprocessing
 import os
 import re
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -24,7 +18,7 @@ from icrl.runs import files
 from icrl.runs.files import Identity, fits, identity_of, only_writer, read_json, read_owned, write_atomically
 
 
-def test_write_replaces_and_leaves_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_replaces_and_leaves_nothing_else(tmp_path, monkeypatch):
     """Where it fails the old content stays."""
     path = tmp_path / "new" / "folder" / "file"
     for content in (b"old and long", b"new"):
@@ -39,7 +33,7 @@ def test_write_replaces_and_leaves_nothing_else(tmp_path: Path, monkeypatch: pyt
     assert [file.name for file in path.parent.iterdir()] == ["file"]
 
 
-def test_json_round_trip_and_damage(tmp_path: Path) -> None:
+def test_json_round_trip_and_damage(tmp_path):
     path = tmp_path / "file.json"
     value = {"a": [1, 2.5, None, True], "b": {"c": "ä"}}
     files.write_json(path, value)
@@ -76,12 +70,12 @@ def test_json_round_trip_and_damage(tmp_path: Path) -> None:
         ({"x": 1}, {str: int, "a": int}, False),
     ],
 )
-def test_what_fits_a_form(content: object, form: object, *, fitting: bool) -> None:
+def test_what_fits_a_form(content, form, *, fitting):
     assert fits(content, form) is fitting
 
 
 @pytest.mark.parametrize("way", ["posix_fallocate", "by writing"])
-def test_reserve_gives_space_or_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_reserve_gives_space_or_is_an_error(tmp_path, monkeypatch, way):
     """And keeps what is there."""
     path = tmp_path / "file"
     path.write_bytes(b"head")
@@ -95,42 +89,15 @@ def test_reserve_gives_space_or_is_an_error(tmp_path: Path, monkeypatch: pytest.
         assert path.stat().st_blocks * 512 >= 100_000  # real space, no hole
 
 
-def hold(folder: Path, pipe: Connection) -> None:
-    """In another process: write in `folder` until killed, or say why not."""
-    try:
-        with only_writer(folder):
-            pipe.send("holding")
-            signal.pause()
-    except PipelineError as error:
-        pipe.send(str(error))
-
-
-@contextmanager
-def second_process(folder: Path) -> Iterator[str]:
-    """What another process that wants to write in `folder` says; it is killed at the end."""
-    fork = multiprocessing.get_context("fork")  # cheap, and the child needs no threads
-    ours, theirs = fork.Pipe()
-    process = fork.Process(target=hold, args=(folder, theirs))
-    process.start()
-    try:
-        assert ours.poll(30)
-        yield ours.recv()
-    finally:
-        process.kill()
-        process.join()
-
-
-def test_a_second_process_is_refused_until_the_first_is_done(tmp_path: Path) -> None:
+def test_a_second_run_is_refused_until_the_first_is_done(tmp_path):
+    """A lock is of an open file: this process is refused its second one as another process would be."""
     folder = tmp_path / "run"
-    with only_writer(folder):
-        with second_process(folder) as said:
-            assert said == f"another run is writing to {folder}: wait for it, or give another name="
-        with second_process(tmp_path / "other") as said:
-            assert said == "holding"
-    with second_process(folder) as said:
-        assert said == "holding"
+    with only_writer(folder), only_writer(tmp_path / "other"):
+        said = f"^another run is writing to {folder}: wait for it, or give another name=$"
+        with pytest.raises(PipelineError, match=said):
+            only_writer(folder).__enter__()
     (tmp_path / "file").touch()
-    with pytest.raises(PipelineError, match=r"cannot write to .*/file/run: Not a directory"):
+    with only_writer(folder), pytest.raises(PipelineError, match=r"cannot write to .*/file/run: Not a directory"):
         only_writer(tmp_path / "file/run").__enter__()
 
 
@@ -146,18 +113,18 @@ def identity(options: list[str], program: str = "train_gpt", inputs: Any = INPUT
 
 @settings(deadline=None, max_examples=8)
 @given(same=st.sets(st.sampled_from(SAME)), other=st.sets(st.sampled_from(OTHER)))
-def test_a_run_is_what_decides_what_it_computes(same: set[str], other: set[str]) -> None:
+def test_a_run_is_what_decides_what_it_computes(same, other):
     """The same wherever it is and whatever it is called, another one for all that changes results."""
     assert (identity([*sorted(same), *sorted(other)]) == identity([])) == (not other)
 
 
-def test_program_and_inputs_count_too_but_not_how_a_number_is_written() -> None:
+def test_program_and_inputs_count_too_but_not_how_a_number_is_written():
     different = (None, INPUTS, INPUTS | {"histories": ["abd"]}, INPUTS | {"critic": 1.5})
     assert len({identity([], "extract_policy").run, *(identity([], inputs=inputs).run for inputs in different)}) == 5
     assert identity([], inputs={"a": [1.0, {"b": 1e3}]}) == identity([], inputs={"a": (1, {"b": 1000})})
 
 
-def test_a_file_says_whose_it_is_and_is_refused_elsewhere(tmp_path: Path) -> None:
+def test_a_file_says_whose_it_is_and_is_refused_elsewhere(tmp_path):
     path, owner, other = tmp_path / "file.json", Identity("train_gpt", "a" * 64), Identity("train_ilql", "b" * 64)
     files.write_owned(path, owner, 7, {"found": [1.5]})
     assert read_owned(path, {"found": [float]}) == ({"found": [1.5]}, owner, 7)

@@ -28,7 +28,7 @@ def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
-def test_all_kinds_of_events(tmp_path: Path) -> None:
+def test_all_kinds_of_events(tmp_path):
     """Each curve has the steps it was given; histograms are of the finite numbers."""
     distributions = {
         "mixed": torch.tensor([[1.0, math.nan], [-math.inf, 3.0]]),
@@ -66,7 +66,7 @@ def test_all_kinds_of_events(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("done", [0, 3, 5, None])
-def test_a_resumed_run_hides_the_points_after_its_checkpoint(tmp_path: Path, done: int | None) -> None:
+def test_a_resumed_run_hides_the_points_after_its_checkpoint(tmp_path, done):
     """The run went to 5, and resumes from `done`; with None it appends."""
     first = 5 if done is None else done
     for resumed, value, steps in ((0, 1.0, range(1, 6)), (done, 2.0, range(first + 1, 7))):
@@ -76,7 +76,7 @@ def test_a_resumed_run_hides_the_points_after_its_checkpoint(tmp_path: Path, don
     assert points(tmp_path)["train/loss"] == [(step, 1.0 if step <= first else 2.0) for step in range(1, 7)]
 
 
-def test_flushed_points_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flushed_points_are_on_disk(tmp_path, monkeypatch):
     """Local disks get them at once; here the file system cannot append, as buckets cannot. The writer lets as
     many points wait as it is told, so a slow disk slows training down, and does not fill memory."""
     monkeypatch.delattr(LocalFileSystem, "append")
@@ -94,9 +94,7 @@ def test_flushed_points_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("error", [None, ValueError("mine")])
-def test_a_full_disk_is_reported_unless_training_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None
-) -> None:
+def test_a_full_disk_is_reported_unless_training_failed(tmp_path, monkeypatch, error):
     logger = MetricLogger(tmp_path, 0)
     monkeypatch.setattr(RecordWriter, "flush", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     expected, match = (ValueError, "mine") if error else (PipelineError, f"write curves in {tmp_path}: No space left")
@@ -105,7 +103,7 @@ def test_a_full_disk_is_reported_unless_training_failed(
             raise error
 
 
-def test_a_clock_that_was_set_back_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_clock_that_was_set_back_is_warned_of(tmp_path, capsys):
     (tmp_path / f"events.out.tfevents.{int(time.time()) + 1000}.host").touch()
     MetricLogger(tmp_path, 0).close()
     assert "the clock was set back" in capsys.readouterr().out
@@ -114,9 +112,7 @@ def test_a_clock_that_was_set_back_is_warned_of(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize("interval", [1, 8])
 @pytest.mark.parametrize("first", [0, 40])
 @pytest.mark.parametrize("shown", [True, False])
-def test_ten_lines_in_a_whole_run(
-    capsys: pytest.CaptureFixture[str], interval: int, first: int, *, shown: bool
-) -> None:
+def test_ten_lines_in_a_whole_run(capsys, interval, first, *, shown):
     """Without a folder and a bar there is nothing to see."""
     progress = Progress("label", 80, first, "update", shown)
     options = CurvesConfig(num_summaries=0, summary_interval=interval)
@@ -134,16 +130,14 @@ def test_ten_lines_in_a_whole_run(
         assert lines[-1].endswith("  0 s left")
 
 
-def test_spread() -> None:
+def test_spread():
     assert spread(np.array([1.0, np.nan, 3.0])) == {"mean": 2.0, "p05": pytest.approx(1.1), "p95": pytest.approx(2.9)}
     assert spread(np.array([np.nan])) == {}
 
 
 @pytest.mark.parametrize(("number", "last", "expected"), [(3, 6, [2, 3, 4]), (4, 3, [2, 3]), (0, 3, []), (2, 0, [])])
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_iterations_after_the_first_are_profiled(
-    tmp_path: Path, number: int, last: int, expected: list[int], fails: bool
-) -> None:
+def test_the_iterations_after_the_first_are_profiled(tmp_path, number, last, expected, fails):
     """Also when training fails after them; its exception is the one that is raised."""
     weight = torch.ones(4, 4, requires_grad=True)
     with pytest.raises(KeyboardInterrupt) if fails else nullcontext(), profiled(tmp_path, number) as iteration_done:

@@ -57,9 +57,7 @@ def record(folder: Path, project: Path, *snapshots: str, owner: Identity = OWNER
     return record_session(config, folder, owner, 0, project)
 
 
-def test_a_clean_checkout_is_its_revision_and_no_checkout_is_no_error(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clean_checkout_is_its_revision_and_no_checkout_is_no_error(project, tmp_path, monkeypatch):
     (project / "build").mkdir()
     (project / "build/ignored").write_text("z")
     os.utime(project / "code.py", (0, 0))
@@ -75,7 +73,7 @@ def test_a_clean_checkout_is_its_revision_and_no_checkout_is_no_error(
     assert git_state(project) == UNKNOWN
 
 
-def test_all_changes_since_the_revision_are_there(project: Path) -> None:
+def test_all_changes_since_the_revision_are_there(project):
     """Staged, not staged and untracked; what is left of the diff can be applied to the revision."""
     (project / "code.py").write_text("x = 2\n")
     (project / "staged.py").write_text("s = 3\n")
@@ -96,7 +94,7 @@ def test_all_changes_since_the_revision_are_there(project: Path) -> None:
     assert re.search(r"\n# cut: 100000 of 200\d{3} characters\n$", git_state(project)["diff"])
 
 
-def test_the_table_has_every_parameter_with_its_decay() -> None:
+def test_the_table_has_every_parameter_with_its_decay():
     model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 500))
     model[1].weight.requires_grad_(False)
     matrices, others = [model[0].weight, model[2].weight], [model[0].bias, model[1].bias, model[2].bias]
@@ -126,7 +124,7 @@ def test_the_table_has_every_parameter_with_its_decay() -> None:
         ("../project_2/code.py", "is outside the project"),
     ],
 )
-def test_a_wrong_snapshot_is_refused(project: Path, path: str, reason: str) -> None:
+def test_a_wrong_snapshot_is_refused(project, path, reason):
     (project.parent / "other.py").write_text("")
     (project / "out.py").symlink_to(project.parent / "other.py")
     (project / "link.py").symlink_to("code.py")
@@ -136,7 +134,7 @@ def test_a_wrong_snapshot_is_refused(project: Path, path: str, reason: str) -> N
         check_snapshots(["code.py", path], project)
 
 
-def test_every_session_is_kept_with_its_diff(project: Path, tmp_path: Path) -> None:
+def test_every_session_is_kept_with_its_diff(project, tmp_path):
     folder, diffs = tmp_path / "run", []
     for content in ("x = 2\n", "x = 2\n", "x = 3\n"):
         (project / "code.py").write_text(content)
@@ -156,9 +154,7 @@ OTHERS = [Identity("train_gpt", "beef"), Identity("train_ilql", "f00d")]
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"sessions": {}}', b"\xff", b"", *OTHERS], ids=str)
-def test_a_record_that_is_damaged_or_of_another_run_is_kept_aside(
-    project: Path, tmp_path: Path, content: bytes | Identity, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_record_that_is_damaged_or_of_another_run_is_kept_aside(project, tmp_path, content, capsys):
     path, of_another = tmp_path / "run.json", isinstance(content, Identity)
     record(tmp_path, project, owner=content if of_another else OWNER)
     if not of_another:
@@ -175,7 +171,7 @@ def test_a_record_that_is_damaged_or_of_another_run_is_kept_aside(
             read_sessions(path, other)
 
 
-def test_record_and_tensorboard_have_what_is_needed_to_run_again(project: Path, tmp_path: Path) -> None:
+def test_record_and_tensorboard_have_what_is_needed_to_run_again(project, tmp_path):
     (project / "code.py").write_text("x < '<b>'\n")
     folder, revision = tmp_path / "run", git(project, "rev-parse", "HEAD")
     shown = record(folder, project, "code.py", "lib/deep.py")
@@ -202,7 +198,7 @@ def test_record_and_tensorboard_have_what_is_needed_to_run_again(project: Path, 
 @given(st.text("`~ab<&|#*\n", max_size=40))
 @example("```\nx\n```")
 @example("a\n````\n```\n`")
-def test_no_text_leaves_its_block(text: str) -> None:
+def test_no_text_leaves_its_block(text):
     page = markdown_to_safe_html(fenced(text))
     block = re.fullmatch(r"<pre><code>(.*)</code></pre>", page.strip(), re.DOTALL)
     assert block and "<" not in block[1]

@@ -61,11 +61,11 @@ def fail(folder: Path, error: BaseException, on_crash: str = "save", **changes: 
         (Interval(0, 0, 10, end=True), [10]),
     ],
 )
-def test_intervals(interval: Interval, due: list[int]) -> None:
+def test_intervals(interval, due):
     assert [iteration for iteration in range(11) if interval.due(iteration)] == due
 
 
-def test_parts_are_saved_when_due_and_restored_by_name(tmp_path: Path) -> None:
+def test_parts_are_saved_when_due_and_restored_by_name(tmp_path):
     with state_of(tmp_path) as state:
         assert state.is_fresh and not state.is_saved
         part = state.add("part", nn.Linear(1, 1))
@@ -83,7 +83,7 @@ def test_parts_are_saved_when_due_and_restored_by_name(tmp_path: Path) -> None:
     assert started.add("part", nn.Linear(1, 1)).bias == 70
 
 
-def test_a_signal_is_answered_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_signal_is_answered_once(tmp_path, capsys):
     with state_of(tmp_path) as state:
         signal.raise_signal(signal.SIGUSR2)
         for state.done in (1, 2):
@@ -91,16 +91,14 @@ def test_a_signal_is_answered_once(tmp_path: Path, capsys: pytest.CaptureFixture
     assert steps_of(tmp_path) == [1] and capsys.readouterr().out.count("SIGUSR2: update 1 of 10 is saved") == 1
 
 
-def test_another_thread_trains_without_handlers(tmp_path: Path) -> None:
+def test_another_thread_trains_without_handlers(tmp_path):
     config = config_of(trainer={"num_iterations": 2, "evaluate": False})
     with ThreadPoolExecutor() as pool:
         pool.submit(run, tmp_path, config, model_of(0)).result()
     assert steps_of(tmp_path) == [2]
 
 
-def test_a_crash_is_saved_by_the_first_rank_unless_it_is_to_be_skipped(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_crash_is_saved_by_the_first_rank_unless_it_is_to_be_skipped(tmp_path, capsys):
     """And an interrupt or a refusal is no crash; where it cannot be saved its error is raised nonetheless."""
     for error in (KeyboardInterrupt, PipelineError, ConfigError, Stopped, OSError, SystemExit):
         assert fail(tmp_path / "refused", error("mine")) == []
@@ -113,16 +111,14 @@ def test_a_crash_is_saved_by_the_first_rank_unless_it_is_to_be_skipped(
 
 
 @pytest.mark.parametrize(("answer", "saved"), [(" YES ", [0]), ("yeah", []), (EOFError(), [])], ids=repr)
-def test_the_terminal_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str | BaseException, saved: list[int]
-) -> None:
+def test_the_terminal_is_asked(tmp_path, monkeypatch, answer, saved):
     ask = Mock(side_effect=[answer])
     monkeypatch.setattr(builtins, "input", ask)
     assert fail(tmp_path, ValueError("mine"), "ask") == saved
     ask.assert_called_once_with("ValueError: mine\nSave the state of the failed run? [y/n] ")
 
 
-def test_a_crash_is_put_aside_and_no_run_resumes_from_it(tmp_path: Path, undisturbed: Any) -> None:
+def test_a_crash_is_put_aside_and_no_run_resumes_from_it(tmp_path, undisturbed):
     with pytest.raises(RuntimeError, match="mine"):
         run(tmp_path, batches=dying(8, RuntimeError))
     assert steps_of(tmp_path) == [3, 6] and steps_of(tmp_path, "crash") == [8]
@@ -137,9 +133,7 @@ def test_a_crash_is_put_aside_and_no_run_resumes_from_it(tmp_path: Path, undistu
 
 @pytest.mark.parametrize("number", BOTH)
 @pytest.mark.parametrize("update", [0, 4, 10])
-def test_a_signal_in_an_update_changes_nothing_in_the_end(
-    tmp_path: Path, undisturbed: Any, number: int, update: int
-) -> None:
+def test_a_signal_in_an_update_changes_nothing_in_the_end(tmp_path, undisturbed, number, update):
     batches = doing(lambda: signal.raise_signal(number), update)
     if number == signal.SIGTERM:
         with pytest.raises(Stopped, match=f"SIGTERM: update {update + 1} of 11 is saved"):
@@ -151,9 +145,7 @@ def test_a_signal_in_an_update_changes_nothing_in_the_end(
     assert left_in(tmp_path) == undisturbed
 
 
-def test_a_signal_during_a_save_harms_nothing(
-    tmp_path: Path, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_during_a_save_harms_nothing(tmp_path, undisturbed, monkeypatch):
     fsync = os.fsync
     interrupted = Mock(side_effect=lambda file: signal.raise_signal(signal.SIGTERM) or fsync(file))
 
@@ -171,9 +163,7 @@ def test_a_signal_during_a_save_harms_nothing(
 
 @pytest.mark.parametrize("number", BOTH)
 @pytest.mark.parametrize("dead", [None, 4])
-def test_a_signal_before_the_first_update_of_a_session(
-    tmp_path: Path, undisturbed: Any, number: int, dead: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_before_the_first_update_of_a_session(tmp_path, undisturbed, number, dead, monkeypatch):
     """A new run saves its start; a resumed one has its checkpoint already."""
     if dead:
         with pytest.raises(KeyboardInterrupt):
