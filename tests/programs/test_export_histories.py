@@ -55,7 +55,7 @@ def check_export(histories: Histories, folder: Path) -> None:
 def test_exports_equal_the_columns(tmp_path):
     """Rewards of a bandit are any numbers. A change of the form keeps both, and the histories are untouched."""
     options = [option for option in TINY if not option.startswith("env.")]
-    options += ["env=bandit_gaussian", "env.num_tasks=8", f"root={tmp_path}"]
+    options += ["env=bandit_gaussian", "env.num_tasks=8", "tasks.num_held_out=2", f"root={tmp_path}"]
     config = load_config(options)
     train_agents.main(config)
     before = contents_of(config.histories_folders[0])

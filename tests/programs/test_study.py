@@ -104,7 +104,7 @@ def test_killed_study(finished, tmp_path):
         command = [sys.executable, "-m", "src.study", *few]
         process = subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=log, stderr=log)
     run, evaluation = "logs/mine-one-seed1", "logs/mine-one-seed1/evaluation/results.json"
-    wait_until(lambda: (tmp_path / run / "gpt").exists() or process.poll() is not None)
+    wait_until(lambda: (tmp_path / run / "gpt/run.json").exists() or process.poll() is not None)
     children = family(process.pid)
     process.kill()
     process.wait()
