@@ -3,7 +3,6 @@
 import doctest
 import subprocess
 import sys
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -19,12 +18,12 @@ pytestmark = pytest.mark.quick
 ROOM = {"goal": (0, 1), "size": 3, "max_episode_steps": 4}  # the world of the fixture `finished`
 
 
-def test_examples_of_docstrings_run() -> None:
+def test_examples_of_docstrings_run():
     found = doctest.testmod(sys.modules[icrl.load.__module__], extraglobs={"icrl": icrl})
     assert found.attempted >= 3 and not found.failed
 
 
-def test_a_loaded_model_acts_in_single_and_batched_environments_alike(finished: Path) -> None:
+def test_a_loaded_model_acts_in_single_and_batched_environments_alike(finished):
     assert icrl.open_histories(finished / "histories/tiny").columns["action"].ndim == 2
     policy = icrl.load(finished / "logs/tiny", seed=3)
     single = icrl.rollout(policy, gymnasium.make("icrl:icrl/DarkRoom-v0", **ROOM), num_episodes=4)
@@ -34,17 +33,16 @@ def test_a_loaded_model_acts_in_single_and_batched_environments_alike(finished: 
     np.testing.assert_array_equal(returns[:1], single)  # more streams change none
 
 
-def test_it_plays_as_evaluation_does(finished: Path) -> None:
+def test_it_plays_as_evaluation_does(finished):
     """Greedy actions in a room that is stepped by hand equal those of the tensor world."""
     policy = icrl.load(finished / "logs/tiny", temperature=0)
     env = icrl.make_env("dark_room", "env.size=3", "env.max_episode_steps=4")
-    task = torch.tensor([[1]])
-    played = icrl.evaluate(policy, env, task, num_episodes=3, num_streams=1)
+    played = icrl.evaluate(policy, env, torch.tensor([[1]]), num_episodes=3, num_streams=1)
     by_hand = icrl.rollout(policy, gymnasium.make("icrl:icrl/DarkRoom-v0", **ROOM), num_episodes=3)
     np.testing.assert_array_equal(played.returns[0], by_hand)
 
 
-def test_wrong_steps_are_refused(finished: Path) -> None:
+def test_wrong_steps_are_refused(finished):
     policy = icrl.load(finished / "logs/tiny")
     with pytest.raises(ValueError, match="reward=None"):
         policy.act([0], reward=[0.0])
@@ -64,12 +62,10 @@ def test_wrong_steps_are_refused(finished: Path) -> None:
         icrl.load(finished / "logs/other")
 
 
-@pytest.mark.parametrize(
-    ("script", "folder"), [("act", "logs"), ("read_histories", "histories"), ("film_learning", "logs")]
-)
-def test_scripts_of_examples_run(script: str, folder: str, finished: Path, tmp_path: Path) -> None:
-    arguments = [str(finished / folder / "tiny"), str(tmp_path / "film.gif")]
-    command = [sys.executable, str(PROJECT / f"examples/{script}.py"), *arguments]
+@pytest.mark.parametrize("example", ["act.py logs", "read_histories.py histories", "film_learning.py logs"])
+def test_scripts_of_examples_run(example, finished, tmp_path):
+    script, folder = example.split()
+    command = [sys.executable, PROJECT / "examples" / script, finished / folder / "tiny", tmp_path / "film.gif"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "[" in done.stdout

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from harness import TINY
+from kin import all_gone, family, is_alive
 
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
@@ -52,15 +53,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_all_runs_are_there_and_reported(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_runs_are_there_and_reported(finished, capsys):
     runs = {f"mine-{variant}-seed{seed}" for variant in ("one", "wide") for seed in (0, 1)}
     assert {path.name for path in (finished / "logs").iterdir() if "histories" not in path.name} == {"mine", *runs}
     assert len(list((finished / "histories").iterdir())) == 2, "a store for each seed"
     folder = finished / "logs" / "mine"
-    results = read_json(folder / "results.json")
-    assert [(row["variant"], row["updates"]) for row in results["rows"]] == [("one", 6), ("wide", 6)]
-    assert {run for row in results["rows"] for run in row["runs"]} == runs
-    for row in results["rows"]:
+    rows = read_json(folder / "results.json")["rows"]
+    assert [(row["variant"], row["updates"]) for row in rows] == [("one", 6), ("wide", 6)]
+    assert {run for row in rows for run in row["runs"]} == runs
+    for row in rows:
         finals = [read_json(finished / "logs" / run / "evaluation/results.json")["final"] for run in row["runs"]]
         means = [final["held_out"]["returns"]["mean"] for final in finals]
         assert row["found"]["final"]["held_out"]["returns"]["mean"] == pytest.approx(sum(means) / 2)
@@ -70,7 +71,7 @@ def test_all_runs_are_there_and_reported(finished: Path, capsys: pytest.CaptureF
     assert (folder / "table.md").read_text() in capsys.readouterr().out
 
 
-def test_policies_share_what_is_trained_for_them(tmp_path: Path) -> None:
+def test_policies_share_what_is_trained_for_them(tmp_path):
     """A model, the same guided by a critic, the policy extracted from the critic, and the critic alone."""
     guided, critic = "'policy.advantage_scale=2'", "'policy.model=critic'"
     policies = {"plain": "", "guided": guided, "extracted": "'policy.model=awr'", "alone": f"{critic}, {guided}"}
@@ -86,7 +87,7 @@ def test_policies_share_what_is_trained_for_them(tmp_path: Path) -> None:
     main(asked, never)
 
 
-def test_refused_and_failed_runs_are_named(finished: Path) -> None:
+def test_refused_and_failed_runs_are_named(finished):
     before = (finished / "logs/mine/results.json").stat().st_mtime_ns
     with pytest.raises(ConfigError, match=r"study.variants, one: .*model\.ff_dim=16.* has 32"):
         main(options(finished, "model.ff_dim=32"), never)
@@ -95,22 +96,19 @@ def test_refused_and_failed_runs_are_named(finished: Path) -> None:
     assert (finished / "logs/mine/results.json").stat().st_mtime_ns == before, "there is no report if a run is missing"
 
 
-def test_killed_study(finished: Path, tmp_path: Path) -> None:
+def test_killed_study(finished, tmp_path):
     """Its processes end with it; the same command gives the numbers of an undisturbed study."""
     few = options(tmp_path, "study.seeds=[1]", "study.variants=[{label: one, set: []}]")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "src.study", *few],
-        cwd=PROJECT,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
+    with (tmp_path / "output").open("w") as log:
+        command = [sys.executable, "-m", "src.study", *few]
+        process = subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=log, stderr=log)
     run, evaluation = "logs/mine-one-seed1", "logs/mine-one-seed1/evaluation/results.json"
-    wait_until(lambda: (tmp_path / run / "gpt").exists() or process.poll() is not None)
-    (child,) = children_of(process.pid)
+    wait_until(lambda: (tmp_path / run / "gpt/run.json").exists() or process.poll() is not None)
+    children = family(process.pid)
     process.kill()
     process.wait()
-    wait_until(lambda: not alive(child))
+    assert children and all_gone(children)
     assert not (tmp_path / evaluation).exists()
     assert len(read_json(main(few, run_here) / "results.json")["rows"]) == 1
     assert read_json(tmp_path / evaluation)["curves"] == read_json(finished / evaluation)["curves"]
@@ -121,18 +119,17 @@ def program(tmp_path: Path) -> tuple[str, str]:
     """Command that stands for `python -m icrl`, with programs of its own."""
     path = tmp_path / "program.py"
     path.write_text(
-        "import signal, sys, time\nfrom pathlib import Path\nname, *options = sys.argv[1:]\n"
+        "import os, signal, sys, time\nfrom pathlib import Path\nname, *options = sys.argv[1:]\n"
         "if name == 'deaf':\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "if name == 'bad':\n    print('error: no such world')\n    sys.exit(2)\n"
-        "Path(options[0] + '.new').write_text(' '.join(options))\nPath(options[0] + '.new').replace(options[0])\n"
-        "if name in ('sleepy', 'deaf'):\n    time.sleep(60)\n    Path(options[0]).write_text('awake')\n"
+        "text = ' '.join(options) if name == 'good' else str(os.getpid())\n"
+        "Path(options[0] + '.new').write_text(text)\nPath(options[0] + '.new').replace(options[0])\n"
+        "if name in ('sleepy', 'deaf'):\n    time.sleep(60)\n"
     )
     return sys.executable, str(path)
 
 
-def test_a_failed_job_fails_only_those_that_need_it(
-    tmp_path: Path, program: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_job_fails_only_those_that_need_it(tmp_path, program, capsys):
     first, second, needy, after = (str(tmp_path / name) for name in ("first", "second", "needy", "after-broken"))
     jobs = [
         Job("first", [["good", first]], "", 0),
@@ -140,28 +137,17 @@ def test_a_failed_job_fails_only_those_that_need_it(
         Job("second", [["good", f"{second}.1"], ["good", second, "a b"]], "first", 5),
         Job("needy", [["good", needy]], "broken", 5),
     ]
-    failed = run_jobs(jobs, 2, tmp_path, program)
-    assert failed == {
-        "broken": f"error: no such world (exit code 2, {tmp_path / 'broken.log'})",
-        "needy": "broken failed",
-    }
+    reason = f"error: no such world (exit code 2, {tmp_path / 'broken.log'})"
+    assert run_jobs(jobs, 2, tmp_path, program) == {"broken": reason, "needy": "broken failed"}
     assert Path(second).read_text() == f"{second} a b" and not Path(needy).exists() and not Path(after).exists()
     assert (tmp_path / "second.log").read_text() == f"$ icrl good {second}.1\n$ icrl good {second} 'a b'\n"
     shown = capsys.readouterr().out
     assert "broken: error: no such world" in shown and "second: done" in shown
 
 
-@pytest.mark.parametrize(
-    ("number", "error", "job"),
-    [
-        (signal.SIGINT, KeyboardInterrupt, "sleepy"),
-        (signal.SIGTERM, Stopped, "sleepy"),
-        (signal.SIGTERM, Stopped, "deaf"),
-    ],
-)
-def test_a_signal_ends_the_jobs(
-    tmp_path: Path, program: tuple[str, str], monkeypatch: pytest.MonkeyPatch, number: int, error: type, job: str
-) -> None:
+@pytest.mark.parametrize("job", ["sleepy", "deaf"])
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Stopped)])
+def test_a_signal_ends_the_jobs(tmp_path, program, monkeypatch, number, error, job):
     """Also one that does not listen, after a while."""
     monkeypatch.setattr(study, "PATIENCE", 1.0)
     mark, before = tmp_path / "asleep", signal.getsignal(number)
@@ -172,20 +158,8 @@ def test_a_signal_ends_the_jobs(
     with pytest.raises(error):
         run_jobs([Job("long", [[job, str(mark)]], "", 1)], 1, tmp_path, program)
     sender.join()
-    assert mark.read_text() == str(mark) and children_of(os.getpid()) == []
+    assert not is_alive(int(mark.read_text()))
     signal.signal(number, before)
-
-
-def children_of(process: int) -> list[int]:
-    """Python programs that `process` started."""
-    tasks = Path(f"/proc/{process}/task").glob("*/children")
-    found = [int(child) for task in tasks for child in task.read_text().split()]
-    return [child for child in found if "multiprocessing" not in Path(f"/proc/{child}/cmdline").read_text()]
-
-
-def alive(process: int) -> bool:
-    status = Path(f"/proc/{process}/status")
-    return status.exists() and "State:\tZ" not in status.read_text()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

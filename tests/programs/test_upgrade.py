@@ -2,13 +2,12 @@
 
 import shutil
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from harness import done, files_of, refusal
+from harness import done, files_of, flip, refusal
 
 from icrl.__main__ import run
 from icrl.contracts import ConfigError, PipelineError
@@ -36,6 +35,7 @@ EXPERT = (
 )
 LONG = (*A2C, HIDDEN, "source.num_env_steps=500", "source.history_steps=500", "trainer.num_iterations=20")
 GPT = ("histories=a2c", "source.num_env_steps=100", "source.history_steps=100")
+MODELS = ("train_gpt", "train_ilql", "extract_policy")
 PLAYERS = (
     *("num_threads=1", "players=tiny", "name=players", "training.num_updates=6", "evaluation.num_games=2"),
     *("evaluation.num_final_games=2", "evaluation.num_bootstrap=100", "evaluation.pictures=false"),
@@ -53,7 +53,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def converted(old: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = Path(shutil.copytree(old, tmp_path_factory.mktemp("converted") / "root"))
+    root = shutil.copytree(old, tmp_path_factory.mktemp("converted") / "root")
     assert upgrade.main(root) == [
         "a2c: histories converted, awr: 5 files converted, evaluation: kept as old-evaluation, gpt: 5 files converted, "
         "ilql: 5 files converted, source: 3 files converted",
@@ -66,7 +66,7 @@ def converted(old: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(old: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(old, tmp_path / "copy"))
+    return shutil.copytree(old, tmp_path / "copy")
 
 
 @pytest.mark.parametrize(
@@ -74,23 +74,21 @@ def copy(old: Path, tmp_path: Path) -> Path:
     [
         ("train_agents", (*A2C, HIDDEN), "5 training tasks"),
         ("train_agents", EXPERT, "5 training tasks"),
-        ("train_gpt", (*A2C, HIDDEN), "all 6 updates of a2c are done"),
-        ("train_ilql", (*A2C, HIDDEN), "all 6 updates of a2c are done"),
-        ("extract_policy", (*A2C, HIDDEN), "all 6 updates of a2c are done"),
+        *[(stage, (*A2C, HIDDEN), "all 6 updates of a2c are done") for stage in MODELS],
     ],
 )
-def test_finished_runs_are_recognised(converted: Path, stage: str, options: tuple[str, ...], said: str):
+def test_finished_runs_are_recognised(converted, stage, options, said):
     assert said in done(stage, converted, preset=options)
     message = refusal(stage, converted, "seed=1", preset=options)
     assert "seed=0" in message and "name=" in message
 
 
 @pytest.mark.parametrize("policy", ["policy.model=gpt", "policy.model=awr", "policy.advantage_scale=1"])
-def test_converted_models_are_evaluated(converted: Path, policy: str):
+def test_converted_models_are_evaluated(converted, policy):
     assert "held-out tasks solved" in done("evaluate", converted, policy, preset=(*A2C, HIDDEN))
 
 
-def test_killed_runs_continue_as_if_they_had_not_been_killed(converted: Path):
+def test_killed_runs_continue_as_if_they_had_not_been_killed(converted):
     """Both are compared with a run from the start. It is of this machine, so weights may differ by rounding."""
     for folder in ("source", "gpt"):
         paths = (converted / "logs/killed" / folder).glob("last-*.pt")
@@ -108,7 +106,7 @@ def test_killed_runs_continue_as_if_they_had_not_been_killed(converted: Path):
     torch.testing.assert_close(killed, fresh)
 
 
-def test_players(converted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_players(converted, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["icrl", *PLAYERS, f"root={converted}"])
     run("train_players")
     out = capsys.readouterr().out
@@ -116,16 +114,7 @@ def test_players(converted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "weak_spivakovsky_first" in out and "\nspivakovsky" not in out  # today the name is another player's
 
 
-def test_files_of_the_present_format_stay_as_they_are(old: Path, tmp_path: Path, finished: Path):
-    root = Path(shutil.copytree(old, tmp_path / "twice"))
-    upgrade.main(root)
-    for folder in (root, Path(shutil.copytree(finished, tmp_path / "present"))):
-        before = files_of(folder)
-        assert all(line.endswith(": nothing to convert") for line in upgrade.main(folder))
-        assert files_of(folder) == before
-
-
-def test_one_run_alone_is_converted(copy: Path):
+def test_one_run_alone_is_converted(copy):
     before = files_of(copy)
     assert upgrade.main(copy, "expert") == ["expert: histories converted, source: 3 files converted"]
     after = files_of(copy)
@@ -138,9 +127,7 @@ def test_one_run_alone_is_converted(copy: Path):
 
 
 def spoil(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+    flip(path, -1)
 
 
 def add_option(path: Path) -> None:
@@ -161,7 +148,7 @@ def add_option(path: Path) -> None:
         ("logs/a2c/old-evaluation", Path.mkdir, "old-evaluation exists already"),
     ],
 )
-def test_a_refusal_changes_nothing(copy: Path, name: str, damage: Callable[[Path], object], said: str):
+def test_a_refusal_changes_nothing(copy, name, damage, said):
     damage(copy / name)
     before = files_of(copy)
     with pytest.raises(PipelineError, match=said):
@@ -169,8 +156,8 @@ def test_a_refusal_changes_nothing(copy: Path, name: str, damage: Callable[[Path
     assert {name: file for name, file in files_of(copy).items() if not name.startswith(upgrade.STAGING)} == before
 
 
-def test_an_interrupted_conversion_is_completed(
-    old: Path, converted: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_conversion_is_completed_and_what_is_converted_stays_as_it_is(
+    old, copy, tmp_path, finished, monkeypatch
 ):
     replace, calls = Path.replace, iter(range(10**6))
 
@@ -183,24 +170,22 @@ def test_an_interrupted_conversion_is_completed(
     with pytest.raises(OSError, match="power cut"):
         upgrade.main(copy)
     monkeypatch.undo()
-    assert all(line.endswith(": nothing to convert") for line in upgrade.main(copy))
-    other = Path(shutil.copytree(old, copy.parent / "other"))
-    upgrade.main(other)
-    assert {name: of[0] for name, of in files_of(copy).items()} == {name: of[0] for name, of in files_of(other).items()}
+    upgrade.main(undisturbed := shutil.copytree(old, tmp_path / "undisturbed"))
+    before = files_of(undisturbed)
+    for folder in (copy, undisturbed, shutil.copytree(finished, tmp_path / "present")):
+        assert all(line.endswith(": nothing to convert") for line in upgrade.main(folder))
+    assert files_of(undisturbed) == before
+    assert {name: of[0] for name, of in files_of(copy).items()} == {name: of[0] for name, of in before.items()}
 
 
-def test_command_line(copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    for arguments, said in (
-        (["--help"], "root=FOLDER"),
-        ([f"root={copy}", "name=a2c"], "a2c: histories converted"),
-        ([f"root={copy}", "seed=1"], ""),
-        ([], ""),
-    ):
+def test_command_line(copy, monkeypatch, capsys):
+    root, usage = f"root={copy}", "error: usage: python -m src.upgrade root=FOLDER [name=RUN]"
+    for arguments, said in ((["--help"], "root=FOLDER"), ([root, "name=a2c"], "a2c: histories converted")):
         monkeypatch.setattr("sys.argv", ["icrl", *arguments])
-        if said:
+        run("upgrade")
+        assert said in capsys.readouterr().out
+    for arguments in ([root, "seed=1"], []):
+        monkeypatch.setattr("sys.argv", ["icrl", *arguments])
+        with pytest.raises(SystemExit, match="2"):
             run("upgrade")
-            assert said in capsys.readouterr().out
-        else:
-            with pytest.raises(SystemExit, match="2"):
-                run("upgrade")
-            assert "error: usage: python -m src.upgrade root=FOLDER [name=RUN]" in capsys.readouterr().err
+        assert usage in capsys.readouterr().err

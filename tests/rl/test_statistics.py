@@ -13,16 +13,8 @@ def interval(values: np.ndarray, num_resamples: int, confidence: float, seed: in
     return percentile_interval(bootstrap_means(values, num_resamples, seed), confidence)
 
 
-def test_an_interval_covers_the_truth_as_often_as_promised() -> None:
-    """400 data sets at once on the trailing axis: tasks differ, and streams differ within tasks; the mean is 0."""
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=(1, 40, 1, 400)) + rng.normal(size=(1, 40, 8, 400))
-    low, high = interval(values, 500, 0.9, seed=1)
-    assert 0.86 < ((low < 0) & (high > 0)).mean() < 0.96  # the standard error of 0.9 is 0.015
-
-
 @pytest.mark.parametrize("num_runs", [2, 5])
-def test_few_runs_cover_the_truth_as_often_as_promised(num_runs: int) -> None:
+def test_few_runs_cover_the_truth_as_often_as_promised(num_runs):
     """Runs, tasks and streams all differ, runs the most; drawing few runs with replacement covers far less."""
     rng, shape = np.random.default_rng(0), (num_runs, 8, 2, 300)
     values = rng.normal(size=(num_runs, 1, 1, 300)) + 0.3 * rng.normal(size=(1, 8, 1, 300)) + rng.normal(size=shape)
@@ -33,7 +25,7 @@ def test_few_runs_cover_the_truth_as_often_as_promised(num_runs: int) -> None:
     assert ((low < 0) & (high > 0)).mean() < 0.9
 
 
-def test_runs_that_differ_alone_have_a_t_interval() -> None:
+def test_runs_that_differ_alone_have_a_t_interval():
     """Of 1, 2 and 6 the mean is 3 and its standard error sqrt(7 / 3); the quantile of t with 2 degrees of freedom at
     0.975 is 4.303, that at 0.9 1.886."""
     values = np.array([1.0, 2.0, 6.0])[:, None, None].repeat(4, axis=1).repeat(5, axis=2)
@@ -46,7 +38,7 @@ def test_runs_that_differ_alone_have_a_t_interval() -> None:
 
 
 @pytest.mark.parametrize("num_runs", [1, 3])
-def test_resamples_equal_a_plain_loop(num_runs: int) -> None:
+def test_resamples_equal_a_plain_loop(num_runs):
     """One draw of tasks for all runs, new streams for each task and run; several runs also draw t."""
     rng = np.random.default_rng(3)
     values = 2 * rng.normal(size=(num_runs, 1, 1)) + rng.normal(size=(1, 6, 1)) + rng.normal(size=(num_runs, 6, 4))
@@ -61,33 +53,27 @@ def test_resamples_equal_a_plain_loop(num_runs: int) -> None:
         assert np.quantile(found, share) == pytest.approx(np.quantile(means, share), abs=0.15 * error + 0.03)
 
 
-def test_ratios_of_sums_by_hand() -> None:
-    """For one task with one stream every resample is the ratio; runs of ratios 1/2 and 1 have a standard error of 1/4,
-    and the quantile of t with one degree of freedom at 0.9 is 3.078."""
+def test_ratios_of_sums_by_hand():
+    """Runs of ratios 1/2 and 1 have a standard error of 1/4, and the quantile of t with one degree of freedom at 0.9 is
+    3.078. What has nothing is left out: of two tasks one, which a quarter of the resamples draws twice; or a run."""
     above, below = np.array([1.0, 6.0])[:, None, None], np.array([2.0, 6.0])[:, None, None]
-    np.testing.assert_allclose(bootstrap_ratios(above[:1], below[:1], 100, seed=0), 0.5)
     low, high = percentile_interval(bootstrap_ratios(above, below, 40_000, seed=0), 0.8)
     assert (low, high) == pytest.approx((7 / 8 - 3.078 / 4, 7 / 8 + 3.078 / 4), rel=0.06)
-    none = np.zeros((1, 1, 1))
-    found = bootstrap_ratios(np.concatenate([above[:1], none]), np.concatenate([below[:1], none]), 100, seed=0)
-    np.testing.assert_allclose(found, 0.5)  # the run that has nothing is left out
-
-
-def test_ratios_leave_out_resamples_that_have_nothing() -> None:
-    """Of two tasks one has no episodes that count: a quarter of the resamples draws it twice."""
     found = bootstrap_ratios(np.array([[[3.0], [0]]]), np.array([[[4.0], [0]]]), 4000, seed=0)
     np.testing.assert_allclose(found, 0.75)
     assert 0.72 < len(found) / 4000 < 0.78
+    found = bootstrap_ratios(np.array([[[1.0]], [[0]]]), np.array([[[2.0]], [[0]]]), 100, seed=0)
+    np.testing.assert_allclose(found, 0.5)
 
 
-def test_intervals_of_one_run_do_not_change() -> None:
+def test_intervals_of_one_run_do_not_change():
     """Numbers that were published are found again."""
     low, high = interval(np.random.default_rng(3).normal(size=(1, 6, 4, 2)), 300, 0.9, seed=5)
     np.testing.assert_allclose(low, [-0.53809837, -0.36521093], atol=1e-8)
     np.testing.assert_allclose(high, [0.39565147, 0.44799409], atol=1e-8)
 
 
-def test_episodes_are_treated_one_by_one_and_in_any_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_episodes_are_treated_one_by_one_and_in_any_chunks(monkeypatch):
     values = np.random.default_rng(0).random((2, 5, 3, 4, 2)) < 0.4
     means = bootstrap_means(values, 200, seed=7)
     low, high = percentile_interval(means, 0.95)
@@ -99,17 +85,8 @@ def test_episodes_are_treated_one_by_one_and_in_any_chunks(monkeypatch: pytest.M
     assert (bootstrap_means(values, 200, seed=8) != means).any()
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [([1, 2, 3, 4, 5, 6, 7, 80], 4.5), ([0, 0, 0, 1, 100], 0.75 / 2.5), ([3], 3.0), ([-50, 2, 4, 900], 3.0)],
-)
-def test_interquartile_mean_by_hand(values: list[int], expected: float) -> None:
-    assert interquartile_mean(np.array([values])[..., None]) == pytest.approx(expected)
-    assert interquartile_mean(np.array([values])[..., None].transpose(1, 0, 2)) == pytest.approx(expected)  # of runs
-
-
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 5), st.integers(0, 1000))
-def test_interquartile_mean_by_repetition(num_runs: int, num_tasks: int, num_streams: int, seed: int) -> None:
+def test_interquartile_mean_by_repetition(num_runs, num_tasks, num_streams, seed):
     """The mean over streams, four times each, which makes a quarter a whole number."""
     values = np.random.default_rng(seed).normal(size=(num_runs, num_tasks, num_streams, 3))
     flat = np.sort(np.repeat(values.mean(2).reshape(-1, 3), 4, axis=0), axis=0)

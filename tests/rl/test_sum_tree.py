@@ -18,7 +18,7 @@ def tree_of(priorities: list[list[float]]) -> SumTree:
 
 
 @pytest.mark.parametrize("num_leaves", [1, 3, 1000])
-def test_sums_stay_exact_over_millions_of_changes(num_leaves: int) -> None:
+def test_sums_stay_exact_over_millions_of_changes(num_leaves):
     """Priorities from 1e-9 to 1e9; the largest ones come and go, and leave no error behind."""
     generator = torch.Generator().manual_seed(0)
     tree, naive = SumTree(50, num_leaves, CPU), torch.zeros(50, num_leaves, dtype=torch.float64)
@@ -38,19 +38,17 @@ def test_sums_stay_exact_over_millions_of_changes(num_leaves: int) -> None:
     assert torch.equal(again._sums[:, 1:], tree._sums[:, 1:])  # bit for bit, at every node
 
 
-def test_the_larger_priority_counts_if_a_leaf_is_named_twice() -> None:
+def test_the_larger_priority_counts_if_a_leaf_is_named_twice():
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]):
-        tree = tree_of([[1.0, 2.0, 4.0], [9.0, 9.0, 9.0]])
-        tree.set(
-            torch.tensor([[0, 0, 0, 2], [1, 1, 2, 1]])[:, order], torch.tensor([[5, 7, 6, 3.0], [1, 2, 0, 0]])[:, order]
-        )
+        tree, leaf = tree_of([[1.0, 2.0, 4.0], [9.0, 9.0, 9.0]]), torch.tensor([[0, 0, 0, 2], [1, 1, 2, 1]])
+        tree.set(leaf[:, order], torch.tensor([[5, 7, 6, 3.0], [1, 2, 0, 0]])[:, order])
         assert tree.priorities.tolist() == [[7, 2, 3], [9, 2, 0]]
         assert tree.total.tolist() == [12, 11]
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.data(), st.integers(1, 40))
-def test_leaves_of_priority_zero_are_never_found(data: st.DataObject, num_leaves: int) -> None:
+def test_leaves_of_priority_zero_are_never_found(data, num_leaves):
     """Also at both ends, with masses up to the last float below the total, and beyond."""
     values = st.one_of(st.just(0.0), st.floats(1e-12, 1e12))
     priorities = data.draw(st.lists(values, min_size=num_leaves, max_size=num_leaves).filter(any))
@@ -65,7 +63,7 @@ def test_leaves_of_priority_zero_are_never_found(data: st.DataObject, num_leaves
 
 @settings(max_examples=40, deadline=None)
 @given(st.data(), st.integers(1, 40))
-def test_intervals_are_those_of_the_cumulative_sum(data: st.DataObject, num_leaves: int) -> None:
+def test_intervals_are_those_of_the_cumulative_sum(data, num_leaves):
     """Of integers, whose sums are exact; every tree by itself."""
     rows = [data.draw(st.lists(st.integers(0, 9), min_size=num_leaves, max_size=num_leaves).filter(any)) for _ in "ab"]
     tree = tree_of([[float(value) for value in row] for row in rows])

@@ -4,7 +4,6 @@ import io
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import IO
 
 import pytest
@@ -32,9 +31,7 @@ def code_of(stdout: IO[str] | None, monkeypatch: pytest.MonkeyPatch, *arguments:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",)])
-def test_who_is_read_by_nobody_ends_quietly(
-    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_who_is_read_by_nobody_ends_quietly(arguments, monkeypatch, capsys):
     there, here = os.pipe()
     os.close(there)
     with os.fdopen(here, "w", encoding="utf-8") as unread:
@@ -44,15 +41,13 @@ def test_who_is_read_by_nobody_ends_quietly(
 
 
 @pytest.mark.parametrize(("encoding", "shown"), [("ascii", b"gr\\xf6\\xdfe"), ("utf-8", "größe".encode())])
-def test_what_an_encoding_lacks_is_written_as_escapes(
-    encoding: str, shown: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_encoding_lacks_is_written_as_escapes(encoding, shown, monkeypatch):
     written = io.BytesIO()
     assert code_of(io.TextIOWrapper(written, encoding=encoding), monkeypatch) == 0
     assert written.getvalue().startswith(shown + b" ")
 
 
-def test_a_program_runs_with_its_outputs_closed_and_without_a_backend(tmp_path: Path) -> None:
+def test_a_program_runs_with_its_outputs_closed_and_without_a_backend(tmp_path):
     """What is written to a closed output does not land in a file that took its place, and an MPLBACKEND that names no
     backend keeps nobody from drawing."""
     program = (

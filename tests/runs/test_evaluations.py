@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from kin import is_alive
-from toy import CPU, curves, use_worker_here
+from toy import CPU, curves, steps_of, use_worker_here, values_of
 
 from icrl.contracts import PipelineError
 from icrl.runs import checkpoint, evaluations
@@ -25,10 +25,6 @@ from icrl.runs.processes import IdleWorker
 SCORES = [9.0, 1.0, 3.0, 3.0, float("nan"), 0.0]  # of steps 0 to 5: the best is 3, the later of two; never step 0
 LAST = (2, 5)  # steps with a checkpoint to go on from
 OWNER = {"program": "train_gpt", "run": "f00d"}
-
-
-class Killed(BaseException):
-    """Stands for kill -9: no code of ours runs after it."""
 
 
 def state_at(step: int, act: str = "", where: object = "") -> dict[str, Any]:
@@ -43,8 +39,6 @@ def look(state: dict[str, Any]) -> Evaluation:
         act = "kill"
     if act == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if act == "hang":
-        time.sleep(1000)
     if act == "raise":
         raise ValueError("no such thing")
     while act == "wait" and not where.exists():
@@ -53,9 +47,9 @@ def look(state: dict[str, Any]) -> Evaluation:
 
 
 def look_around(state: dict[str, Any]) -> Evaluation:
-    """What the process looks like from within."""
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    seen = {"nice": os.nice(0), "threads": torch.get_num_threads(), "blocked": len(blocked), "pid": os.getpid()}
+    """And what the process looks like from within."""
+    blocked = len(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    seen = {"nice": os.nice(0), "threads": torch.get_num_threads(), "blocked": blocked, "pid": os.getpid()}
     return Evaluation(look(state).metrics | seen, state["score"])
 
 
@@ -70,28 +64,16 @@ here = pytest.fixture(use_worker_here)  # no process at all
 
 
 def make(
-    folder: Path,
-    options: EvalsConfig | None = None,
-    done: int = -1,
-    reports: list[str] | None = None,
-    look: Any = look,
-    trained: int = 1,
+    folder: Path, done: int = -1, look: Any = look, trained: int = 1, report: Any = print, **options: Any
 ) -> Evaluations:
-    """Evaluations of a run; `reports` gets all lines but those that tell of a result."""
-
-    def report(line: str) -> None:
-        if reports is not None and not line.startswith("evaluation at "):
-            reports.append(line)
-
-    options = options or EvalsConfig(timeout=60.0)
-    return Evaluations(folder, "eval", look, options, done, OWNER, report, trained)
+    return Evaluations(folder, "eval", look, EvalsConfig(**{"timeout": 60.0} | options), done, OWNER, report, trained)
 
 
 def train(folder: Path, *, async_eval: bool) -> None:
     """A loop as ours are: evaluate, then write the checkpoint of that step; go on from the newest one."""
     found = checkpoint.load_newest(folder, "last", CPU)
     done = found[1]["step"] if found else -1
-    with make(folder, EvalsConfig(async_eval=async_eval), done) as service:
+    with make(folder, done, async_eval=async_eval) as service:
         for step in range(done + 1, 6):
             service.start(step, state_at(step))
             if step in LAST:
@@ -100,36 +82,19 @@ def train(folder: Path, *, async_eval: bool) -> None:
         service.wait()
 
 
-def points(folder: Path) -> list[tuple[int, float]]:
-    return [(step, float(value)) for step, value in curves(folder / "evals")["eval/sum"]]
-
-
 def everything(folder: Path) -> Any:
-    return points(folder), {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    return curves(folder / "evals"), {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def steps_in(folder: Path) -> list[int]:
     return [entry["step"] for entry in read_json(folder / "evaluations.json")["evaluations"]]
 
 
-def names(folder: Path, kind: str) -> list[str]:
-    return sorted(path.name for path in folder.glob(f"{kind}-*"))
-
-
-def files_of(kind: str, *steps: int) -> list[str]:
-    return [f"{kind}-{step:09d}{suffix}" for step in steps for suffix in (".json", ".pt")]
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)
-
-
-def pid_of(service: Evaluations) -> int:
-    assert service._worker is not None and service._worker.process.pid
-    return service._worker.process.pid
 
 
 @pytest.fixture(scope="module")
@@ -139,15 +104,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_a_run_leaves(undisturbed: Path) -> None:
+def test_what_a_run_leaves(undisturbed):
     known = read_json(undisturbed / "evaluations.json")["evaluations"]
     assert [(entry["step"], entry["metrics"]) for entry in known] == [(step, {"sum": 0.75 * step}) for step in range(6)]
     assert repr([entry["score"] for entry in known]) == repr(SCORES)
-    assert points(undisturbed) == [(step, 0.75 * step) for step in range(6)]
+    assert curves(undisturbed / "evals") == {"eval/sum": [(step, repr(0.75 * step)) for step in range(6)]}
     state, sidecar = checkpoint.load_newest(undisturbed, "best", CPU)
     assert sidecar["step"] == 3 and sidecar["description"] == OWNER
     assert torch.equal(state["w"], torch.full((3,), 0.75))
-    assert names(undisturbed, "best") == files_of("best", 3) and not names(undisturbed, "pending")
+    assert steps_of(undisturbed, "best") == [3] and not [*undisturbed.glob("pending-*")]
 
 
 def run(folder: Path, last: float = float("inf"), *, async_eval: bool) -> int:
@@ -159,7 +124,7 @@ def run(folder: Path, last: float = float("inf"), *, async_eval: bool) -> int:
         def wrapper(*arguments: Any, **options: Any) -> Any:
             nonlocal count
             if count >= last:
-                raise Killed
+                raise KeyboardInterrupt
             count += 1
             return operation(*arguments, **options)
 
@@ -171,14 +136,14 @@ def run(folder: Path, last: float = float("inf"), *, async_eval: bool) -> int:
             patch.setattr(Path, name, counted(getattr(Path, name)))
         try:
             train(folder, async_eval=async_eval)
-        except Killed:
+        except KeyboardInterrupt:
             assert count == last
     return count
 
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("first", [True, False], ids=["async", "sync"])
-def test_killed_before_any_file_operation(tmp_path: Path, undisturbed: Path, *, first: bool) -> None:
+def test_killed_before_any_file_operation(tmp_path, undisturbed, *, first):
     """And continued in the same way or in the other."""
     for last in itertools.count():
         folder = tmp_path / str(last)
@@ -192,7 +157,7 @@ def test_killed_before_any_file_operation(tmp_path: Path, undisturbed: Path, *, 
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("async_eval", [True, False])
-def test_going_on_from_an_older_checkpoint(tmp_path: Path, undisturbed: Path, *, async_eval: bool) -> None:
+def test_going_on_from_an_older_checkpoint(tmp_path, undisturbed, *, async_eval):
     """What came later is forgotten: results, points and pending ones, half-written ones too."""
     train(tmp_path, async_eval=async_eval)
     checkpoint.save(tmp_path, "pending", 4, state_at(4), OWNER, keep=9)
@@ -200,17 +165,17 @@ def test_going_on_from_an_older_checkpoint(tmp_path: Path, undisturbed: Path, *,
     (tmp_path / "pending-000000001.json.partial").write_bytes(b"half")
     for file in tmp_path.glob("last-000000005*"):
         file.unlink()
-    with make(tmp_path, EvalsConfig(async_eval=async_eval), done=2) as service:
+    with make(tmp_path, done=2, async_eval=async_eval) as service:
         assert list(service.results) == steps_in(tmp_path) == [0, 1, 2]
-        assert not names(tmp_path, "pending")
-    assert points(tmp_path) == [(0, 0.0), (1, 0.75), (2, 1.5)]
+        assert not [*tmp_path.glob("pending-*")]
+    assert values_of(tmp_path / "evals", "eval/sum") == [0.0, 0.75, 1.5]
     train(tmp_path, async_eval=async_eval)
     assert everything(tmp_path) == everything(undisturbed)
 
 
 @pytest.mark.parametrize("other", [{"program": "train_gpt", "run": "beef"}, {"program": "train_ilql", "run": "f00d"}])
-def test_what_is_of_another_run_is_refused(tmp_path: Path, other: dict[str, str]) -> None:
-    """Results as well as what is pending; but not where the run begins anew, and drops all that was there."""
+def test_what_is_of_another_run_is_refused(tmp_path, other):
+    """Results as well as what is pending, or was renamed; but a run that begins anew drops all that was there."""
     named = re.escape(str(Identity.of(other)))
     write_owned(tmp_path / "truth/evaluations.json", Identity.of(other), 1, {"evaluations": []})
     checkpoint.save(tmp_path / "pending", "pending", 1, state_at(1), other, keep=9)
@@ -219,9 +184,6 @@ def test_what_is_of_another_run_is_refused(tmp_path: Path, other: dict[str, str]
             make(tmp_path / name, done=1)
         with make(tmp_path / name) as service:
             assert not service.results
-
-
-def test_a_pending_one_that_is_damaged_or_renamed_is_refused(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, "pending", 1, state_at(1), OWNER, keep=9)
     for path in tmp_path.glob("pending-*"):
         path.rename(path.with_stem("pending-000000002"))
@@ -229,12 +191,12 @@ def test_a_pending_one_that_is_damaged_or_renamed_is_refused(tmp_path: Path) -> 
         make(tmp_path, done=2)
 
 
-def test_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_its_own(tmp_path, monkeypatch):
     """Training goes on while it works; it yields to training, leaves signals to it, survives being killed, and starts
     with the first evaluation."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     gate, reports = tmp_path / "gate", list[str]()
-    with make(tmp_path, reports=reports, look=look_around) as service:
+    with make(tmp_path, look=look_around, report=reports.append) as service:
         assert service._worker is None
         state = state_at(1, "wait", gate)
         before = time.monotonic()
@@ -244,21 +206,26 @@ def test_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             service.start(step, state_at(step))
             service.poll()
         assert time.monotonic() - before < 1
-        assert not service.results and names(tmp_path, "pending") == files_of("pending", 1, 2, 3)
-        first = pid_of(service)
+        assert not service.results and steps_of(tmp_path, "pending") == [1, 2, 3]
+        first = service._worker.process.pid
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
             os.kill(first, number)
         gate.touch()
         until(lambda: bool(service.poll() or service.results))
-        assert not reports
+        assert not told(reports)
         assert service.results[1].metrics == {"sum": 0.75, "nice": 19, "threads": 1, "blocked": 3, "pid": first}
         service.wait()
         assert list(service.results) == steps_in(tmp_path) == [1, 2, 3]
         assert service.results[3].metrics["pid"] == first
     until(lambda: not is_alive(first))  # at idle priority it may take its time to end
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    assert not names(tmp_path, "pending") and names(tmp_path, "best") == files_of("best", 3)
-    assert points(tmp_path) == [(1, 0.75), (2, 1.5), (3, 2.25)]
+    assert not steps_of(tmp_path, "pending") and steps_of(tmp_path, "best") == [3]
+    assert values_of(tmp_path / "evals", "eval/sum") == [0.75, 1.5, 2.25]
+
+
+def told(reports: list[str]) -> list[str]:
+    """Lines about processes, not about results."""
+    return [line for line in reports if not line.startswith("evaluation at ")]
 
 
 def fates(step: int, fate: str, times: int = 3) -> list[str]:
@@ -268,61 +235,44 @@ def fates(step: int, fate: str, times: int = 3) -> list[str]:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_killed_process_is_replaced(tmp_path: Path) -> None:
-    gate, reports = tmp_path / "gate", list[str]()
-    with make(tmp_path, reports=reports) as service:
-        service.start(1, state_at(1, "wait", gate))
-        service.start(2, state_at(2))
-        first = pid_of(service)
-        os.kill(first, signal.SIGKILL)
-        until(lambda: bool(service.poll() or reports))
-        assert reports == fates(1, "died (exit code -9)", 1) and pid_of(service) != first
-        gate.touch()
-        service.wait()
-        assert list(service.results) == [1, 2]
-        os.kill(pid_of(service), signal.SIGKILL)  # with nothing to do
-        until(lambda: not is_alive(pid_of(service)))
-        service.start(3, state_at(3))
-        service.wait()
-        assert list(service.results) == [1, 2, 3] and len(reports) == 2
-    assert names(tmp_path, "best") == files_of("best", 3)
-
-
-@pytest.mark.usefixtures("quick")
-def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path: Path) -> None:
-    """And so is another one; the deaths of one are not counted against the next."""
+def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path):
+    """The deaths of one are not counted against the next, nor that of a process with nothing to do."""
     reports: list[str] = []
-    with make(tmp_path, reports=reports) as service:
-        for step, act in ((1, "kill twice"), (2, "kill"), (3, "raise"), (5, "")):
+    with make(tmp_path, report=reports.append) as service:
+        for step, act in ((1, "kill twice"), (2, "kill"), (3, "raise"), (4, "")):
             service.start(step, state_at(step, act, tmp_path / "death"))
         service.wait()
-        assert list(service.results) == steps_in(tmp_path) == [1, 5]
-    died = "died (exit code -9)"
-    assert reports[:5] == fates(1, died, 2) + fates(2, died) and len(reports) == 8
-    assert all(" step 3 failed:\nTraceback" in line and "ValueError: no such thing" in line for line in reports[5:])
-    assert not names(tmp_path, "pending") and names(tmp_path, "best") == files_of("best", 1)
+        os.kill(idle := service._worker.process.pid, signal.SIGKILL)
+        until(lambda: not is_alive(idle))
+        service.start(5, state_at(5))
+        service.wait()
+        assert list(service.results) == steps_in(tmp_path) == [1, 4, 5]
+    died, lines = "died (exit code -9)", told(reports)
+    assert lines[:5] == fates(1, died, 2) + fates(2, died) and lines[8:] == fates(5, died, 1)
+    assert all(" step 3 failed:\nTraceback" in line and "ValueError: no such thing" in line for line in lines[5:8])
+    assert not steps_of(tmp_path, "pending") and steps_of(tmp_path, "best") == [1]
 
 
 @pytest.mark.usefixtures("quick")
-def test_one_that_hangs_is_cut(tmp_path: Path) -> None:
-    """Whether it is asleep or stopped."""
-    options, reports = EvalsConfig(timeout=0.5), list[str]()
-    with make(tmp_path, options, reports=reports) as service:
-        service.start(1, state_at(1, "hang"))
-        first = pid_of(service)
+def test_one_that_hangs_is_cut(tmp_path):
+    """Whether it waits or is stopped."""
+    reports: list[str] = []
+    with make(tmp_path, report=reports.append, timeout=0.5) as service:
+        service.start(1, state_at(1, "wait", tmp_path / "never"))
+        first = service._worker.process.pid
         os.kill(first, signal.SIGSTOP)
         before, work = time.monotonic(), time.process_time()
         service.wait()
         assert 1.4 < time.monotonic() - before < 20
         assert time.process_time() - work < 1  # it does not spin
-        assert not service.results and not names(tmp_path, "pending")
+        assert not service.results and not steps_of(tmp_path, "pending")
         until(lambda: not is_alive(first))
-    assert reports == fates(1, "gave no answer in 0.5 s")
+    assert told(reports) == fates(1, "gave no answer in 0.5 s")
 
 
 @pytest.mark.parametrize(("trained", "best"), [(0, 0), (1, 3), (4, 5)])
-def test_what_is_untrained_is_never_the_best(tmp_path: Path, trained: int, best: int) -> None:
-    with make(tmp_path, EvalsConfig(async_eval=False), trained=trained) as service:
+def test_what_is_untrained_is_never_the_best(tmp_path, trained, best):
+    with make(tmp_path, trained=trained, async_eval=False) as service:
         for step in range(6):
             service.start(step, state_at(step))
-    assert names(tmp_path, "best") == files_of("best", best)
+    assert steps_of(tmp_path, "best") == [best]

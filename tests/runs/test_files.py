@@ -2,15 +2,10 @@
 
 import errno
 import json
-import multiprocessing
 import os
 import re
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from harness import file_size_limit
@@ -19,27 +14,11 @@ from hypothesis import strategies as st
 
 from icrl.config.compose import load_config
 from icrl.contracts import PipelineError
-from icrl.runs.files import (
-    Identity,
-    check_owner,
-    digest,
-    fits,
-    identity_of,
-    only_writer,
-    read_json,
-    read_owned,
-    reserve,
-    write_atomically,
-    write_json,
-    write_owned,
-)
+from icrl.runs import files
+from icrl.runs.files import Identity, fits, identity_of, only_writer, read_json, read_owned, write_atomically
 
 
-def full_disk(*_: object) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def test_write_replaces_and_leaves_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_replaces_and_leaves_nothing_else(tmp_path, monkeypatch):
     """Where it fails the old content stays."""
     path = tmp_path / "new" / "folder" / "file"
     for content in (b"old and long", b"new"):
@@ -47,37 +26,21 @@ def test_write_replaces_and_leaves_nothing_else(tmp_path: Path, monkeypatch: pyt
         assert path.read_bytes() == content
     for where in ("os.fsync", "pathlib.Path.replace"):
         with monkeypatch.context() as patch:
-            patch.setattr(where, full_disk)
+            patch.setattr(where, Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
             with pytest.raises(PipelineError, match="cannot write .*/file: No space left on device"):
                 write_atomically(path, b"newer")
     assert path.read_bytes() == b"new"
     assert [file.name for file in path.parent.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("dies_at", [0, 1])
-def test_a_killed_write_leaves_old_or_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_at: int) -> None:
-    """Before the rename the old content stays; after it, at the sync of the folder, the new is there, whole."""
-    path = tmp_path / "file"
-    write_atomically(path, b"old")
-    syncs = iter(range(10))
-
-    def dying(_: int) -> None:
-        if next(syncs) == dies_at:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", dying)
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(path, b"new")
-    assert path.read_bytes() == [b"old", b"new"][dies_at]
-
-
-def test_json_round_trip_and_damage(tmp_path: Path) -> None:
+def test_json_round_trip_and_damage(tmp_path):
     path = tmp_path / "file.json"
     value = {"a": [1, 2.5, None, True], "b": {"c": "ä"}}
-    write_json(path, value)
-    written, text = json.loads(path.read_text()), path.read_text()
+    files.write_json(path, value)
+    text = path.read_text()
+    written = json.loads(text)
     assert read_json(path, {"a": list}) == value == {key: written[key] for key in value}
-    assert written["sha256"] == digest({"b": {"c": "ä"}, "a": [1, 2.5, None, True]})
+    assert written["sha256"] == files.digest({"b": {"c": "ä"}, "a": [1, 2.5, None, True]})
     with pytest.raises(PipelineError, match=r"file\.json has unexpected content"):
         read_json(path, {"a": str})
     for content in (value, written | {"a": [1]}, written | {"c": 1}, written | {"sha256": None}, {}, [], 3):
@@ -95,83 +58,47 @@ def test_json_round_trip_and_damage(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "form", "fitting"),
     [
-        (3, int, True),
         (True, int, False),
         (3, float, True),
         (3.0, int, False),
         (None, (str, type(None)), True),
         (3, (str, type(None)), False),
-        ([], [int], True),
         ([1, "2"], [int], False),
         ({"a": 1, "b": []}, {"a": int}, True),
         ({"b": []}, {"a": int}, False),
-        ([], {"a": int}, False),
-        ({"x": 1, "y": "2"}, {str: int}, False),
         ({"x": {"a": [[1.5]]}}, {str: {"a": [[float]]}, "x": dict}, True),
         ({"x": 1}, {str: int, "a": int}, False),
     ],
 )
-def test_what_fits_a_form(content: object, form: object, *, fitting: bool) -> None:
+def test_what_fits_a_form(content, form, *, fitting):
     assert fits(content, form) is fitting
 
 
 @pytest.mark.parametrize("way", ["posix_fallocate", "by writing"])
-def test_reserve_gives_space_or_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_reserve_gives_space_or_is_an_error(tmp_path, monkeypatch, way):
     """And keeps what is there."""
     path = tmp_path / "file"
     path.write_bytes(b"head")
     if way == "by writing":
         monkeypatch.delattr(os, "posix_fallocate")
     with file_size_limit(10_000), pytest.raises(PipelineError, match=r"cannot reserve 0\.1 MB for .*/file"):
-        reserve(path, 100_000)
-    reserve(path, 100_000)
+        files.reserve(path, 100_000)
+    files.reserve(path, 100_000)
     assert path.read_bytes() == b"head" + bytes(99_996)
     if way == "posix_fallocate":
         assert path.stat().st_blocks * 512 >= 100_000  # real space, no hole
 
 
-FORK = multiprocessing.get_context("fork")  # cheap, and the child needs no threads
-
-
-def hold(folder: Path, pipe: Connection) -> None:
-    """In another process: write in `folder` until killed, or say why not."""
-    try:
-        with only_writer(folder):
-            pipe.send("holding")
-            signal.pause()
-    except PipelineError as error:
-        pipe.send(str(error))
-
-
-@contextmanager
-def second_process(folder: Path) -> Iterator[str]:
-    """What another process that wants to write in `folder` says; it is killed at the end."""
-    ours, theirs = FORK.Pipe()
-    process = FORK.Process(target=hold, args=(folder, theirs))
-    process.start()
-    try:
-        assert ours.poll(30)
-        yield ours.recv()
-    finally:
-        process.kill()
-        process.join()
-
-
-def test_a_second_process_is_refused_until_the_first_is_done(tmp_path: Path) -> None:
+def test_a_second_run_is_refused_until_the_first_is_done(tmp_path):
+    """A lock is of an open file: this process is refused its second one as another process would be."""
     folder = tmp_path / "run"
-    with only_writer(folder):
-        with second_process(folder) as said:
-            assert said == f"another run is writing to {folder}: wait for it, or give another name="
-        with second_process(tmp_path / "other") as said:
-            assert said == "holding"
-    with second_process(folder) as said:
-        assert said == "holding"
+    with only_writer(folder), only_writer(tmp_path / "other"):
+        said = f"^another run is writing to {folder}: wait for it, or give another name=$"
+        with pytest.raises(PipelineError, match=said):
+            only_writer(folder).__enter__()
     (tmp_path / "file").touch()
-    with (
-        pytest.raises(PipelineError, match=r"cannot write to .*/file/run: Not a directory"),
-        only_writer(tmp_path / "file/run"),
-    ):
-        pytest.fail("there is no such folder")
+    with only_writer(folder), pytest.raises(PipelineError, match=r"cannot write to .*/file/run: Not a directory"):
+        only_writer(tmp_path / "file/run").__enter__()
 
 
 GROUPS = ("seed", "model", "trainer", "checkpoints", "optimizer")
@@ -186,25 +113,24 @@ def identity(options: list[str], program: str = "train_gpt", inputs: Any = INPUT
 
 @settings(deadline=None, max_examples=8)
 @given(same=st.sets(st.sampled_from(SAME)), other=st.sets(st.sampled_from(OTHER)))
-def test_a_run_is_what_decides_what_it_computes(same: set[str], other: set[str]) -> None:
+def test_a_run_is_what_decides_what_it_computes(same, other):
     """The same wherever it is and whatever it is called, another one for all that changes results."""
     assert (identity([*sorted(same), *sorted(other)]) == identity([])) == (not other)
 
 
-def test_program_and_inputs_count_too_but_not_how_a_number_is_written() -> None:
-    different = ({"histories": ["abd"]}, {"histories": ["abc", "abc"]}, {"critic": 1.5})
-    found = [identity([], inputs=inputs).run for inputs in (None, INPUTS, *(INPUTS | change for change in different))]
-    assert len({*found, identity([], "extract_policy").run}) == 6
+def test_program_and_inputs_count_too_but_not_how_a_number_is_written():
+    different = (None, INPUTS, INPUTS | {"histories": ["abd"]}, INPUTS | {"critic": 1.5})
+    assert len({identity([], "extract_policy").run, *(identity([], inputs=inputs).run for inputs in different)}) == 5
     assert identity([], inputs={"a": [1.0, {"b": 1e3}]}) == identity([], inputs={"a": (1, {"b": 1000})})
 
 
-def test_a_file_says_whose_it_is_and_is_refused_elsewhere(tmp_path: Path) -> None:
+def test_a_file_says_whose_it_is_and_is_refused_elsewhere(tmp_path):
     path, owner, other = tmp_path / "file.json", Identity("train_gpt", "a" * 64), Identity("train_ilql", "b" * 64)
-    write_owned(path, owner, 7, {"found": [1.5]})
+    files.write_owned(path, owner, 7, {"found": [1.5]})
     assert read_owned(path, {"found": [float]}) == ({"found": [1.5]}, owner, 7)
-    check_owner(path, owner, Identity(*owner))
+    files.check_owner(path, owner, Identity(*owner))
     said = f"{path} is from train_gpt (run aaaaaaaaaaaa), but train_ilql (run bbbbbbbbbbbb) is needed here: "
     with pytest.raises(PipelineError, match=re.escape(said)):
-        check_owner(path, owner, other)
+        files.check_owner(path, owner, other)
     with pytest.raises(PipelineError, match="has unexpected content"):
         read_owned(path, {"found": [str]})

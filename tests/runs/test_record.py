@@ -1,7 +1,6 @@
 """Record of a run, against real git checkouts and TensorBoard's own rendering."""
 
 import html
-import json
 import os
 import re
 import subprocess
@@ -58,21 +57,14 @@ def record(folder: Path, project: Path, *snapshots: str, owner: Identity = OWNER
     return record_session(config, folder, owner, 0, project)
 
 
-def written(folder: Path) -> list[dict]:
-    return json.loads((folder / "run.json").read_text())["sessions"]
-
-
-def test_a_clean_checkout_is_its_revision_and_no_checkout_is_no_error(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clean_checkout_is_its_revision_and_no_checkout_is_no_error(project, tmp_path, monkeypatch):
     (project / "build").mkdir()
-    (project / "build" / "ignored").write_text("z")
+    (project / "build/ignored").write_text("z")
     os.utime(project / "code.py", (0, 0))
     clean = {"revision": git(project, "rev-parse", "HEAD"), "dirty": False, "diff": ""}
     assert git_state(project) == git_state(project / "lib") == clean
-    (tmp_path / "empty").mkdir()
-    git(tmp_path / "empty", "init", "-q")  # a checkout without a commit
     (tmp_path / "bare").mkdir()
+    git(tmp_path, "init", "-q", "empty")  # a checkout without a commit
     for folder in ("empty", "bare", "missing"):
         assert git_state(tmp_path / folder) == UNKNOWN
     (project / ".git" / "HEAD").write_text("broken")
@@ -81,7 +73,7 @@ def test_a_clean_checkout_is_its_revision_and_no_checkout_is_no_error(
     assert git_state(project) == UNKNOWN
 
 
-def test_all_changes_since_the_revision_are_there(project: Path) -> None:
+def test_all_changes_since_the_revision_are_there(project):
     """Staged, not staged and untracked; what is left of the diff can be applied to the revision."""
     (project / "code.py").write_text("x = 2\n")
     (project / "staged.py").write_text("s = 3\n")
@@ -102,7 +94,7 @@ def test_all_changes_since_the_revision_are_there(project: Path) -> None:
     assert re.search(r"\n# cut: 100000 of 200\d{3} characters\n$", git_state(project)["diff"])
 
 
-def test_the_table_has_every_parameter_with_its_decay() -> None:
+def test_the_table_has_every_parameter_with_its_decay():
     model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 500))
     model[1].weight.requires_grad_(False)
     matrices, others = [model[0].weight, model[2].weight], [model[0].bias, model[1].bias, model[2].bias]
@@ -127,14 +119,12 @@ def test_the_table_has_every_parameter_with_its_decay() -> None:
     [
         ("absent.py", "does not exist"),
         ("lib", "is not a file"),
-        ("", "is not a file"),
         ("../other.py", "is outside the project"),
         ("out.py", "is outside the project"),
-        ("/etc/hostname", "is outside the project"),
         ("../project_2/code.py", "is outside the project"),
     ],
 )
-def test_a_wrong_snapshot_is_refused(project: Path, path: str, reason: str) -> None:
+def test_a_wrong_snapshot_is_refused(project, path, reason):
     (project.parent / "other.py").write_text("")
     (project / "out.py").symlink_to(project.parent / "other.py")
     (project / "link.py").symlink_to("code.py")
@@ -144,28 +134,15 @@ def test_a_wrong_snapshot_is_refused(project: Path, path: str, reason: str) -> N
         check_snapshots(["code.py", path], project)
 
 
-def test_the_record_has_what_is_needed_to_run_again(project: Path, tmp_path: Path) -> None:
-    folder, revision = tmp_path / "run", git(project, "rev-parse", "HEAD")
-    record(folder, project, "lib/deep.py")
-    (found,) = written(folder)
-    assert found["config"] == recorded(CONFIG) | {"summaries": found["config"]["summaries"]}
-    assert found["command"] == sys.argv and found["git"] == {"revision": revision, "dirty": False, "diff": None}
-    versions = {"python": sys.version.split()[0], "torch": torch.__version__, "numpy": np.__version__}
-    assert versions.items() <= found["versions"].items()
-    assert found["host"]["cores"] >= 1 and len(found["host"]["gpus"]) == torch.cuda.device_count()
-    assert found["code_snapshots"] == {"lib/deep.py": sha256(b"y = 1\n").hexdigest()}
-    assert [path.name for path in folder.iterdir()] == ["run.json"]
-
-
-def test_every_session_is_kept_with_its_diff(project: Path, tmp_path: Path) -> None:
+def test_every_session_is_kept_with_its_diff(project, tmp_path):
     folder, diffs = tmp_path / "run", []
-    for content, commit in (("x = 2\n", True), ("x = 2\n", False), ("x = 3\n", False)):
+    for content in ("x = 2\n", "x = 2\n", "x = 3\n"):
         (project / "code.py").write_text(content)
         diffs.append(git_state(project)["diff"])
         record(folder, project)
-        if commit:
+        if len(diffs) == 1:
             git(project, "commit", "-q", "-a", "-m", "second")
-    sessions = written(folder)
+    sessions = read_sessions(folder / "run.json", OWNER)
     assert [session["git"]["dirty"] for session in sessions] == [True, False, True]
     assert [session["git"]["diff"] for session in sessions] == ["code.diff", None, "code-3.diff"]
     assert sessions[0]["git"]["revision"] != sessions[1]["git"]["revision"] == sessions[2]["git"]["revision"]
@@ -177,9 +154,7 @@ OTHERS = [Identity("train_gpt", "beef"), Identity("train_ilql", "f00d")]
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"sessions": {}}', b"\xff", b"", *OTHERS], ids=str)
-def test_a_record_that_is_damaged_or_of_another_run_is_kept_aside(
-    project: Path, tmp_path: Path, content: bytes | Identity, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_record_that_is_damaged_or_of_another_run_is_kept_aside(project, tmp_path, content, capsys):
     path, of_another = tmp_path / "run.json", isinstance(content, Identity)
     record(tmp_path, project, owner=content if of_another else OWNER)
     if not of_another:
@@ -196,25 +171,34 @@ def test_a_record_that_is_damaged_or_of_another_run_is_kept_aside(
             read_sessions(path, other)
 
 
-def test_tensorboard_shows_everything(project: Path, tmp_path: Path) -> None:
+def test_record_and_tensorboard_have_what_is_needed_to_run_again(project, tmp_path):
     (project / "code.py").write_text("x < '<b>'\n")
-    shown = record(tmp_path / "run", project, "code.py", "lib/deep.py")
+    folder, revision = tmp_path / "run", git(project, "rev-parse", "HEAD")
+    shown = record(folder, project, "code.py", "lib/deep.py")
+    (found,) = read_sessions(folder / "run.json", OWNER)
+    assert found["config"] == recorded(CONFIG) | {"summaries": found["config"]["summaries"]}
+    assert found["command"] == sys.argv and found["git"] == {"revision": revision, "dirty": True, "diff": "code.diff"}
+    versions = {"python": sys.version.split()[0], "torch": torch.__version__, "numpy": np.__version__}
+    assert versions.items() <= found["versions"].items()
+    assert found["host"]["cores"] >= 1 and len(found["host"]["gpus"]) == torch.cuda.device_count()
+    assert found["code_snapshots"]["lib/deep.py"] == sha256(b"y = 1\n").hexdigest()
+    assert sorted(path.name for path in folder.iterdir()) == ["code.diff", "run.json"]
     pages = {tag: html.unescape(markdown_to_safe_html(text)) for tag, text in shown.items()}
-    assert set(pages) == {"configuration", "command", "git", "code_snapshots/code.py", "code_snapshots/lib/deep.py"}
-    assert (
-        f"\nseed: {CONFIG.seed}\n" in pages["configuration"] and "\ntrainer.evaluate: True\n" in pages["configuration"]
-    )
-    assert "src/train_gpt.py 'name=two words'" in pages["command"]
-    assert git(project, "rev-parse", "HEAD") in pages["git"]
-    assert "with changes" in pages["git"] and "\n-x = 1\n+x < '<b>'\n" in pages["git"]
-    assert "<pre><code>x < '<b>'\n" in pages["code_snapshots/code.py"]
-    assert "<pre><code>y = 1\n" in pages["code_snapshots/lib/deep.py"]
+    assert len(pages) == 5
+    for tag, parts in {
+        "configuration": [f"\nseed: {CONFIG.seed}\n", "\ntrainer.evaluate: True\n"],
+        "command": ["src/train_gpt.py 'name=two words'"],
+        "git": [revision, "with changes", "\n-x = 1\n+x < '<b>'\n"],
+        "code_snapshots/code.py": ["<pre><code>x < '<b>'\n"],
+        "code_snapshots/lib/deep.py": ["<pre><code>y = 1\n"],
+    }.items():
+        assert all(part in pages[tag] for part in parts), pages[tag]
 
 
 @given(st.text("`~ab<&|#*\n", max_size=40))
 @example("```\nx\n```")
 @example("a\n````\n```\n`")
-def test_no_text_leaves_its_block(text: str) -> None:
+def test_no_text_leaves_its_block(text):
     page = markdown_to_safe_html(fenced(text))
     block = re.fullmatch(r"<pre><code>(.*)</code></pre>", page.strip(), re.DOTALL)
     assert block and "<" not in block[1]

@@ -3,14 +3,15 @@
 import builtins
 import os
 import signal
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
+from torch import nn
 from toy import CPU, batch_at, config_of, doing, dying, left_in, model_of, run, steps_of, weights_of
 
 from icrl.contracts import Batch, ConfigError, PipelineError, Stopped
@@ -32,21 +33,8 @@ def handlers() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    run(folder)
+    run(folder := tmp_path_factory.mktemp("undisturbed"))
     return left_in(folder)
-
-
-class Counter:
-    """A part of a state."""
-
-    value = 0
-
-    def state_dict(self) -> dict[str, int]:
-        return {"value": self.value}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.value = state["value"]
 
 
 def state_of(folder: Path, on_crash: str = "save", **changes: Any) -> RunState:
@@ -73,88 +61,64 @@ def fail(folder: Path, error: BaseException, on_crash: str = "save", **changes: 
         (Interval(0, 0, 10, end=True), [10]),
     ],
 )
-def test_intervals(interval: Interval, due: list[int]) -> None:
+def test_intervals(interval, due):
     assert [iteration for iteration in range(11) if interval.due(iteration)] == due
 
 
-def test_parts_are_saved_when_due_and_restored_by_name(tmp_path: Path) -> None:
+def test_parts_are_saved_when_due_and_restored_by_name(tmp_path):
     with state_of(tmp_path) as state:
         assert state.is_fresh and not state.is_saved
-        counter = state.add("counter", Counter())
+        part = state.add("part", nn.Linear(1, 1))
         for state.done in range(1, 11):
-            counter.value = 7 * state.done
+            nn.init.constant_(part.bias, 7 * state.done)
             state.save_if_due()
     assert steps_of(tmp_path) == [8, 10]
     again = state_of(tmp_path)
     assert (again.done, again.is_fresh, again.is_saved) == (10, False, True)
-    assert again.add("counter", Counter()).value == 70
+    assert again.add("part", nn.Linear(1, 1)).bias == 70
     with pytest.raises(PipelineError, match="checkpoint of update 10 of 10 in .* has no part new: another version"):
-        again.add("new", Counter())
-    started = state_of(tmp_path / "other", start={"step": 3, "counter": {"value": 5}})
+        again.add("new", nn.Linear(1, 1))
+    started = state_of(tmp_path / "other", start={"step": 3, "part": part.state_dict()})
     assert (started.done, started.is_fresh, started.is_saved) == (3, False, False)
-    assert started.add("counter", Counter()).value == 5
+    assert started.add("part", nn.Linear(1, 1)).bias == 70
 
 
-def test_signals_are_answered_between_iterations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_signal_is_answered_once(tmp_path, capsys):
     with state_of(tmp_path) as state:
-        state.done = 1
         signal.raise_signal(signal.SIGUSR2)
-        state.save_if_due()
-        state.save_if_due()
-        assert steps_of(tmp_path) == [1] and capsys.readouterr().out.count("SIGUSR2: update 1 of 10 is saved") == 1
-        state.done = 2
-        signal.raise_signal(signal.SIGTERM)
-        with pytest.raises(Stopped, match="SIGTERM: update 2 of 10 is saved; the same command continues"):
+        for state.done in (1, 2):
             state.save_if_due()
-        assert steps_of(tmp_path) == [1, 2]
+    assert steps_of(tmp_path) == [1] and capsys.readouterr().out.count("SIGUSR2: update 1 of 10 is saved") == 1
 
 
-def test_a_state_that_must_not_be_saved_is_not(tmp_path: Path) -> None:
-    state = state_of(tmp_path)
-    state.before_save, state.done = Mock(side_effect=PipelineError("mine")), 4
-    with pytest.raises(PipelineError, match="mine"):
-        state.save_if_due()
-    assert not steps_of(tmp_path)
-
-
-def test_another_thread_trains_without_handlers(tmp_path: Path) -> None:
+def test_another_thread_trains_without_handlers(tmp_path):
     config = config_of(trainer={"num_iterations": 2, "evaluate": False})
-    thread = threading.Thread(target=run, args=(tmp_path, config, model_of(0)))
-    thread.start()
-    thread.join()
+    with ThreadPoolExecutor() as pool:
+        pool.submit(run, tmp_path, config, model_of(0)).result()
     assert steps_of(tmp_path) == [2]
 
 
-def test_a_crash_is_saved_by_the_first_rank_unless_it_is_to_be_skipped(tmp_path: Path) -> None:
-    """And an interrupt or a refusal is no crash."""
+def test_a_crash_is_saved_by_the_first_rank_unless_it_is_to_be_skipped(tmp_path, capsys):
+    """And an interrupt or a refusal is no crash; where it cannot be saved its error is raised nonetheless."""
     for error in (KeyboardInterrupt, PipelineError, ConfigError, Stopped, OSError, SystemExit):
         assert fail(tmp_path / "refused", error("mine")) == []
     assert fail(tmp_path / "skip", ValueError("mine"), "skip") == []
     assert fail(tmp_path / "second", ValueError("mine"), "ask", ranks=Ranks(1, 2)) == []
     assert fail(tmp_path / "first", ValueError("mine"), ranks=Ranks(0, 2)) == [0]  # does not wait for the second
+    (tmp_path / "file").write_text("in the way")
+    fail(tmp_path / "file", ValueError("mine"))
+    assert "the state of the failed run cannot be saved: cannot write" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("answer", "saved"),
-    [(" YES ", [0]), ("n", []), ("yeah", []), (EOFError(), []), (KeyboardInterrupt(), [])],
-    ids=repr,
-)
-def test_the_terminal_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str | BaseException, saved: list[int]
-) -> None:
+@pytest.mark.parametrize(("answer", "saved"), [(" YES ", [0]), ("yeah", []), (EOFError(), [])], ids=repr)
+def test_the_terminal_is_asked(tmp_path, monkeypatch, answer, saved):
     ask = Mock(side_effect=[answer])
     monkeypatch.setattr(builtins, "input", ask)
     assert fail(tmp_path, ValueError("mine"), "ask") == saved
     ask.assert_called_once_with("ValueError: mine\nSave the state of the failed run? [y/n] ")
 
 
-def test_the_first_error_is_the_one_that_is_raised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_text("in the way")
-    fail(tmp_path / "file", ValueError("mine"))
-    assert "the state of the failed run cannot be saved: cannot write" in capsys.readouterr().err
-
-
-def test_a_crash_is_put_aside_and_no_run_resumes_from_it(tmp_path: Path, undisturbed: Any) -> None:
+def test_a_crash_is_put_aside_and_no_run_resumes_from_it(tmp_path, undisturbed):
     with pytest.raises(RuntimeError, match="mine"):
         run(tmp_path, batches=dying(8, RuntimeError))
     assert steps_of(tmp_path) == [3, 6] and steps_of(tmp_path, "crash") == [8]
@@ -169,9 +133,7 @@ def test_a_crash_is_put_aside_and_no_run_resumes_from_it(tmp_path: Path, undistu
 
 @pytest.mark.parametrize("number", BOTH)
 @pytest.mark.parametrize("update", [0, 4, 10])
-def test_a_signal_in_an_update_changes_nothing_in_the_end(
-    tmp_path: Path, undisturbed: Any, number: int, update: int
-) -> None:
+def test_a_signal_in_an_update_changes_nothing_in_the_end(tmp_path, undisturbed, number, update):
     batches = doing(lambda: signal.raise_signal(number), update)
     if number == signal.SIGTERM:
         with pytest.raises(Stopped, match=f"SIGTERM: update {update + 1} of 11 is saved"):
@@ -183,9 +145,7 @@ def test_a_signal_in_an_update_changes_nothing_in_the_end(
     assert left_in(tmp_path) == undisturbed
 
 
-def test_a_signal_during_a_save_harms_nothing(
-    tmp_path: Path, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_during_a_save_harms_nothing(tmp_path, undisturbed, monkeypatch):
     fsync = os.fsync
     interrupted = Mock(side_effect=lambda file: signal.raise_signal(signal.SIGTERM) or fsync(file))
 
@@ -203,9 +163,7 @@ def test_a_signal_during_a_save_harms_nothing(
 
 @pytest.mark.parametrize("number", BOTH)
 @pytest.mark.parametrize("dead", [None, 4])
-def test_a_signal_before_the_first_update_of_a_session(
-    tmp_path: Path, undisturbed: Any, number: int, dead: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_before_the_first_update_of_a_session(tmp_path, undisturbed, number, dead, monkeypatch):
     """A new run saves its start; a resumed one has its checkpoint already."""
     if dead:
         with pytest.raises(KeyboardInterrupt):
