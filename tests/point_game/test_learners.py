@@ -12,7 +12,6 @@ from icrl.point_game.learners import Learner, Transitions
 from icrl.point_game.rollout import PointRollout
 from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets
 from icrl.randomness import mix, stream_seeds, uniform
-from icrl.rl.returns import blend
 
 ROLES = ("host", "agent")
 
@@ -164,16 +163,6 @@ def test_batch_normalisation_learns_from_the_prediction_alone() -> None:
     assert not any(module.training for net in (learner.network, learner.target_network) for module in net.modules())
 
 
-def test_the_target_network_follows_by_its_rate_with_running_means() -> None:
-    slow, fast = (nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)) for _ in range(2))
-    fast(torch.randn(9, 2))
-    before = copy.deepcopy(slow.state_dict())
-    blend(slow, fast, 0.25)
-    for name, value in slow.state_dict().items():
-        mean = 0.75 * before[name] + 0.25 * fast.state_dict()[name]
-        torch.testing.assert_close(value, torch.tensor(1) if name.endswith("tracked") else mean)
-
-
 def test_each_role_and_opponent_has_games_and_random_numbers_of_its_own() -> None:
     seeds = [state.seed for learner in learners_of().values() for state in learner._states]
     assert len(seeds) == 4 and len(torch.cat(seeds).unique()) == 4 * 8
@@ -185,15 +174,18 @@ def test_each_role_and_opponent_has_games_and_random_numbers_of_its_own() -> Non
 
 
 def test_rollouts_and_target_updates_come_when_they_are_due() -> None:
-    """Rollouts take the opponents in turn."""
+    """Rollouts take the opponents in turn. The target network follows with its running means."""
     learner = begun("agent", "agent.steps_before_rollout=2", "agent.rollout_length=3", "agent.opponents=[zeillinger,"
-                    "random_pair]", "agent.steps_before_update_target=3", "agent.target_update_rate=1")  # fmt: skip
+                    "random_pair]", "agent.steps_before_update_target=3", "agent.target_update_rate=0.25")  # fmt: skip
     assert learner.replay.size == learner.moves == 2 * 3 * 8
     for update, opponent in enumerate((None, 0, None, 1, None, 0)):
-        before, states = copy.deepcopy(learner.target_network), [*learner._states]
+        before, states = copy.deepcopy(learner.target_network.state_dict()), [*learner._states]
         learner.learn(at(update, 6))
-        same = map(torch.equal, before.parameters(), learner.target_network.parameters())
-        assert all(same) == (update not in (2, 5)) and learner.moves == 48 + 24 * ((update + 1) // 2)
+        rate, fast = 0.25 * (update in (2, 5)), learner.network.state_dict()
+        for name, value in learner.target_network.state_dict().items():
+            mean = (1 - rate) * before[name] + rate * fast[name]
+            torch.testing.assert_close(value, before[name] * 0 + fast[name] if "tracked" in name and rate else mean)
+        assert learner.moves == 48 + 24 * ((update + 1) // 2)
         assert [i for i in (0, 1) if learner._states[i] is not states[i]] == ([] if opponent is None else [opponent])
 
 

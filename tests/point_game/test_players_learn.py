@@ -5,11 +5,8 @@ from functools import cache
 import pytest
 import torch
 from point_learners import at, learners_of
-from torch import Tensor
 
 from icrl.point_game.rules import canonical, is_over, reduce, reposition, shift, subset_of, subsets
-
-Position = tuple[tuple[int, ...], ...]
 
 DEPTH = 4  # moves of the host that the exact values look ahead
 QUICK = ("training.num_games=64", "replay.size=20000", "game.scale_observation=false", "game.max_episode_steps=20")
@@ -24,12 +21,12 @@ AGENT = ("game.dimension=2", "game.max_num_points=3", "game.max_value=3", "host.
 HOST = ("game.max_num_points=2", "game.max_value=2", "agent.player=first", "host.opponents=agent", "host.discount=0.5")
 
 
-def position_of(points: Tensor) -> Position:
+def position_of(points):
     return tuple(map(tuple, canonical(reposition(points[None]))[0].tolist()))
 
 
 @cache
-def after(position: Position, subset: int, axis: int) -> tuple[Position, bool]:
+def after(position, subset, axis):
     """Position after a move, and whether the game is over there."""
     coords = subset_of(torch.tensor([subset]), len(position[0]))
     moved = reduce(shift(torch.tensor([position]), coords, torch.tensor([axis])))
@@ -37,14 +34,14 @@ def after(position: Position, subset: int, axis: int) -> tuple[Position, bool]:
 
 
 @cache
-def values_of_agent(position: Position) -> list[float]:
+def values_of_agent(position):
     """Optimal values of the agent's actions in two dimensions, where there is one subset and every game ends."""
     moves = [after(position, 0, axis) for axis in (0, 1)]
     return [-1.0 if ended else 0.8 * max(values_of_agent(then)) for then, ended in moves]
 
 
 @cache
-def values_of_host(position: Position, depth: int = DEPTH) -> list[float]:
+def values_of_host(position, depth=DEPTH):
     """Optimal values of the host's subsets against the agent that answers with the lowest coordinate: discount to the
     power of the fewest moves before the last, as far as `depth` more of them."""
     moves = [after(position, number, int(coords.byte().argmax())) for number, coords in enumerate(subsets(3))]
@@ -52,12 +49,11 @@ def values_of_host(position: Position, depth: int = DEPTH) -> list[float]:
     return [1.0 if ended else 0.5 * best * (depth > 0) for (_, ended), best in zip(moves, ahead, strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("role", "options", "values", "coords"),
-    [("agent", AGENT, values_of_agent, [1, 1]), ("host", HOST, values_of_host, [])],
-)
-def test_a_learner_finds_the_exact_values_of_a_small_game(role, options, values, coords: list[int]) -> None:
-    """On the starts, learned values are near the exact ones, and the best action is one of the best."""
+SMALL_GAMES = [("agent", AGENT, values_of_agent, [1, 1]), ("host", HOST, values_of_host, [])]
+
+
+@pytest.mark.parametrize(("role", "options", "values", "coords"), SMALL_GAMES)
+def test_on_starts_a_learner_finds_the_exact_values_and_one_of_the_best_actions(role, options, values, coords) -> None:
     every = (f"{name}.{option}" for name in ("host", "agent") for option in ROLE)
     learner = learners_of(*QUICK, *every, *options)[role]
     learner.begin()
