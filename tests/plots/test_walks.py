@@ -110,10 +110,10 @@ def test_the_model_is_shown_above_a_source_agent(tmp_path: Path, monkeypatch, so
             assert first == ["episode 1", "episode 5"] and (last == "episode 7" or name != "model")
 
 
-def clip_of(num_frames: int, height: int = 40, width: int = 60) -> Frames:
+def clip_of(num_frames: int) -> Frames:
     """A blank clip whose brightness counts the frames."""
     brightness = np.arange(num_frames, dtype=np.uint8)[:, None, None, None] * 4
-    return np.broadcast_to(brightness, (num_frames, height, width, 3))
+    return np.broadcast_to(brightness, (num_frames, 40, 60, 3))
 
 
 @pytest.mark.parametrize("num_frames", [1, 45])

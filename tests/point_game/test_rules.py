@@ -14,7 +14,7 @@ from icrl.point_game.rules import PADDING
 from icrl.randomness import stream_seeds
 
 
-def tensor_of(games: list[scalar.Points], dimension: int) -> Tensor:
+def tensor_of(games: list[scalar.Points], dimension: int):
     gone = (PADDING,) * dimension
     return torch.tensor([[gone if point is None else point for point in points] for points in games])
 
