@@ -1,7 +1,6 @@
 """Point game as a family of tasks, against one stream at a time in plain Python."""
 
 import itertools
-from typing import Any
 
 import pytest
 import torch
@@ -21,8 +20,8 @@ from icrl.randomness import stream_seeds
 CLOUDS = [{"max_num_points": 5, "max_value": 4}, {"max_num_points": 8, "max_value": 9}]
 AGENTS = ["random", "first", "last@0.5", "order_2013", "tables_3", "table_8@0.25", "order_3210@1"]
 NOISY_HOSTS = ["zeillinger@0.3", "spivakovsky@0.6", "weak_spivakovsky@0.4", "all_coordinates@1"]
-MANY: dict[str, Any] = {"dimensions": [4, 2, 3], "clouds": CLOUDS}
-WORLDS: dict[str, dict[str, Any]] = {
+MANY = {"dimensions": [4, 2, 3], "clouds": CLOUDS}
+WORLDS = {
     "host": {"opponents": AGENTS, **MANY},
     "agent": {"role": "agent", "opponents": [*HOSTS, *NOISY_HOSTS], **MANY},
 }
@@ -147,7 +146,7 @@ def test_fixed_players_are_references_beside_random_play(role: str, best: list[s
     points, legal, noise = env.points_of(step.obs), legal_in(env, step.obs), torch.linspace(0, 0.99, len(tasks))
     for name in best:
         player = name.lower().replace(" ", "_")
-        action, _ = references[name].act((), step, noise)
+        action, _ = references[name].act(references[name].initial_carry(len(tasks)), step, noise)
         by_rule = HOSTS[player](points, noise) if role == "host" else FIXED_AGENTS[player](points, legal, noise)
         assert torch.equal(action, by_rule)
     assert fixed_players(env, point_config(**{**options, "dimensions": [3, 4]})) == {}
