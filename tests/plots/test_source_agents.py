@@ -1,20 +1,16 @@
 """Curves of stage one against numbers worked out by hand, the final examination, and learning curves of histories."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from harness import TINY, curves_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch import Tensor
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.config.root import Config
-from icrl.contracts import EnvSpec, Rollout, Step
+from icrl.contracts import EnvSpec, Rollout
 from icrl.data.history_store import Histories, open_histories
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
@@ -22,7 +18,6 @@ from icrl.envs.exact import random_exact
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
 from icrl.plots import source_agents
 from icrl.plots.source_agents import LearningCurves, SourceCurves, examine, learning_curves, learning_figure
-from icrl.plots.style import Frame
 from icrl.plots.walks import HOLD
 from icrl.programs.train_agents import announce
 
@@ -38,8 +33,10 @@ CONFIG = load_config(
 )
 SPEC = EnvSpec(9, NUM_ACTIONS, (0.0, 1.0), 3, LENGTH)
 REWARDS = torch.tensor([3, 3, 0, 0, 1, 0])  # of the first five steps of each environment, learner by learner
-BASE = {f"source/{name}/{kind}" for name in ("return", "success", "episode_length") for kind in ("mean", "p05", "p95")}
-BASE |= {"source/fraction_solved", "update/loss"}
+SPREAD = {"return": (3.5 / 3, 0.05, 2.75), "success": (0.5, 0.05, 0.95), "episode_length": (5, 5, 5)}
+KINDS = ("mean", "p05", "p95")
+BASE = {f"source/{name}/{kind}": SPREAD[name][place] for name in SPREAD for place, kind in enumerate(KINDS)}
+BASE |= {"source/fraction_solved": 1 / 3, "update/loss": 3.0}
 
 
 class Shown:
@@ -49,19 +46,19 @@ class Shown:
         self.weight = torch.full((LEARNERS, 4), 2.0, requires_grad=True)
         self.weight.grad = torch.full((LEARNERS, 4), 0.5)
 
-    def parameters(self) -> Iterator[tuple[str, Tensor]]:
+    def parameters(self):
         yield "weight", self.weight
 
-    def action_probabilities(self, step: Step) -> Tensor:
+    def action_probabilities(self, step):
         last = [LENGTH - 1] * LEARNERS * ENVS
         assert step.obs.tolist() == step.timestep.tolist() == step.optimal_action.tolist() == last
         return torch.tensor([0.5, 0.0, 0.5, 0.0, 0.0]).expand(len(step.obs), -1)
 
-    def outputs(self) -> dict[str, Tensor]:
+    def outputs(self):
         return {"values": torch.arange(6.0)}
 
 
-def config_of(root: Path, source: dict[str, Any] | None = None, **options: Any) -> Config:
+def config_of(root: Path, source=None, **options):
     return replace(
         CONFIG,
         root=str(root),
@@ -70,7 +67,7 @@ def config_of(root: Path, source: dict[str, Any] | None = None, **options: Any) 
     )
 
 
-def unroll(ends: bool = True) -> Rollout:
+def unroll(ends: bool) -> Rollout:
     """`[5, 6]` steps in which each environment has the rewards of `REWARDS`; they may end an episode."""
     time = torch.arange(LENGTH)[:, None].expand(LENGTH, LEARNERS * ENVS)
     nothing = torch.zeros_like(time)
@@ -78,20 +75,20 @@ def unroll(ends: bool = True) -> Rollout:
     return Rollout(time, nothing + 2, (time < REWARDS).long(), time, time, nothing.bool(), last, time)
 
 
-def show(board: SourceCurves, iterations: range, ends: bool = True) -> None:
-    metrics = {"loss": torch.tensor([1.0, 2.0, 6.0])}
-    for iteration in iterations:
-        board.add(iteration, unroll(ends), metrics, Shown())
+def show(board: SourceCurves, first: int, last: int, every: int = 1) -> None:
+    """Iterations, `every` so many of which end an episode."""
+    for iteration in range(first, last + 1):
+        board.add(iteration, unroll(iteration % every == 0), {"loss": torch.tensor([1.0, 2.0, 6.0])}, Shown())
 
 
-def shown(config: Config, last: int = 12) -> Path:
-    """The folder of a board that has seen all iterations up to the `last`."""
+def shown(config, every: int = 1) -> Path:
+    """The folder of a board that has seen all 12 iterations."""
     with SourceCurves(config, SPEC, LEARNERS, 0) as board:
-        show(board, range(1, last + 1))
+        show(board, 1, 12, every)
     return config.folder("logs") / "source"
 
 
-def read(folder: Path) -> EventAccumulator:
+def read(folder: Path):
     return EventAccumulator(str(folder), size_guidance={"histograms": 0, "tensors": 0}).Reload()
 
 
@@ -104,14 +101,7 @@ def test_curves_by_hand(tmp_path: Path) -> None:
     """Returns 3, 0 and 1/2 of the learners; the 5th percentile of three lies at 0.1 of the way from the first to the
     second. Over env steps of a learner; nothing else is shown unless it is asked for."""
     folder = shown(config_of(tmp_path, summary_interval=4))
-    spread = {
-        "return": {"mean": 3.5 / 3, "p05": 0.05, "p95": 2.75},
-        "success": {"mean": 0.5, "p05": 0.05, "p95": 0.95},
-        "episode_length": {"mean": 5, "p05": 5, "p95": 5},
-    }
-    expected = {f"source/{name}/{kind}": value for name, kinds in spread.items() for kind, value in kinds.items()}
-    expected |= {"source/fraction_solved": 1 / 3, "update/loss": 3.0}
-    assert points(folder) == {tag: [(at, round(value, 5)) for at in (40, 80, 120)] for tag, value in expected.items()}
+    assert points(folder) == {tag: [(at, round(value, 5)) for at in (40, 80, 120)] for tag, value in BASE.items()}
     found = read(folder)
     assert not (folder / "agents").exists()
     assert found.Tags()["histograms"] == [] and found.Tags()["tensors"] == ["custom_scalars__config__"]
@@ -119,84 +109,61 @@ def test_curves_by_hand(tmp_path: Path) -> None:
     assert all(tag.encode() in layout for tag in BASE if tag.count("/") == 2)  # one chart has mean and band
 
 
-def test_agents_have_curves_of_their_own_if_asked(tmp_path: Path) -> None:
-    folder = shown(config_of(tmp_path, {"per_agent_curves": True}, summary_interval=6))
-    for agent, (value, success) in enumerate([(3.0, 1.0), (0.0, 0.0), (0.5, 0.5)]):
-        expected = {"source/return": value, "source/success": success, "source/episode_length": 5.0}
-        curves = {tag: [(60, number), (120, number)] for tag, number in expected.items()}
-        assert points(folder / "agents" / f"{agent:04d}") == curves
-
-
-SHOWN: dict[str, float | tuple[int, float]] = {  # with all options: a scalar, or a histogram's number and sum of values
+SHOWN = {  # with all options: a scalar, or a histogram's number and sum of values
     **{"parameters/value_norm/weight": 48**0.5, "parameters/gradient_norm/weight": 3**0.5},
     **{"value/weight": (12, 24.0), "gradient/weight": (12, 6.0), "actions/entropy": np.log(2)},
     **{f"actions/probability_{action}": 0.5 * (action in (0, 2)) for action in range(NUM_ACTIONS)},
     **{"actions/entropies": (6, 6 * np.log(2)), "outputs/values": (6, 15.0), "data/reward": (30, 7.0)},
     **{f"data/{name}": (30, 60.0) for name in ("obs", "action", "timestep")},
 }
-OPTIONS = {
-    "grads_and_vars": ("parameters", "value", "gradient"),
-    "action_distributions": ("actions",),
-    "outputs": ("outputs",),
-    "debug": ("data",),
-}
+OPTIONS = ("grads_and_vars", "action_distributions", "outputs", "debug")
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_what_is_asked_for_is_shown_over_env_steps(tmp_path: Path, option: str) -> None:
-    """Below names that begin with `source_`, and nothing else."""
-    folder = shown(config_of(tmp_path, summary_interval=6, **{option: True}))
+def test_everything_that_is_asked_for_is_shown_over_env_steps(tmp_path: Path) -> None:
+    """Below names that begin with `source_`, and nothing else; and curves of each agent's own."""
+    folder = shown(config_of(tmp_path, {"per_agent_curves": True}, summary_interval=6, **dict.fromkeys(OPTIONS, True)))
     found, curves = read(folder), points(folder)
-    expected = {f"source_{tag}": value for tag, value in SHOWN.items() if tag.split("/")[0] in OPTIONS[option]}
-    assert curves.keys() - BASE | {*found.Tags()["histograms"]} == expected.keys()
-    for tag, value in expected.items():
+    assert curves.keys() - BASE.keys() | {*found.Tags()["histograms"]} == {f"source_{tag}" for tag in SHOWN}
+    for tag, value in SHOWN.items():
         if isinstance(value, float):
-            assert curves[tag] == [(at, pytest.approx(value, abs=1e-4)) for at in (60, 120)]
+            assert curves[f"source_{tag}"] == [(at, pytest.approx(value, abs=1e-4)) for at in (60, 120)]
         else:
-            seen = [(event.step, event.histogram_value) for event in found.Histograms(tag)]
-            assert [(at, each.num, each.sum) for at, each in seen] == [
-                (at, value[0], pytest.approx(value[1])) for at in (60, 120)
-            ]
+            seen = [(each.step, each.histogram_value) for each in found.Histograms(f"source_{tag}")]
+            expected = [(at, value[0], pytest.approx(value[1])) for at in (60, 120)]
+            assert [(at, each.num, each.sum) for at, each in seen] == expected
+    for agent, (value, success) in enumerate([(3.0, 1.0), (0.0, 0.0), (0.5, 0.5)]):
+        expected = {"source/return": value, "source/success": success, "source/episode_length": 5.0}
+        own = {tag: [(60, number), (120, number)] for tag, number in expected.items()}
+        assert points(folder / "agents" / f"{agent:04d}") == own
 
 
 @pytest.mark.parametrize("interval", [1, 3])
 def test_a_board_goes_on_as_one_that_was_not_interrupted(tmp_path: Path, interval: int) -> None:
     """Amid an episode, after one that was interrupted further on: the same averages, and each point once."""
     whole, broken = (config_of(tmp_path / name, summary_interval=interval) for name in ("whole", "broken"))
-
-    def live(board: SourceCurves, iterations: range) -> None:
-        for iteration in iterations:
-            show(board, range(iteration, iteration + 1), ends=iteration % 3 == 0)
-
-    with SourceCurves(whole, SPEC, LEARNERS, 0) as board:
-        live(board, range(1, 13))
+    expected = points(shown(whole, every=3))
     with SourceCurves(broken, SPEC, LEARNERS, 0) as board:
-        live(board, range(1, 6))
+        show(board, 1, 5, every=3)
         state = board.statistics.state_dict()
         for logger in board.loggers:
             logger.flush()
-        live(board, range(6, 9))
+        show(board, 6, 8, every=3)
     with SourceCurves(broken, SPEC, LEARNERS, 5) as board:
         board.statistics.load_state_dict(state)
-        live(board, range(6, 13))
-    expected = points(whole.folder("logs") / "source")
+        show(board, 6, 12, every=3)
     folder = broken.folder("logs") / "source"
-    assert curves_of(folder) == {
-        tag: [step for step, _ in values] for tag, values in expected.items() if tag.startswith(("source/", "update/"))
-    }
+    assert curves_of(folder) == {tag: [step for step, _ in values] for tag, values in expected.items()}
     last = max(folder.glob("events.*"), key=lambda path: path.stat().st_mtime_ns)
-    late = points(last)
-    assert late == {tag: [(at, value) for at, value in values if at > 50] for tag, values in expected.items()}
+    assert points(last) == {tag: [(at, value) for at, value in values if at > 50] for tag, values in expected.items()}
 
 
 class Split:
-    """As a policy: of two learners of each task the first goes up, the second stays; two environments each."""
+    """Of two learners of each task the first goes up, the second stays; two environments each."""
 
-    def initial_carry(self, num_streams: int) -> tuple[()]:
-        assert num_streams == 2 * 2 * ENVS
+    def initial_carry(self, num_streams):
         return ()
 
-    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
+    def act(self, carry, step, noise):
         first = torch.arange(len(noise)) // ENVS % 2 == 0
         return torch.where(first, UP, STAY), carry
 
@@ -211,49 +178,37 @@ class Split:
         (2, 2, {"goal_0_1_agent_0": 2, "goal_2_1_agent_0": 6}),
     ],
 )
-def test_who_solved_its_task_and_their_videos(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, videos: int, at_most: int, expected: dict[str, int]
-) -> None:
+def test_who_solved_its_task_and_their_videos(tmp_path: Path, monkeypatch, videos, at_most, expected) -> None:
     """With goals above and below the start: the first learner of the first task alone gets there, in one step. A video
     has three episodes, each with the frame of its start and its end held."""
-    written: dict[str, int] = {}
+    written = {}
 
-    def write(path: Path, frames: Iterator[Frame], fps: int) -> None:
+    def write(path: Path, frames, fps: int) -> None:
         assert path.parent == config.folder("videos") / "source" and path.suffix == ".mp4" and fps == 6
         written[path.stem] = len([*frames])
 
     monkeypatch.setattr("icrl.plots.style.write_video", write)
     config = config_of(tmp_path, {"num_learners": 2, "videos_per_task": videos, "max_videos": at_most})
     env = make_env(config.env)
-    found = examine(config, env, Split(), env.all_tasks()[[1, 6]], [0])
-    assert found == {
-        "num_tasks": 2,
-        "success": [[1.0, 0.0], [0.0, 0.0]],
-        "unsolved": [{"task": "goal_0_1", "success": [1.0, 0.0]}, {"task": "goal_2_1", "success": [0.0, 0.0]}],
-    }
-    everybody = {"all_agents": 6} if videos else {}
-    assert written == {name: 3 * (frames + HOLD) for name, frames in (expected | everybody).items()}
+    found, success = examine(config, env, Split(), env.all_tasks()[[1, 6]], [0]), [[1.0, 0.0], [0.0, 0.0]]
+    unsolved = [{"task": f"goal_{row}_1", "success": each} for row, each in zip((0, 2), success, strict=True)]
+    assert found == {"num_tasks": 2, "success": success, "unsolved": unsolved}
+    expected = expected | ({"all_agents": 6} if videos else {})
+    assert written == {name: 3 * (frames + HOLD) for name, frames in expected.items()}
     folder = config.folder("logs") / "source"
     (image,) = read(folder).Images("goals")
     assert image.step == 12 * STEPS and (folder / "goals.png").exists()
 
 
-@pytest.mark.parametrize(
-    ("env", "num_unsolved", "first", "more"),
-    [
-        ("dark_room", 10, "10 of 20 training tasks solved by all their agents", []),
-        ("bandit", 12, "8 of 20 training tasks whose best arm was found by all their agents", ["  ... and 2 more"]),
-    ],
-)
-def test_who_did_not_solve_its_task_is_told_of_ten(
-    capsys: pytest.CaptureFixture[str], env: str, num_unsolved: int, first: str, more: list[str]
-) -> None:
-    config = load_config([f"env={env}"])
-    unsolved = [{"task": f"task_{task}", "success": [0.5, 1.0]} for task in range(num_unsolved)]
-    announce(config, make_env(config.env).spec, {"num_tasks": 20, "unsolved": unsolved})
+def test_who_did_not_solve_its_task_is_told_of_ten(capsys) -> None:
+    unsolved = [{"task": f"task_{task}", "success": [0.5, 1.0]} for task in range(12)]
     named = [f"  not solved: task_{task}, success of its agents [0.5, 1.0]" for task in range(10)]
-    *lines, last = capsys.readouterr().out.splitlines()[: 12 + len(more)]
-    assert lines == [first, *named, *more] and last.startswith("histories ")
+    for env, solved in (("dark_room", "solved by"), ("bandit", "whose best arm was found by")):
+        config = load_config([f"env={env}"])
+        announce(config, make_env(config.env).spec, {"num_tasks": 20, "unsolved": unsolved})
+        *lines, last = capsys.readouterr().out.splitlines()[:13]
+        assert lines == [f"8 of 20 training tasks {solved} all their agents", *named, "  ... and 2 more"]
+        assert last.startswith("histories ")
 
 
 # ---- learning curves from histories
@@ -299,22 +254,15 @@ def test_figure_shows_mean_band_and_tasks_from_fast_to_slow(num_tasks: int, show
 
 
 @pytest.mark.parametrize("planner", [True, False])
-def test_the_curves_of_a_run_are_drawn_beside_chance(
-    root: Path, monkeypatch: pytest.MonkeyPatch, planner: bool
-) -> None:
+def test_the_curves_of_a_run_are_drawn_beside_chance(root: Path, monkeypatch, planner: bool) -> None:
     """The success of chance is exact, or played where that is not known."""
-    config = load_config([*TINY, f"root={root}"])
+    config, drawn = load_config([*TINY, f"root={root}"]), []
     env = make_env(config.env)
     train = env.all_tasks()[open_histories(config.folder("histories")).manifest["tasks"]["train"]]
     exact = random_exact(env, train).success.mean().item()
-    drawn: list[tuple[list[str], float]] = []
+    draw = lambda *given, title: drawn.append(given[1:]) or learning_figure(*given, title=title)  # noqa: E731
     monkeypatch.setattr(TensorEnv, "has_planner", planner)
     monkeypatch.setattr(source_agents, "CHANCE_EPISODES", 200)
-
-    def draw(curves: LearningCurves, labels: list[str], random: float, *, title: str) -> Any:
-        drawn.append((labels, random))
-        return learning_figure(curves, labels, random, title=title)
-
     monkeypatch.setattr(source_agents, "learning_figure", draw)
     path = source_agents.write_learning_curves(config)
     assert path == root / "logs/tiny/source/learning.png" and path.stat().st_size > 0

@@ -5,18 +5,10 @@ from pathlib import Path
 import critics
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
-from icrl.plots.training_curves import (
-    critic_figure,
-    model_figure,
-    read_scalars,
-    running_mean,
-    write_training_curves,
-    write_value_curves,
-)
+from icrl.plots import training_curves as plots
 from icrl.runs import checkpoint
 from icrl.runs.metrics import MetricLogger
 
@@ -36,7 +28,7 @@ def log(folder: Path, first: int, last: int, offset: float = 0.0) -> None:
 def test_each_step_of_an_interrupted_run_counts_once(tmp_path: Path, resumed_at: int) -> None:
     log(tmp_path, 0, 6, offset=1.0)
     log(tmp_path, resumed_at, 8)
-    curves = read_scalars(tmp_path)
+    curves = plots.read_scalars(tmp_path)
     assert curves.keys() == {"train/nll", "in_context/development_last_success"}
     steps, values = curves["train/nll"]
     np.testing.assert_array_equal(steps, np.arange(8))
@@ -45,17 +37,17 @@ def test_each_step_of_an_interrupted_run_counts_once(tmp_path: Path, resumed_at:
 
 
 def test_running_mean() -> None:
-    np.testing.assert_allclose(running_mean(np.array([1.0, 2.0, 6.0, 3.0]), 0.5), [1.5, 3.0, 11 / 3, 4.5])
-    np.testing.assert_array_equal(running_mean(np.arange(4.0), 0.1), np.arange(4.0))
+    np.testing.assert_allclose(plots.running_mean(np.array([1.0, 2.0, 6.0, 3.0]), 0.5), [1.5, 3.0, 11 / 3, 4.5])
+    np.testing.assert_array_equal(plots.running_mean(np.arange(4.0), 0.1), np.arange(4.0))
 
 
-def legend(figure: Figure) -> list[str]:
+def legend(figure) -> list[str]:
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def test_figure_of_a_model_shows_the_curves_there_are() -> None:
     tags = ("train/nll", "train/accuracy", "in_context/development_last_success")
-    figure = model_figure(dict.fromkeys(tags, (STEPS, STEPS / 10)), num_actions=5, best_update=2, title="run")
+    figure = plots.model_figure(dict.fromkeys(tags, (STEPS, STEPS / 10)), num_actions=5, best_update=2, title="run")
     likelihood, accuracy, success, reward = figure.axes
     for axes, guess in ((likelihood, np.log(5)), (accuracy, 0.2)):
         assert [line.get_ydata()[0] for line in axes.lines] == pytest.approx([0, 0, guess, 0])
@@ -73,7 +65,7 @@ def logged(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def test_figure_of_a_critic_shows_the_curves_there_are(bounded: bool) -> None:
     curves = logged(td_error=1, q1=2, q=5, v=6, largest_q=7) | (logged(value=3, conservative=4) if bounded else {})
     curves["train/q_over_bound"] = (STEPS, curves["train/largest_q"][1] / 20 if bounded else 0 * STEPS)
-    figure = critic_figure(curves, "run")
+    figure = plots.critic_figure(curves, "run")
     bold = [[line.get_ydata() for line in axes.lines if line.get_alpha() is None] for axes in figure.axes]
     for lines, starts in zip(bold, ([1], [2, 3, 4] if bounded else [2], [5, 6]), strict=False):
         np.testing.assert_allclose(lines, [start + STEPS / 10 for start in starts])
@@ -86,11 +78,11 @@ def test_figure_of_a_critic_shows_the_curves_there_are(bounded: bool) -> None:
 def test_missing_and_unlogged_training_is_refused(tmp_path: Path) -> None:
     config = load_config(["experiment=tiny", f"root={tmp_path}"])
     with pytest.raises(ConfigError, match="train_gpt"):
-        write_training_curves(config)
+        plots.write_training_curves(config)
     with pytest.raises(ConfigError, match="train_ilql"):
-        write_value_curves(config)
+        plots.write_value_curves(config)
     folder = config.folder("logs") / "ilql"
     checkpoint.save(folder, "last", 1, {}, critics.described(), 1)
     critics.finish(folder, 1)
     with pytest.raises(ConfigError, match=r"summaries\.num_summaries=0"):
-        write_value_curves(config)
+        plots.write_value_curves(config)

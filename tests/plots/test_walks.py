@@ -1,8 +1,6 @@
 """Walks are those that were played; films show them one after the other or side by side; videos are read back equal."""
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import imageio_ffmpeg
 import numpy as np
@@ -35,15 +33,12 @@ def test_walks_join_up_and_end_where_the_episode_ended() -> None:
     for stream in range(4):
         goal = int(env.all_tasks()[stream // 2, 0])
         found = walks_of(env, played, stream)
-        lengths = adaptation.steps_to_goal[stream // 2, stream % 2]
-        for walk, length in zip(found, lengths, strict=False):
-            assert walk.cells[0] == 4
-            assert len(walk.cells) == len(walk.rewarded) == length + 1
+        for walk, length in zip(found, adaptation.steps_to_goal[stream // 2, stream % 2], strict=False):
+            assert walk.cells[0] == 4 and len(walk.cells) == len(walk.rewarded) == length + 1
             np.testing.assert_array_equal(walk.rewarded, walk.cells == goal)
             for here, there in zip(walk.cells, walk.cells[1:], strict=False):
                 assert there in {int(env._next_cell[here * 5 + action]) for action in range(5)}
-    done = (played.terminated | played.truncated).sum(0)
-    assert [len(walks_of(env, played, stream)) for stream in range(4)] == done.tolist()
+        assert len(found) == (played.terminated | played.truncated)[:, stream].sum()
 
 
 def drawn(walks: list[Walk]) -> Frames:
@@ -72,15 +67,11 @@ def test_rows_and_columns_of_a_comparison() -> None:
     ("rows", "columns", "number", "expected"),
     [(9, 9, 1, 24), (9, 9, 57, 17), (17, 17, 64, 9), (64, 64, 64, 4), (1, 10, 64, 16), (1, 100, 1, 4), (20, 25, 1, 19)],
 )
-def test_cells_get_smaller_and_films_are_drawn_as_they_are_watched(
-    monkeypatch: pytest.MonkeyPatch, rows: int, columns: int, number: int, expected: int
-) -> None:
+def test_cells_get_smaller_and_films_are_drawn_as_they_are_watched(monkeypatch, rows, columns, number, expected):
     """A clip has at most 480 pixels and all together 1280, plus the walls, unless cells would be smaller than 4."""
-    asked: list[tuple[int, int]] = []
-    draw = Film.draw
-    monkeypatch.setattr(
-        Film, "draw", lambda self, times, size: asked.append((size, len(times))) or draw(self, times, size)
-    )
+    asked, draw = [], Film.draw
+    note = lambda film, times, size: asked.append((size, len(times))) or draw(film, times, size)  # noqa: E731
+    monkeypatch.setattr(Film, "draw", note)
     walk = Walk(np.arange(1000) % (rows * columns), np.zeros(1000, bool))
     height, width, _ = next(play([film([walk], MapView(rows, columns, ()))] * number)).shape
     assert {size for size, _ in asked} == {expected} and sum(drawn for _, drawn in asked) == 16 * number
@@ -92,52 +83,44 @@ LIFE = ("source.num_learners=2", "source.num_envs=2", "source.num_env_steps=400"
 SMALL = (*LIFE, "source.unroll_length=5", "evaluation.num_episodes=7", "evaluation.num_streams=2")
 
 
-@pytest.mark.parametrize(
-    ("source", "names"),
-    [
-        (["source=a2c", "source.hidden_size=8"], ["model", "A2C"]),
-        (["source=noise_distillation"], ["model", "noise distillation"]),
-        (["source=noise_distillation", "source.teacher=someone"], ["model"]),
-    ],
-)
+SOURCES = [
+    (["source=a2c", "source.hidden_size=8"], ["model", "A2C"]),
+    (["source=noise_distillation"], ["model", "noise distillation"]),
+    (["source=noise_distillation", "source.teacher=someone"], ["model"]),
+]
+
+
+@pytest.mark.parametrize(("source", "names"), SOURCES)
 @pytest.mark.parametrize("world", ["dark_room", "bandit"])
-def test_the_model_is_shown_above_a_source_agent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: list[str], names: list[str], world: str
-) -> None:
+def test_the_model_is_shown_above_a_source_agent(tmp_path: Path, monkeypatch, source, names, world: str) -> None:
     options = ["env.num_arms=3"] if world == "bandit" else ["env.size=5", "env.max_episode_steps=10"]
     config = load_config([f"env={world}", *options, *source, *SMALL, "model.context_len=8"])
-    env = make_env(config.env)
+    env, shown, written = make_env(config.env), [], []
     tasks = env.all_tasks()[[0, 7, 2, 1, 3]]  # in a room 4, 1, 2, 3 and 3 steps away
     _, played = play_episodes(chance(env, config), env, tasks, 2, 7, seed=0)
-    shown: list[tuple[list[str], MapView]] = []
-    written: list[Path] = []
-
-    def rows_of(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], view: MapView) -> Any:
-        shown.append(([name for name, _ in rows], view))
-        for name, shown_walks in rows:
-            *first, last = (label for label, _ in shown_walks)
-            assert first == ["episode 1", "episode 5"]
-            assert last == "episode 7" or name != "model"
-
-    monkeypatch.setattr(walks, "side_by_side", rows_of)
+    monkeypatch.setattr(walks, "side_by_side", lambda *given: shown.append(given))
     monkeypatch.setattr(walks, "write_video", lambda path, frames, fps: written.append(path))
     write_comparisons(config, tmp_path, env, tasks, played, torch.device("cpu"))
-    chosen: list[Any] = [0, 2, 4] if world == "bandit" else [1, 3, 0]  # the nearest, one between, the farthest
+    chosen = [0, 2, 4] if world == "bandit" else [1, 3, 0]  # the nearest, one between, the farthest
     assert written == [tmp_path / f"{env.label(tasks[index])}.mp4" for index in chosen]
-    assert shown == [(names, env.map_view(tasks[index])) for index in chosen]
+    for (rows, view), index in zip(shown, chosen, strict=True):
+        assert [name for name, _ in rows] == names and view == env.map_view(tasks[index])
+        for name, walked in rows:
+            *first, last = (label for label, _ in walked)
+            assert first == ["episode 1", "episode 5"] and (last == "episode 7" or name != "model")
 
 
-def clip_of(num_frames: int, height: int = 40, width: int = 60) -> Frames:
+def clip_of(num_frames: int) -> Frames:
     """A blank clip whose brightness counts the frames."""
     brightness = np.arange(num_frames, dtype=np.uint8)[:, None, None, None] * 4
-    return np.broadcast_to(brightness, (num_frames, height, width, 3))
+    return np.broadcast_to(brightness, (num_frames, 40, 60, 3))
 
 
 @pytest.mark.parametrize("num_frames", [1, 45])
 def test_frames_come_back(tmp_path: Path, num_frames: int) -> None:
     path, clip = tmp_path / "new" / "goal_1.5.mp4", clip_of(num_frames)
     write_video(path, clip, fps=8)
-    reader: Iterator[Any] = imageio_ffmpeg.read_frames(path)
+    reader = imageio_ffmpeg.read_frames(path)
     meta = next(reader)
     frames = np.stack([np.frombuffer(frame, np.uint8).reshape(40, 60, 3) for frame in reader])
     assert (meta["size"], meta["fps"]) == ((60, 40), 8)
@@ -168,19 +151,16 @@ def test_a_failing_encoder_leaves_the_old_video(tmp_path: Path, options: list[st
 @pytest.mark.parametrize(("num_clips", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (4, 2, 2), (5, 2, 3), (57, 8, 8)])
 def test_tiled_clips_stand_row_by_row(num_clips: int, rows: int, columns: int) -> None:
     clips = [np.full((1 + k % 3, 10, 10, 3), k + 100, np.uint8) for k in range(num_clips)]
-    grid = tile(clips)
-    step = 10 + MARGIN
+    grid, step = tile(clips), 10 + MARGIN
     assert grid.shape == (min(3, num_clips), rows * step + MARGIN, columns * step + MARGIN, 3)
     seen = grid[:, MARGIN + 5 :: step, MARGIN + 5 :: step, 0].reshape(len(grid), -1)  # clips' middles
     assert (seen[:, :num_clips] == np.arange(num_clips) + 100).all()
     assert (seen[:, num_clips:] == BACKGROUND[0]).all() and (grid[:, ::step] == BACKGROUND).all()
 
 
-def test_columns_and_length_of_a_grid() -> None:
-    """Short clips hold their last frame; wide clips make a grid that is nearly square."""
-    grid = tile([clip_of(2), clip_of(5)], num_columns=2)
-    assert grid[:, MARGIN, MARGIN, 0].tolist() == [0, 4, 4, 4, 4]
-    assert grid[:, MARGIN, -MARGIN - 1, 0].tolist() == [0, 4, 8, 12, 16]
+def test_columns_of_a_grid() -> None:
+    """As asked; else so many that wide clips make a grid that is nearly square."""
+    assert tile([clip_of(2), clip_of(5)], 2)[:, MARGIN, MARGIN, 0].tolist() == [0, 4, 4, 4, 4]
     assert tile([clip_of(1)] * 5, num_columns=2).shape[1:3] == (3 * (40 + MARGIN) + MARGIN, 2 * (60 + MARGIN) + MARGIN)
     height, width = tile([np.zeros((1, 10, 40, 3), np.uint8)] * 16).shape[1:3]
     assert 0.5 < height / width < 2

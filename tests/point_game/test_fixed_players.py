@@ -5,9 +5,8 @@ from random import Random
 import pytest
 import scalar_points as scalar
 import torch
-from torch import Tensor
 
-from icrl.point_game.fixed_players import AGENTS, HOSTS, choose
+from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.point_game.rules import PADDING, canonical, is_over, random_starts, reduce, reposition, shift, subset_of, trim
 from icrl.randomness import stream_seeds, uniform
 
@@ -21,7 +20,7 @@ DETERMINISTIC = {
 }
 
 
-def starts(dimension: int, num_games: int = 100, rows: int = 8, max_value: int = 5) -> Tensor:
+def starts(dimension: int, num_games: int = 100, rows: int = 8, max_value: int = 5):
     return random_starts(stream_seeds(dimension, num_games), rows, dimension, max_value)
 
 
@@ -49,7 +48,6 @@ def test_hosts_equal_plain_python(host: str, dimension: int, rows: int, max_valu
         ("zeillinger", [[2, 9, 0], [0, 0, 9], [4, 1, 5]], (0, 2)),
         # Every pair has the key (2, 2), with the subsets {1, 2}, {0, 1} and {0, 2}.
         ("zeillinger", [[5, 1, 0], [5, 0, 1], [6, 0, 0]], (1, 2)),
-        ("zeillinger", [[5, 1, 0], [6, 0, 0], [5, 0, 1]], (0, 1)),
         ("zeillinger_lexicographic", [[5, 1, 0], [5, 0, 1], [6, 0, 0]], (0, 1)),
         *((host, [[2, 2, 2], [2, 2, 2]], (0, 1)) for host in ("zeillinger", "zeillinger_lexicographic")),
         # l = 2, S = {0}; V = (3/2, 0), (0, 5/2) in {1, 2}. l = 3/2, S = {1}; (5/2) / (3/2) and 5/2: {2} suffices.
@@ -67,18 +65,9 @@ def test_subsets_by_hand(host: str, rows: list[list[int]], subset: scalar.Subset
     assert scalar.subsets(3)[int(action)] == subset
 
 
-def test_a_choice_is_uniform_over_what_is_allowed() -> None:
-    """`test_world` compares all random players with plain Python."""
-    allowed, noise = torch.tensor([[False, True, True, False, True]]).expand(6000, -1), torch.linspace(0, HIGHEST, 6000)
-    assert choose(allowed, noise).bincount(minlength=5).tolist() == [0, 2000, 2000, 0, 2000]
-    for count in (1, 3, 1000):
-        ends = choose(torch.ones(2, count, dtype=torch.bool), torch.tensor([0.0, HIGHEST]))
-        assert ends.tolist() == [0, count - 1]
-
-
-@pytest.mark.parametrize("dimension", [2, 3, 5])
+@pytest.mark.parametrize("dimension", [2, 3, 9])
 def test_all_players_move_legally_in_every_position(dimension: int) -> None:
-    """In games that are over too, and for any other games in the batch."""
+    """In games that are over too, for any other games in the batch, and with the lowest and the highest noise."""
     points, some = starts(dimension, 60), torch.tensor([50, 3, 25])
     points[20:40, 1:] = PADDING
     points[40:] = PADDING
@@ -93,7 +82,7 @@ def test_all_players_move_legally_in_every_position(dimension: int) -> None:
                 assert coords.gather(1, agent(points, coords, noise)[:, None]).all()
 
 
-def answered(points: Tensor, host: str) -> Tensor:
+def answered(points, host: str):
     """Every position after any answer to `host` on `points`, once and repositioned, without games that are over."""
     coords = subset_of(HOSTS[host](points, NOISE[: len(points)]), points.shape[-1])
     game, axis = coords.nonzero().unbind(1)

@@ -1,18 +1,19 @@
-"""Acting, targets, updates and schedules of the learners, against loops over single transitions."""
+"""Acting, targets, updates and schedules of the learners, against loops over single transitions; learned values against
+exact ones, in games that are small enough to be solved."""
 
 import copy
+from functools import cache
 
 import pytest
 import torch
 from point_learners import START, at, begun, learners_of
-from torch import Tensor, nn
+from torch import nn
 
 from icrl.point_game.fixed_players import HOSTS
 from icrl.point_game.learners import Learner, Transitions
 from icrl.point_game.rollout import PointRollout
-from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets
+from icrl.point_game.rules import canonical, is_over, reduce, reposition, rescale, shift, subset_of, subsets
 from icrl.randomness import mix, stream_seeds, uniform
-from icrl.rl.returns import blend
 
 ROLES = ("host", "agent")
 
@@ -31,7 +32,7 @@ def next_rollout(learner: Learner, num_steps: int) -> PointRollout:
     return PointRollout(*(column.flatten(0, 1) for column in rollouts[0]))
 
 
-def set_values(learner: Learner, values: Tensor) -> None:
+def set_values(learner: Learner, values) -> None:
     """Make both networks give all positions the same `values` `[A]`."""
     for network in (learner.network, learner.target_network):
         nn.init.zeros_(network.layers[-1].weight)
@@ -75,11 +76,12 @@ def test_an_illegal_coordinate_is_never_played(epsilon: float) -> None:
         assert epsilon == 0 or 0.3 < explored.double().mean() < 0.7
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_the_replay_holds_the_moves_played(role: str) -> None:
-    """The observation is in canonical order and rescaled. The agent's next one has the subset that is played next.
-    Rewards are +1 and -1 with the end of a game alone."""
-    learner = begun(role, "game.max_episode_steps=3")
+@pytest.mark.parametrize(("role", "changed"), [("host", True), ("agent", True), ("host", False)])
+def test_the_replay_holds_the_moves_played(role: str, changed: bool) -> None:
+    """The observation is in canonical order and, if asked for, rescaled and repositioned. The agent's next one has the
+    subset that is played next. Rewards are +1 and -1 with the end of a game alone."""
+    options = [f"game.scale_observation={changed}", f"game.reposition={changed}"]
+    learner = begun(role, "game.max_episode_steps=3", *options)
     before, flat = learner.replay.size, next_rollout(learner, 2)
     kept = stored(learner)
     for i in range(len(flat.subset)):
@@ -90,17 +92,11 @@ def test_the_replay_holds_the_moves_played(role: str) -> None:
             (kept.observation, flat.points, flat.subset),
             (kept.next_observation, flat.next_points, flat.next_subset),
         ):
-            seen = rescale(reposition(canonical(points[i][None])))[0].float().flatten()
+            seen = canonical(points[i][None])
+            seen = (rescale(reposition(seen)) if changed else seen).float().flatten()
             coords = subset_of(subset[i][None], 3)[0].float()
             assert torch.equal(shown[before + i], seen if role == "host" else torch.cat([seen, coords]))
     assert (flat.truncated & ~flat.terminated).any()  # which is stored as no end
-
-
-def test_observations_without_rescaling() -> None:
-    for moved, expected in (("false", [5, 1, 1, 3, 0, 2]), ("true", [2, 1, 0, 0, 0, 1])):
-        learner = learners_of("game.scale_observation=false", f"game.reposition={moved}")["host"]
-        points = torch.tensor([[[3, 0, 2], [-1, -1, -1], [5, 1, 1], [-1, -1, -1]]])
-        assert learner._see(points).tolist() == [expected + [-1] * 6]
 
 
 def test_an_opponent_does_not_explore() -> None:
@@ -117,37 +113,29 @@ def test_an_opponent_does_not_explore() -> None:
 
 
 def test_an_update_by_hand() -> None:
-    """One step of gradient descent on the mean Huber loss, with the gradient clipped to its norm."""
+    """One step on the mean weighted Huber loss, with the gradient clipped to its norm; errors are new priorities."""
     learner = begun("host", "host.optimizer=sgd", "host.momentum=0", "host.adam_beta1=0", "host.adam_beta2=0",
                     "host.net_arch=[{width: 5}]", "device.dtype=float64", "host.learning_rate=0.5",
-                    "training.max_gradient_norm=0.01", "host.batch_size=50")  # fmt: skip
+                    "training.max_gradient_norm=0.01", "host.batch_size=50", "replay.kind=prioritised")  # fmt: skip
+    told, weight = [], torch.linspace(0, 1, 50, dtype=torch.float64)
+    draw, tell = learner.replay.draw, learner.replay.set_priorities
+    learner.replay.draw = lambda *given: draw(*given)._replace(weight=weight[None])
+    learner.replay.set_priorities = lambda where, error, clock: (told.append(error[0]), tell(where, error, clock))
     set_values(learner, torch.tensor([3.0, 0.2, -0.1, -4.0]))  # on both sides of an error of 1
     reference = copy.deepcopy(learner.network)
     columns = learner.replay.draw(50, mix(learner._key_of_draws, 0), START).rollout
     drawn = Transitions(*(column[0] for column in columns))
     error = reference(drawn.observation)[torch.arange(50), drawn.action] - learner.target(drawn)
-    loss = sum(0.5 * e**2 if abs(e) <= 1 else abs(e) - 0.5 for e in error) / 50
+    loss = sum(w * (0.5 * e**2 if abs(e) <= 1 else abs(e) - 0.5) for e, w in zip(error, weight, strict=True)) / 50
     assert (error.abs() > 1).any() and (error.abs() < 1).any()
     gradients = torch.autograd.grad(loss, list(reference.parameters()))
     norm = torch.cat([gradient.flatten() for gradient in gradients]).norm()
     metrics = learner._update(START)
     assert metrics["loss"].item() == pytest.approx(loss.item())
+    torch.testing.assert_close(told[0], error.abs().detach())
     assert metrics["gradient_norm"].item() == pytest.approx(norm.item()) and norm > 0.01
     for now, before, gradient in zip(learner.network.parameters(), reference.parameters(), gradients, strict=True):
         torch.testing.assert_close(now, before - 0.5 * gradient * 0.01 / (norm + 1e-6))
-
-
-def test_weights_of_prioritised_replay_scale_the_loss_and_set_priorities() -> None:
-    learner = begun("agent", "replay.kind=prioritised", "replay.alpha=1", "replay.eps=0.5")
-    weight, td_errors = torch.linspace(0, 1, 8), list[Tensor]()
-    real, tell = learner.replay.draw, learner.replay.set_priorities
-    learner.replay.draw = lambda *given: real(*given)._replace(weight=weight[None])
-    learner.replay.set_priorities = lambda where, error, clock: (td_errors.append(error), tell(where, error, clock))
-    loss = learner._update(START)["loss"]
-    errors = td_errors[0][0]
-    huber = torch.where(errors <= 1, errors**2 / 2, errors - 0.5)
-    torch.testing.assert_close(loss, (weight * huber).mean())
-    assert not torch.equal(learner.replay._priorities.values[0], torch.ones(200))
 
 
 def test_batch_normalisation_learns_from_the_prediction_alone() -> None:
@@ -164,16 +152,6 @@ def test_batch_normalisation_learns_from_the_prediction_alone() -> None:
     assert not any(module.training for net in (learner.network, learner.target_network) for module in net.modules())
 
 
-def test_the_target_network_follows_by_its_rate_with_running_means() -> None:
-    slow, fast = (nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)) for _ in range(2))
-    fast(torch.randn(9, 2))
-    before = copy.deepcopy(slow.state_dict())
-    blend(slow, fast, 0.25)
-    for name, value in slow.state_dict().items():
-        mean = 0.75 * before[name] + 0.25 * fast.state_dict()[name]
-        torch.testing.assert_close(value, torch.tensor(1) if name.endswith("tracked") else mean)
-
-
 def test_each_role_and_opponent_has_games_and_random_numbers_of_its_own() -> None:
     seeds = [state.seed for learner in learners_of().values() for state in learner._states]
     assert len(seeds) == 4 and len(torch.cat(seeds).unique()) == 4 * 8
@@ -185,15 +163,18 @@ def test_each_role_and_opponent_has_games_and_random_numbers_of_its_own() -> Non
 
 
 def test_rollouts_and_target_updates_come_when_they_are_due() -> None:
-    """Rollouts take the opponents in turn."""
+    """Rollouts take the opponents in turn. The target network follows with its running means."""
     learner = begun("agent", "agent.steps_before_rollout=2", "agent.rollout_length=3", "agent.opponents=[zeillinger,"
-                    "random_pair]", "agent.steps_before_update_target=3", "agent.target_update_rate=1")  # fmt: skip
+                    "random_pair]", "agent.steps_before_update_target=3", "agent.target_update_rate=0.25")  # fmt: skip
     assert learner.replay.size == learner.moves == 2 * 3 * 8
     for update, opponent in enumerate((None, 0, None, 1, None, 0)):
-        before, states = copy.deepcopy(learner.target_network), [*learner._states]
+        before, states = copy.deepcopy(learner.target_network.state_dict()), [*learner._states]
         learner.learn(at(update, 6))
-        same = map(torch.equal, before.parameters(), learner.target_network.parameters())
-        assert all(same) == (update not in (2, 5)) and learner.moves == 48 + 24 * ((update + 1) // 2)
+        rate, fast = 0.25 * (update in (2, 5)), learner.network.state_dict()
+        for name, value in learner.target_network.state_dict().items():
+            mean = (1 - rate) * before[name] + rate * fast[name]
+            torch.testing.assert_close(value, before[name] * 0 + fast[name] if "tracked" in name and rate else mean)
+        assert learner.moves == 48 + 24 * ((update + 1) // 2)
         assert [i for i in (0, 1) if learner._states[i] is not states[i]] == ([] if opponent is None else [opponent])
 
 
@@ -218,3 +199,66 @@ def test_schedules_are_read_at_every_update() -> None:
     assert seen["host"] == pytest.approx([0.5 * 0.5**t + 0.1 * (1 - 0.5**t) for t in (2, 5)])
     assert seen["agent"] == [1.0, 0.25]  # after 48 moves, after 64
     assert rates == [pytest.approx([0.3 / (t + 3)] * 3) for t in range(6)]
+
+
+# ---- games that are solved
+
+DEPTH = 4  # moves of the host that the exact values look ahead
+QUICK = ("training.num_games=64", "replay.size=20000", "game.scale_observation=false", "game.max_episode_steps=20")
+ROLE = (
+    *("batch_size=128", "initial_rollout_length=40", "rollout_length=2", "steps_before_rollout=8", "epsilon=0.5"),
+    *("net_arch=[{width: 128, normalization: layer}, {width: 128}]", "steps_before_update_target=20"),
+    *("target_update_rate=1", "learning_rate={kind: cosine, progress: percent, initial: 5e-3, final: 0, time: 1}"),
+)
+# The agent's game has two coordinates and three points up to 3, the host's three coordinates and two points up to 2.
+AGENT = ("game.dimension=2", "game.max_num_points=3", "game.max_value=3", "host.player=all_coordinates",
+         "agent.opponents=host", "agent.discount=0.8")  # fmt: skip
+HOST = ("game.max_num_points=2", "game.max_value=2", "agent.player=first", "host.opponents=agent", "host.discount=0.5")
+
+
+def position_of(points):
+    return tuple(map(tuple, canonical(reposition(points[None]))[0].tolist()))
+
+
+@cache
+def after(position, subset, axis):
+    """Position after a move, and whether the game is over there."""
+    coords = subset_of(torch.tensor([subset]), len(position[0]))
+    moved = reduce(shift(torch.tensor([position]), coords, torch.tensor([axis])))
+    return position_of(moved[0]), bool(is_over(moved))
+
+
+@cache
+def values_of_agent(position):
+    """Optimal values of the agent's actions in two dimensions, where there is one subset and every game ends."""
+    moves = [after(position, 0, axis) for axis in (0, 1)]
+    return [-1.0 if ended else 0.8 * max(values_of_agent(then)) for then, ended in moves]
+
+
+@cache
+def values_of_host(position, depth=DEPTH):
+    """Optimal values of the host's subsets against the agent that answers with the lowest coordinate: discount to the
+    power of the fewest moves before the last, as far as `depth` more of them."""
+    moves = [after(position, number, int(coords.byte().argmax())) for number, coords in enumerate(subsets(3))]
+    ahead = [ended or not depth or max(values_of_host(then, depth - 1)) for then, ended in moves]
+    return [1.0 if ended else 0.5 * best * (depth > 0) for (_, ended), best in zip(moves, ahead, strict=True)]
+
+
+SMALL_GAMES = [("agent", AGENT, values_of_agent, [1, 1]), ("host", HOST, values_of_host, [])]
+
+
+@pytest.mark.parametrize(("role", "options", "values", "coords"), SMALL_GAMES)
+def test_on_starts_a_learner_finds_the_exact_values_and_one_of_the_best_actions(role, options, values, coords) -> None:
+    every = (f"{name}.{option}" for name in ("host", "agent") for option in ROLE)
+    learner = learners_of(*QUICK, *every, *options)[role]
+    learner.begin()
+    for update in range(700):
+        learner.learn(at(update, 700))
+    starts = sorted({position_of(points) for points in learner.game.reset(torch.arange(500)).points})
+    points, best = torch.tensor(starts), torch.tensor([values(start) for start in starts])
+    observation = torch.cat([learner._see(points), torch.tensor(coords).expand(len(points), -1).float()], 1)
+    with torch.no_grad():
+        learned = learner.network(observation)
+    error, regret = (learned - best).abs(), best.amax(1) - best.gather(1, learned.argmax(1, keepdim=True))[:, 0]
+    assert len(points) > 15 and best.unique().numel() > 2
+    assert error.mean() < 0.03 and error.max() < 0.25 and regret.max() < 1e-6

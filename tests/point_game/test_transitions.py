@@ -46,9 +46,7 @@ def test_the_newest_are_kept_and_drawn_whole(config: object, size: int, counts: 
         assert drawn.where[0].tolist() == [int(share * replay.size) for share in stratified(200, KEY).tolist()]
 
 
-def test_a_phase_within_a_phase_counts_for_itself_and_an_inactive_stopwatch_not_at_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_phase_within_a_phase_counts_for_itself_and_without_a_clock_none_does(monkeypatch) -> None:
     clock = accumulate([100, 1, 2, 4, 8, 16])  # seconds: outer for 1, inner for 2, outer for 4, nobody for 8, inner 16
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     for active, expected in ((False, {}), (True, {"outer": 5000, "inner": 18000})):
