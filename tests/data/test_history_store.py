@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,6 @@ from icrl.data.history_store import (
     HistoryWriter,
     column_dtypes,
     open_histories,
-    read_manifest,
 )
 from icrl.runs.files import read_json, write_json
 
@@ -57,7 +55,7 @@ def steps(rollout: Rollout, start: int, stop: int) -> Rollout:
 
 def write(writer: HistoryWriter, lived: Rollout, *cuts: int, finish: bool = True) -> None:
     """Add and commit `lived` in blocks that begin at `cuts`, then finish."""
-    for start, stop in itertools.pairwise((*cuts, len(lived.obs)) if cuts else (0, len(lived.obs))):
+    for start, stop in itertools.pairwise((*(cuts or (0,)), len(lived.obs))):
         writer.add(steps(lived, start, stop))
         writer.commit(start)
     if finish:
@@ -66,8 +64,7 @@ def write(writer: HistoryWriter, lived: Rollout, *cuts: int, finish: bool = True
 
 def assert_holds(histories: Histories, lived: Rollout) -> None:
     for name in COLUMNS:
-        expected = getattr(lived, name).transpose(0, 1).numpy()
-        assert np.array_equal(histories.columns[name].astype(np.int64), expected), name
+        assert np.array_equal(histories.columns[name], getattr(lived, name).transpose(0, 1).numpy()), name
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +99,6 @@ def test_round_trip_by_blocks_of_any_length(tmp_path: Path, spec: EnvSpec, shape
 def test_an_interrupted_writer_continues(tmp_path: Path, resumed_from: int) -> None:
     """12 steps are committed and 8 more in memory; the run resumes from the checkpoint before."""
     lived, writer = life(), writer_of(tmp_path)
-    assert read_manifest(tmp_path)["committed"] == 0
     assert (tmp_path / "obs.npy").stat().st_size > NUM_ROWS * NUM_STEPS  # the space is reserved from the start
     writer.add(steps(lived, 0, 7))
     writer.add(steps(lived, 7, 12))
@@ -142,9 +138,7 @@ def test_dtypes_are_the_smallest_that_hold_every_value(tmp_path: Path, changed: 
 
 @settings(deadline=None, max_examples=10)
 @given(data=st.data(), complete=st.booleans())
-def test_a_changed_step_is_noticed_before_a_run_continues(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, complete: bool
-) -> None:
+def test_a_changed_step_is_noticed_before_a_run_continues(tmp_path_factory, data, complete) -> None:
     """A change in a block that a run continues from is refused; a block that is written again is healed."""
     folder, lived = tmp_path_factory.mktemp("histories"), life()
     stops = [*sorted(data.draw(st.sets(st.integers(1, NUM_STEPS - 1), max_size=4))), NUM_STEPS]
@@ -185,11 +179,8 @@ def test_complete_histories_of_the_version_before_are_read(copy: Path) -> None:
     histories = open_histories(copy)
     assert_holds(histories, life())
     assert histories.checksum == before
-    present = {
-        "tasks": {"split": "random", "held_out": [], "num_train": 2},
-        "source": {"num_workers": 0, "name": "a2c"},
-    }
-    assert histories.manifest["config"] == present
+    added = {"tasks": {"split": "random", "held_out": []}, "source": {"num_workers": 0}}
+    assert histories.manifest["config"] == {group: config[group] | added[group] for group in config}
     rewrite(copy / "manifest.json", lambda manifest: manifest.update(complete=False))
     with pytest.raises(DamagedHistoriesError, match=r"started by version 0\.7 .* Remove the histories and the logs"):
         writer_of(copy)
@@ -233,8 +224,6 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "other dtype": rewritten(lambda column: column.astype(np.int16)),
     "other shape": rewritten(lambda column: column[:, :-1]),
     "other order": rewritten(np.asfortranarray),
-    "pickled objects": rewritten(lambda column: column.astype(object)),
-    "a pickle": replaced(lambda _: pickle.dumps([1, 2, 3])),
     "a bad header": replaced(lambda _: b"\x93NUMPY\x01\x00\x10\x00{'descr': import}"),
 }
 
@@ -257,8 +246,9 @@ def test_pickled_objects_are_not_unpickled(copy: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "harm").exists()
 
 
-def test_a_foreign_or_missing_manifest_is_refused_by_name(copy: Path) -> None:
-    for content in (b"", b"{", b"[]", b"{}", b'{"schema_version": 1}', b"\xff"):
+def test_a_changed_foreign_or_missing_manifest_is_refused_by_name(copy: Path) -> None:
+    changed = (copy / "manifest.json").read_bytes().replace(b'"seed": 0', b'"seed": 1')
+    for content in (changed, b"", b"{", b"[]", b"{}", b'{"schema_version": 1}', b"\xff"):
         (copy / "manifest.json").write_bytes(content)
         with pytest.raises(DamagedHistoriesError, match=f"{copy}/manifest.json"):
             open_histories(copy)
@@ -272,7 +262,6 @@ def test_a_foreign_or_missing_manifest_is_refused_by_name(copy: Path) -> None:
     [
         lambda m: m.update(schema_version=1),
         lambda m: m.update(extra=1),
-        lambda m: m.pop("env"),
         lambda m: m["columns"].pop("obs"),
         lambda m: m.update(columns=None),
         lambda m: m["rows"].update(num_envs="3"),
@@ -280,14 +269,10 @@ def test_a_foreign_or_missing_manifest_is_refused_by_name(copy: Path) -> None:
         lambda m: m.update(complete=False),  # without blocks
     ],
 )
-def test_a_manifest_of_another_form_or_a_changed_one_is_refused(copy: Path, change: Callable[[dict], object]) -> None:
-    """With its checksum made anew because of its form, else because of the checksum."""
-    before = (copy / "manifest.json").read_bytes()
+def test_a_manifest_of_another_form_is_refused(copy: Path, change: Callable[[dict], object]) -> None:
+    """Even with its checksum made anew."""
     rewrite(copy / "manifest.json", change)
     with pytest.raises(DamagedHistoriesError, match=str(copy)):
-        open_histories(copy)
-    (copy / "manifest.json").write_bytes(before.replace(b'"seed": 0', b'"seed": 1'))
-    with pytest.raises(DamagedHistoriesError, match=r"manifest\.json is damaged"):
         open_histories(copy)
 
 
@@ -295,7 +280,7 @@ def success_in_loops(histories: Histories) -> list[list[float]]:
     """Walk each row through its whole life, and count the episodes that end in its last tenth."""
     columns, rows, spec = histories.columns, histories.manifest["rows"], histories.spec
     num_rows, num_steps = columns["obs"].shape
-    found = [list[bool]() for _ in range(num_rows // rows["num_envs"])]
+    found = [[] for _ in range(num_rows // rows["num_envs"])]
     for row in range(num_rows):
         success = False
         for t in range(num_steps):

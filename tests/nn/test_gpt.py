@@ -15,7 +15,7 @@ from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import EnvSpec
 from icrl.nn.embeddings import draw_corners
-from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, Context, context_in, context_of, windows_of
+from icrl.nn.gpt import GPT, Context, context_in, context_of, windows_of
 
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
 POINTS = EnvSpec(2**20, 5, (0.0, 1.0), 0, 7, "end", points=(3, 2))
@@ -23,13 +23,10 @@ CONFIG = replace(load_config().model, context_len=12, embed_dim=16, num_layers=2
 LENGTH, CPU = CONFIG.context_len, torch.device("cpu")
 TOKENS = ("transition", "interleaved", "cross")
 POSITIONS = ("env_time", "learned", "sinusoidal", "rope", "none")
+INPUTS = (("cell", True, True), ("coordinates", False, False), ("framed", True, False), ("framed", False, True))
 FORMS = [
     {"tokens": tokens, "position": position, "obs_encoding": encoding, "add_env_time": timed, "induction": induction}
-    for tokens, position, (encoding, timed, induction) in itertools.product(
-        TOKENS,
-        POSITIONS,
-        (("cell", True, True), ("coordinates", False, False), ("framed", True, False), ("framed", False, True)),
-    )
+    for tokens, position, (encoding, timed, induction) in itertools.product(TOKENS, POSITIONS, INPUTS)
     if timed or position != "env_time"
 ]
 OF_POINTS = [form | {"obs_encoding": "cell"} for form in FORMS if not form["induction"]]
@@ -94,10 +91,8 @@ def test_logits_see_the_past_and_nothing_else(form: dict[str, Any], spec: EnvSpe
         moved = (logits_of(model, changed(columns, name, t)) - before).abs().amax(dim=-1)  # [B, T]
         first = t if name in ("obs", "timestep") else t + 1
         assert (moved[:, :first] < 1e-6).all()
-        if name != "timestep" or form["add_env_time"]:
-            assert (moved[:, first:].amax(0) > 1e-5).all(), (name, t)
-        else:
-            assert (moved == 0).all()
+        seen = name != "timestep" or form["add_env_time"]
+        assert (moved[:, first:].amax(0) > 1e-5).all() if seen else (moved == 0).all(), (name, t)
 
 
 @every_form
@@ -109,48 +104,34 @@ def test_every_parameter_learns(form: dict[str, Any], spec: EnvSpec) -> None:
 
 def test_context_is_the_window_shifted() -> None:
     rows = {"obs": [4, 5, 6], "action": [1, 2, 3], "reward": [0, 1, 1], "timestep": [5, 6, 0]}
-    context = context_of(SPEC, **{name: torch.tensor([row], dtype=torch.uint8) for name, row in rows.items()})
+    columns = {name: torch.tensor([row], dtype=torch.uint8) for name, row in rows.items()}
     before = [[4, 4, 5]], [[SPEC.num_actions, 1, 2]], [[SPEC.num_rewards, 0, 1]], [[5, 5, 6]]
-    assert [column.tolist() for column in context] == [*before, [[4, 5, 6]], [[5, 6, 0]]]
-    assert all(column.dtype == torch.long for column in context)
-
-
-@pytest.mark.parametrize("spec", [SPEC, POINTS])
-def test_a_window_holds_its_columns(spec: EnvSpec) -> None:
-    columns = window(spec=spec)
-    whole = windows_of(**columns)
-    assert whole.shape == (OBS + (13 if spec.obs_shape else 1), 3, LENGTH) and whole.dtype == torch.long
-    for row, name in ((ACTION, "action"), (REWARD, "reward"), (TIMESTEP, "timestep")):
-        assert torch.equal(whole[row], columns[name])
-    for ours, theirs in zip(context_in(spec, whole), context_of(spec, **columns), strict=True):
+    for context in (context_of(SPEC, **columns), context_in(SPEC, windows_of(**columns))):
+        assert [column.tolist() for column in context] == [*before, [[4, 5, 6]], [[5, 6, 0]]]
+        assert all(column.dtype == torch.long for column in context)
+    columns = window(spec=POINTS)
+    for ours, theirs in zip(context_in(POINTS, windows_of(**columns)), context_of(POINTS, **columns), strict=True):
         assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize("position", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("position", ["env_time", "sinusoidal", "learned"])
 @every_tokens
 @torch.no_grad()
-def test_every_token_of_a_step_has_the_code_of_its_step(tokens: str, position: str) -> None:
-    """A transition token has it three times, as the sum of its parts."""
-    model, plain = gpt(tokens=tokens, position=position), gpt(tokens=tokens, position="none")
-    plain.load_state_dict(model.state_dict(), strict=False)
-    context = context_of(SPEC, **window())
-    code = model.position(torch.arange(LENGTH))[:, None] * (3 if tokens == "transition" else 1)
-    assert torch.allclose(model._tokens(context, ()) - plain._tokens(context, ()), code, atol=1e-5)
-
-
-@pytest.mark.parametrize("tokens", ["interleaved", "cross"])
-@torch.no_grad()
-def test_an_action_carries_the_time_it_was_taken_at(tokens: str) -> None:
-    """Reward and observation at step t have its time, the action before them the time it was taken at."""
-    model = gpt(tokens=tokens, position="env_time", add_env_time=True)
-    context = context_of(SPEC, **window(num_streams=1))
-    got = model._tokens(context, ())[0]
-    obs = model.obs(context.obs, draw_corners(model.obs, 1, CPU))[0]
+def test_tokens_are_the_sums_of_their_parts(tokens: str, position: str) -> None:
+    """Each part has the code of its step and its env time, the action the time it was taken at. A transition token is
+    the sum of all parts and the observation before."""
+    model, context = gpt(tokens=tokens, position=position), context_of(SPEC, **window(num_streams=1))
+    got, corners = model._tokens(context, ())[0], draw_corners(model.obs, 1, CPU)
     for t in range(1, LENGTH):
         now, then = (model.env_time.weight[context.timestep[0, i]] for i in (t, t - 1))
-        assert torch.allclose(got[t, 0], model.prev_action.weight[context.prev_action[0, t]] + then)
-        assert torch.allclose(got[t, 1], model.prev_reward.weight[context.prev_reward[0, t]] + now)
-        assert torch.allclose(got[t, 2], obs[t] + now)
+        action = model.prev_action.weight[context.prev_action[0, t]] + then
+        reward = model.prev_reward.weight[context.prev_reward[0, t]] + now
+        parts = torch.stack([action, reward, model.obs(context.obs, corners)[0, t] + now])
+        if model.position:
+            parts += model.position(torch.tensor([t]))
+        if tokens == "transition":
+            parts = parts.sum(0, keepdim=True) + model.prev_obs(context.prev_obs, corners)[0, t]
+        assert torch.allclose(got[t], parts, atol=1e-5)
 
 
 @every_tokens

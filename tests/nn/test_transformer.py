@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from models import outspoken
 from torch import Tensor, nn
 
@@ -26,11 +27,9 @@ def own(linear: nn.Module, stream: int) -> nn.Module:
 def turned(vector: Tensor, position: int) -> Tensor:
     """Rotary code as complex numbers: channels i and i + half are one number, multiplied by exp(i * angle)."""
     half = len(vector) // 2
-    numbers = [
-        complex(vector[i], vector[i + half]) * complex(math.cos(angle), math.sin(angle))
-        for i, angle in ((i, position * 10000 ** (-i / half)) for i in range(half))
-    ]
-    return torch.tensor([number.real for number in numbers] + [number.imag for number in numbers])
+    angles = position * 10000 ** (-torch.arange(half) / half)
+    numbers = torch.complex(vector[:half], vector[half:]) * torch.polar(torch.ones(half), angles)
+    return torch.cat([numbers.real, numbers.imag])
 
 
 def attended(attention: nn.Module, x: Tensor, t: int, stream: int, *, rotary: bool) -> Tensor:
@@ -50,10 +49,6 @@ def attended(attention: nn.Module, x: Tensor, t: int, stream: int, *, rotary: bo
     return own(attention.out, stream)(torch.cat(heads))
 
 
-def activation(name: str, value: float) -> float:
-    return max(0.0, value) if name == "relu" else value * (1 + math.erf(value / math.sqrt(2))) / 2
-
-
 def in_loops(transformer: Transformer, x: Tensor) -> Tensor:
     """The last stream `[T, D]` of tokens `[T, G, D]`, block by block, step by step, stream by stream."""
     for block in transformer.blocks:
@@ -62,8 +57,7 @@ def in_loops(transformer: Transformer, x: Tensor) -> Tensor:
             for stream in range(x.shape[1]):
                 rotary = transformer.config.position == "rope"
                 y = x[t, stream] + attended(block.attention, normed, t, stream, rotary=rotary)
-                wide = own(block.widen, stream)(block.feed_forward_norm(y)).tolist()
-                active = torch.tensor([activation(transformer.config.activation, value) for value in wide])
+                active = getattr(F, transformer.config.activation)(own(block.widen, stream)(block.feed_forward_norm(y)))
                 after[t, stream] = y + own(block.narrow, stream)(active)
         x = after
     return transformer.norm(x[:, -1])
@@ -141,10 +135,8 @@ def test_outputs_and_gradients_equal_loops() -> None:
 def silent_gpt(tokens: str) -> GPT:
     """A model whose one block adds nothing, so that only induction reads other steps."""
     model = outspoken(GPT(replace(CONFIG, num_layers=1, tokens=tokens, position="none", induction=True), SPEC), 0.5)
-    with torch.no_grad():
-        block = model.transformer.blocks[0]
-        for last in (block.attention.out, block.narrow):
-            last.weight.zero_()
+    for last in (model.transformer.blocks[0].attention.out, model.transformer.blocks[0].narrow):
+        nn.init.zeros_(last.weight)
     return model.eval()
 
 

@@ -1,5 +1,6 @@
 """Implicit Q-learning against loops over steps."""
 
+import itertools
 import math
 from typing import Any
 
@@ -20,7 +21,7 @@ from icrl.runs.distributed import Ranks
 from icrl.training.updates import Updater
 
 CPU = torch.device("cpu")
-WINDOWS = 2
+WINDOWS, BOUND = 2, 4.0
 ends = st.lists(st.integers(0, 3), min_size=WINDOWS * LENGTH, max_size=WINDOWS * LENGTH)  # 1: terminated, 2: truncated
 
 
@@ -70,27 +71,31 @@ def expected_targets(critic: Critic, batch: Batch, chosen: list[int]) -> tuple[l
 
 
 def expected_terms(critic: Critic, batch: Batch, backups: list[Any], counts: list[Any]) -> dict[str, float]:
+    """Terms and metrics."""
     config, steps = critic.config, len(batch.obs) * LENGTH
     with torch.no_grad():
         online, slow = critic.online(shown(batch)), critic.target(shown(batch))
-    sums = dict.fromkeys(("q1", "q2", "value", "conservative", "imitation", "td_error"), 0.0)
-    for row in range(len(batch.obs)):
-        for t in range(LENGTH):
-            action, count = int(batch.action[row, t]), counts[row][t]
-            for i in range(2):
-                q = online.q[i, row, t].tolist()
-                error = backups[row][t] - q[action]
-                sums[f"q{i + 1}"] += count * error**2
-                sums["td_error"] += count * abs(error) / 2
-                sums["conservative"] += (math.log(sum(math.exp(x) for x in q)) - q[action]) / 2 / steps
-            target = min(float(slow.q[i, row, t, action]) for i in range(2))
-            above = target - float(online.value[row, t])
-            sums["value"] += (config.expectile if above >= 0 else 1 - config.expectile) * above**2 / steps
-            if online.logits is not None:
-                logits = online.logits[row, t].tolist()
-                sums["imitation"] += (math.log(sum(math.exp(x) for x in logits)) - logits[action]) / steps
-    usable = max(sum(map(sum, counts)), 1.0)
-    return {name: total / (usable if name in ("q1", "q2", "td_error") else 1) for name, total in sums.items()}
+    names = ("q1", "q2", "value", "conservative", "imitation", "td_error", "q", "v", "above_value")
+    sums = dict.fromkeys(names, 0.0)
+    for row, t in itertools.product(range(len(batch.obs)), range(LENGTH)):
+        action, count, v = int(batch.action[row, t]), counts[row][t], float(online.value[row, t])
+        for i in range(2):
+            q = online.q[i, row, t].tolist()
+            error = backups[row][t] - q[action]
+            sums[f"q{i + 1}"] += count * error**2
+            sums["td_error"] += count * abs(error) / 2
+            sums["conservative"] += (math.log(sum(math.exp(x) for x in q)) - q[action]) / 2
+            sums["q"] += q[action] / 2
+        above = min(float(slow.q[i, row, t, action]) for i in range(2)) - v
+        sums["value"] += (config.expectile if above >= 0 else 1 - config.expectile) * above**2
+        sums["above_value"] += above > 0
+        sums["v"] += v
+        if online.logits is not None:
+            logits = online.logits[row, t].tolist()
+            sums["imitation"] += math.log(sum(math.exp(x) for x in logits)) - logits[action]
+    usable, largest = max(sum(map(sum, counts)), 1.0), online.q.abs().max().item()
+    means = {name: total / (usable if name in ("q1", "q2", "td_error") else steps) for name, total in sums.items()}
+    return means | {"largest_q": largest, "q_over_bound": largest / BOUND}
 
 
 SCALINGS = {"conservative_scaling": 0.3, "imitation_scaling": 0.7, "v_loss_scaling": 0.6, "q_loss_scaling": 0.9}
@@ -110,38 +115,20 @@ FORMS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=8, deadline=None)
 @given(flags=ends, seed=st.integers(0, 99))
-def test_every_term_equals_a_loop_over_steps(form: str, flags: list[int], seed: int) -> None:
+def test_every_term_and_metric_equals_a_loop_over_steps(form: str, flags: list[int], seed: int) -> None:
     critic, batch = critic_of(critic=FORMS[form]).eval(), batch_with(flags, seed)
-    objective, local = ImplicitQLearning(critic), critic.config.horizon == "episode"
+    objective, config = ImplicitQLearning(critic, BOUND), critic.config
     torch.manual_seed(seed)
-    chosen = drawn(objective.targets(batch)[2], batch) if local else []
+    chosen = drawn(objective.targets(batch)[2], batch) if config.horizon == "episode" else []
     torch.manual_seed(seed)
     terms, metrics = objective(critic, batch)
     expected = expected_terms(critic, batch, *expected_targets(critic, batch, chosen))
-    groups = {"q1": "q", "q2": "q", "value": "v", "conservative": "conservative", "imitation": "imitation"}
-    found = {
-        term: getattr(critic.config, f"{name}{'_loss' * (len(name) == 1)}_scaling") for term, name in groups.items()
-    }
-    assert objective.weights == {term: scaling for term, scaling in found.items() if scaling}
-    assert terms.keys() == objective.weights.keys()
-    for name, value in (terms | {"td_error": metrics["td_error"]}).items():
+    weights = {"q1": config.q_loss_scaling, "q2": config.q_loss_scaling, "value": config.v_loss_scaling}
+    weights |= {"conservative": config.conservative_scaling, "imitation": config.imitation_scaling}
+    assert objective.weights == {term: weight for term, weight in weights.items() if weight}
+    assert terms.keys() == objective.weights.keys() and metrics.keys() == expected.keys() - weights.keys()
+    for name, value in (terms | metrics).items():
         assert value.item() == pytest.approx(expected[name], rel=1e-4, abs=1e-5), name
-
-
-def test_metrics_by_hand() -> None:
-    critic, batch = critic_of().eval(), batch_of()
-    _, metrics = ImplicitQLearning(critic, bound=4.0)(critic, batch)
-    online, slow = critic.online(shown(batch)), critic.target(shown(batch))
-    taken = online.q.gather(-1, batch.action.expand(2, -1, -1)[..., None])
-    target = slow.q.gather(-1, batch.action.expand(2, -1, -1)[..., None]).min(0).values[..., 0]
-    expected = {
-        "q": taken.mean().item(),
-        "v": online.value.mean().item(),
-        "above_value": (target > online.value).float().mean().item(),
-        "largest_q": online.q.abs().max().item(),
-        "q_over_bound": online.q.abs().max().item() / 4,
-    }
-    assert {name: metrics[name].item() for name in expected} == pytest.approx(expected, abs=1e-6)
     assert not any(metric.requires_grad for metric in metrics.values())
 
 
