@@ -52,23 +52,6 @@ def test_the_largest_q_is_that_of_a_legal_action() -> None:
         assert values.value[0, t] == values.least_q[0, t][legal].max()
 
 
-@every_form
-@pytest.mark.parametrize("tokens", ["transition", "interleaved", "cross"])
-@torch.no_grad()
-def test_steps_through_the_caches_equal_one_forward(form: str, tokens: str) -> None:
-    critic = critic_of(critic=FORMS[form], model={"tokens": tokens, "induction": True}).eval()
-    context, network = shown(batch_of()), critic.online
-    expected = network(context)
-    for lengths in ([1] * LENGTH, [3, 1, LENGTH - 4]):
-        cache, start = network.new_cache(3), 0
-        for length in lengths:
-            part = Context(*(column[:, start : start + length] for column in context))
-            for got, whole in zip(tensors(network(part, cache)), tensors(expected), strict=True):
-                time = 2 if whole.ndim == 4 else 1
-                torch.testing.assert_close(got, whole.narrow(time, start, length), atol=1e-4, rtol=1e-4)
-            start += length
-
-
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("imitation", [0.0, 1.0])
 @pytest.mark.parametrize("trunk_grad", ["full", "none"])
@@ -90,7 +73,7 @@ def test_a_head_is_linear_layers_with_activation_and_dropout_between() -> None:
     one, three = (Head(replace(config, num_layers=number), 8, 4) for number in (1, 3))
     assert [type(layer) for layer in one] == [nn.Linear]
     assert [type(layer) for layer in three] == [nn.Linear, nn.ReLU, nn.Dropout] * 2 + [nn.Linear] and three[2].p == 0.3
-    assert [tuple(layer.weight.shape) for layer in three[::3]] == [(5, 8), (5, 5), (4, 5)]
+    assert [tuple(layer.weight.shape) for layer in list(three)[::3]] == [(5, 8), (5, 5), (4, 5)]
 
 
 def test_the_trunk_has_the_form_of_the_encoder_and_the_tokens_of_the_model() -> None:

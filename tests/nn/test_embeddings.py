@@ -130,8 +130,8 @@ def test_networks_over_points_equal_plain_layers_on_each_point() -> None:
         expected = embed.of_set(pooled(obs[t, stream], embed.of_point))
         assert torch.allclose(vectors[t, stream], expected, atol=1e-4)
         of_point, of_set, heads = (
-            partial(F.linear, weight=weight[stream // 2].T, bias=network.biases[name][stream // 2, 0])
-            for name, weight in network.weights.items()
+            partial(F.linear, weight=network.weights[name][stream // 2].T, bias=network.biases[name][stream // 2, 0])
+            for name in ("of_point", "of_set", "heads")
         )
         expected = heads(of_set(pooled(obs[t, stream], of_point)).relu())
         assert torch.allclose(outputs[t, stream], expected, atol=1e-4)

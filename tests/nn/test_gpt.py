@@ -16,6 +16,7 @@ from icrl.config.options import replace
 from icrl.contracts import EnvSpec
 from icrl.nn.embeddings import draw_corners
 from icrl.nn.gpt import GPT, Context, context_in, context_of, windows_of
+from icrl.nn.transformer import NO_VISIT
 
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
 POINTS = EnvSpec(2**20, 5, (0.0, 1.0), 0, 7, "end", points=(3, 2))
@@ -114,24 +115,29 @@ def test_context_is_the_window_shifted() -> None:
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("induction", [False, True])
 @pytest.mark.parametrize("position", ["env_time", "sinusoidal", "learned"])
 @every_tokens
 @torch.no_grad()
-def test_tokens_are_the_sums_of_their_parts(tokens: str, position: str) -> None:
+def test_tokens_are_the_sums_of_their_parts(tokens: str, position: str, induction: bool) -> None:
     """Each part has the code of its step and its env time, the action the time it was taken at. A transition token is
-    the sum of all parts and the observation before."""
-    model, context = gpt(tokens=tokens, position=position), context_of(SPEC, **window(num_streams=1))
-    got, corners = model._tokens(context, ())[0], draw_corners(model.obs, 1, CPU)
-    for t in range(1, LENGTH):
-        now, then = (model.env_time.weight[context.timestep[0, i]] for i in (t, t - 1))
-        action = model.prev_action.weight[context.prev_action[0, t]] + then
-        reward = model.prev_reward.weight[context.prev_reward[0, t]] + now
-        parts = torch.stack([action, reward, model.obs(context.obs, corners)[0, t] + now])
-        if model.position:
-            parts += model.position(torch.tensor([t]))
-        if tokens == "transition":
-            parts = parts.sum(0, keepdim=True) + model.prev_obs(context.prev_obs, corners)[0, t]
-        assert torch.allclose(got[t], parts, atol=1e-5)
+    the sum of all parts and the observation before. Induction reads plain parts; the first step shows no visit."""
+    model, context = gpt(tokens=tokens, position=position, induction=induction), context_of(SPEC, **window())
+    corners = draw_corners(model.obs, 3, CPU)
+    plain = (
+        model.prev_action(context.prev_action),
+        model.prev_reward(context.prev_reward),
+        model.obs(context.obs, corners),
+    )
+    now, then = model.env_time(context.timestep), model.env_time(context.prev_timestep)
+    code = model.position(torch.arange(LENGTH)) if model.position else 0
+    parts = [part + time + code for part, time in zip(plain, (then, now, now), strict=True)]
+    if tokens == "transition":
+        parts = [sum(parts) + model.prev_obs(context.prev_obs, corners)]
+    if induction:
+        visited = torch.cat([torch.full((3, 1), NO_VISIT), context.obs[:, :-1]], dim=1)
+        parts[-1] = parts[-1] + model.induction(parts[-1], sum(plain), visited, context.obs, None)
+    assert torch.allclose(model._tokens(context, ()), torch.stack(parts, dim=2), atol=1e-5)
 
 
 @every_tokens

@@ -35,7 +35,7 @@ FORMS = {
     **{f"{tokens} {position}": {"tokens": tokens, "position": position} for tokens in TOKENS for position in POSITIONS},
     **{f"{tokens} induction": {"tokens": tokens, "induction": True, "obs_encoding": "framed"} for tokens in TOKENS},
 }
-CRITICS: dict[str, dict[str, dict[str, Any]]] = {
+CRITICS = {
     "one trunk": {},
     "two trunks": {"critic": {"separate_value": True}, "model": {"tokens": "interleaved", "induction": True}},
     "largest Q": {"critic": {"backup": "max", "v_loss_scaling": 0.0}},
@@ -47,12 +47,11 @@ def gpt(world: str = "room", std: float = 0.3, **form: Any) -> GPT:
     return outspoken(GPT(replace(OFFLINE.model, **form), WORLDS[world].spec), std).eval()
 
 
-def guided(form: str, has_prior: bool, scale: float = 1.7) -> Guided:
+def guided(form: str, has_prior: bool) -> Guided:
     config = config_of(**CRITICS[form])
     trunk = trunk_config(config.model, config.encoder)
     critic = outspoken(ValueNetwork(trunk, config.decoder, config.critic, ROOM.spec)).eval()
-    prior = gpt("room", 0.2, **CRITICS[form].get("model", {})) if has_prior else None
-    return Guided(prior, critic, scale).eval()
+    return Guided(gpt("room", 0.2, **CRITICS[form].get("model", {})) if has_prior else None, critic, 1.7).eval()
 
 
 class Recorded(GPTPolicy):
@@ -60,7 +59,7 @@ class Recorded(GPTPolicy):
 
     def __init__(self, model: GPT | Guided, epsilon: float = 1.0, temperature: float = 1.0, kept: float = 0.5) -> None:
         super().__init__(model, epsilon, temperature, kept)
-        self.noted: list[Tensor] = []
+        self.noted = []
 
     def logits(self, carry: GPTCarry, step: Step) -> tuple[Tensor, GPTCarry]:
         logits, carry = super().logits(carry, step)
@@ -84,8 +83,7 @@ def slow_logits(model: GPT | Guided, played: Rollout, num_kept: int) -> list[Ten
     """Logits `[B, A]` at each step, by one forward over the whole context."""
     start, logits = 0, []
     for t in range(len(played.obs)):
-        if t - start == CONTEXT_LEN:
-            start = t - num_kept
+        start = t - num_kept if t - start == CONTEXT_LEN else start
         context = context_of(model.spec, *(column[:, start : t + 1] for column in columns_of(played)))
         logits.append(model(context)[:, -1])
     return logits
@@ -154,17 +152,14 @@ def test_no_illegal_action_is_ever_chosen(world: str, std: float, epsilon: float
         assert torch.equal(played.action, logits.masked_fill(~legal, -torch.inf).argmax(-1))
 
 
-def test_a_stream_does_not_depend_on_the_others() -> None:
-    for ours, theirs in zip(play(Recorded(gpt()), num_streams=2), play(Recorded(gpt())), strict=True):
-        assert torch.equal(ours, theirs[:, :2])
-
-
 def test_two_rollouts_equal_one_and_leave_the_model_untouched() -> None:
-    """The policy's memory is in its carry; dropout is off."""
+    """The policy's memory is in its carry; dropout is off. A stream does not depend on the others."""
     model = gpt(residual_dropout=0.5).train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     policy = GPTPolicy(model, 1.0, 1.0, 0.5)
     whole = play(policy)
+    for alone, column in zip(play(policy, num_streams=2), whole, strict=True):
+        assert torch.equal(alone, column[:, :2])
     streams = start_streams(policy, ROOM, ROOM.all_tasks()[:NUM_STREAMS], stream_seeds(0, NUM_STREAMS))
     noise, done = Noise(stream_seeds(1, NUM_STREAMS)), 0
     for length in (3, 9, 12):
@@ -177,44 +172,31 @@ def test_two_rollouts_equal_one_and_leave_the_model_untouched() -> None:
 
 # ---- guided by a critic
 
-every_critic = pytest.mark.parametrize("form", CRITICS)
-with_and_without_prior = pytest.mark.parametrize("has_prior", [False, True])
 
-
-@with_and_without_prior
-@every_critic
-@torch.no_grad()
+@pytest.mark.parametrize("has_prior", [False, True])
+@pytest.mark.parametrize("form", CRITICS)
 def test_guided_logits_are_the_priors_and_the_scaled_advantages(form: str, has_prior: bool) -> None:
+    """The logits through the caches are those of the slow reference."""
     model = guided(form, has_prior)
-    context = context_of(ROOM.spec, *columns_of(play(GPTPolicy(gpt(), 1.0, 1.0, 0.5), num_steps=CONTEXT_LEN)))
-    got, values = model(context), model.critic(context)
-    before = model.prior(context) if model.prior else values.logits
+    policy = Recorded(model)
+    played = play(policy)
+    assert_slow(policy, played)
+    context = context_of(ROOM.spec, *(column[:, :CONTEXT_LEN] for column in columns_of(played)))
+    with torch.no_grad():
+        got, values = model(context), model.critic(context)
+        before = model.prior(context) if model.prior else values.logits
     for row, t, action in itertools.product(range(NUM_STREAMS), range(CONTEXT_LEN), range(ROOM.spec.num_actions)):
         expected = 1.7 * (min(values.q[:, row, t, action].tolist()) - float(values.value[row, t]))
-        if before is not None:
-            expected += float(before[row, t, action])
+        expected += 0.0 if before is None else float(before[row, t, action])
         assert got[row, t, action].item() == pytest.approx(expected, abs=1e-4)
-    if model.prior:
-        assert torch.equal(guided(form, has_prior, scale=0.0)(context), model.prior(context))
-
-
-@with_and_without_prior
-@every_critic
-def test_guided_logits_equal_the_slow_reference(form: str, has_prior: bool) -> None:
-    policy = Recorded(guided(form, has_prior))
-    assert_slow(policy, play(policy))
 
 
 @torch.no_grad()
-def test_a_cleared_cache_remembers_nothing_and_a_replaced_one_everything() -> None:
-    model = guided("two trunks", has_prior=True)
+def test_streams_of_a_cache_are_replaced_with_their_memory() -> None:
+    model, some = guided("two trunks", has_prior=True), torch.tensor([1, 3])
     columns = columns_of(play(Recorded(model)))
     one, other = (context_of(ROOM.spec, *(column[:, at : at + 3] for column in columns)) for at in (0, 4))
-    cache = model.new_cache(NUM_STREAMS)
-    model(one, cache)
-    cache.clear()
-    torch.testing.assert_close(model(other, cache), model(other, model.new_cache(NUM_STREAMS)))
-    mixed, kept, theirs, some = *(model.new_cache(size) for size in (NUM_STREAMS, NUM_STREAMS, 2)), torch.tensor([1, 3])
+    mixed, kept, theirs = (model.new_cache(size) for size in (NUM_STREAMS, NUM_STREAMS, 2))
     model(one, mixed)
     model(one, kept)
     model(Context(*(column[some] for column in other)), theirs)

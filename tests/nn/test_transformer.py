@@ -10,12 +10,9 @@ from torch import Tensor, nn
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.contracts import EnvSpec
-from icrl.nn.gpt import GPT, context_of
 from icrl.nn.transformer import NO_VISIT, Induction, StreamLinear, Transformer
 
 CONFIG = replace(load_config().model, embed_dim=8, num_heads=2, num_layers=2, ff_dim=16, context_len=12)
-SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
 WIDTH, HEADS, HEAD_DIM, SIZES = 8, 2, 4, {"transition": 1, "cross": 3}  # tokens per step
 every_form = pytest.mark.parametrize("tokens", SIZES)
 
@@ -130,41 +127,3 @@ def test_outputs_and_gradients_equal_loops() -> None:
     ours, theirs = (torch.autograd.grad((output * weight).sum(), parameters) for output in (got, expected))
     for mine, reference in zip(ours, theirs, strict=True):
         assert torch.allclose(mine, reference, atol=1e-4) and mine.abs().max() > 1e-3
-
-
-def silent_gpt(tokens: str) -> GPT:
-    """A model whose one block adds nothing, so that only induction reads other steps."""
-    model = outspoken(GPT(replace(CONFIG, num_layers=1, tokens=tokens, position="none", induction=True), SPEC), 0.5)
-    for last in (model.transformer.blocks[0].attention.out, model.transformer.blocks[0].narrow):
-        nn.init.zeros_(last.weight)
-    return model.eval()
-
-
-def window(obs: list[int]) -> dict[str, Tensor]:
-    obs_row, step = torch.tensor([obs]), torch.arange(len(obs))[None]
-    return {"obs": obs_row, "action": step * 2 % SPEC.num_actions, "reward": step * 0, "timestep": step % 7}
-
-
-@pytest.mark.parametrize("tokens", ["transition", "interleaved", "cross"])
-@torch.no_grad()
-def test_the_outcome_of_an_earlier_visit_is_one_hop_away(tokens: str) -> None:
-    """Action, reward and next observation of step 1 are read at later visits to its observation, and only there."""
-    model, columns = silent_gpt(tokens), window([4, 7, 2, 4, 7, 9, 4, 7])
-    for name, step, high in (("reward", 1, 2), ("action", 1, SPEC.num_actions), ("obs", 2, SPEC.num_obs)):
-        changed = {key: column.clone() for key, column in columns.items()}
-        changed[name][0, step] = (changed[name][0, step] + 1) % high
-        before, after = (model(context_of(SPEC, **form)) for form in (columns, changed))
-        moved = {t for t in range(8) if (after - before)[0, t].abs().max() > 1e-5}
-        assert moved - {2, 3} == {4, 7}
-
-
-@pytest.mark.parametrize("tokens", ["interleaved", "cross"])
-@torch.no_grad()
-def test_the_first_step_of_a_context_shows_no_visit(tokens: str) -> None:
-    """The token for "no previous action" is found by no later step."""
-    model, columns = silent_gpt(tokens), window([4, 4, 7, 4])
-    before = model(context_of(SPEC, **columns))
-    model.prev_action.weight[SPEC.num_actions] += torch.arange(WIDTH).cos()
-    assert torch.allclose(model(context_of(SPEC, **columns)), before, atol=1e-6)
-    model.prev_action.weight[columns["action"][0, 0]] += torch.arange(WIDTH).cos()
-    assert (model(context_of(SPEC, **columns)) - before)[0, 3].abs().max() > 1e-4
