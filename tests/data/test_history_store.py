@@ -15,13 +15,7 @@ from hypothesis import strategies as st
 
 import icrl.runs.files
 from icrl.contracts import EnvSpec, PipelineError, Rollout
-from icrl.data.history_store import (
-    DamagedHistoriesError,
-    Histories,
-    HistoryWriter,
-    column_dtypes,
-    open_histories,
-)
+from icrl.data.history_store import DamagedHistoriesError, Histories, HistoryWriter, column_dtypes, open_histories
 from icrl.runs.files import read_json, write_json
 
 SPEC = EnvSpec(num_obs=81, num_actions=5, reward_values=(-0.25, 0.0, 1.0), width=9, max_episode_steps=20)

@@ -30,11 +30,6 @@ def embedding(obs_encoding: str, width: int = 5, num_layers: int = 1) -> ObsEmbe
     return ObsEmbedding(config, SPEC._replace(num_obs=num_layers * (width**2 or 25), width=width)).eval()
 
 
-def embedded(tables: ObsEmbedding, *obs: int) -> Tensor:
-    """Vectors `[T, D]` of one window with these observations."""
-    return tables(torch.tensor([obs]), draw_corners(tables, 1, CPU))[0]
-
-
 @pytest.mark.parametrize("num_layers", [1, 2])
 @pytest.mark.parametrize(
     ("obs_encoding", "width", "corner"), [("coordinates", 3, 0), ("framed", 3, 2), ("framed", 6, 1)]
@@ -43,10 +38,14 @@ def test_vectors_of_row_column_and_layer_are_added(obs_encoding: str, width: int
     """Framed, a room of side w in the middle of a grid of side 8 begins at row and column (8 - w) // 2."""
     tables = embedding(obs_encoding, width, num_layers)
     rows, columns, *layers = (table.weight for table in tables.tables)
-    got = embedded(tables, *range(num_layers * width**2)).view(num_layers, width, width, -1)
-    for layer, row, column in itertools.product(range(num_layers), range(width), range(width)):
-        expected = rows[corner + row] + columns[corner + column] + (layers[0][layer] if layers else 0)
-        assert torch.equal(got[layer, row, column], expected)
+    assert draw_corners(tables, 3, CPU).tolist() == [[[corner]] * 3] * 2
+    places = torch.tensor([[corner, 0], [corner, corner // 2]])  # of two windows
+    got = tables(torch.arange(num_layers * width**2).expand(2, -1), places[..., None])
+    got = got.view(2, num_layers, width, width, -1)
+    for window, layer, row, column in itertools.product(range(2), range(num_layers), range(width), range(width)):
+        expected = rows[places[0, window] + row] + columns[places[1, window] + column]
+        expected = expected + layers[0][layer] if layers else expected
+        assert torch.equal(got[window, layer, row, column], expected)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_cells_have_a_vector_each(obs_encoding: str, width: int) -> None:
     """Also in a world that is no square room."""
     tables = embedding(obs_encoding, width)
     (table,) = tables.tables
-    assert torch.equal(embedded(tables, *range(25)), table.weight)
+    assert torch.equal(tables(torch.arange(25)[None], draw_corners(tables, 1, CPU))[0], table.weight)
 
 
 @pytest.mark.parametrize("width", [8, 7])

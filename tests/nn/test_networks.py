@@ -11,17 +11,8 @@ from torch import Tensor, nn
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError, EnvSpec
-from icrl.nn.networks import (
-    Layer,
-    PointValues,
-    Residual,
-    StackedAdam,
-    StackedNetwork,
-    StackedPointNetwork,
-    look_up,
-    make_network,
-    read_net_arch,
-)
+from icrl.nn import networks
+from icrl.nn.networks import Layer, StackedNetwork, StackedPointNetwork, make_network, read_net_arch
 
 SEEDS, POINTS = torch.tensor([3, 1, 4]), EnvSpec(2**20, 4, (0.0, 1.0), 0, 6, "end", points=(5, 3))
 SIZES = (5, 2, 7)  # observations, outputs, hidden
@@ -75,7 +66,7 @@ def test_a_plain_network_is_linear_relu_linear() -> None:
 
 @pytest.mark.parametrize(("num_inputs", "projected"), [(4, False), (3, True)])
 def test_a_residual_block_adds_to_its_input(num_inputs: int, projected: bool) -> None:
-    block = Residual(num_inputs, Layer(width=4, normalization="layer", activation="tanh"))
+    block = networks.Residual(num_inputs, Layer(width=4, normalization="layer", activation="tanh"))
     first, first_norm, _, second, second_norm = block.block
     x = torch.randn(5, num_inputs)
     inner = torch.tanh(F.layer_norm(x @ first.weight.T + first.bias, (4,), first_norm.weight, first_norm.bias))
@@ -87,7 +78,7 @@ def test_a_residual_block_adds_to_its_input(num_inputs: int, projected: bool) ->
 
 def test_padding_is_no_point_at_the_origin() -> None:
     """By hand: a row is its coordinates and 1, padding is all zeros, further inputs stay as they are."""
-    values = PointValues(3, 2, 2, 5, [Layer(width=4)])
+    values = networks.PointValues(3, 2, 2, 5, [Layer(width=4)])
     observation = torch.tensor([[0.5, 1, 0, 0, -1, -1, 1, 0], [0, 0, -1, -1, -1, -1, 0, 1]])
     seen = []
     values.layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].tolist()))
@@ -120,7 +111,7 @@ def test_a_network_is_a_function_of_its_own_seed(make: Callable[[Tensor], nn.Mod
 def test_a_step_is_that_of_adam_on_each_network_alone() -> None:
     config = replace(load_config().source, adam_beta1=0.5, adam_beta2=0.8, adam_eps=0.01, max_gradient_norm=0.1)
     network = StackedNetwork(3, *SIZES, SEEDS)
-    optimizer = StackedAdam(network, config)
+    optimizer = networks.StackedAdam(network, config)
     sizes = torch.tensor([0.01, 1.0, 100.0])  # so that not all gradients are clipped
     alone = [StackedNetwork(1, *SIZES, SEEDS[index : index + 1]) for index in range(3)]
     adams = [torch.optim.Adam(one.parameters(), betas=(0.5, 0.8), eps=0.01) for one in alone]
@@ -140,7 +131,7 @@ def test_a_step_is_that_of_adam_on_each_network_alone() -> None:
 
 def test_look_up_is_indexing() -> None:
     table, index = torch.randn(7, requires_grad=True), torch.tensor([[3, 0], [3, 6], [3, 3]])
-    found = look_up(table, index)
+    found = networks.look_up(table, index)
     assert torch.equal(found, table[index])
     found.sum().backward()
     assert table.grad.tolist() == [1, 0, 0, 4, 0, 0, 1]

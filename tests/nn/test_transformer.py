@@ -1,5 +1,6 @@
 """Transformers of one token or three streams per step and the induction layer, against attention in loops."""
 
+import itertools
 import math
 
 import pytest
@@ -77,16 +78,14 @@ def test_a_transformer_equals_loops(tokens: str, position: str, function: str) -
 @every_form
 def test_initial_weights_have_the_spread_of_gpt2(tokens: str) -> None:
     config = replace(CONFIG, tokens=tokens, embed_dim=64, ff_dim=256, num_layers=8)
-    for block in Transformer(config).blocks:
-        for stream in range(SIZES[tokens]):
-            assert own(block.widen, stream).weight.std().item() == pytest.approx(0.02, rel=0.05)
-            assert own(block.attention.qkv, stream).weight.std().item() == pytest.approx(0.02, rel=0.05)
-            for last in (block.attention.out, block.narrow):
-                assert own(last, stream).weight.std().item() == pytest.approx(0.02 / 4, rel=0.05)
-                assert not own(last, stream).bias.any()
     induction = Induction(config)
-    for linear in (induction.query, induction.key_value, induction.out):
-        assert linear.weight.std().item() == pytest.approx(0.02, rel=0.05) and not linear.bias.any()
+    for block, stream in itertools.product(Transformer(config).blocks, range(SIZES[tokens])):
+        for last in (own(block.attention.out, stream), own(block.narrow, stream)):
+            assert last.weight.std().item() == pytest.approx(0.02 / 4, rel=0.05) and not last.bias.any()
+        first = own(block.widen, stream), own(block.attention.qkv, stream)
+        for linear in (*first, induction.query, induction.key_value, induction.out):
+            assert linear.weight.std().item() == pytest.approx(0.02, rel=0.05)
+            assert linear in first or not linear.bias.any()
     assert induction.no_visit.std().item() == pytest.approx(0.02, rel=0.25) and not induction.recency.any()
 
 
