@@ -3,7 +3,6 @@
 import itertools
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -28,16 +27,13 @@ COLUMNS = Rollout._fields
 
 def life(num_steps: int = NUM_STEPS, spec: EnvSpec = SPEC) -> Rollout:
     """Transitions `[T, rows]` that use the whole range of every column."""
-    generator = torch.Generator().manual_seed(0)
-    high = dict.fromkeys(("obs", "next_obs"), spec.num_obs) | {"terminated": 2, "truncated": 2}
-    high |= {"action": spec.num_actions, "optimal_action": spec.num_actions + 1, "reward": spec.num_rewards}
-    high["timestep"] = spec.max_episode_steps
-    columns = {}
-    for name in COLUMNS:
+    generator, columns, obs, action = torch.Generator().manual_seed(0), [], spec.num_obs, spec.num_actions
+    highs = (obs, action, spec.num_rewards, obs, spec.max_episode_steps, 2, 2, action + 1)
+    for name, high in zip(COLUMNS, highs, strict=True):
         shape = (num_steps, NUM_ROWS, *(spec.obs_shape if "obs" in name else ()))
-        columns[name] = torch.randint(high[name], shape, generator=generator)
-        columns[name].view(-1)[0] = high[name] - 1
-    return Rollout(**columns)
+        columns.append(torch.randint(high, shape, generator=generator))
+        columns[-1].view(-1)[0] = high - 1
+    return Rollout(*columns)
 
 
 def writer_of(folder: Path, num_steps: int = NUM_STEPS, spec: EnvSpec = SPEC) -> HistoryWriter:
@@ -117,7 +113,7 @@ def test_an_interrupted_writer_continues(tmp_path: Path, resumed_from: int) -> N
         (2**16 + 1, 257, 3, 9, "uint32 uint16 uint8 uint32 uint8 uint16"),
     ],
 )
-def test_dtypes_are_the_smallest_that_hold_every_value(
+def test_dtypes_are_the_smallest_that_hold_all(
     tmp_path: Path, num_obs, num_actions, num_rewards, limit, dtypes
 ) -> None:
     spec = EnvSpec(num_obs, num_actions, tuple(map(float, range(num_rewards))), 9, limit)
@@ -157,7 +153,7 @@ def test_a_changed_step_is_noticed_before_a_run_continues(tmp_path_factory, data
             writer.finish()
 
 
-def rewrite(path: Path, change: Callable[[dict], object]) -> None:
+def rewrite(path: Path, change) -> None:
     """Change a manifest, and its checksum too."""
     manifest = read_json(path)
     change(manifest)
@@ -217,7 +213,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_column_is_refused_by_name(copy: Path, damage: Callable[[Path], object]) -> None:
+def test_a_damaged_column_is_refused_by_name(copy: Path, damage) -> None:
     """Nothing is unpickled."""
     damage(copy / "truncated.npy")
     with pytest.raises(DamagedHistoriesError, match=f"{copy}/truncated.npy"):
@@ -247,7 +243,7 @@ def test_a_changed_foreign_or_missing_manifest_is_refused_by_name(copy: Path) ->
         lambda m: m.update(complete=False),  # without blocks
     ],
 )
-def test_a_manifest_of_another_form_is_refused(copy: Path, change: Callable[[dict], object]) -> None:
+def test_a_manifest_of_another_form_is_refused(copy: Path, change) -> None:
     """Even with its checksum made anew."""
     rewrite(copy / "manifest.json", change)
     with pytest.raises(DamagedHistoriesError, match=str(copy)):

@@ -75,8 +75,6 @@ def test_every_window_is_as_likely_as_its_store_says(weights: list[float], share
     assert abs(chi_square - freedom) < 4 * (2 * freedom + sum(1 / count for count in expected.values())) ** 0.5
 
 
-# ---- stores that fit together
-
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=15)
 TASKS = {"all": [[3], [7], [9]], "seed": 0, "train": [2, 0], "held_out": [1]}
 
@@ -108,13 +106,6 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_stores_of_different_sources_fit_together(root: Path) -> None:
-    stores = open_stores(config_of(root, "name=mixed", "histories=[b,a]"))
-    found = [(store.folder, len(store.row_tasks)) for store in stores]
-    assert found == [(root / "histories/b", 2 * 7 * 5), (root / "histories/a", 2 * 4 * 5)]
-    assert [store.folder.name for store in open_stores(config_of(root, "name=mixed", "histories=a"))] == ["a"]
-
-
 SIZE = "c was made with env.size=6, but this configuration has 5"
 REFUSALS = [  # option, other parts of spec and tasks of `c`, histories, message
     ("", {}, {}, "[b]", "b was made with source.name=q_learning, but this configuration has a2c"),
@@ -137,8 +128,12 @@ def test_unlike_stores_are_refused(root: Path, option, spec, tasks, histories, m
     assert message.format(a=root / "histories/a", c=root / "histories/c") in str(refused.value)
 
 
-def test_a_run_continues_with_its_own_histories_alone(root: Path) -> None:
+def test_stores_of_different_sources_fit_together_and_a_run_continues_with_its_own_alone(root: Path) -> None:
     stores = open_stores(config_of(root, "name=mixed", "histories=[a,b]"))
+    assert [(store.folder.name, len(store.row_tasks)) for store in stores] == [("a", 2 * 4 * 5), ("b", 2 * 7 * 5)]
+    assert [store.checksum for store in open_stores(config_of(root, "name=mixed", "histories=a"))] == [
+        stores[0].checksum
+    ]
     noted = json.loads(json.dumps(described(stores)))
     assert [one["name"] for one in noted] == ["a", "b"]
     (root / "histories/a").rename(root / "histories/renamed")

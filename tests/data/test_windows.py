@@ -77,19 +77,16 @@ def test_observations_of_many_numbers_keep_their_order() -> None:
 
 def test_the_training_reward_is_the_recorded_one_or_that_of_a_plugin() -> None:
     """A plug-in sees whole lives even if episodes are left out of the windows."""
-    done, reward = random_done(20), np.indices((NUM_ROWS, 20)).sum(0) % 2
-    histories = histories_of(done, reward)
+    histories = histories_of(random_done(20), np.indices((NUM_ROWS, 20)).sum(0) % 2)
     histories.manifest["tasks"]["all"] = [[task] for task in range(max(TRAIN) + 1)]
     histories.manifest["config"] = {"env": {"name": "dark_room"}}
     histories.manifest["env"]["reward_values"] = [0.5, -3.0]
     config = replace(CONFIG, keep_every=[2], history_len=15 * NUM_ENVS)
-    plain = Windows(histories, config, ALIKE, TRAIN, 3, CPU)
-    batch = whole(plain)
+    code = RewardPlugin("code", "", "", lambda life: np.float32(100 * life.obs + life.timestep - 1000 * life.reward))
+    plain, other = (Windows(histories, config, ALIKE, TRAIN, 3, CPU, plugin) for plugin in (None, code))
+    batch, again = whole(plain), whole(other)
     seen = torch.tensor([0.5, -3.0])[batch.reward]
     assert torch.equal(batch.training_reward, seen) and plain.largest_reward == 3.0
-    code = RewardPlugin("code", "", "", lambda life: np.float32(100 * life.obs + life.timestep - 1000 * life.reward))
-    other = Windows(histories, config, ALIKE, TRAIN, 3, CPU, code)
-    again = whole(other)
     assert torch.equal(again.training_reward, 100 * batch.obs + batch.timestep - 1000 * seen)
     assert torch.equal(again.reward, batch.reward)
     assert other.largest_reward >= again.training_reward.abs().max()
@@ -132,8 +129,6 @@ def test_unusable_histories_are_refused(options: dict, objective: str, tasks: in
     with pytest.raises(ConfigError, match=message):
         Windows(histories, replace(CONFIG, **options), chosen, TRAIN[:tasks], 4, CPU)
 
-
-# ---- weights of steps
 
 SPEC = EnvSpec(num_obs=4, num_actions=2, reward_values=(-0.5, 0.0, 1.0), width=0, max_episode_steps=4)
 SHAPE = (3, 10)

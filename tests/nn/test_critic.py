@@ -27,7 +27,7 @@ def tensors(values: Values) -> list[Tensor]:
 
 @every_form
 @torch.no_grad()
-def test_shapes_precision_and_advantages(form: str) -> None:
+def test_shapes_and_precision(form: str) -> None:
     critic = critic_of(critic=FORMS[form]).eval()
     values = critic(shown(batch_of()))
     assert values.q.shape == (2, 3, LENGTH, SPEC.num_actions) and values.value.shape == (3, LENGTH)
@@ -37,9 +37,6 @@ def test_shapes_precision_and_advantages(form: str) -> None:
     assert not torch.allclose(values.q[0], values.q[1])
     if FORMS[form].get("backup") == "max":
         assert torch.equal(values.value, values.q.min(0).values.max(-1).values)
-    for row, t, action in ((0, 0, 0), (2, 4, 3)):
-        expected = min(values.q[:, row, t, action].tolist()) - float(values.value[row, t])
-        assert values.advantage[row, t, action].item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_largest_q_is_that_of_a_legal_action() -> None:
@@ -62,10 +59,6 @@ def test_every_parameter_that_requires_grad_gets_one(trunk_grad: str, imitation:
     torch.stack([tensor.sum() for tensor in tensors(critic(shown(batch_of())))]).sum().backward()
     for name, parameter in critic.named_parameters():
         assert parameter.requires_grad == (parameter.grad is not None), name
-    learns = {name.split(".")[1] for name, parameter in critic.named_parameters() if parameter.requires_grad}
-    trunks = {"trunk", "value_trunk"} if separate else {"trunk"}
-    expected = trunks if trunk_grad == "full" else trunks & {"trunk"} if imitation else set()
-    assert learns & {"trunk", "value_trunk"} == expected
 
 
 def test_a_head_is_linear_layers_with_activation_and_dropout_between() -> None:
@@ -86,9 +79,6 @@ def test_the_trunk_has_the_form_of_the_encoder_and_the_tokens_of_the_model() -> 
     network = ValueNetwork(form, config.decoder, config.critic, SPEC, recompute=True)
     assert network.trunk.tokens_per_step == 3 and network.q_heads[0][0].in_features == 12
     assert network.trunk.transformer.recompute
-
-
-# ---- the target network
 
 
 @every_form

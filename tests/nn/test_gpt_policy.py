@@ -4,7 +4,6 @@ The reference knows one rule: a context that holds `context_len` steps starts ag
 """
 
 import itertools
-from typing import Any
 
 import pytest
 import torch
@@ -45,7 +44,7 @@ CRITICS = {
 }
 
 
-def gpt(world: str = "room", std: float = 0.3, **form: Any) -> GPT:
+def gpt(world: str = "room", std: float = 0.3, **form) -> GPT:
     return outspoken(GPT(replace(OFFLINE.model, **form), WORLDS[world].spec), std).eval()
 
 
@@ -69,7 +68,7 @@ class Recorded(GPTPolicy):
         return logits, carry
 
 
-def play(policy: Any, world: str = "room", num_steps: int = NUM_STEPS, num_streams: int = NUM_STREAMS) -> Rollout:
+def play(policy, world: str = "room", num_steps: int = NUM_STEPS, num_streams: int = NUM_STREAMS) -> Rollout:
     env = WORLDS[world]
     tasks = env.all_tasks().repeat(-(-num_streams // len(env.all_tasks())), 1)[:num_streams]
     streams = start_streams(policy, env, tasks, stream_seeds(0, num_streams))
@@ -97,7 +96,7 @@ def assert_slow(policy: Recorded, played: Rollout, num_kept: int = 3) -> None:
 
 
 @pytest.mark.parametrize(("world", "form"), FORMS, ids=str)
-def test_logits_equal_the_slow_reference_past_full_contexts(world: str, form: dict[str, Any]) -> None:
+def test_logits_equal_the_slow_reference_past_full_contexts(world: str, form: dict) -> None:
     policy = Recorded(gpt(world, **form))
     played = play(policy, world)
     assert_slow(policy, played)
@@ -155,9 +154,6 @@ def test_two_rollouts_equal_one_and_leave_the_model_untouched() -> None:
             assert torch.equal(column[done : done + length], piece)
         done += length
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
-# ---- guided by a critic
 
 
 @pytest.mark.parametrize("has_prior", [False, True])

@@ -1,12 +1,11 @@
 """Networks of learners: listed layers with every refusal, and stacked networks against one network at a time."""
 
 import itertools
-from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
@@ -23,15 +22,12 @@ def test_layers_repeat_and_nest_in_order() -> None:
     written = [{"width": 8, "normalization": "layer"}, {"net_arch": inner, "repeat": 2}, {"net_arch": []}]
     block = [Layer(width=4), *[Layer(width=3, residual=True, repeat=2, activation="tanh")] * 2]
     assert read_net_arch("net", written) == [Layer(width=8, normalization="layer"), *block, *block]
-    assert read_net_arch("net", []) == []
 
 
 @pytest.mark.parametrize(
     ("written", "message"),
     [
         ([{"width": 1}, {"width": 0}], "[1].width=0: must be int >= 1 and <= 16384"),
-        ([{"width": True}], "[0].width=True: must be int >= 1 and <= 16384"),
-        ([{"width": 8, "repeat": None}], "[0].repeat=None: must be int >= 1 and <= 16384"),
         ([{"width": 8, "normalization": "batc"}], "[0].normalization=batc: must be one of none, layer, batch"),
         ([{"width": 8, "activation": None}], "[0].activation=None: must be one of relu, tanh, gelu"),
         ([{"width": 8, "residual": 1}], "[0].residual=1: must be true or false"),
@@ -86,9 +82,6 @@ def test_padding_is_no_point_at_the_origin() -> None:
     assert seen == [[[0.5, 1, 1, 0, 0, 1, 0, 0, 0, 1, 0], [0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1]]]
 
 
-# ---- many learners
-
-
 def test_outputs_are_those_of_single_networks() -> None:
     network = StackedNetwork(3, *SIZES, SEEDS)
     nn.init.normal_(network.bias)
@@ -100,7 +93,7 @@ def test_outputs_are_those_of_single_networks() -> None:
 @pytest.mark.parametrize(
     "make", [lambda s: StackedNetwork(len(s), *SIZES, s), lambda s: StackedPointNetwork(POINTS, 5, 8, s)]
 )
-def test_a_network_is_a_function_of_its_own_seed(make: Callable[[Tensor], nn.Module]) -> None:
+def test_a_network_is_a_function_of_its_own_seed(make) -> None:
     network, alone = make(SEEDS), make(SEEDS[2:])
     for (name, ours), theirs in zip(network.named_parameters(), alone.parameters(), strict=True):
         assert torch.equal(ours[2], theirs[0])

@@ -89,9 +89,6 @@ def test_initial_weights_have_the_spread_of_gpt2(tokens: str) -> None:
     assert induction.no_visit.std().item() == pytest.approx(0.02, rel=0.25) and not induction.recency.any()
 
 
-# ---- induction
-
-
 def induced(induction: Induction, x: Tensor, outcome: Tensor, obs: Tensor) -> Tensor:
     """One stream, step by step and head by head; step j + 1 shows the outcome of step j."""
     query = induction.query(induction.norm(x))

@@ -1,11 +1,9 @@
 """Distillation and decision pretraining against losses written out number by number; legal actions in every objective.
 
-The world with legal actions has one point of one coordinate and three actions: an observation is the point, a flag of
-the coordinate, and which actions are legal.
+The world with legal actions has one point of one coordinate; an observation is the point, a flag and legal actions.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -71,7 +69,7 @@ def batch_of(legal: list[list[bool]], seed: int = 0) -> Batch:
     return Batch(obs, action, zero, obs, zero, zero, zero, best, zero + 1.0, zero.float())
 
 
-def critic_of(**critic: Any) -> Critic:
+def critic_of(**critic) -> Critic:
     config = config_of(critic=critic, encoder={"dropout": 0.0}, decoder={"dropout": 0.0})
     return outspoken(fresh_critic(config, LEGAL)).train()
 

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -66,7 +65,6 @@ def expected_targets(critic: Critic, batch: Batch, chosen: list[int]) -> tuple[n
 
 
 def expected_terms(critic: Critic, batch: Batch, backups: np.ndarray, counts: np.ndarray) -> dict[str, float]:
-    """Terms and metrics."""
     config, steps = critic.config, len(batch.obs) * LENGTH
     with torch.no_grad():
         online, slow = critic.online(shown(batch)), critic.target(shown(batch))
@@ -207,11 +205,10 @@ def test_values_of_any_size_give_finite_losses_in_float32(form: str, size: float
         ({"discount_factor": 0.9}, 20.0),
         ({"discount_factor": 1.0}, math.inf),
         ({"discount_factor": 0.9, "discount_per": "episode"}, 100.0),
-        ({"discount_factor": 1.0, "discount_per": "episode"}, math.inf),
         ({"discount_factor": 0.5, "reward_scale": 0.1}, 0.4),
     ],
 )
-def test_the_bound_of_values(options: dict[str, Any], expected: float) -> None:
+def test_the_bound_of_values(options: dict, expected: float) -> None:
     """Rewards of at most 2, episodes of at most 5 steps."""
     config = config_of(critic={"discount_per": "step"} | options).critic
     assert value_bound(config, 2.0, 5) == pytest.approx(expected)

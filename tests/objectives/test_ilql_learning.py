@@ -11,9 +11,8 @@ from torch import Tensor
 from icrl.config.compose import load_config
 from icrl.config.root import Config
 from icrl.config.schedules import Clock
-from icrl.contracts import Batch, EnvSpec, Step
+from icrl.contracts import Batch, Step
 from icrl.envs import make_env
-from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import rollout, start_streams
 from icrl.envs.rooms import next_cells
 from icrl.nn.critic import Critic
@@ -35,23 +34,21 @@ WORLD = load_config(
         "optimizer.learning_rate={kind: linear, progress: percent, points: [[0, 0.01], [0.5, 0.01], [1, 0.0005]]}",
     ]
 )
-SIZE, LIMIT, GOAL, START = 3, 6, 1, 4  # the goal is at most two moves away
+ENV, SIZE, LIMIT, GOAL, START = make_env(WORLD.env), 3, 6, 1, 4  # the goal is at most two moves away
 
 
 class Chance:
-    """Random policy."""
-
     def initial_carry(self, num_streams: int) -> None: ...
 
     def act(self, carry: None, step: Step, noise: Tensor) -> tuple[Tensor, None]:
         return (noise * 5).long(), None
 
 
-def random_play(env: TensorEnv, number: int, num_steps: int, goals: Sequence[int] = (GOAL,)) -> dict[str, Tensor]:
+def random_play(number: int, num_steps: int, goals: Sequence[int] = (GOAL,)) -> dict[str, Tensor]:
     """Columns `[number, num_steps]` of random play, with one goal after the other."""
     tasks = torch.tensor(goals).repeat(-(-number // len(goals)))[:number, None]
-    streams = start_streams(Chance(), env, tasks, stream_seeds(0, number))
-    played, _ = rollout(Chance(), env, streams, num_steps, Noise(stream_seeds(1, number)))
+    streams = start_streams(Chance(), ENV, tasks, stream_seeds(0, number))
+    played, _ = rollout(Chance(), ENV, streams, num_steps, Noise(stream_seeds(1, number)))
     return {name: column.T.long() for name, column in played._asdict().items()}
 
 
@@ -71,9 +68,9 @@ def expectile_of(values: list[float], expectile: float) -> float:
 
 
 @torch.no_grad()
-def values_on(seen: Batch, critic: Critic, spec: EnvSpec) -> tuple[Tensor, Tensor]:
+def values_on(seen: Batch, critic: Critic) -> tuple[Tensor, Tensor]:
     """Q of the actions taken, mean of both, and V."""
-    values = critic.target(context_of(spec, *seen[:3], seen.timestep))
+    values = critic.target(context_of(ENV.spec, *seen[:3], seen.timestep))
     return values.q.mean(0).gather(-1, seen.action[..., None])[..., 0], values.value
 
 
@@ -95,10 +92,10 @@ def exact_values(config: Config, value_of: Callable[[list[float]], float]) -> tu
     return torch.from_numpy(q), torch.from_numpy(value)
 
 
-def learned_from(columns: dict[str, Tensor], config: Config, spec: EnvSpec, num_updates: int, size: int = 64) -> Critic:
+def learned_from(columns: dict[str, Tensor], config: Config, num_updates: int, size: int = 64) -> Critic:
     """A critic after `num_updates` updates on `size` windows."""
     torch.manual_seed(0)
-    critic = fresh_critic(config, spec).train()
+    critic = fresh_critic(config, ENV.spec).train()
     updater = Updater(critic, ImplicitQLearning(critic), config, CPU, Ranks(), critic.after_update)
     for update in range(num_updates):
         clock = Clock(update / num_updates, update, 0, update)
@@ -114,10 +111,9 @@ def test_values_of_a_small_world_become_the_true_ones(backup: str, horizon: str,
     form = {"backup": backup, "v_loss_scaling": float(backup == "expectile"), "expectile": expectile}
     form |= {"horizon": horizon, "discount_per": "step", "discount_factor": 0.6}
     config = config_of(WORLD, critic=form)
-    env = make_env(config.env)
-    columns = random_play(env, 1000, 40)
+    columns = random_play(1000, 40)
     seen = windows_of(columns, 400, 6)
-    q, value = values_on(seen, learned_from(columns, config, env.spec, 600), env.spec)
+    q, value = values_on(seen, learned_from(columns, config, 600))
     true_q, true_value = exact_values(config, max if backup == "max" else lambda q: expectile_of(q, expectile))
     time, cell, action = seen.timestep, seen.obs, seen.action
     for error in (q - true_q[time, cell, action], value - true_value[time, cell]):
@@ -128,8 +124,7 @@ def test_values_do_not_depend_on_the_place_in_a_window() -> None:
     """With random play and unknown goals. To count last steps only if they won would raise their value."""
     form = {"horizon": "episode", "discount_factor": 0.6, "expectile": 0.5}
     config = config_of(WORLD, model={"position": "learned"}, encoder={"position": "learned"}, critic=form)
-    env = make_env(config.env)
-    columns = random_play(env, 400, 40, [goal for goal in range(SIZE**2) if goal != START])
-    critic = learned_from(columns, config, env.spec, 200, 32)
-    of_place = values_on(windows_of(columns, 1000, 6), critic, env.spec)[0].mean(0)
+    columns = random_play(400, 40, [goal for goal in range(SIZE**2) if goal != START])
+    critic = learned_from(columns, config, 200, 32)
+    of_place = values_on(windows_of(columns, 1000, 6), critic)[0].mean(0)
     assert (of_place.max() - of_place.min()).item() < 0.05
