@@ -1,7 +1,4 @@
-"""Models as policies, in a room and in the point game, against a slow reference without a cache.
-
-The reference knows one rule: a context that holds `context_len` steps starts again with the newest `num_kept` of them.
-"""
+"""Models as policies, in a room and in the point game, against a slow reference without a cache."""
 
 import itertools
 
@@ -81,7 +78,7 @@ def columns_of(played: Rollout) -> list[Tensor]:
 
 @torch.no_grad()
 def slow_logits(model: GPT | Guided, played: Rollout, num_kept: int) -> list[Tensor]:
-    """Logits `[B, A]` at each step, by one forward over the whole context."""
+    """Logits `[B, A]` at each step, by one forward over the context. A full one begins again with its newest steps."""
     start, logits = 0, []
     for t in range(len(played.obs)):
         start = t - num_kept if t - start == CONTEXT_LEN else start

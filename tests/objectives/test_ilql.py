@@ -96,7 +96,6 @@ ACROSS, MAX = {"horizon": "across_episodes"}, {"backup": "max", "v_loss_scaling"
 FORMS = {
     "ilql": SCALINGS | {"horizon": "episode", "return_lambda": 0.6},
     "ilql across episodes": ACROSS | {"discount_per": "episode", "conservative_scaling": 0.0, "return_lambda": 0.7},
-    "cql across steps": MAX | ACROSS | {"return_lambda": 0.0},
     "iql across episodes": ACROSS | {"separate_value": True, "value_trunk_grad": "none"},
     "iql": {"horizon": "episode", "separate_value": True, "expectile": 0.5, "reward_scale": 3.0},
     "iql of returns": {"horizon": "episode", "return_lambda": 1.0, "reward_scale": 3.0},

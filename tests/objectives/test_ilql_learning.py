@@ -112,8 +112,9 @@ def test_values_of_a_small_world_become_the_true_ones(backup: str, horizon: str,
     form |= {"horizon": horizon, "discount_per": "step", "discount_factor": 0.6}
     config = config_of(WORLD, critic=form)
     columns = random_play(1000, 40)
+    critic = learned_from(columns, config, 600)
     seen = windows_of(columns, 400, 6)
-    q, value = values_on(seen, learned_from(columns, config, 600))
+    q, value = values_on(seen, critic)
     true_q, true_value = exact_values(config, max if backup == "max" else lambda q: expectile_of(q, expectile))
     time, cell, action = seen.timestep, seen.obs, seen.action
     for error in (q - true_q[time, cell, action], value - true_value[time, cell]):
