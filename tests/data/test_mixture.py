@@ -4,13 +4,12 @@ import json
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lives import ALIKE, CONFIG, CPU, NUM_ROWS, TRAIN, Code, codes_of, histories_of, random_done
+from lives import ALIKE, CONFIG, CPU, NUM_ROWS, TRAIN, codes_of, histories_of, random_done
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
@@ -51,8 +50,8 @@ def test_a_mixture_of_one_is_its_windows_drawn_uniformly(seed: int, t: int, size
     """Bit for bit. A second store does not change what is drawn of this one."""
     part, key = part_of(store), mix(torch.full((size,), seed), t)
     plain = codes_of(part.at(integers(key, torch.arange(size), part.num_windows)))
-    assert codes_of(Mixture([part], []).batch(seed, t, size)) == plain
-    assert codes_of(Mixture([part], [0.3]).batch(seed, t, size)) == plain
+    for weights in ([], [0.3]):
+        assert codes_of(Mixture([part], weights).batch(seed, t, size)) == plain
     mixed = codes_of(Mixture([part, part_of((store + 1) % 3)], [1, 1]).batch(seed, t, size))
     own = range(store * NUM_ROWS, (store + 1) * NUM_ROWS)
     assert all(code == alone for code, alone in zip(mixed, plain, strict=True) if code[0][0] in own)
@@ -66,7 +65,7 @@ def test_every_window_is_as_likely_as_its_store_says(weights: list[float], share
     """All windows of a store alike, and no other: chi-square of 20 000 draws over all windows of all stores."""
     mixture = Mixture([part_of(store) for store in range(3)], weights)
     assert mixture.shares == pytest.approx(shares)
-    codes: list[set[Code]] = [set(codes_of(part.at(torch.arange(part.num_windows)))) for part in mixture.parts]
+    codes = [set(codes_of(part.at(torch.arange(part.num_windows)))) for part in mixture.parts]
     assert [len(one) for one in codes] == NUM_CODES and mixture.num_windows == sum(NUM_CODES)
     drawn = Counter(code for t in range(50) for code in codes_of(mixture.batch(3, t, 400)))
     expected = {code: 20_000 * share / len(one) for one, share in zip(codes, shares, strict=True) for code in one}
@@ -76,10 +75,8 @@ def test_every_window_is_as_likely_as_its_store_says(weights: list[float], share
     assert abs(chi_square - freedom) < 4 * (2 * freedom + sum(1 / count for count in expected.values())) ** 0.5
 
 
-# ---- stores that fit together
-
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=15)
-TASKS: Json = {"all": [[3], [7], [9]], "seed": 0, "train": [2, 0], "held_out": [1]}
+TASKS = {"all": [[3], [7], [9]], "seed": 0, "train": [2, 0], "held_out": [1]}
 
 
 @cache
@@ -94,9 +91,9 @@ def config_of(root: Path, *options: str) -> Config:
 def write(config: Config, spec: EnvSpec = SPEC, tasks: Json = TASKS, num_steps: int = 20) -> None:
     """Histories of zeros, as a run with this configuration would leave them."""
     rows = {"num_learners": config.source.num_learners, "num_envs": config.source.num_envs}
-    num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
     writer = HistoryWriter(config.folder("histories"), spec, num_steps, tasks, rows, recorded(config))
-    writer.add(Rollout(*(torch.zeros(num_steps, num_rows) for _ in Rollout._fields)))
+    num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
+    writer.add(Rollout(*[torch.zeros(num_steps, num_rows)] * 8))
     writer.commit(0)
     writer.finish()
 
@@ -109,59 +106,43 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_stores_of_different_sources_fit_together(root: Path) -> None:
-    stores = open_stores(config_of(root, "name=mixed", "histories=[b,a]"))
-    assert [store.folder for store in stores] == [root / "histories/b", root / "histories/a"]
-    assert [len(store.row_tasks) for store in stores] == [2 * 7 * 5, 2 * 4 * 5]
-    assert [store.folder.name for store in open_stores(config_of(root, "name=mixed", "histories=a"))] == ["a"]
+SIZE = "c was made with env.size=6, but this configuration has 5"
+REFUSALS = [  # option, other parts of spec and tasks of `c`, histories, message
+    ("", {}, {}, "[b]", "b was made with source.name=q_learning, but this configuration has a2c"),
+    ("", {}, {}, "[a,d]", "no histories"),
+    ("env.size=6", {}, {}, "[a,b,c]", SIZE),
+    ("env.size=6", {}, {}, "[c,a]", SIZE),
+    ("tasks.seed=3", {}, {}, "[a,c]", "c was made with tasks.seed=3, but this configuration has 0"),
+    ("", {"reward_values": (0.0, 2.0)}, {}, "[a,b,c]", "env.reward_values is [0.0, 2.0] in {c} and [0.0, 1.0] in {a}"),
+    ("", {}, {"train": [1, 0], "held_out": [2]}, "[a,c]", "tasks.held_out is [2] in {c} and [1] in {a}"),
+    ("", {}, {"train": [0, 2]}, "[a,c]", "tasks.train is [0, 2] in {c} and [2, 0] in {a}"),
+]
 
 
-REFUSALS: dict[str, tuple[str, tuple[EnvSpec, Json], str, str]] = {  # option, spec and tasks of `c`, histories, message
-    "source": ("", (SPEC, TASKS), "[b]", "b was made with source.name=q_learning, but this configuration has a2c"),
-    "missing": ("", (SPEC, TASKS), "[a,d]", "no histories"),
-    "size": ("env.size=6", (SPEC, TASKS), "[a,b,c]", "c was made with env.size=6, but this configuration has 5"),
-    "first": ("env.size=6", (SPEC, TASKS), "[c,a]", "c was made with env.size=6, but this configuration has 5"),
-    "tasks": ("tasks.seed=3", (SPEC, TASKS), "[a,c]", "c was made with tasks.seed=3, but this configuration has 0"),
-    "spec": (
-        *("", (SPEC._replace(reward_values=(0.0, 2.0)), TASKS), "[a,b,c]"),
-        "env.reward_values is [0.0, 2.0] in {root}/histories/c and [0.0, 1.0] in {root}/histories/a",
-    ),
-    "split": (
-        *("", (SPEC, TASKS | {"train": [1, 0], "held_out": [2]}), "[a,c]"),
-        "tasks.held_out is [2] in {root}/histories/c and [1] in {root}/histories/a",
-    ),
-    "order": (
-        *("", (SPEC, TASKS | {"train": [0, 2]}), "[a,c]"),
-        "tasks.train is [0, 2] in {root}/histories/c and [2, 0] in {root}/histories/a",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", REFUSALS)
-def test_unlike_stores_are_refused(root: Path, name: str) -> None:
+@pytest.mark.parametrize(("option", "spec", "tasks", "histories", "message"), REFUSALS)
+def test_unlike_stores_are_refused(root: Path, option, spec, tasks, histories, message) -> None:
     """So no task that one store learns on is held out in another, whatever the options say."""
-    option, (spec, tasks), histories, message = REFUSALS[name]
-    write(config_of(root, "name=c", *filter(None, [option])), spec, tasks)
+    write(config_of(root, "name=c", *filter(None, [option])), SPEC._replace(**spec), TASKS | tasks)
     with pytest.raises(ConfigError) as refused:
         open_stores(config_of(root, "name=mixed", f"histories={histories}"))
-    assert message.format(root=root) in str(refused.value)
+    assert message.format(a=root / "histories/a", c=root / "histories/c") in str(refused.value)
 
 
 def test_a_run_continues_with_its_own_histories_alone(root: Path) -> None:
     stores = open_stores(config_of(root, "name=mixed", "histories=[a,b]"))
-    noted: Any = json.loads(json.dumps(described(stores)))
+    assert [(store.folder.name, len(store.row_tasks)) for store in stores] == [("a", 2 * 4 * 5), ("b", 2 * 7 * 5)]
+    (alone,) = open_stores(config_of(root, "name=mixed", "histories=a"))
+    assert alone.checksum == stores[0].checksum
+    noted = json.loads(json.dumps(described(stores)))
     assert [one["name"] for one in noted] == ["a", "b"]
-    check_stores(stores, noted, root / "logs")
     (root / "histories/a").rename(root / "histories/renamed")
-    renamed = open_stores(config_of(root, "name=mixed", "histories=[renamed,b]"))
-    check_stores(renamed, noted, root / "logs")
+    for same in (stores, open_stores(config_of(root, "name=mixed", "histories=[renamed,b]"))):
+        check_stores(same, noted, root / "logs")
     write(config_of(root, "name=a"), num_steps=25)
     anew = open_stores(config_of(root, "name=mixed", "histories=[a,b]"))
     first, second = (one["sha256"][:12] for one in (noted[0], described(anew)[0]))
-    with pytest.raises(ConfigError) as refused:
-        check_stores(anew, noted, root / "logs")
-    assert str(refused.value).startswith(f"{root}/logs was made with histories a (sha256 {first}), b (sha256 ")
-    assert f"this configuration has a (sha256 {second})" in str(refused.value)
-    for others in (stores[:1], stores[::-1], [*stores, anew[0]]):
-        with pytest.raises(ConfigError, match="or another name="):
-            check_stores(others, noted, root / "logs")
+    changed = rf"made with histories a \(sha256 {first}\), b .* has a \(sha256 {second}\), b .* or another name="
+    others = [stores[:1], stores[::-1], [*stores, anew[0]]]
+    for some, message in ((anew, changed), *zip(others, ["name="] * 3, strict=True)):
+        with pytest.raises(ConfigError, match=f"^{root}/logs was .*{message}"):
+            check_stores(some, noted, root / "logs")

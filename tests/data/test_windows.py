@@ -22,22 +22,16 @@ def whole(windows: Windows) -> Batch:
     return windows.at(torch.arange(windows.num_windows))
 
 
-def listed(
-    done: np.ndarray, rows: list[int], num_steps: int, keep_every: list[int], context_len: int, kept_steps: int = 0
-) -> list[Code]:
+def listed(done, rows, num_steps, keep_every, context_len, kept_steps) -> list[Code]:
     """Row by row, pace by pace, offset by offset: the steps of episodes offset, offset + k, ..., and every window of
     the first `kept_steps` of them."""
     codes = []
-    phases = [(k, phase) for k in keep_every for phase in range(k)]
-    for row, (every, phase) in itertools.product(rows, phases):
-        kept, episode = [], 0
-        for step in range(num_steps):
-            if episode % every == phase:
-                kept.append(step)
-            episode += int(done[row, step])
-        kept = kept[: kept_steps or num_steps]
-        windows = (tuple(kept[start : start + context_len]) for start in range(len(kept) - context_len + 1))
-        codes += [((row,) * context_len, places) for places in windows]
+    for row, every in itertools.product(rows, keep_every):
+        episode = np.cumsum(done[row, :num_steps]) - done[row, :num_steps]
+        for phase in range(every):
+            kept = [step for step in range(num_steps) if episode[step] % every == phase][: kept_steps or num_steps]
+            windows = (tuple(kept[start : start + context_len]) for start in range(len(kept) - context_len + 1))
+            codes += [((row,) * context_len, places) for places in windows]
     return codes
 
 
@@ -83,19 +77,16 @@ def test_observations_of_many_numbers_keep_their_order() -> None:
 
 def test_the_training_reward_is_the_recorded_one_or_that_of_a_plugin() -> None:
     """A plug-in sees whole lives even if episodes are left out of the windows."""
-    done, reward = random_done(20), np.indices((NUM_ROWS, 20)).sum(0) % 2
-    histories = histories_of(done, reward)
+    histories = histories_of(random_done(20), np.indices((NUM_ROWS, 20)).sum(0) % 2)
     histories.manifest["tasks"]["all"] = [[task] for task in range(max(TRAIN) + 1)]
     histories.manifest["config"] = {"env": {"name": "dark_room"}}
     histories.manifest["env"]["reward_values"] = [0.5, -3.0]
     config = replace(CONFIG, keep_every=[2], history_len=15 * NUM_ENVS)
-    plain = Windows(histories, config, ALIKE, TRAIN, 3, CPU)
-    batch = whole(plain)
+    code = RewardPlugin("code", "", "", lambda life: np.float32(100 * life.obs + life.timestep - 1000 * life.reward))
+    plain, other = (Windows(histories, config, ALIKE, TRAIN, 3, CPU, plugin) for plugin in (None, code))
+    batch, again = whole(plain), whole(other)
     seen = torch.tensor([0.5, -3.0])[batch.reward]
     assert torch.equal(batch.training_reward, seen) and plain.largest_reward == 3.0
-    code = RewardPlugin("code", "", "", lambda life: np.float32(100 * life.obs + life.timestep - 1000 * life.reward))
-    other = Windows(histories, config, ALIKE, TRAIN, 3, CPU, code)
-    again = whole(other)
     assert torch.equal(again.training_reward, 100 * batch.obs + batch.timestep - 1000 * seen)
     assert torch.equal(again.reward, batch.reward)
     assert other.largest_reward >= again.training_reward.abs().max()
@@ -109,20 +100,15 @@ def learners_with_success(*success: float) -> Histories:
 
 
 def test_learners_below_the_threshold_are_left_out() -> None:
+    """The weights of the others compare with the selected rows alone."""
     histories = learners_with_success(0.2, 0.5, 0.9, 0.4, 1.0, 0.0)
     assert histories.final_success().tolist() == pytest.approx(np.array([[0.2, 0.5], [0.9, 0.4], [1.0, 0.0]]))
     config = replace(CONFIG, min_final_success=0.5)
     for tasks, learners in ((TRAIN, (1, 2, 4)), (TRAIN[:2], (1, 2))):
-        rows = {row for rows, _ in codes_of(whole(Windows(histories, config, ALIKE, tasks, 99, CPU))) for row in rows}
-        assert rows == {row for learner in learners for row in (2 * learner, 2 * learner + 1)}
-
-
-def test_weights_compare_with_the_selected_rows_alone() -> None:
-    histories = learners_with_success(0.2, 0.5, 0.9, 0.4, 1.0, 0.0)
-    config = replace(CONFIG, min_final_success=0.6, keep_every=[3])
+        found = whole(Windows(histories, config, ALIKE, tasks, 99, CPU)).obs
+        assert set(found.flatten().tolist()) == {row for k in learners for row in (2 * k, 2 * k + 1)}
     by_gain = replace(ALIKE, weighting="improvement", discount=0.0, max_weight=100.0)
-    batch = whole(Windows(histories, config, by_gain, TRAIN, 5, CPU))
-    assert len(torch.unique(batch.obs)) == 4
+    batch = whole(Windows(histories, replace(config, min_final_success=0.6, keep_every=[3]), by_gain, TRAIN, 5, CPU))
     assert torch.allclose(batch.weight, batch.reward / 0.95, atol=0.02)  # two learners win 0.9 and all episodes
 
 
@@ -144,8 +130,6 @@ def test_unusable_histories_are_refused(options: dict, objective: str, tasks: in
         Windows(histories, replace(CONFIG, **options), chosen, TRAIN[:tasks], 4, CPU)
 
 
-# ---- weights of steps
-
 SPEC = EnvSpec(num_obs=4, num_actions=2, reward_values=(-0.5, 0.0, 1.0), width=0, max_episode_steps=4)
 SHAPE = (3, 10)
 
@@ -162,16 +146,13 @@ def test_recency_grows_evenly_with_age() -> None:
     discount=st.sampled_from([0.0, 0.5, 1.0]),
     max_weight=st.sampled_from([1.5, 100.0]),
 )
-def test_improvement_is_the_return_to_go_over_that_of_others(
-    reward: np.ndarray, done: np.ndarray, discount: float, max_weight: float
-) -> None:
+def test_improvement_is_the_return_to_go_over_that_of_others(reward, done, discount, max_weight) -> None:
     gain = np.zeros(SHAPE)
-    for row in range(SHAPE[0]):
-        for start in range(SHAPE[1]):
-            for k, t in enumerate(range(start, SHAPE[1])):
-                gain[row, start] += discount**k * SPEC.reward_values[reward[row, t]]
-                if done[row, t]:
-                    break
+    for row, start in np.ndindex(SHAPE):
+        for k, t in enumerate(range(start, SHAPE[1])):
+            gain[row, start] += discount**k * SPEC.reward_values[reward[row, t]]
+            if done[row, t]:
+                break
     objective = replace(ALIKE, weighting="improvement", discount=discount, max_weight=max_weight)
     weights = step_weights(objective, SPEC, reward, done)
     for stretch in (slice(0, 5), slice(5, 10)):

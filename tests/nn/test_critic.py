@@ -1,7 +1,5 @@
 """Critics: outputs, caches, gradients, and the target network that follows."""
 
-from typing import Any
-
 import pytest
 import torch
 from critics import CONFIG, LENGTH, SPEC, batch_of, config_of, critic_of, fresh_critic, shown
@@ -13,7 +11,7 @@ from icrl.config.options import replace
 from icrl.nn.critic import Head, ValueNetwork, Values, trunk_config
 from icrl.nn.gpt import Context
 
-FORMS: dict[str, dict[str, Any]] = {
+FORMS = {
     "one trunk": {},
     "two trunks": {"separate_value": True},
     "largest Q": {"backup": "max", "v_loss_scaling": 0.0},
@@ -29,7 +27,7 @@ def tensors(values: Values) -> list[Tensor]:
 
 @every_form
 @torch.no_grad()
-def test_shapes_precision_and_advantages(form: str) -> None:
+def test_shapes_and_precision(form: str) -> None:
     critic = critic_of(critic=FORMS[form]).eval()
     values = critic(shown(batch_of()))
     assert values.q.shape == (2, 3, LENGTH, SPEC.num_actions) and values.value.shape == (3, LENGTH)
@@ -39,9 +37,6 @@ def test_shapes_precision_and_advantages(form: str) -> None:
     assert not torch.allclose(values.q[0], values.q[1])
     if FORMS[form].get("backup") == "max":
         assert torch.equal(values.value, values.q.min(0).values.max(-1).values)
-    for row, t, action in ((0, 0, 0), (2, 4, 3)):
-        expected = min(values.q[:, row, t, action].tolist()) - float(values.value[row, t])
-        assert values.advantage[row, t, action].item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_largest_q_is_that_of_a_legal_action() -> None:
@@ -54,23 +49,6 @@ def test_the_largest_q_is_that_of_a_legal_action() -> None:
         assert values.value[0, t] == values.least_q[0, t][legal].max()
 
 
-@every_form
-@pytest.mark.parametrize("tokens", ["transition", "interleaved", "cross"])
-@torch.no_grad()
-def test_steps_through_the_caches_equal_one_forward(form: str, tokens: str) -> None:
-    critic = critic_of(critic=FORMS[form], model={"tokens": tokens, "induction": True}).eval()
-    context, network = shown(batch_of()), critic.online
-    expected = network(context)
-    for lengths in ([1] * LENGTH, [3, 1, LENGTH - 4]):
-        cache, start = network.new_cache(3), 0
-        for length in lengths:
-            part = Context(*(column[:, start : start + length] for column in context))
-            for got, whole in zip(tensors(network(part, cache)), tensors(expected), strict=True):
-                time = 2 if whole.ndim == 4 else 1
-                torch.testing.assert_close(got, whole.narrow(time, start, length), atol=1e-4, rtol=1e-4)
-            start += length
-
-
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("imitation", [0.0, 1.0])
 @pytest.mark.parametrize("trunk_grad", ["full", "none"])
@@ -81,21 +59,14 @@ def test_every_parameter_that_requires_grad_gets_one(trunk_grad: str, imitation:
     torch.stack([tensor.sum() for tensor in tensors(critic(shown(batch_of())))]).sum().backward()
     for name, parameter in critic.named_parameters():
         assert parameter.requires_grad == (parameter.grad is not None), name
-    learns = {name.split(".")[1] for name, parameter in critic.named_parameters() if parameter.requires_grad}
-    trunks = {"trunk", "value_trunk"} if separate else {"trunk"}
-    expected = trunks if trunk_grad == "full" else trunks & {"trunk"} if imitation else set()
-    assert learns & {"trunk", "value_trunk"} == expected
 
 
 def test_a_head_is_linear_layers_with_activation_and_dropout_between() -> None:
-    config, between = (
-        replace(CONFIG.decoder, ff_dim=5, activation="relu", dropout=0.3),
-        [nn.Linear, nn.ReLU, nn.Dropout],
-    )
+    config = replace(CONFIG.decoder, ff_dim=5, activation="relu", dropout=0.3)
     one, three = (Head(replace(config, num_layers=number), 8, 4) for number in (1, 3))
     assert [type(layer) for layer in one] == [nn.Linear]
-    assert [type(layer) for layer in three] == [*between, *between, nn.Linear] and three[2].p == 0.3
-    assert [tuple(layer.weight.shape) for layer in three if isinstance(layer, nn.Linear)] == [(5, 8), (5, 5), (4, 5)]
+    assert [type(layer) for layer in three] == [nn.Linear, nn.ReLU, nn.Dropout] * 2 + [nn.Linear] and three[2].p == 0.3
+    assert [tuple(layer.weight.shape) for layer in list(three)[::3]] == [(5, 8), (5, 5), (4, 5)]
 
 
 def test_the_trunk_has_the_form_of_the_encoder_and_the_tokens_of_the_model() -> None:
@@ -108,9 +79,6 @@ def test_the_trunk_has_the_form_of_the_encoder_and_the_tokens_of_the_model() -> 
     network = ValueNetwork(form, config.decoder, config.critic, SPEC, recompute=True)
     assert network.trunk.tokens_per_step == 3 and network.q_heads[0][0].in_features == 12
     assert network.trunk.transformer.recompute
-
-
-# ---- the target network
 
 
 @every_form
@@ -132,9 +100,7 @@ def test_the_target_network_is_a_copy_that_never_trains(form: str) -> None:
 @settings(max_examples=20, deadline=None)
 @given(rate=st.floats(0.01, 1), interval=st.integers(1, 4), number=st.integers(1, 9))
 def test_the_target_network_follows_at_its_rate_and_interval(rate: float, interval: int, number: int) -> None:
-    """The count of updates is in the state."""
-    form = {"target_update_rate": rate, "target_update_interval": interval}
-    critic = critic_of(critic=form)
+    critic = critic_of(critic={"target_update_rate": rate, "target_update_interval": interval})
     fast, slow = (network.value_head[0].weight.detach() for network in (critic.online, critic.target))
     expected = slow.double()
     for update in range(1, number + 1):
@@ -143,5 +109,4 @@ def test_the_target_network_follows_at_its_rate_and_interval(rate: float, interv
             expected = (1 - rate) * expected + rate * fast.double()
     assert critic.state_dict()["updates"] == number
     torch.testing.assert_close(slow.double(), expected, atol=1e-5, rtol=1e-5)
-    if rate == 1 and number >= interval:
-        assert torch.equal(slow, fast)
+    assert torch.equal(slow, fast) or rate < 1 or number < interval

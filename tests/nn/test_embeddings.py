@@ -3,9 +3,11 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import outspoken
@@ -20,18 +22,12 @@ from icrl.nn.networks import StackedPointNetwork
 CONFIG = replace(load_config().model, embed_dim=16, max_size=8, obs_encoding="cell")
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
 POINTS = EnvSpec(2**20, 4, (0.0, 1.0), 0, 6, "end", points=(5, 3))
-MORE = POINTS._replace(points=(9, 3))  # the same world with room for more points
 CPU, SEEDS = torch.device("cpu"), torch.tensor([3, 1, 4])
 
 
 def embedding(obs_encoding: str, width: int = 5, num_layers: int = 1) -> ObsEmbedding:
     config = replace(CONFIG, obs_encoding=obs_encoding)
-    return ObsEmbedding(config, SPEC._replace(num_obs=num_layers * width * width, width=width)).eval()
-
-
-def embedded(tables: ObsEmbedding, *obs: int) -> Tensor:
-    """Vectors `[T, D]` of one window with these observations."""
-    return tables(torch.tensor([obs]), draw_corners(tables, 1, CPU))[0]
+    return ObsEmbedding(config, SPEC._replace(num_obs=num_layers * (width**2 or 25), width=width)).eval()
 
 
 @pytest.mark.parametrize("num_layers", [1, 2])
@@ -42,34 +38,36 @@ def test_vectors_of_row_column_and_layer_are_added(obs_encoding: str, width: int
     """Framed, a room of side w in the middle of a grid of side 8 begins at row and column (8 - w) // 2."""
     tables = embedding(obs_encoding, width, num_layers)
     rows, columns, *layers = (table.weight for table in tables.tables)
-    got = embedded(tables, *range(num_layers * width**2)).view(num_layers, width, width, -1)
-    for layer, row, column in itertools.product(range(num_layers), range(width), range(width)):
-        expected = rows[corner + row] + columns[corner + column] + (layers[0][layer] if layers else 0)
-        assert torch.equal(got[layer, row, column], expected)
+    assert draw_corners(tables, 3, CPU).tolist() == [[[corner]] * 3] * 2
+    places = torch.tensor([[corner, 0], [corner, corner // 2]])  # of two windows
+    got = tables(torch.arange(num_layers * width**2).expand(2, -1), places[..., None])
+    got = got.view(2, num_layers, width, width, -1)
+    for window, layer, row, column in itertools.product(range(2), range(num_layers), range(width), range(width)):
+        expected = rows[places[0, window] + row] + columns[places[1, window] + column]
+        expected = expected + layers[0][layer] if layers else expected
+        assert torch.equal(got[window, layer, row, column], expected)
 
 
-def test_training_draws_every_fitting_place_equally_often_for_each_window() -> None:
-    tables, number = embedding("framed").train(), 16_000
+@pytest.mark.parametrize(
+    ("obs_encoding", "width", "fitting"), [("framed", 5, 4), ("framed", 8, 1), ("cell", 5, 1), ("coordinates", 5, 1)]
+)
+def test_training_draws_every_fitting_place_equally_often(obs_encoding: str, width: int, fitting: int) -> None:
+    """For each window, and nothing if one place fits."""
+    tables, number = embedding(obs_encoding, width).train(), 16_000
     torch.manual_seed(0)
-    corners = draw_corners(tables, number, CPU)
+    before, corners = torch.get_rng_state(), draw_corners(tables, number, CPU)
     assert corners.shape == (2, number, 1)
-    frequency = torch.bincount(corners[0, :, 0] * 4 + corners[1, :, 0]) / number
-    assert len(frequency) == 16 and (frequency - 1 / 16).abs().max() < 0.01
-
-
-@pytest.mark.parametrize(("obs_encoding", "width"), [("cell", 5), ("coordinates", 5), ("framed", 8)])
-def test_without_slack_no_place_is_drawn(obs_encoding: str, width: int) -> None:
-    tables, before = embedding(obs_encoding, width).train(), torch.get_rng_state()
-    assert not draw_corners(tables, 9, CPU).any()
-    assert torch.equal(torch.get_rng_state(), before)
+    frequency = torch.bincount(corners[0, :, 0] * fitting + corners[1, :, 0]) / number
+    assert len(frequency) == fitting**2 and (frequency - fitting**-2).abs().max() < 0.01
+    assert torch.equal(torch.get_rng_state(), before) == (fitting == 1)
 
 
 @pytest.mark.parametrize(("obs_encoding", "width"), [("cell", 5), ("coordinates", 0), ("framed", 0)])
 def test_cells_have_a_vector_each(obs_encoding: str, width: int) -> None:
     """Also in a world that is no square room."""
-    tables = ObsEmbedding(replace(CONFIG, obs_encoding=obs_encoding), SPEC._replace(width=width))
+    tables = embedding(obs_encoding, width)
     (table,) = tables.tables
-    assert torch.equal(embedded(tables, *range(25)), table.weight)
+    assert torch.equal(tables(torch.arange(25)[None], draw_corners(tables, 1, CPU))[0], table.weight)
 
 
 @pytest.mark.parametrize("width", [8, 7])
@@ -86,89 +84,49 @@ def test_sinusoids_equal_loops(width: int) -> None:
     assert sinusoids(64, torch.arange(1000)).square().mean().sqrt().item() == pytest.approx(0.02, rel=0.01)
 
 
-# ---- point sets
-
 Position = Sequence[Sequence[int]]
 positions = st.lists(st.tuples(*[st.integers(0, 10**6) | st.integers(0, 3)] * 3), min_size=1, max_size=5)
 
 
-def obs_of(points: Position, spec: EnvSpec = POINTS, flags: tuple[int, ...] = (0, 1, 0, 1, 1, 0, 1)) -> Tensor:
+def obs_of(points: Position) -> Tensor:
     """Observation `[K]`."""
     numbers = [x + 1 for point in points for x in point]
-    return torch.tensor([*numbers, *[0] * (spec.points[0] * 3 - len(numbers)), *flags])
-
-
-def stacked(spec: EnvSpec) -> Callable[[Tensor], Tensor]:
-    network = outspoken(StackedPointNetwork(spec, 5, 8, SEEDS))
-    return lambda obs: network(obs.expand(2, 6, -1))[1, ::2]  # [L, O]
-
-
-def point_embedding(spec: EnvSpec) -> Callable[[Tensor], Tensor]:
-    network = outspoken(PointEmbedding(CONFIG, spec))
-    return lambda obs: network(obs.expand(2, 6, -1), draw_corners(network, 2, CPU))[1, 3]
-
-
-every_network = pytest.mark.parametrize("make", [stacked, point_embedding])
+    return torch.tensor([*numbers, *[0] * (15 - len(numbers)), 0, 1, 0, 1, 1, 0, 1])
 
 
 @settings(deadline=None, max_examples=25)
 @given(position=positions, other=positions)
-def test_features_of_a_batch_are_those_of_each_observation(position: Position, other: Position) -> None:
-    batch = torch.stack([obs_of(position), obs_of(other)]).expand(2, 2, -1)
-    features, present, flags = point_features(POINTS, batch)
+def test_features_are_those_of_loops_over_points(position: Position, other: Position) -> None:
+    features, present, flags = point_features(POINTS, torch.stack([obs_of(position), obs_of(other)]).expand(2, 2, -1))
     assert flags.dtype == torch.float32 and flags[0, 1].tolist() == [0, 1, 0, 1, 1, 0, 1]
     assert features.dtype == torch.float32 and features.min() >= 0 and features.max() <= 1
     for index, points in enumerate((position, other)):
-        alone, there, _ = point_features(POINTS, obs_of(points))
-        assert torch.equal(features[1, index], alone) and torch.equal(present[0, index], there)
-        assert there[:, 0].tolist() == [row < len(points) for row in range(5)] and not alone[len(points) :].any()
+        assert present[0, index, :, 0].tolist() == [row < len(points) for row in range(5)]
+        assert not features[1, index, len(points) :].any()
         largest = max(map(max, points)) or 1
         for row, point in enumerate(points):
             expected = [x / largest for x in point] + [math.log1p(x) / math.log1p(largest) for x in point]
             assert features[0, index, row].tolist() == pytest.approx(expected, abs=1e-6)
 
 
-@every_network
-@settings(deadline=None, max_examples=15)
-@given(position=positions, data=st.data())
-def test_order_and_padding_of_points_do_not_matter(make: Callable, position: Position, data: st.DataObject) -> None:
-    other = data.draw(st.permutations(position))
-    expected = make(POINTS)(obs_of(position))
-    assert torch.allclose(expected, make(POINTS)(obs_of(other)), atol=1e-5)
-    assert torch.allclose(expected, make(MORE)(obs_of(position, MORE)), atol=1e-5)  # with the same parameters
+def pooled(obs: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
+    features, present, flags = point_features(POINTS, obs)
+    hidden = [layer(row).relu() for row in features[present[:, 0]]]
+    return torch.cat([torch.stack(hidden).amax(0), sum(hidden) / len(hidden), flags])
 
 
-@every_network
-def test_every_coordinate_point_and_flag_matters(make: Callable) -> None:
-    network, position = make(POINTS), [(4, 2, 9), (1, 7, 3)]
-    plain, others = network(obs_of(position)), [obs_of([*position, (0, 0, 0)])]
-    for row, axis in itertools.product(range(2), range(3)):
-        moved = [list(point) for point in position]
-        moved[row][axis] -= 1
-        others.append(obs_of(moved))
-    for flag in range(7):
-        obs = obs_of(position)
-        obs[-7 + flag] = 1 - obs[-7 + flag]
-        others.append(obs)
-    for obs in others:
-        assert (network(obs) - plain).abs().max() > 1e-3
-
-
-def test_stacked_point_networks_equal_single_ones_in_plain_layers() -> None:
-    """Streams belong to learners in blocks, at every step."""
-    network = outspoken(StackedPointNetwork(POINTS, 5, 8, SEEDS))
+def test_networks_over_points_equal_plain_layers_on_each_point() -> None:
+    """So order and padding do not matter. Streams belong to learners in blocks, at every step."""
+    embed, network = outspoken(PointEmbedding(CONFIG, POINTS)), outspoken(StackedPointNetwork(POINTS, 5, 8, SEEDS))
     numbers = torch.randint(9, (24, 5, 3), generator=torch.Generator().manual_seed(0)).tolist()
     obs = torch.stack([obs_of(points[: 1 + number % 5]) for number, points in enumerate(numbers)]).view(4, 6, -1)
-    outputs = network(obs)
-    weights, biases = network.weights, network.biases
+    vectors, outputs = embed(obs, draw_corners(embed, 4, CPU)), network(obs)
     for t, stream in itertools.product(range(4), range(6)):
-        learner = stream // 2
-        features, present, flags = point_features(POINTS, obs[t, stream])
-        hidden = [
-            (row @ weights["of_point"][learner] + biases["of_point"][learner, 0]).relu()
-            for row in features[present[:, 0]]
-        ]
-        pooled = [torch.stack(hidden).amax(0), sum(hidden) / len(hidden), flags]
-        of_set = (torch.cat(pooled) @ weights["of_set"][learner] + biases["of_set"][learner, 0]).relu()
-        expected = of_set @ weights["heads"][learner] + biases["heads"][learner, 0]
+        expected = embed.of_set(pooled(obs[t, stream], embed.of_point))
+        assert torch.allclose(vectors[t, stream], expected, atol=1e-4)
+        of_point, of_set, heads = (
+            partial(F.linear, weight=network.weights[name][stream // 2].T, bias=network.biases[name][stream // 2, 0])
+            for name in ("of_point", "of_set", "heads")
+        )
+        expected = heads(of_set(pooled(obs[t, stream], of_point)).relu())
         assert torch.allclose(outputs[t, stream], expected, atol=1e-4)

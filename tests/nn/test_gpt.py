@@ -1,10 +1,6 @@
-"""The in-context model: what moves its logits, and that its cache changes nothing.
-
-A window of transitions goes in (obs, action, reward, timestep); the context shifts actions and rewards by a step.
-"""
+"""The in-context model: what moves its logits, and that its cache changes nothing."""
 
 import itertools
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +11,8 @@ from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import EnvSpec
 from icrl.nn.embeddings import draw_corners
-from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, Context, context_in, context_of, windows_of
+from icrl.nn.gpt import GPT, Context, context_in, context_of, windows_of
+from icrl.nn.transformer import NO_VISIT
 
 SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
 POINTS = EnvSpec(2**20, 5, (0.0, 1.0), 0, 7, "end", points=(3, 2))
@@ -23,13 +20,10 @@ CONFIG = replace(load_config().model, context_len=12, embed_dim=16, num_layers=2
 LENGTH, CPU = CONFIG.context_len, torch.device("cpu")
 TOKENS = ("transition", "interleaved", "cross")
 POSITIONS = ("env_time", "learned", "sinusoidal", "rope", "none")
+INPUTS = (("cell", True, True), ("coordinates", False, False), ("framed", True, False), ("framed", False, True))
 FORMS = [
     {"tokens": tokens, "position": position, "obs_encoding": encoding, "add_env_time": timed, "induction": induction}
-    for tokens, position, (encoding, timed, induction) in itertools.product(
-        TOKENS,
-        POSITIONS,
-        (("cell", True, True), ("coordinates", False, False), ("framed", True, False), ("framed", False, True)),
-    )
+    for tokens, position, (encoding, timed, induction) in itertools.product(TOKENS, POSITIONS, INPUTS)
     if timed or position != "env_time"
 ]
 OF_POINTS = [form | {"obs_encoding": "cell"} for form in FORMS if not form["induction"]]
@@ -42,7 +36,7 @@ every_tokens = pytest.mark.parametrize("tokens", TOKENS)
 HIGHS = {"obs": 6, "action": SPEC.num_actions, "reward": SPEC.num_rewards, "timestep": SPEC.max_episode_steps}
 
 
-def gpt(spec: EnvSpec = SPEC, **form: Any) -> GPT:
+def gpt(spec: EnvSpec = SPEC, **form) -> GPT:
     """A model with parameters so large that every input shows in the logits."""
     return outspoken(GPT(replace(CONFIG, **form), spec)).eval()
 
@@ -73,7 +67,7 @@ def logits_of(model: GPT, columns: dict[str, Tensor]) -> Tensor:
 
 @every_form
 @torch.no_grad()
-def test_steps_through_the_cache_equal_one_forward(form: dict[str, Any], spec: EnvSpec) -> None:
+def test_steps_through_the_cache_equal_one_forward(form: dict, spec: EnvSpec) -> None:
     model, columns = gpt(spec, **form), window(spec=spec)
     context, expected = context_of(spec, **columns), logits_of(model, columns)
     for lengths in ([1] * LENGTH, [5, 1, 4, 2]):
@@ -85,89 +79,58 @@ def test_steps_through_the_cache_equal_one_forward(form: dict[str, Any], spec: E
 
 
 @every_form
-def test_logits_see_the_past_and_nothing_else(form: dict[str, Any], spec: EnvSpec) -> None:
+def test_logits_see_the_past_and_nothing_else(form: dict, spec: EnvSpec) -> None:
     """Each action and reward before t, and each observation (and env time) up to t, moves the logits at t; nothing that
-    comes later does."""
-    model, columns = gpt(spec, **form), window(spec=spec)
+    comes later does. Every parameter learns."""
+    model, columns = gpt(spec, **form), window(20, spec)
+    model(context_of(spec, **columns)).square().mean().backward()
+    assert not [name for name, parameter in model.named_parameters() if not parameter.grad.abs().sum() > 0]
     before = logits_of(model, columns)
     for name, t in itertools.product(("obs", "action", "reward", "timestep"), (0, 4, LENGTH - 2)):
         moved = (logits_of(model, changed(columns, name, t)) - before).abs().amax(dim=-1)  # [B, T]
         first = t if name in ("obs", "timestep") else t + 1
         assert (moved[:, :first] < 1e-6).all()
-        if name != "timestep" or form["add_env_time"]:
-            assert (moved[:, first:].amax(0) > 1e-5).all(), (name, t)
-        else:
-            assert (moved == 0).all()
-
-
-@every_form
-def test_every_parameter_learns(form: dict[str, Any], spec: EnvSpec) -> None:
-    model = gpt(spec, **form)
-    model(context_of(spec, **window(20, spec))).square().mean().backward()
-    assert not [name for name, parameter in model.named_parameters() if not parameter.grad.abs().sum() > 0]
+        seen = name != "timestep" or form["add_env_time"]
+        assert (moved[:, first:].amax(0) > 1e-5).all() if seen else (moved == 0).all(), (name, t)
 
 
 def test_context_is_the_window_shifted() -> None:
     rows = {"obs": [4, 5, 6], "action": [1, 2, 3], "reward": [0, 1, 1], "timestep": [5, 6, 0]}
-    context = context_of(SPEC, **{name: torch.tensor([row], dtype=torch.uint8) for name, row in rows.items()})
+    columns = {name: torch.tensor([row], dtype=torch.uint8) for name, row in rows.items()}
     before = [[4, 4, 5]], [[SPEC.num_actions, 1, 2]], [[SPEC.num_rewards, 0, 1]], [[5, 5, 6]]
-    assert [column.tolist() for column in context] == [*before, [[4, 5, 6]], [[5, 6, 0]]]
-    assert all(column.dtype == torch.long for column in context)
-
-
-@pytest.mark.parametrize("spec", [SPEC, POINTS])
-def test_a_window_holds_its_columns(spec: EnvSpec) -> None:
-    columns = window(spec=spec)
-    whole = windows_of(**columns)
-    assert whole.shape == (OBS + (13 if spec.obs_shape else 1), 3, LENGTH) and whole.dtype == torch.long
-    for row, name in ((ACTION, "action"), (REWARD, "reward"), (TIMESTEP, "timestep")):
-        assert torch.equal(whole[row], columns[name])
-    for ours, theirs in zip(context_in(spec, whole), context_of(spec, **columns), strict=True):
+    for context in (context_of(SPEC, **columns), context_in(SPEC, windows_of(**columns))):
+        assert [column.tolist() for column in context] == [*before, [[4, 5, 6]], [[5, 6, 0]]]
+        assert all(column.dtype == torch.long for column in context)
+    columns = window(spec=POINTS)
+    for ours, theirs in zip(context_in(POINTS, windows_of(**columns)), context_of(POINTS, **columns), strict=True):
         assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize("position", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("induction", [False, True])
+@pytest.mark.parametrize("position", ["env_time", "sinusoidal", "learned"])
 @every_tokens
 @torch.no_grad()
-def test_every_token_of_a_step_has_the_code_of_its_step(tokens: str, position: str) -> None:
-    """A transition token has it three times, as the sum of its parts."""
-    model, plain = gpt(tokens=tokens, position=position), gpt(tokens=tokens, position="none")
-    plain.load_state_dict(model.state_dict(), strict=False)
+def test_tokens_are_the_sums_of_their_parts(tokens: str, position: str, induction: bool) -> None:
+    """Each part has the code of its step and its env time, the action the time it was taken at. A transition token is
+    the sum of all parts and the observation before. Induction reads plain parts; the first step shows no visit. In
+    training, a window's observations are at one place of the grid."""
+    model = gpt(tokens=tokens, position=position, induction=induction, obs_encoding="framed").train()
     context = context_of(SPEC, **window())
-    code = model.position(torch.arange(LENGTH))[:, None] * (3 if tokens == "transition" else 1)
-    assert torch.allclose(model._tokens(context, ()) - plain._tokens(context, ()), code, atol=1e-5)
-
-
-@pytest.mark.parametrize("tokens", ["interleaved", "cross"])
-@torch.no_grad()
-def test_an_action_carries_the_time_it_was_taken_at(tokens: str) -> None:
-    """Reward and observation at step t have its time, the action before them the time it was taken at."""
-    model = gpt(tokens=tokens, position="env_time", add_env_time=True)
-    context = context_of(SPEC, **window(num_streams=1))
-    got = model._tokens(context, ())[0]
-    obs = model.obs(context.obs, draw_corners(model.obs, 1, CPU))[0]
-    for t in range(1, LENGTH):
-        now, then = (model.env_time.weight[context.timestep[0, i]] for i in (t, t - 1))
-        assert torch.allclose(got[t, 0], model.prev_action.weight[context.prev_action[0, t]] + then)
-        assert torch.allclose(got[t, 1], model.prev_reward.weight[context.prev_reward[0, t]] + now)
-        assert torch.allclose(got[t, 2], obs[t] + now)
-
-
-@every_tokens
-@torch.no_grad()
-def test_a_framed_room_in_training_is_a_room_moved_there(tokens: str) -> None:
-    """Training shows each window as a model with `coordinates` sees it in a room as large as the grid, moved: its
-    observations, those before and those that induction reads."""
-    framed = gpt(tokens=tokens, obs_encoding="framed", induction=True).train()
-    whole = GPT(replace(framed.config, obs_encoding="coordinates"), SPEC._replace(num_obs=64, width=8))
-    whole.load_state_dict(framed.state_dict())
-    columns = window(num_streams=8)
     torch.manual_seed(3)
-    row, column = draw_corners(framed.obs, 8, CPU)
-    assert len(row.unique()) > 1 and len(column.unique()) > 1
+    found = model._tokens(context, ())
     torch.manual_seed(3)
-    moved = columns | {"obs": (columns["obs"] // 5 + row) * 8 + columns["obs"] % 5 + column}
-    assert torch.allclose(logits_of(framed, columns), logits_of(whole.eval(), moved), atol=1e-5)
+    corners = draw_corners(model.obs, 3, CPU)
+    action, reward = model.prev_action(context.prev_action), model.prev_reward(context.prev_reward)
+    plain = action, reward, model.obs(context.obs, corners)
+    now, then = model.env_time(context.timestep), model.env_time(context.prev_timestep)
+    code = model.position(torch.arange(LENGTH)) if model.position else 0
+    parts = [part + time + code for part, time in zip(plain, (then, now, now), strict=True)]
+    if tokens == "transition":
+        parts = [sum(parts) + model.prev_obs(context.prev_obs, corners)]
+    if induction:
+        visited = torch.cat([torch.full((3, 1), NO_VISIT), context.obs[:, :-1]], dim=1)
+        parts[-1] = parts[-1] + model.induction(parts[-1], sum(plain), visited, context.obs, None)
+    assert torch.allclose(found, torch.stack(parts, dim=2), atol=1e-5)
 
 
 @pytest.mark.parametrize("induction", [False, True])

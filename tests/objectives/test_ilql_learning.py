@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 import torch
 from critics import config_of, fresh_critic
@@ -10,9 +11,8 @@ from torch import Tensor
 from icrl.config.compose import load_config
 from icrl.config.root import Config
 from icrl.config.schedules import Clock
-from icrl.contracts import Batch, EnvSpec, Step
+from icrl.contracts import Batch, Step
 from icrl.envs import make_env
-from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import rollout, start_streams
 from icrl.envs.rooms import next_cells
 from icrl.nn.critic import Critic
@@ -34,23 +34,21 @@ WORLD = load_config(
         "optimizer.learning_rate={kind: linear, progress: percent, points: [[0, 0.01], [0.5, 0.01], [1, 0.0005]]}",
     ]
 )
-SIZE, LIMIT, GOAL, START = 3, 6, 1, 4  # the goal is at most two moves away
+ENV, SIZE, LIMIT, GOAL, START = make_env(WORLD.env), 3, 6, 1, 4  # the goal is at most two moves away
 
 
 class Chance:
-    """Random policy."""
-
     def initial_carry(self, num_streams: int) -> None: ...
 
     def act(self, carry: None, step: Step, noise: Tensor) -> tuple[Tensor, None]:
         return (noise * 5).long(), None
 
 
-def random_play(env: TensorEnv, number: int, num_steps: int, goals: Sequence[int] = (GOAL,)) -> dict[str, Tensor]:
+def random_play(number: int, num_steps: int, goals: Sequence[int] = (GOAL,)) -> dict[str, Tensor]:
     """Columns `[number, num_steps]` of random play, with one goal after the other."""
     tasks = torch.tensor(goals).repeat(-(-number // len(goals)))[:number, None]
-    streams = start_streams(Chance(), env, tasks, stream_seeds(0, number))
-    played, _ = rollout(Chance(), env, streams, num_steps, Noise(stream_seeds(1, number)))
+    streams = start_streams(Chance(), ENV, tasks, stream_seeds(0, number))
+    played, _ = rollout(Chance(), ENV, streams, num_steps, Noise(stream_seeds(1, number)))
     return {name: column.T.long() for name, column in played._asdict().items()}
 
 
@@ -63,43 +61,45 @@ def windows_of(columns: dict[str, Tensor], number: int, length: int) -> Batch:
 
 def expectile_of(values: list[float], expectile: float) -> float:
     """The v at which the weighted sum of (value - v) is 0."""
-    v = sum(values) / len(values)
+    v = np.mean(values)
     for _ in range(50):
-        weights = [expectile if value >= v else 1 - expectile for value in values]
-        v = sum(w * value for w, value in zip(weights, values, strict=True)) / sum(weights)
-    return v
+        v = np.average(values, weights=np.where(np.array(values) >= v, expectile, 1 - expectile))
+    return float(v)
+
+
+@torch.no_grad()
+def values_on(seen: Batch, critic: Critic) -> tuple[Tensor, Tensor]:
+    """Q of the actions taken, mean of both, and V."""
+    values = critic.target(context_of(ENV.spec, *seen[:3], seen.timestep))
+    return values.q.mean(0).gather(-1, seen.action[..., None])[..., 0], values.value
 
 
 def exact_values(config: Config, value_of: Callable[[list[float]], float]) -> tuple[Tensor, Tensor]:
     """Q `[time, cell, action]` and V `[time, cell]` by dynamic programming; V is `value_of` the Q of a cell."""
     critic, to = config.critic, next_cells(SIZE).view(SIZE**2, 5).tolist()
-    value = [[0.0] * SIZE**2 for _ in range(LIMIT)]
+    q, value = np.zeros((LIMIT, SIZE**2, 5)), np.zeros((LIMIT, SIZE**2))
     for _ in range(60):
-        q = [[[0.0] * 5 for _ in range(SIZE**2)] for _ in range(LIMIT)]
-        for time in range(LIMIT):
-            for cell in range(SIZE**2):
-                for action in range(5):
-                    led = to[cell][action]
-                    won, over = led == GOAL, led == GOAL or time == LIMIT - 1
-                    following = value[min(time + 1, LIMIT - 1)][led]  # within an episode the clock is no end
-                    if critic.horizon == "episode":
-                        following *= not won
-                    elif over:
-                        following = value[0][START]
-                    q[time][cell][action] = float(won) + critic.discount_factor * following
-        value = [[value_of(of_cell) for of_cell in of_time] for of_time in q]
-    return torch.tensor(q), torch.tensor(value)
+        for time, cell, action in np.ndindex(q.shape):
+            led = to[cell][action]
+            won, over = led == GOAL, led == GOAL or time == LIMIT - 1
+            following = value[min(time + 1, LIMIT - 1), led]  # within an episode the clock is no end
+            if critic.horizon == "episode":
+                following *= not won
+            elif over:
+                following = value[0, START]
+            q[time, cell, action] = float(won) + critic.discount_factor * following
+        value = np.array([[value_of(of_cell) for of_cell in of_time] for of_time in q.tolist()])
+    return torch.from_numpy(q), torch.from_numpy(value)
 
 
-def learned_from(columns: dict[str, Tensor], config: Config, spec: EnvSpec, num_updates: int, size: int = 64) -> Critic:
+def learned_from(columns: dict[str, Tensor], config: Config, num_updates: int, size: int = 64) -> Critic:
     """A critic after `num_updates` updates on `size` windows."""
     torch.manual_seed(0)
-    critic = fresh_critic(config, spec).train()
+    critic = fresh_critic(config, ENV.spec).train()
     updater = Updater(critic, ImplicitQLearning(critic), config, CPU, Ranks(), critic.after_update)
     for update in range(num_updates):
-        updater.update(
-            windows_of(columns, size, config.model.context_len), Clock(update / num_updates, update, 0, update)
-        )
+        clock = Clock(update / num_updates, update, 0, update)
+        updater.update(windows_of(columns, size, config.model.context_len), clock)
     return critic.eval()
 
 
@@ -111,31 +111,21 @@ def test_values_of_a_small_world_become_the_true_ones(backup: str, horizon: str,
     form = {"backup": backup, "v_loss_scaling": float(backup == "expectile"), "expectile": expectile}
     form |= {"horizon": horizon, "discount_per": "step", "discount_factor": 0.6}
     config = config_of(WORLD, critic=form)
-    env = make_env(config.env)
-    columns = random_play(env, 1000, 40)
-    critic = learned_from(columns, config, env.spec, 600)
+    columns = random_play(1000, 40)
+    critic = learned_from(columns, config, 600)
     seen = windows_of(columns, 400, 6)
+    q, value = values_on(seen, critic)
     true_q, true_value = exact_values(config, max if backup == "max" else lambda q: expectile_of(q, expectile))
-    with torch.no_grad():
-        values = critic.target(context_of(env.spec, *seen[:3], seen.timestep))
-    q, size = values.q.mean(0).gather(-1, seen.action[..., None])[..., 0], true_q.max()
-    for found, true in (
-        (q, true_q[seen.timestep, seen.obs, seen.action]),
-        (values.value, true_value[seen.timestep, seen.obs]),
-    ):
-        assert ((found - true).abs().mean() / size).item() < 0.02
-        assert ((found - true).abs().max() / size).item() < 0.08
+    time, cell, action = seen.timestep, seen.obs, seen.action
+    for error in (q - true_q[time, cell, action], value - true_value[time, cell]):
+        assert error.abs().mean() < 0.02 * true_q.max() and error.abs().max() < 0.08 * true_q.max()
 
 
 def test_values_do_not_depend_on_the_place_in_a_window() -> None:
     """With random play and unknown goals. To count last steps only if they won would raise their value."""
     form = {"horizon": "episode", "discount_factor": 0.6, "expectile": 0.5}
     config = config_of(WORLD, model={"position": "learned"}, encoder={"position": "learned"}, critic=form)
-    env = make_env(config.env)
-    columns = random_play(env, 400, 40, [goal for goal in range(SIZE**2) if goal != START])
-    critic = learned_from(columns, config, env.spec, 200, 32)
-    seen = windows_of(columns, 1000, 6)
-    with torch.no_grad():
-        q = critic.target(context_of(env.spec, *seen[:3], seen.timestep)).q.mean(0)
-    of_place = q.gather(-1, seen.action[..., None])[..., 0].mean(0)
+    columns = random_play(400, 40, [goal for goal in range(SIZE**2) if goal != START])
+    critic = learned_from(columns, config, 200, 32)
+    of_place = values_on(windows_of(columns, 1000, 6), critic)[0].mean(0)
     assert (of_place.max() - of_place.min()).item() < 0.05
