@@ -11,7 +11,7 @@ from worlds import bandit, room
 
 from icrl.contracts import ConfigError
 from icrl.envs.core import TensorEnv
-from icrl.envs.tasks import Split, development_of, split_tasks, streams_of
+from icrl.envs.tasks import Split, development_of, split_tasks
 
 
 def split_of(env: TensorEnv, **tasks: Any) -> Split:
@@ -102,7 +102,3 @@ def test_development_tasks_are_the_last_training_tasks(train: list[int], data: s
     assert len(found) == number and train[: len(train) - number] + found == train
     with pytest.raises(ConfigError, match=f"data.num_development_tasks={len(train)} must be below {len(train)}"):
         development_of(train, len(train))
-
-
-def test_tasks_are_repeated_task_by_task() -> None:
-    assert streams_of(torch.tensor([[7, 1], [3, 2]]), 2).tolist() == [[7, 1], [7, 1], [3, 2], [3, 2]]
