@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,25 +111,18 @@ def test_a_model_driven_by_hand_acts_as_in_a_rollout(world: str) -> None:
     assert (expected.terminated | expected.truncated).any()
 
 
-class World:
-    """World as the documentation's example needs one: it shows steps and keeps everything else to itself."""
-
-    def __init__(self) -> None:
-        self.env = make_env(load_config(TINY).env)
-
-    def reset(self) -> Tensor:
-        self.state, step = self.env.reset(self.env.all_tasks()[:3], stream_seeds(0, 3))
-        return step.obs
-
-    def step(self, action: Tensor) -> tuple[Tensor, ...]:
-        self.state, step = self.env.step(self.state, action)
-        return step.obs, step.reward, step.terminated, step.truncated, step.timestep
-
-
 def test_the_example_of_the_documentation_runs(finished: Path) -> None:
     example, *_ = re.findall(r"```python\n(.*?)```", (PROJECT / "docs/in_context.md").read_text(), re.DOTALL)
     assert '["experiment=default"]' in example
-    names: dict[str, Any] = {"my_world": World()}
+    env = make_env(load_config(TINY).env)
+    state, first = env.reset(env.all_tasks()[:3], stream_seeds(0, 3))
+
+    def step(action: Tensor) -> tuple[Tensor, ...]:
+        nonlocal state
+        state, step = env.step(state, action)
+        return step.obs, step.reward, step.terminated, step.truncated, step.timestep
+
+    names: dict[str, Any] = {"my_world": SimpleNamespace(reset=lambda: first.obs, step=step)}
     exec(example.replace('["experiment=default"]', repr([*TINY, f"root={finished}"])), names)
     assert names["carry"].seen and names["step"].obs.shape == (3,)
 

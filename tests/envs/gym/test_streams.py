@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import pytest
 import torch
-from harness import TINY, results_of, run
+from harness import TINY, done, results_of, run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -76,6 +76,7 @@ def test_steps_are_those_of_a_plain_loop(seed: int, task: int, limit: int, actio
     for number, ((state, step), expected) in enumerate(zip(played[1:], expected_steps, strict=True), 1):
         shown = [step.obs, step.reward, step.terminated, step.truncated, step.final_obs, step.timestep, state.episode]
         assert [value.item() for value in shown] == expected
+        assert torch.equal(step.optimal_action, env.optimal_action(state))
         assert state.state_index.item() == step.obs.item() and state.timestep.item() == step.timestep.item()
         this_episode = actions[number - state.timestep.item() : number]
         assert state.actions.tolist() == [this_episode + [0] * (limit - len(this_episode))]
@@ -190,19 +191,8 @@ class Killed(BaseException):
     """An error that nothing catches."""
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("whole")
-    assert run("train_agents", root, *SMALL, preset=PRESET).code == 0
-    return root
-
-
-@pytest.mark.parametrize("way", ["tensor", "process"])
-def test_an_interrupted_run_equals_an_uninterrupted_one(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+def test_an_interrupted_run_equals_an_uninterrupted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of episodes: 5 steps an unroll, 4 an episode."""
-    options = (*SMALL, f"source.vectorization={way}")
     calls, play_on = 0, LocalUnrollWorker.play
 
     def play_until(self: Any) -> Any:
@@ -212,13 +202,17 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(
             raise Killed
         return play_on(self)
 
-    monkeypatch.setattr(LocalUnrollWorker, "play", play_until)
-    with pytest.raises(Killed):
-        run("train_agents", tmp_path, *options, preset=PRESET)
-    assert run("train_agents", tmp_path, *options, preset=PRESET).code == 0
-    assert calls == 4 + 4  # it went on from the checkpoint after the second unroll
-    ours, expected = results_of(tmp_path), results_of(whole)
-    assert set(ours) == set(expected)
+    done("train_agents", tmp_path / "whole", *SMALL, preset=PRESET)
+    expected = results_of(tmp_path / "whole")
     assert any(name.endswith("obs.npy") for name in expected) and any(name.endswith(".pt") for name in expected)
-    for name in expected:
-        assert ours[name] == expected[name] or (way == "process" and not name.endswith((".npy", ".pt"))), name
+    monkeypatch.setattr(LocalUnrollWorker, "play", play_until)
+    for way in ("tensor", "process"):
+        calls, root, options = 0, tmp_path / way, (*SMALL, f"source.vectorization={way}")
+        with pytest.raises(Killed):
+            run("train_agents", root, *options, preset=PRESET)
+        done("train_agents", root, *options, preset=PRESET)
+        assert calls == 4 + 4  # it went on from the checkpoint after the second unroll
+        ours = results_of(root)
+        assert set(ours) == set(expected)
+        for name in expected:
+            assert ours[name] == expected[name] or (way == "process" and not name.endswith((".npy", ".pt"))), name
