@@ -98,13 +98,6 @@ def test_rooms_by_hand() -> None:
     noise = torch.tensor([0.0, 0.25, 1.0])
     found = noisy_exact(room(size=3, max_episode_steps=1), goal.expand(3, 1), noise)
     assert found.episode_return.tolist() == pytest.approx((1 - 0.8 * noise).tolist())
-    # A policy may depend on the time step: up, then right, to the corner.
-    corner = expectation(
-        room(size=3, max_episode_steps=5),
-        torch.tensor([[2]]),
-        lambda state: ((state.timestep > 0) + 1)[..., None] == torch.arange(5),
-    )
-    assert values_of(corner) == [1.0, 1.0, 2.0]
 
 
 def test_published_numbers_of_rooms() -> None:

@@ -174,9 +174,6 @@ def test_wrong_calls_are_refused(case) -> None:
         call(single, batched)
 
 
-# ---- pictures
-
-
 def shown(cell: int, view: MapView) -> np.ndarray:
     return render_cells(np.array([cell]), view)[0]
 
@@ -216,18 +213,12 @@ def test_render_shows_the_arm_pulled_last() -> None:
     assert np.array_equal(batched.render(), [shown(0, view), shown(-1, view)])
 
 
-# ---- a learner from outside
-
-
 def test_a2c_of_stable_baselines_learns_to_reach_the_goal() -> None:
     options = {"size": 3, "goal": (0, 0), "max_episode_steps": 4}
     parallel = make_vec_env("icrl/DarkRoom-v0", n_envs=4, seed=0, env_kwargs=options)
     model = A2C("MlpPolicy", parallel, learning_rate=3e-3, seed=0, device="cpu")
     assert evaluate_policy(model, parallel, 200, deterministic=False)[0] < 0.35
     assert evaluate_policy(model.learn(4000), parallel, 200)[0] > 0.9
-
-
-# ---- keyword arguments of `gymnasium.make`
 
 
 @pytest.mark.parametrize(
