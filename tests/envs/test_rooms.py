@@ -90,9 +90,8 @@ def test_a_stream_does_not_depend_on_its_neighbours(name: str) -> None:
         assert all(torch.equal(a, b[chosen]) for a, b in zip((*step, *state), (*all_step, *all_state), strict=True))
 
 
-@pytest.mark.parametrize("make", [room, key_to_door])
-def test_random_starts_change_with_episode_and_seed_and_reach_every_cell(make) -> None:
-    env = make(size=3, random_start=True, max_episode_steps=1)
+def test_random_starts_change_with_episode_and_seed_and_reach_every_cell() -> None:
+    env = key_to_door(size=3, random_start=True, max_episode_steps=1)
     state, step = env.reset(env.all_tasks()[:1].repeat(40, 1), stream_seeds(6, 40))
     starts = [step.obs]
     for _ in range(39):

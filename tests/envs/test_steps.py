@@ -28,7 +28,6 @@ from icrl.randomness import Noise, stream_seeds
 SPEC = EnvSpec(num_obs=9, num_actions=5, reward_values=(0.0, 1.0), width=3, max_episode_steps=6)
 POINTS = SPEC._replace(width=0, points=(2, 1))  # observations of 8 numbers
 HIGH = {"obs": 8, "reward": 1, "timestep": 5, "final_obs": 8}  # of SPEC
-FORM = [f"model.{option}" for option in ("embed_dim=16", "num_layers=1", "num_heads=2", "ff_dim=16")]
 
 
 def fields(spec: EnvSpec = SPEC, **changes: Any) -> dict[str, Tensor]:
@@ -39,7 +38,8 @@ def fields(spec: EnvSpec = SPEC, **changes: Any) -> dict[str, Tensor]:
 
 
 def policy_of(spec: EnvSpec) -> GPTPolicy:
-    return GPTPolicy(outspoken(GPT(load_config([*FORM, "model.context_len=8"]).model, spec)), 1.0, 1.0, 0.5)
+    form = [f"model.{each}" for each in ("context_len=8", "embed_dim=16", "num_layers=1", "num_heads=2", "ff_dim=16")]
+    return GPTPolicy(outspoken(GPT(load_config(form).model, spec)), 1.0, 1.0, 0.5)
 
 
 @pytest.mark.parametrize("spec", [SPEC, POINTS])

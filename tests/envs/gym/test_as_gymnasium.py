@@ -92,7 +92,7 @@ def test_native_vector_equals_gymnasiums_own(env_id: str, options: str) -> None:
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_streams_equal_the_tensors(name: str) -> None:
-    """In every world, over many episodes: stream i is that of seed + i."""
+    """In every world, over many episodes: stream i is that of seed + i, even if the caller writes to our arrays."""
     core = WORLDS[name]()
     batched = BatchedEnv(core, 4)
     shown = batched.reset(seed=11)[0]
@@ -100,11 +100,13 @@ def test_streams_equal_the_tensors(name: str) -> None:
     rng, ends, earned = np.random.default_rng(1), 0, set()
     for _ in range(120):
         assert shown.tolist() == step.obs.tolist()
+        shown[:] = 0
         actions = rng.integers(core.spec.num_actions, size=4)
         shown, rewards, terminated, truncated, infos = batched.step(actions)
         before, (state, step) = state, core.step(state, torch.from_numpy(actions))
         assert rewards.tolist() == [core.spec.reward_values[reward] for reward in step.reward]
         assert [*terminated, *truncated, *infos["timestep"]] == [*step.terminated, *step.truncated, *step.timestep]
+        infos["timestep"][:] = 9
         for stream in (terminated | truncated).nonzero()[0]:
             assert infos["final_obs"][stream] == step.final_obs[stream]
             assert infos["final_info"]["timestep"][stream] == before.timestep[stream] + 1
@@ -120,15 +122,6 @@ def test_the_seed_decides_goal_and_start_independently() -> None:
     assert np.array_equal(same.reset(seed=0)[0], obs) and not np.array_equal(same.reset(seed=900)[0], obs)
     pairs = np.bincount(9 * started(env._state).task[:, 0].numpy() + obs, minlength=81)
     assert pairs.min() > 0 and pairs.max() < 30  # 900 draws of 81: 11 +- 5 standard deviations
-
-
-def test_arrays_are_the_callers() -> None:
-    """Writing to them does not move the agent."""
-    env = rooms(2)
-    obs, infos = env.reset(seed=0)
-    obs[:], infos["timestep"][:] = 0, 9
-    obs, *_, infos = env.step(np.array([2, 0]))
-    assert obs.tolist() == [5, 4] and infos["timestep"].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("limit", [3, 30])
@@ -152,7 +145,6 @@ STARTED = [
         for mask in ([True, False], np.array([1, 0]), np.array([True]), np.array([False, False]), None, np.array(True))
     ),
     (lambda one, _: one.reset(seed=-1), Error, "greater or equal to zero"),
-    (lambda _, two: two.reset(seed=-1), Error, "greater or equal to zero"),
     (lambda _, two: two.reset(seed=[1]), ValueError, "num_envs=2"),
     (lambda one, _: (one.step(1), one.step(1)), ResetNeeded, "the episode has ended"),
 ]
@@ -201,14 +193,13 @@ def test_render_shows_the_arm_pulled_last() -> None:
     options = {**BANDIT, "task": [3], "max_episode_steps": 1, "render_mode": "rgb_array"}
     single, batched = make_single(**options), make_batched(2, **options)
     view = MapView(1, 4, (int(bandit(num_arms=4, num_tasks=9).means[3].argmax()),))
-    for _ in range(2):
-        single.reset(seed=0), batched.reset(seed=0)
-        assert np.array_equal([single.render(), *batched.render()], [shown(-1, view)] * 3)
-        for arm in (2, 0):
-            single.step(np.int64(arm)), batched.step(np.array([arm, 1]))
-            assert np.array_equal([single.render(), *batched.render()], [shown(each, view) for each in (arm, arm, 1)])
-            single.reset()
-            assert np.array_equal(single.render(), shown(arm, view))
+    single.reset(seed=0), batched.reset(seed=0)
+    assert np.array_equal([single.render(), *batched.render()], [shown(-1, view)] * 3)
+    for arm in (2, 0):
+        single.step(np.int64(arm)), batched.step(np.array([arm, 1]))
+        assert np.array_equal([single.render(), *batched.render()], [shown(each, view) for each in (arm, arm, 1)])
+        single.reset()
+        assert np.array_equal(single.render(), shown(arm, view))
     batched.reset(seed=1, options={"reset_mask": np.array([False, True])})
     assert np.array_equal(batched.render(), [shown(0, view), shown(-1, view)])
 
@@ -236,18 +227,15 @@ def test_a2c_of_stable_baselines_learns_to_reach_the_goal() -> None:
         (KEY_TO_DOOR, {"tasks": [[(1, 0), 1], [4, (2, 1)]]}, [[3, 1], [4, 7]]),
         (BANDIT, {"task": np.array([8])}, [8]),
         (BANDIT, {"bandits": range(4, 6)}, [[4], [5]]),
-        (BANDIT, {}, None),
     ],
 )
-def test_a_task_is_given_as_a_row_or_by_its_columns(world: Any, given: Any, rows: list[Any] | None) -> None:
+def test_a_task_is_given_as_a_row_or_by_its_columns(world: Any, given: Any, rows: list[Any]) -> None:
     """One for all streams, which a single environment takes too, or one for each."""
-    shared = rows is None or not isinstance(rows[0], list)
+    shared = not isinstance(rows[0], list)
     for batched in (make_batched(2, **world, **given), *([make_single(**world, **given)._batched] if shared else [])):
         for seed in (0, 1):
             batched.reset(seed=seed)
-            tasks = started(batched._state).task.tolist()
-            expected = [rows] * batched.num_envs if shared else rows
-            assert tasks == expected if rows else set(map(tuple, tasks)) <= {(number,) for number in range(9)}
+            assert started(batched._state).task.tolist() == ([rows] * batched.num_envs if shared else rows)
 
 
 @pytest.mark.parametrize(

@@ -62,12 +62,7 @@ def plain_loop(arguments: dict[str, Any], limit: int, seed: int, actions: list[i
 
 @example(seed=1, task=2, limit=3, actions=[1, 2] * 20)  # slips in many episodes
 @settings(max_examples=10, deadline=None)
-@given(
-    st.integers(-(2**63), 2**63 - 1),
-    st.integers(0, 2),
-    st.integers(1, 9),
-    st.lists(st.integers(0, 3), min_size=1, max_size=40),
-)
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2), st.integers(1, 9), st.lists(st.integers(0, 3), min_size=1))
 def test_steps_are_those_of_a_plain_loop(seed: int, task: int, limit: int, actions: list[int]) -> None:
     env = GymnasiumEnv(lake(max_episode_steps=limit))
     played = play(env, torch.tensor([[task]]), torch.tensor([seed]), torch.tensor(actions)[:, None])
@@ -108,19 +103,14 @@ def test_any_state_can_be_restored(config: GymnasiumConfig) -> None:
             state = ours[0]
 
 
-@pytest.mark.parametrize(
-    ("config", "ends"),
-    [
-        (lake(max_episode_steps=130), [130, 260]),  # frozen lakes are registered with 100 steps
-        (toy(fault="truncate", at=4, slip=0, size=30), [*range(4, 271, 4)]),
-    ],
-)
-def test_our_time_limit_counts_unless_an_environment_ends_sooner_by_itself(config: Any, ends: list[int]) -> None:
-    env = GymnasiumEnv(config)
-    played = play(env, FIRST, SEEDS[:1], torch.zeros(270, 1).long())  # against the wall
-    assert [number for number, (_, step) in enumerate(played) if step.truncated] == ends
-    assert not any(step.terminated for _, step in played)
-    assert same(env.step(PlayedState(*played[9][0]), torch.tensor([0])), played[10])
+def test_our_time_limit_counts_unless_an_environment_ends_sooner_by_itself() -> None:
+    own, sooner = lake(max_episode_steps=130), toy(fault="truncate", at=4, slip=0, size=30)
+    for config, ends in ((own, [130, 260]), (sooner, [*range(4, 271, 4)])):  # lakes are registered with 100 steps
+        env = GymnasiumEnv(config)
+        played = play(env, FIRST, SEEDS[:1], torch.zeros(270, 1).long())  # against the wall
+        assert [number for number, (_, step) in enumerate(played) if step.truncated] == ends
+        assert not any(step.terminated for _, step in played)
+        assert same(env.step(PlayedState(*played[9][0]), torch.tensor([0])), played[10])
 
 
 def test_rewards_are_indices_of_their_values() -> None:

@@ -88,10 +88,7 @@ def test_a_dead_process_is_an_error() -> None:
             for action in ACTIONS:
                 state, _ = env.step(state, action)
         assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
-        for action in ACTIONS:  # with new processes
-            ours, theirs = env.step(state, action), TENSORS.step(state, action)
-            assert_same(ours, theirs)
-            state = ours[0]
+        assert_same(env.step(state, ACTIONS[0]), TENSORS.step(state, ACTIONS[0]))  # with new processes
 
 
 def test_a_process_that_does_not_answer_is_an_error() -> None:
