@@ -103,8 +103,7 @@ def test_a_model_driven_by_hand_acts_as_in_a_rollout(env: TensorEnv) -> None:
         action, carry = policy.act(carry, step, noise)
         assert torch.equal(action, expected.action[t])
         state, shown = env.step(state, action)
-        columns = {name: torch.tensor(value.tolist()) for name, value in shown._asdict().items()}
-        del columns["optimal_action"]
+        columns = {name: torch.tensor(getattr(shown, name).tolist()) for name in fields()}
         step = step_of(env.spec, **columns)
     assert (expected.terminated | expected.truncated).any()
 

@@ -70,10 +70,10 @@ def test_native_vector_equals_gymnasiums_own(env_id: str, options: str) -> None:
     assert isinstance(native, BatchedEnv) and isinstance(sync, SyncVectorEnv)
     assert native.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     assert (native.observation_space, native.action_space) == (sync.observation_space, sync.action_space)
-    side, arms = given.get("size", 17 if "Hard" in env_id else 9), given.get("num_arms", 10)
-    spaces = Discrete(1 if env_id in BANDITS else side**2 * (1 + given.get("show_key", False)))
-    assert native.single_observation_space == spaces
-    assert native.single_action_space == Discrete(arms if env_id in BANDITS else 5)
+    side = given.get("size", 17 if "Hard" in env_id else 9)
+    in_room = (side**2 * (1 + given.get("show_key", False)), 5)
+    sizes = (1, given.get("num_arms", 10)) if env_id in BANDITS else in_room
+    assert (native.single_observation_space, native.single_action_space) == tuple(map(Discrete, sizes))
     rng = np.random.default_rng(0)
     resets = {
         0: {"seed": 7},
@@ -252,6 +252,7 @@ def test_a_task_is_given_as_a_row_or_by_its_columns(world: Any, given: Any, rows
         (KEY_TO_DOOR, {"key": 4, "door": (1, 1)}, r"key=4, door=\(1, 1\): must be.* 72 tasks \(key, door\)"),
         (KEY_TO_DOOR, {"key": (1, 1)}, "key: a task is given by task alone, or by all of key, door"),
         (BANDIT, {"bandit": 9}, r"bandit=9: must be one of the world's 9 tasks \(bandit\)$"),
+        (BANDIT, {"bandit": (0, 1)}, r"bandit=\(0, 1\)"),
         (ROOM, {"size": 1}, "size=1: must be int >= 2 and <= 64"),
         (ROOM, {"random_start": 3}, "random_start=3: must be true or false"),
         (BANDIT, {"distribution": "uniform"}, "distribution=uniform: must be one of bernoulli, gaussian"),

@@ -22,14 +22,13 @@ from icrl.envs.gym.streams import PlayedState
 from icrl.envs.gym.workers import ProcessEnv
 from icrl.randomness import integers, stream_seeds
 
-STREAMS = 6
 TASKS = torch.tensor([[0], [1], [2], [2], [1], [0]])
-SEEDS = stream_seeds(0, STREAMS)
+SEEDS = stream_seeds(0, 6)
 FIRST = TASKS[:1]  # of worlds with one task
 
 
-def random_actions(num_steps: int, num_streams: int = STREAMS, num_actions: int = 4) -> Tensor:
-    return torch.randint(num_actions, (num_steps, num_streams), generator=torch.Generator().manual_seed(0))
+def random_actions(num_steps: int, num_actions: int = 4) -> Tensor:
+    return torch.randint(num_actions, (num_steps, 6), generator=torch.Generator().manual_seed(0))
 
 
 def play(env: Any, tasks: Tensor, seeds: Tensor, actions: Tensor) -> list[tuple[PlayedState, Step]]:
@@ -46,8 +45,7 @@ def same(ours: tuple[Any, Step], theirs: tuple[Any, Step]) -> bool:
 
 def plain_loop(arguments: dict[str, Any], limit: int, seed: int, actions: list[int]) -> Iterator[list[Any]]:
     """A stream as a plain loop: obs, reward, terminated, truncated, final_obs, timestep, episode."""
-    env = gymnasium.make("FrozenLake-v1", **arguments)
-    episode, timestep = 0, 0
+    env, episode, timestep = gymnasium.make("FrozenLake-v1", **arguments), 0, 0
     env.reset(seed=int(integers(torch.tensor(seed), 0, 2**31)))
     for action in actions:
         final_obs, reward, terminated, truncated, _ = env.step(action)
