@@ -5,14 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icrl.envs.core import MapView
-from icrl.envs.render import AGENT, CAPTION, FLOOR, GOALS, REWARDED, TRAIL, WALL, Frames, caption, render_cells
-
-
-def _cell(frame: Frames, cell: int, view: MapView, pixels: int) -> Frames:
-    """The pixels of one cell; the wall is as thick at the top as on the left."""
-    wall = max(2, pixels // 4)
-    top, left = wall + cell // view.columns * pixels, wall + cell % view.columns * pixels
-    return frame[top : top + pixels, left : left + pixels]
+from icrl.envs.render import AGENT, CAPTION, FLOOR, GOALS, REWARDED, TRAIL, WALL, caption, render_cells
 
 
 @given(st.data(), st.integers(1, 7), st.integers(1, 9), st.integers(8, 25))
@@ -22,8 +15,12 @@ def test_every_cell_of_every_frame(data: st.DataObject, rows: int, columns: int,
     stands = data.draw(st.lists(cells | st.just(-1), min_size=1, max_size=6))
     rewarded = [cell in goals for cell in stands]
     view = MapView(rows, columns, tuple(goals))
-    frames = render_cells(np.array(stands), view, pixels, np.array(rewarded))
-    assert frames.dtype == np.uint8
+    shape = len(stands), rows * columns
+    visited = data.draw(
+        st.none() | st.integers(0, 99).map(lambda seed: np.random.default_rng(seed).random(shape) < 0.5)
+    )
+    frames = render_cells(np.array(stands), view, pixels, np.array(rewarded), visited)
+    assert frames.dtype == np.uint8 and len({*GOALS, FLOOR, TRAIL, AGENT, WALL, REWARDED}) == len(GOALS) + 5
     wall = max(2, pixels // 4)
     for side, count in zip(frames.shape[1:3], (rows, columns), strict=True):
         assert side % 2 == 0 and side - count * pixels - 2 * wall in (0, 1)
@@ -32,23 +29,14 @@ def test_every_cell_of_every_frame(data: st.DataObject, rows: int, columns: int,
         for edge in (frame[:wall], frame[-wall:], frame[:, :wall], frame[:, -wall:]):
             assert (edge == border).all()
         for cell in range(rows * columns):
-            picture = _cell(frame, cell, view, pixels)
-            floor = TRAIL if cell in stands[: t + 1] else FLOOR
+            top, left = wall + cell // columns * pixels, wall + cell % columns * pixels
+            picture = frame[top : top + pixels, left : left + pixels]
+            on_trail = cell in stands[: t + 1] if visited is None else visited[t, cell]
+            floor = TRAIL if on_trail else FLOOR
             expected = GOALS[goals.index(cell) % 2] if cell in goals else floor
             assert tuple(picture[0, 0]) == expected
             centre = tuple(picture[pixels // 2 - 1, pixels // 2 - 1])
             assert centre == (AGENT if cell == stands[t] else expected)
-
-
-def test_trail_can_be_given() -> None:
-    view = MapView(3, 3, (8,))
-    visited = np.zeros((2, 9), dtype=bool)
-    visited[1, 7] = True
-    frames = render_cells(np.array([0, 1]), view, 10, visited=visited)
-    assert tuple(_cell(frames[1], 0, view, 10)[0, 0]) == FLOOR
-    assert tuple(_cell(frames[0], 7, view, 10)[0, 0]) == FLOOR
-    assert tuple(_cell(frames[1], 7, view, 10)[0, 0]) == TRAIL
-    assert (frames[:, 0] == WALL).all() and len({*GOALS, FLOOR, TRAIL, AGENT, WALL, REWARDED}) == len(GOALS) + 5
 
 
 @given(st.text("abc 0", min_size=1, max_size=50).filter(str.strip), st.sampled_from([12, 22, 30]))
@@ -57,5 +45,6 @@ def test_caption_stands_above_and_fits(text: str, height: int) -> None:
     with_text = caption(frames, text.strip(), height)
     assert with_text.shape == (3, frames.shape[1] + height, frames.shape[2], 3)
     assert (with_text[:, height:] == frames).all()
+    assert (frames[:, 0] == WALL).all()
     ink = (with_text[0, :height] != CAPTION).any(axis=(0, 2))  # [W]
     assert ink.any() and not ink[:2].any() and not ink[-2:].any()

@@ -10,7 +10,7 @@ from torch import Tensor
 from worlds import room, scalar_move
 
 from icrl.contracts import EnvSpec, Rollout, Step
-from icrl.envs.rollout import Episodes, OpenEpisodes, Streams, finished_episodes, numbered, rollout, start_streams
+from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered, rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
 
 SIZE, LIMIT, NUM_STREAMS = 4, 5, 6
@@ -70,19 +70,13 @@ def test_columns_equal_scalar_loop() -> None:
 VALUES = (-0.5, 0.0, 2.0)
 SUCCESSES = ["reward", "goal", "end", "survival", "best_action"]
 # A step: reward (an index into VALUES), whether the task ended there, whether the action was the optimal one.
-Play = list[list[tuple[int, bool, bool]]]
-Rows = list[tuple[int, float, bool, int, int]]
 STEP = st.tuples(st.integers(0, 2), st.booleans() | st.just(False), st.booleans())
 STREAMS = st.integers(1, 4).flatmap(
     lambda count: st.lists(st.lists(STEP, min_size=count, max_size=count), min_size=1, max_size=30)
 )
 
 
-def spec_of(success: str) -> EnvSpec:
-    return EnvSpec(9, 5, VALUES, 3, LIMIT, success)
-
-
-def rollout_of(steps: Play) -> Rollout:
+def rollout_of(steps) -> Rollout:
     """`[T][B]` steps with clocks that run as an environment's would: LIMIT steps, then a truncation."""
     reward, terminated, best = (torch.tensor([[step[i] for step in row] for row in steps]) for i in range(3))
     timestep = torch.zeros_like(reward)
@@ -94,7 +88,7 @@ def rollout_of(steps: Play) -> Rollout:
     return Rollout(nothing, action, reward, nothing, timestep, terminated, truncated, optimal_action)
 
 
-def step_by_step(steps: Play, success: str) -> Rows:
+def step_by_step(steps, success: str) -> list:
     """(stream, return, success, length, steps to the success or the length) of each finished episode."""
     found = []
     for stream in range(len(steps[0])):
@@ -117,19 +111,15 @@ def step_by_step(steps: Play, success: str) -> Rows:
     return found
 
 
-def rows_of(episodes: Episodes) -> Rows:
-    return list(zip(*(column.tolist() for column in episodes), strict=True))
-
-
 @settings(deadline=None, max_examples=60)
 @given(STREAMS, st.sets(st.integers(1, 29)), st.sampled_from(SUCCESSES))
-def test_equals_steps_one_by_one_wherever_rollouts_are_cut(steps: Play, cuts: set[int], success: str) -> None:
-    whole, spec = rollout_of(steps), spec_of(success)
+def test_equals_steps_one_by_one_wherever_rollouts_are_cut(steps, cuts: set[int], success: str) -> None:
+    whole, spec = rollout_of(steps), EnvSpec(9, 5, VALUES, 3, LIMIT, success)
     still_open, found = OpenEpisodes.none(len(steps[0])), []
     edges = [0, *sorted(cut for cut in cuts if cut < len(steps)), len(steps)]
     for start, stop in itertools.pairwise(edges):
         episodes, still_open = finished_episodes(Rollout(*(column[start:stop] for column in whole)), still_open, spec)
-        rows = rows_of(episodes)
+        rows = list(zip(*(column.tolist() for column in episodes), strict=True))
         assert [row[0] for row in rows] == sorted(row[0] for row in rows)
         found += rows
     # Sorting is stable: within a stream the rows stay in order of time.

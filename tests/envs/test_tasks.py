@@ -11,7 +11,7 @@ from worlds import bandit, room
 
 from icrl.contracts import ConfigError
 from icrl.envs.core import TensorEnv
-from icrl.envs.tasks import Split, development_of, split_tasks, streams_of
+from icrl.envs.tasks import Split, development_of, split_tasks
 
 
 def split_of(env: TensorEnv, **tasks: Any) -> Split:
@@ -66,14 +66,11 @@ def test_a_rule_holds_out_all_of_its_region_and_nothing_else(rule: str, size: in
     assert split_of(env, **options, num_train=4, num_held_out=3) == Split(split.train[:4], split.held_out[-3:])
 
 
-def test_a_goal_is_held_out_with_all_permutations_of_the_actions() -> None:
+def test_a_goal_is_held_out_with_all_permutations_of_the_actions_and_a_list_in_any_world() -> None:
     env = room(permute_actions=True)
     split = split_of(env, split="quadrant")
     goals = [set(env.all_tasks()[side][:, 0].tolist()) for side in split]
     assert not goals[0] & goals[1] and len(split.held_out) == 16 * 120 and len(split.train) == 64 * 120
-
-
-def test_a_list_is_held_out_in_any_world() -> None:
     split = split_of(bandit(num_tasks=9), split="list", held_out=[7, 2])
     assert set(split.held_out) == {2, 7} and set(split.train) == {0, 1, 3, 4, 5, 6, 8}
 
@@ -102,7 +99,3 @@ def test_development_tasks_are_the_last_training_tasks(train: list[int], data: s
     assert len(found) == number and train[: len(train) - number] + found == train
     with pytest.raises(ConfigError, match=f"data.num_development_tasks={len(train)} must be below {len(train)}"):
         development_of(train, len(train))
-
-
-def test_tasks_are_repeated_task_by_task() -> None:
-    assert streams_of(torch.tensor([[7, 1], [3, 2]]), 2).tolist() == [[7, 1], [7, 1], [3, 2], [3, 2]]

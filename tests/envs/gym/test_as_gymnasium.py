@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -16,6 +15,7 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3 import A2C
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
 from worlds import WORLDS, bandit
 
 from icrl.envs.core import MapView
@@ -61,6 +61,7 @@ def test_check_env_has_no_complaint(env_id: str) -> None:
 def test_native_vector_equals_gymnasiums_own(env_id: str, options: str) -> None:
     """Every value, type and info of many episodes, with resets by seed, by list of seeds and by mask in between."""
     others = {"num_arms": 3} if env_id in BANDITS else {"random_start": True, "size": 4}
+    others |= {"show_key": True} if "Key" in env_id else {}
     task = [41, 7] if env_id in ("icrl/DarkRoomPermuted-v0", "icrl/DarkKeyToDoor-v0") else [41]
     given = {"registered": {}, "others": {**others, "max_episode_steps": 6}, "task": {"task": task}}[options]
     native = gymnasium.make_vec(env_id, 5, **given)
@@ -69,8 +70,12 @@ def test_native_vector_equals_gymnasiums_own(env_id: str, options: str) -> None:
     assert isinstance(native, BatchedEnv) and isinstance(sync, SyncVectorEnv)
     assert native.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     assert (native.observation_space, native.action_space) == (sync.observation_space, sync.action_space)
+    side = given.get("size", 17 if "Hard" in env_id else 9)
+    in_room = (side**2 * (1 + given.get("show_key", False)), 5)
+    sizes = (1, given.get("num_arms", 10)) if env_id in BANDITS else in_room
+    assert (native.single_observation_space, native.single_action_space) == tuple(map(Discrete, sizes))
     rng = np.random.default_rng(0)
-    resets: dict[int, dict[str, Any]] = {
+    resets = {
         0: {"seed": 7},
         50: {},
         60: {"options": {"reset_mask": np.array([True, False, True, False, False])}},
@@ -86,31 +91,27 @@ def test_native_vector_equals_gymnasiums_own(env_id: str, options: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_streams_equal_single_environments_and_the_tensors(name: str) -> None:
-    """In every world, over many episodes: stream i is the single environment of seed + i."""
+def test_streams_equal_the_tensors(name: str) -> None:
+    """In every world, over many episodes: stream i is that of seed + i, even if the caller writes to our arrays."""
     core = WORLDS[name]()
-    batched, singles = BatchedEnv(core, 4), [SingleEnv(BatchedEnv(core, 1)) for _ in range(4)]
-    obs, _ = batched.reset(seed=11)
-    assert [single.reset(seed=11 + i)[0] for i, single in enumerate(singles)] == obs.tolist()
-    state, _ = core.reset(started(batched._state).task, stream_seeds([11, 12, 13, 14]))
-    rng, ends, earned = np.random.default_rng(1), 0, set[float]()
+    batched = BatchedEnv(core, 4)
+    shown = batched.reset(seed=11)[0]
+    state, step = core.reset(started(batched._state).task, stream_seeds([11, 12, 13, 14]))
+    rng, ends, earned = np.random.default_rng(1), 0, set()
     for _ in range(120):
+        assert shown.tolist() == step.obs.tolist()
+        shown[:] = 0
         actions = rng.integers(core.spec.num_actions, size=4)
-        obs, rewards, terminated, truncated, infos = batched.step(actions)
-        state, step = core.step(state, torch.from_numpy(actions))
-        values = [core.spec.reward_values[reward] for reward in step.reward]
-        ours = zip(rewards.tolist(), terminated, truncated, strict=True)
-        assert [*ours] == [*zip(values, step.terminated, step.truncated, strict=True)]
-        earned |= {*values}
-        for i, single in enumerate(singles):
-            single_obs, *rest, info = single.step(actions[i])
-            assert [single_obs, *rest] == [step.final_obs[i], values[i], terminated[i], truncated[i]]
-            if terminated[i] or truncated[i]:
-                ended = infos["final_obs"][i], infos["final_info"]["timestep"][i]
-                assert ended == (single_obs, info["timestep"])
-                single_obs, info = single.reset()
-                ends += 1
-            assert (obs[i], infos["timestep"][i]) == (single_obs, info["timestep"])
+        shown, rewards, terminated, truncated, infos = batched.step(actions)
+        before, (state, step) = state, core.step(state, torch.from_numpy(actions))
+        assert rewards.tolist() == [core.spec.reward_values[reward] for reward in step.reward]
+        assert [*terminated, *truncated, *infos["timestep"]] == [*step.terminated, *step.truncated, *step.timestep]
+        infos["timestep"][:] = 9
+        for stream in (terminated | truncated).nonzero()[0]:
+            assert infos["final_obs"][stream] == step.final_obs[stream]
+            assert infos["final_info"]["timestep"][stream] == before.timestep[stream] + 1
+            ends += 1
+        earned |= {*rewards}
     assert ends > 60
     assert len(earned) == 2 or (name == "gaussian" and len(earned) > 10 and min(earned) < 0)
 
@@ -121,20 +122,6 @@ def test_the_seed_decides_goal_and_start_independently() -> None:
     assert np.array_equal(same.reset(seed=0)[0], obs) and not np.array_equal(same.reset(seed=900)[0], obs)
     pairs = np.bincount(9 * started(env._state).task[:, 0].numpy() + obs, minlength=81)
     assert pairs.min() > 0 and pairs.max() < 30  # 900 draws of 81: 11 +- 5 standard deviations
-
-
-def test_infos_of_streams_with_goals_of_their_own() -> None:
-    env = rooms(3, goals=[(0, 1), (1, 2), (2, 1)])
-    for _ in range(2):
-        env.reset(seed=0)
-        obs, rewards, terminated, truncated, infos = env.step(np.array([1, 2, 2]))
-        assert (rewards.tolist(), terminated.tolist()) == ([1, 1, 0], [True, True, False]) and not truncated.any()
-        assert (obs.tolist(), infos["final_obs"].tolist()) == ([4, 4, 5], [1, 5, None])
-        assert infos["final_info"]["timestep"].tolist() == [1, 1, 0] and infos["timestep"].tolist() == [0, 0, 1]
-    obs, infos = env.reset(options={"reset_mask": np.array([False, True, True])})
-    obs[:], infos["timestep"][:] = 0, 9  # arrays are the caller's: writing to them does not move the agent
-    obs, *_, infos = env.step(np.array([2, 0, 0]))
-    assert obs.tolist() == [5, 4, 4] and infos["timestep"].tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("limit", [3, 30])
@@ -149,7 +136,7 @@ def test_the_time_limit_of_make_is_the_only_clock(limit: int) -> None:
 
 
 MASK = "reset_mask.*2 bools"
-STARTED: list[tuple[Callable[[Any, Any], Any], type[Exception], str]] = [
+STARTED = [
     *((lambda one, _, a=a: one.step(a), InvalidAction, "integer >= 0 and < 5") for a in (5, -1, 1.5, "up", None)),
     *((lambda _, two, a=a: two.step(np.array([0, a])), InvalidAction, "2 integers >= 0") for a in (5, -1, 1.5, "up")),
     *((lambda _, two, a=a: two.step(a), InvalidAction, "be 2 integers") for a in (np.zeros(3, int), np.int64(0))),
@@ -158,32 +145,25 @@ STARTED: list[tuple[Callable[[Any, Any], Any], type[Exception], str]] = [
         for mask in ([True, False], np.array([1, 0]), np.array([True]), np.array([False, False]), None, np.array(True))
     ),
     (lambda one, _: one.reset(seed=-1), Error, "greater or equal to zero"),
-    (lambda _, two: two.reset(seed=-1), Error, "greater or equal to zero"),
     (lambda _, two: two.reset(seed=[1]), ValueError, "num_envs=2"),
     (lambda one, _: (one.step(1), one.step(1)), ResetNeeded, "the episode has ended"),
 ]
-NOT_STARTED: list[tuple[Callable[[Any, Any], Any], type[Exception], str]] = [
+NOT_STARTED = [
     (lambda one, _: one.step(np.int64(0)), ResetNeeded, r"call reset\(\) first"),
-    (lambda one, _: one.render(), ResetNeeded, r"call reset\(\) first"),
     (lambda _, two: two.step(np.zeros(2, int)), ResetNeeded, r"call reset\(\) first"),
     (lambda _, two: two.render(), ResetNeeded, r"call reset\(\) first"),
     (lambda _, two: two.reset(options={"reset_mask": np.array([True, False])}), ResetNeeded, "every stream"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("begin", "call", "error", "message"),
-    [(True, *row) for row in STARTED] + [(False, *row) for row in NOT_STARTED],
-)
-def test_wrong_calls_are_refused(begin: bool, call: Callable, error: type[Exception], message: str) -> None:
+@pytest.mark.parametrize("case", STARTED + NOT_STARTED)
+def test_wrong_calls_are_refused(case) -> None:
+    call, error, message = case
     single, batched = room(max_episode_steps=1, render_mode="rgb_array"), rooms(2, render_mode="rgb_array")
-    if begin:
+    if case in STARTED:
         single.reset(seed=0), batched.reset(seed=0)
     with pytest.raises(error, match=message):
         call(single, batched)
-
-
-# ---- pictures
 
 
 def shown(cell: int, view: MapView) -> np.ndarray:
@@ -192,18 +172,16 @@ def shown(cell: int, view: MapView) -> np.ndarray:
 
 def test_render_shows_agent_and_goal_of_each_stream() -> None:
     """The last frame of an episode shows its last cell."""
-    options = {"size": 3, "render_mode": "rgb_array"}
-    single = gymnasium.make("icrl/DarkRoom-v0", **options, goal=(1, 2))
-    batched = gymnasium.make_vec("icrl/DarkRoom-v0", 2, **options, goals=[(0, 0), (2, 2)])
+    single = room(goal=(1, 2), render_mode="rgb_array")
+    batched = rooms(2, goals=[(0, 0), (2, 2)], render_mode="rgb_array")
     single.reset(seed=0), batched.reset(seed=0)
-    views = MapView(3, 3, (0,)), MapView(3, 3, (8,))
-    assert np.array_equal(single.render(), shown(4, MapView(3, 3, (5,))))
-    assert np.array_equal(batched.render(), [shown(4, view) for view in views])
+    view, *views = (MapView(3, 3, (goal,)) for goal in (5, 0, 8))
+    assert np.array_equal([single.render(), *batched.render()], [shown(4, each) for each in (view, *views)])
     single.step(np.int64(2)), batched.step(np.array([2, 3]))
-    assert np.array_equal(single.render(), shown(5, MapView(3, 3, (5,))))
-    assert np.array_equal(batched.render(), [shown(5, views[0]), shown(7, views[1])])
+    frames = [shown(5, view), shown(5, views[0]), shown(7, views[1])]
+    assert np.array_equal([single.render(), *batched.render()], frames)
     single.reset()
-    assert np.array_equal(single.render(), shown(4, MapView(3, 3, (5,))))
+    assert np.array_equal(single.render(), shown(4, view))
     for env in (room(), rooms(2)):
         env.reset(seed=0)
         with pytest.warns(UserWarning, match="rgb_array"):
@@ -212,100 +190,52 @@ def test_render_shows_agent_and_goal_of_each_stream() -> None:
 
 def test_render_shows_the_arm_pulled_last() -> None:
     """And none before the first pull of a stream; over the end of episodes of one pull each too."""
-    options = {"num_arms": 4, "task": [3], "render_mode": "rgb_array"}
-    single = gymnasium.make("icrl/Bandit-v0", **options)
-    batched = gymnasium.make_vec("icrl/Bandit-v0", 2, **options)
-    view = MapView(1, 4, (int(bandit(num_arms=4).means[3].argmax()),))
-    for _ in range(2):
-        single.reset(seed=0), batched.reset(seed=0)
-        assert np.array_equal([single.render(), *batched.render()], [shown(-1, view)] * 3)
-        for arm in (2, 0):
-            single.step(np.int64(arm)), batched.step(np.array([arm, 1]))
-            assert np.array_equal([single.render(), *batched.render()], [shown(each, view) for each in (arm, arm, 1)])
-            single.reset()
-            assert np.array_equal(single.render(), shown(arm, view))
+    options = {**BANDIT, "task": [3], "max_episode_steps": 1, "render_mode": "rgb_array"}
+    single, batched = make_single(**options), make_batched(2, **options)
+    view = MapView(1, 4, (int(bandit(num_arms=4, num_tasks=9).means[3].argmax()),))
+    single.reset(seed=0), batched.reset(seed=0)
+    assert np.array_equal([single.render(), *batched.render()], [shown(-1, view)] * 3)
+    for arm in (2, 0):
+        single.step(np.int64(arm)), batched.step(np.array([arm, 1]))
+        assert np.array_equal([single.render(), *batched.render()], [shown(each, view) for each in (arm, arm, 1)])
+        single.reset()
+        assert np.array_equal(single.render(), shown(arm, view))
     batched.reset(seed=1, options={"reset_mask": np.array([False, True])})
     assert np.array_equal(batched.render(), [shown(0, view), shown(-1, view)])
 
 
-# ---- a learner from outside
-
-
 def test_a2c_of_stable_baselines_learns_to_reach_the_goal() -> None:
     options = {"size": 3, "goal": (0, 0), "max_episode_steps": 4}
-    env, rng = gymnasium.make("icrl/DarkRoom-v0", **options), np.random.default_rng(0)
-    env.reset(seed=0)
-
-    def success(act: Callable[[np.int64], np.int64]) -> float:
-        """Share of 200 episodes that reach the goal."""
-        reached = 0.0
-        for _ in range(200):
-            obs, done = env.reset()[0], False
-            while not done:
-                obs, reward, terminated, truncated, _ = env.step(act(obs))
-                reached, done = reached + float(reward), terminated or truncated
-        return reached / 200
-
-    assert success(lambda obs: rng.integers(5)) < 0.35
     parallel = make_vec_env("icrl/DarkRoom-v0", n_envs=4, seed=0, env_kwargs=options)
-    model = A2C("MlpPolicy", parallel, learning_rate=3e-3, seed=0, device="cpu").learn(4000)
-    assert success(lambda obs: model.predict(obs)[0]) > 0.9
-
-
-# ---- keyword arguments of `gymnasium.make`
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "sizes"),
-    [
-        ("DarkRoomHard", {}, (289, 5)),
-        ("DarkRoomPermuted", {"size": 4}, (16, 5)),
-        ("DarkKeyToDoor", {"show_key": True, "size": 4}, (32, 5)),
-        ("BanditGaussian", {"num_arms": 3, "num_tasks": 5}, (1, 3)),
-    ],
-)
-def test_options_reach_the_world(name: str, options: dict[str, Any], sizes: tuple[int, int]) -> None:
-    single = gymnasium.make(f"icrl/{name}-v0", **options).unwrapped
-    batched: Any = gymnasium.make_vec(f"icrl/{name}-v0", 2, max_episode_steps=7, **options)
-    spaces = (batched.single_observation_space, batched.single_action_space)
-    assert spaces == (single.observation_space, single.action_space) == tuple(map(Discrete, sizes))
+    model = A2C("MlpPolicy", parallel, learning_rate=3e-3, seed=0, device="cpu")
+    assert evaluate_policy(model, parallel, 200, deterministic=False)[0] < 0.35
+    assert evaluate_policy(model.learn(4000), parallel, 200)[0] > 0.9
 
 
 @pytest.mark.parametrize(
     ("world", "given", "rows"),
     [
         (ROOM, {"goal": (1, 2)}, [5]),
-        (ROOM, {"goal": np.array([1, 2])}, [5]),
-        (ROOM, {"goal": 5}, [5]),
-        (ROOM, {"task": [5]}, [5]),
         (ROOM, {"task": [(1, 2)]}, [5]),
         (ROOM, {"goals": [(0, 0), (2, 1)]}, [[0], [7]]),
-        (ROOM, {"tasks": [[0], [7]]}, [[0], [7]]),
         (ROOM, {"tasks": np.array([[0], [7]])}, [[0], [7]]),
         ({**ROOM, "random_start": True}, {"goal": (1, 1)}, [4]),
         ({**ROOM, "permute_actions": True}, {"goal": (1, 2), "permutation": 7}, [5, 7]),
-        ({**ROOM, "permute_actions": True}, {"task": [5, 7]}, [5, 7]),
         (KEY_TO_DOOR, {"key": (1, 2), "door": (2, 0)}, [5, 6]),
         (KEY_TO_DOOR, {"task": ((1, 2), 6)}, [5, 6]),
         (KEY_TO_DOOR, {"key": (0, 0), "doors": [(0, 1), (2, 1)]}, [[0, 1], [0, 7]]),
-        (KEY_TO_DOOR, {"keys": [3, 4], "doors": [(0, 1), (2, 1)]}, [[3, 1], [4, 7]]),
         (KEY_TO_DOOR, {"tasks": [[(1, 0), 1], [4, (2, 1)]]}, [[3, 1], [4, 7]]),
-        (BANDIT, {"bandit": 8}, [8]),
         (BANDIT, {"task": np.array([8])}, [8]),
         (BANDIT, {"bandits": range(4, 6)}, [[4], [5]]),
-        (BANDIT, {"task": None}, None),
-        (BANDIT, {}, None),
     ],
 )
-def test_a_task_is_given_as_a_row_or_by_its_columns(world: Any, given: Any, rows: list[Any] | None) -> None:
+def test_a_task_is_given_as_a_row_or_by_its_columns(world: Any, given: Any, rows: list[Any]) -> None:
     """One for all streams, which a single environment takes too, or one for each."""
-    shared = rows is None or not isinstance(rows[0], list)
+    shared = not isinstance(rows[0], list)
     for batched in (make_batched(2, **world, **given), *([make_single(**world, **given)._batched] if shared else [])):
         for seed in (0, 1):
             batched.reset(seed=seed)
-            tasks = started(batched._state).task.tolist()
-            expected = [rows] * batched.num_envs if shared else rows
-            assert tasks == expected if rows else set(map(tuple, tasks)) <= {(number,) for number in range(9)}
+            assert started(batched._state).task.tolist() == ([rows] * batched.num_envs if shared else rows)
 
 
 @pytest.mark.parametrize(
@@ -315,10 +245,8 @@ def test_a_task_is_given_as_a_row_or_by_its_columns(world: Any, given: Any, rows
         (ROOM, {"goal": (0, -1)}, r"goal=\(0, -1\).*>= 0"),
         (ROOM, {"goal": (1, 1)}, r"goal=\(1, 1\).*8 tasks"),  # where every episode starts
         (ROOM, {"goal": (1.0, 2)}, r"goal=\(1.0, 2\)"),
-        (ROOM, {"goal": (1, 2, 0)}, r"goal=\(1, 2, 0\)"),
         (ROOM, {"goal": "up"}, "goal=up"),
         (ROOM, {"task": 5}, "task=5: must be"),
-        (ROOM, {"task": [9]}, r"task=\[9\]"),
         (ROOM, {"task": [5, 0]}, r"task=\[5, 0\]"),
         (ROOM, {"task": [5], "goal": (1, 2)}, "task, goal: a task is given by task alone, or by all of goal"),
         (KEY_TO_DOOR, {"key": 4, "door": (1, 1)}, r"key=4, door=\(1, 1\): must be.* 72 tasks \(key, door\)"),
@@ -326,35 +254,20 @@ def test_a_task_is_given_as_a_row_or_by_its_columns(world: Any, given: Any, rows
         (BANDIT, {"bandit": 9}, r"bandit=9: must be one of the world's 9 tasks \(bandit\)$"),
         (BANDIT, {"bandit": (0, 1)}, r"bandit=\(0, 1\)"),
         (ROOM, {"size": 1}, "size=1: must be int >= 2 and <= 64"),
-        (ROOM, {"size": 3.5}, "size=3.5: must be int >= 2"),
-        (ROOM, {"size": True}, "size=True: must be int"),
         (ROOM, {"random_start": 3}, "random_start=3: must be true or false"),
         (BANDIT, {"distribution": "uniform"}, "distribution=uniform: must be one of bernoulli, gaussian"),
-        (BANDIT, {"deviation": 0}, "deviation=0: must be float > 0 and <= 10"),
         (ROOM, {"max_episode_steps": 0}, "max_episode_steps=0: must be an int >= 1"),
         (ROOM, {"render_mode": "human"}, "render_mode='human': must be 'rgb_array' or None"),
         (ROOM, {"key": (0, 0)}, r"key=\(0, 0\): no such argument; the task may be given as task, goal"),
         ({**ROOM, "size": 4}, {"permutation": 3}, "permutation=3: no such argument"),
+        (ROOM, {"num_envs": 0}, "num_envs=0: must be an int >= 1|multiple values"),
+        (ROOM, {"goals": [(0, 0)]}, "goals=.*(must be num_envs=2 of them|no such argument)"),
+        (ROOM, {"goals": [(0, 0), (0, 1)], "goal": (1, 2)}, r"goal=\(1, 2\) must be None then|goals=.*no such"),
+        (ROOM, {"goals": [(0, 0), (0, 3)]}, r"goal=\(0, 3\)|goals=.*no such argument"),
     ],
 )
 def test_wrong_arguments_are_refused(world: dict[str, Any], given: dict[str, Any], message: str) -> None:
-    for make in (make_single, lambda **options: make_batched(2, **options)):
+    """A single environment has one goal."""
+    for make, number in ((make_single, {}), (make_batched, {"num_envs": 2})):
         with pytest.raises((ValueError, TypeError), match=message):
-            make(**{**world, **given})
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"num_envs": 0}, "num_envs=0: must be an int >= 1"),
-        ({"goals": [(0, 0)]}, "goals=.*must be num_envs=2 of them"),
-        ({"goals": [(0, 0), (0, 1)], "goal": (1, 2)}, r"goal=\(1, 2\) must be None then"),
-        ({"goals": [(0, 0), (0, 3)]}, r"goals?=\(0, 3\)"),
-        ({"tasks": [[0], [1]], "goal": (0, 0)}, "task alone"),
-    ],
-)
-def test_wrong_tasks_of_streams_are_refused(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make_batched(**{"num_envs": 2, **ROOM, **given})
-    with pytest.raises(TypeError, match="goals="):  # a single environment has one goal
-        make_single(**ROOM, goals=[(0, 0)])
+            make(**{**number, **world, **given})

@@ -1,13 +1,10 @@
 """Gymnasium environments as worlds: their transition tables, maps and refusals."""
 
 from collections import Counter
-from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from toy_env import LAKES, TOY, lake, toy
 
 from icrl.config.compose import load_config
@@ -18,33 +15,23 @@ from icrl.envs.gym.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.envs.render import render_cells
 from icrl.randomness import stream_seeds
 
-# ---- the transition table
-
-
-@cache
-def slippery() -> GymnasiumEnv:
-    return GymnasiumEnv(lake(tasks=LAKES[2:], max_episode_steps=12))
-
 
 def test_outcomes_have_the_frequencies_of_play() -> None:
-    env, num_streams = slippery(), 60
-    counts: Counter[tuple[int, ...]] = Counter()
-    tried: Counter[tuple[int, int]] = Counter()
-    state, _ = env.reset(torch.zeros(num_streams, 1).long(), stream_seeds(1, num_streams))
-    for action in torch.randint(4, (100, num_streams), generator=torch.Generator().manual_seed(0)):
+    env, counts, tried = GymnasiumEnv(lake(tasks=LAKES[2:], max_episode_steps=12)), Counter(), Counter()
+    state, _ = env.reset(torch.zeros(60, 1).long(), stream_seeds(1, 60))
+    for action in torch.randint(4, (100, 60), generator=torch.Generator().manual_seed(0)):
         before, (state, step) = state, env.step(state, action)
-        for now in zip(before.state_index, action, step.final_obs, step.reward, step.terminated, strict=True):
-            cell, done, *outcome = (int(value) for value in now)
-            counts[cell, done, *outcome] += 1
-            tried[cell, done] += 1
+        columns = (before.state_index, action, step.final_obs, step.reward, step.terminated)
+        counts.update(zip(*(column.tolist() for column in columns), strict=True))
+        tried.update(zip(before.state_index.tolist(), action.tolist(), strict=True))
     assert len(tried) == 7 * 4  # all but the hole and the goal
-    expected: Counter[tuple[int, ...]] = Counter()
+    expected = Counter()
     for cell, action in tried:
         parts = env.outcomes(torch.tensor([0]), torch.tensor(cell), torch.tensor(action))
         for chance, *outcome in zip(*(part.tolist() for part in parts), strict=True):
             expected[cell, action, *outcome] += chance
     for key, chance in expected.items():
-        number = tried[key[0], key[1]]
+        number = tried[key[:2]]
         assert abs(counts[key] / number - chance) < 5 * (0.25 / number) ** 0.5, key
     assert set(counts) <= {key for key, chance in expected.items() if chance > 0}
 
@@ -57,26 +44,11 @@ def test_fewer_outcomes_are_filled_up_with_impossible_ones() -> None:
     assert (outcomes.probability[:2, :, :, 0] == 1).all()
     for cell, action, expected in ((0, 2, [1.0, 1, 0, False]), (7, 2, [1.0, 8, 1, True]), (1, 1, [1.0, 4, 0, True])):
         assert [part[0, cell, action, 0].item() for part in outcomes] == expected
-
-
-def test_the_optimal_action_attains_the_optimum_by_play() -> None:
-    env, num_streams = GymnasiumEnv(lake(max_episode_steps=9)), 40
-    exact = optimal_exact(env, env.all_tasks())
-    assert exact.episode_return[:2].tolist() == [1, 1] and exact.steps_to_goal[:2].tolist() == [4, 2]
-    assert random_exact(env, env.all_tasks()).episode_return.max() < 0.4
-    for task, optimum in enumerate(exact.episode_return.tolist()):
-        state, step = env.reset(torch.full((num_streams, 1), task), stream_seeds(2, num_streams))
-        total, episodes = 0, 0
-        for _ in range(45):
-            assert torch.equal(step.optimal_action, env.optimal_action(state))
-            state, step = env.step(state, step.optimal_action)
-            total += int(step.reward.sum())
-            episodes += int((step.terminated | step.truncated).sum())
-        assert abs(total / episodes - optimum) < 5 * (0.25 / episodes) ** 0.5
+    exact = optimal_exact(env, env.all_tasks()[:2])
+    assert exact.episode_return.tolist() == [1, 1] and exact.steps_to_goal.tolist() == [4, 2]
 
 
 def test_starts_are_those_of_the_table() -> None:
-    assert slippery().starts.tolist() == [0]
     taxi = GymnasiumEnv(lake(id="Taxi-v4", tasks=[{}], width=0, reward_values=[-10, -1, 20], max_episode_steps=2))
     rides = [(start // 4 % 5, start % 4) for start in taxi.starts.tolist()]  # places of a passenger and of its goal
     assert len(rides) == 300 and all(passenger < 4 and passenger != goal for passenger, goal in rides)
@@ -101,9 +73,6 @@ def test_without_a_table_the_optimal_action_is_unknown(config: GymnasiumConfig) 
         random_exact(env, env.all_tasks())
 
 
-# ---- names and pictures
-
-
 def test_names_and_maps() -> None:
     env = GymnasiumEnv(lake())
     assert [env.label(task) for task in env.all_tasks()] == ["task_0", "task_1", "task_2"]
@@ -113,8 +82,7 @@ def test_names_and_maps() -> None:
     assert view.goals == (2, 3, 7, 8) and len(render_cells(torch.arange(9).numpy(), view)) == 9
 
 
-@given(st.integers(2, 300))
-@settings(max_examples=25, deadline=None)
+@pytest.mark.parametrize("num_obs", [*range(2, 40), 97, 300])
 def test_observations_of_no_square_are_folded_into_rows(num_obs: int) -> None:
     """Each has a cell of its own, and the grid is no strip."""
     env = GymnasiumEnv(toy(size=num_obs))
@@ -124,17 +92,12 @@ def test_observations_of_no_square_are_folded_into_rows(num_obs: int) -> None:
     assert torch.equal(env.cell(torch.arange(num_obs), torch.zeros(num_obs)), torch.arange(num_obs))
 
 
-# ---- refusals
-
-
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
         ({"id": "FrozenLake-v9"}, ["env.id=FrozenLake-v9", "v1"]),
-        ({"id": "FrozenLake"}, ["env.id=FrozenLake", "No registered env"]),
         ({"id": "no_such_module:A-v0"}, ["env.id=no_such_module:A-v0", "No module named"]),
         ({"tasks": []}, ["env.tasks=[]"]),
-        ({"tasks": [LAKES[0], {"dsc": 1}]}, ["env.tasks[1]={'dsc': 1}", "dsc", "unexpected keyword"]),
         ({"tasks": [{"map_name": "9x9"}]}, ["env.tasks[0]={'map_name': '9x9'}", "KeyError"]),
         ({"tasks": [*LAKES, {}]}, ["env.tasks[3]={}", "16 observations", "env.tasks[0]", "9 observations"]),
         ({"tasks": [LAKES[0], LAKES[1] | {"max_episode_steps": 7}]}, ["env.tasks[1]", "env.max_episode_steps"]),
@@ -156,11 +119,11 @@ def test_wrong_options_are_refused_before_any_work(changes: dict[str, Any], part
 
 def test_the_preset_has_different_maps_that_can_all_be_solved() -> None:
     config = load_config(["env=gymnasium"])
-    assert isinstance(config.env, GymnasiumConfig)
     env = make_env(config.env)
     tasks = env.all_tasks()
-    assert len({tuple(task["desc"]) for task in config.env.tasks}) == len(tasks) == 36
-    assert config.tasks.num_train * 3 == len(tasks) * 2
+    assert (
+        len({tuple(task["desc"]) for task in config.env.tasks}) == len(tasks) == config.tasks.num_train * 3 // 2 == 36
+    )
     optimum = optimal_exact(env, tasks)
     assert (optimum.success == 1).all() and optimum.steps_to_goal.min() >= 2
     assert len({env.map_view(task).goals for task in tasks}) >= 12

@@ -1,5 +1,6 @@
 """Streams of Gymnasium environments against a plain loop, replay of their states, and their errors."""
 
+import itertools
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import gymnasium
 import pytest
 import torch
-from harness import TINY, results_of, run
+from harness import TINY, done, results_of, run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -21,14 +22,13 @@ from icrl.envs.gym.streams import PlayedState
 from icrl.envs.gym.workers import ProcessEnv
 from icrl.randomness import integers, stream_seeds
 
-STREAMS = 6
 TASKS = torch.tensor([[0], [1], [2], [2], [1], [0]])
-SEEDS = stream_seeds(0, STREAMS)
+SEEDS = stream_seeds(0, 6)
 FIRST = TASKS[:1]  # of worlds with one task
 
 
-def random_actions(num_steps: int, num_streams: int = STREAMS, num_actions: int = 4) -> Tensor:
-    return torch.randint(num_actions, (num_steps, num_streams), generator=torch.Generator().manual_seed(0))
+def random_actions(num_steps: int, num_actions: int = 4) -> Tensor:
+    return torch.randint(num_actions, (num_steps, 6), generator=torch.Generator().manual_seed(0))
 
 
 def play(env: Any, tasks: Tensor, seeds: Tensor, actions: Tensor) -> list[tuple[PlayedState, Step]]:
@@ -45,8 +45,7 @@ def same(ours: tuple[Any, Step], theirs: tuple[Any, Step]) -> bool:
 
 def plain_loop(arguments: dict[str, Any], limit: int, seed: int, actions: list[int]) -> Iterator[list[Any]]:
     """A stream as a plain loop: obs, reward, terminated, truncated, final_obs, timestep, episode."""
-    env = gymnasium.make("FrozenLake-v1", **arguments)
-    episode, timestep = 0, 0
+    env, episode, timestep = gymnasium.make("FrozenLake-v1", **arguments), 0, 0
     env.reset(seed=int(integers(torch.tensor(seed), 0, 2**31)))
     for action in actions:
         final_obs, reward, terminated, truncated, _ = env.step(action)
@@ -61,12 +60,7 @@ def plain_loop(arguments: dict[str, Any], limit: int, seed: int, actions: list[i
 
 @example(seed=1, task=2, limit=3, actions=[1, 2] * 20)  # slips in many episodes
 @settings(max_examples=10, deadline=None)
-@given(
-    st.integers(-(2**63), 2**63 - 1),
-    st.integers(0, 2),
-    st.integers(1, 9),
-    st.lists(st.integers(0, 3), min_size=1, max_size=40),
-)
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2), st.integers(1, 9), st.lists(st.integers(0, 3), min_size=1))
 def test_steps_are_those_of_a_plain_loop(seed: int, task: int, limit: int, actions: list[int]) -> None:
     env = GymnasiumEnv(lake(max_episode_steps=limit))
     played = play(env, torch.tensor([[task]]), torch.tensor([seed]), torch.tensor(actions)[:, None])
@@ -76,6 +70,7 @@ def test_steps_are_those_of_a_plain_loop(seed: int, task: int, limit: int, actio
     for number, ((state, step), expected) in enumerate(zip(played[1:], expected_steps, strict=True), 1):
         shown = [step.obs, step.reward, step.terminated, step.truncated, step.final_obs, step.timestep, state.episode]
         assert [value.item() for value in shown] == expected
+        assert torch.equal(step.optimal_action, env.optimal_action(state))
         assert state.state_index.item() == step.obs.item() and state.timestep.item() == step.timestep.item()
         this_episode = actions[number - state.timestep.item() : number]
         assert state.actions.tolist() == [this_episode + [0] * (limit - len(this_episode))]
@@ -106,19 +101,14 @@ def test_any_state_can_be_restored(config: GymnasiumConfig) -> None:
             state = ours[0]
 
 
-@pytest.mark.parametrize(
-    ("config", "ends"),
-    [
-        (lake(max_episode_steps=130), [130, 260]),  # frozen lakes are registered with 100 steps
-        (toy(fault="truncate", at=4, slip=0, size=30), [*range(4, 271, 4)]),
-    ],
-)
-def test_our_time_limit_counts_unless_an_environment_ends_sooner_by_itself(config: Any, ends: list[int]) -> None:
-    env = GymnasiumEnv(config)
-    played = play(env, FIRST, SEEDS[:1], torch.zeros(270, 1).long())  # against the wall
-    assert [number for number, (_, step) in enumerate(played) if step.truncated] == ends
-    assert not any(step.terminated for _, step in played)
-    assert same(env.step(PlayedState(*played[9][0]), torch.tensor([0])), played[10])
+def test_our_time_limit_counts_unless_an_environment_ends_sooner_by_itself() -> None:
+    own, sooner = lake(max_episode_steps=130), toy(fault="truncate", at=4, slip=0, size=30)
+    for config, ends in ((own, [130, 260]), (sooner, [*range(4, 271, 4)])):  # lakes are registered with 100 steps
+        env = GymnasiumEnv(config)
+        played = play(env, FIRST, SEEDS[:1], torch.zeros(270, 1).long())  # against the wall
+        assert [number for number, (_, step) in enumerate(played) if step.truncated] == ends
+        assert not any(step.terminated for _, step in played)
+        assert same(env.step(PlayedState(*played[9][0]), torch.tensor([0])), played[10])
 
 
 def test_rewards_are_indices_of_their_values() -> None:
@@ -162,10 +152,9 @@ def test_it_goes_on_after_an_error() -> None:
     Toy.open_ones.clear()
     env, up = GymnasiumEnv(toy(fault="step", at=3, slip=0, size=30)), torch.tensor([1])
     state = play(env, FIRST, SEEDS[:1], torch.ones(2, 1).long())[-1][0]
-    for _ in range(2):
-        with pytest.raises(PipelineError):
-            env.step(state, up)
-        assert not Toy.open_ones
+    with pytest.raises(PipelineError):
+        env.step(state, up)
+    assert not Toy.open_ones
     again, after = env.reset(FIRST, SEEDS[:1])
     assert env.step(again, up)[1].obs == after.obs + 1
 
@@ -186,39 +175,26 @@ SMALL = (
 )
 
 
-class Killed(BaseException):
-    """An error that nothing catches."""
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("whole")
-    assert run("train_agents", root, *SMALL, preset=PRESET).code == 0
-    return root
-
-
-@pytest.mark.parametrize("way", ["tensor", "process"])
-def test_an_interrupted_run_equals_an_uninterrupted_one(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+def test_an_interrupted_run_equals_an_uninterrupted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of episodes: 5 steps an unroll, 4 an episode."""
-    options = (*SMALL, f"source.vectorization={way}")
-    calls, play_on = 0, LocalUnrollWorker.play
+    calls, play_on = itertools.count(1), LocalUnrollWorker.play
 
     def play_until(self: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 4:
-            raise Killed
+        if next(calls) == 4:
+            raise BaseException("killed")
         return play_on(self)
 
-    monkeypatch.setattr(LocalUnrollWorker, "play", play_until)
-    with pytest.raises(Killed):
-        run("train_agents", tmp_path, *options, preset=PRESET)
-    assert run("train_agents", tmp_path, *options, preset=PRESET).code == 0
-    assert calls == 4 + 4  # it went on from the checkpoint after the second unroll
-    ours, expected = results_of(tmp_path), results_of(whole)
-    assert set(ours) == set(expected)
+    done("train_agents", tmp_path / "whole", *SMALL, preset=PRESET)
+    expected = results_of(tmp_path / "whole")
     assert any(name.endswith("obs.npy") for name in expected) and any(name.endswith(".pt") for name in expected)
-    for name in expected:
-        assert ours[name] == expected[name] or (way == "process" and not name.endswith((".npy", ".pt"))), name
+    monkeypatch.setattr(LocalUnrollWorker, "play", play_until)
+    for way in ("tensor", "process"):
+        calls, root, options = itertools.count(1), tmp_path / way, (*SMALL, f"source.vectorization={way}")
+        with pytest.raises(BaseException, match="killed"):
+            run("train_agents", root, *options, preset=PRESET)
+        done("train_agents", root, *options, preset=PRESET)
+        assert next(calls) == 4 + 4 + 1  # it went on from the checkpoint after the second unroll
+        ours = results_of(root)
+        assert set(ours) == set(expected)
+        for name in expected:
+            assert ours[name] == expected[name] or (way == "process" and not name.endswith((".npy", ".pt"))), name
