@@ -21,7 +21,6 @@ from probes import (
     random_rollout,
     sample_of,
     step_of,
-    transition,
 )
 from stage_one import joined
 from torch import Tensor
@@ -42,18 +41,7 @@ def table_of(learners: Any) -> Tensor:
 # ---- Q-learning
 
 
-def test_q_learning_moves_a_cell_once_towards_the_weighted_mean_of_its_targets() -> None:
-    """Targets 1, 0, 0 with weights 3, 0.5, 0.5: their mean is 3/4. A cell of weight 0 does not move; the weights of one
-    cell do not matter to another."""
-    learners = learners_of("q_learning", 1, discount=0.5, learning_rate=0.5, initial_value=0.0)
-    met = [transition(2, 1, reward, 0, terminated=True, truncated=False) for reward in (1, 0, 0)]
-    met += [transition(3, 0, 1, 0, terminated=True, truncated=False)] * 2
-    learned = learners.update(sample_of(joined(met, dim=1), torch.tensor([3.0, 0.5, 0.5, 0.0, 0.0])))
-    assert table_of(learners)[0, 2].tolist() == [0.0, 0.375, 0.0]
-    assert (table_of(learners)[0, 3] == 0).all()
-    assert learned.td_error is not None and learned.td_error.tolist() == [1.0, 0.0, 0.0, 1.0, 1.0]  # not weighted
-    learners.update(sample_of(joined(met, dim=1), torch.tensor([1.0, 0.0, 0.0, 0.0, 1e-3])))
-    assert table_of(learners)[0, 2, 1].item() == 0.6875 and table_of(learners)[0, 3, 0].item() == 0.5
+SEEDS = st.integers(0, 10**6)
 
 
 class Dictionary:
@@ -76,29 +64,24 @@ class Dictionary:
                 own.append(abs(error))
             td_error.append(sum(own) / len(own))
         for cell, errors in found.items():
-            mass = sum(heaviness for heaviness, _ in errors)
+            mass = sum(heaviness for heaviness, _ in errors) or 1  # a cell of weight 0 does not move
             self.values[cell] += learning_rate * sum(heaviness * error for heaviness, error in errors) / mass
         return td_error
 
 
 @settings(max_examples=15, deadline=None)
-@given(
-    shape=st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 3)),
-    discount=st.floats(0, 1),
-    initial_value=st.floats(-2, 2),
-    weighted=st.booleans(),
-    seed=st.integers(0, 10**6),
-)
-def test_q_learning_equals_dictionaries(shape: Any, discount: float, initial_value: float, weighted: bool, seed: int):
-    """One step of one environment gives the rule of the thesis. The rate falls with the iterations."""
-    num_steps, num_windows, num_learners = shape
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 3), st.floats(0, 1), st.floats(-2, 2), st.booleans(), SEEDS)
+def test_q_learning_equals_dictionaries(
+    num_steps, num_windows, num_learners, discount, initial_value, weighted, seed
+) -> None:
+    """One step of one environment gives the rule of the thesis. The rate falls; weights may be 0."""
     options = {"discount": discount, "learning_rate": falling(1.0, 0.2), "initial_value": initial_value}
     learners = learners_of("q_learning", num_learners, OTHER_REWARDS, **options)
-    alone = [Dictionary(initial_value) for _ in range(num_learners)]
+    alone, ones = [Dictionary(initial_value) for _ in range(num_learners)], torch.ones(num_learners * num_windows)
     for update in range(3):
         learners.set_clock(START._replace(iterations=update))
         samples = random_rollout(num_steps, num_learners * num_windows, seed + update)
-        weight = torch.rand(num_learners * num_windows, generator=torch.Generator().manual_seed(seed)) * weighted + 0.1
+        weight = random_rollout(1, num_learners * num_windows, seed + update).obs[0].float() if weighted else ones
         values = table_of(learners).amax(-1)
         metrics, td_error = learners.update(sample_of(samples, weight))
         for index, one in enumerate(alone):
@@ -151,11 +134,10 @@ def test_q_learning_learns_every_goal_of_a_small_room() -> None:
     unrolls = [transitions for transitions, _, _ in collect(learner, worker, Experience(config, env.spec, goals, CPU))]
     blocks = joined(unrolls[:60]), joined(unrolls[-60:])
     early, late = (finished_episodes(block, OpenEpisodes.none(75), env.spec)[0] for block in blocks)
-    assert early.success.mean() < 0.6
     goal = goals[late.stream // 5, 0].numpy()
     distance = abs(goal // 4 - 2) + abs(goal % 4 - 2)  # from the centre
     whole = np.append(False, late.stream[1:] == late.stream[:-1])  # the first of each stream began before the block
-    assert late.success.all() and (late.length[whole] == distance[whole]).all()
+    assert early.success.mean() < 0.6 and late.success.all() and (late.length[whole] == distance[whole]).all()
 
 
 # ---- DQN
@@ -219,28 +201,3 @@ def test_dqn_updates_equal_those_of_a_plain_learner(*, double: bool, max_gradien
             assert (expected["gradient_norm"] > max_gradient_norm) == (max_gradient_norm == 0.05)
             one.assert_equal("network", one.network)
             one.assert_equal("target_network", one.target)
-
-
-@pytest.mark.parametrize(
-    ("double", "terminated", "truncated", "target"),
-    [
-        (False, False, False, -2 + 0.5 * 7),  # the largest of the target network
-        (True, False, False, -2 + 0.5 * 3),  # the target's value of the action that the network thinks best
-        (True, True, False, -2),
-        (True, False, True, -2 + 0.5 * 3),  # the clock's end bootstraps
-        (False, True, True, -2),
-    ],
-)
-def test_dqn_targets_by_hand(*, double: bool, terminated: bool, truncated: bool, target: float) -> None:
-    """Q(0, 2) = 4, reward -2, discount 0.5; of the next observation the network says 1, 2, 9, its target 5, 7, 3.
-    Observations are embedded as unit vectors."""
-    learner = learners_of("dqn", 1, OTHER_REWARDS, hidden_size=6, double=double, discount=0.5)
-    state = copy.deepcopy(learner.state_dict())
-    tables = {"network": [[0.0, 0.0, 4.0], [1.0, 2.0, 9.0]], "target_network": [[8.0, 8.0, 8.0], [5.0, 7.0, 3.0]]}
-    for name, table in tables.items():
-        rows = torch.tensor(table + [[0.0] * 3] * 4)
-        state[name] = {"embedding": torch.eye(6)[None], "heads": rows[None], "bias": torch.zeros(1, 1, 3)}
-    learner.load_state_dict(state)
-    metrics, td_error = learn_from(learner, transition(0, 2, 1, 1, terminated, truncated))
-    assert td_error.item() == pytest.approx(abs(target - 4)) and metrics["value"].item() == 4.0
-    assert metrics["loss"].item() == pytest.approx((target - 4) ** 2)
