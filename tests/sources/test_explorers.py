@@ -11,14 +11,8 @@ from worlds import room, scalar_move
 
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import play_episodes
-from icrl.sources.explorers import (
-    CoveringPlan,
-    PersistentWalk,
-    UniformWalk,
-    cells_covered,
-    coverage_bound,
-    covering_plan,
-)
+from icrl.sources import explorers
+from icrl.sources.explorers import CoveringPlan, cells_covered, coverage_bound, covering_plan
 
 
 def walked(plan: np.ndarray, size: int, start: int) -> list[int]:
@@ -73,7 +67,7 @@ def test_the_plan_finds_every_goal_by_episode_four_and_starts_over_if_there_is_n
 
 
 @pytest.mark.parametrize("terminate", [True, False])
-@pytest.mark.parametrize("kind", [UniformWalk, PersistentWalk, CoveringPlan])
+@pytest.mark.parametrize("kind", [explorers.UniformWalk, explorers.PersistentWalk, CoveringPlan])
 def test_a_known_goal_is_approached_by_a_shortest_path(kind: Any, terminate: bool) -> None:
     env = room(size=5, max_episode_steps=10, terminate_on_goal=terminate)
     tasks: Any = env.all_tasks()
@@ -91,10 +85,10 @@ def test_walks_before_the_goal_is_found() -> None:
     1/2 + 1/2 * 1/4, at walls too, and never stays; episodes begin anew."""
     env = room(size=4, max_episode_steps=8)
     nowhere = torch.tensor([[16]])
-    _, played = play_episodes(UniformWalk(env), env, nowhere, 3000, 2, seed=1)
+    _, played = play_episodes(explorers.UniformWalk(env), env, nowhere, 3000, 2, seed=1)
     shares = played.action.flatten().bincount(minlength=5) / played.action.numel()
     assert torch.allclose(shares, torch.full((5,), 0.2), atol=0.005)
-    _, played = play_episodes(PersistentWalk(env), env, nowhere, 3000, 2, seed=1)
+    _, played = play_episodes(explorers.PersistentWalk(env), env, nowhere, 3000, 2, seed=1)
     action, begins = played.action, played.timestep[1:] == 0
     same = action[1:] == action[:-1]
     assert action.min() == 1 and same[~begins].double().mean().item() == pytest.approx(0.625, abs=0.005)

@@ -2,25 +2,12 @@
 
 from typing import Any
 
+import probes
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probes import (
-    ENDLESS,
-    MATCH_IT,
-    ONE_STEP,
-    SPEC,
-    START,
-    TWO_STEPS,
-    alone_and_among_others,
-    learn_from,
-    learn_world,
-    learners_of,
-    random_rollout,
-    restored,
-    step_of,
-)
+from probes import SPEC, START, learn_from, learners_of, random_rollout, restored, step_of
 
 from icrl.contracts import ConfigError
 from icrl.randomness import cumulative, draw, draw_possible, stream_seeds, uniform
@@ -53,7 +40,7 @@ def test_a_source_is_registered_by_its_decorator() -> None:
 @pytest.mark.parametrize("name", KINDS | LEARN_NOTHING)
 def test_a_learner_alone_equals_itself_among_others(name: str, index: int) -> None:
     options, length, updates, _ = (KINDS | LEARN_NOTHING)[name]
-    one, all_learners = alone_and_among_others(name, index, length, updates, **options)
+    one, all_learners = probes.alone_and_among_others(name, index, length, updates, **options)
     for (_, ours), (_, theirs) in zip(one.parameters(), all_learners.parameters(), strict=True):
         assert torch.allclose(ours[0], theirs[index], atol=1e-5)
 
@@ -107,12 +94,13 @@ def test_act_samples_the_probabilities(name: str) -> None:
         assert carry == () and torch.allclose(shares, probabilities, atol=2 / count)
 
 
-def test_threads_do_not_change_an_update() -> None:
+@pytest.mark.parametrize(("name", "options"), [("a2c", {"hidden_size": 64}), ("q_learning", {})])
+def test_threads_do_not_change_an_update(name: str, options: Any) -> None:
     """As many learners as the default run has, where a gradient summed by threads would depend on their order."""
     seen, threads = set(), torch.get_num_threads()
     torch.set_num_threads(2)
     for _ in range(3):
-        learners = learners_of("a2c", 570, hidden_size=64)
+        learners = learners_of(name, 570, **options)
         learn_from(learners, random_rollout(10, 5700, 0))
         seen.add(tuple(parameter.sum(dtype=torch.float64).item() for _, parameter in learners.parameters()))
     torch.set_num_threads(threads)
@@ -131,9 +119,10 @@ def test_threads_do_not_change_an_update() -> None:
 def test_values_of_probe_worlds(name: str, updates: int, options: Any) -> None:
     """One step is worth 1; two are discounted by 1/2; a truncated episode bootstraps: 1 + 1/2 + 1/4 + ... = 2, although
     it is two steps long. In a world that asks for one action per observation, that action is learned."""
-    worth = ((ONE_STEP, [1.0]), (TWO_STEPS, [0.5, 1.0]), (ENDLESS, [2.0]), (MATCH_IT, [1.0, 1.0]))
-    for env, expected in worth:
-        learner = learn_world(learners_of(name, 1, env.spec, discount=0.5, **options), env, updates)
+    worth = {"ONE_STEP": [1.0], "TWO_STEPS": [0.5, 1.0], "ENDLESS": [2.0], "MATCH_IT": [1.0, 1.0]}
+    for world, expected in worth.items():
+        env = getattr(probes, world)
+        learner = probes.learn_world(learners_of(name, 1, env.spec, discount=0.5, **options), env, updates)
         outputs = learner.outputs()
         values = outputs["values"] if "values" in outputs else outputs["q_values"].amax(-1)
         assert values.tolist() == pytest.approx(expected, abs=0.05)
