@@ -1,5 +1,6 @@
 """Samples of updates: mini-batches of an unroll, replay and recorded histories in the loop."""
 
+import itertools
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probes import CPU, changed
 from small_histories import MARK, write_histories
-from stage_one import live, root_with_others
+from stage_one import joined, live, root_with_others
 from toy import assert_same
 
 from icrl.collection.experience import Experience, OfflineWindows, mini_batches, without_others
@@ -70,8 +71,7 @@ def test_a_sweep_uses_every_transition_once(source: Any, num_learners: int, key:
     length = source.mini_batch_length or num_steps
     windows = num_envs * num_steps // length
     size = source.mini_batch_size or windows
-    assert {part.obs.shape for part in parts} == {(length, num_learners * size)}
-    assert len(parts) == sweeps * (windows // size)
+    assert [part.obs.shape for part in parts] == [(length, num_learners * size)] * (sweeps * (windows // size))
     for part, sample in zip(parts, samples, strict=True):
         steps, streams = part.obs // 100, part.obs % 100
         assert (steps == steps[0] + torch.arange(length)[:, None]).all() and (steps[0] % length == 0).all()
@@ -82,13 +82,13 @@ def test_a_sweep_uses_every_transition_once(source: Any, num_learners: int, key:
         assert list(sample.targets) == ["target"] and torch.equal(sample.targets["target"], part.obs + 1)
         assert sample.weight.tolist() == [1.0] * num_learners * size
     for sweep in range(sweeps):
-        used = torch.cat([part.obs.flatten() for part in parts[sweep * len(parts) // sweeps :][: len(parts) // sweeps]])
-        assert used.sort().values.tolist() == unroll.obs.flatten().sort().values.tolist()
+        used = parts[sweep * windows // size :][: windows // size]
+        assert sorted(joined(used).obs.flatten().tolist()) == unroll.obs.flatten().tolist()
 
 
 def test_sweeps_iterations_and_seeds_are_in_different_orders() -> None:
     changes = {"num_updates_per_train_iter": 2, "mini_batch_length": 1, "mini_batch_size": 6, "unroll_length": 5}
-    sweeps = [range(30)]
+    sweeps = [numbered(5, 6).obs.flatten().tolist()]
     for iteration, seed in ((1, 0), (2, 0), (1, 1)):
         config = changed(config_of(num_envs=6, **changes), seed=seed)
         samples = Experience(config, ENV.spec, TASKS[:1], CPU).samples(iteration, numbered(5, 12), lambda _: {})
@@ -124,7 +124,8 @@ def watch(config: Any, tasks: Any, stop: int, saved: Any = None) -> tuple[Watche
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_interrupted_run_equals_an_uninterrupted_one(others: Path, mode: str) -> None:
+def test_a_run_equals_itself_interrupted_and_among_others(others: Path, mode: str) -> None:
+    """The learners of the first of two tasks alone learn the same, to the last of their Q values."""
     config = config_of(others, **MODES[mode])
     total = num_iterations(config.source)
     whole, unrolls, end = watch(config, TASKS, total)
@@ -135,18 +136,12 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(others: Path, mode: str)
         assert_same(first_part + second_part, unrolls)
         assert_same(early.samples + late.samples, whole.samples)
         assert_same(again, end)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_learners_alone_equal_themselves_among_others(others: Path, mode: str) -> None:
-    """Of the first of two tasks, to the last of its Q values."""
-    config = config_of(others, **MODES[mode])
-    (together, _, _), (alone, _, _) = (watch(config, tasks, 16) for tasks in (TASKS, TASKS[:1]))
-    for ours, theirs in zip(alone.samples, together.samples, strict=True):
+    alone, _, _ = watch(config, TASKS[:1], total)
+    for ours, theirs in zip(alone.samples, whole.samples, strict=True):
         half = ours.weight.numel()
         assert_same(list(ours.rollout), [column[:, :half] for column in theirs.rollout])
         assert_same(ours.weight, theirs.weight[:half])
-    (_, table), (_, among) = next(alone.parameters()), next(together.parameters())
+    (_, table), (_, among) = next(alone.parameters()), next(whole.parameters())
     assert torch.equal(table, among[:2]) and (table != 1).any()
 
 
@@ -160,10 +155,9 @@ def test_the_td_error_of_own_windows_becomes_their_priority(others: Path) -> Non
     assert td_error is not None and priorities.shape == (4, 2 * 9)
     own, first = td_error.unflatten(0, (4, 4)).double(), rollout.obs[0].unflatten(0, (4, 4))
     obs = columns["obs"].long().unflatten(1, (4, 2)).permute(1, 2, 0).flatten(1)  # [L, N * C]
-    for learner in range(4):
-        for window in range(2):
-            told = (priorities[learner] - own[learner, window]).abs() < 1e-7
-            assert (told & (obs[learner] == first[learner, window])).any()
+    for learner, window in itertools.product(range(4), range(2)):
+        told = (priorities[learner] - own[learner, window]).abs() < 1e-7
+        assert (told & (obs[learner] == first[learner, window])).any()
 
 
 def test_targets_are_asked_for_once_where_the_unroll_is_learned_from() -> None:
@@ -196,8 +190,7 @@ def open_windows(root: Path, tasks: list[int], length: int, **changes: Any) -> O
 
 def windows_of_row(ends: list[bool], length: int, used: int, last: bool, every: int) -> list[list[int]]:
     """The steps of each window of a row, from a list of its episodes."""
-    steps = list(range(len(ends)))
-    steps = steps[len(steps) - used :] if last else steps[:used]
+    steps = range(len(ends))[-used:] if last else range(used)
     episodes: list[list[int]] = [[]]
     for step in steps:
         episodes[-1].append(step)
@@ -209,23 +202,19 @@ def windows_of_row(ends: list[bool], length: int, used: int, last: bool, every: 
 
 @settings(max_examples=12, deadline=None)
 @given(st.data(), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.booleans())
-def test_every_window_of_a_task_is_drawn_once_in_as_many_draws(
-    data: st.DataObject, length: int, per_task: int, every: int, last: bool
-) -> None:
+def test_every_window_of_a_task_is_drawn_once_in_as_many_draws(data, length, per_task, every, last) -> None:
     """For each learner of the task, from its rows alone, whatever the order of tasks; in the part of the rows and the
     episodes that the options name."""
-    num_steps = 20
+    num_steps, tasks, train = 20, [9, 7], [7, 2, 9]
     ends = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=60 * per_task, max_size=60 * per_task)))
     ends = (ends == 0).view(num_steps, 3 * per_task)
     used = data.draw(st.integers(1, num_steps))
-    train = [7, 2, 9]
     rows = [windows_of_row(row, length, used, last, every) for row in ends.T.tolist()]
     expected = {
         task: sorted((row, *steps) for row in range(k * per_task, (k + 1) * per_task) for steps in rows[row])
         for k, task in enumerate(train)
     }
     changes = {"offline_buffer_length": used % num_steps, "offline_buffer_range": "last" if last else "first"}
-    tasks = [9, 7]
     with tempfile.TemporaryDirectory() as root:
         write_histories(Path(root), "others", TABULAR, train, per_task, ends)
         if not all(expected[task] for task in tasks):

@@ -156,8 +156,8 @@ def test_stratified_numbers(count: int, key: int) -> None:
 
 def test_columns_are_as_small_as_can_be_indexed() -> None:
     """Of a world of 300 observations, whose histories have uint16."""
-    replay = rollout_replay(replace(UNIFORM, num_envs=1), SPEC._replace(num_obs=300), 1, 1, CPU)
-    assert [column.dtype for column in replay._columns][:2] == [torch.int32, torch.uint8]
+    columns = rollout_replay(UNIFORM, SPEC._replace(num_obs=300), 1, 1, CPU)._columns
+    assert (columns.obs.dtype, columns.action.dtype) == (torch.int32, torch.uint8)
     for name, bits in (("uint8", 8), ("uint16", 16), ("uint32", 32)):
         column = torch.tensor([0, 2**bits - 1]).to(indexable(name))
         assert column[torch.tensor([1])].tolist() == [2**bits - 1]

@@ -163,16 +163,6 @@ class PlainDQN(Plain):
         return error.detach().abs().mean(0), metrics
 
 
-def scrambled(learners: Any) -> Any:
-    """Networks and target networks with random parameters, so that they disagree about the best actions."""
-    torch.manual_seed(0)
-    state = copy.deepcopy(learners.state_dict())
-    for name in ("network", "target_network"):
-        state[name] = {key: torch.randn_like(value) for key, value in state[name].items()}
-    learners.load_state_dict(state)
-    return learners
-
-
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize(("max_gradient_norm", "period"), [(0.05, 1), (500.0, 3)])
 def test_dqn_updates_equal_those_of_a_plain_learner(*, double: bool, max_gradient_norm: float, period: int) -> None:
@@ -180,11 +170,15 @@ def test_dqn_updates_equal_those_of_a_plain_learner(*, double: bool, max_gradien
     follow at once or every third update."""
     options = {"double": double, "max_gradient_norm": max_gradient_norm, "target_update_period": period}
     rates = {"target_update_rate": falling(0.5, 0.9), "learning_rate": falling(0.06, 0.02), "epsilon": 0.25}
-    learners = scrambled(learners_of("dqn", 2, OTHER_REWARDS, **options, **rates))
+    learners = learners_of("dqn", 2, OTHER_REWARDS, **options, **rates)
+    state, luck = copy.deepcopy(learners.state_dict()), torch.Generator().manual_seed(0)
+    for name in ("network", "target_network"):  # so that they disagree about the best actions
+        state[name] = {key: torch.randn(value.shape, generator=luck) for key, value in state[name].items()}
+    learners.load_state_dict(state)
     plain = [PlainDQN(learners, index) for index in range(2)]
     for update in range(4):
         learners.set_clock(START._replace(iterations=update))
-        samples, weight = random_rollout(2, 8, update), torch.rand(8)
+        samples, weight = random_rollout(2, 8, update), torch.rand(8, generator=luck)
         metrics, td_error = learners.update(sample_of(samples, weight))
         assert not td_error.requires_grad
         for index, one in enumerate(plain):
