@@ -120,7 +120,7 @@ def test_searchers_equal_a_scalar_search(kind: str, size: int, start: bool, othe
 # ---- the source
 
 ENV = room(size=5, max_episode_steps=10)
-TASKS = ENV.all_tasks().repeat(2, 1)
+SMALL, TASKS = ("env.size=5", "env.max_episode_steps=10"), ENV.all_tasks().repeat(2, 1)
 
 
 def searcher_in(*options: str, noise: str = "0.3") -> tuple[Searcher, Any]:
@@ -131,21 +131,16 @@ def searcher_in(*options: str, noise: str = "0.3") -> tuple[Searcher, Any]:
     return learner, env
 
 
-def searching(noise: str) -> Searcher:
-    return searcher_in("env.size=5", "env.max_episode_steps=10", noise=noise)[0]
-
-
 def test_noise_mixes_the_searcher_and_random_actions() -> None:
     """In an open room the searcher never stays before it has found the goal, so a stay is a random action."""
-    ours, theirs = (play(one, ENV, TASKS, 60)[0] for one in (searching("0.0"), RoomSearcher(ENV)))
-    assert_same(ours, theirs)
-    actions = play(searching("1.0"), ENV, TASKS, 500)[0].action
+    assert_same(*(play(one, ENV, TASKS, 60)[0] for one in (searcher_in(*SMALL, noise="0.0")[0], RoomSearcher(ENV))))
+    actions = play(searcher_in(*SMALL, noise="1.0")[0], ENV, TASKS, 500)[0].action
     assert (actions.flatten().bincount(minlength=5) / actions.numel()).tolist() == pytest.approx([0.2] * 5, abs=0.02)
-    played = play(searching("0.25"), ENV, TASKS, 1000)[0]
+    played = play(searcher_in(*SMALL, noise="0.25")[0], ENV, TASKS, 1000)[0]
     stays = (played.action[played.reward.cumsum(0) == 0] == 0).double().mean()
     assert stays.item() == pytest.approx(0.25 / 5, abs=0.025)
     assert {1, 2, 3, 4} <= set(played.action[0].tolist())  # ties are left to chance
-    learner = searching("{kind: linear, progress: percent, points: [[0, 1.0], [1, 0.0]]}")
+    learner = searcher_in(noise="{kind: linear, progress: percent, points: [[0, 1.0], [1, 0.0]]}")[0]
     learner.set_clock(START._replace(percent=0.75))
     assert learner.update(None).metrics["noise"].tolist() == [0.25]  # type: ignore[arg-type]
 
