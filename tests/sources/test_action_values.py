@@ -1,4 +1,4 @@
-"""Q-learning and DQN against dictionaries and one plain PyTorch learner, and against numbers worked out by hand."""
+"""Q-learning and DQN against dictionaries and one plain PyTorch learner."""
 
 import copy
 from collections import defaultdict
@@ -9,27 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probes import (
-    OTHER_REWARDS,
-    SPEC,
-    START,
-    Plain,
-    falling,
-    learn_from,
-    learners_of,
-    random_rollout,
-    sample_of,
-    step_of,
-)
-from stage_one import CPU, joined
+from probes import OTHER_REWARDS, START, Plain, falling, learn_from, learners_of, random_rollout, sample_of, step_of
 from torch import Tensor
 
-from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
-from icrl.collection.experience import Experience
-from icrl.config.compose import load_config
 from icrl.contracts import Rollout
-from icrl.envs import make_env
-from icrl.envs.rollout import OpenEpisodes, finished_episodes
 
 
 def table_of(learners: Any) -> Tensor:
@@ -56,7 +39,7 @@ class Dictionary:
             own = []
             for t in range(samples.obs.shape[0]):
                 obs, action, reward, next_obs, _, ended, _, _ = (column[t, window].item() for column in samples)
-                best = max(self.values[next_obs, other] for other in range(SPEC.num_actions))
+                best = max(self.values[next_obs, other] for other in range(OTHER_REWARDS.num_actions))
                 error = OTHER_REWARDS.reward_values[reward] + (0.0 if ended else discount * best)
                 error -= self.values[obs, action]
                 found[obs, action].append((heaviness, error))
@@ -90,7 +73,9 @@ def test_q_learning_equals_dictionaries(
             error = one.update(own, weight[windows].tolist(), discount, 1.0 - 0.2 * update)
             assert td_error[windows].tolist() == pytest.approx(error, abs=1e-5)
             assert metrics["td_error"][index].item() == pytest.approx(np.mean(error), abs=1e-5)
-            expected = [[one.values[s, a] for a in range(SPEC.num_actions)] for s in range(SPEC.num_obs)]
+            expected = [
+                [one.values[s, a] for a in range(OTHER_REWARDS.num_actions)] for s in range(OTHER_REWARDS.num_obs)
+            ]
             assert torch.allclose(table_of(learners)[index], torch.tensor(expected), atol=1e-5)
 
 
@@ -116,23 +101,6 @@ def test_probabilities_are_epsilon_greedy_with_ties() -> None:
     expected = torch.tensor([[0.1, 0.8, 0.1], [0.1, 0.8, 0.1], [0.45, 0.1, 0.45], [0.45, 0.1, 0.45]])
     assert torch.allclose(learners.action_probabilities(step_of(torch.full((4,), 5))), expected)
     assert torch.allclose(learners.action_probabilities(step_of(torch.zeros(2).long())), torch.full((2, 3), 1 / 3))
-
-
-def test_q_learning_learns_every_goal_of_a_small_room() -> None:
-    """15 goals, one learner each with 5 environments: random at first, and at the end on a shortest path to each."""
-    sizes = ["env.size=4", "env.max_episode_steps=8", "source.num_learners=1", "source.num_envs=5"]
-    config = load_config(["source=q_learning", *sizes, "source.num_env_steps=6000", "source.history_steps=6000"])
-    env = make_env(config.env)
-    goals = env.all_tasks()
-    learner, streams, noise = make_learners(config, env, goals, CPU)
-    worker = LocalUnrollWorker(config.source, env, learner, streams, noise)
-    unrolls = [transitions for transitions, _, _ in collect(learner, worker, Experience(config, env.spec, goals, CPU))]
-    blocks = joined(unrolls[:60]), joined(unrolls[-60:])
-    early, late = (finished_episodes(block, OpenEpisodes.none(75), env.spec)[0] for block in blocks)
-    goal = goals[late.stream // 5, 0].numpy()
-    distance = abs(goal // 4 - 2) + abs(goal % 4 - 2)  # from the centre
-    whole = np.append(False, late.stream[1:] == late.stream[:-1])  # the first of each stream began before the block
-    assert early.success.mean() < 0.6 and late.success.all() and (late.length[whole] == distance[whole]).all()
 
 
 # ---- DQN

@@ -1,4 +1,4 @@
-"""A2C and PPO against one plain PyTorch learner, and against numbers worked out by hand."""
+"""A2C and PPO against one plain PyTorch learner."""
 
 from typing import Any
 

@@ -31,9 +31,8 @@ every_role = pytest.mark.parametrize("role", WORLDS)
 
 def seen(role: str, number: int = 30) -> Tensor:
     """Observations `[3, number, K]` of games at play."""
-    env = WORLDS[role]
-    tasks = env.all_tasks().repeat(number, 1)[:number]
-    return torch.stack([row[2].obs for row in lived(env, tasks, stream_seeds(7, number), 2)])
+    tasks = WORLDS[role].all_tasks().repeat(number, 1)[:number]
+    return torch.stack([step.obs for _, _, step in lived(WORLDS[role], tasks, stream_seeds(7, number), 2)])
 
 
 @pytest.mark.parametrize("std", [0.1, 1000.0])
@@ -59,10 +58,9 @@ def test_no_illegal_action_is_ever_drawn(role: str, std: float) -> None:
 @every_role
 def test_evaluated_actions_are_those_of_a_distribution_over_legal_actions(role: str) -> None:
     env, obs = WORLDS[role], seen(role)
-    heads = PointHeads(env.spec, 16, stream_seeds(0, 3), CPU)
+    heads, legal = PointHeads(env.spec, 16, stream_seeds(0, 3), CPU), legal_in(env, obs)
     assert heads.outputs() == {}
     outspoken(heads.network)
-    legal = legal_in(env, obs)
     action = legal.long().argmax(-1)
     (log_prob, value, entropy), outputs = heads.evaluate_actions(obs, action), heads.network(obs)
     for place in np.ndindex(*action.shape):

@@ -31,7 +31,6 @@ def test_a_source_is_registered_by_its_decorator() -> None:
     class Mine(Learner): ...
 
     assert source_class("mine") is Mine and Mine.options is dict
-    assert source_class("ppo").__module__ == "icrl.sources.a2c"
     with pytest.raises(ConfigError, match=r"source\.name=nobody is unknown: it must be one of a2c, .*random"):
         source_class("nobody")
 

@@ -9,13 +9,12 @@ import pytest
 import torch
 from harness import run
 from probes import CPU, START, changed, learners_of, source_options, step_of
-from stage_one import play
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
-from icrl.envs.exact import noisy_exact, optimal_exact, random_exact
+from icrl.envs.exact import noisy_exact
 from icrl.randomness import stream_seeds
 from icrl.sources import source_class
 from icrl.sources.noise_distillation import least_noise
@@ -45,16 +44,9 @@ def test_the_mixture_by_hand() -> None:
     assert torch.allclose(learners.action_probabilities(shown([2, 2]))[0], torch.tensor([0.1, 0.1, 0.1, 0.1, 0.6]))
 
 
-@pytest.mark.parametrize(("name", "exact"), [("optimal", optimal_exact), ("random", random_exact)])
-def test_planner_and_random_actions_reach_their_exact_success(name: str, exact: Any) -> None:
-    tasks = ENV.all_tasks()
-    played, _ = play(learners_of(name, 1, ENV.spec), ENV, tasks.repeat(100, 1), 8)
-    first = played.reward * (played.terminated.cumsum(0) - played.terminated.long() == 0)
-    assert first.sum(0).double().mean().item() == pytest.approx(exact(ENV, tasks).success.mean().item(), abs=0.05)
-
-
-def test_random_actions_need_no_planner() -> None:
+def test_random_actions_need_no_planner_and_optimal_ones_are_its_own() -> None:
     assert (learners_of("random", 1, ENV.spec).action_probabilities(shown([5, 5])) == torch.full((2, 5), 0.2)).all()
+    assert learners_of("optimal", 1, ENV.spec).action_probabilities(shown([4, 2])).equal(torch.eye(5)[[4, 2]])
     for name in ("optimal", "noise_distillation"):
         config = changed(CONFIG, env=load_config(["env=point_game"]).env, source=source_options(name))
         with pytest.raises(ConfigError, match=rf"source\.name={name} needs the optimal .* env\.name=point_game"):
