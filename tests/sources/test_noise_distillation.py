@@ -121,6 +121,7 @@ def test_trained_agents_teach(teachers: Path) -> None:
         ("source.teacher=searcher", "source.teacher=searcher & its own past"),
         ("source.teacher=learned env.max_episode_steps=3", "env.max_episode_steps=4 & 3"),
         ("source.teacher=learned source.num_envs=5", "source.num_envs=5 & 2 learners per task of source.teacher"),
+        ("source.max_performance=0.5 source.teacher=learned", "source.max_performance=0.5 & source.teacher"),
     ],
 )
 def test_refused_teachers(teachers: Path, options: str, parts: str) -> None:
