@@ -16,7 +16,7 @@ import pytest
 import torch
 from kin import all_gone, family
 from probes import CPU, changed, falling
-from stage_one import live
+from stage_one import joined, live
 from toy import assert_same
 
 from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker
@@ -32,14 +32,16 @@ from icrl.sources.pace import clock_of
 TOTAL = 14  # iterations
 SIZES = ("env.size=4", "env.max_episode_steps=9", "source.num_learners=1", "source.num_envs=2")
 CONFIG: Any = load_config(["source=q_learning", *SIZES])
+ENV = make_env(CONFIG.env)
+TASKS = ENV.all_tasks()[:2]
+OPTIONS = {"num_iterations": TOTAL, "num_env_steps": 0, "unroll_length": 1.5, "async_unroll": True}
+OPTIONS |= {"initial_collect_steps": 4, "mini_batch_size": 1}
+OPTIONS |= {"initial_value": 1.0, "epsilon": falling(0.2, 0.0)}  # every update changes the best action
 
 
 def config_of(**changes: Any) -> Any:
     """Two learners with two environments each, in unrolls of 1.5 steps, that learn fast and depend on the clock."""
-    options = {"num_iterations": TOTAL, "num_env_steps": 0, "unroll_length": 1.5, "async_unroll": True}
-    options |= {"initial_collect_steps": 4, "mini_batch_size": 1}
-    options |= {"initial_value": 1.0, "epsilon": falling(0.2, 0.0)}  # every update changes the best action
-    return changed(CONFIG, source=changed(CONFIG.source, **options | changes))
+    return changed(CONFIG, source=changed(CONFIG.source, **OPTIONS | changes))
 
 
 def thread_pool(size: int, _: Any, initializer: Any, initargs: Any) -> Executor:
@@ -47,25 +49,22 @@ def thread_pool(size: int, _: Any, initializer: Any, initargs: Any) -> Executor:
     return ThreadPoolExecutor(size, initializer=initializer, initargs=(*initargs, False))
 
 
-def start(config: Any) -> tuple[Any, ...]:
-    """Environment, learners, streams and noise of two tasks."""
-    env = make_env(config.env)
-    return env, *make_learners(config, env, env.all_tasks()[:2], CPU)
+def in_a_thread(config: Any, _: Any, learner: Any, streams: Any, noise: Any, first: int) -> AsyncUnrollWorker:
+    return AsyncUnrollWorker(config, learner, streams, first, thread_pool)
 
 
-def worker_in_a_thread(config: Any) -> tuple[AsyncUnrollWorker, Any]:
+def worker_and_loop(config: Any, make_worker: Any = in_a_thread) -> tuple[Any, Any]:
     """Worker, and the loop that it plays for."""
-    env, learner, streams, _ = start(config)
-    worker = AsyncUnrollWorker(config, learner, streams, 0, thread_pool)
-    return worker, collect(learner, worker, Experience(config, env.spec, env.all_tasks()[:2], CPU))
+    learner, streams, noise = make_learners(config, ENV, TASKS, CPU)
+    worker = make_worker(config, ENV, learner, streams, noise, 0)
+    return worker, collect(learner, worker, Experience(config, ENV.spec, TASKS, CPU))
 
 
 def written_out(config: Any) -> tuple[list[Any], dict[str, Any]]:
     """In this process: unroll i with the learners as they were after p * floor(max(0, i - q) / p) iterations."""
     source = config.source
-    env, learner, streams, noise = start(config)
-    behind = start(config)[1]
-    worker = LocalUnrollWorker(source, env, behind, streams, noise)
+    (learner, streams, noise), (behind, *_) = (make_learners(config, ENV, TASKS, CPU) for _ in range(2))
+    worker = LocalUnrollWorker(source, ENV, behind, streams, noise)
     learned, played = [copy.deepcopy(learner.state_dict())], []
     q, p = source.unroll_queue_size, source.unroll_parameter_update_period
     for i in range(TOTAL):
@@ -85,22 +84,21 @@ def written_out(config: Any) -> tuple[list[Any], dict[str, Any]]:
 
 
 def run(config: Any, stop: int = TOTAL, saved: Any = None) -> tuple[list[Any], dict[str, Any]]:
-    def make_worker(config: Any, _: Any, learner: Any, streams: Any, noise: Any, first: int) -> AsyncUnrollWorker:
-        return AsyncUnrollWorker(config, learner, streams, first, thread_pool)
-
-    env = make_env(config.env)
-    return live(config, env, env.all_tasks()[:2], stop, saved, make_worker)[1:]
+    return live(config, ENV, TASKS, stop, saved, in_a_thread)[1:]
 
 
-@pytest.mark.parametrize(
-    ("queue", "period", "before"), [(1, 1, 0), (1, 3, 0), (3, 2, 0), (4, 5, 0), (20, 3, 0), (2, 1, 5)]
-)
+def lagging(queue: int, period: int, **options: Any) -> Any:
+    return config_of(unroll_queue_size=queue, unroll_parameter_update_period=period, **options)
+
+
+@pytest.mark.parametrize(("queue", "period", "before"), [(1, 3, 0), (3, 2, 0), (4, 5, 0), (20, 3, 0), (2, 1, 5)])
 def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(queue: int, period: int, before: int) -> None:
     """Transitions, learners and states of whole runs, and of runs that were stopped at each fourth iteration; also
     if the first iterations play nothing."""
-    options = {"unroll_queue_size": queue, "unroll_parameter_update_period": period}
-    config = config_of(**options, rl_train_after_update_steps=before)
+    config = lagging(queue, period, rl_train_after_update_steps=before)
     expected, learned = written_out(config)
+    at_once, _ = written_out(lagging(1, 1, rl_train_after_update_steps=before))
+    assert not torch.equal(*(joined(unroll for unroll, _, _ in played).action for played in (expected, at_once)))
     whole, state = run(config)
     assert_same(whole, expected)
     assert_same(state["learner"], learned)
@@ -112,21 +110,12 @@ def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(queue: int,
         assert_same(end, state)
 
 
-def test_learners_that_are_behind_play_otherwise() -> None:
-    """Or else the test above would show nothing."""
-    actions = []
-    for queue, period in ((1, 1), (2, 1), (1, 3), (20, 3)):
-        played, _ = written_out(config_of(unroll_queue_size=queue, unroll_parameter_update_period=period))
-        actions.append(torch.cat([transitions.action for transitions, _, _ in played]))
-    assert not any(torch.equal(one, other) for one, other in itertools.combinations(actions, 2))
-
-
 def test_it_is_never_further_ahead_than_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it has time to; and no state is kept that no unroll will need."""
     played: list[int] = []
     local_play = LocalUnrollWorker.play
     monkeypatch.setattr(LocalUnrollWorker, "play", lambda self: (played.append(1), local_play(self))[1])
-    worker, loop = worker_in_a_thread(config_of(unroll_queue_size=3, unroll_parameter_update_period=2))
+    worker, loop = worker_and_loop(lagging(3, 2))
     with closing(worker):
         for iteration, _ in enumerate(loop, 1):
             time.sleep(0.05)
@@ -145,7 +134,7 @@ def test_errors_come_after_the_unrolls_before_them(error: Exception, monkeypatch
         return local_play(self)
 
     monkeypatch.setattr(LocalUnrollWorker, "play", broken)
-    worker, loop = worker_in_a_thread(config_of())
+    worker, loop = worker_and_loop(config_of())
     with closing(worker):
         assert len(list(itertools.islice(loop, 4))) == 4
         with pytest.raises(type(error), match=str(error)):
@@ -157,18 +146,12 @@ def test_env_steps_are_spaced_in_time() -> None:
     since = time.monotonic()
     run(config_of(unroll_step_interval=0.01))
     assert time.monotonic() - since >= 20 * 0.01
-    worker, _ = worker_in_a_thread(config_of(unroll_step_interval=60.0))
+    worker, _ = worker_and_loop(config_of(unroll_step_interval=60.0))
     worker.play()  # of one step, before which there is nothing to wait for
     since = time.monotonic()
     worker.close()
     worker.close()
     assert time.monotonic() - since < 5
-
-
-def test_without_it_the_learner_itself_plays() -> None:
-    config = config_of(async_unroll=False, mini_batch_size=0)
-    worker = make_unroll_worker(config, *start(config), 0)
-    assert isinstance(worker, LocalUnrollWorker) and worker.state_dict() == {}
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -177,20 +160,16 @@ def test_a_process_with_environments_in_processes(killed: bool) -> None:
     process is left, whether it is killed or closed."""
     config = config_of(vectorization="process", num_workers=2)
     expected, _ = written_out(config_of())
-    env, learner, streams, noise = start(config)
-    with closing(make_unroll_worker(config, env, learner, streams, noise, 0)) as worker:
-        assert isinstance(worker, AsyncUnrollWorker)
-        loop = collect(learner, worker, Experience(config, env.spec, env.all_tasks()[:2], CPU))
+    worker, loop = worker_and_loop(config, make_unroll_worker)
+    with closing(worker):
         assert_same(next(loop), expected[0])
-        pid = worker.processes[0].pid
-        assert pid is not None
-        started = [pid, *family(pid)]
+        started = [worker.processes[0].pid, *family(worker.processes[0].pid)]
         assert len(started) >= 1 + 1 + 2  # a fork server and its workers
         if killed:
             for number, each in itertools.product((signal.SIGINT, signal.SIGTERM, signal.SIGUSR2), started):
                 os.kill(each, number)
             assert_same(list(itertools.islice(loop, 8)), expected[1:9])
-            os.kill(pid, signal.SIGKILL)
+            os.kill(started[0], signal.SIGKILL)
         since = time.monotonic()
         if killed:
             with pytest.raises(PipelineError, match=r"died \(exit code -9\)"):
@@ -216,8 +195,7 @@ if __name__ == "__main__":
     time.sleep(100)
 """
     with subprocess.Popen([sys.executable, "-c", program], cwd=PROJECT, stdout=subprocess.PIPE, text=True) as trainer:
-        assert trainer.stdout is not None
-        assert trainer.stdout.readline() == "stuck\n"
+        assert trainer.stdout and trainer.stdout.readline() == "stuck\n"
         started = family(trainer.pid)
         trainer.kill()
     assert len(started) >= 1 + 1 + 2 and all_gone(started)

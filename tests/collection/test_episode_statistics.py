@@ -1,6 +1,7 @@
 """Statistics over the last episodes, against queues that are filled episode by episode."""
 
-from collections import defaultdict, deque
+from collections import deque
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,24 +30,19 @@ def life(seed: int, num_steps: int) -> Rollout:
     return Rollout(nothing, nothing, reward, nothing, timestep, terminated, timestep == 3, nothing)
 
 
-def by_queues(lived: Rollout) -> dict[str, list[float]]:
+def by_queues(lived: Rollout) -> dict[str, Any]:
     """Each stream keeps its last episodes; a learner's number is the mean over all its streams' episodes."""
-    last = defaultdict(lambda: deque(maxlen=WINDOW))
-    for stream in range(lived.reward.shape[1]):
-        total, length = 0.0, 0
+    last = [deque(maxlen=WINDOW) for _ in range(NUM_LEARNERS * NUM_ENVS)]
+    for stream, episodes in enumerate(last):
+        values: list[float] = []
         for t in range(lived.reward.shape[0]):
-            value = VALUES[int(lived.reward[t, stream])]
-            total, length = total + value, length + 1
+            values.append(VALUES[int(lived.reward[t, stream])])
             if lived.terminated[t, stream] or lived.truncated[t, stream]:
-                won = value > 0 and bool(lived.terminated[t, stream])
-                last[stream].append((total, won, length))
-                total, length = 0.0, 0
-    summary = defaultdict(list)
-    for learner in range(NUM_LEARNERS):
-        episodes = [e for env in range(NUM_ENVS) for e in last[learner * NUM_ENVS + env]]
-        for column, name in enumerate(("return", "success", "episode_length")):
-            summary[name].append(np.mean([episode[column] for episode in episodes]) if episodes else np.nan)
-    return summary
+                episodes.append((sum(values), values[-1] > 0 and bool(lived.terminated[t, stream]), len(values)))
+                values = []
+    learners = [[each for envs in last[k : k + NUM_ENVS] for each in envs] for k in range(0, len(last), NUM_ENVS)]
+    means = [np.mean(episodes, axis=0) if episodes else [np.nan] * 3 for episodes in learners]
+    return dict(zip(("return", "success", "episode_length"), zip(*means, strict=True), strict=True))
 
 
 @settings(max_examples=60, deadline=None)
@@ -56,7 +52,8 @@ def test_statistics_equal_queues_over_uneven_blocks(seed: int, blocks: list[tupl
     amid episodes go on as the saved ones, which do not change what was saved."""
     lengths = [length for length, _ in blocks]
     lived, statistics = life(seed, sum(lengths)), EpisodeStatistics(SPEC, NUM_LEARNERS, NUM_ENVS, WINDOW)
-    for (_, resumed), block in zip(blocks, zip(*(column.split(lengths) for column in lived), strict=True), strict=True):
+    parts = zip(*(column.split(lengths) for column in lived), strict=True)
+    for (_, resumed), block in zip(blocks, parts, strict=True):
         saved, before = statistics.state_dict(), statistics
         if resumed:
             statistics = EpisodeStatistics(SPEC, NUM_LEARNERS, NUM_ENVS, WINDOW)

@@ -1,8 +1,10 @@
 """Samples of updates: mini-batches of an unroll, replay and recorded histories in the loop."""
 
+import itertools
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -10,29 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probes import CPU, changed
 from small_histories import MARK, write_histories
-from stage_one import live, root_with_others
+from stage_one import joined, live, root_with_others
 from toy import assert_same
 
 from icrl.collection.experience import Experience, OfflineWindows, mini_batches, without_others
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Learned, Rollout, Sample
 from icrl.envs import make_env
-from icrl.randomness import mix
 from icrl.sources.pace import num_iterations
 
 SIZES = ("env=dark_room", "env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2")
 TABULAR: Any = load_config(["source=q_learning", *SIZES])
 ENV = make_env(TABULAR.env)
 TASKS = ENV.all_tasks()[[3, 8]]
-REPLAY = {
-    "clear_replay_buffer": False,
-    "replay_buffer_length": 9,
-    "unroll_length": 1.5,
-    "mini_batch_length": 2,
-    "mini_batch_size": 3,
-    "num_updates_per_train_iter": 2,
-    "initial_value": 1.0,
-}
+REPLAY = {"clear_replay_buffer": False, "replay_buffer_length": 9, "unroll_length": 1.5, "initial_value": 1.0}
+REPLAY |= {"mini_batch_length": 2, "mini_batch_size": 3, "num_updates_per_train_iter": 2}
 DRAWN = REPLAY | {"whole_replay_buffer_training": False}
 OFFLINE = {"offline_buffer_dir": "others", "rl_train_after_update_steps": 4, "rl_train_every_update_steps": 2}
 MODES: dict[str, dict[str, Any]] = {
@@ -54,13 +48,9 @@ def cuts(draw: st.DrawFn) -> Any:
     """Windows that divide the unroll, batches that divide the windows."""
     num_envs, num_windows, length = draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(0, 3))
     windows = num_envs * (num_windows if length else 1)
-    return config_of(
-        num_envs=num_envs,
-        unroll_length=num_windows * (length or 2),
-        num_updates_per_train_iter=draw(st.integers(1, 3)),
-        mini_batch_length=length,
-        mini_batch_size=draw(st.sampled_from([0, *(size for size in range(1, windows + 1) if windows % size == 0)])),
-    ).source
+    size = draw(st.sampled_from([0, *(size for size in range(1, windows + 1) if windows % size == 0)]))
+    changes = {"num_envs": num_envs, "unroll_length": num_windows * (length or 2), "mini_batch_length": length}
+    return config_of(**changes, mini_batch_size=size, num_updates_per_train_iter=draw(st.integers(1, 3))).source
 
 
 def numbered(num_steps: int, num_streams: int) -> Rollout:
@@ -69,27 +59,19 @@ def numbered(num_steps: int, num_streams: int) -> Rollout:
     return Rollout(*[number] * 5, number % 3 == 0, number % 5 == 0, number)
 
 
-def parts_of(source: Any, rollout: Rollout, num_learners: int, iteration: int, seed: int) -> list[Sample]:
-    """With a target that is 1 more than the observation."""
-    key = mix(torch.tensor(seed), iteration)
-    return list(mini_batches(source, rollout, {"target": rollout.obs + 1}, num_learners, key))
-
-
 @settings(max_examples=30, deadline=None)
 @given(cuts(), st.integers(1, 3), st.integers(1, 50))
-def test_a_sweep_uses_every_transition_once(source: Any, num_learners: int, iteration: int) -> None:
+def test_a_sweep_uses_every_transition_once(source: Any, num_learners: int, key: int) -> None:
     """In windows of steps that follow each other in one stream, each at the place of its learner and with its targets,
-    in batches of the size that is asked for, and in another order each time."""
-    num_envs, num_steps = source.num_envs, int(source.unroll_length)
-    given_transitions = numbered(num_steps, num_learners * num_envs)
-    samples = parts_of(source, given_transitions, num_learners, iteration, 3)
+    in batches of the size that is asked for."""
+    num_envs, num_steps, sweeps = source.num_envs, int(source.unroll_length), source.num_updates_per_train_iter
+    unroll = numbered(num_steps, num_learners * num_envs)
+    samples = list(mini_batches(source, unroll, {"target": unroll.obs + 1}, num_learners, torch.tensor(key)))
     parts = [sample.rollout for sample in samples]
     length = source.mini_batch_length or num_steps
     windows = num_envs * num_steps // length
     size = source.mini_batch_size or windows
-    assert {part.obs.shape for part in parts} == {(length, num_learners * size)}
-    sweeps = source.num_updates_per_train_iter
-    assert len(parts) == sweeps * (windows // size)
+    assert [part.obs.shape for part in parts] == [(length, num_learners * size)] * (sweeps * (windows // size))
     for part, sample in zip(parts, samples, strict=True):
         steps, streams = part.obs // 100, part.obs % 100
         assert (steps == steps[0] + torch.arange(length)[:, None]).all() and (steps[0] % length == 0).all()
@@ -100,19 +82,19 @@ def test_a_sweep_uses_every_transition_once(source: Any, num_learners: int, iter
         assert list(sample.targets) == ["target"] and torch.equal(sample.targets["target"], part.obs + 1)
         assert sample.weight.tolist() == [1.0] * num_learners * size
     for sweep in range(sweeps):
-        used = torch.cat([part.obs.flatten() for part in parts[sweep * len(parts) // sweeps :][: len(parts) // sweeps]])
-        assert used.sort().values.tolist() == given_transitions.obs.flatten().sort().values.tolist()
+        used = parts[sweep * windows // size :][: windows // size]
+        assert sorted(joined(used).obs.flatten().tolist()) == unroll.obs.flatten().tolist()
 
 
 def test_sweeps_iterations_and_seeds_are_in_different_orders() -> None:
-    source = config_of(num_envs=6, num_updates_per_train_iter=2, mini_batch_length=1, mini_batch_size=2).source
-    orders = [
-        torch.cat([part.rollout.obs for part in parts_of(source, numbered(5, 6), 1, iteration, seed)], 1)
-        for iteration, seed in ((1, 0), (2, 0), (1, 1))
-    ]
-    sweeps = [order.flatten().tolist()[half : half + 30] for order in orders for half in (0, 30)]
-    assert len({tuple(sweep) for sweep in sweeps}) == 6
-    assert all(sweep != sorted(sweep) for sweep in sweeps)
+    changes = {"num_updates_per_train_iter": 2, "mini_batch_length": 1, "mini_batch_size": 6, "unroll_length": 5}
+    sweeps = [numbered(5, 6).obs.flatten().tolist()]
+    for iteration, seed in ((1, 0), (2, 0), (1, 1)):
+        config = changed(config_of(num_envs=6, **changes), seed=seed)
+        samples = Experience(config, ENV.spec, TASKS[:1], CPU).samples(iteration, numbered(5, 12), lambda _: {})
+        order = torch.cat([sample.rollout.obs[0, :6] for _, sample in samples]).tolist()
+        sweeps += [order[:30], order[30:]]
+    assert len({tuple(sweep) for sweep in sweeps}) == 7
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +124,8 @@ def watch(config: Any, tasks: Any, stop: int, saved: Any = None) -> tuple[Watche
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_interrupted_run_equals_an_uninterrupted_one(others: Path, mode: str) -> None:
+def test_a_run_equals_itself_interrupted_and_among_others(others: Path, mode: str) -> None:
+    """The learners of the first of two tasks alone learn the same, to the last of their Q values."""
     config = config_of(others, **MODES[mode])
     total = num_iterations(config.source)
     whole, unrolls, end = watch(config, TASKS, total)
@@ -153,18 +136,12 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(others: Path, mode: str)
         assert_same(first_part + second_part, unrolls)
         assert_same(early.samples + late.samples, whole.samples)
         assert_same(again, end)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_learners_alone_equal_themselves_among_others(others: Path, mode: str) -> None:
-    """Of the first of two tasks, to the last of its Q values."""
-    config = config_of(others, **MODES[mode])
-    (together, _, _), (alone, _, _) = (watch(config, tasks, 16) for tasks in (TASKS, TASKS[:1]))
-    for ours, theirs in zip(alone.samples, together.samples, strict=True):
+    alone, _, _ = watch(config, TASKS[:1], total)
+    for ours, theirs in zip(alone.samples, whole.samples, strict=True):
         half = ours.weight.numel()
         assert_same(list(ours.rollout), [column[:, :half] for column in theirs.rollout])
         assert_same(ours.weight, theirs.weight[:half])
-    (_, table), (_, among) = next(alone.parameters()), next(together.parameters())
+    (_, table), (_, among) = next(alone.parameters()), next(whole.parameters())
     assert torch.equal(table, among[:2]) and (table != 1).any()
 
 
@@ -178,29 +155,21 @@ def test_the_td_error_of_own_windows_becomes_their_priority(others: Path) -> Non
     assert td_error is not None and priorities.shape == (4, 2 * 9)
     own, first = td_error.unflatten(0, (4, 4)).double(), rollout.obs[0].unflatten(0, (4, 4))
     obs = columns["obs"].long().unflatten(1, (4, 2)).permute(1, 2, 0).flatten(1)  # [L, N * C]
-    for learner in range(4):
-        for window in range(2):
-            told = (priorities[learner] - own[learner, window]).abs() < 1e-7
-            assert (told & (obs[learner] == first[learner, window])).any()
+    for learner, window in itertools.product(range(4), range(2)):
+        told = (priorities[learner] - own[learner, window]).abs() < 1e-7
+        assert (told & (obs[learner] == first[learner, window])).any()
 
 
 def test_targets_are_asked_for_once_where_the_unroll_is_learned_from() -> None:
     """And never for windows drawn from replay."""
-    rollout = numbered(4, 8)
-    for changes, expected in (({"mini_batch_length": 2, "mini_batch_size": 1}, [4]), (REPLAY, []), (DRAWN, [])):
+    for changes, asked in (({"mini_batch_length": 2, "mini_batch_size": 1}, 1), (REPLAY, 0), (DRAWN, 0)):
         config = config_of(**{**changes, "unroll_length": 4, "num_updates_per_train_iter": 3})
-        asked: list[int] = []
-
-        def targets(whole: Rollout, asked: list[int] = asked) -> dict[str, torch.Tensor]:
-            asked.append(len(whole.obs))
-            return {"twice": 2 * whole.obs}
-
+        targets = Mock(side_effect=lambda whole: {"twice": 2 * whole.obs})
         experience = Experience(config, ENV.spec._replace(num_obs=999, max_episode_steps=999), TASKS, CPU)
-        samples = [sample for _, sample in experience.samples(1, rollout, targets)]
-        assert asked == expected and len(samples) >= 3
+        samples = [sample for _, sample in experience.samples(1, numbered(4, 8), targets)]
+        assert targets.call_count == asked and len(samples) >= 3
         for sample in samples:
-            assert bool(sample.targets) == bool(expected)
-            assert not expected or torch.equal(sample.targets["twice"], 2 * sample.rollout.obs)
+            assert_same(sample.targets, {"twice": 2 * sample.rollout.obs} if asked else {})
 
 
 def test_learners_of_other_tasks_learn_without_histories() -> None:
@@ -221,8 +190,7 @@ def open_windows(root: Path, tasks: list[int], length: int, **changes: Any) -> O
 
 def windows_of_row(ends: list[bool], length: int, used: int, last: bool, every: int) -> list[list[int]]:
     """The steps of each window of a row, from a list of its episodes."""
-    steps = list(range(len(ends)))
-    steps = steps[len(steps) - used :] if last else steps[:used]
+    steps = range(len(ends))[-used:] if last else range(used)
     episodes: list[list[int]] = [[]]
     for step in steps:
         episodes[-1].append(step)
@@ -234,23 +202,19 @@ def windows_of_row(ends: list[bool], length: int, used: int, last: bool, every: 
 
 @settings(max_examples=12, deadline=None)
 @given(st.data(), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.booleans())
-def test_every_window_of_a_task_is_drawn_once_in_as_many_draws(
-    data: st.DataObject, length: int, per_task: int, every: int, last: bool
-) -> None:
+def test_every_window_of_a_task_is_drawn_once_in_as_many_draws(data, length, per_task, every, last) -> None:
     """For each learner of the task, from its rows alone, whatever the order of tasks; in the part of the rows and the
     episodes that the options name."""
-    num_steps = 20
+    num_steps, tasks, train = 20, [9, 7], [7, 2, 9]
     ends = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=60 * per_task, max_size=60 * per_task)))
     ends = (ends == 0).view(num_steps, 3 * per_task)
     used = data.draw(st.integers(1, num_steps))
-    train = [7, 2, 9]
     rows = [windows_of_row(row, length, used, last, every) for row in ends.T.tolist()]
     expected = {
         task: sorted((row, *steps) for row in range(k * per_task, (k + 1) * per_task) for steps in rows[row])
         for k, task in enumerate(train)
     }
     changes = {"offline_buffer_length": used % num_steps, "offline_buffer_range": "last" if last else "first"}
-    tasks = [9, 7]
     with tempfile.TemporaryDirectory() as root:
         write_histories(Path(root), "others", TABULAR, train, per_task, ends)
         if not all(expected[task] for task in tasks):

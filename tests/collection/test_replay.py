@@ -20,10 +20,6 @@ UNIFORM = load_config(["source=dqn", "source.priority_replay=false"]).source
 LINEAR = {"kind": "linear", "progress": "percent", "points": [[0, 0.0], [1, 1.0]]}
 
 
-def replay_of(num_learners: int, length: int = 1, **changes: Any) -> Replay[Rollout]:
-    return rollout_replay(replace(UNIFORM, **changes), SPEC, num_learners, length, CPU)
-
-
 def key_of(number: int) -> Tensor:
     return torch.tensor(number)
 
@@ -43,7 +39,7 @@ def assert_whole(rollout: Rollout, length: int) -> None:
 
 
 @st.composite
-def lives(draw: st.DrawFn) -> tuple[int, int, int, int, list[int]]:
+def lives(draw: st.DrawFn) -> tuple[Any, ...]:
     """Learners, environments, capacity, steps of a window and of each unroll; there is a window in the end."""
     capacity = draw(st.integers(1, 12))
     length = draw(st.integers(1, capacity))
@@ -51,10 +47,11 @@ def lives(draw: st.DrawFn) -> tuple[int, int, int, int, list[int]]:
     return draw(st.integers(1, 3)), draw(st.integers(1, 3)), capacity, length, unrolls
 
 
-def filled(life: tuple[int, int, int, int, list[int]], **changes: Any) -> tuple[Replay[Rollout], int]:
+def filled(life: Any, **changes: Any) -> tuple[Replay[Rollout], int]:
     """Replay after a life, and the number of steps of each stream."""
     num_learners, num_envs, capacity, length, unrolls = life
-    replay, done = replay_of(num_learners, length, num_envs=num_envs, replay_buffer_length=capacity, **changes), 0
+    source = replace(UNIFORM, num_envs=num_envs, replay_buffer_length=capacity, **changes)
+    replay, done = rollout_replay(source, SPEC, num_learners, length, CPU), 0
     for count in unrolls:
         replay.add(steps_of(done, count, torch.arange(num_learners * num_envs)))
         done += count
@@ -63,9 +60,7 @@ def filled(life: tuple[int, int, int, int, list[int]], **changes: Any) -> tuple[
 
 @settings(max_examples=50, deadline=None)
 @given(lives(), st.booleans())
-def test_the_newest_steps_are_kept_and_every_window_can_be_drawn(
-    life: tuple[int, int, int, int, list[int]], priority: bool
-) -> None:
+def test_the_newest_steps_are_kept_and_every_window_can_be_drawn(life: Any, priority: bool) -> None:
     """As many draws as there are windows of even priority give each of them once."""
     num_learners, num_envs, capacity, length, _ = life
     replay, done = filled(life, priority_replay=priority)
@@ -81,9 +76,7 @@ def test_the_newest_steps_are_kept_and_every_window_can_be_drawn(
 
 @settings(max_examples=30, deadline=None)
 @given(lives(), st.integers(1, 5), st.integers(0, 99))
-def test_a_sweep_deals_out_all_that_is_kept(
-    life: tuple[int, int, int, int, list[int]], batches: int, seed: int
-) -> None:
+def test_a_sweep_deals_out_all_that_is_kept(life: Any, batches: int, seed: int) -> None:
     """In whole windows from the newest step backwards, to every learner the same of its own."""
     num_learners, num_envs, capacity, length, _ = life
     replay, done = filled(life)
@@ -96,22 +89,20 @@ def test_a_sweep_deals_out_all_that_is_kept(
     for part in parts:
         assert_whole(part, length)
         each = part.obs.unflatten(1, (num_learners, -1)) - num_envs * torch.arange(num_learners)[:, None]
-        assert (each == each[:, :1]).all()
         used += each[:, 0].flatten().tolist()
+        assert (each == each[:, :1]).all()
     assert sorted(used) == [100 * step + env for step in range(done - kept, done) for env in range(num_envs)]
 
 
 @settings(max_examples=30, deadline=None)
 @given(lives(), st.randoms(use_true_random=False), st.sampled_from([0.0, 0.5, 2.0, 150.0]))
-def test_priorities_against_a_table(life: tuple[int, int, int, int, list[int]], random: Any, alpha: float) -> None:
+def test_priorities_against_a_table(life: Any, random: Any, alpha: float) -> None:
     """Of each learner, by stream and step: a window that can newly be drawn has the largest priority there is, at least
     1; one that was learned from (td_error + eps)^alpha; one without enough steps none."""
     num_learners, num_envs, capacity, length, unrolls = life
     rates = {"priority_replay_alpha": alpha, "priority_replay_eps": LINEAR | {"points": [[0, 0.0], [1, 0.02]]}}
-    sizes = {"num_envs": num_envs, "replay_buffer_length": capacity}
-    replay = replay_of(num_learners, length, priority_replay=True, **rates, **sizes)
-    tables: list[dict[int, float]] = [{} for _ in range(num_learners)]
-    streams, done = torch.arange(num_learners * num_envs), 0
+    replay, done = filled((*life[:4], []), priority_replay=True, **rates)
+    streams, tables = torch.arange(num_learners * num_envs), [{} for _ in range(num_learners)]
     for count in unrolls:
         replay.add(steps_of(done, count, streams))
         done += count
@@ -139,29 +130,18 @@ def test_priorities_against_a_table(life: tuple[int, int, int, int, list[int]], 
         torch.testing.assert_close(ours, expected, rtol=1e-6, atol=0)
 
 
-def prioritised(**changes: Any) -> tuple[Replay[Rollout], Tensor]:
-    """Two learners with 2 environments and 20 windows each, and the priorities of these, `[2, 20]`."""
-    replay = replay_of(2, 3, num_envs=2, replay_buffer_length=12, priority_replay=True, **changes)
-    replay.add(steps_of(0, 17, torch.arange(4)))  # of which 5 .. 16 are kept
-    everything = replay.draw(20, key_of(0), CLOCK)
-    td_error = torch.rand(2, 20, generator=torch.Generator().manual_seed(4))
-    replay.set_priorities(everything.where, td_error, CLOCK)
-    order = everything.rollout.obs[0].view(2, 20).argsort(1)
-    return replay, td_error.gather(1, order)
-
-
 def test_weights_correct_for_what_is_drawn_often() -> None:
-    """importance = p / mean p of all that can be drawn; weight = importance^(-beta), over the largest of those drawn
-    for the learner."""
-    replay, td_error = prioritised(priority_replay_alpha=0.7, priority_replay_eps=1e-6, priority_replay_beta=LINEAR)
+    """weight = p^(-beta), over the largest of those drawn for the learner. Two learners with 20 windows each."""
+    rates = {"priority_replay_alpha": 0.7, "priority_replay_eps": 1e-6, "priority_replay_beta": LINEAR}
+    replay, _ = filled((2, 2, 12, 3, [17]), priority_replay=True, **rates)
+    everything, td_error = replay.draw(20, key_of(0), CLOCK), torch.rand(40, generator=torch.Generator().manual_seed(4))
+    replay.set_priorities(everything.where, td_error.view(2, 20), CLOCK)
     priority = (td_error.double() + 1e-6) ** 0.7
-    importance = priority / priority.mean(1, keepdim=True)
+    known = dict(zip(everything.rollout.obs[0].tolist(), priority.tolist(), strict=True))
     for percent in (0.0, 0.4, 1.0):
         drawn = replay.draw(6, key_of(5), CLOCK._replace(percent=percent))
-        for learner, starts in enumerate(drawn.rollout.obs[0].view(2, 6).tolist()):
-            known = sorted(100 * t + b for t in range(5, 15) for b in (2 * learner, 2 * learner + 1))
-            raw = importance[learner][[known.index(start) for start in starts]] ** -percent
-            torch.testing.assert_close(drawn.weight[learner], (raw / raw.max()).float())
+        raw = torch.tensor([known[start] for start in drawn.rollout.obs[0].tolist()]).view(2, 6) ** -percent
+        torch.testing.assert_close(drawn.weight, raw / raw.amax(1, keepdim=True))
         assert drawn.weight.min() == 1 if percent == 0 else drawn.weight.min() < 0.95
 
 
@@ -176,8 +156,8 @@ def test_stratified_numbers(count: int, key: int) -> None:
 
 def test_columns_are_as_small_as_can_be_indexed() -> None:
     """Of a world of 300 observations, whose histories have uint16."""
-    replay = rollout_replay(replace(UNIFORM, num_envs=1), SPEC._replace(num_obs=300), 1, 1, CPU)
-    assert [column.dtype for column in replay._columns][:2] == [torch.int32, torch.uint8]
+    columns = rollout_replay(UNIFORM, SPEC._replace(num_obs=300), 1, 1, CPU)._columns
+    assert (columns.obs.dtype, columns.action.dtype) == (torch.int32, torch.uint8)
     for name, bits in (("uint8", 8), ("uint16", 16), ("uint32", 32)):
         column = torch.tensor([0, 2**bits - 1]).to(indexable(name))
         assert column[torch.tensor([1])].tolist() == [2**bits - 1]

@@ -29,15 +29,10 @@ every_kind = pytest.mark.parametrize("kind", ["a2c", "ppo"])
 every_role = pytest.mark.parametrize("role", WORLDS)
 
 
-def learners_in(env: PointFamily, kind: str = "a2c", num_learners: int = 4, **changes: Any) -> Any:
-    return learners_of(kind, num_learners, env.spec, **{"hidden_size": 16} | changes)
-
-
 def seen(role: str, number: int = 30) -> Tensor:
     """Observations `[3, number, K]` of games at play."""
-    env = WORLDS[role]
-    tasks = env.all_tasks().repeat(number, 1)[:number]
-    return torch.stack([row[2].obs for row in lived(env, tasks, stream_seeds(7, number), 2)])
+    tasks = WORLDS[role].all_tasks().repeat(number, 1)[:number]
+    return torch.stack([step.obs for _, _, step in lived(WORLDS[role], tasks, stream_seeds(7, number), 2)])
 
 
 @pytest.mark.parametrize("std", [0.1, 1000.0])
@@ -45,7 +40,7 @@ def seen(role: str, number: int = 30) -> Tensor:
 def test_no_illegal_action_is_ever_drawn(role: str, std: float) -> None:
     """With logits of up to billions, at the lowest and the highest noise there is, in play and in evaluation. Random
     play is uniform over the others."""
-    env, learner = WORLDS[role], learners_in(WORLDS[role], num_learners=3)
+    env, learner = WORLDS[role], learners_of("a2c", 3, WORLDS[role].spec)
     outspoken(learner.network, std)
     luck = torch.cat([torch.tensor([0.0, 1 - 2**-24]), uniform(stream_seeds(1, 8), 0)])
     chance = learners_of("random", 1, env.spec)
@@ -63,10 +58,9 @@ def test_no_illegal_action_is_ever_drawn(role: str, std: float) -> None:
 @every_role
 def test_evaluated_actions_are_those_of_a_distribution_over_legal_actions(role: str) -> None:
     env, obs = WORLDS[role], seen(role)
-    heads = PointHeads(env.spec, 16, stream_seeds(0, 3), CPU)
+    heads, legal = PointHeads(env.spec, 16, stream_seeds(0, 3), CPU), legal_in(env, obs)
     assert heads.outputs() == {}
     outspoken(heads.network)
-    legal = legal_in(env, obs)
     action = legal.long().argmax(-1)
     (log_prob, value, entropy), outputs = heads.evaluate_actions(obs, action), heads.network(obs)
     for place in np.ndindex(*action.shape):
@@ -93,7 +87,8 @@ def played(learner: Any, env: PointFamily, streams: slice, num_updates: int) -> 
 @every_role
 def test_a_learner_alone_equals_itself_among_others(role: str, kind: str) -> None:
     """And every parameter learns."""
-    env, others, one = WORLDS[role], learners_in(WORLDS[role], kind), learners_in(WORLDS[role], kind, 1)
+    env = WORLDS[role]
+    others, one = (learners_of(kind, number, env.spec) for number in (4, 1))
     before = {name: value.detach().clone() for name, value in others.parameters()}
     together, alone = played(others, env, slice(None), 8), played(one, env, slice(3), 8)
     for column, columns in zip(alone, together, strict=True):
@@ -109,38 +104,32 @@ def test_a_learner_alone_equals_itself_among_others(role: str, kind: str) -> Non
 
 def best_lengths(env: PointFamily, starts: list[Points]) -> list[int]:
     """The fewest moves of a host who knows what the agent answers, by a search over all that it can play."""
-    subsets = scalar.subsets(3)
-    answers = [env._choice[0, action].item() for action in range(len(subsets))]
+    moves = [(subset, env._choice[0, action].item()) for action, subset in enumerate(scalar.subsets(3))]
 
     @cache
     def fewest(points: tuple, left: int) -> int:
         if len(points) < 2 or not left:
             return 0
-        nexts = (
-            scalar.reduce(scalar.shift([*points], subset, answer))
-            for subset, answer in zip(subsets, answers, strict=True)
-        )
-        return 1 + min(fewest(tuple(sorted(scalar.left(scalar.reposition(after)))), left - 1) for after in nexts)
+        moved = (scalar.shift([*points], *move) for move in moves)
+        nexts = (scalar.reposition(scalar.reduce(after)) for after in moved)
+        return 1 + min(fewest(tuple(sorted(scalar.left(after))), left - 1) for after in nexts)
 
     return [fewest(tuple(sorted(scalar.left(points))), 6) for points in starts]
 
 
 @every_kind
 def test_a_host_learns_to_win_as_fast_as_possible(kind: str) -> None:
-    clouds = [{"max_num_points": 4, "max_value": 3}]
-    env = point_game(dimensions=[3], clouds=clouds, opponents=["table_5"], max_episode_steps=12)
+    env = point_game(clouds=[{"max_num_points": 4, "max_value": 3}], opponents=["table_5"], max_episode_steps=12)
     options = {"learning_rate": 0.01, "discount": 0.8, "hidden_size": 32, "entropy_coefficient": 0.01}
-    learner = learners_in(env, kind, 1, **options)
+    learner, chance = learners_of(kind, 1, env.spec, **options), learners_of("random", 1, env.spec)
     tasks = env.all_tasks().expand(16, 3)
     streams, noise = start_streams(learner, env, tasks, stream_seeds(1, 16)), Noise(stream_seeds(2, 16))
     for _ in range(90):
         transitions, streams = rollout(learner, env, streams, 8, noise)
         learn_from(learner, transitions)
-    number, lengths = 200, []
-    tasks, seeds = env.all_tasks().expand(number, 3), stream_seeds(5, number)
-    for policy in (EpsilonGreedy(learner, 0.0), learners_of("random", 1, env.spec)):
-        steps = play(policy, env, tasks, 60, seed=5)[0]
-        lengths.append(finished_episodes(steps, OpenEpisodes.none(number), env.spec)[0].length.mean())
-    starts = [scalar.rows_of(points) for points in env.points_of(env.reset(tasks, seeds)[1].obs).tolist()]
-    best = np.mean(best_lengths(env, starts))
-    assert best <= lengths[0] < best + 0.25 * (lengths[1] - best)
+    tasks = env.all_tasks().expand(200, 3)
+    played = (play(policy, env, tasks, 60, seed=5)[0] for policy in (EpsilonGreedy(learner, 0.0), chance))
+    ours, theirs = (finished_episodes(steps, OpenEpisodes.none(200), env.spec)[0].length.mean() for steps in played)
+    starts = env.points_of(env.reset(tasks, stream_seeds(5, 200))[1].obs).tolist()
+    best = np.mean(best_lengths(env, [scalar.rows_of(points) for points in starts]))
+    assert best <= ours < best + 0.25 * (theirs - best)

@@ -11,15 +11,8 @@ from worlds import room, scalar_move
 
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import play_episodes
-from icrl.sources.explorers import (
-    CoveringPlan,
-    Explorer,
-    PersistentWalk,
-    UniformWalk,
-    cells_covered,
-    coverage_bound,
-    covering_plan,
-)
+from icrl.sources import explorers
+from icrl.sources.explorers import CoveringPlan, cells_covered, coverage_bound, covering_plan
 
 
 def walked(plan: np.ndarray, size: int, start: int) -> list[int]:
@@ -44,12 +37,12 @@ def test_all_cells_within_reach_are_covered(size: int, horizon: int, where: int)
     covered = walked(plan, size, start)
     distance = [abs(c // size - start // size) + abs(c % size - start % size) for c in range(size**2)]
     reach = sum(0 < steps <= horizon for steps in distance)
-    assert covered[-1] == reach
-    assert covered == cells_covered(plan, size, start) == sorted(set(covered))  # each episode adds something
+    assert covered[-1] == reach and covered == cells_covered(plan, size, start) == sorted(
+        set(covered)
+    )  # each episode adds something
     for number, cells in enumerate(covered, start=1):
         bound = coverage_bound(size, horizon, start, number)
-        assert cells <= bound <= min(reach, number * horizon)
-        assert cells >= 0.85 * bound - 1
+        assert 0.85 * bound - 1 <= cells <= bound <= min(reach, number * horizon)
 
 
 def test_the_bound() -> None:
@@ -74,21 +67,16 @@ def test_the_plan_finds_every_goal_by_episode_four_and_starts_over_if_there_is_n
 
 
 @pytest.mark.parametrize("terminate", [True, False])
-@pytest.mark.parametrize("kind", [UniformWalk, PersistentWalk, CoveringPlan])
-def test_a_known_goal_is_approached_by_a_shortest_path(kind: type[Explorer], terminate: bool) -> None:
+@pytest.mark.parametrize("kind", [explorers.UniformWalk, explorers.PersistentWalk, CoveringPlan])
+def test_a_known_goal_is_approached_by_a_shortest_path(kind: Any, terminate: bool) -> None:
     env = room(size=5, max_episode_steps=10, terminate_on_goal=terminate)
     tasks: Any = env.all_tasks()
     found, played = play_episodes(kind(env), env, tasks, 20, 12, seed=0)
     goals, after = tasks[:, 0].repeat_interleave(20), next_cells(5).view(-1, 5)
-
-    def away(cells: torch.Tensor) -> torch.Tensor:
-        return (cells // 5 - goals // 5).abs() + (cells % 5 - goals % 5).abs()
-
-    knows = torch.zeros(len(goals), dtype=torch.bool)
-    for obs, action, reward in zip(played.obs, played.action, played.reward, strict=True):
-        before, landed = away(obs), away(after[obs, action])
-        assert torch.equal(landed[knows], (before[knows] - 1).clamp(min=0))
-        knows = knows | (reward > 0)
+    cells = torch.stack([played.obs, after[played.obs, played.action]])
+    before, landed = (cells // 5 - goals // 5).abs() + (cells % 5 - goals % 5).abs()
+    knows = played.reward[:-1].cumsum(0) > 0
+    assert torch.equal(landed[1:][knows], (before[1:][knows] - 1).clamp(min=0))
     assert found.success[..., 0].mean() < 0.5 < found.success[..., -1].mean()
 
 
@@ -97,15 +85,13 @@ def test_walks_before_the_goal_is_found() -> None:
     1/2 + 1/2 * 1/4, at walls too, and never stays; episodes begin anew."""
     env = room(size=4, max_episode_steps=8)
     nowhere = torch.tensor([[16]])
-    _, played = play_episodes(UniformWalk(env), env, nowhere, 3000, 2, seed=1)
+    _, played = play_episodes(explorers.UniformWalk(env), env, nowhere, 3000, 2, seed=1)
     shares = played.action.flatten().bincount(minlength=5) / played.action.numel()
     assert torch.allclose(shares, torch.full((5,), 0.2), atol=0.005)
-    _, played = play_episodes(PersistentWalk(env), env, nowhere, 3000, 2, seed=1)
+    _, played = play_episodes(explorers.PersistentWalk(env), env, nowhere, 3000, 2, seed=1)
     action, begins = played.action, played.timestep[1:] == 0
-    assert action.min() == 1
     same = action[1:] == action[:-1]
-    assert same[~begins].double().mean().item() == pytest.approx(0.625, abs=0.005)
+    assert action.min() == 1 and same[~begins].double().mean().item() == pytest.approx(0.625, abs=0.005)
     assert same[begins].double().mean().item() == pytest.approx(0.25, abs=0.02)
-    others = torch.stack([action[1:], action[:-1]], dim=-1)[~begins & ~same]
-    turned = (others[:, 0] - others[:, 1]) % 4
+    turned = (action[1:] - action[:-1])[~begins & ~same] % 4
     assert torch.allclose(turned.bincount(minlength=4)[1:] / len(turned), torch.full((3,), 1 / 3), atol=0.01)

@@ -17,12 +17,9 @@ from worlds import key_to_door, room, scalar_move
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
-from icrl.envs.rooms import DarkRoom
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.bandit_policies import ThompsonSampling
-from icrl.sources.searcher import PermutedSearcher, RoomSearcher, Searcher, in_context_learner
-
-NUM_STEPS = 60
+from icrl.sources.searcher import PermutedSearcher, RoomSearcher, Searcher
 
 
 def pick(options: list[int], noise: float) -> int:
@@ -34,16 +31,13 @@ class ScalarSearcher:
 
     def __init__(self, possible: list[set[int]], size: int) -> None:
         self.possible, self.size = [set(cells) for cells in possible], size
-        self.found: list[int | None] = [None] * len(possible)
-        self.stage = 0
+        self.found, self.stage = [set[int]() for _ in possible], 0
 
     def distance(self, one: int, other: int) -> int:
-        size = self.size
-        return abs(one // size - other // size) + abs(one % size - other % size)
+        return abs(one // self.size - other // self.size) + abs(one % self.size - other % self.size)
 
     def wanted(self) -> set[int]:
-        found = self.found[self.stage]
-        return self.possible[self.stage] if found is None else {found}
+        return self.found[self.stage] or self.possible[self.stage]
 
     def act(self, cell: int, noise: float) -> int:
         nearest = min(self.distance(cell, other) for other in self.wanted())
@@ -56,7 +50,7 @@ class ScalarSearcher:
             if thing == self.stage or rewarded:
                 cells.discard(landed)
         if rewarded:
-            self.found[self.stage] = landed
+            self.found[self.stage] = {landed}
             self.stage = min(self.stage + 1, len(self.possible) - 1)
         if ended:
             self.stage = 0
@@ -68,11 +62,9 @@ class ScalarPermutedSearcher(ScalarSearcher):
         self.consistent = list(permutations(range(5)))
 
     def act(self, cell: int, noise: float) -> int:
-        def distance(c: int) -> int:
-            return min(self.distance(c, other) for other in self.wanted())
-
-        goal = max(distance(cell) - 1, 0)
-        moves = [distance(scalar_move(self.size, cell, move)) <= goal for move in range(5)]
+        landed = [scalar_move(self.size, cell, move) for move in range(5)]  # the first by staying
+        distance = [min(self.distance(after, other) for other in self.wanted()) for after in landed]
+        moves = [after <= max(distance[0] - 1, 0) for after in distance]
         likely = [sum(moves[p[action]] for p in self.consistent) for action in range(5)]
         return pick([a for a in range(5) if likely[a] == max(likely)], noise)
 
@@ -81,25 +73,22 @@ class ScalarPermutedSearcher(ScalarSearcher):
         self.consistent = [p for p in self.consistent if scalar_move(self.size, cell, p[action]) == landed]
 
 
-def play_scalar(
-    env: Any, searcher: ScalarSearcher, goals: list[int], does: tuple[int, ...], seed: Tensor, noise: Tensor
-) -> list[tuple[int, int, int]]:
+def play_scalar(env: Any, searcher: ScalarSearcher, goals: list[int], does: Any, seed: Tensor, noise: Tensor) -> Any:
     """(cell, action, reward) of one stream; the environment only says where an episode starts."""
-    ends_on_last = env.terminate_on_goal if isinstance(env, DarkRoom) else True
-    episode, timestep, stage, played = 0, 0, 0, list[tuple[int, int, int]]()
-    cell = int(env.start(seed[None], torch.tensor([episode])))
+    ended, episode, played = True, -1, []
     for number in noise.tolist():
-        action = searcher.act(cell, number)
-        landed = scalar_move(env.size, cell, does[action])
-        reward = landed == goals[stage]
-        last = stage == len(goals) - 1
-        ended = timestep + 1 == env.spec.max_episode_steps or (reward and last and ends_on_last)
-        searcher.learn(cell, action, landed, reward, ended)
-        played.append((cell, action, int(reward)))
-        cell, timestep, stage = landed, timestep + 1, stage + (reward and not last)
         if ended:
             episode, timestep, stage = episode + 1, 0, 0
             cell = int(env.start(seed[None], torch.tensor([episode])))
+        action = searcher.act(cell, number)
+        landed = scalar_move(env.size, cell, does[action])
+        reward = landed == goals[stage]
+        won = reward and stage == len(goals) - 1
+        timestep += 1
+        ended = timestep == env.spec.max_episode_steps or (won and getattr(env, "terminate_on_goal", True))
+        searcher.learn(cell, action, landed, reward, ended)
+        played.append((cell, action, int(reward)))
+        cell, stage = landed, stage + (reward and not won)
     return played
 
 
@@ -109,76 +98,60 @@ def play_scalar(
 def test_searchers_equal_a_scalar_search(kind: str, size: int, start: bool, other: bool, num_steps: int, seed: int):
     """Step by step, on a few tasks."""
     options: dict[str, Any] = {"size": size, "random_start": start, "max_episode_steps": num_steps}
-    env, scalar = key_to_door(show_key=other, **options), ScalarSearcher
-    if kind != "key to door":
-        env = room(terminate_on_goal=other, permute_actions=kind == "permuted room", **options)
-    policy: Any = RoomSearcher(env)
-    if isinstance(env, DarkRoom) and env.permute_actions:
-        policy, scalar = PermutedSearcher(env), ScalarPermutedSearcher
-    all_tasks, num_goals = env.all_tasks(), 2 if kind == "key to door" else 1
+    permuted, num_goals = kind == "permuted room", 2 if kind == "key to door" else 1
+    if kind == "key to door":
+        env: Any = key_to_door(show_key=other, **options)
+    else:
+        env = room(terminate_on_goal=other, permute_actions=permuted, **options)
+    policy: Any = PermutedSearcher(env) if permuted else RoomSearcher(env)
+    scalar, all_tasks = ScalarPermutedSearcher if permuted else ScalarSearcher, env.all_tasks()
     tasks = all_tasks[torch.randperm(len(all_tasks), generator=torch.Generator().manual_seed(seed))[:3]]
-    played, _ = play(policy, env, tasks, NUM_STEPS, seed)
-    noise = Noise(stream_seeds(seed, len(tasks), purpose=1)).draw(NUM_STEPS)
+    played, _ = play(policy, env, tasks, 60, seed)
+    noise = Noise(stream_seeds(seed, len(tasks), purpose=1)).draw(60)
     possible = [set(all_tasks[:, goal].tolist()) for goal in range(num_goals)]
     for stream, task in enumerate(tasks.tolist()):
-        does = list(permutations(range(5)))[task[1] if kind == "permuted room" else 0]
+        does = list(permutations(range(5)))[task[1] if permuted else 0]
         own = stream_seeds(seed, len(tasks))[stream], noise[:, stream]
         expected = play_scalar(env, scalar(possible, size), task[:num_goals], does, *own)
         seen = torch.stack([played.obs % size**2, played.action, played.reward], dim=2)[:, stream]
         assert [tuple(row) for row in seen.tolist()] == expected
 
 
-def test_the_classic_room_matches_the_known_curve() -> None:
-    """Returns of episodes 1 to 7, within the differences that tie-breaking rules make."""
-    env = room(terminate_on_goal=False)
-    played, _ = play(RoomSearcher(env), env, env.all_tasks().repeat_interleave(20, 0), 7 * 20, seed=2)
-    returns = played.reward.view(7, 20, -1).sum(1).double().mean(1)
-    low = torch.tensor([2.4, 6.3, 9.8, 12.9, 15.5, 16.4, 16.5]).double()
-    high = torch.tensor([2.8, 6.9, 10.7, 14.5, 16.5, 16.5, 16.5]).double()
-    assert ((low <= returns) & (returns <= high)).all(), returns
-
-
 # ---- the source
 
 ENV = room(size=5, max_episode_steps=10)
-TASKS = ENV.all_tasks().repeat(2, 1)
+SMALL, TASKS = ("env.size=5", "env.max_episode_steps=10"), ENV.all_tasks().repeat(2, 1)
 
 
-def searcher_in(*options: str) -> tuple[Searcher, Any]:
-    """A searcher and its world."""
-    config: Any = load_config(["source=searcher", *options])
+def searcher_in(*options: str, noise: str = "0.3") -> tuple[Searcher, Any]:
+    config: Any = load_config(["source=searcher", f"source.noise={noise}", *options])
     env = make_env(config.env)
     learner = Searcher.create(config, env, env.all_tasks()[:1], stream_seeds(0, 1), CPU)
     learner.set_clock(START)
     return learner, env
 
 
-def searching(noise: str) -> Searcher:
-    return searcher_in("env.size=5", "env.max_episode_steps=10", f"source.noise={noise}")[0]
-
-
 def test_noise_mixes_the_searcher_and_random_actions() -> None:
     """In an open room the searcher never stays before it has found the goal, so a stay is a random action."""
-    ours, theirs = (play(one, ENV, TASKS, 60)[0] for one in (searching("0.0"), RoomSearcher(ENV)))
-    assert_same(ours, theirs)
-    actions = play(searching("1.0"), ENV, TASKS, 500)[0].action
+    assert_same(*(play(one, ENV, TASKS, 60)[0] for one in (searcher_in(*SMALL, noise="0.0")[0], RoomSearcher(ENV))))
+    actions = play(searcher_in(*SMALL, noise="1.0")[0], ENV, TASKS, 500)[0].action
     assert (actions.flatten().bincount(minlength=5) / actions.numel()).tolist() == pytest.approx([0.2] * 5, abs=0.02)
-    played, _ = play(searching("0.25"), ENV, TASKS, 1000)
-    stays = (played.action[played.reward.cumsum(0) == 0] == 0).double().mean().item()
-    assert stays == pytest.approx(0.25 / 5, abs=0.025)
+    played = play(searcher_in(*SMALL, noise="0.25")[0], ENV, TASKS, 1000)[0]
+    stays = (played.action[played.reward.cumsum(0) == 0] == 0).double().mean()
+    assert stays.item() == pytest.approx(0.25 / 5, abs=0.025)
     assert {1, 2, 3, 4} <= set(played.action[0].tolist())  # ties are left to chance
-    learner = searching("{kind: linear, progress: percent, points: [[0, 1.0], [1, 0.0]]}")
+    learner = searcher_in(noise="{kind: linear, progress: percent, points: [[0, 1.0], [1, 0.0]]}")[0]
     learner.set_clock(START._replace(percent=0.75))
     assert learner.update(None).metrics["noise"].tolist() == [0.25]  # type: ignore[arg-type]
 
 
 def test_a_searcher_concludes_from_the_actions_that_were_done() -> None:
     """Also after random ones: the true permutation is never ruled out, and rewards are credited to their arm."""
-    learner, env = searcher_in("env=dark_room_permuted", "env.size=3", "source.noise=0.3")
+    learner, env = searcher_in("env=dark_room_permuted", "env.size=3")
     tasks = env.all_tasks()[::7]
     _, streams = play(learner, env, tasks, 100)
     assert streams.carry.consistent.gather(1, tasks[:, 1:]).all()
-    learner, env = searcher_in("env=bandit", "source.noise=0.3")
+    learner, env = searcher_in("env=bandit")
     played, streams = play(learner, env, env.all_tasks()[:40], 50)
     pulled = torch.nn.functional.one_hot(played.action[:-1], env.spec.num_actions)  # the last is not counted yet
     assert torch.equal(streams.carry.count, pulled.sum(0).float())
@@ -186,9 +159,8 @@ def test_a_searcher_concludes_from_the_actions_that_were_done() -> None:
 
 
 def test_every_world_has_its_own_searcher_or_is_refused() -> None:
-    kinds = {"dark_room": RoomSearcher, "dark_room_permuted": PermutedSearcher}
-    for world, kind in {**kinds, "dark_key_to_door": RoomSearcher, "bandit": ThompsonSampling}.items():
-        config = load_config([f"env={world}"]).env
-        assert type(in_context_learner(make_env(config), config)) is kind
+    kinds = {"dark_room": RoomSearcher, "dark_key_to_door": RoomSearcher, "bandit": ThompsonSampling}
+    for world, kind in (kinds | {"dark_room_permuted": PermutedSearcher}).items():
+        assert type(searcher_in(f"env={world}")[0].policy) is kind
     with pytest.raises(ConfigError, match=r"source\.name=searcher: there is no searcher with env\.name=gymnasium"):
         searcher_in("env=gymnasium")
