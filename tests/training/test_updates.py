@@ -1,20 +1,22 @@
-"""One gradient update: precision, parts, clipping, schedules and recomputation."""
+"""One gradient update: precision, parts, clipping, schedules, recomputation, and gradients of single terms."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch import Tensor, nn
 from toy import CONFIG, CPU, Naming, batch_at, config_of, dying, model_of, run, values_of
 
+from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
-from icrl.contracts import EnvSpec
+from icrl.contracts import Batch, ConfigError, EnvSpec
 from icrl.nn.gpt import GPT
 from icrl.objectives.imitation import AlgorithmDistillation, batch_context
 from icrl.runs.distributed import Ranks
+from icrl.training.optimizers import make_optimizer
 from icrl.training.updates import Updater
 
 START = Clock(0, 0, 0, 0)
@@ -95,9 +97,10 @@ def test_an_infinite_gradient_is_skipped_and_the_loss_scale_shrinks() -> None:
 def test_after_step_is_called_once_after_each_step_that_was_made(changes: dict[str, Any]) -> None:
     """With float16, a step with an infinite gradient is not made."""
     model = model_of(0)
-    seen: list[Tensor] = []
-    follow = lambda: seen.append(flat(model.parameters()))  # noqa: E731
-    updater = Updater(model, Naming(), config_of(**changes), CPU, Ranks(), follow)
+    seen = list[Tensor]()
+    updater = Updater(
+        model, Naming(), config_of(**changes), CPU, Ranks(), lambda: seen.append(flat(model.parameters()))
+    )
     for update, spoiled in enumerate((False, True, True, False, False)):
         before, number = flat(model.parameters()), len(seen)
         spoil = model[4].weight.register_hook(lambda gradient: gradient * torch.inf)
@@ -136,13 +139,12 @@ def test_rates_follow_their_schedules_through_an_interruption(tmp_path: Path) ->
 
 
 def test_the_cache_is_emptied_after_every_update_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    emptied: list[bool] = []
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+    monkeypatch.setattr(torch.cuda, "empty_cache", empty := Mock())
     for wanted in (False, True):
         updater = updater_of(model_of(0), trainer={"empty_cache": wanted})
         for update in range(3):
             updater.update(batch_at(update), START)
-            assert len(emptied) == (update + 1) * wanted
+            assert empty.call_count == (update + 1) * wanted
 
 
 def test_a_compiled_model_learns_the_same_and_keeps_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,23 +181,16 @@ def learned(model: GPT, changes: dict[str, Any]) -> tuple[Tensor, Tensor, int]:
     """Loss, gradient and bytes kept for the gradient, with dropout."""
     updater = Updater(model, AlgorithmDistillation(CONFIG.objective, SPEC), config_of(**changes), CPU, Ranks())
     torch.manual_seed(1)
-    sizes: list[int] = []
-    keep: Callable[[Tensor], Tensor] = lambda tensor: sizes.append(tensor.nbytes) or tensor  # noqa: E731
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    kept = list[Tensor]()
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
         metrics = updater.update(batch_at(0), START)
-    return metrics["loss"], flat_gradient(model), sum(sizes)
+    return metrics["loss"], flat_gradient(model), sum(tensor.nbytes for tensor in kept)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"device": {"amp_dtype": "bfloat16"}},
-        {"trainer": {"gradient_accumulation_steps": 4}},
-        {"optimizer": {"name": "mtadam"}},
-    ],
-    ids=str,
-)
+RECOMPUTED = {"device": {"amp_dtype": "bfloat16"}, "trainer": {"gradient_accumulation_steps": 4}}
+
+
+@pytest.mark.parametrize("changes", [{}, RECOMPUTED, {"optimizer": {"name": "mtadam"}}], ids=str)
 def test_activation_checkpointing_gives_the_same_gradient_from_less_memory(changes: dict[str, Any]) -> None:
     loss, gradient, kept = learned(gpt_of(recompute=False), changes)
     again, same, less = learned(gpt_of(recompute=True), changes)
@@ -210,3 +205,109 @@ def test_blocks_are_recomputed_in_training_alone() -> None:
             block.register_forward_pre_hook(lambda module, inputs, calls=calls: calls.append(1))
         model(batch_context(SPEC, batch_at(0))).sum().backward()
         assert len(calls) == expected
+
+
+# ---- the gradient of every term by itself, for MTAdam
+
+MTADAM = load_config(["optimizer=mtadam"]).optimizer
+WEIGHTS = {"first": 2.0, "second": 0.5, "both": 1.0}
+Gradients = list[Tensor | None]
+
+
+class Model(nn.Module):
+    """Two heads on one trunk, and a parameter that no term reaches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.trunk, self.idle = nn.Embedding(9, 4), nn.Parameter(torch.ones(2))
+        self.heads = nn.ModuleList(nn.Linear(4, 1) for _ in range(2))
+
+    def forward(self, obs: Tensor) -> list[Tensor]:
+        hidden = self.trunk(obs)
+        return [head(hidden)[..., 0] for head in self.heads]
+
+
+class Three:
+    """An objective whose terms are in another order than its weights."""
+
+    weights = WEIGHTS
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        one, other = model(batch.obs)
+        terms = {
+            "second": 50 * (other - batch.action).square().mean(),
+            "first": (one - batch.reward).square().mean(),
+            "both": (one * other).square().mean(),
+        }
+        return terms, {"size": one.abs().mean().detach()}
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        return torch.stack(model(batch.obs), -1)
+
+
+def by_term(model: nn.Module, max_norm: float = 1e6, **changes: dict[str, Any]) -> Updater:
+    options = replace(MTADAM, learning_rate=0.1, max_gradient_norm=max_norm, weight_decay=0.01)
+    return Updater(model, Three(), replace(config_of(**changes), optimizer=options), CPU, Ranks())
+
+
+def gradients_of(model: nn.Module, parameters: list[Tensor]) -> list[Gradients]:
+    """Gradients of every term, by three separate backward passes."""
+    found = []
+    for name in ("second", "first", "both"):
+        model.zero_grad()
+        Three()(model, batch_at(0))[0][name].backward()
+        found.append([parameter.grad for parameter in parameters])
+    model.zero_grad()
+    return found
+
+
+def norm_of(gradients: Gradients) -> float:
+    return sum(float(gradient.square().sum()) for gradient in gradients if gradient is not None) ** 0.5
+
+
+def weighted(gradients: list[Gradients]) -> Gradients:
+    found = [zip((0.5, 2.0, 1.0), of_one, strict=True) for of_one in zip(*gradients, strict=True)]
+    sums = [sum(rank * gradient for rank, gradient in pairs if gradient is not None) for pairs in found]
+    return [total if torch.is_tensor(total) else None for total in sums]
+
+
+@pytest.mark.parametrize("max_norm", [1e6, 0.5, 1e-3])
+def test_an_update_is_a_step_on_the_clipped_gradient_of_each_term(max_norm: float) -> None:
+    """A small term keeps its gradient beside a large one."""
+    model, expected = Model(), Model()
+    updater = by_term(model, max_norm)
+    metrics = updater.update(batch_at(0), START)
+    optimizer = make_optimizer(expected, replace(MTADAM, learning_rate=0.1, weight_decay=0.01))
+    found = gradients_of(expected, optimizer.parameters)
+    scales = [min(1.0, max_norm / norm_of(gradients)) for gradients in found]
+    clipped = [
+        [None if gradient is None else scale * gradient for gradient in gradients]
+        for scale, gradients in zip(scales, found, strict=True)
+    ]
+    optimizer.step(clipped, [0.5, 2.0, 1.0])
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter, expected.get_parameter(name), rtol=1e-4, atol=1e-5)
+    assert torch.equal(model.idle, torch.ones(2)) and model.idle.grad is None
+    assert metrics["gradient_norm"].item() == pytest.approx(norm_of(weighted(found)), rel=1e-4)
+    for parameter, gradient in zip(updater.optimizer.parameters, weighted(clipped), strict=True):
+        if parameter.grad is not None:
+            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_accumulation_by_term_equals_one_batch() -> None:
+    whole, dealt = Model(), Model()
+    one, several = by_term(whole, 0.5), by_term(dealt, 0.5, trainer={"gradient_accumulation_steps": 4})
+    for update in range(3):
+        metrics, others = one.update(batch_at(update), START), several.update(batch_at(update), START)
+        assert metrics.keys() == others.keys() == {"loss", "size", "gradient_norm", *WEIGHTS}
+        total = sum(weight * metrics[name].item() for name, weight in WEIGHTS.items())
+        assert metrics["loss"].item() == pytest.approx(total)
+        for name, value in metrics.items():
+            assert others[name] == pytest.approx(value.item(), rel=1e-3), name
+        torch.testing.assert_close(flat(whole.parameters()), flat(dealt.parameters()), rtol=1e-3, atol=1e-4)
+
+
+def test_several_processes_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"optimizer\.name=mtadam .* 2 processes"):
+        Updater(Model(), Three(), replace(config_of(), optimizer=MTADAM), CPU, Ranks(0, 2))
