@@ -19,17 +19,8 @@ from icrl.nn.gpt import GPT
 from icrl.objectives.ilql import ImplicitQLearning
 from icrl.runs import checkpoint
 from icrl.runs.distributed import Ranks
-from icrl.training.critics import (
-    check_critic,
-    check_described,
-    checksums,
-    initialize,
-    load_critic,
-    load_trunk,
-    open_finished,
-    read_model,
-    snapshot_state,
-)
+from icrl.training import critics
+from icrl.training.critics import check_critic, load_critic, load_trunk, read_model, snapshot_state
 from icrl.training.updates import Updater
 
 CPU = torch.device("cpu")
@@ -47,7 +38,7 @@ def finished(tmp_path: Path) -> Config:
         state = {"step": update, "model": outspoken(fresh_critic(), size).state_dict()}
         checkpoint.save(folder, kind, update, state, described(), 1)
     with pytest.raises(ConfigError, match="no finished training in .*ilql: run `python -m src.train_ilql`"):
-        open_finished(folder, "last", "train_ilql", CPU)
+        critics.open_finished(folder, "last", "train_ilql", CPU)
     finish(folder, 5)
     return config_for(tmp_path)
 
@@ -76,7 +67,7 @@ def test_a_critic_with_other_options_or_unfit_weights_is_refused(finished: Confi
     with pytest.raises(ConfigError, match="the critic of run=mine: does not fit the options"):
         load_critic(finished, CPU)
     with pytest.raises(PipelineError, match=r"a checkpoint in here lacks the options of its model"):
-        check_described({"config": {}}, Path("here"))
+        critics.check_described({"config": {}}, Path("here"))
 
 
 def test_a_critic_of_another_world_split_data_or_histories_guides_no_model() -> None:
@@ -121,7 +112,7 @@ def start(option: str, path: str, critic: Critic, split: Json = SPLIT) -> Any:
     if option == "critic.initial_model_prefix":
         return snapshot_state(from_there(Path(path).parent), critic, split, CPU)
     group, _, name = option.partition(".")
-    return initialize(config_of(**{group: {name: path}}), critic, split, CPU)
+    return critics.initialize(config_of(**{group: {name: path}}), critic, split, CPU)
 
 
 STARTS = ("encoder.load_from", "decoder.load_from", "critic.initial_model", "critic.initial_model_prefix")
@@ -155,7 +146,7 @@ def test_trunk_and_heads_start_both_networks_and_a_whole_critic_is_copied(tmp_pa
     assert same_weights(critic.state_dict(), other.state_dict())
     config = config_of(encoder={"load_from": path}, critic={"initial_model_prefix": str(tmp_path)})
     options = ["encoder.load_from", "decoder.load_from", "critic.initial_model_prefix"]
-    recorded = checksums(config, options)
+    recorded = critics.checksums(config, options)
     assert set(recorded) == {options[0], options[2]} and len(set(recorded.values())) == 1
 
 

@@ -1,5 +1,7 @@
 """One gradient update: precision, parts, clipping, schedules, recomputation, and gradients of single terms."""
 
+import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -7,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from torch import Tensor, nn
-from toy import CONFIG, CPU, Naming, batch_at, config_of, dying, model_of, run, values_of
+from toy import CONFIG, CPU, Naming, assert_same, batch_at, config_of, dying, model_of, run, values_of
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
@@ -24,8 +26,8 @@ FLOAT16 = {"amp_dtype": "float16"}
 SPEC = EnvSpec(num_obs=9, num_actions=3, reward_values=(0.0, 1.0), width=3, max_episode_steps=5)
 
 
-def updater_of(model: nn.Module, **changes: dict[str, Any]) -> Updater:
-    return Updater(model, Naming(), config_of(**changes), CPU, Ranks())
+def updater_of(model: nn.Module, after_step: Any = None, **changes: dict[str, Any]) -> Updater:
+    return Updater(model, Naming(), config_of(**changes), CPU, Ranks(), after_step)
 
 
 def flat(tensors: Any) -> Tensor:
@@ -72,13 +74,12 @@ def test_an_infinite_gradient_is_skipped_and_the_loss_scale_shrinks() -> None:
     updater.scaler.set_growth_interval(2)
     updater.update(batch_at(0), START)
     before, scale = flat(model.parameters()), updater.rates()["loss_scale"]
-    state = [{key: value.clone() for key, value in one.items()} for one in updater.optimizer.state.values()]
+    state = copy.deepcopy(updater.optimizer.state_dict()["state"])
     spoil = model[4].weight.register_hook(lambda gradient: gradient * torch.inf)
     metrics = updater.update(batch_at(1), START)
     assert not metrics["gradient_norm"].isfinite() and updater.watched(metrics)["gradient_norm"] == 0
     assert torch.equal(flat(model.parameters()), before)
-    for one, other in zip(state, updater.optimizer.state.values(), strict=True):
-        assert all(torch.equal(one[key], other[key]) for key in one)
+    assert_same(updater.optimizer.state_dict()["state"], state)
     assert updater.rates()["loss_scale"] == scale / 2
     spoil.remove()
     updater.update(batch_at(1), START)
@@ -98,20 +99,16 @@ def test_after_step_is_called_once_after_each_step_that_was_made(changes: dict[s
     """With float16, a step with an infinite gradient is not made."""
     model = model_of(0)
     seen = list[Tensor]()
-    updater = Updater(
-        model, Naming(), config_of(**changes), CPU, Ranks(), lambda: seen.append(flat(model.parameters()))
-    )
+    updater = updater_of(model, lambda: seen.append(flat(model.parameters())), **changes)
     for update, spoiled in enumerate((False, True, True, False, False)):
         before, number = flat(model.parameters()), len(seen)
-        spoil = model[4].weight.register_hook(lambda gradient: gradient * torch.inf)
-        if not (spoiled and "device" in changes):
-            spoil.remove()
+        factor = torch.inf if spoiled and "device" in changes else 1.0
+        spoil = model[4].weight.register_hook(lambda gradient, factor=factor: gradient * factor)
         updater.update(batch_at(update), START)
         spoil.remove()
         now = flat(model.parameters())
         assert len(seen) - number == int(not torch.equal(now, before)), update
-        if len(seen) > number:
-            assert torch.equal(seen[-1], now)
+        assert len(seen) == number or torch.equal(seen[-1], now)
     assert len(seen) == (3 if "device" in changes else 5)
 
 
@@ -149,21 +146,17 @@ def test_the_cache_is_emptied_after_every_update_if_asked(monkeypatch: pytest.Mo
 
 def test_a_compiled_model_learns_the_same_and_keeps_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Captured by torch.compile and then run as it is: a C++ compiler takes half a minute."""
-    compile_, compiled, ran = torch.compile, list[nn.Module](), list[int]()
-
-    def captured(module: nn.Module) -> Any:
-        compiled.append(module)
-        return compile_(module, backend=lambda graph, _: lambda *inputs: ran.append(1) or graph(*inputs))
-
-    monkeypatch.setattr(torch, "compile", captured)
+    ran = list[int]()
+    count = partial(torch.compile, backend=lambda graph, _: lambda *inputs: ran.append(1) or graph(*inputs))
+    monkeypatch.setattr(torch, "compile", compiled := Mock(side_effect=count))
     config = config_of(trainer={"num_iterations": 3, "evaluate": False})
     plain = run(tmp_path / "plain", config)
-    assert not compiled
+    assert not compiled.called
     fast = replace(config, trainer=replace(config.trainer, compile=True))
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "fast", fast, batches=dying(2))
     model = run(tmp_path / "fast", replace(fast, checkpoints=replace(fast.checkpoints, checkpoint_interval=1)))
-    assert compiled[-1] is model and len(ran) == 5
+    assert compiled.call_args.args == (model,) and len(ran) == 5
     assert model.state_dict().keys() == plain.state_dict().keys()
     torch.testing.assert_close(flat(model.parameters()), flat(plain.parameters()))
 
@@ -211,7 +204,6 @@ def test_blocks_are_recomputed_in_training_alone() -> None:
 
 MTADAM = load_config(["optimizer=mtadam"]).optimizer
 WEIGHTS = {"first": 2.0, "second": 0.5, "both": 1.0}
-Gradients = list[Tensor | None]
 
 
 class Model(nn.Module):
@@ -224,8 +216,7 @@ class Model(nn.Module):
         self.heads = nn.ModuleList(nn.Linear(4, 1) for _ in range(2))
 
     def forward(self, obs: Tensor) -> list[Tensor]:
-        hidden = self.trunk(obs)
-        return [head(hidden)[..., 0] for head in self.heads]
+        return [head(self.trunk(obs))[..., 0] for head in self.heads]
 
 
 class Three:
@@ -251,48 +242,29 @@ def by_term(model: nn.Module, max_norm: float = 1e6, **changes: dict[str, Any]) 
     return Updater(model, Three(), replace(config_of(**changes), optimizer=options), CPU, Ranks())
 
 
-def gradients_of(model: nn.Module, parameters: list[Tensor]) -> list[Gradients]:
-    """Gradients of every term, by three separate backward passes."""
-    found = []
-    for name in ("second", "first", "both"):
-        model.zero_grad()
-        Three()(model, batch_at(0))[0][name].backward()
-        found.append([parameter.grad for parameter in parameters])
-    model.zero_grad()
-    return found
-
-
-def norm_of(gradients: Gradients) -> float:
-    return sum(float(gradient.square().sum()) for gradient in gradients if gradient is not None) ** 0.5
-
-
-def weighted(gradients: list[Gradients]) -> Gradients:
-    found = [zip((0.5, 2.0, 1.0), of_one, strict=True) for of_one in zip(*gradients, strict=True)]
-    sums = [sum(rank * gradient for rank, gradient in pairs if gradient is not None) for pairs in found]
-    return [total if torch.is_tensor(total) else None for total in sums]
-
-
 @pytest.mark.parametrize("max_norm", [1e6, 0.5, 1e-3])
 def test_an_update_is_a_step_on_the_clipped_gradient_of_each_term(max_norm: float) -> None:
     """A small term keeps its gradient beside a large one."""
-    model, expected = Model(), Model()
+    model, expected, ranks = Model(), Model(), [0.5, 2.0, 1.0]
     updater = by_term(model, max_norm)
     metrics = updater.update(batch_at(0), START)
     optimizer = make_optimizer(expected, replace(MTADAM, learning_rate=0.1, weight_decay=0.01))
-    found = gradients_of(expected, optimizer.parameters)
-    scales = [min(1.0, max_norm / norm_of(gradients)) for gradients in found]
-    clipped = [
-        [None if gradient is None else scale * gradient for gradient in gradients]
-        for scale, gradients in zip(scales, found, strict=True)
+    found = [
+        torch.autograd.grad(term, optimizer.parameters, retain_graph=True, materialize_grads=True)
+        for term in Three()(expected, batch_at(0))[0].values()
     ]
-    optimizer.step(clipped, [0.5, 2.0, 1.0])
+    scales = [min(1.0, max_norm / flat(gradients).norm().item()) for gradients in found]
+    clipped = [[scale * one for one in gradients] for scale, gradients in zip(scales, found, strict=True)]
+    optimizer.step(clipped, ranks)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter, expected.get_parameter(name), rtol=1e-4, atol=1e-5)
     assert torch.equal(model.idle, torch.ones(2)) and model.idle.grad is None
-    assert metrics["gradient_norm"].item() == pytest.approx(norm_of(weighted(found)), rel=1e-4)
-    for parameter, gradient in zip(updater.optimizer.parameters, weighted(clipped), strict=True):
+    whole = sum(rank * flat(gradients) for rank, gradients in zip(ranks, found, strict=True))
+    assert metrics["gradient_norm"].item() == pytest.approx(whole.norm().item(), rel=1e-4)
+    for parameter, *parts in zip(updater.optimizer.parameters, *clipped, strict=True):
         if parameter.grad is not None:
-            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
+            total = sum(rank * part for rank, part in zip(ranks, parts, strict=True))
+            torch.testing.assert_close(parameter.grad, total, rtol=1e-4, atol=1e-6)
 
 
 def test_accumulation_by_term_equals_one_batch() -> None:
