@@ -29,8 +29,7 @@ CONTEXT_LEN, NUM_KEPT, NUM_STREAMS, NUM_STEPS = 10, 5, 5, 26
 FORMS = ["model.tokens=transition", "model.tokens=interleaved", "model.tokens=cross", "model.induction=true"]
 ENV = make_env(load_config(WORLD).env)
 
-Transition = tuple[int, ...]  # obs, action, reward, timestep
-Past = Callable[[list[Transition], int, int, float], list[Transition]]  # of a context, stream, time and noise
+Past = Callable[[list[list[int]], float], list[list[int]]]  # of a context and noise
 
 
 def config_of(*options: str) -> Config:
@@ -59,27 +58,24 @@ def play(policy: Policy[Any], num_steps: int = NUM_STEPS) -> Rollout:
 
 
 @torch.no_grad()
-def check_logits(policy: Spied, played: Rollout, past: Past, read: Callable[[int], int] = int) -> None:
+def check_logits(policy: Spied, played: Rollout, past: Past, reward_scale: int = 1) -> None:
     """Each step of each stream by one forward over its list of transitions, which `past` replaces where an episode
-    begins; `read`: the reward that is read for one that was paid."""
+    begins; `reward_scale`: factor of the rewards that are read."""
     noise = Noise(stream_seeds(1, NUM_STREAMS)).draw(NUM_STEPS)
     for stream in range(NUM_STREAMS):
-        context: list[Transition] = []
+        context = []
         for t in range(NUM_STEPS):
             if int(played.timestep[t, stream]) == 0 and context:
-                context = past(context, stream, t, float(noise[t, stream]))
+                context = past(context, float(noise[t, stream]))
             if len(context) == CONTEXT_LEN:
                 context = context[-NUM_KEPT:]
-            obs, action, reward, timestep = (
-                int(getattr(played, name)[t, stream]) for name in ("obs", "action", "reward", "timestep")
-            )
-            context.append((obs, action, read(reward), timestep))
-            columns = torch.tensor(context).T[:, None]
-            expected = policy.model(context_of(ENV.spec, *columns))[0, -1]
+            columns = (played.obs, played.action, played.reward * reward_scale, played.timestep)
+            context.append([int(column[t, stream]) for column in columns])
+            expected = policy.model(context_of(ENV.spec, *torch.tensor(context).T[:, None]))[0, -1]
             assert torch.allclose(policy.noted[t][stream], expected, atol=1e-4), (stream, t)
 
 
-def unchanged(context: list[Transition], stream: int, t: int, noise: float) -> list[Transition]:
+def unchanged(context: list[list[int]], noise: float) -> list[list[int]]:
     return context
 
 
@@ -91,8 +87,7 @@ def test_a_past_that_stays_as_it_is_changes_nothing(form: str) -> None:
     ends = theirs.terminated | theirs.truncated
     assert theirs.terminated.any() and (ends.any(dim=1) & ~ends.all(dim=1)).any()  # at different times
     assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
-    for one, other in zip(plain.noted, probe.noted, strict=True):
-        assert torch.allclose(one, other, atol=1e-5)
+    assert torch.allclose(torch.stack(plain.noted), torch.stack(probe.noted), atol=1e-5)
     check_logits(probe, theirs, unchanged)
 
 
@@ -135,10 +130,10 @@ def order_of(noise: float, length: int) -> list[int]:
 def test_a_shuffled_context_and_blanked_rewards(form: str) -> None:
     policy = Spied(form)
     played = play(Rewritten(policy, shuffled))
-    check_logits(policy, played, lambda context, _, t, noise: [context[i] for i in order_of(noise, len(context))])
+    check_logits(policy, played, lambda context, noise: [context[i] for i in order_of(noise, len(context))])
     policy = Spied(form)
     blanked = play(Blanked(policy))
-    check_logits(policy, blanked, unchanged, read=lambda reward: 0)
+    check_logits(policy, blanked, unchanged, reward_scale=0)
     assert played.reward.sum() > 0 and blanked.reward.sum() > 0
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
 from torch import Tensor, nn
-from toy import CPU, SEED, Naming, batch_at, config_of, curves, model_of, run, values_of, weights_of
+from toy import CPU, SEED, Naming, assert_same, batch_at, config_of, curves, model_of, run, values_of, weights_of
 
 from icrl.contracts import Batch, ConfigError
 from icrl.runs import checkpoint
@@ -126,8 +126,7 @@ def test_none_of_it_changes_the_run(tmp_path: Path) -> None:
     run_with(tmp_path / "on", **dict.fromkeys(switches, True), **others)
     off, on = (checkpoint.load_newest(tmp_path / name, "last", CPU)[0] for name in ("off", "on"))
     assert torch.equal(off["generators"]["cpu"][0], on["generators"]["cpu"][0])
-    for name, value in off["model"].items():
-        assert torch.equal(on["model"][name], value), name
+    assert_same(off["model"], on["model"])
 
 
 # ---- the noise scale

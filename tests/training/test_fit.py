@@ -35,8 +35,7 @@ def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(
             run(tmp_path, batches=dying(death))
     resumed = run(tmp_path, model=model_of(SEED if deaths == [1] else 99))  # the seed is in the checkpoint
     assert left_in(tmp_path) == left_in(undisturbed)
-    for name, value in toy.weights_of(undisturbed).items():
-        assert torch.equal(resumed.state_dict()[name], value)
+    toy.assert_same(resumed.state_dict(), toy.weights_of(undisturbed))
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -73,13 +72,9 @@ def test_every_kind_of_run_resumes_to_the_bit(
 
 def test_evaluations_change_nothing(tmp_path: Path, undisturbed: Path) -> None:
     """Not even where they take random numbers, here or in a process of their own, or where they are left out."""
-    for name, config in {
-        "none": config_of(trainer={"evaluate": False}),
-        "process": config_of(evals={"async_eval": True}),
-    }.items():
-        run(tmp_path / name, config)
-        for key, value in toy.weights_of(undisturbed).items():
-            assert torch.equal(toy.weights_of(tmp_path / name)[key], value), name
+    run(tmp_path / "none", config_of(trainer={"evaluate": False}))
+    run(tmp_path / "process", config_of(evals={"async_eval": True}))
+    toy.assert_same(toy.weights_of(tmp_path / "none"), toy.weights_of(undisturbed))
     assert left_in(tmp_path / "process") == left_in(undisturbed)
     assert not (tmp_path / "none" / "evaluations.json").exists() and not steps_of(tmp_path / "none", "best")
 
@@ -102,8 +97,7 @@ def test_curves_are_over_updates_and_say_what_was_done(undisturbed: Path) -> Non
     assert all([step for step, _ in points] == [*range(1, 12)] for points in found.values())
     first = model_of(SEED)
     terms, metrics = Naming()(first, batch_at(0))
-    loss = terms["naming"]
-    loss.backward()
+    (loss := terms["naming"]).backward()
     norm = torch.cat([parameter.grad.flatten() for parameter in first.parameters()]).norm().item()
     for name, value in {"loss": loss.item(), "accuracy": metrics["accuracy"].item(), "gradient_norm": norm}.items():
         assert toy.values_of(undisturbed, f"train/{name}")[0] == pytest.approx(value, rel=1e-5), name
