@@ -142,17 +142,6 @@ class LatePolicy:
         return torch.where(carry > 2, UP, STAY), carry
 
 
-def model_of(config: Config) -> GPT:
-    """Up has probability 0.6 and each other action 0.1; at temperature 0.5 that is 0.9 and 0.025."""
-    model = GPT(config.model, make_env(config.env).spec)
-    probabilities = torch.full((NUM_ACTIONS,), 0.1)
-    probabilities[UP] = 0.6
-    with torch.no_grad():
-        model.policy_head.weight.zero_()
-        model.policy_head.bias.copy_(probabilities.log())
-    return model
-
-
 @pytest.mark.parametrize(
     ("episodes", "streams", "last", "late"),
     [
@@ -167,7 +156,7 @@ def test_the_first_episodes_of_each_stream_in_context_count(
 ) -> None:
     """On a task with the goal above the start, and on one with the goal below, which is never reached."""
     monkeypatch.setattr(trained, "GPTPolicy", LatePolicy)
-    model = model_of(CONFIG)
+    model = GPT(CONFIG.model, ENV.spec)
     for task, at_last, score in ((ABOVE, last, late), (BELOW, 0.0, 0.0)):
         found = InContextEvaluator(config_of(episodes, streams, 0.75), [task])({"model": model.state_dict()})
         metrics = {"first_success": 0.0, "first_return": 0.0, "last_success": at_last, "last_return": at_last}
@@ -176,12 +165,3 @@ def test_the_first_episodes_of_each_stream_in_context_count(
     assert LatePolicy.options == (0.75, 0.5, 0.25) and LatePolicy.num_streams == streams
     played = LatePolicy.model.state_dict()
     assert all(torch.equal(value, played[name]) for name, value in model.state_dict().items())
-
-
-@pytest.mark.parametrize(("probability", "up", "down"), [(0.0, 1.0, 0.0), (0.5, 0.95, 0.0125), (1.0, 0.9, 0.025)])
-def test_the_model_samples_with_the_configured_probability(probability: float, up: float, down: float) -> None:
-    """Episodes of one step, so that the late reward is the probability of the step to the goal."""
-    config = config_of(4000, 200, probability, ONE_STEP)
-    for task, expected in ((ABOVE, up), (BELOW, down)):
-        found = InContextEvaluator(config, [task])({"model": model_of(config).state_dict()})
-        assert found.score == found.metrics["development_late_reward"] == pytest.approx(expected, abs=0.02)

@@ -1,5 +1,6 @@
 """The in-context protocol against walks through single steps."""
 
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -122,7 +123,6 @@ def test_the_end_of_a_life_is_its_end_after_episodes_got_short() -> None:
 
 
 def test_the_summary_by_hand() -> None:
-    """Two streams of three episodes, of which two are late."""
     returns = np.array([[[0.0, 1.0, 1.0], [1.0, 0.0, 3.0]]])
     lengths = np.array([[[9.0, 5.0, 3.0], [9.0, 9.0, 3.0]]])
     expected = {"first_success": 0.5, "first_return": 0.5, "last_success": 1.0, "last_return": 2.0}
@@ -134,16 +134,12 @@ def test_any_policy_is_evaluated_with_intervals() -> None:
     """The searcher learns within its first episodes, random play does not."""
     config = load_config(["env.size=5", "env.max_episode_steps=10"])
     env = make_env(config.env)
-    policies = (references_of(env, config)["searcher"], RANDOM)
-    found, random = (
-        evaluate_policy(policy, env, env.all_tasks(), num_episodes=6, num_streams=4, num_resamples=200)
-        for policy in policies
-    )
+    played = partial(evaluate_policy, env=env, tasks=env.all_tasks(), num_episodes=6, num_streams=4, num_resamples=200)
+    found, random = played(references_of(env, config)["searcher"]), played(RANDOM)
     for values, curve in ((found.episodes.returns, found.returns), (found.episodes.success, found.success)):
         assert curve.mean.tolist() == values.mean((0, 1)).tolist() and curve.mean.shape == (6,)
         assert (curve.low <= curve.mean).all() and (curve.mean <= curve.high).all()
     assert found.success.high[0] < found.success.mean[-1] == 1.0 and random.success.high[-1] < 0.9
     assert found.summary["first_success"] < found.summary["last_success"] == 1.0
     assert found.summary["late_reward"] > 2 * random.summary["late_reward"]
-    again = evaluate_policy(RANDOM, env, env.all_tasks(), num_episodes=6, num_streams=4, seed=1, num_resamples=200)
-    assert again.returns.mean.tolist() != random.returns.mean.tolist()
+    assert played(RANDOM, seed=1).returns.mean.tolist() != random.returns.mean.tolist()

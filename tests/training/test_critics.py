@@ -71,22 +71,22 @@ def test_a_critic_with_other_options_or_unfit_weights_is_refused(finished: Confi
 
 
 def test_a_critic_of_another_world_split_data_or_histories_guides_no_model() -> None:
-    def check(critic: Json, guided: Json, message: str) -> None:
-        with pytest.raises(ConfigError, match=f"the critic of run=.* {message}"):
-            check_critic(CONFIG, critic, guided)
-
-    for group, option, value in (("env", "size", 7), ("tasks", "seed", 5), ("data", "keep_every", [3])):
-        other = described()
-        before = other["config"][group][option]
-        other["config"][group][option] = value
-        for critic, guided, then in ((other, described(), value), (described(), other, before)):
-            made = re.escape(f"was made with {group}.{option}={then}, but the model that it teaches or guides with")
-            check(critic, guided, made)
     other, two, elsewhere = described(), described(), described()
     other["histories"][0]["sha256"] = "def"
     two["histories"] *= 2
-    for critic, guided in ((other, described()), (described(), other), (two, described())):
-        check(critic, guided, "learned from different histories")
+    words = "learned from different histories"
+    refused = [(other, described(), words), (described(), other, words), (two, described(), words)]
+    for group, option, value in (("env", "size", 7), ("tasks", "seed", 5), ("data", "keep_every", [3])):
+        changed, made = (
+            described(),
+            f"was made with {group}.{option}={{}}, but the model that it teaches or guides with",
+        )
+        refused.append((described(), changed, made.format(changed["config"][group][option])))
+        changed["config"][group][option] = value
+        refused.append((changed, described(), made.format(value)))
+    for critic, guided, why in refused:
+        with pytest.raises(ConfigError, match=rf"the critic of run=.* {re.escape(why)}"):
+            check_critic(CONFIG, critic, guided)
     elsewhere["histories"][0]["folder"] = "moved"
     for same in (described(), elsewhere, {"config": described()["config"]}):  # a configuration has no histories yet
         check_critic(CONFIG, described(), same)
@@ -165,16 +165,14 @@ def test_models_of_three_programs_can_be_read(tmp_path: Path) -> None:
     for program in THREE:
         state, about = read_model("option", saved(tmp_path, gpt(), program=program), SPLIT, CPU, *THREE)
         assert state["step"] == 3 and about["program"] == program
-    path = saved(tmp_path, gpt(), program="train_agents")
     checkpoint.save(tmp_path / "b", "last", 3, {"agents": torch.zeros(1)}, {"of": "agents"}, 1)  # names no program
     nameless = str(tmp_path / "b/last-000000003.pt")
-    for refused, why in (
-        (path, f"{path}: is a model of train_agents, but must be one of"),
-        (nameless, f"{nameless}: is a model of None"),
-        ("gone.pt", "gone.pt: must be an existing checkpoint"),
+    for path, why in (
+        (nameless, "is a model of None, but must be one of"),
+        ("gone.pt", "must be an existing checkpoint"),
     ):
-        with pytest.raises(ConfigError, match=re.escape(f"option={why}")):
-            read_model("option", refused, SPLIT, CPU, *THREE)
+        with pytest.raises(ConfigError, match=re.escape(f"option={path}: {why}")):
+            read_model("option", path, SPLIT, CPU, *THREE)
 
 
 def here(train: str, development: str, held_out: str) -> Json:
@@ -220,10 +218,10 @@ def test_a_snapshot_is_found_by_its_update(tmp_path: Path) -> None:
     assert state["updater"]["optimizer"] == "of then"
 
 
-@pytest.mark.parametrize(
-    ("group", "option", "value"),
-    [("optimizer", "beta1", 0.5), ("optimizer", "name", "adam"), ("device", "dtype", "float64")],
-)
+KEPT = [("optimizer", "beta1", 0.5), ("optimizer", "name", "adam"), ("device", "dtype", "float64")]
+
+
+@pytest.mark.parametrize(("group", "option", "value"), KEPT)
 def test_a_snapshot_keeps_the_options_of_its_state(tmp_path: Path, group: str, option: str, value: Any) -> None:
     """In both directions; only a new optimizer may differ."""
     changes = {group: {option: value}}

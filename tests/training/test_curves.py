@@ -151,8 +151,7 @@ def loss_of(model: Slope, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
 
 def windows(gradients: np.ndarray) -> Batch:
     """A batch whose row b has gradient `gradients[b]`."""
-    rows = torch.from_numpy(gradients)
-    return Batch(*[rows] * len(Batch._fields))
+    return Batch(*[torch.from_numpy(gradients)] * len(Batch._fields))
 
 
 def scale_of(kind: str, *batches: np.ndarray, interval: int = 1, ranks: Any = None) -> dict[str, float]:

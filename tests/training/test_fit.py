@@ -2,9 +2,8 @@
 
 import itertools
 import signal
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -132,18 +131,11 @@ def test_ordinary_updates_read_no_files_and_wait_for_nothing(tmp_path: Path, mon
     )
     calls, now = [], [-1]
 
-    def noting(owner: Any, name: str) -> None:
-        real = getattr(owner, name)
-
-        def noted(*arguments: Any, **keywords: Any) -> Any:
-            calls.append(now[-1])
-            return real(*arguments, **keywords)
-
-        monkeypatch.setattr(owner, name, noted)
-
-    for name in ("item", "tolist", "cpu", "__bool__", "__float__", "__int__"):
-        noting(torch.Tensor, name)
-    noting(Path, "open")
-    noting(Path, "glob")
+    numbers = [(torch.Tensor, name) for name in ("item", "tolist", "cpu", "__bool__", "__float__", "__int__")]
+    for owner, name in (*numbers, (Path, "open"), (Path, "glob")):
+        noting = partial(
+            lambda real, *given, **named: calls.append(now[-1]) or real(*given, **named), getattr(owner, name)
+        )
+        monkeypatch.setattr(owner, name, partialmethod(noting))
     run(tmp_path, config, batches=lambda update: now.append(update) or batch_at(update))
     assert set(calls) == {-1, 3, 7, 11}

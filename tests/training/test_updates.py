@@ -203,7 +203,6 @@ def test_blocks_are_recomputed_in_training_alone() -> None:
 # ---- the gradient of every term by itself, for MTAdam
 
 MTADAM = load_config(["optimizer=mtadam"]).optimizer
-WEIGHTS = {"first": 2.0, "second": 0.5, "both": 1.0}
 
 
 class Model(nn.Module):
@@ -222,7 +221,7 @@ class Model(nn.Module):
 class Three:
     """An objective whose terms are in another order than its weights."""
 
-    weights = WEIGHTS
+    weights = {"first": 2.0, "second": 0.5, "both": 1.0}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         one, other = model(batch.obs)
@@ -232,9 +231,6 @@ class Three:
             "both": (one * other).square().mean(),
         }
         return terms, {"size": one.abs().mean().detach()}
-
-    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        return torch.stack(model(batch.obs), -1)
 
 
 def by_term(model: nn.Module, max_norm: float = 1e6, **changes: dict[str, Any]) -> Updater:
@@ -272,8 +268,8 @@ def test_accumulation_by_term_equals_one_batch() -> None:
     one, several = by_term(whole, 0.5), by_term(dealt, 0.5, trainer={"gradient_accumulation_steps": 4})
     for update in range(3):
         metrics, others = one.update(batch_at(update), START), several.update(batch_at(update), START)
-        assert metrics.keys() == others.keys() == {"loss", "size", "gradient_norm", *WEIGHTS}
-        total = sum(weight * metrics[name].item() for name, weight in WEIGHTS.items())
+        assert metrics.keys() == others.keys() == {"loss", "size", "gradient_norm", *Three.weights}
+        total = sum(weight * metrics[name].item() for name, weight in Three.weights.items())
         assert metrics["loss"].item() == pytest.approx(total)
         for name, value in metrics.items():
             assert others[name] == pytest.approx(value.item(), rel=1e-3), name
