@@ -75,7 +75,6 @@ class TwoStreams:
 def test_the_first_episodes_of_each_stream_of_an_agent_count(
     monkeypatch: pytest.MonkeyPatch, episodes: int, streams: int, returns: list[int]
 ) -> None:
-    """Two agents play the goal above the start, and two the goal below, which they never reach."""
     monkeypatch.setattr(trained, "make_learners", lambda *_: (TwoStreams(), None, None))
     found = SourceEvaluator(config_of(episodes, streams), [ABOVE, BELOW])({"learner": "trained"})
     mean = sum(returns) / len(returns) / 2
@@ -154,7 +153,6 @@ class LatePolicy:
 def test_the_first_episodes_of_each_stream_in_context_count(
     monkeypatch: pytest.MonkeyPatch, episodes: int, streams: int, last: float, late: float
 ) -> None:
-    """On a task with the goal above the start, and on one with the goal below, which is never reached."""
     monkeypatch.setattr(trained, "GPTPolicy", LatePolicy)
     model = GPT(CONFIG.model, ENV.spec)
     for task, at_last, score in ((ABOVE, last, late), (BELOW, 0.0, 0.0)):

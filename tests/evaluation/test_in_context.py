@@ -131,7 +131,6 @@ def test_the_summary_by_hand() -> None:
 
 
 def test_any_policy_is_evaluated_with_intervals() -> None:
-    """The searcher learns within its first episodes, random play does not."""
     config = load_config(["env.size=5", "env.max_episode_steps=10"])
     env = make_env(config.env)
     played = partial(evaluate_policy, env=env, tasks=env.all_tasks(), num_episodes=6, num_streams=4, num_resamples=200)

@@ -41,8 +41,6 @@ def gpt(*options: str) -> GPT:
 
 
 class Spied(GPTPolicy):
-    """Notes the logits of every step."""
-
     def __init__(self, *options: str, model: GPT | Guided | None = None) -> None:
         super().__init__(model or gpt(*options), 1.0, 1.0, 0.5)
         self.noted: list[Tensor] = []
@@ -180,7 +178,6 @@ def test_temperatures_without_that_of_the_model_itself() -> None:
     assert described == {"temperature 0": (0, 1), "temperature 0.5": (1, 0.5), "temperature 1.5": (1, 1.5)}
     greedy = probes("evaluation.ablations=false", "evaluation.temperatures=[0,1]", "evaluation.sample_probability=0")
     assert list(greedy) == ["temperature 1"]
-    assert not probes("evaluation.ablations=false", "evaluation.temperatures=[]")
 
 
 def test_ablations_act_as_the_model_does() -> None:

@@ -208,20 +208,18 @@ def test_the_section_of_each_policy_and_the_definition_of_each_number() -> None:
     assert found["final"]["train"]["fraction_of_optimum"]["mean"] == 0.25  # with references of their own
     assert found["curves"][life]["fraction_of_optimum"]["mean"] == [0.25] * 8
     labels = ["model, rewards blanked", "model, context shuffled", "model, another task's context"]
-    assert [probe["label"] for probe in found["ablations"].values()] == labels
-    assert list(found["ablations"]) == ["blank", "shuffled", "other_task"]
+    names = ("blank", "shuffled", "other_task")
+    assert [(name, probe["label"]) for name, probe in found["ablations"].items()] == [*zip(names, labels, strict=True)]
     assert found["ablations"]["blank"]["curves"]["success"]["mean"] == [1] * 8
     assert found["protocol"]["num_streams"]["held_out"] == 3 and found["protocol"]["num_streams"]["blank"] == 1
     assert found["protocol"]["num_tasks"]["train"] == 2 and found["protocol"]["num_episodes"] == 8
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    explained = {name for names in found["protocol"]["definitions"] for name in names.split(", ")}
-    probe = found["ablations"]["blank"]
+    explained, probe = {name for names in DEFINITIONS for name in names.split(", ")}, found["ablations"]["blank"]
     for explicit in (probe["final"], probe["curves"], probe["curves"]["success"], found["ablations"]):
         assert {name.removesuffix("_per_task") for name in explicit} <= explained
     assert set(found) - {"protocol"} <= set(DEFINITIONS)
-    probes = ["model, greedy", "model, temperature 0.5", *labels]
-    assert list(probes_of(found)) == probes
-    assert list(all_curves(found)) == [*ours, *probes, life, "searcher", "random", "optimum"]
+    assert list(probes_of(found)) == ["model, greedy", "model, temperature 0.5", *labels]
+    assert list(all_curves(found)) == [*ours, *probes_of(found), life, "searcher", "random", "optimum"]
 
 
 def test_coverage_of_several_runs() -> None:

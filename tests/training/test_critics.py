@@ -108,7 +108,6 @@ def from_there(folder: Path, **changes: dict[str, Any]) -> Config:
 
 
 def start(option: str, path: str, critic: Critic, split: Json = SPLIT) -> Any:
-    """Start `critic` from a checkpoint, given as `option`."""
     if option == "critic.initial_model_prefix":
         return snapshot_state(from_there(Path(path).parent), critic, split, CPU)
     group, _, name = option.partition(".")

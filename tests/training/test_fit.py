@@ -2,7 +2,7 @@
 
 import itertools
 import signal
-from functools import partial, partialmethod
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -130,12 +130,9 @@ def test_ordinary_updates_read_no_files_and_wait_for_nothing(tmp_path: Path, mon
         evals={"eval_interval": 4},
     )
     calls, now = [], [-1]
-
     numbers = [(torch.Tensor, name) for name in ("item", "tolist", "cpu", "__bool__", "__float__", "__int__")]
     for owner, name in (*numbers, (Path, "open"), (Path, "glob")):
-        noting = partial(
-            lambda real, *given, **named: calls.append(now[-1]) or real(*given, **named), getattr(owner, name)
-        )
-        monkeypatch.setattr(owner, name, partialmethod(noting))
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given, real=real, **kw: calls.append(now[-1]) or real(*given, **kw))
     run(tmp_path, config, batches=lambda update: now.append(update) or batch_at(update))
     assert set(calls) == {-1, 3, 7, 11}

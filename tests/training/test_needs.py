@@ -66,11 +66,9 @@ def test_values_and_replay(source: str) -> None:
     assert experience._replay
     kept = bytes_of(experience._replay._columns)
     assert 0.5 * kept <= size(found, "replay") <= kept
-    batches = list[Tensor]()
-    for iteration in range(1, 80):
-        for _, sample in experience.samples(iteration, worker.play()[0], learner.targets):
-            batches = [*sample.rollout]
-    assert size(found, "a mini-batch") == bytes_of(batches) > 0
+    unrolls = ((iteration, worker.play()[0]) for iteration in range(1, 80))
+    samples = [sample for unroll in unrolls for _, sample in experience.samples(*unroll, learner.targets)]
+    assert size(found, "a mini-batch") == bytes_of(samples[-1].rollout) > 0
 
 
 def test_histories_and_steps_between_checkpoints(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

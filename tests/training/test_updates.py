@@ -96,7 +96,6 @@ def test_an_infinite_gradient_is_skipped_and_the_loss_scale_shrinks() -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"device": FLOAT16}, {"optimizer": {"name": "mtadam"}}], ids=str)
 def test_after_step_is_called_once_after_each_step_that_was_made(changes: dict[str, Any]) -> None:
-    """With float16, a step with an infinite gradient is not made."""
     model = model_of(0)
     seen = list[Tensor]()
     updater = updater_of(model, lambda: seen.append(flat(model.parameters())), **changes)
