@@ -1,46 +1,27 @@
 """The in-context protocol against walks through single steps."""
 
+from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from icrl.config.compose import load_config
-from icrl.contracts import EnvSpec, Rollout, Step
+from icrl.contracts import EnvSpec, Rollout
 from icrl.data.history_store import Histories
 from icrl.envs import make_env
-from icrl.evaluation.in_context import (
-    Adaptation,
-    adaptation_of,
-    evaluate_policy,
-    play_episodes,
-    play_steps,
-    source_adaptation,
-    summary_of,
-)
+from icrl.evaluation import in_context
+from icrl.evaluation.in_context import Adaptation, adaptation_of, evaluate_policy, play_episodes, source_adaptation
 from icrl.evaluation.references import chance, references_of
 
 CONFIG = load_config(["env.size=3", "env.max_episode_steps=6"])
 ENV = make_env(CONFIG.env)
 RANDOM = chance(ENV, CONFIG)  # of five actions
-WORLDS = {
-    "dark_room": ["env.size=3", "env.max_episode_steps=6"],
-    "dark_room_classic": ["env.size=3", "env.max_episode_steps=6"],
-    "dark_key_to_door": ["env.size=3", "env.max_episode_steps=12"],
-    "bandit_gaussian": ["env.num_arms=3", "env.max_episode_steps=4"],
-}
-
-
-class Optimal:
-    """Does what the planner says."""
-
-    def initial_carry(self, num_streams: int) -> tuple[()]:
-        return ()
-
-    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
-        return step.optimal_action, carry
+ROOM = ["env.size=3", "env.max_episode_steps=6"]
+WORLDS = {"dark_room": ROOM, "dark_room_classic": ROOM, "dark_key_to_door": [ROOM[0], "env.max_episode_steps=12"]}
+WORLDS["bandit_gaussian"] = ["env.num_arms=3", "env.max_episode_steps=4"]
 
 
 def scalar_adaptation(transitions: Rollout, num_episodes: int, spec: EnvSpec) -> np.ndarray:
@@ -83,7 +64,8 @@ def test_episodes_are_cut_where_they_end(name: str) -> None:
 def test_streams_are_grouped_by_task_and_independent_of_others() -> None:
     env = make_env(load_config(["env.size=5"]).env)
     tasks = env.all_tasks()[[0, 7, 23]]
-    best, _ = play_episodes(Optimal(), env, tasks, num_streams=2, num_episodes=3, seed=0)
+    optimal = Mock(initial_carry=lambda _: (), act=lambda carry, step, noise: (step.optimal_action, carry))
+    best, _ = play_episodes(optimal, env, tasks, num_streams=2, num_episodes=3, seed=0)
     distance = [abs(goal // 5 - 2) + abs(goal % 5 - 2) for goal in tasks[:, 0].tolist()]
     assert best.steps_to_goal.tolist() == [[[d] * 3] * 2 for d in distance]
     many, few = (play_episodes(RANDOM, env, tasks[:number], 1, 5, seed=3)[0] for number in (3, 2))
@@ -96,7 +78,7 @@ def test_the_largest_number_of_steps(num_episodes: int, steps: int) -> None:
     env = make_env(load_config(["env=dark_room_classic", "env.size=3", "env.max_episode_steps=6"]).env)
     _, played = play_episodes(RANDOM, env, env.all_tasks()[:2], 3, num_episodes, seed=0)
     assert len(played.obs) == steps
-    again = play_steps(RANDOM, env, env.all_tasks()[:2], 3, steps - 1, seed=0)
+    again = in_context.play_steps(RANDOM, env, env.all_tasks()[:2], 3, steps - 1, seed=0)
     assert all(torch.equal(whole[:-1], part) for whole, part in zip(played, again, strict=True))
     with pytest.raises(ValueError, match="1000 finished episodes"):
         adaptation_of(played, 2, 1000, env.spec)
@@ -120,9 +102,7 @@ def test_source_agents_are_seen_at_both_ends_of_their_lives(limit: int) -> None:
     columns = {"action": rng.integers(2, size=shape), "reward": rng.integers(3, size=shape), "timestep": time}
     histories = histories_of(spec, 2, columns | {"truncated": time == limit - 1})
     first, last = source_adaptation(histories, 2, num_streams=1, num_episodes=3)
-    rows = Rollout(
-        *(torch.from_numpy(histories.columns[name][::2].T.astype(np.int64).copy()) for name in Rollout._fields)
-    )
+    rows = Rollout(*(torch.tensor(histories.columns[name][::2].T.astype(int)) for name in Rollout._fields))
     whole = scalar_adaptation(rows, 40 // limit, spec).reshape(4, 2, -1)
     np.testing.assert_array_equal(np.stack(first)[:, :, 0], whole[..., :3])
     np.testing.assert_array_equal(np.stack(last)[:, :, 0], whole[..., -3:])
@@ -143,32 +123,22 @@ def test_the_end_of_a_life_is_its_end_after_episodes_got_short() -> None:
 
 
 def test_the_summary_by_hand() -> None:
-    """Two streams of three episodes, of which two are late."""
     returns = np.array([[[0.0, 1.0, 1.0], [1.0, 0.0, 3.0]]])
     lengths = np.array([[[9.0, 5.0, 3.0], [9.0, 9.0, 3.0]]])
-    assert summary_of(Adaptation(returns, (returns > 0).astype(float), lengths, lengths)) == {
-        "first_success": 0.5,
-        "first_return": 0.5,
-        "last_success": 1.0,
-        "last_return": 2.0,
-        "late_reward": 5 / 20,
-    }
+    expected = {"first_success": 0.5, "first_return": 0.5, "last_success": 1.0, "last_return": 2.0}
+    found = in_context.summary_of(Adaptation(returns, (returns > 0).astype(float), lengths, lengths))
+    assert found == expected | {"late_reward": 5 / 20}
 
 
 def test_any_policy_is_evaluated_with_intervals() -> None:
-    """The searcher learns within its first episodes, random play does not."""
     config = load_config(["env.size=5", "env.max_episode_steps=10"])
     env = make_env(config.env)
-    policies = (references_of(env, config)["searcher"], RANDOM)
-    found, random = (
-        evaluate_policy(policy, env, env.all_tasks(), num_episodes=6, num_streams=4, num_resamples=200)
-        for policy in policies
-    )
+    played = partial(evaluate_policy, env=env, tasks=env.all_tasks(), num_episodes=6, num_streams=4, num_resamples=200)
+    found, random = played(references_of(env, config)["searcher"]), played(RANDOM)
     for values, curve in ((found.episodes.returns, found.returns), (found.episodes.success, found.success)):
         assert curve.mean.tolist() == values.mean((0, 1)).tolist() and curve.mean.shape == (6,)
         assert (curve.low <= curve.mean).all() and (curve.mean <= curve.high).all()
     assert found.success.high[0] < found.success.mean[-1] == 1.0 and random.success.high[-1] < 0.9
     assert found.summary["first_success"] < found.summary["last_success"] == 1.0
     assert found.summary["late_reward"] > 2 * random.summary["late_reward"]
-    again = evaluate_policy(RANDOM, env, env.all_tasks(), num_episodes=6, num_streams=4, seed=1, num_resamples=200)
-    assert again.returns.mean.tolist() != random.returns.mean.tolist()
+    assert played(RANDOM, seed=1).returns.mean.tolist() != random.returns.mean.tolist()

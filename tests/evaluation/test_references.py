@@ -1,35 +1,24 @@
 """References: which ones a world has, exact against played ones, and coverage against a walk by hand."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from icrl.config.compose import load_config
-from icrl.contracts import Step
 from icrl.envs import make_env
-from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import NUM_EPISODES, Wiped, chance, coverage_of, exact_references, references_of
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT
 
-WALKS = ["persistent walk with goal memory", "uniform walk with goal memory"]
-REFERENCES = {
-    "dark_room": ["searcher", "covering plan", *WALKS],
-    "dark_room_classic": ["searcher", "covering plan", *WALKS],
-    "dark_room_permuted": ["searcher"],
-    "dark_key_to_door": ["searcher"],
-    "bandit": ["Thompson sampling", "UCB1"],
-    "bandit_gaussian": ["Thompson sampling", "UCB1"],
-    "gymnasium": [],
-}
+ROOM = ["searcher", "covering plan", "persistent walk with goal memory", "uniform walk with goal memory"]
+BANDIT = ["Thompson sampling", "UCB1"]
+REFERENCES = {"dark_room": ROOM, "dark_room_classic": ROOM, "bandit": BANDIT, "bandit_gaussian": BANDIT}
+REFERENCES |= {"dark_room_permuted": ["searcher"], "dark_key_to_door": ["searcher"], "gymnasium": []}
 WORLDS = {"bandit": ["env.num_arms=3"], "bandit_gaussian": ["env.num_arms=3"], "gymnasium": []}
-
-
-def env_of(name: str) -> TensorEnv:
-    return make_env(load_config([f"env={name}", *WORLDS.get(name, ["env.size=3"])]).env)
 
 
 @pytest.mark.parametrize("name", REFERENCES)
@@ -58,36 +47,22 @@ def test_thompson_sampling_knows_the_distribution_of_rewards(name: str, deviatio
 
 @pytest.mark.parametrize("name", [name for name in REFERENCES if name != "dark_room_classic"])
 def test_played_chance_agrees_with_the_exact_one(name: str) -> None:
-    config, env = load_config([]), env_of(name)
+    config = load_config([f"env={name}", *WORLDS.get(name, ["env.size=3"])])
+    env = make_env(config.env)
     tasks = env.all_tasks()[:4]
     exact = exact_references(env, tasks)
     assert list(exact) == ["random", "optimum"]
     num_streams = 15 if name == "gymnasium" else 300  # there each is an environment of its own
     found, _ = play_episodes(chance(env, config), env, tasks, num_streams, 5, seed=0)
-    for values, expected in (
-        (found.returns, exact["random"].episode_return),
-        (found.success, exact["random"].success),
-        (found.steps_to_goal, exact["random"].steps_to_goal),
-    ):
+    fields = {"returns": "episode_return", "success": "success", "steps_to_goal": "steps_to_goal"}
+    for measure, field in fields.items():
+        values, expected = getattr(found, measure), getattr(exact["random"], field).numpy()
         error = 5 * values.std((1, 2)) / (5 * num_streams) ** 0.5 + 1e-9
-        assert (abs(values.mean((1, 2)) - expected.numpy()) < error).all()
+        assert (abs(values.mean((1, 2)) - expected) < error).all()
     assert (exact["optimum"].episode_return > exact["random"].episode_return).all()
 
 
 # ---- coverage
-
-
-class Scripted:
-    """Repeats a list of actions in each stream; the carry is the number of steps."""
-
-    def __init__(self, actions: list[list[int]]) -> None:
-        self.actions = torch.tensor(actions)
-
-    def initial_carry(self, num_streams: int) -> int:
-        return 0
-
-    def act(self, carry: int, step: Step, noise: Tensor) -> tuple[Tensor, int]:
-        return self.actions[:, carry % self.actions.shape[1]], carry + 1
 
 
 @pytest.mark.parametrize("terminate", [True, False])
@@ -95,7 +70,9 @@ def test_coverage_by_hand(terminate: bool) -> None:
     """From the centre: up and right; left and stay; and so on again. The other stream never leaves the centre."""
     options = ["env.size=3", "env.max_episode_steps=2", f"env.terminate_on_goal={str(terminate).lower()}"]
     env = DarkRoom(load_config(options).env)
-    found = coverage_of({"walk": Scripted([[1, 2, 4, 0], [0, 0, 0, 0]])}, env, 2, seed=0)["walk"]
+    actions = torch.tensor([[1, 2, 4, 0], [0, 0, 0, 0]])
+    walk = Mock(initial_carry=lambda _: 0, act=lambda taken, step, noise: (actions[:, taken % 4], taken + 1))
+    found = coverage_of({"walk": walk}, env, 2, seed=0)["walk"]
     assert found.shape == (1, 2, NUM_EPISODES)
     assert found[0, 0].tolist() == pytest.approx([2 / 8, 3 / 8, 3 / 8, 3 / 8, 3 / 8, 3 / 8])
     assert found[0, 1].tolist() == [0] * NUM_EPISODES  # the start is no goal

@@ -1,6 +1,7 @@
 """A trained model in another world: the worlds that it can read, the tasks that are new to it, and the results."""
 
 import json
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -46,17 +47,13 @@ def test_suffixes_of_folders() -> None:
     assert suffix_of(changes) == "-variant=dark_room_classic-terminate_on_goal=false-deviation=0.5"
     assert suffix_of({}) == "" and suffix_of({"size": 13}, "development") == "-development-size=13"
     one, other = (suffix_of({"tasks": [{"desc": ["SFFF", end]}]}) for end in ("FFFG", "FFGF"))
-    assert one != other and all(
-        suffix.removeprefix("-tasks=").isalnum() and len(suffix) == 15 for suffix in (one, other)
-    )
+    assert one != other and all(re.fullmatch("-tasks=[0-9a-f]{8}", suffix) for suffix in (one, other))
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"max_episode_steps": 7}, {"success": "reward"}, {"num_obs": 49, "width": 7}], ids=str
-)
-def test_a_readable_world_keeps_all_but_its_clock(changes: dict[str, Any]) -> None:
-    spec = SPEC._replace(**changes)
-    assert readable_spec(CONFIG, spec, TRAINED) == spec._replace(max_episode_steps=20)
+def test_a_readable_world_keeps_all_but_its_clock() -> None:
+    for changes in ({}, {"max_episode_steps": 7}, {"success": "reward"}, {"num_obs": 49, "width": 7}):
+        spec = SPEC._replace(**changes)
+        assert readable_spec(CONFIG, spec, TRAINED) == spec._replace(max_episode_steps=20)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +67,6 @@ def test_a_readable_world_keeps_all_but_its_clock(changes: dict[str, Any]) -> No
     ],
 )
 def test_unreadable_worlds_are_refused(config: Config, changes: dict[str, Any], message: str) -> None:
-    assert readable_spec(config, SPEC, TRAINED) == SPEC
     with pytest.raises(ConfigError, match=message):
         readable_spec(config, SPEC._replace(**changes), TRAINED)
 
@@ -86,11 +82,12 @@ def played(config: Config, before: Config, train: list[int]) -> list[list[int]]:
 def test_all_tasks_of_another_room_are_new(asked: int, number: int) -> None:
     """The number of a cell is another cell there."""
     smaller = changed(size=4)
-    found, everything = played(holding_out(smaller, asked), CONFIG, [0, 1, 2]), played(smaller, CONFIG, [0, 1, 2])
-    assert len(found) == number and [10] not in found  # the centre
-    assert found == everything[:number] and everything != sorted(everything)  # by a seeded permutation
     other_seed = replace(smaller, tasks=replace(CONFIG.tasks, seed=1))
-    assert played(other_seed, CONFIG, [0, 1, 2]) != everything
+    one, another, found = (
+        played(config, CONFIG, [0, 1, 2]) for config in (smaller, other_seed, holding_out(smaller, asked))
+    )
+    assert len(found) == number and [10] not in found  # the centre
+    assert found == one[:number] and one not in (another, sorted(one))  # by a seeded permutation
 
 
 @pytest.mark.parametrize("options", [{"max_episode_steps": 9}, {"terminate_on_goal": False}, {"random_start": True}])
@@ -154,17 +151,12 @@ def test_a_larger_room_is_played_beside_the_first_one(root: Path) -> None:
     assert [path.name for path in videos.iterdir()] == ["in_context-size=4"]
     assert len(list((videos / "in_context-size=4").iterdir())) == 3
     assert (logs / "evaluation/results.json").read_bytes() == before
-    again = run("evaluate", root, "env.size=4", "tasks.num_held_out=3")
-    assert again.code == 0 and again.out.splitlines()[:4] == outcome.out.splitlines()[:4]
-    assert "tasks.num_held_out=3" in run("evaluate", root, "env.size=4").refusal
 
 
 def test_refusals_leave_nothing_behind(root: Path) -> None:
     for options, words in (
         (["env.max_episode_steps=3", "tasks.num_held_out=4"], ["tasks.num_held_out=4", "must be at most 3"]),
-        (["env.max_episode_steps=5"], ["env.max_episode_steps=5", "env.max_episode_steps=4"]),
         (["env.size=4", "model.embed_dim=16"], ["model.embed_dim=8", "16"]),
-        (["env=dark_key_to_door"], ["env.name=dark_key_to_door", "env.name=dark_room"]),
         (["tasks.num_train=4"], ["tasks.num_train=5"]),
         (["env.size=4", "evaluation.tasks=development"], ["evaluation.tasks=development", "evaluation.tasks=test"]),
     ):

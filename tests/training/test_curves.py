@@ -1,9 +1,10 @@
 """Metrics of the gradient loop: every option has its effect, none changes the run; noise scales by hand."""
 
+import itertools
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,25 +14,14 @@ from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
 from torch import Tensor, nn
-from toy import CPU, SEED, Naming, batch_at, config_of, curves, dying, model_of, run, values_of, weights_of
+from toy import CPU, SEED, Naming, assert_same, batch_at, config_of, curves, model_of, run, values_of, weights_of
 
 from icrl.contracts import Batch, ConfigError
 from icrl.runs import checkpoint
 from icrl.runs.distributed import Ranks
-from icrl.runs.metrics import MetricLogger
 from icrl.training.curves import NoiseScale, inspect, make_noise_scale
 
 BASE = {"train/loss", "train/accuracy", "train/gradient_norm", "train/learning_rate"}
-ALL: dict[str, Any] = {
-    "summarize_first_interval": True,
-    "grads_and_vars": True,
-    "gradient_noise_scale": "paper",
-    "action_distributions": True,
-    "outputs": True,
-    "debug": True,
-    "code_snapshots": ["README.md"],
-    "profiled_iterations": 2,
-}
 
 
 def run_with(folder: Path, num_iterations: int = 4, **options: Any) -> Path:
@@ -45,35 +35,18 @@ def read(folder: Path) -> EventAccumulator:
     return EventAccumulator(str(folder), size_guidance={"histograms": 0, "tensors": 0}).Reload()
 
 
-def steps_of_loss(folder: Path) -> list[int]:
-    return [step for step, _ in curves(folder).get("train/loss", [])]
-
-
 def test_points_are_on_disk_before_the_checkpoint_that_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or a kill after it would leave a gap. The disk is one that TensorBoard writes to only when it flushes."""
     save, seen = checkpoint.save, []
 
     def looked_at(folder: Path, kind: str, step: int, *arguments: Any) -> None:
-        seen.append((step, [*steps_of_loss(folder)]))
+        seen.append((step, [at for at, _ in curves(folder).get("train/loss", [])]))
         save(folder, kind, step, *arguments)
 
     monkeypatch.delattr(LocalFileSystem, "append")
     monkeypatch.setattr(checkpoint, "save", looked_at)
     run_with(tmp_path, 9, summary_interval=1, flush_secs=1000)
     assert seen == [(3, [1, 2, 3]), (6, [*range(1, 7)]), (9, [*range(1, 10)])]
-
-
-def test_averages_of_the_noise_scale_survive_an_interruption(tmp_path: Path) -> None:
-    config = config_of(
-        trainer={"num_iterations": 8, "evaluate": False},
-        summaries={"summary_interval": 2, "gradient_noise_scale": "alternative"},
-        checkpoints={"checkpoint_interval": 4},
-    )
-    run(tmp_path / "whole", config)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "broken", config, batches=dying(5))
-    run(tmp_path / "broken", config, model_of(99))
-    assert curves(tmp_path / "broken") == curves(tmp_path / "whole")
 
 
 def test_the_base_curves_and_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,41 +99,34 @@ def test_distributions_outputs_and_data(tmp_path: Path) -> None:
         assert last.histogram_value.sum == pytest.approx(values.sum().item(), abs=1e-3), tag
 
 
-class Noted(MetricLogger):
-    """Keeps points and histograms."""
-
-    def __init__(self) -> None:
-        self.points, self.values = dict[str, float](), dict[str, torch.Tensor]()
-
-    def scalars(self, prefix: str, values: dict[str, float], step: int) -> None:
-        self.points |= {f"{prefix}/{name}": value for name, value in values.items()}
-
-    def histograms(self, values: dict[str, torch.Tensor], step: int) -> None:
-        self.values |= values
-
-
 def test_norms_and_the_action_distribution_by_hand() -> None:
     weight, bias = torch.nn.Parameter(torch.tensor([3.0, 4.0])), torch.nn.Parameter(torch.tensor([2.0]))
     weight.grad = torch.tensor([0.0, 5.0])
     policy = lambda: (torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]), {})  # noqa: E731
-    options, logger = config_of(summaries={"grads_and_vars": True, "action_distributions": True}).summaries, Noted()
+    options, logger = config_of(summaries={"grads_and_vars": True, "action_distributions": True}).summaries, Mock()
     inspect(logger, options, 3, [("weight", weight), ("bias", bias)], policy, {}, "a_")
+    points, values = dict[str, float](), dict[str, Tensor]()
+    for (kind, numbers, _), _ in logger.scalars.call_args_list:
+        points |= {f"{kind}/{name}": number for name, number in numbers.items()}
+    for (tensors, _), _ in logger.histograms.call_args_list:
+        values |= tensors
     norms = {"value_norm/weight": 5, "gradient_norm/weight": 5, "value_norm/bias": 2}
     means = {"probability_0": 0.75, "probability_1": 0.25, "probability_2": 0, "entropy": math.log(2) / 2}
     expected = {f"a_parameters/{name}": norm for name, norm in norms.items()}
-    assert logger.points == pytest.approx(expected | {f"a_actions/{name}": mean for name, mean in means.items()})
+    assert points == pytest.approx(expected | {f"a_actions/{name}": mean for name, mean in means.items()})
     tags = {f"a_{kind}" for kind in ("value/weight", "gradient/weight", "value/bias", "actions/entropies")}
-    assert logger.values.keys() == tags
-    assert logger.values["a_actions/entropies"].tolist() == [pytest.approx(math.log(2)), pytest.approx(0)]
+    assert values.keys() == tags
+    assert values["a_actions/entropies"].tolist() == [pytest.approx(math.log(2)), pytest.approx(0)]
 
 
 def test_none_of_it_changes_the_run(tmp_path: Path) -> None:
     run_with(tmp_path / "off", summary_interval=0)
-    run_with(tmp_path / "on", **ALL)
+    switches = ("summarize_first_interval", "grads_and_vars", "action_distributions", "outputs", "debug")
+    others = {"gradient_noise_scale": "paper", "code_snapshots": ["README.md"], "profiled_iterations": 2}
+    run_with(tmp_path / "on", **dict.fromkeys(switches, True), **others)
     off, on = (checkpoint.load_newest(tmp_path / name, "last", CPU)[0] for name in ("off", "on"))
     assert torch.equal(off["generators"]["cpu"][0], on["generators"]["cpu"][0])
-    for name, value in off["model"].items():
-        assert torch.equal(on["model"][name], value), name
+    assert_same(off["model"], on["model"])
 
 
 # ---- the noise scale
@@ -185,34 +151,14 @@ def loss_of(model: Slope, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
 
 def windows(gradients: np.ndarray) -> Batch:
     """A batch whose row b has gradient `gradients[b]`."""
-    rows = torch.from_numpy(gradients)
-    return Batch(*[rows] * len(Batch._fields))
+    return Batch(*[torch.from_numpy(gradients)] * len(Batch._fields))
 
 
-class Scale(NoiseScale):
+def scale_of(kind: str, *batches: np.ndarray, interval: int = 1, ranks: Any = None) -> dict[str, float]:
     """Measured every `interval` updates; gradients are added up over three windows at a time."""
-
-    def __init__(self, kind: str, interval: int) -> None:
-        super().__init__(kind, 3)
-        self.interval, self.now = interval, 0
-
-    def measure(self, model: nn.Module, loss: Any, batch: Batch, ranks: Any = None) -> dict[str, float]:
-        self.now += self.interval
-        return super().measure(model, loss, batch, self.now, ranks)
-
-
-class Group(Ranks):
-    """Ranks whose average is given, as if the others sent theirs."""
-
-    def __init__(self, size: int, mean: Callable[[Tensor], Tensor] = lambda gradient: gradient) -> None:
-        super().__init__(0, size)
-        self.average = mean  # type: ignore[method-assign]
-
-
-def scale_of(kind: str, *batches: np.ndarray, interval: int = 1) -> dict[str, float]:
-    found, noise_scale = {}, Scale(kind, interval)
-    for batch in batches:
-        found = noise_scale.measure(Slope(batch.shape[1]), loss_of, windows(batch))
+    found, noise_scale = {}, NoiseScale(kind, 3)
+    for number, batch in enumerate(batches, 1):
+        found = noise_scale.measure(Slope(batch.shape[1]), loss_of, windows(batch), number * interval, ranks)
     return found
 
 
@@ -243,12 +189,10 @@ def test_one_batch_against_the_equations(kind: str, size: int, num_ranks: int, s
         b, size = b * num_ranks, size * num_ranks
         signal = (size * big - b * small) / (size - b)
         expected = (small - big) / (1 / b - 1 / size) / (signal + 1e-8)
-    found = Scale(kind, 10).measure(Slope(4), loss_of, windows(rows), Group(num_ranks))
-    if signal > 0 and expected >= 0:
-        assert found["gradient_noise_scale"] == pytest.approx(expected)
-        assert found["gradient_signal"] == pytest.approx(signal)
-    else:
-        assert found == {}
+    found = scale_of(kind, rows, interval=10, ranks=Mock(size=num_ranks, average=lambda gradient: gradient))
+    assert bool(found) == (signal > 0 and expected >= 0)
+    if found:
+        assert [found["gradient_noise_scale"], found["gradient_signal"]] == pytest.approx([expected, signal])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -264,18 +208,18 @@ def test_two_ranks_are_one_with_all_windows(kind: str) -> None:
         theirs = np.r_[of_rank[1, start:stop].mean(0), np.zeros(3)]  # with the parameters that nothing uses
         return (gradient + torch.from_numpy(theirs)) / 2
 
-    found = Scale(kind, 1).measure(Slope(4), loss_of, windows(of_rank[0]), Group(2, average))
-    assert found == pytest.approx(scale_of(kind, rows))
+    ours = scale_of(kind, of_rank[0], ranks=Mock(size=2, average=average))
+    assert ours == pytest.approx(scale_of(kind, rows))
 
 
 def test_an_estimate_that_means_nothing_leaves_the_last_valid_one() -> None:
-    noise_scale, model = Scale("alternative", 1), Slope(2)
+    noise_scale, updates = NoiseScale("alternative", 3), itertools.count(1)
     opposed = FIRST * [[1.0], [-3.0]]  # alpha = -15
 
     def measure(rows: np.ndarray) -> dict[str, float]:
-        return noise_scale.measure(model, loss_of, windows(rows))
+        return noise_scale.measure(Slope(2), loss_of, windows(rows), next(updates))
 
-    assert Scale("alternative", 1).measure(model, loss_of, windows(opposed)) == {}
+    assert scale_of("alternative", opposed) == {}
     assert measure(FIRST)["gradient_noise_scale"] == pytest.approx(0.5)
     found = measure(opposed)
     assert found["gradient_noise_scale"] == pytest.approx(0.5) and found["gradient_signal"] < 0

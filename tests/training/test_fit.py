@@ -1,42 +1,19 @@
 """The gradient loop on a toy problem: it learns, it resumes to the bit, it keeps the best."""
 
 import itertools
-import os
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from toy import (
-    CPU,
-    SEED,
-    Naming,
-    batch_at,
-    config_of,
-    curves,
-    doing,
-    dying,
-    left_in,
-    look,
-    model_of,
-    run,
-    steps_of,
-    use_worker_here,
-    values_of,
-    weights_of,
-)
+import toy
+from toy import CPU, SEED, Naming, batch_at, config_of, curves, doing, dying, left_in, model_of, run, steps_of
 
-from icrl.config.root import Config
-from icrl.contracts import Batch, Stopped
+from icrl.contracts import Stopped
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.divergence import DivergedError
 from icrl.runs.files import read_json
-
-
-def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +34,7 @@ def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(
             run(tmp_path, batches=dying(death))
     resumed = run(tmp_path, model=model_of(SEED if deaths == [1] else 99))  # the seed is in the checkpoint
     assert left_in(tmp_path) == left_in(undisturbed)
-    for name, value in weights_of(undisturbed).items():
-        assert torch.equal(resumed.state_dict()[name], value)
+    toy.assert_same(resumed.state_dict(), toy.weights_of(undisturbed))
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -67,13 +43,15 @@ def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(
 def test_every_kind_of_run_resumes_to_the_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, parts: int, asynchronous: bool
 ) -> None:
-    """After an exception and a SIGTERM. The loss scaler starts so high, and grows so soon, that it is never at rest."""
+    """After an exception and a SIGTERM. The loss scaler starts so high, and grows so soon, that it is never at
+    rest. The noise scale has averages of its own."""
     scaler = partial(torch.amp.GradScaler, init_scale=2.0**22, growth_interval=2)
     monkeypatch.setattr(torch.amp, "GradScaler", scaler)
-    use_worker_here(monkeypatch)
+    toy.use_worker_here(monkeypatch)
     amp_dtype = "none" if precision == "float32" else precision
     config = config_of(
         device={"amp_dtype": amp_dtype},
+        summaries={"gradient_noise_scale": "alternative"},
         trainer={"gradient_accumulation_steps": parts},
         evals={"async_eval": asynchronous},
         checkpoints={"checkpoint_interval": 4, "on_crash": "skip"},
@@ -82,24 +60,20 @@ def test_every_kind_of_run_resumes_to_the_bit(
     with pytest.raises(RuntimeError, match="mine"):
         run(tmp_path / "broken", config, batches=dying(6, RuntimeError))
     with pytest.raises(Stopped, match="SIGTERM: update 6 of 11 is saved"):
-        run(tmp_path / "broken", config, model_of(99), doing(terminate, 5))
+        run(tmp_path / "broken", config, model_of(99), doing(partial(signal.raise_signal, signal.SIGTERM), 5))
     run(tmp_path / "broken", config, model_of(99))
     assert left_in(tmp_path / "broken") == left_in(tmp_path / "whole")
     assert ("train/loss_scale" in curves(tmp_path / "whole")) == (precision == "float16")
     if precision == "float16":
-        scales = values_of(tmp_path / "whole", "train/loss_scale")
+        scales = toy.values_of(tmp_path / "whole", "train/loss_scale")
         assert {later / earlier for earlier, later in itertools.pairwise(scales)} == {0.5, 1.0, 2.0}
 
 
 def test_evaluations_change_nothing(tmp_path: Path, undisturbed: Path) -> None:
     """Not even where they take random numbers, here or in a process of their own, or where they are left out."""
-    for name, config in {
-        "none": config_of(trainer={"evaluate": False}),
-        "process": config_of(evals={"async_eval": True}),
-    }.items():
-        run(tmp_path / name, config)
-        for key, value in weights_of(undisturbed).items():
-            assert torch.equal(weights_of(tmp_path / name)[key], value), name
+    run(tmp_path / "none", config_of(trainer={"evaluate": False}))
+    run(tmp_path / "process", config_of(evals={"async_eval": True}))
+    toy.assert_same(toy.weights_of(tmp_path / "none"), toy.weights_of(undisturbed))
     assert left_in(tmp_path / "process") == left_in(undisturbed)
     assert not (tmp_path / "none" / "evaluations.json").exists() and not steps_of(tmp_path / "none", "best")
 
@@ -112,22 +86,8 @@ def test_the_best_checkpoint_is_that_of_the_best_score(undisturbed: Path) -> Non
     state, sidecar = load_newest(undisturbed, "best", CPU)
     assert sidecar["step"] == state["step"] == best["step"]
     assert sidecar["description"]["about"] == "toy"
-    assert look(state).score == best["score"]
+    assert toy.look(state).score == best["score"]
     assert steps_of(undisturbed, "best") == [best["step"]] and not steps_of(undisturbed, "pending")
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"num_checkpoints": 0, "checkpoint_interval": 3, "keep_last": 2}, [9, 11]),
-        ({"num_checkpoints": 2, "checkpoint_interval": 0, "keep_last": 9}, [6, 11]),
-        ({"num_checkpoints": 0, "checkpoint_interval": 0, "keep_last": 9}, [11]),
-    ],
-)
-def test_checkpoints_are_written_and_kept_as_told(tmp_path: Path, options: dict[str, int], expected: list[int]) -> None:
-    run(tmp_path, config_of(trainer={"evaluate": False}, checkpoints=options))
-    assert steps_of(tmp_path) == expected
-    assert load_newest(tmp_path, "last", CPU)[1]["description"]["about"] == "toy"
 
 
 def test_curves_are_over_updates_and_say_what_was_done(undisturbed: Path) -> None:
@@ -136,11 +96,10 @@ def test_curves_are_over_updates_and_say_what_was_done(undisturbed: Path) -> Non
     assert all([step for step, _ in points] == [*range(1, 12)] for points in found.values())
     first = model_of(SEED)
     terms, metrics = Naming()(first, batch_at(0))
-    loss = terms["naming"]
-    loss.backward()
+    (loss := terms["naming"]).backward()
     norm = torch.cat([parameter.grad.flatten() for parameter in first.parameters()]).norm().item()
     for name, value in {"loss": loss.item(), "accuracy": metrics["accuracy"].item(), "gradient_norm": norm}.items():
-        assert values_of(undisturbed, f"train/{name}")[0] == pytest.approx(value, rel=1e-5), name
+        assert toy.values_of(undisturbed, f"train/{name}")[0] == pytest.approx(value, rel=1e-5), name
     assert curves(undisturbed / "evals").keys() == {"in_context/score"}
 
 
@@ -163,33 +122,17 @@ def test_what_is_no_number_is_not_saved(tmp_path: Path, undisturbed: Path, snaps
 
 def test_ordinary_updates_read_no_files_and_wait_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between points, checkpoints and evaluations: no number leaves the device, no file is opened."""
-    config: Config = config_of(
+    config = config_of(
         trainer={"num_iterations": 12},
         device={"amp_dtype": "float16"},
         summaries={"summary_interval": 4},
         checkpoints={"checkpoint_interval": 4},
         evals={"eval_interval": 4},
     )
-    calls: list[tuple[int, str]] = []
-    now = -1
-
-    def batches(update: int) -> Batch:
-        nonlocal now
-        now = update
-        return batch_at(update)
-
-    def noting(owner: Any, name: str) -> None:
+    calls, now = [], [-1]
+    numbers = [(torch.Tensor, name) for name in ("item", "tolist", "cpu", "__bool__", "__float__", "__int__")]
+    for owner, name in (*numbers, (Path, "open"), (Path, "glob")):
         real = getattr(owner, name)
-
-        def noted(*arguments: Any, **keywords: Any) -> Any:
-            calls.append((now, name))
-            return real(*arguments, **keywords)
-
-        monkeypatch.setattr(owner, name, noted)
-
-    for name in ("item", "tolist", "cpu", "__bool__", "__float__", "__int__"):
-        noting(torch.Tensor, name)
-    noting(Path, "open")
-    noting(Path, "glob")
-    run(tmp_path, config, batches=batches)
-    assert {update for update, _ in calls} == {-1, 3, 7, 11}
+        monkeypatch.setattr(owner, name, lambda *given, real=real, **kw: calls.append(now[-1]) or real(*given, **kw))
+    run(tmp_path, config, batches=lambda update: now.append(update) or batch_at(update))
+    assert set(calls) == {-1, 3, 7, 11}

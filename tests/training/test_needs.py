@@ -12,7 +12,6 @@ from icrl.collection.collect import LocalUnrollWorker, make_learners
 from icrl.collection.experience import Experience
 from icrl.config.compose import load_config, load_players_config
 from icrl.config.options import replace
-from icrl.config.root import Config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.nn.critic import trunk_config
@@ -41,7 +40,8 @@ def bytes_of(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def stage_one(config: Config) -> tuple[list[Need], Any, Any, Experience]:
+def stage_one(*options: str) -> tuple[list[Need], Any, Any, Experience]:
+    config = load_config(options)
     env = make_env(config.env, CPU)
     tasks = env.all_tasks()[:TASKS]
     learner, streams, noise = make_learners(config, env, tasks, CPU)
@@ -51,39 +51,33 @@ def stage_one(config: Config) -> tuple[list[Need], Any, Any, Experience]:
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_learners_and_an_unroll(world: str) -> None:
-    found, learner, worker, _ = stage_one(load_config([*WORLDS[world], "source.unroll_length=10"]))
+    found, learner, worker, _ = stage_one(*WORLDS[world], "source.unroll_length=10")
     assert size(found, "an unroll") == bytes_of(worker.play()[0])
-    parameters = [parameter for _, parameter in learner.parameters()]
-    assert size(found, "networks and Adam's state") == 4 * bytes_of(parameters)
+    assert size(found, "networks and Adam's state") == 4 * bytes_of(dict(learner.parameters()).values())
 
 
 @pytest.mark.parametrize("source", ["dqn", "q_learning"])
 def test_values_and_replay(source: str) -> None:
     replay = ("whole_replay_buffer_training=false", "clear_replay_buffer=false", "mini_batch_size=7")
     options = [f"source.{option}" for option in (*replay, "replay_buffer_length=50", "initial_collect_steps=80")]
-    found, learner, worker, experience = stage_one(load_config([f"source={source}", *ROOM, *options]))
-    parameters = [parameter for _, parameter in learner.parameters()]
+    found, learner, worker, experience = stage_one(f"source={source}", *ROOM, *options)
     copies, what = (5, "networks and Adam's state") if source == "dqn" else (1, "Q-tables")
-    assert size(found, what) == copies * bytes_of(parameters)
+    assert size(found, what) == copies * bytes_of(dict(learner.parameters()).values())
     assert experience._replay
     kept = bytes_of(experience._replay._columns)
     assert 0.5 * kept <= size(found, "replay") <= kept
-    batches = list[Tensor]()
-    for iteration in range(1, 80):
-        for _, sample in experience.samples(iteration, worker.play()[0], learner.targets):
-            batches = [*sample.rollout]
-    assert size(found, "a mini-batch") == bytes_of(batches) > 0
+    unrolls = ((iteration, worker.play()[0]) for iteration in range(1, 80))
+    samples = [sample for unroll in unrolls for _, sample in experience.samples(*unroll, learner.targets)]
+    assert size(found, "a mini-batch") == bytes_of(samples[-1].rollout) > 0
 
 
 def test_histories_and_steps_between_checkpoints(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     spacing = ["checkpoints.num_checkpoints=0", "checkpoints.checkpoint_interval=2"]
     config = load_config([*ROOM, f"root={tmp_path}", *spacing])
     spec, rows = make_env(config.env, CPU).spec, TASKS * 2 * 4
-    found = needs.stage_one(config, spec, TASKS)
-    assert size(found, "steps between checkpoints") == rows * 2 * config.source.unroll_length * 8
     once = replace(config, checkpoints=replace(config.checkpoints, checkpoint_interval=0))
-    found = needs.stage_one(once, spec, TASKS)
-    assert size(found, "steps between checkpoints") == rows * 100 * 8
+    for one, steps in ((config, 2 * config.source.unroll_length), (once, 100)):
+        assert size(needs.stage_one(one, spec, TASKS), "steps between checkpoints") == rows * steps * 8
     disk = rows * 50 * 8  # a byte for each column
     monkeypatch.setattr(needs, "free_disk", lambda _: disk)
     needs.check_stage_one(config, spec, TASKS, CPU)
@@ -95,19 +89,11 @@ def test_histories_and_steps_between_checkpoints(monkeypatch: pytest.MonkeyPatch
 def saved_by(model: nn.Module, window: tuple[Tensor, ...]) -> int:
     """Bytes that autograd keeps for the gradient, without parameters."""
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept: dict[int, int] = {}
-    held: list[Tensor] = []
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
-        held.append(tensor)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    held = list[Tensor]()
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: held.append(tensor) or tensor, lambda tensor: tensor):
         model(context_of(SPEC, *window))
-    return sum(kept.values())
+    kept = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in held}
+    return sum(size for address, size in kept.items() if address not in own)
 
 
 @pytest.mark.parametrize("checkpointing", [True, False])
@@ -146,11 +132,10 @@ def test_training_a_critic(trunk_grad: str) -> None:
 @pytest.mark.parametrize("tokens", ["transition", "cross"])
 def test_playing_in_context(tokens: str) -> None:
     config = config_of(model={"tokens": tokens, "num_layers": 2, "context_len": 32})
-    model, streams = GPT(config.model, SPEC), 6
-    found = needs.playing(config, config.model, SPEC, streams, 100, CPU, ("evaluation.num_streams",))
-    cache = model.new_cache(streams)[0].columns
+    found = needs.playing(config, config.model, SPEC, 6, 100, CPU, ("evaluation.num_streams",))
+    cache = GPT(config.model, SPEC).new_cache(6)[0].columns
     assert size(found, "keys and values of the context") == bytes_of(cache)
-    assert size(found, "the rollout") == streams * 128 * 50  # 100 steps at least, in blocks of 64
+    assert size(found, "the rollout") == 6 * 128 * 50  # 100 steps at least, in blocks of 64
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
@@ -161,8 +146,8 @@ def test_players(optimizer: str) -> None:
     found = needs.players(config)
     learners = make_players(config, Stopwatch(active=False, device=CPU), CPU)
     copies = 5 if optimizer == "adam" else 3
-    expected = [bytes_of(learner.network.parameters()) * copies for learner in learners.values()]
-    assert [need.size for need in found if need.what == "networks and the optimizer's state"] == expected
+    networks = [bytes_of(learner.network.parameters()) * copies for learner in learners.values()]
+    assert [need.size for need in found if need.what.startswith("networks")] == networks
     columns = [learner.replay._columns for learner in learners.values()]
     kept = [bytes_of([one.observation, one.next_observation]) for one in columns]
     assert [need.size for need in found if need.what == "transitions"] == kept
@@ -171,11 +156,10 @@ def test_players(optimizer: str) -> None:
 def test_a_machine_of_4_gb_runs_every_default() -> None:
     config = load_config()
     spec = make_env(config.env, CPU).spec
-    trunk = trunk_config(config.model, config.encoder)
     for found in (
         needs.stage_one(config, spec, config.tasks.num_train),
         needs.fitting_gpt(config, spec, 1),
-        needs.fitting_critic(config, trunk, spec, 1),
+        needs.fitting_critic(config, trunk_config(config.model, config.encoder), spec, 1),
         needs.playing(config, config.model, spec, 80 * 8, 16, CPU, needs.EVALS),
         needs.playing(config, config.model, spec, 20 * config.evaluation.num_streams, 40, CPU, ()),
         [needs.bootstrap(config, 80)],

@@ -1,20 +1,24 @@
-"""One gradient update: precision, parts, clipping, schedules and recomputation."""
+"""One gradient update: precision, parts, clipping, schedules, recomputation, and gradients of single terms."""
 
-from collections.abc import Callable
+import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch import Tensor, nn
-from toy import CONFIG, CPU, Naming, batch_at, config_of, dying, model_of, run, values_of
+from toy import CONFIG, CPU, Naming, assert_same, batch_at, config_of, dying, model_of, run, values_of
 
+from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
-from icrl.contracts import EnvSpec
+from icrl.contracts import Batch, ConfigError, EnvSpec
 from icrl.nn.gpt import GPT
 from icrl.objectives.imitation import AlgorithmDistillation, batch_context
 from icrl.runs.distributed import Ranks
+from icrl.training.optimizers import make_optimizer
 from icrl.training.updates import Updater
 
 START = Clock(0, 0, 0, 0)
@@ -22,8 +26,8 @@ FLOAT16 = {"amp_dtype": "float16"}
 SPEC = EnvSpec(num_obs=9, num_actions=3, reward_values=(0.0, 1.0), width=3, max_episode_steps=5)
 
 
-def updater_of(model: nn.Module, **changes: dict[str, Any]) -> Updater:
-    return Updater(model, Naming(), config_of(**changes), CPU, Ranks())
+def updater_of(model: nn.Module, after_step: Any = None, **changes: dict[str, Any]) -> Updater:
+    return Updater(model, Naming(), config_of(**changes), CPU, Ranks(), after_step)
 
 
 def flat(tensors: Any) -> Tensor:
@@ -70,13 +74,12 @@ def test_an_infinite_gradient_is_skipped_and_the_loss_scale_shrinks() -> None:
     updater.scaler.set_growth_interval(2)
     updater.update(batch_at(0), START)
     before, scale = flat(model.parameters()), updater.rates()["loss_scale"]
-    state = [{key: value.clone() for key, value in one.items()} for one in updater.optimizer.state.values()]
+    state = copy.deepcopy(updater.optimizer.state_dict()["state"])
     spoil = model[4].weight.register_hook(lambda gradient: gradient * torch.inf)
     metrics = updater.update(batch_at(1), START)
     assert not metrics["gradient_norm"].isfinite() and updater.watched(metrics)["gradient_norm"] == 0
     assert torch.equal(flat(model.parameters()), before)
-    for one, other in zip(state, updater.optimizer.state.values(), strict=True):
-        assert all(torch.equal(one[key], other[key]) for key in one)
+    assert_same(updater.optimizer.state_dict()["state"], state)
     assert updater.rates()["loss_scale"] == scale / 2
     spoil.remove()
     updater.update(batch_at(1), START)
@@ -93,22 +96,18 @@ def test_an_infinite_gradient_is_skipped_and_the_loss_scale_shrinks() -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"device": FLOAT16}, {"optimizer": {"name": "mtadam"}}], ids=str)
 def test_after_step_is_called_once_after_each_step_that_was_made(changes: dict[str, Any]) -> None:
-    """With float16, a step with an infinite gradient is not made."""
     model = model_of(0)
-    seen: list[Tensor] = []
-    follow = lambda: seen.append(flat(model.parameters()))  # noqa: E731
-    updater = Updater(model, Naming(), config_of(**changes), CPU, Ranks(), follow)
+    seen = list[Tensor]()
+    updater = updater_of(model, lambda: seen.append(flat(model.parameters())), **changes)
     for update, spoiled in enumerate((False, True, True, False, False)):
         before, number = flat(model.parameters()), len(seen)
-        spoil = model[4].weight.register_hook(lambda gradient: gradient * torch.inf)
-        if not (spoiled and "device" in changes):
-            spoil.remove()
+        factor = torch.inf if spoiled and "device" in changes else 1.0
+        spoil = model[4].weight.register_hook(lambda gradient, factor=factor: gradient * factor)
         updater.update(batch_at(update), START)
         spoil.remove()
         now = flat(model.parameters())
         assert len(seen) - number == int(not torch.equal(now, before)), update
-        if len(seen) > number:
-            assert torch.equal(seen[-1], now)
+        assert len(seen) == number or torch.equal(seen[-1], now)
     assert len(seen) == (3 if "device" in changes else 5)
 
 
@@ -136,32 +135,27 @@ def test_rates_follow_their_schedules_through_an_interruption(tmp_path: Path) ->
 
 
 def test_the_cache_is_emptied_after_every_update_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    emptied: list[bool] = []
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+    monkeypatch.setattr(torch.cuda, "empty_cache", empty := Mock())
     for wanted in (False, True):
         updater = updater_of(model_of(0), trainer={"empty_cache": wanted})
         for update in range(3):
             updater.update(batch_at(update), START)
-            assert len(emptied) == (update + 1) * wanted
+            assert empty.call_count == (update + 1) * wanted
 
 
 def test_a_compiled_model_learns_the_same_and_keeps_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Captured by torch.compile and then run as it is: a C++ compiler takes half a minute."""
-    compile_, compiled, ran = torch.compile, list[nn.Module](), list[int]()
-
-    def captured(module: nn.Module) -> Any:
-        compiled.append(module)
-        return compile_(module, backend=lambda graph, _: lambda *inputs: ran.append(1) or graph(*inputs))
-
-    monkeypatch.setattr(torch, "compile", captured)
+    ran = list[int]()
+    count = partial(torch.compile, backend=lambda graph, _: lambda *inputs: ran.append(1) or graph(*inputs))
+    monkeypatch.setattr(torch, "compile", compiled := Mock(side_effect=count))
     config = config_of(trainer={"num_iterations": 3, "evaluate": False})
     plain = run(tmp_path / "plain", config)
-    assert not compiled
+    assert not compiled.called
     fast = replace(config, trainer=replace(config.trainer, compile=True))
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "fast", fast, batches=dying(2))
     model = run(tmp_path / "fast", replace(fast, checkpoints=replace(fast.checkpoints, checkpoint_interval=1)))
-    assert compiled[-1] is model and len(ran) == 5
+    assert compiled.call_args.args == (model,) and len(ran) == 5
     assert model.state_dict().keys() == plain.state_dict().keys()
     torch.testing.assert_close(flat(model.parameters()), flat(plain.parameters()))
 
@@ -179,23 +173,16 @@ def learned(model: GPT, changes: dict[str, Any]) -> tuple[Tensor, Tensor, int]:
     """Loss, gradient and bytes kept for the gradient, with dropout."""
     updater = Updater(model, AlgorithmDistillation(CONFIG.objective, SPEC), config_of(**changes), CPU, Ranks())
     torch.manual_seed(1)
-    sizes: list[int] = []
-    keep: Callable[[Tensor], Tensor] = lambda tensor: sizes.append(tensor.nbytes) or tensor  # noqa: E731
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    kept = list[Tensor]()
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
         metrics = updater.update(batch_at(0), START)
-    return metrics["loss"], flat_gradient(model), sum(sizes)
+    return metrics["loss"], flat_gradient(model), sum(tensor.nbytes for tensor in kept)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"device": {"amp_dtype": "bfloat16"}},
-        {"trainer": {"gradient_accumulation_steps": 4}},
-        {"optimizer": {"name": "mtadam"}},
-    ],
-    ids=str,
-)
+RECOMPUTED = {"device": {"amp_dtype": "bfloat16"}, "trainer": {"gradient_accumulation_steps": 4}}
+
+
+@pytest.mark.parametrize("changes", [{}, RECOMPUTED, {"optimizer": {"name": "mtadam"}}], ids=str)
 def test_activation_checkpointing_gives_the_same_gradient_from_less_memory(changes: dict[str, Any]) -> None:
     loss, gradient, kept = learned(gpt_of(recompute=False), changes)
     again, same, less = learned(gpt_of(recompute=True), changes)
@@ -210,3 +197,84 @@ def test_blocks_are_recomputed_in_training_alone() -> None:
             block.register_forward_pre_hook(lambda module, inputs, calls=calls: calls.append(1))
         model(batch_context(SPEC, batch_at(0))).sum().backward()
         assert len(calls) == expected
+
+
+# ---- the gradient of every term by itself, for MTAdam
+
+MTADAM = load_config(["optimizer=mtadam"]).optimizer
+
+
+class Model(nn.Module):
+    """Two heads on one trunk, and a parameter that no term reaches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.trunk, self.idle = nn.Embedding(9, 4), nn.Parameter(torch.ones(2))
+        self.heads = nn.ModuleList(nn.Linear(4, 1) for _ in range(2))
+
+    def forward(self, obs: Tensor) -> list[Tensor]:
+        return [head(self.trunk(obs))[..., 0] for head in self.heads]
+
+
+class Three:
+    """An objective whose terms are in another order than its weights."""
+
+    weights = {"first": 2.0, "second": 0.5, "both": 1.0}
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        one, other = model(batch.obs)
+        terms = {
+            "second": 50 * (other - batch.action).square().mean(),
+            "first": (one - batch.reward).square().mean(),
+            "both": (one * other).square().mean(),
+        }
+        return terms, {"size": one.abs().mean().detach()}
+
+
+def by_term(model: nn.Module, max_norm: float = 1e6, **changes: dict[str, Any]) -> Updater:
+    options = replace(MTADAM, learning_rate=0.1, max_gradient_norm=max_norm, weight_decay=0.01)
+    return Updater(model, Three(), replace(config_of(**changes), optimizer=options), CPU, Ranks())
+
+
+@pytest.mark.parametrize("max_norm", [1e6, 0.5, 1e-3])
+def test_an_update_is_a_step_on_the_clipped_gradient_of_each_term(max_norm: float) -> None:
+    """A small term keeps its gradient beside a large one."""
+    model, expected, ranks = Model(), Model(), [0.5, 2.0, 1.0]
+    updater = by_term(model, max_norm)
+    metrics = updater.update(batch_at(0), START)
+    optimizer = make_optimizer(expected, replace(MTADAM, learning_rate=0.1, weight_decay=0.01))
+    found = [
+        torch.autograd.grad(term, optimizer.parameters, retain_graph=True, materialize_grads=True)
+        for term in Three()(expected, batch_at(0))[0].values()
+    ]
+    scales = [min(1.0, max_norm / flat(gradients).norm().item()) for gradients in found]
+    clipped = [[scale * one for one in gradients] for scale, gradients in zip(scales, found, strict=True)]
+    optimizer.step(clipped, ranks)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter, expected.get_parameter(name), rtol=1e-4, atol=1e-5)
+    assert torch.equal(model.idle, torch.ones(2)) and model.idle.grad is None
+    whole = sum(rank * flat(gradients) for rank, gradients in zip(ranks, found, strict=True))
+    assert metrics["gradient_norm"].item() == pytest.approx(whole.norm().item(), rel=1e-4)
+    for parameter, *parts in zip(updater.optimizer.parameters, *clipped, strict=True):
+        if parameter.grad is not None:
+            total = sum(rank * part for rank, part in zip(ranks, parts, strict=True))
+            torch.testing.assert_close(parameter.grad, total, rtol=1e-4, atol=1e-6)
+
+
+def test_accumulation_by_term_equals_one_batch() -> None:
+    whole, dealt = Model(), Model()
+    one, several = by_term(whole, 0.5), by_term(dealt, 0.5, trainer={"gradient_accumulation_steps": 4})
+    for update in range(3):
+        metrics, others = one.update(batch_at(update), START), several.update(batch_at(update), START)
+        assert metrics.keys() == others.keys() == {"loss", "size", "gradient_norm", *Three.weights}
+        total = sum(weight * metrics[name].item() for name, weight in Three.weights.items())
+        assert metrics["loss"].item() == pytest.approx(total)
+        for name, value in metrics.items():
+            assert others[name] == pytest.approx(value.item(), rel=1e-3), name
+        torch.testing.assert_close(flat(whole.parameters()), flat(dealt.parameters()), rtol=1e-3, atol=1e-4)
+
+
+def test_several_processes_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"optimizer\.name=mtadam .* 2 processes"):
+        Updater(Model(), Three(), replace(config_of(), optimizer=MTADAM), CPU, Ranks(0, 2))
