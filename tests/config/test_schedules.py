@@ -190,20 +190,24 @@ def without(rate: Mapping, key: str) -> Mapping:
     return {name: value for name, value in rate.items() if name != key}
 
 
-NUMBER, FINITE, LATE = "must be a valid number", "must be a finite number", "must be <= 1, since progress is percent"
-ABOVE, KEYS_ARE = "must be greater than 0", "the keys are kind, progress, warmup"
+FINITE, LATE = "must be a finite number", "must be <= 1, since progress is percent"
+ABOVE, REQUIRED = "must be greater than 0", "required are kind, progress"
+PAIRS = "must be a list of at least {} pairs [time, value]"
 WRONG: list[tuple[Any, str]] = [
     *((rate, f"{rate!r}: {FINITE} or a mapping") for rate in ("0.1", None, True, math.nan, -math.inf, 10**400, [0.1])),
     ({**LINEAR, "kind": "lineer"}, "kind=lineer: must be one of constant, step, linear, .*(did you mean linear?)"),
     (without(LINEAR, "kind"), "kind=None: must be one of constant, step, linear"),
     ({**LINEAR, "kind": ["linear"]}, "kind=.*: must be one of constant"),
-    ({**LINEAR, "progress": "update"}, "progress='update': must be 'percent', 'iterations', 'env_steps' or 'updates'"),
-    (without(LINEAR, "progress"), f"progress is missing: {KEYS_ARE}"),
-    ({**LINEAR, "ponts": 1}, "ponts: unknown key, .*kind, progress, warmup, points (did you mean points?)"),
+    (
+        {**LINEAR, "progress": "update"},
+        "progress=update: must be one of percent, iterations, env_steps, updates (did you mean updates?)",
+    ),
+    (without(LINEAR, "progress"), f"progress is missing: {REQUIRED}, points"),
+    ({**LINEAR, "ponts": 1}, "ponts: unknown key, .*kind, progress, points, warmup (did you mean points?)"),
     ({**CONSTANT, 5: 1}, "[5]=5: Keys should be strings"),
-    (without(DECAY, "rate"), f"rate is missing: {KEYS_ARE}, initial, rate, time, final"),
-    (without(SQUARE, "shape"), f"shape is missing: {KEYS_ARE}, base, bound, half_cycle, shape"),
-    ({**CONSTANT, "value": True}, f"value=True: {NUMBER}"),
+    (without(DECAY, "rate"), f"rate is missing: {REQUIRED}, initial, rate, time"),
+    (without(SQUARE, "shape"), f"shape is missing: {REQUIRED}, base, bound, half_cycle, shape"),
+    ({**CONSTANT, "value": True}, f"value=True: {FINITE}"),
     ({**CONSTANT, "value": math.inf}, f"value=inf: {FINITE}"),
     ({**INVERSE, "initial": 0}, f"initial=0: {ABOVE}"),
     ({**DECAY, "rate": 1.01}, "rate=1.01: must be less than or equal to 1"),
@@ -211,22 +215,22 @@ WRONG: list[tuple[Any, str]] = [
     ({**COSINE, "progress": "percent"}, f"time=60: {LATE}"),
     ({**SQUARE, "progress": "percent"}, f"half_cycle=4: {LATE}"),
     ({**SQUARE, "half_cycle": 0}, f"half_cycle=0: {ABOVE}"),
-    ({**SQUARE, "shape": "lineal"}, "shape='lineal': must be 'step' or 'linear'"),
-    ({**STEP, "points": []}, "points=[]: Value should have at least 1 item"),
-    ({**STEP, "points": "ab"}, "points='ab': must be a valid list"),
-    ({**STEP, "points": [[1, 2, 3]]}, "points[0]=.*: Tuple should have at most 2 items"),
+    ({**SQUARE, "shape": "lineal"}, "shape=lineal: must be one of step, linear (did you mean linear?)"),
+    ({**STEP, "points": []}, f"points=[]: {PAIRS.format(1)}"),
+    ({**STEP, "points": "ab"}, f"points='ab': {PAIRS.format(1)}"),
+    ({**STEP, "points": [[1, 2, 3]]}, f"points=[[1, 2, 3]]: {PAIRS.format(1)}"),
     ({**STEP, "points": [[0, 2]]}, "points[0][0]=0: must be > 0"),
     ({**STEP, "points": [[1, 2], [1, 3]]}, "points=.*: times must strictly increase"),
-    ({**STEP, "points": [[1, 2], [False, 3]]}, f"points[1][0]=False: {NUMBER}"),
+    ({**STEP, "points": [[1, 2], [False, 3]]}, f"points[1][0]=False: {FINITE}"),
     ({**STEP, "points": [[1, 2], [2, math.nan]]}, f"points[1][1]=nan: {FINITE}"),
-    ({**LINEAR, "points": [[0, 2]]}, "points=.*: Value should have at least 2 items"),
+    ({**LINEAR, "points": [[0, 2]]}, f"points=[[0, 2]]: {PAIRS.format(2)}"),
     ({**LINEAR, "points": [[0.1, 2], [1, 3]]}, "points[0][0]=0.1: must be 0"),
     ({**LINEAR, "points": [[0, 2], [50, 3]]}, f"points[1][0]=50: {LATE}"),
     ({**LINEAR, "warmup": {"until": 2, "start": 0}}, f"warmup.until=2: {LATE}"),
     ({**LINEAR, "warmup": {"until": 0, "start": 0}}, f"warmup.until=0: {ABOVE}"),
-    ({**LINEAR, "warmup": {"until": 0.1}}, "warmup.start is missing: the keys are until, start"),
+    ({**LINEAR, "warmup": {"until": 0.1}}, "warmup.start is missing: required are until, start"),
     ({**LINEAR, "warmup": {"until": 1, "start": 1, "stat": 0}}, "warmup.stat: unknown key, .*(did you mean start?)"),
-    ({**LINEAR, "warmup": 0.1}, "warmup=0.1: must be a valid dictionary"),
+    ({**LINEAR, "warmup": 0.1}, "warmup=0.1: must be a mapping with until and start"),
     ({**COSINE, "warmup": {"until": 60, "start": 0}}, "time=60: must be > warmup.until=60"),
 ]
 

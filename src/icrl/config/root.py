@@ -199,7 +199,7 @@ def _in_model(config: Config) -> Iterator[str]:
         if attrgetter(key)(config) == "learned" and 0 < length < model.context_len:
             yield f"$trainer.mini_batch_length leaves positions untrained with ${key} and $model.context_len"
     if encoder.position == "env_time" and not model.add_env_time:
-        yield "$encoder.position needs model.add_env_time=true"
+        yield "$encoder.position needs the embedding that $model.add_env_time leaves out"
 
 
 def _in_training(config: Config) -> Iterator[str]:

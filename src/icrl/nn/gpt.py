@@ -62,7 +62,7 @@ class GPTConfig(Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_heads("model", self)
-        lacking = "model.position=env_time needs model.add_env_time=true"
+        lacking = "model.position=env_time needs the embedding that model.add_env_time=false leaves out"
         refuse(self.position == "env_time" and not self.add_env_time, lacking)
         return self
 
