@@ -1,5 +1,5 @@
-"""Every world with every source that fits it, through all three stages; most of it with the game of points: what is
-recorded and shown, and what a killed run ends with."""
+"""Every world with every source that fits it, through all three stages; with the game of points, also what is recorded
+and shown, and what a killed run ends with."""
 
 import math
 import shutil
