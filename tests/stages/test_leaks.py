@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from harness import done
 from torch import Tensor
@@ -37,7 +36,7 @@ def watched(played: set[int]) -> type[DarkRoom]:
     return Watched
 
 
-def test_held_out_tasks_are_played_in_their_evaluation_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_out_tasks_are_played_in_their_evaluation_alone(tmp_path, monkeypatch):
     """Agents play training tasks; later training and a choice of recipes play development tasks, and beside these what
     the model learned from."""
     played: set[int] = set()
@@ -60,9 +59,7 @@ def test_held_out_tasks_are_played_in_their_evaluation_alone(tmp_path: Path, mon
     assert not (tmp_path / "logs/tiny/evaluation").exists()
 
 
-def test_what_happens_on_development_tasks_chooses_and_changes_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_happens_on_development_tasks_chooses_and_changes_nothing_else(tmp_path, monkeypatch):
     """A run whose evaluations see the contrary of it there ends with the same bits, and another best checkpoint."""
     play = periodic.play_episodes
 

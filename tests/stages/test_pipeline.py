@@ -1,7 +1,6 @@
 """All stages chained: the frozen model learns unseen tasks in its context, and what a run leaves is all there."""
 
 import json
-import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from icrl.envs import make_env
 from icrl.evaluation.protocol import PARTS
 from icrl.evaluation.report import combined, load_episodes
 from icrl.nn.gpt import GPT
+from icrl.programs import train_gpt
 from icrl.runs.files import read_json
 from icrl.training import program
 
@@ -55,15 +55,8 @@ LEARNS = (
 EPISODES = 24
 EXPLORERS = ("covering plan", "persistent walk with goal memory", "uniform walk with goal memory")
 POLICIES = {
-    "model, held-out tasks",
-    "model, development tasks",
-    "model, training tasks",
-    "A2C, training tasks, start of life",
-    "A2C, training tasks, end of life",
-    "searcher",
-    *EXPLORERS,
-    "random",
-    "optimum",
+    *("model, held-out tasks", "model, development tasks", "model, training tasks", "searcher", "random", "optimum"),
+    *("A2C, training tasks, start of life", "A2C, training tasks, end of life", *EXPLORERS),
 }
 ABLATIONS = {
     "blank": "model, rewards blanked",
@@ -96,7 +89,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Learned:
 # ---- learning
 
 
-def test_the_model_learns_unseen_goals_in_its_context(learned: Learned) -> None:
+def test_the_model_learns_unseen_goals_in_its_context(learned):
     """As the source agents did over their lives."""
     assert learned.success("A2C, training tasks, end of life", LAST) > 0.85
     assert learned.success("A2C, training tasks, start of life", FIRST) < 0.4
@@ -111,7 +104,7 @@ def test_the_model_learns_unseen_goals_in_its_context(learned: Learned) -> None:
     assert np.mean(returns[LAST]) > 4 * returns[0]
 
 
-def test_ablations_undo_what_was_learned(learned: Learned) -> None:
+def test_ablations_undo_what_was_learned(learned):
     """With a context without rewards, of another task, or of one episode the model is not better than chance."""
     whole = learned.results["final"]["held_out"]
     for name in ("blank", "other_task", "wiped"):
@@ -124,7 +117,7 @@ def test_ablations_undo_what_was_learned(learned: Learned) -> None:
 # ---- tasks
 
 
-def test_held_out_tasks_have_no_histories(learned: Learned) -> None:
+def test_held_out_tasks_have_no_histories(learned):
     histories = open_histories(learned.root / "histories/learns")
     tasks, columns = histories.manifest["tasks"], histories.columns
     assert sorted(tasks["train"] + tasks["held_out"]) == list(range(24)) and len(tasks["train"]) == 18
@@ -137,8 +130,10 @@ def test_held_out_tasks_have_no_histories(learned: Learned) -> None:
         assert learned.results[f"{part}_tasks"] == [[goals[task]] for task in numbers]
 
 
-def test_development_tasks_are_in_no_window(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_development_tasks_are_in_no_window(root, monkeypatch):
+    """Windows are as many and as long as asked for, and the model computes anew what it is told to."""
     drawn: list[Batch] = []
+    recomputes: list[bool] = []
 
     class Recorded(Windows):
         def at(self, window: Tensor) -> Batch:
@@ -146,8 +141,11 @@ def test_development_tasks_are_in_no_window(root: Path, monkeypatch: pytest.Monk
             return drawn[-1]
 
     monkeypatch.setattr(program, "Windows", Recorded)
-    done("train_gpt", root, "name=new", "histories=tiny", "trainer.num_iterations=30", "trainer.mini_batch_size=32")
-    assert len(drawn) == 30
+    monkeypatch.setattr(train_gpt, "GPT", lambda *given: recomputes.append(given[-1]) or GPT(*given))
+    sizes = ("trainer.num_iterations=30", "trainer.mini_batch_size=32", "trainer.mini_batch_length=5")
+    done("train_gpt", root, "name=new", "histories=tiny", *sizes, "trainer.activation_checkpointing=true")
+    assert {column.shape for batch in drawn for column in batch} == {(32, 5)}
+    assert len(drawn) == 30 and recomputes == [True]
     tasks = read_json(root / "logs/new/gpt/last-000000030.json")["description"]["tasks"]
     assert tasks["development"] == tasks["train"][-2:]
     env = make_env(load_config(TINY).env)
@@ -160,7 +158,7 @@ def test_development_tasks_are_in_no_window(root: Path, monkeypatch: pytest.Monk
 # ---- what is left behind
 
 
-def test_results_have_the_documented_keys(learned: Learned) -> None:
+def test_results_have_the_documented_keys(learned):
     results = learned.results
     sections = {"references", "protocol", "curves", "final", "decodings", "ablations", "coverage"}
     tasks = {"held_out_tasks", "development_tasks", "train_tasks"}
@@ -170,9 +168,7 @@ def test_results_have_the_documented_keys(learned: Learned) -> None:
     for curves in (*results["curves"].values(), *(probe["curves"] for probe in probes)):
         assert set(curves) == MEASURES
         for curve in curves.values():
-            low, mean, high = (np.array(curve[name]) for name in ("low", "mean", "high"))
-            assert len(low) == len(mean) == len(high) == len(curve["interquartile_mean"]) == EPISODES
-            assert (low <= mean + 1e-9).all() and (mean <= high + 1e-9).all()
+            assert {len(curve[name]) for name in ("low", "mean", "high", "interquartile_mean")} == {EPISODES}
     assert set(results["final"]) == {"held_out", "development", "train"}
     for part, tasks in (("held_out", 6), ("development", 2), ("train", 16)):
         final = results["final"][part]
@@ -182,11 +178,7 @@ def test_results_have_the_documented_keys(learned: Learned) -> None:
             assert final[measure]["mean"] == pytest.approx(np.mean(curves[measure]["mean"][LAST]))
         for measure in MEASURES - {"fraction_of_optimum"}:
             assert len(final[f"{measure}_per_task"]) == tasks
-        assert final["fraction_solved"]["mean"] == np.mean(np.array(final["success_per_task"]) >= 0.5)
         assert set(final["episodes_to_90"]) == {"episode", "low", "high", "share_reached"}
-        random, optimum = (np.mean(results["references"][part][name]["returns"]) for name in ("random", "optimum"))
-        assert random < optimum
-    assert 0 < results["final"]["held_out"]["area"]["mean"] < 1
     assert set(results["decodings"]) == {"1", "0"} and set(results["ablations"]) == set(ABLATIONS)
     assert results["decodings"]["1"]["final"] == results["final"]["held_out"]
     sidecars = (learned.root / "logs/learns/gpt").glob("best-*.json")
@@ -194,7 +186,7 @@ def test_results_have_the_documented_keys(learned: Learned) -> None:
     assert results["config"]["name"] == "learns"
 
 
-def test_episodes_are_kept(learned: Learned) -> None:
+def test_episodes_are_kept(learned):
     """What was played is beside the results, and says the same again."""
     folder = learned.root / "logs/learns/evaluation"
     episodes, _ = load_episodes(folder, learned.results["episodes"])
@@ -208,18 +200,7 @@ def test_episodes_are_kept(learned: Learned) -> None:
     assert again == {key: learned.results[key] for key in again}
 
 
-def test_the_table_names_all_policies(learned: Learned) -> None:
-    ablations = {label: learned.results["ablations"][name]["final"] for name, label in ABLATIONS.items()}
-    shown = {policy: learned.success(policy, LAST) for policy in POLICIES}
-    for policy, success in (shown | {name: final["success"]["mean"] for name, final in ablations.items()}).items():
-        row = next(line for line in learned.table.splitlines() if line.startswith(f"{policy}  "))
-        assert f"{success:.3f}" in row
-    lines = ("fraction of the optimum", "area under the curve", "episodes to 90% of the optimum", "model, greedy  ")
-    for line in (*lines, "held-out tasks solved", "after the first success", "cells visited without a goal"):
-        assert line in learned.table
-
-
-def test_coverage_is_shown_and_kept(learned: Learned) -> None:
+def test_coverage_is_shown_and_kept(learned):
     """In the room of 5 x 5 with 10 steps an episode a plan sees 10, 20 and all 24 cells."""
     coverage = learned.results["coverage"]
     ours = ["model, context kept", "model, context wiped at reset"]
@@ -232,13 +213,11 @@ def test_coverage_is_shown_and_kept(learned: Learned) -> None:
         assert f"{name}  " in learned.table and f"{mean[-1]:.3f}" in learned.table
 
 
-def test_pictures_and_videos(learned: Learned) -> None:
+def test_pictures_and_videos(learned):
     """In the classic room an episode is 10 steps: 11 frames, and the last one is held for 4 more."""
-    maps = {"source/goals": (800, 720), "evaluation/goals": (800, 720)}
-    for name in (*maps, "evaluation/adaptation", "evaluation/probes", "evaluation/coverage"):
+    for name in ("source/goals", *(f"evaluation/{name}" for name in ("goals", "adaptation", "probes", "coverage"))):
         with Image.open(learned.root / f"logs/learns/{name}.png") as picture:
-            picture.load()
-            assert maps.get(name) in (None, picture.size) and len(picture.getcolors(maxcolors=1 << 24)) > 10
+            assert len(picture.getcolors(maxcolors=1 << 24)) > 10
     videos, length = learned.root / "videos/learns", 10 + 1 + 4
     paths = {str(path.relative_to(videos)): path for path in videos.rglob("*.mp4")}
     frames = {name: imageio_ffmpeg.count_frames_and_secs(path)[0] for name, path in paths.items()}
@@ -251,7 +230,7 @@ def test_pictures_and_videos(learned: Learned) -> None:
     assert len(in_context) == 3 and in_context.items() <= held_out.items()
 
 
-def test_each_curve_has_its_own_axis(learned: Learned) -> None:
+def test_each_curve_has_its_own_axis(learned):
     logs = learned.root / "logs/learns"
     per_update = 5 * 10  # env steps of a learner
     for folder, kinds, steps in (
@@ -268,24 +247,7 @@ def test_each_curve_has_its_own_axis(learned: Learned) -> None:
         assert curves == {f"adaptation/{measure}": list(range(1, EPISODES + 1)) for measure in MEASURES}
 
 
-def test_few_frames_lie_between_a_program_and_the_model(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most seven: a reader of `train_gpt` finds the training loop within two."""
-    stacks: list[list[str]] = []
-    real = GPT.forward
-
-    def forward(model: GPT, *arguments: Any) -> Tensor:
-        if model.training:
-            frames = [frame for frame in traceback.extract_stack() if "/icrl/" in frame.filename]
-            first = next(index for index, frame in enumerate(frames) if "programs/train_gpt" in frame.filename)
-            stacks.append([frame.name for frame in frames[first:]])
-        return real(model, *arguments)
-
-    monkeypatch.setattr(GPT, "forward", forward)
-    done("train_gpt", root, "name=frames", "histories=tiny")
-    assert stacks and stacks[0][:2] == ["main", "fit"] and len(stacks[0]) <= 7, stacks[0]
-
-
-def test_double_precision_is_that_of_all_that_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_double_precision_is_that_of_all_that_is_learned(tmp_path, monkeypatch):
     seen: set[torch.dtype] = set()
     forward = GPT.forward
 

@@ -1,26 +1,109 @@
-"""A finished stage stays as it is: run again it says so, run with other options it refuses."""
+"""The same command again: an interrupted stage goes on, and ends with the bits of a run that nothing disturbed; a
+finished one stays as it is, or refuses other options."""
 
 import fcntl
+import json
+import os
+import random
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from harness import STAGES, done, ended, files_of, refusal, run, start
+from harness import STAGES, done, ended, files_of, refusal, results_of, run, start
 
+from icrl.config.paths import PROJECT
+
+NUM_KILLS = int(os.environ.get("ICRL_KILLS", "1"))  # of each training stage at random moments; 20 before a release
+EVERY = 1 if NUM_KILLS >= 20 else 5  # of the writes, this one in so many is the last of a run
+# Work for more than half a second after each kill, with a checkpoint every few milliseconds; evaluations in a process
+# of their own.
+LONG = (
+    *(f"source.num_env_steps={1200 * NUM_KILLS}", f"source.history_steps={1200 * NUM_KILLS}", "evals.async_eval=true"),
+    *(f"trainer.num_iterations={120 * NUM_KILLS}", "checkpoints.checkpoint_interval=7", "evals.eval_interval=50"),
+)
 LOCKS = {"train_agents": "histories/tiny", "train_gpt": "logs/tiny/gpt", "evaluate": "logs/tiny/evaluation"}
 SAID = {"train_agents": "training tasks solved", "train_gpt": "all 6 updates of tiny are done", "evaluate": "optimum"}
 MAY_CHANGE = (
-    "summaries.summary_interval=7",
-    "checkpoints.keep_last=3",
-    "evals.async_eval=true",
-    "evaluation.videos=true",
+    *("summaries.summary_interval=7", "checkpoints.keep_last=3", "evals.async_eval=true", "evaluation.videos=true"),
 )
+NEEDED = {"train_agents": [], "train_gpt": ["histories"], "evaluate": ["histories", "logs/tiny/gpt"]}
+
+
+def start_and_wait_for(file: Path, stage: str, root: Path) -> subprocess.Popen[str]:
+    """Start a stage and return once it has written `file`."""
+    file.unlink(missing_ok=True)
+    process = start(stage, root, *LONG)
+    while not file.exists() and process.poll() is None:
+        time.sleep(0.005)
+    return process
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    ("stage", "signals", "num_writes"),
+    [
+        ("train_agents", ["SIGTERM:40", "SIGINT:20,60"], 60),
+        ("train_gpt", ["SIGTERM:20", "SIGINT:7,30"], 33),
+        ("evaluate", ["SIGINT:4"], 9),
+    ],
+)
+def test_every_write_may_be_the_last(finished, tmp_path, stage, signals, num_writes):
+    folder = tmp_path / "root"
+    folder.mkdir()
+    signals = [f"SIGKILL:{','.join(map(str, range(2, num_writes, EVERY)))}", *signals]
+    for part in NEEDED[stage]:
+        shutil.copytree(finished / part, folder / part)
+    swept = subprocess.run(
+        [sys.executable, PROJECT / "tests/helpers/crash.py", stage, folder, *signals],
+        cwd=PROJECT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert swept.returncode == 0, swept.stderr
+    report = json.loads(swept.stdout)
+    assert not any(found["failures"] for found in report.values()), (report, swept.stderr)
+    for name, _, points in (text.partition(":") for text in signals):
+        assert report[name]["points"] == len(points.split(","))
+
+
+def test_killed_at_random_moments(tmp_path):
+    """Again and again, for real: the same ends as those of a run that nothing disturbed, and evaluated on the spot."""
+    root = tmp_path / "killed"
+    for stage, folder in [*LOCKS.items()][:2]:
+        done(stage, tmp_path / "undisturbed", *LONG, "evals.async_eval=false")
+        for _ in range(NUM_KILLS):
+            process = start_and_wait_for(root / folder / ".lock", stage, root)  # imports are over, its work begins
+            time.sleep(random.uniform(0, 0.3))
+            process.kill()
+            outcome = ended(process)
+            assert outcome.code == -signal.SIGKILL, outcome
+        done(stage, root, *LONG)
+    assert results_of(root) == results_of(tmp_path / "undisturbed")
+
+
+def test_asked_to_stop_and_to_save(tmp_path):
+    """SIGTERM ends a stage in order, after a checkpoint; SIGUSR2 does not end it. The same command goes on."""
+    for stage, folder in (("train_agents", "source"), ("train_gpt", "gpt")):
+        process = start_and_wait_for(tmp_path / f"logs/tiny/{folder}/last-000000007.json", stage, tmp_path)
+        process.send_signal(signal.SIGUSR2)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        outcome = ended(process)
+        assert outcome.code == 143, outcome
+        assert "SIGTERM: " in outcome.err and "is saved; the same command continues" in outcome.err
+        assert "SIGUSR2: " in outcome.out
+        done(stage, tmp_path, *LONG)
 
 
 @pytest.mark.quick
 @pytest.mark.parametrize("options", [(), MAY_CHANGE])
-def test_a_finished_stage_is_not_done_again(finished: Path, options: tuple[str, ...]) -> None:
+def test_a_finished_stage_is_not_done_again(finished, options):
     """Not even with options that may change, as they do not touch what is computed."""
     before = files_of(finished)
     for stage in STAGES:
@@ -43,13 +126,13 @@ def test_a_finished_stage_is_not_done_again(finished: Path, options: tuple[str, 
         ("evaluate", "policy.temperature", "1.0", "0.5"),
     ],
 )
-def test_other_options_are_refused(finished: Path, stage: str, field: str, made_with: str, value: str) -> None:
+def test_other_options_are_refused(finished, stage, field, made_with, value):
     message = refusal(stage, finished, f"{field}={value}")
     assert f"{field}={made_with}" in message and value in message.replace(made_with, "")
     assert "or another name=" in message
 
 
-def test_another_name_beside_the_old_one(root: Path) -> None:
+def test_another_name_beside_the_old_one(root):
     """Doing what the message says: the new run reads the old histories and touches nothing of the old run, whose
     results are not replaced by those of the new model."""
     before = files_of(root)
@@ -61,30 +144,13 @@ def test_another_name_beside_the_old_one(root: Path) -> None:
     assert "another model" in refusal("evaluate", root, "run=second")
 
 
-def test_histories_that_are_gone_do_not_count_as_done(root: Path) -> None:
+def test_histories_that_are_gone_do_not_count_as_done(root):
     (root / "histories/tiny/manifest.json").unlink()
     assert "restore them, or remove it" in refusal("train_agents", root)
 
 
-def test_two_runs_at_once(finished: Path, tmp_path: Path) -> None:
-    """While a run works (and is stopped here, in the middle), a second one is refused; the first ends as if alone."""
-    longer = "source.num_env_steps=1200"  # the lives go on after the histories are full
-    first = start("train_agents", tmp_path, longer)
-    try:
-        while not (tmp_path / "logs/tiny/source/last-000000002.json").exists() and first.poll() is None:
-            time.sleep(0.005)
-        first.send_signal(signal.SIGSTOP)
-        assert "another run" in refusal("train_agents", tmp_path, longer)
-    finally:
-        first.send_signal(signal.SIGCONT)
-    outcome = ended(first)
-    assert outcome.code == 0, outcome
-    for column in (finished / "histories/tiny").glob("*.npy"):
-        assert (tmp_path / "histories/tiny" / column.name).read_bytes() == column.read_bytes()
-
-
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_folder_that_is_held_is_refused(finished: Path, stage: str) -> None:
+def test_a_folder_that_is_held_is_refused(finished, stage):
     with (finished / LOCKS[stage] / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # it belongs to the open file, so it holds against this process too
         message = refusal(stage, finished)

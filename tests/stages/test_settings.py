@@ -3,7 +3,6 @@
 import itertools
 import json
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,20 +12,15 @@ import pytest
 import torch
 from harness import TINY, curves_of, results_of, run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch import Tensor
 
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
-from icrl.contracts import Batch
-from icrl.data.windows import Windows
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator
-from icrl.nn.gpt import GPT
-from icrl.programs import train_agents, train_gpt
+from icrl.programs import train_agents
 from icrl.runs.files import read_json
 from icrl.sources.a2c import A2C
-from icrl.training import program
 from icrl.training.updates import Updater
 
 SOURCE = "logs/tiny/source"
@@ -80,7 +74,7 @@ def evaluations_in(folder: Path) -> dict[int, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("stage", "prefix", "last"), [("train_agents", "evaluation", 6 * STEPS), ("train_gpt", "in_context", 6)]
 )
-def test_what_evaluations_leave(finished: Path, stage: str, prefix: str, last: int) -> None:
+def test_what_evaluations_leave(finished, stage, prefix, last):
     """At the start, in the middle and at the end, over env steps of a learner or updates: numbers, curves of them, and
     the best state, which is worth what was said of it."""
     folder = finished / FOLDERS[stage][0]
@@ -112,8 +106,8 @@ def test_what_evaluations_leave(finished: Path, stage: str, prefix: str, last: i
     ],
 )
 def test_evaluations_and_checkpoints_are_spaced_and_kept_as_told(
-    rooms: dict[str, Path], stage: str, number: int, interval: int, kept: int, evaluated: list[int], saved: list[int]
-) -> None:
+    rooms, stage, number, interval, kept, evaluated, saved
+):
     evals = (f"evals.num_evals={number}", f"evals.eval_interval={interval}", "evals.num_eval_episodes=8")
     spaced = (f"checkpoints.num_checkpoints={number}", f"checkpoints.checkpoint_interval={interval}")
     folder = done(stage, rooms[stage], *evals, *spaced, f"checkpoints.keep_last={kept}")
@@ -126,9 +120,7 @@ def test_evaluations_and_checkpoints_are_spaced_and_kept_as_told(
     [("train_agents", ("source.evaluate=false",), "learner"), ("train_gpt", UNEVALUATED, "model")],
     ids=FOLDERS,
 )
-def test_without_evaluations_there_are_none_and_all_else_is_the_same(
-    finished: Path, rooms: dict[str, Path], stage: str, options: tuple[str, ...], state: str
-) -> None:
+def test_without_evaluations_there_are_none_and_all_else_is_the_same(finished, rooms, stage, options, state):
     """Then their settings may change between two sessions; else they may not."""
     folder = done(stage, rooms[stage], *options)
     assert not (folder / "evaluations.json").exists() and not (folder / "evals").exists()
@@ -152,9 +144,7 @@ def failing(method: Callable[..., Any], at: int) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(("stage", "failing_class"), [("train_agents", A2C), ("train_gpt", Updater)])
-def test_a_crash_is_put_aside_if_asked_and_the_same_command_goes_on(
-    finished: Path, rooms: dict[str, Path], monkeypatch: pytest.MonkeyPatch, stage: str, failing_class: type
-) -> None:
+def test_a_crash_is_put_aside_if_asked_and_the_same_command_goes_on(finished, rooms, monkeypatch, stage, failing_class):
     """In the update after the third, and again when it goes on from the last good checkpoint, that of the second."""
     folder, update = rooms[stage] / FOLDERS[stage][0], failing_class.update
     for on_crash, call, expected in (("save", 4, [3]), ("skip", 2, [])):
@@ -170,20 +160,15 @@ def test_a_crash_is_put_aside_if_asked_and_the_same_command_goes_on(
     assert left_by(stage, rooms[stage]) == left_by(stage, finished)
 
 
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Stage one with all there is to show."""
-    return done("train_agents", tmp_path_factory.mktemp("shown"), *SHOWN)
-
-
 def tags_of(folder: Path) -> tuple[set[str], set[str]]:
     """Of numbers with histograms, and of texts."""
     tags = EventAccumulator(str(folder)).Reload().Tags()
     return {*tags["scalars"], *tags["histograms"]}, {tag.removesuffix("/text_summary") for tag in tags["tensors"]}
 
 
-def test_what_stage_one_shows_if_asked(finished: Path, shown: Path) -> None:
+def test_what_stage_one_shows_if_asked_changes_nothing_of_what_is_learned(finished, tmp_path):
     """On top of what it always shows, all below names of its own, and at the same points."""
+    shown = done("train_agents", tmp_path, *SHOWN)
     plain, plain_texts = tags_of(finished / SOURCE)
     numbers, texts = tags_of(shown)
     assert {tag.split("/")[0] for tag in plain} == {"source", "update"}
@@ -202,17 +187,12 @@ def test_what_stage_one_shows_if_asked(finished: Path, shown: Path) -> None:
     assert not (finished / SOURCE / "profile").exists()
     (trace,) = (shown / "profile").glob("train.*.pt.trace.json")
     assert trace.read_text().count('"ProfilerStep#') == 2
-
-
-def test_none_of_it_changes_what_is_learned(finished: Path, shown: Path) -> None:
-    ours, theirs = (state_in(root, "train_agents") for root in (shown.parents[2], finished))
+    ours, theirs = (state_in(root, "train_agents") for root in (tmp_path, finished))
     assert all(ours[part] == theirs[part] for part in ("learner", "streams", "step", "unroll_worker"))
 
 
 @pytest.mark.usefixtures("quick")
-def test_so_many_lives_of_such_a_length_are_recorded_in_processes_if_asked(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_so_many_lives_of_such_a_length_are_recorded_in_processes_if_asked(finished, tmp_path, monkeypatch):
     """Of 5 tasks with a learner of 2 environments each, and then with 2 of 3; 50 and 39 steps of each learner."""
     made: list[int] = []
 
@@ -231,49 +211,3 @@ def test_so_many_lives_of_such_a_length_are_recorded_in_processes_if_asked(
     found = [np.load(root / "histories/tiny/obs.npy", mmap_mode="r") for root in roots]
     assert [one.shape for one in found[:2]] == [(5 * 1 * 2, 50 // 2), (5 * 2 * 3, 39 // 3)]
     assert np.array_equal(found[1], found[2])
-
-
-OTHERS = "trainer.mini_batch_size=6 trainer.mini_batch_length=5 trainer.activation_checkpointing=true"
-
-
-@pytest.mark.parametrize(("options", "shape", "recompute"), [("", (4, 8), False), (OTHERS, (6, 5), True)])
-def test_batches_are_of_the_size_asked_for(
-    rooms: dict[str, Path], monkeypatch: pytest.MonkeyPatch, options: str, shape: tuple[int, int], recompute: bool
-) -> None:
-    """And the model computes anew what it is told to."""
-    shapes: list[tuple[int, ...]] = []
-    recomputes: list[bool] = []
-
-    class Recorded(Windows):
-        def at(self, window: Tensor) -> Batch:
-            batch = super().at(window)
-            shapes.extend(tuple(column.shape) for column in batch)
-            return batch
-
-    def noted(*arguments: Any) -> GPT:
-        model = GPT(*arguments)
-        recomputes.append(model.transformer.recompute)
-        return model
-
-    monkeypatch.setattr(program, "Windows", Recorded)
-    monkeypatch.setattr(train_gpt, "GPT", noted)
-    done("train_gpt", rooms["train_gpt"], *UNEVALUATED, *options.split())
-    assert shapes == [shape] * 6 * len(Batch._fields) and recomputes == [recompute]
-
-
-def test_a_clock_that_was_set_back_changes_nothing(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By a day, between two sessions; the second says what TensorBoard makes of it."""
-    now = time.time
-    for stage, (part, *_) in FOLDERS.items():
-        with monkeypatch.context() as patch:
-            patch.setattr(time, "time", lambda: now() + 86400)
-            assert "the clock" not in run(stage, tmp_path).out
-        folder = tmp_path / part
-        for file in (folder / "finished.json", *folder.glob("last-000000006.*")):
-            file.unlink()
-        outcome = run(stage, tmp_path)
-        assert outcome.code == 0, outcome
-        assert f"the clock was set back since {folder} was written" in outcome.out
-        assert left_by(stage, tmp_path) == left_by(stage, finished)

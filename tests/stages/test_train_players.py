@@ -7,7 +7,7 @@ import harness
 import pytest
 import torch
 from harness import results_of
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from toy import curves
 
 from icrl.config.compose import load_players_config
 from icrl.contracts import ConfigError, PipelineError
@@ -32,12 +32,7 @@ def run(root: Path, *options: str) -> Path:
     return train_players.main(load_players_config([*COMMON, f"root={root}", *options]))
 
 
-def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    board = EventAccumulator(str(folder)).Reload()
-    return {tag: [(e.step, e.value) for e in board.Scalars(tag)] for tag in board.Tags()["scalars"]}
-
-
-def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path, capsys):
     options = (
         "summaries.layerwise=true",
         "host.epsilon={kind: linear, progress: updates, points: [[0, 1.0], [10, 0]]}",
@@ -54,10 +49,11 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
     for role in ("host", "agent"):
         for name in ("loss", "mean_q", "gradient_norm", "epsilon", "learning_rate", "replay_fill", "moves"):
             assert [step for step, _ in shown[f"{role}/{name}"]] == [2, 4, 6, 8, 10, 12]
-    assert [value for _, value in shown["host/epsilon"]] == pytest.approx([0.9, 0.7, 0.5, 0.3, 0.1, 0.0], abs=1e-6)
+    assert [float(at) for _, at in shown["host/epsilon"]] == pytest.approx([0.9, 0.7, 0.5, 0.3, 0.1, 0.0], abs=1e-6)
     amid = read_json(folder / "matches.json")["matches"]
     rho = {int(update): found["host_vs_agent"]["rho"]["value"] for update, found in amid.items()}
-    assert shown["matches/host_vs_agent/rho"] == [(step, pytest.approx(rho[step])) for step in (5, 10, 12)]
+    points = [(step, float(value)) for step, value in shown["matches/host_vs_agent/rho"]]
+    assert points == [(step, pytest.approx(rho[step])) for step in (5, 10, 12)]
     assert "host_layers/value_mean/layers.0.weight" in shown
     times = read_json(folder / "milliseconds.json")["milliseconds"]
     assert set(times) == {"train", "env", "inference", "store"} and all(value > 0 for value in times.values())
@@ -74,9 +70,7 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path: Path, capsys: py
         run(tmp_path)
 
 
-def test_a_game_is_drawn_in_few_dimensions_and_one_role_may_learn_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_game_is_drawn_in_few_dimensions_and_one_role_may_learn_alone(tmp_path, monkeypatch):
     calls: list[tuple[object, ...]] = []
     monkeypatch.setattr(train_players, "write_pictures", lambda *arguments: calls.append(arguments))
     drawn, opponents = "evaluation.pictures=true", ("host.opponents=agent", "agent.opponents=host")
@@ -115,7 +109,7 @@ def root(tmp_path: Path, two_runs: list[Path]) -> Path:
     return Path(shutil.copytree(two_runs[0], tmp_path / "root"))
 
 
-def test_a_run_of_other_options_is_refused(root: Path) -> None:
+def test_a_run_of_other_options_is_refused(root):
     for option in ("host.discount=0.5", "agent.net_arch=[]", "replay.kind=prioritised", "seed=1", "game.max_value=5"):
         with pytest.raises(ConfigError, match=option.partition("=")[0].replace(".", r"\.")):
             run(root, option)
@@ -126,7 +120,7 @@ def test_a_run_of_other_options_is_refused(root: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("uniform", [5]), ("prioritised", [4, 11])])
-def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(tmp_path: Path, kind: str, steps: list[int]) -> None:
+def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(tmp_path, kind, steps):
     """A kill leaves what the last checkpoint says: going on from each of them gives the files of one run."""
     option = f"replay.kind={kind}"
     run(tmp_path / "whole", option, "checkpoints.checkpoint_interval=1", "checkpoints.keep_last=12")
@@ -143,7 +137,7 @@ def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(tmp_path: Path, 
     assert expected["."]["matches/host_vs_agent/rho"] == [5, 10, 12]
 
 
-def test_a_damaged_checkpoint_is_passed_over_or_refused(root: Path) -> None:
+def test_a_damaged_checkpoint_is_passed_over_or_refused(root):
     folder = root / "logs/tiny/players"
     expected = results_of(folder)
     (folder / "finished.json").unlink()
@@ -165,7 +159,7 @@ def test_a_damaged_checkpoint_is_passed_over_or_refused(root: Path) -> None:
         (False, "run.json", ""),
     ],
 )
-def test_files_of_another_run(root: Path, two_runs: list[Path], *, ended: bool, name: str, refused: str) -> None:
+def test_files_of_another_run(root, two_runs, *, ended, name, refused):
     """In a run that has ended, and in one that goes on from its first checkpoint."""
     folder, other = (root / "logs/tiny/players" for root in (root, two_runs[1]))
     results = read_json(folder / "results.json")
@@ -193,9 +187,7 @@ LATE = "agent.learning_rate={kind: step, progress: updates, points: [[%d, 0.001]
           "replay.kind=prioritised"], r"in update \d: host loss, host gradient_norm not finite.* host", []),
     ],
 )  # fmt: skip
-def test_numbers_that_are_not_finite_end_it_again_and_are_never_saved(
-    tmp_path: Path, options: list[str], message: str, saved: list[int]
-) -> None:
+def test_numbers_that_are_not_finite_end_it_again_and_are_never_saved(tmp_path, options, message, saved):
     """They show in a loss or, after the last update, in the parameters; between two checkpoints, and with the numbers
     in the replay's priorities."""
     given = ("checkpoints.on_crash=skip", "checkpoints.keep_last=9", "evaluation.eval_interval=200")
@@ -208,7 +200,7 @@ def test_numbers_that_are_not_finite_end_it_again_and_are_never_saved(
     assert max(step for step, _ in curves(folder)["host/loss"]) <= 40
 
 
-def test_layers_with_one_element_or_without_gradient_are_shown() -> None:
+def test_layers_with_one_element_or_without_gradient_are_shown():
     network = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Linear(1, 2))
     assert set(layers_of(network)) == {
         *("value_mean/0.weight", "value_std/0.weight", "value_mean/0.bias", "value_mean/1.weight"),
@@ -220,7 +212,7 @@ def test_layers_with_one_element_or_without_gradient_are_shown() -> None:
     assert shown["gradient_mean/0.bias"] == 1 and not {key for key in shown if key.startswith("gradient_mean/1")}
 
 
-def test_a_short_run_learns(tmp_path: Path) -> None:
+def test_a_short_run_learns(tmp_path):
     """Seconds of training: the host is then far better than at random, and the agent lasts longer than at random."""
     shared = ("batch_size=128", "net_arch=[{width: 64, normalization: layer}]", "learning_rate=0.003",
               "initial_rollout_length=20")  # fmt: skip
