@@ -93,7 +93,7 @@ class SourceConfig(Options):
         yield not made, "{num_iterations} must be above {rl_train_after_update_steps}, which make no env steps"
         factors = f"{{num_envs}} x {{unroll_length}} = {self.num_envs * unroll:g}"
         yield steps and made != steps and not asked, f"{{num_env_steps}} must be a multiple of {factors}, as {made} is"
-        given = f"{{num_iterations}} of {factors} env steps make {made}, not {{num_env_steps}}; give {made} or 0 as the latter"
+        given = f"{{num_iterations}} of {factors} env steps make {made}, not {{num_env_steps}}; give {made}, or 0"
         yield steps and asked and made != steps, given
         given = f"{{initial_collect_steps}} leaves no steps to train: source.num_env_steps is {made}"
         yield self.initial_collect_steps >= made, given
@@ -174,7 +174,7 @@ class ReplayConfig(SourceConfig):
         sizeless = "{mini_batch_size} draws nothing %s: give a size above 0"
         yield self.draws and not size, sizeless % "with {whole_replay_buffer_training}"
         yield offline and not size, sizeless % "from {offline_buffer_dir}"
-        unknown = "{offline_buffer_dir} needs a length of windows; {mini_batch_length} is the unroll with {clear_replay_buffer}"
+        unknown = "{offline_buffer_dir} needs a length; {mini_batch_length} is the unroll with {clear_replay_buffer}"
         yield offline and not length and not replays, unknown
         evenly = "{priority_replay} draws windows by priority, so {whole_replay_buffer_training} must be false"
         yield self.priority_replay and not self.draws, evenly
