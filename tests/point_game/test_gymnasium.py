@@ -132,12 +132,12 @@ def test_a_reset_without_a_seed_starts_the_next_game_of_the_stream() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"role": "both"}, "role\n.*'host' or 'agent'.*'both'"),
+        ({"role": "both"}, "role='both': must be 'host' or 'agent'"),
         ({"opponent": "zeillinger"}, "opponent='zeillinger': must be one of random, first, last"),
         ({"role": "agent"}, "opponent='random': must be one of random_pair, random_subset"),
-        ({"scale_observation": 1}, "scale_observation\n.*valid boolean"),
-        ({"dimension": 1}, "dimension\n.*greater than or equal to 2"),
-        ({"colour": 1}, "colour\n"),
+        ({"scale_observation": 1}, "scale_observation=1: must be a valid boolean"),
+        ({"dimension": 1}, "dimension=1: must be greater than or equal to 2"),
+        ({"colour": 1}, "colour=1: Unexpected keyword argument"),
     ],
 )
 def test_bad_options_are_refused(given, message: str) -> None:
@@ -161,5 +161,5 @@ def test_bad_actions_and_resets_are_refused() -> None:
     for given in ({"options": {"reset_mask": mask[:1]}}, {"seed": [1]}):
         with pytest.raises(ValueError, match="num_envs=2"):
             env.reset(**given)
-    with pytest.raises(ValueError, match="num_envs\n.*greater than 0"):
+    with pytest.raises(ValueError, match="num_envs=0: must be greater than 0"):
         make_batched(num_envs=0, **PLAYED)

@@ -45,7 +45,7 @@ def test_json_round_trip_and_damage(tmp_path):
         read_json(path, {"a": str})
     for content in (value, written | {"a": [1]}, written | {"c": 1}, written | {"sha256": None}, {}, [], 3):
         path.write_text(json.dumps(content))
-        with pytest.raises(PipelineError, match=r"file\.json is damaged, or of another version"):
+        with pytest.raises(PipelineError, match=r"file\.json is damaged: its checksum is wrong"):
             read_json(path)
     for content in (text.encode()[:-3], b"", b"\xff\xfe", b"[" * 100_000):
         path.write_bytes(content)
