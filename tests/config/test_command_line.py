@@ -65,9 +65,7 @@ SHORT = "error: src.evaluate needs more memory than is free: lower evaluation.nu
         ("seed=1", OverflowError("Python int too large to convert to C long"), [SHORT, "too large"]),
     ],
 )
-def test_wrong_options_and_a_lack_of_memory_are_one_line(
-    argument: str, error: Exception | None, parts: list[str], start: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_options_and_a_lack_of_memory_are_one_line(argument, error, parts, start, capsys):
     with pytest.raises(SystemExit) as stopped:
         start(argument, error=error)
     assert stopped.value.code == 2
@@ -122,9 +120,7 @@ def test_every_program_says_what_to_lower() -> None:
         ("cuda:2", 2, r"device\.type=cuda:2: this machine has cuda:0 to cuda:1"),
     ],
 )
-def test_tensors_live_where_they_are_asked_to(
-    asked: str, num_gpus: int, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensors_live_where_they_are_asked_to(asked, num_gpus, expected, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: num_gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
     config = load_config([f"device.type={asked}"])

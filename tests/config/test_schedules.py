@@ -148,9 +148,7 @@ def rates(draw: st.DrawFn) -> Mapping:
 
 
 @given(rates(), st.lists(st.integers(0, 120), min_size=1, max_size=9), st.integers(0, 10**6))
-def test_equals_the_kind_written_out_in_any_order_and_stays_between_its_values(
-    rate: Mapping, ps: list[int], late: int
-) -> None:
+def test_equals_the_kind_written_out_in_any_order_and_stays_between_its_values(rate, ps, late):
     keys = {key: value for key, value in rate.items() if key not in ("kind", "progress", "warmup")}
     own, until, start = REFERENCES[rate["kind"]], 0, 0.0
     if warmup := rate.get("warmup"):

@@ -113,9 +113,7 @@ def test_an_interrupted_writer_continues(tmp_path: Path, resumed_from: int) -> N
         (2**16 + 1, 257, 3, 9, "uint32 uint16 uint8 uint32 uint8 uint16"),
     ],
 )
-def test_dtypes_are_the_smallest_that_hold_all(
-    tmp_path: Path, num_obs, num_actions, num_rewards, limit, dtypes
-) -> None:
+def test_dtypes_are_the_smallest_that_hold_all(tmp_path, num_obs, num_actions, num_rewards, limit, dtypes):
     spec = EnvSpec(num_obs, num_actions, tuple(map(float, range(num_rewards))), 9, limit)
     found = column_dtypes(spec)
     assert found.pop("terminated") == found.pop("truncated") == "uint8" and list(found.values()) == dtypes.split()

@@ -72,9 +72,7 @@ class TwoStreams:
         (10, 4, [1, 1, 1, 0, 1, 1]),
     ],
 )
-def test_the_first_episodes_of_each_stream_of_an_agent_count(
-    monkeypatch: pytest.MonkeyPatch, episodes: int, streams: int, returns: list[int]
-) -> None:
+def test_the_first_episodes_of_each_stream_of_an_agent_count(monkeypatch, episodes, streams, returns):
     monkeypatch.setattr(trained, "make_learners", lambda *_: (TwoStreams(), None, None))
     found = SourceEvaluator(config_of(episodes, streams), [ABOVE, BELOW])({"learner": "trained"})
     mean = sum(returns) / len(returns) / 2
@@ -150,9 +148,7 @@ class LatePolicy:
         (3, 1, 1.0, 1 / 5),
     ],
 )
-def test_the_first_episodes_of_each_stream_in_context_count(
-    monkeypatch: pytest.MonkeyPatch, episodes: int, streams: int, last: float, late: float
-) -> None:
+def test_the_first_episodes_of_each_stream_in_context_count(monkeypatch, episodes, streams, last, late):
     monkeypatch.setattr(trained, "GPTPolicy", LatePolicy)
     model = GPT(CONFIG.model, ENV.spec)
     for task, at_last, score in ((ABOVE, last, late), (BELOW, 0.0, 0.0)):

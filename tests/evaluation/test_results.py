@@ -39,9 +39,7 @@ def test_episodes_have_the_smallest_type_that_is_exact(tmp_path: Path) -> None:
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4))
 @settings(deadline=None, max_examples=20)
-def test_saved_episodes_come_back_and_make_the_same_file(
-    tmp_path_factory: pytest.TempPathFactory, values: list[float]
-) -> None:
+def test_saved_episodes_come_back_and_make_the_same_file(tmp_path_factory, values):
     folder = tmp_path_factory.mktemp("episodes")
     episodes = {"held_out": adaptation(*values), "model, greedy/0.5": adaptation(1.0)}
     coverage = {"model, context kept": np.array([[[0.1, 0.7]]]), "random": np.array([[[0.0, 1.0]]])}

@@ -53,9 +53,7 @@ class Dictionary:
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 3), st.floats(0, 1), st.floats(-2, 2), st.booleans(), SEEDS)
-def test_q_learning_equals_dictionaries(
-    num_steps, num_windows, num_learners, discount, initial_value, weighted, seed
-) -> None:
+def test_q_learning_equals_dictionaries(num_steps, num_windows, num_learners, discount, initial_value, weighted, seed):
     """One step of one environment gives the rule of the thesis. The rate falls; weights may be 0."""
     options = {"discount": discount, "learning_rate": falling(1.0, 0.2), "initial_value": initial_value}
     learners = learners_of("q_learning", num_learners, OTHER_REWARDS, **options)

@@ -24,9 +24,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("deaths", [[1], [3], [4], [8], [10], [5, 7], [3, 3, 6]], ids=str)
-def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(
-    tmp_path: Path, undisturbed: Path, deaths: list[int]
-) -> None:
+def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(tmp_path, undisturbed, deaths):
     """Weights, Adam's state, the generator behind dropout and all curves; killed before the first checkpoint, at one,
     between two, more than once."""
     for death in deaths:
@@ -40,9 +38,7 @@ def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("parts", [1, 4])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-def test_every_kind_of_run_resumes_to_the_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, parts: int, asynchronous: bool
-) -> None:
+def test_every_kind_of_run_resumes_to_the_bit(tmp_path, monkeypatch, precision, parts, asynchronous):
     """After an exception and a SIGTERM. The loss scaler starts so high, and grows so soon, that it is never at
     rest. The noise scale has averages of its own."""
     scaler = partial(torch.amp.GradScaler, init_scale=2.0**22, growth_interval=2)
