@@ -52,7 +52,17 @@ def batch_context(spec: EnvSpec, batch: Batch) -> Context:
     return context_of(spec, batch.obs, batch.action, batch.reward, batch.timestep)
 
 
-class AlgorithmDistillation:
+class Imitation:
+    """Objective on the actions of a model in the world `spec`."""
+
+    spec: EnvSpec
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Action logits at every step of windows `[B, T]`, `[B, T, A]`: -inf for illegal actions."""
+        return self.spec.legal_of(model(batch_context(self.spec, batch)), batch.obs)
+
+
+class AlgorithmDistillation(Imitation):
     """Objective with the first equation above."""
 
     target = "action"  # column of the batch to predict
@@ -74,10 +84,6 @@ class AlgorithmDistillation:
         accuracy = (logits.argmax(-1) == target).float().mean()
         metrics = {"nll": F.cross_entropy(logits.detach(), target), "accuracy": accuracy}
         return {"imitation": (losses * batch.weight.flatten()).mean()}, metrics
-
-    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Action logits at every step of windows `[B, T]`, `[B, T, A]`: -inf for illegal actions."""
-        return self.spec.legal_of(model(batch_context(self.spec, batch)), batch.obs)
 
 
 class DecisionPretraining(AlgorithmDistillation):
@@ -118,7 +124,7 @@ class AwrConfig(Options):
         return self
 
 
-class AdvantageWeightedRegression:
+class AdvantageWeightedRegression(Imitation):
     """Objective with the weights of the second equation above."""
 
     def __init__(self, config: AwrConfig, critic: ValueNetwork) -> None:
@@ -156,10 +162,6 @@ class AdvantageWeightedRegression:
             free = free - _log_mean(free)
         log_weight = free.clamp(max=math.log(self.config.advantage_threshold))
         return (log_weight - _log_mean(log_weight) if self.config.normalize == "mean" else log_weight), free
-
-    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Action logits at every step of windows `[B, T]`, `[B, T, A]`: -inf for illegal actions."""
-        return self.spec.legal_of(model(batch_context(self.spec, batch)), batch.obs)
 
 
 def inverse_temperature(config: AwrConfig) -> float:
