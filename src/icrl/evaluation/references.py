@@ -9,7 +9,7 @@ B streams, n of them that begin an episode, T steps in context or of a life.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -79,21 +79,18 @@ def chance(env: TensorEnv, config: Config) -> Policy[Any]:
     return policy
 
 
-def coverage_of(policies: Mapping[str, Policy[Any]], env: DarkRoom, num_streams: int, seed: int) -> dict[str, Floats]:
-    """Coverage `[1, S, E]` of each policy in a room without a goal.
+def coverage_of(policy: Policy[Any], env: DarkRoom, num_streams: int, seed: int) -> Floats:
+    """Coverage `[1, S, E]` of a policy in a room without a goal.
 
     It is the share of the possible goal cells that each of S streams has visited by the end of each of its first
     `NUM_EPISODES` = E episodes. A visit is a move that ends on the cell, which is what shows a goal."""
     cells = env.all_tasks().unique()
     nowhere = torch.full((1, 1), env.size**2, device=cells.device)
-    found: dict[str, Floats] = {}
-    for name, policy in policies.items():
-        steps = play_steps(policy, env, nowhere, num_streams, NUM_EPISODES * env.spec.max_episode_steps, seed)
-        visited = torch.zeros(NUM_EPISODES, num_streams, env.size**2, dtype=torch.bool, device=cells.device)
-        by_episode = steps.next_obs.view(NUM_EPISODES, -1, num_streams).transpose(1, 2)  # only the clock ends them
-        seen = visited.scatter_(2, by_episode, True).cumsum(0)[..., cells] > 0
-        found[name] = seen.double().mean(2).T.cpu().numpy()[None]
-    return found
+    steps = play_steps(policy, env, nowhere, num_streams, NUM_EPISODES * env.spec.max_episode_steps, seed)
+    visited = torch.zeros(NUM_EPISODES, num_streams, env.size**2, dtype=torch.bool, device=cells.device)
+    by_episode = steps.next_obs.view(NUM_EPISODES, -1, num_streams).transpose(1, 2)  # only the clock ends them
+    seen = visited.scatter_(2, by_episode, True).cumsum(0)[..., cells] > 0
+    return seen.double().mean(2).T.cpu().numpy()[None]
 
 
 def probes_for(config: Config, model: GPT | Guided, env: TensorEnv, tasks: Tensor) -> dict[str, Policy[Any]]:

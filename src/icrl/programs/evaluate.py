@@ -10,6 +10,7 @@ model guided by them.
 
 from collections.abc import Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from icrl.nn.gpt_policy import Guided
 from icrl.plots.figures import write_figures
 from icrl.plots.walks import write_comparisons
 from icrl.rl.statistics import Floats
-from icrl.runs.device import check_memory, prepare, recorded
+from icrl.runs.device import at_once, check_memory, prepare, recorded
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, write_owned
 from icrl.sources import source_of
 from icrl.training.needs import bootstrap, playing
@@ -102,21 +103,27 @@ def evaluate(
     def play(player: Policy[Any], rows: Tensor, num_streams: int) -> tuple[Adaptation, Rollout]:
         return in_context.play_episodes(player, env, rows, num_streams, options.num_episodes, config.seed)
 
-    first, transitions = play(policy, shown, options.num_streams)
-    episodes = {main_part: first} | {part: play(policy, rows, options.num_train_streams)[0] for part, rows in further}
+    altered = references.probes_for(config, model, env, shown)
+    players = {main_part: (policy, shown, options.num_streams)}
+    players |= {part: (policy, rows, options.num_train_streams) for part, rows in further}
+    players |= {name: (learner, shown, options.num_streams) for name, learner in learners.items()}
+    players |= {name: (probe, shown, options.num_probe_streams) for name, probe in altered.items()}
+    played = at_once([partial(play, *player) for player in players.values()], shown.device, "evaluate", "policy")
+    transitions, results_of = played[0][1], dict(zip(players, (one for one, _ in played), strict=True))
+    episodes = {name: results_of.pop(name) for name in tasks}
     source = source_of(store.manifest["config"]) if store else config.source
     if store and "train" in tasks:
         label, learned = f"{report.source_label(source.name)}, training tasks", len(tasks["train"])
         ends = in_context.source_adaptation(store, learned, options.num_train_streams, options.num_episodes)
         episodes |= {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
-    episodes |= {name: play(learner, shown, options.num_streams)[0] for name, learner in learners.items()}
-    altered = references.probes_for(config, model, env, shown)
-    episodes |= {name: play(probe, shown, options.num_probe_streams)[0] for name, probe in altered.items()}
+    episodes |= results_of
     covered: dict[str, Floats] = {}
     if isinstance(env, DarkRoom) and references.COVERING_PLAN in learners:
         ours = {"model, context kept": policy, protocol.label_of("wiped"): references.Wiped(policy)}
         explorers = {**ours, **learners, "random": references.chance(env, config)}
-        covered = references.coverage_of(explorers, env, options.num_probe_streams * len(shown), config.seed)
+        num_streams = options.num_probe_streams * len(shown)
+        jobs = [partial(references.coverage_of, player, env, num_streams, config.seed) for player in explorers.values()]
+        covered = dict(zip(explorers, at_once(jobs, shown.device, "explore", "policy"), strict=True))
     checksum = save_episodes(folder, episodes, owner, covered)
     setting = protocol.Setting(
         {part: protocol.exact_numbers(references.exact_references(env, rows)) for part, rows in tasks.items()},

@@ -13,11 +13,11 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
-from multiprocessing import get_context, parent_process, resource_tracker
+from multiprocessing import get_all_start_methods, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import Any, Literal
+from typing import Any
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
 _GLANCE = 0.5  # seconds between two checks of the parent
@@ -61,9 +61,9 @@ class IdleWorker:
     """Process of the lowest priority that calls a picklable `function` on one value after another. It ignores signals
     and ends with its parent."""
 
-    def __init__(self, function: Callable[[Any], Any], start_method: Literal["spawn", "forkserver"] = "spawn") -> None:
-        """torch's threads may hold locks when a process is forked, so the `start_method` is not `fork`."""
-        context: Any = get_context(start_method)
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        """torch's threads may hold locks when this process is forked, so a server without threads starts the other."""
+        context: Any = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
         self._connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(target=_serve, args=(theirs, function), daemon=True)
         with without_signals():
