@@ -40,7 +40,7 @@ BASE |= {"source/fraction_solved": 1 / 3, "update/loss": 3.0}
 
 
 class Shown:
-    """What inspection sees of learners: one of two actions, parameters with a gradient and without, an output."""
+    """Learners as inspection sees them: one of two actions, parameters with a gradient and without, an output."""
 
     def __init__(self) -> None:
         self.weight = torch.full((LEARNERS, 4), 2.0, requires_grad=True)
