@@ -1,6 +1,7 @@
 """All stages chained: the frozen model learns unseen tasks in its context, and what a run leaves is all there."""
 
 import json
+import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -262,3 +263,20 @@ def test_double_precision_is_that_of_all_that_is_learned(tmp_path, monkeypatch):
     state = torch.load(tmp_path / "logs/tiny/gpt/last-000000006.pt", weights_only=True)
     assert seen == {value.dtype for value in state["model"].values() if value.is_floating_point()} == {torch.float64}
     assert "device.dtype=float64" in refusal("evaluate", tmp_path, "device.amp_dtype=none")
+
+
+def test_few_frames_lie_between_a_program_and_the_model(root, monkeypatch):
+    """At most seven: a reader of `train_gpt` finds the training loop within two."""
+    stacks: list[list[str]] = []
+    real = GPT.forward
+
+    def forward(model: GPT, *arguments: Any) -> Tensor:
+        if model.training:
+            frames = [frame for frame in traceback.extract_stack() if "/icrl/" in frame.filename]
+            first = next(index for index, frame in enumerate(frames) if "programs/train_gpt" in frame.filename)
+            stacks.append([frame.name for frame in frames[first:]])
+        return real(model, *arguments)
+
+    monkeypatch.setattr(GPT, "forward", forward)
+    done("train_gpt", root, "name=frames", "histories=tiny")
+    assert stacks and stacks[0][:2] == ["main", "fit"] and len(stacks[0]) <= 7, stacks[0]
