@@ -2,27 +2,30 @@
 
 import io
 import os
+import runpy
 import signal
 from collections.abc import Callable
+from threading import Thread
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 
+from icrl.__main__ import PROGRAMS
 from icrl.config.command_line import LARGE, help_text, run_stage
 from icrl.config.compose import load_config, load_players_config, presets_of
 from icrl.config.options import walk
-from icrl.config.paths import PROJECT
 from icrl.config.root import Config
-from icrl.contracts import ConfigError
-from icrl.runs.device import DeviceConfig, device_of, dtype_of, prepare
+from icrl.contracts import ConfigError, Stopped
+from icrl.runs.device import device_of, prepare
 
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Run a stage with a command line; its `main` raises `error` unless another is given."""
 
-    def start(*arguments: str, main: Any = None, error: Exception | None = None) -> None:
+    def start(*arguments: str, main: Any = None, error: BaseException | None = None) -> None:
         def fail(_: Config) -> None:
             raise error or AssertionError("it worked")
 
@@ -43,10 +46,14 @@ def test_help_lists_the_options_of_the_choices_made_or_those_of_a_group() -> Non
     assert "17 x 17" in help_text("src.train_agents", "", Config, ["env"])
 
 
-@pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_a_stage_helps_without_working(flag: str, start: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    start("seed=1", flag)
-    assert "usage: python -m src.evaluate" in capsys.readouterr().out
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_clone_has_every_program_and_each_helps(name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Without working or starting another process."""
+    monkeypatch.setattr("subprocess.Popen", Mock(side_effect=AssertionError("another program")))
+    monkeypatch.setattr("os.execv", Mock(side_effect=AssertionError("another program")))
+    monkeypatch.setattr("sys.argv", [f"src/{name}.py", "--help" if name == "upgrade" else "-h"])
+    runpy.run_module(f"src.{name}", run_name="__main__")
+    assert f"python -m src.{name} " in capsys.readouterr().out
 
 
 SHORT = "error: src.evaluate needs more memory than is free: lower evaluation.num_streams"
@@ -63,12 +70,14 @@ SHORT = "error: src.evaluate needs more memory than is free: lower evaluation.nu
         ("seed=1", RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), [SHORT, "can't allocate"]),
         ("seed=1", torch.OutOfMemoryError("CUDA out of memory. Tried 2.00 GiB.\nSee"), [SHORT, "2.00 GiB"]),
         ("seed=1", OverflowError("Python int too large to convert to C long"), [SHORT, "too large"]),
+        ("seed=1", Stopped("SIGTERM: update 3 is saved"), ["SIGTERM: ", "is saved"]),
+        ("seed=1", KeyboardInterrupt(), ["interrupted: ", "the same command continues"]),
     ],
 )
-def test_wrong_options_and_a_lack_of_memory_are_one_line(argument, error, parts, start, capsys):
+def test_wrong_options_a_lack_of_memory_and_a_stop_are_one_line(argument, error, parts, start, capsys):
     with pytest.raises(SystemExit) as stopped:
         start(argument, error=error)
-    assert stopped.value.code == 2
+    assert stopped.value.code == {Stopped: 143, KeyboardInterrupt: 130}.get(type(error), 2)
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith(parts[0]) and parts[1] in line
 
@@ -77,6 +86,20 @@ def test_wrong_options_and_a_lack_of_memory_are_one_line(argument, error, parts,
 def test_other_errors_stay_what_they_are(error: Exception, start: Any) -> None:
     with pytest.raises(type(error), match=str(error)):
         start(error=error)
+
+
+def test_a_thread_that_fails_is_reported_unless_it_could_not_write(start: Any, capsys: Any) -> None:
+    """Write errors of TensorBoard's thread reach the main one later."""
+
+    def main(_: Config) -> None:
+        for error in (OSError("no space"), ValueError("odd")):
+            thread = Thread(target=Mock(side_effect=error))
+            thread.start()
+            thread.join()
+
+    start(main=main)
+    said = capsys.readouterr().err
+    assert "ValueError: odd" in said and "no space" not in said
 
 
 def test_a_stage_gets_the_configuration_of_its_command_line_and_ignores_sigusr2_without_a_loop(start: Any) -> None:
@@ -99,9 +122,7 @@ def test_without_a_terminal_there_is_nobody_to_ask(monkeypatch: pytest.MonkeyPat
 
 
 def test_every_program_says_what_to_lower() -> None:
-    programs = (path for path in (PROJECT / "src/icrl/programs").glob("[a-z]*.py") if path.stem != "upgrade")
-    named = {f"src.{path.stem}" for path in programs}
-    assert named == set(LARGE)
+    assert {f"src.{name}" for name in PROGRAMS if name != "upgrade"} == set(LARGE)
     known = {key for key, _, _ in (*walk(load_config()), *walk(load_players_config()))}
     assert {key for keys in LARGE.values() for key in keys.split(", ") if "." in key} <= known
 
@@ -129,11 +150,3 @@ def test_tensors_live_where_they_are_asked_to(asked, num_gpus, expected, monkeyp
             device_of(config)
     else:
         assert device_of(config) == torch.device(expected)
-
-
-@pytest.mark.parametrize("preset", ["auto", "cpu", "cuda"])
-def test_every_device_has_a_preset(preset: str) -> None:
-    config = load_config([f"device={preset}"])
-    assert config.device == DeviceConfig(type=preset, dtype="float32", amp_dtype="none")
-    assert dtype_of(config) == torch.float32
-    assert dtype_of(load_config([f"device={preset}", "device.dtype=float64"])) == torch.float64

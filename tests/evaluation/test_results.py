@@ -15,7 +15,7 @@ from icrl.contracts import PipelineError
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, coverage_numbers, numbers_of
 from icrl.evaluation.report import combined, load_episodes, read_results, save_episodes
-from icrl.runs.files import Identity, write_owned
+from icrl.runs.files import Identity, sha256, write_owned
 
 OPTIONS = load_config(["evaluation.num_bootstrap=100"]).evaluation
 REST = {"success": [1.0, 1.0], "steps_to_goal": [3.0, 3.0]}
@@ -35,6 +35,9 @@ def test_episodes_have_the_smallest_type_that_is_exact(tmp_path: Path) -> None:
             assert found["held_out/returns"].dtype == np.dtype(kind) and found["held_out/success"].dtype == np.uint8
         loaded = load_episodes(tmp_path, checksum)[0]["held_out"]
         assert loaded.returns.tolist() == [[[low, high]]] and all(values.dtype == np.float64 for values in loaded)
+    np.savez(tmp_path / "episodes.npz", **{"held_out/returns": np.zeros((1, 1, 1))})
+    with pytest.raises(PipelineError, match="has other arrays than this version writes: evaluate again"):
+        load_episodes(tmp_path, sha256(tmp_path / "episodes.npz"))
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4))

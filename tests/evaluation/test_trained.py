@@ -157,7 +157,6 @@ def test_refusals_leave_nothing_behind(root: Path) -> None:
     for options, words in (
         (["env.max_episode_steps=3", "tasks.num_held_out=4"], ["tasks.num_held_out=4", "must be at most 3"]),
         (["env.size=4", "model.embed_dim=16"], ["model.embed_dim=8", "16"]),
-        (["tasks.num_train=4"], ["tasks.num_train=5"]),
         (["env.size=4", "evaluation.tasks=development"], ["evaluation.tasks=development", "evaluation.tasks=test"]),
     ):
         refusal = run("evaluate", root, *options).refusal

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import torch
 import torch.nn.functional as F
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import SessionLog
 from torch import Tensor, nn
@@ -136,6 +137,10 @@ def curves(folder: Path) -> dict[str, list[tuple[int, str]]]:
                 if value.metadata.plugin_data.plugin_name == "scalars":
                     found.setdefault(value.tag, []).append((event.step, repr(value.tensor.float_val[0])))
     return found
+
+
+def events_of(folder: Path) -> EventAccumulator:
+    return EventAccumulator(str(folder), size_guidance={"histograms": 0, "tensors": 0}).Reload()
 
 
 def values_of(folder: Path, tag: str) -> list[float]:

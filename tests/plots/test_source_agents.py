@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from harness import TINY, curves_of
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from toy import events_of
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
@@ -40,14 +40,15 @@ BASE |= {"source/fraction_solved": 1 / 3, "update/loss": 3.0}
 
 
 class Shown:
-    """What inspection sees of learners: one of two actions, a parameter with a gradient, an output."""
+    """Learners as inspection sees them: one of two actions, parameters with a gradient and without, an output."""
 
     def __init__(self) -> None:
         self.weight = torch.full((LEARNERS, 4), 2.0, requires_grad=True)
         self.weight.grad = torch.full((LEARNERS, 4), 0.5)
+        self.bias = torch.full((LEARNERS, 1), 3.0)
 
     def parameters(self):
-        yield "weight", self.weight
+        yield from (("weight", self.weight), ("bias", self.bias))
 
     def action_probabilities(self, step):
         last = [LENGTH - 1] * LEARNERS * ENVS
@@ -88,12 +89,8 @@ def shown(config, every: int = 1) -> Path:
     return config.folder("logs") / "source"
 
 
-def read(folder: Path):
-    return EventAccumulator(str(folder), size_guidance={"histograms": 0, "tensors": 0}).Reload()
-
-
 def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    events = read(folder)
+    events = events_of(folder)
     return {tag: [(e.step, round(e.value, 5)) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
@@ -102,7 +99,7 @@ def test_curves_by_hand(tmp_path: Path) -> None:
     second. Over env steps of a learner; nothing else is shown unless it is asked for."""
     folder = shown(config_of(tmp_path, summary_interval=4))
     assert points(folder) == {tag: [(at, round(value, 5)) for at in (40, 80, 120)] for tag, value in BASE.items()}
-    found = read(folder)
+    found = events_of(folder)
     assert not (folder / "agents").exists()
     assert found.Tags()["histograms"] == [] and found.Tags()["tensors"] == ["custom_scalars__config__"]
     layout = found.Tensors("custom_scalars__config__")[0].tensor_proto.string_val[0]
@@ -112,6 +109,7 @@ def test_curves_by_hand(tmp_path: Path) -> None:
 SHOWN = {  # with all options: a scalar, or a histogram's number and sum of values
     **{"parameters/value_norm/weight": 48**0.5, "parameters/gradient_norm/weight": 3**0.5},
     **{"value/weight": (12, 24.0), "gradient/weight": (12, 6.0), "actions/entropy": np.log(2)},
+    **{"parameters/value_norm/bias": 27**0.5, "value/bias": (3, 9.0)},
     **{f"actions/probability_{action}": 0.5 * (action in (0, 2)) for action in range(NUM_ACTIONS)},
     **{"actions/entropies": (6, 6 * np.log(2)), "outputs/values": (6, 15.0), "data/reward": (30, 7.0)},
     **{f"data/{name}": (30, 60.0) for name in ("obs", "action", "timestep")},
@@ -122,7 +120,7 @@ OPTIONS = ("grads_and_vars", "action_distributions", "outputs", "debug")
 def test_everything_that_is_asked_for_is_shown_over_env_steps(tmp_path: Path) -> None:
     """Below names that begin with `source_`, and nothing else; and curves of each agent's own."""
     folder = shown(config_of(tmp_path, {"per_agent_curves": True}, summary_interval=6, **dict.fromkeys(OPTIONS, True)))
-    found, curves = read(folder), points(folder)
+    found, curves = events_of(folder), points(folder)
     assert curves.keys() - BASE.keys() | {*found.Tags()["histograms"]} == {f"source_{tag}" for tag in SHOWN}
     for tag, value in SHOWN.items():
         if isinstance(value, float):
@@ -196,7 +194,7 @@ def test_who_solved_its_task_and_their_videos(tmp_path: Path, monkeypatch, video
     expected = expected | ({"all_agents": 6} if videos else {})
     assert written == {name: 3 * (frames + HOLD) for name, frames in expected.items()}
     folder = config.folder("logs") / "source"
-    (image,) = read(folder).Images("goals")
+    (image,) = events_of(folder).Images("goals")
     assert image.step == 12 * STEPS and (folder / "goals.png").exists()
 
 

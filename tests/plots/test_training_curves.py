@@ -18,7 +18,7 @@ STEPS = np.arange(4.0)
 def log(folder: Path, first: int, last: int, offset: float = 0.0) -> None:
     logger = MetricLogger(folder, first)
     for update in range(first, last):
-        logger.scalars("train", {"nll": 1 / (update + 1) + offset}, update)
+        logger.scalars("train", {"nll": 1 / (update + 1) + offset, "accuracy": 0.5}, update)
         if update % 2 == 0:
             logger.scalars("in_context", {"development_last_success": update / 10}, update)
     logger.close()
@@ -29,7 +29,7 @@ def test_each_step_of_an_interrupted_run_counts_once(tmp_path: Path, resumed_at:
     log(tmp_path, 0, 6, offset=1.0)
     log(tmp_path, resumed_at, 8)
     curves = plots.read_scalars(tmp_path)
-    assert curves.keys() == {"train/nll", "in_context/development_last_success"}
+    assert curves.keys() == {"train/nll", "train/accuracy", "in_context/development_last_success"}
     steps, values = curves["train/nll"]
     np.testing.assert_array_equal(steps, np.arange(8))
     np.testing.assert_allclose(values, 1 / (steps + 1) + (steps < resumed_at))
@@ -75,10 +75,17 @@ def test_figure_of_a_critic_shows_the_curves_there_are(bounded: bool) -> None:
     assert legend(figure) == (["Q", "V", "conservative", "bound"] if bounded else ["Q", "V"])
 
 
-def test_missing_and_unlogged_training_is_refused(tmp_path: Path) -> None:
-    config = load_config(["experiment=tiny", f"root={tmp_path}"])
+def test_curves_of_a_training_are_drawn_beside_it_and_a_missing_or_unlogged_one_is_refused(tmp_path, monkeypatch):
+    config, drawn = load_config(["experiment=tiny", f"root={tmp_path}"]), []
     with pytest.raises(ConfigError, match="train_gpt"):
         plots.write_training_curves(config)
+    folder, draw = config.folder("logs") / "gpt", plots.model_figure
+    checkpoint.save(folder, "best", 2, {}, critics.described(program="train_gpt"), 1)
+    log(folder, 0, 4)
+    monkeypatch.setattr(plots, "model_figure", lambda *given: drawn.append(given[1:]) or draw(*given))
+    assert plots.write_training_curves(config) == folder / "training.png"
+    assert (folder / "training.png").stat().st_size > 0
+    assert drawn == [(critics.SPEC.num_actions, 2, f"Training on histories: {config.name}")]
     with pytest.raises(ConfigError, match="train_ilql"):
         plots.write_value_curves(config)
     folder = config.folder("logs") / "ilql"

@@ -13,6 +13,7 @@ from icrl.__main__ import run
 from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import open_histories, read_manifest
 from icrl.programs import upgrade
+from icrl.programs._versions import present_config
 from icrl.runs.files import read_json, write_json
 
 A2C = (  # the options of the runs in the archive, as they are called today
@@ -130,10 +131,14 @@ def spoil(path: Path) -> None:
     flip(path, -1)
 
 
-def add_option(path: Path) -> None:
+def set_option(path: Path, key: str, value: object) -> None:
     about = read_json(path)
-    about["description"]["config"]["model"]["unheard_of"] = 1
+    group, _, option = key.partition(".")
+    about["description"]["config"][group][option] = value
     write_json(path, about)
+
+
+GPT_SIDECAR = "logs/a2c/gpt/last-000000006.json"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +147,8 @@ def add_option(path: Path) -> None:
         ("logs/a2c/gpt/last-000000006.pt", spoil, "missing, damaged or renamed"),
         ("logs/a2c/gpt/last-000000006.pt", Path.unlink, "missing, damaged or renamed"),
         ("logs/a2c/source/finished.json", lambda path: path.write_text("{}"), "finished.json is damaged"),
-        ("logs/a2c/gpt/last-000000006.json", add_option, "model.unheard_of: this version has no such options"),
+        (GPT_SIDECAR, lambda path: set_option(path, "model.unheard_of", 1), "model.unheard_of: this version has no"),
+        (GPT_SIDECAR, lambda path: set_option(path, "model.num_layers", "two"), "model.num_layers: .* cannot convert"),
         ("histories/a2c/reward.npy", spoil, "reward.npy is missing or damaged"),
         ("histories/a2c/manifest.json", spoil, "manifest.json"),
         ("logs/a2c/old-evaluation", Path.mkdir, "old-evaluation exists already"),
@@ -176,6 +182,13 @@ def test_an_interrupted_conversion_is_completed_and_what_is_converted_stays_as_i
         assert all(line.endswith(": nothing to convert") for line in upgrade.main(folder))
     assert files_of(undisturbed) == before
     assert {name: of[0] for name, of in files_of(copy).items()} == {name: of[0] for name, of in before.items()}
+
+
+def test_a_run_of_07_without_tasks_for_development_evaluated_on_held_out_tasks_only(old):
+    config = read_json(old / GPT_SIDECAR)["description"]["config"]
+    config["data"]["num_validation_tasks"] = 0
+    present, _ = present_config(config, is_07=True)
+    assert (present.trainer.evaluate, present.data.num_development_tasks) == (False, 0)
 
 
 def test_command_line(copy, monkeypatch, capsys):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from torch import Tensor
 from toy import CPU, config_of, left_in, model_of, run, steps_of, values_of, weights_of
 
 from icrl.config.paths import PROJECT
-from icrl.contracts import ConfigError
+from icrl.contracts import ConfigError, PipelineError
+from icrl.runs import distributed
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.distributed import Ranks, joined
 
@@ -156,6 +158,7 @@ OTHERS = "not: torchrun sets all of them"
         ("cpu", {"LOCAL_RANK": "", "MASTER_PORT": ""}, [f"but LOCAL_RANK, MASTER_PORT {OTHERS}"]),
         ("cuda:1", {}, ["device.type=cuda:1: ", " device.type=cuda"]),  # all would be sent to the same one
         ("cuda", {"LOCAL_RANK": "1"}, ["LOCAL_RANK=1: ", "--nproc-per-node=1"]),  # or to one that is not there
+        ("cpu", {"RANK": "1"}, ["nothing answers at MASTER_ADDR:MASTER_PORT=127.0.0.1:1, where torchrun or"]),
     ],
 )
 def test_a_process_of_torchrun_that_cannot_be_is_refused(monkeypatch, device, changes, said):
@@ -163,6 +166,7 @@ def test_a_process_of_torchrun_that_cannot_be_is_refused(monkeypatch, device, ch
     for name, value in (as_torchrun | changes).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ConfigError) as refused, joined(torch.device(device)):
+    monkeypatch.setattr(distributed, "_PATIENCE", timedelta(seconds=0.5))
+    with pytest.raises(PipelineError) as refused, joined(torch.device(device)):
         pytest.fail("it joined")
     assert all(part in str(refused.value) for part in said) and "\n" not in str(refused.value)

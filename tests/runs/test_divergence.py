@@ -85,7 +85,8 @@ def test_training_stops_within_a_bounded_number_of_updates(tmp_path, changes, ho
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_nothing_of_it_is_saved_evaluated_or_shown_and_it_ends_so_again(tmp_path, monkeypatch, asynchronous):
-    """Checkpoints after updates 3, 6, ..., evaluations after 2, 4, ..., snapshots after 2, 4, ...; update 6 is bad."""
+    """Checkpoints after updates 3, 6, ..., evaluations after 2, 4, ..., snapshots after 2, 4, ...; update 6 is bad.
+    Once it is good, the same command ends as an undisturbed run."""
     use_worker_here(monkeypatch)
     config = config_of(checkpoints={"snapshot_interval": 16}, evals={"async_eval": asynchronous})
     messages, left = [], []
@@ -104,6 +105,9 @@ def test_nothing_of_it_is_saved_evaluated_or_shown_and_it_ends_so_again(tmp_path
         assert not [*tmp_path.glob("crash-*")]
     assert messages[0] == messages[1] and "in update 6: loss, gradient_norm not finite" in messages[0]
     assert left[0]["last"] == left[1]["last"] and left[0]["points"] == left[1]["points"]
+    run(tmp_path, config, model_of(99))
+    run(tmp_path / "undisturbed", config, model_of(0))
+    assert left_in(tmp_path) == left_in(tmp_path / "undisturbed")
 
 
 def test_parameters_that_overflow_are_not_saved(tmp_path):

@@ -10,9 +10,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-import torch
 from torch import nn
-from toy import CPU, batch_at, config_of, doing, dying, left_in, model_of, run, steps_of, weights_of
+from toy import CPU, batch_at, config_of, doing, dying, left_in, model_of, run, steps_of
 
 from icrl.contracts import Batch, ConfigError, PipelineError, Stopped
 from icrl.runs import checkpoint
@@ -116,19 +115,6 @@ def test_the_terminal_is_asked(tmp_path, monkeypatch, answer, saved):
     monkeypatch.setattr(builtins, "input", ask)
     assert fail(tmp_path, ValueError("mine"), "ask") == saved
     ask.assert_called_once_with("ValueError: mine\nSave the state of the failed run? [y/n] ")
-
-
-def test_a_crash_is_put_aside_and_no_run_resumes_from_it(tmp_path, undisturbed):
-    with pytest.raises(RuntimeError, match="mine"):
-        run(tmp_path, batches=dying(8, RuntimeError))
-    assert steps_of(tmp_path) == [3, 6] and steps_of(tmp_path, "crash") == [8]
-    state, sidecar = checkpoint.load_newest(tmp_path, "crash", CPU)
-    assert state["step"] == 8 and sidecar["description"]["error"].endswith("RuntimeError: mine\n")
-    assert not torch.equal(state["model"]["1.weight"], weights_of(tmp_path)["1.weight"])
-    asked: list[int] = []
-    run(tmp_path, model=model_of(99), batches=lambda update: asked.append(update) or batch_at(update))
-    assert asked == [*range(6, 11)]
-    assert left_in(tmp_path) | {"crash": None} == undisturbed
 
 
 @pytest.mark.parametrize("number", BOTH)

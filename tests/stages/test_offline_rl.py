@@ -99,7 +99,7 @@ def test_from_a_snapshot_a_new_run_comes_to_the_end_of_the_old_one(offline, inde
 
 
 def test_programs_start_from_the_models_that_options_name(offline):
-    """A critic is seen after an update with a rate of 0; see `tests/training/test_warm_start.py` for the rest."""
+    """A critic is seen after an update with a rate of 0; see `tests/training/test_critics.py` for the rest."""
     gpt, critic = (newest(offline, f"tiny/{name}")["model"] for name in ("gpt", "ilql"))
     still, path = ("optimizer.learning_rate=0", "trainer.num_iterations=1"), f"{offline}/logs/tiny/%s/last-000000006.pt"
     starts = (f"encoder.load_from={path % 'gpt'}", f"decoder.load_from={path % 'ilql'}", "critic.separate_value=true")
@@ -115,14 +115,13 @@ def test_programs_start_from_the_models_that_options_name(offline):
         assert name.startswith("policy_head.") or torch.equal(critic[f"target.trunk.{name}"], value)
 
 
-def test_models_that_cannot_be_started_from(offline, tmp_path):
+def test_models_that_cannot_be_started_from(offline):
     """Among them one that learned under another split of the same world."""
     logs, prefix, seed = offline / "logs/tiny", "critic.initial_model_prefix", "tasks.seed=1"
     go("train_agents", offline, "name=split", seed)
     split = ("train_ilql", "name=split", seed)
     new, policy = ("train_ilql", *NEW), ("extract_policy", "histories=tiny", "awr.experiment_name=new")
     for (stage, *names), option, path, said, *more in (
-        (new, "critic.initial_model", tmp_path, "must be an existing checkpoint"),
         (new, "encoder.load_from", logs / "ilql/last-000000006.pt", "size mismatch", "encoder.embed_dim=4"),
         (new, prefix, logs / "ilql", "optimizer.initialize=true", "optimizer=sgd", "optimizer.learning_rate=0.01"),
         (policy, "awr.initial_encoder", logs / "source/last-000000006.pt", "is a model of train_agents"),

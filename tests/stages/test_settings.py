@@ -12,6 +12,7 @@ import pytest
 import torch
 from harness import TINY, curves_of, results_of, run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from toy import steps_of
 
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
@@ -52,10 +53,6 @@ def done(stage: str, root: Path, *options: str) -> Path:
     outcome = run(stage, root, *options)
     assert outcome.code == 0, outcome
     return root / FOLDERS[stage][0]
-
-
-def steps_of(folder: Path, kind: str) -> list[int]:
-    return sorted(int(path.stem.rpartition("-")[2]) for path in folder.glob(f"{kind}-*.pt"))
 
 
 def state_in(root: Path, stage: str) -> dict[str, Any]:

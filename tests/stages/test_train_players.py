@@ -1,6 +1,7 @@
 """The command that trains host and agent: what it leaves behind, how it goes on, and that it learns."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import harness
@@ -21,11 +22,13 @@ from icrl.runs.files import read_json
 COMMON = ("players=tiny", "device=cpu", "evaluation.pictures=false")
 
 
-@pytest.fixture(autouse=True)
-def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def surroundings() -> Iterator[None]:
     """Without git, and with the curves of players among the results that are compared."""
-    monkeypatch.setattr(harness, "CURVES", ("host/", "agent/", "matches/"))
-    monkeypatch.setattr(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(harness, "CURVES", ("host/", "agent/", "matches/"))
+        patch.setattr(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
+        yield
 
 
 def run(root: Path, *options: str) -> Path:
@@ -33,10 +36,7 @@ def run(root: Path, *options: str) -> Path:
 
 
 def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path, capsys):
-    options = (
-        "summaries.layerwise=true",
-        "host.epsilon={kind: linear, progress: updates, points: [[0, 1.0], [10, 0]]}",
-    )
+    options = ("summaries.layerwise=true", "host.epsilon={kind: linear, progress: updates, points: [[0, 1], [10, 0]]}")
     folder = run(tmp_path, "summaries.timing=true", *options)
     assert folder == tmp_path / "logs/tiny/players"
     results = read_json(folder / "results.json")["matches"]
@@ -96,10 +96,8 @@ def test_a_game_is_drawn_in_few_dimensions_and_one_role_may_learn_alone(tmp_path
 def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Roots of two that differ in their seed."""
     roots = [tmp_path_factory.mktemp("run") for _ in range(2)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
-        for seed, root in enumerate(roots):
-            run(root, f"seed={seed}")
+    for seed, root in enumerate(roots):
+        run(root, f"seed={seed}")
     return roots
 
 

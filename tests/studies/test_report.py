@@ -144,20 +144,6 @@ def test_the_picture_of_variants_on_an_axis() -> None:
     assert left.get_ylabel() == "return" and left.get_title() == "the darker, the larger: tasks"
 
 
-@pytest.mark.parametrize("places", [(None, None, None), (1, 4, 16), (0, 0.5, 1.5), (9, 11, 13)])
-def test_all_points_and_intervals_are_in_sight(places: tuple[float | None, ...]) -> None:
-    results = [
-        result(f"v{index}", end, x=x, line=str(index % 2))
-        for index, (x, end) in enumerate(zip(places, (0.2, 0.9, 0.5), strict=True))
-    ]
-    _, right, _ = axes_of(results)
-    (left, end), (bottom, top) = right.get_xlim(), right.get_ylim()
-    for place, one in enumerate(results):
-        assert left < (place if one["x"] is None else one["x"]) < end
-    lowest, highest = 0.1, 0.95
-    assert bottom < lowest and highest < top
-
-
 def test_places_with_names_have_panels_of_their_own() -> None:
     """Each line has its colour in all of them; nothing is between two names."""
     ends = {("good", "ad"): 0.75, ("good", "awr"): 0.5, ("bad", "ad"): 0.25}

@@ -77,10 +77,8 @@ def test_a_critic_of_another_world_split_data_or_histories_guides_no_model() -> 
     words = "learned from different histories"
     refused = [(other, described(), words), (described(), other, words), (two, described(), words)]
     for group, option, value in (("env", "size", 7), ("tasks", "seed", 5), ("data", "keep_every", [3])):
-        changed, made = (
-            described(),
-            f"was made with {group}.{option}={{}}, but the model that it teaches or guides with",
-        )
+        changed = described()
+        made = f"was made with {group}.{option}={{}}, but the model that it teaches or guides with"
         refused.append((described(), changed, made.format(changed["config"][group][option])))
         changed["config"][group][option] = value
         refused.append((changed, described(), made.format(value)))

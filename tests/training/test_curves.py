@@ -11,15 +11,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
 from torch import Tensor, nn
-from toy import CPU, SEED, Naming, assert_same, batch_at, config_of, curves, model_of, run, values_of, weights_of
+from toy import CPU, SEED, Naming, assert_same, batch_at, config_of, curves, events_of, model_of, run, values_of
 
 from icrl.contracts import Batch, ConfigError
 from icrl.runs import checkpoint
 from icrl.runs.distributed import Ranks
-from icrl.training.curves import NoiseScale, inspect, make_noise_scale
+from icrl.training.curves import NoiseScale, make_noise_scale
 
 BASE = {"train/loss", "train/accuracy", "train/gradient_norm", "train/learning_rate"}
 
@@ -29,10 +28,6 @@ def run_with(folder: Path, num_iterations: int = 4, **options: Any) -> Path:
     spaced = {"num_summaries": 0, "summary_interval": 2}
     run(folder, config_of(trainer={"num_iterations": num_iterations, "evaluate": False}, summaries=spaced | options))
     return folder
-
-
-def read(folder: Path) -> EventAccumulator:
-    return EventAccumulator(str(folder), size_guidance={"histograms": 0, "tensors": 0}).Reload()
 
 
 def test_points_are_on_disk_before_the_checkpoint_that_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +45,7 @@ def test_points_are_on_disk_before_the_checkpoint_that_follows(tmp_path: Path, m
 
 
 def test_the_base_curves_and_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = read(run_with(tmp_path, code_snapshots=["Makefile"]))
+    found = events_of(run_with(tmp_path, code_snapshots=["Makefile"]))
     assert set(curves(tmp_path)) == BASE and found.Tags()["histograms"] == []
     texts = {tag.removesuffix("/text_summary") for tag in found.Tags()["tensors"]}
     assert texts == {"configuration", "command", "git", "parameters", "code_snapshots/Makefile"}
@@ -79,9 +74,9 @@ def test_the_noise_scale(tmp_path: Path) -> None:
 
 def test_distributions_outputs_and_data(tmp_path: Path) -> None:
     """They are of the batch of the last update and the model after it, without dropout."""
-    found = read(run_with(tmp_path, action_distributions=True, outputs=True, debug=True))
+    found = events_of(run_with(tmp_path, action_distributions=True, outputs=True, debug=True))
     model = model_of(0).eval()
-    model.load_state_dict(weights_of(tmp_path))
+    model.load_state_dict(checkpoint.load_newest(tmp_path, "last", CPU)[0]["model"])
     logits = model(batch_at(3).obs).detach()
     chances = logits.softmax(-1).flatten(0, 1)
     entropy = -(chances * chances.log()).sum(-1)
@@ -97,26 +92,6 @@ def test_distributions_outputs_and_data(tmp_path: Path) -> None:
         last = found.Histograms(tag)[-1]
         assert (last.step, last.histogram_value.num) == (4, values.numel()), tag
         assert last.histogram_value.sum == pytest.approx(values.sum().item(), abs=1e-3), tag
-
-
-def test_norms_and_the_action_distribution_by_hand() -> None:
-    weight, bias = torch.nn.Parameter(torch.tensor([3.0, 4.0])), torch.nn.Parameter(torch.tensor([2.0]))
-    weight.grad = torch.tensor([0.0, 5.0])
-    policy = lambda: (torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]), {})  # noqa: E731
-    options, logger = config_of(summaries={"grads_and_vars": True, "action_distributions": True}).summaries, Mock()
-    inspect(logger, options, 3, [("weight", weight), ("bias", bias)], policy, {}, "a_")
-    points, values = dict[str, float](), dict[str, Tensor]()
-    for (kind, numbers, _), _ in logger.scalars.call_args_list:
-        points |= {f"{kind}/{name}": number for name, number in numbers.items()}
-    for (tensors, _), _ in logger.histograms.call_args_list:
-        values |= tensors
-    norms = {"value_norm/weight": 5, "gradient_norm/weight": 5, "value_norm/bias": 2}
-    means = {"probability_0": 0.75, "probability_1": 0.25, "probability_2": 0, "entropy": math.log(2) / 2}
-    expected = {f"a_parameters/{name}": norm for name, norm in norms.items()}
-    assert points == pytest.approx(expected | {f"a_actions/{name}": mean for name, mean in means.items()})
-    tags = {f"a_{kind}" for kind in ("value/weight", "gradient/weight", "value/bias", "actions/entropies")}
-    assert values.keys() == tags
-    assert values["a_actions/entropies"].tolist() == [pytest.approx(math.log(2)), pytest.approx(0)]
 
 
 def test_none_of_it_changes_the_run(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from toy import CPU, SEED, Naming, batch_at, config_of, curves, doing, dying, le
 
 from icrl.contracts import Stopped
 from icrl.runs.checkpoint import load_newest
-from icrl.runs.divergence import DivergedError
 from icrl.runs.files import read_json
 
 
@@ -97,23 +96,6 @@ def test_curves_are_over_updates_and_say_what_was_done(undisturbed: Path) -> Non
     for name, value in {"loss": loss.item(), "accuracy": metrics["accuracy"].item(), "gradient_norm": norm}.items():
         assert toy.values_of(undisturbed, f"train/{name}")[0] == pytest.approx(value, rel=1e-5), name
     assert curves(undisturbed / "evals").keys() == {"in_context/score"}
-
-
-@pytest.mark.parametrize("snapshot_interval", [0, 16])
-def test_what_is_no_number_is_not_saved(tmp_path: Path, undisturbed: Path, snapshot_interval: int) -> None:
-    """From the checkpoint before it the same command goes on."""
-    config = config_of(checkpoints={"on_crash": "skip", "snapshot_interval": snapshot_interval})
-    model = model_of(SEED)
-
-    def break_down() -> None:
-        model[4].weight.data[0, 0] = torch.nan
-
-    with pytest.raises(DivergedError, match=r"in update 6: loss, gradient_norm not finite.*optimizer\.learning_rate"):
-        run(tmp_path, config, model, doing(break_down, 5))
-    assert steps_of(tmp_path) == [3]
-    assert steps_of(tmp_path, "snapshot") == ([2, 4] if snapshot_interval else [])
-    run(tmp_path, config, model_of(99))
-    assert left_in(tmp_path) == left_in(undisturbed)
 
 
 def test_ordinary_updates_read_no_files_and_wait_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,9 +121,8 @@ def test_the_preset_has_different_maps_that_can_all_be_solved() -> None:
     config = load_config(["env=gymnasium"])
     env = make_env(config.env)
     tasks = env.all_tasks()
-    assert (
-        len({tuple(task["desc"]) for task in config.env.tasks}) == len(tasks) == config.tasks.num_train * 3 // 2 == 36
-    )
+    maps = {tuple(task["desc"]) for task in config.env.tasks}
+    assert len(maps) == len(tasks) == config.tasks.num_train * 3 // 2 == 36
     optimum = optimal_exact(env, tasks)
     assert (optimum.success == 1).all() and optimum.steps_to_goal.min() >= 2
     assert len({env.map_view(task).goals for task in tasks}) >= 12

@@ -3,14 +3,11 @@
 import os
 import resource
 import signal
-import subprocess
-import sys
 from contextlib import closing
 from typing import Any
 
 import pytest
 import torch
-from kin import all_gone
 from toy_env import die, lake, toy, use_too_much_memory
 
 from icrl.config.compose import load_config
@@ -130,26 +127,6 @@ def test_processes_that_do_not_start_are_an_error() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert "refuses 9 environment processes ([Errno 24] Too many open files)" in message
     assert "source.num_workers" in message and "ulimit -n" in message
-
-
-def test_nothing_is_left_when_the_training_process_is_killed() -> None:
-    """Even if an environment is stuck."""
-    program = """
-import torch
-from toy_env import toy
-from icrl.envs.gym.workers import ProcessEnv
-if __name__ == "__main__":
-    env, zero = ProcessEnv(toy(fault="hang", at=1), 2), torch.zeros(4, dtype=torch.long)
-    state, _ = env.reset(zero[:, None], zero)
-    print(*(process.pid for process in env.processes), flush=True)
-    env.step(state, zero)
-"""
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as trainer:
-        assert trainer.stdout is not None
-        pids = [int(pid) for pid in trainer.stdout.readline().split()]
-        assert [trainer.stdout.readline() for _ in pids] == ["stuck\n"] * 2
-        trainer.kill()
-    assert all_gone(pids)
 
 
 def test_close_ends_the_processes_even_with_a_dead_one() -> None:
