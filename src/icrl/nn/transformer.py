@@ -119,18 +119,17 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropo
     these serves H / K heads of queries. `mask` `[L, S]` is true where a query sees a key."""
     batch, heads, length, width = query.shape
     groups, seen = key.shape[1:3]
-    written_out = query.is_cpu and not dropout and (query.dtype == torch.bfloat16 or (length == 1 and heads > groups))
-    if not written_out:  # PyTorch's kernel is slow in bfloat16 on a CPU, and for one query that shares its keys
-        shared = heads > groups
-        return F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal, enable_gqa=shared)
-    together = (batch * groups, -1, width)
-    rows, key, value = query.reshape(together), key.reshape(together), value.reshape(together)
-    bias = query.new_zeros(1, 1)
+    if dropout or not query.is_cpu or (length > 1 and query.dtype != torch.bfloat16):
+        return F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal, enable_gqa=heads > groups)
+    # PyTorch's kernel for a CPU is slower than products written out for single queries and in bfloat16.
+    rows, key, value = (part.reshape(batch * groups, -1, width) for part in (query * width**-0.5, key, value))
     if is_causal and length > 1:
-        bias = query.new_full((length, seen), -torch.inf).triu(1).repeat(heads // groups, 1)
-    elif mask is not None:
+        mask = torch.ones(length, seen, dtype=torch.bool, device=query.device).tril()
+    if mask is None:
+        scores = torch.bmm(rows, key.mT)
+    else:
         bias = query.new_zeros(mask.shape).masked_fill(~mask, -torch.inf).repeat(heads // groups, 1)
-    scores = torch.baddbmm(bias, rows, key.mT, alpha=width**-0.5)
+        scores = torch.baddbmm(bias, rows, key.mT)
     return torch.bmm(scores.softmax(-1), value).view(batch, heads, length, width)
 
 
