@@ -5,7 +5,7 @@
 Stable-Baselines3 trains one agent. Stage one trains the 57 agents of `experiment=reference`, or all of the default.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 import gymnasium
@@ -18,6 +18,8 @@ from benchmarks.measure import show, side_by_side
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.config.compose import load_config
+from icrl.config.root import Config
+from icrl.contracts import Rollout
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
 
@@ -26,16 +28,21 @@ UPDATES, PEER_STEPS = 50, 5000
 PEER = "Stable-Baselines3 A2C, 10 environments"
 
 
-def ours(overrides: list[str]) -> Callable[[], int]:
-    """Work of some updates of all agents of a configuration; a call returns the number of env steps."""
-    config = load_config([*overrides, "source.num_env_steps=2500000"])  # more than the benchmark plays
+def unrolls(config: Config) -> Iterator[Rollout]:
+    """Transitions of each iteration of stage one."""
     env = make_env(config.env)
     tasks = env.all_tasks()
     train = tasks[split_tasks(env, config).train]
     learner, streams, noise = make_learners(config, env, train, CPU)
     experience = Experience(config, env.spec, train, CPU)
-    loop = collect(learner, LocalUnrollWorker(config.source, env, learner, streams, noise), experience)
-    return lambda: sum(transitions.obs.numel() for transitions, _, _ in islice(loop, UPDATES))
+    worker = LocalUnrollWorker(config.source, env, learner, streams, noise)
+    return (transitions for transitions, _, _ in collect(learner, worker, experience))
+
+
+def ours(overrides: list[str]) -> Callable[[], int]:
+    """Work of some updates of all agents of a configuration; a call returns the number of env steps."""
+    loop = unrolls(load_config([*overrides, "source.num_env_steps=2500000"]))  # more than the benchmark plays
+    return lambda: sum(transitions.obs.numel() for transitions in islice(loop, UPDATES))
 
 
 def peer() -> Callable[[], int]:
