@@ -7,9 +7,9 @@ all observations once per update. Functions are written for one agent and mapped
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jax import Array
+import jax  # type: ignore  # needs benchmarks/requirements.txt
+import jax.numpy as jnp  # type: ignore  # needs benchmarks/requirements.txt
+from jax import Array  # type: ignore  # needs benchmarks/requirements.txt
 
 from icrl.envs.rooms import DOWN, LEFT, NUM_ACTIONS, RIGHT, STAY, UP, DarkRoom, next_cells
 from icrl.sources.a2c import A2CConfig

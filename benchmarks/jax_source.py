@@ -13,9 +13,9 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-import jax
+import jax  # type: ignore  # needs benchmarks/requirements.txt
 import numpy as np
 import torch
 from torch import Tensor
@@ -66,11 +66,12 @@ class Peer:
         """Play; returns the number of env steps."""
         return self.play().obs.size
 
-    def rollouts(self, num_updates: int) -> Iterator[Rollout]:
-        """Transitions `[T, L * N]` of `num_updates` updates, in parts of `UPDATES` of them."""
-        for _ in range(num_updates // UPDATES):
-            columns = (np.asarray(column).swapaxes(1, 2) for column in self.play())  # [updates, T, L, N]
-            yield Rollout(*(torch.from_numpy(x.reshape(len(x) * x.shape[1], -1).astype(np.int64)) for x in columns))
+    def last_rollout(self, num_updates: int) -> Rollout:
+        """Play `num_updates` updates; returns the transitions `[T, L * N]` of the last `UPDATES` of them."""
+        for _ in range(num_updates // UPDATES - 1):
+            self.play()
+        columns = (np.asarray(column).swapaxes(1, 2) for column in self.play())  # [updates, T, L, N]
+        return Rollout(*(torch.from_numpy(x.reshape(len(x) * x.shape[1], -1).astype(np.int64)) for x in columns))
 
 
 def solved(config: Config, num_agents: int, parts: Iterable[Rollout]) -> float:
@@ -109,9 +110,9 @@ def main(arguments: list[str]) -> None:
         if "--check" in arguments:
             total = num_iterations(config.source)
             shares = {OURS: solved(config, len(peer.goals), deque(unrolls(config), UPDATES))}
-            last = deque(peer.rollouts(total), 1)
-            check_rules(config, peer.goals, last[0])
-            shares[PEER] = solved(config, len(peer.goals), last)
+            last = peer.last_rollout(total)
+            check_rules(config, peer.goals, last)
+            shares[PEER] = solved(config, len(peer.goals), [last])
             print(", ".join(f"{name}: {share:.3f} solve their task" for name, share in shares.items()))
         else:
             ways = {PEER: peer.work, OURS: ours(overrides)}

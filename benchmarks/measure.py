@@ -23,6 +23,11 @@ def side_by_side(
     return {name: statistics.median(found) for name, found in rates.items()}
 
 
+def fastest(rates: Mapping[str, float], peer: str) -> str:
+    """Name of the fastest alternative among those whose names begin with `peer`."""
+    return max((name for name in rates if name.startswith(peer)), key=lambda name: rates[name])
+
+
 def show(rates: Mapping[str, float], unit: str, baseline: str) -> None:
     """Print each alternative's median and its ratio to the baseline."""
     for name, rate in rates.items():
