@@ -26,6 +26,8 @@ class GPT2(nn.Module):
         self.tokens_per_step = 1 if model.tokens == "transition" else NUM_STREAMS
         self.options = GPT2Config(
             vocab_size=1,
+            bos_token_id=None,
+            eos_token_id=None,
             n_positions=model.context_len * self.tokens_per_step,
             n_embd=model.embed_dim,
             n_layer=model.num_layers,
