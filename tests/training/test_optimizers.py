@@ -251,9 +251,8 @@ def test_muon_steps_as_pytorch_and_its_other_parameters_as_adamw() -> None:
 
 
 def test_muon_updates_the_matrices_of_blocks() -> None:
-    model = GPT(
-        replace(WHOLE.model, num_kv_heads=1, num_heads=2, embed_dim=8, induction=True), make_env(WHOLE.env).spec
-    )
+    config = replace(WHOLE.model, num_layers=2, num_kv_heads=1, num_heads=2, embed_dim=8, induction=True)
+    model = GPT(config, make_env(WHOLE.env).spec)
     optimizer = make_optimizer(model, PRESETS["muon"])
     found = {id(parameter): group.get("splits") for group in optimizer.param_groups for parameter in group["params"]}
     splits = {name: found[id(parameter)] for name, parameter in model.named_parameters() if found[id(parameter)]}

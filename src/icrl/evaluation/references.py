@@ -10,6 +10,7 @@ B streams, n of them that begin an episode, T steps in context or of a life.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -108,7 +109,7 @@ def probes_for(config: Config, model: GPT | Guided, env: TensorEnv, tasks: Tenso
         if len(tasks) > 1:
             episode_steps = env.spec.max_episode_steps  # the last one may go on, after what `play_episodes` plays
             num_steps = -(-options.num_episodes * episode_steps // BLOCK) * BLOCK + episode_steps
-            life = play_steps(plain, env, tasks, options.num_probe_streams, num_steps, config.seed)
+            life = partial(play_steps, plain, env, tasks, options.num_probe_streams, num_steps, config.seed)
             probes["other_task"] = Rewritten(plain, OtherLife(life, options.num_probe_streams))
     return probes
 
@@ -194,17 +195,23 @@ class OtherLife:
     """Rewrite that inserts the past of a stream on the next task, up to an end of one of its episodes: the first end
     that is not before the current time."""
 
-    def __init__(self, life: Rollout, num_streams: int) -> None:
-        """`life`: `[T, G * S]` transitions of S = `num_streams` streams of each task, from their start. A stream takes
-        the past of the stream with its number on the next task."""
+    def __init__(self, life: Callable[[], Rollout], num_streams: int) -> None:
+        """`life()`: `[T, G * S]` transitions of S = `num_streams` streams of each task, from their start. A stream
+        takes the past of the stream with its number on the next task."""
+        self._life, self._num_streams = life, num_streams
+
+    @cached_property
+    def _columns_and_ends(self) -> tuple[Tensor, Tensor]:
+        """Columns `[rows, B, T]`, and for each step `[B, T]` the first end after that many steps or more."""
+        life = self._life()
         lived = (life.obs, life.action, life.reward, life.timestep)
-        columns = windows_of(*(column.transpose(0, 1) for column in lived))  # [rows, B, T]
-        self.columns = columns.roll(-num_streams, dims=1)
-        ended = (life.terminated | life.truncated).T.roll(-num_streams, dims=0)
+        columns = windows_of(*(column.transpose(0, 1) for column in lived))
+        ended = (life.terminated | life.truncated).T.roll(-self._num_streams, dims=0)
         numbers = torch.arange(1, ended.shape[1] + 1, device=ended.device).expand_as(ended)
         later = numbers.masked_fill(~ended, ended.shape[1] + 1).flip(1).cummin(dim=1).values
-        self.ends = later.flip(1)  # [B, T]: column t - 1 has the first end after t or more steps
+        return columns.roll(-self._num_streams, dims=1), later.flip(1)
 
     def __call__(self, window: Tensor, begun: Tensor, time: int, noise: Tensor) -> Tensor:
+        columns, ends = self._columns_and_ends
         back = torch.arange(-window.shape[2], 0, device=window.device)
-        return self.columns[:, begun[:, None], self.ends[begun, time - 1, None] + back]
+        return columns[:, begun[:, None], ends[begun, time - 1, None] + back]

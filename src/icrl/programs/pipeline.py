@@ -10,6 +10,9 @@ import io
 from contextlib import redirect_stderr
 from multiprocessing import set_forkserver_preload
 from pathlib import Path
+from threading import RLock
+
+from tqdm import tqdm
 
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
@@ -39,5 +42,6 @@ def main(config: Config) -> Path:
 
 def _finish(config: Config) -> Json:
     """Results of the agents, without a progress bar beside that of stage two."""
+    tqdm.set_lock(RLock())  # one of processes would outlive this one
     with redirect_stderr(io.StringIO()):
         return train_agents.finish(config)

@@ -7,15 +7,13 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import torch
 from pydantic import model_validator
-from tqdm import tqdm
 
 from icrl.config.options import DeviceName, Options, option, refuse
 from icrl.contracts import ConfigError, Json
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from icrl.config.root import Config
     from icrl.point_game.options import PlayersConfig
 
-Result = TypeVar("Result")
 _MEMINFO = Path("/proc/meminfo")
 _CGROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))  # of v2, of v1
 _SIGNS = (  # of errors of PyTorch, NumPy and Python that have no class of their own
@@ -93,23 +90,6 @@ def bfloat16_gain(device: torch.device) -> float:
         (one @ two).sum().item()  # waits for the device
         seconds[dtype] = min(seconds[dtype], time.perf_counter() - start)
     return seconds[torch.float32] / seconds[torch.bfloat16]
-
-
-def at_once(jobs: Sequence[Callable[[], Result]], device: torch.device, title: str, unit: str) -> list[Result]:
-    """Results of independent `jobs`, with a progress bar. On a CPU as many run at a time as PyTorch has threads, each
-    on one thread, because small tensors keep two threads of one job waiting for each other."""
-    threads = torch.get_num_threads()
-    width, share = (1, threads) if device.type == "cuda" else (threads, 1)
-    pool = ThreadPoolExecutor(width, initializer=torch.set_num_threads, initargs=(share,))
-    try:
-        return list(tqdm(pool.map(_done, jobs), total=len(jobs), desc=title, unit=unit))
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)
-
-
-def _done(job: Callable[[], Result]) -> Result:
-    return job()
 
 
 def recorded(config: Config | PlayersConfig) -> Json:

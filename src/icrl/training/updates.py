@@ -128,7 +128,7 @@ class Updater:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
-        self._precision = state["precision"]  # that of the run, whatever this machine measures now
+        self._precision = state.get("precision", self._precision)  # that of the run, whatever was measured now
 
     def _step(self, parts: list[Batch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
         """Step with the gradient of the sum of all terms. Returns each part's metrics and the gradient norm."""
