@@ -12,8 +12,10 @@ from multiprocessing import set_forkserver_preload
 from pathlib import Path
 from threading import RLock
 
+import torch
 from tqdm import tqdm
 
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
 from icrl.programs import evaluate, train_agents, train_gpt
@@ -25,17 +27,19 @@ _GLANCE = 60.0  # seconds
 def main(config: Config) -> Path:
     """Run or resume all stages; returns the folder with the results."""
     set_forkserver_preload([__name__, "torch._dynamo"])  # which every other process of a stage needs
-    helper = IdleWorker(_finish)
+    helper, threads = IdleWorker(_finish), config.num_threads or torch.get_num_threads()
     try:
         train_agents.record(config)
         helper.give(config)
-        train_gpt.main(config)
+        train_gpt.main(replace(config, num_threads=max(1, threads - 1)))  # a core is left for the others
+        torch.set_num_threads(threads)
         while (found := helper.answer(_GLANCE)) is None:
             pass
     finally:
         helper.end()
     if isinstance(found, str):
-        raise PipelineError(f"the agents could not be examined; run src.train_agents to do it again. {found}")
+        why = found.strip().splitlines()[-1]
+        raise PipelineError(f"the agents could not be examined; run src.train_agents to do it again. {why}")
     train_agents.announce(config, found)
     return evaluate.main(config)
 
