@@ -109,7 +109,8 @@ def evaluate(
     players |= {name: (learner, shown, options.num_streams) for name, learner in learners.items()}
     first = _results(at_once(_plays(config, env, players), width, "evaluate"))
     altered = references.probes_for(config, model, env, shown)
-    jobs = _plays(config, env, {name: (probe, shown, options.num_probe_streams) for name, probe in altered.items()})
+    probes = {name: (probe, shown, options.num_probe_streams) for name, probe in altered.items()}
+    jobs = _plays(config, env, probes)[::-1]  # those that take longest first
     explorers: dict[str, Policy[Any]] = {}
     if isinstance(env, DarkRoom) and references.COVERING_PLAN in learners:
         ours = {"model, context kept": policy, protocol.label_of("wiped"): references.Wiped(policy)}

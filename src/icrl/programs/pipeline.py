@@ -27,9 +27,10 @@ _GLANCE = 60.0  # seconds
 def main(config: Config) -> Path:
     """Run or resume all stages; returns the folder with the results."""
     set_forkserver_preload([__name__, "torch._dynamo"])  # which every other process of a stage needs
-    helper, threads = IdleWorker(_finish), config.num_threads or torch.get_num_threads()
+    threads = config.num_threads or torch.get_num_threads()
+    train_agents.record(config)
+    helper = IdleWorker(_finish)
     try:
-        train_agents.record(config)
         helper.give(config)
         train_gpt.main(replace(config, num_threads=max(1, threads - 1)))  # a core is left for the others
         torch.set_num_threads(threads)

@@ -93,7 +93,7 @@ class Lamb(Optimizer):
                     parameter.sub_((group["lr"] * ratio if group["decays"] else group["lr"]) * change)
 
 
-class Muon(Optimizer):
+class Muon(optim.AdamW):
     """Muon (Jordan et al., 2024, "Muon: An optimizer for hidden layers in neural networks") for the parameters of
     groups with `splits`, AdamW for all others.
 
@@ -104,33 +104,42 @@ class Muon(Optimizer):
     of one shape at once. The factor makes the root mean square of a step that of a typical step of AdamW (Liu et al.,
     2025, arXiv 2502.16982), so that all parameters take one learning rate."""
 
-    def __init__(self, params: ParamsT, **defaults: Any) -> None:
-        super().__init__(params, {"weight_decay": 0.0, "splits": ()} | defaults)
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1e-3,
+        momentum: float = 0.95,
+        betas: tuple[float, float] = (0.9, 0.99),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, fused=True)
+        self.defaults |= {"momentum": momentum, "splits": ()}
+        for group in self.param_groups:
+            group.setdefault("splits", ())
+            group["momentum"] = momentum
 
     @torch.no_grad()
     def step(self) -> None:  # pyrefly: ignore[bad-override]  # takes no closure
         alike: dict[torch.Size, list[tuple[Tensor, Tensor, dict[str, Any]]]] = defaultdict(list)
+        moved: list[tuple[Tensor, Tensor]] = []
         for group in self.param_groups:
-            for parameter in group["params"]:
+            for parameter in group["params"] if group["splits"] else ():
                 if (gradient := parameter.grad) is None:
                     continue
-                state = self.state[parameter]
-                if group["splits"]:
-                    mean = state.setdefault("mean", torch.zeros_like(parameter)).lerp_(gradient, 1 - group["momentum"])
-                    ahead = gradient.lerp(mean, group["momentum"])
-                    for pair in zip(*(whole.split(group["splits"]) for whole in (parameter, ahead)), strict=True):
-                        alike[pair[0].shape].append((*pair, group))
-                else:
-                    mean, spread = _moments(state, gradient, *group["betas"])
-                    _move(parameter, mean / (spread + group["eps"]), group)
+                mean = self.state[parameter].setdefault("mean", torch.zeros_like(parameter))
+                ahead = gradient.lerp(mean.lerp_(gradient, 1 - group["momentum"]), group["momentum"])
+                for part, direction in zip(parameter.split(group["splits"]), ahead.split(group["splits"]), strict=True):
+                    alike[part.shape].append((part, direction, group))
+                moved.append((parameter, gradient))
+                parameter.grad = None  # so that AdamW passes over it
         for shape, matrices in alike.items():
             changes = 0.2 * max(shape) ** 0.5 * orthogonal(torch.stack([ahead for _, ahead, _ in matrices]))
             for (part, _, group), change in zip(matrices, changes, strict=True):
-                _move(part, change, group)
-
-
-def _move(parameter: Tensor, change: Tensor, group: dict[str, Any]) -> None:
-    parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(change, alpha=group["lr"])
+                part.mul_(1 - group["lr"] * group["weight_decay"]).sub_(change, alpha=group["lr"])
+        super().step()
+        for parameter, gradient in moved:
+            parameter.grad = gradient
 
 
 def orthogonal(matrices: Tensor, num_steps: int = 5) -> Tensor:
