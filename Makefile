@@ -6,9 +6,7 @@ BIN := .venv/bin
 .PHONY: run test quick check notebooks bench docs format
 
 run: .venv/run.stamp
-	$(BIN)/python -m src.train_agents $(ARGS)
-	$(BIN)/python -m src.train_gpt $(ARGS)
-	$(BIN)/python -m src.evaluate $(ARGS)
+	$(BIN)/python -m src.pipeline $(ARGS)
 
 test: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses 2 --dist loadfile
@@ -35,6 +33,7 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.kv_cache
 	$(BIN)/python -m benchmarks.processes
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.recipe
 	$(BIN)/python -m benchmarks.hugging_face
 	$(BIN)/python -m benchmarks.point_game
 	$(BIN)/python -m benchmarks.point_players
