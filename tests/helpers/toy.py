@@ -179,7 +179,7 @@ def steps_of(folder: Path, kind: str = "last") -> list[int]:
 
 
 def use_worker_here(monkeypatch: Any) -> None:
-    monkeypatch.setattr(evaluations, "IdleWorker", WorkerHere)
+    monkeypatch.setattr(evaluations, "Worker", WorkerHere)
 
 
 def assert_same(ours: Any, theirs: Any) -> None:

@@ -49,7 +49,7 @@ def test_agents_are_examined_by_whoever_comes_next(finished: Path, tmp_path: Pat
 class Failing:
     """Worker whose job ends with an exception."""
 
-    def __init__(self, function: object) -> None: ...
+    def __init__(self, function: object, *, idle: bool) -> None: ...
 
     def give(self, value: object) -> None: ...
 
@@ -60,7 +60,7 @@ class Failing:
 
 
 def test_agents_that_cannot_be_examined_are_named(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("icrl.programs.pipeline.IdleWorker", Failing)
+    monkeypatch.setattr("icrl.programs.pipeline.Worker", Failing)
     message = run("pipeline", tmp_path).refusal
     assert (
         "could not be examined; run src.train_agents to do it again" in message

@@ -19,7 +19,7 @@ from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
 from icrl.programs import evaluate, train_agents, train_gpt
-from icrl.runs.processes import IdleWorker
+from icrl.runs.processes import Worker
 
 _GLANCE = 60.0  # seconds
 
@@ -29,7 +29,7 @@ def main(config: Config) -> Path:
     set_forkserver_preload([__name__, "torch._dynamo"])  # which every other process of a stage needs
     threads = config.num_threads or torch.get_num_threads()
     train_agents.record(config)
-    helper = IdleWorker(_finish)
+    helper = Worker(_finish, idle=False)
     try:
         helper.give(config)
         train_gpt.main(replace(config, num_threads=max(1, threads - 1)))  # a core is left for the others

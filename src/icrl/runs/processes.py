@@ -66,15 +66,15 @@ def end_with_parent(code: int) -> None:
     threading.Thread(target=run, daemon=True).start()
 
 
-class IdleWorker:
-    """Process of the lowest priority that calls a picklable `function` on one value after another. It ignores signals
-    and ends with its parent."""
+class Worker:
+    """Process that calls a picklable `function` on one value after another, at the lowest priority if it is `idle`. It
+    ignores signals and ends with its parent."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
+    def __init__(self, function: Callable[[Any], Any], *, idle: bool = True) -> None:
         """torch's threads may hold locks when this process is forked, so a server without threads starts the other."""
         context: Any = get_context(_START_METHOD)
         self._connection, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, function), daemon=True)
+        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, function, idle), daemon=True)
         with without_signals():
             self.process.start()
         self._kill = killed_at_the_end([self.process])
@@ -103,9 +103,10 @@ class IdleWorker:
         return self.process.exitcode
 
 
-def _serve(connection: Connection, function: Callable[[Any], Any]) -> None:
-    os.nice(19)
-    if sys.platform == "linux":  # nice alone would let it finish its time slice while training waits
+def _serve(connection: Connection, function: Callable[[Any], Any], idle: bool) -> None:
+    if idle:
+        os.nice(19)
+    if idle and sys.platform == "linux":  # nice alone would let it finish its time slice while training waits
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     end_with_parent(0)  # the pipe is read only between two calls
     with suppress(EOFError, ConnectionError):  # the parent is gone
