@@ -101,46 +101,46 @@ def evaluate(
     options, learners = config.evaluation, references.references_of(env, config)
     policy, folder = trained.policy_of(config, model), config.folder("logs") / f"evaluation{suffix}"
     (main_part, shown), *further = tasks.items()
-    device, width = shown.device, torch.get_num_threads() if shown.is_cpu else 1
-
-    source = source_of(store.manifest["config"]) if store else config.source
-    players = {main_part: (policy, shown, options.num_streams)}
+    width = torch.get_num_threads() if shown.is_cpu else 1
+    probes = references.probes_for(config, model, env, shown)
+    players = {name: (probe, shown, options.num_probe_streams) for name, probe in reversed(probes.items())}
+    players |= {main_part: (policy, shown, options.num_streams)}  # after probes, because those take longest
     players |= {part: (policy, rows, options.num_train_streams) for part, rows in further}
     players |= {name: (learner, shown, options.num_streams) for name, learner in learners.items()}
-    first = _results(at_once(_plays(config, env, players), width, "evaluate"))
-    altered = references.probes_for(config, model, env, shown)
-    probes = {name: (probe, shown, options.num_probe_streams) for name, probe in altered.items()}
-    jobs = _plays(config, env, probes)[::-1]  # those that take longest first
-    explorers: dict[str, Policy[Any]] = {}
+    plays = _plays(config, env, players)
+    explores: list[Callable[[], tuple[str, Any]]] = []
     if isinstance(env, DarkRoom) and references.COVERING_PLAN in learners:
         ours = {"model, context kept": policy, protocol.label_of("wiped"): references.Wiped(policy)}
         explorers = {**ours, **learners, "random": references.chance(env, config)}
-        jobs += [partial(_explore, config, env, len(shown), name, player) for name, player in explorers.items()]
-    if options.videos:
-        videos = config.folder("videos") / f"in_context{suffix}"
-        seen = (replace(config, source=source), videos, env, shown, first[main_part][1], device)
-        jobs.append(partial(_film, *seen))
-    later = at_once(jobs, width, "probe")
-    covered = dict(part for part in later if part[0] in explorers)
-    probed = _results([part for part in later if part[0] in altered])
-    episodes = {part: first.pop(part)[0] for part in tasks}
+        explores = [partial(_explore, config, env, len(shown), name, player) for name, player in explorers.items()]
+    found = at_once([*plays, *explores], width, "evaluate")
+    played, covered = _results(found[: len(plays)]), dict(found[len(plays) :])
+    episodes = {part: played[part][0] for part in tasks}
+    source = source_of(store.manifest["config"]) if store else config.source
     if store and "train" in tasks:
         label, learned = f"{report.source_label(source.name)}, training tasks", len(tasks["train"])
         ends = in_context.source_adaptation(store, learned, options.num_train_streams, options.num_episodes)
         episodes |= {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
-    episodes |= {name: found for name, (found, _) in (first | probed).items()}
+    episodes |= {name: played[name][0] for name in (*learners, *probes)}
     checksum = save_episodes(folder, episodes, owner, covered)
     setting = protocol.Setting(
         {part: protocol.exact_numbers(references.exact_references(env, rows)) for part, rows in tasks.items()},
         protocol.decoding_name(policy.temperature, policy.epsilon),
         regrets=env.has_planner and env.spec.success == "best_action",
     )
+    films = config.folder("videos") / f"in_context{suffix}"
+    film = (replace(config, source=source), films, env, shown, played[main_part][1], shown.device)
+    jobs: list[Callable[[], Any]] = [
+        partial(protocol.numbers_of, {config.seed: episodes}, setting, options, config.seed)
+    ]
+    jobs += [partial(write_comparisons, *film)] if options.videos else []
+    numbers, *_ = at_once(jobs, min(width, len(jobs)), "sum up")
     results = {
         "config": recorded(config),
         "episodes": checksum,
         **{f"{part}_tasks": rows.tolist() for part, rows in tasks.items()},
         "references": setting.references,
-        **protocol.numbers_of({config.seed: episodes}, setting, options, config.seed),
+        **numbers,
         **protocol.coverage_numbers([covered], options, config.seed),
     }
     write_figures(folder, config.name + suffix, env, results, learners)
@@ -170,10 +170,6 @@ def _play(
 
 def _explore(config: Config, env: DarkRoom, num_tasks: int, name: str, policy: Policy[Any]) -> tuple[str, Floats]:
     return name, references.coverage_of(policy, env, config.evaluation.num_probe_streams * num_tasks, config.seed)
-
-
-def _film(*seen: Any) -> tuple[str, None]:
-    return "", write_comparisons(*seen)
 
 
 def _results(parts: Sequence[tuple[str, Any]]) -> dict[str, tuple[Adaptation, Rollout]]:
