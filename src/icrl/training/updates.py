@@ -72,7 +72,7 @@ class Updater:
         self._max_norm = make_schedule(config.optimizer.max_gradient_norm)
         self._device, self._precision = device, config.device.amp_dtype
         if self._precision == "auto":
-            self._precision = _precision(config, objective, device)
+            self._precision = _precision(config, objective, device, ranks)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self._precision == "float16")
         devices = [device] if device.type == "cuda" else None
         self._parallel = DistributedDataParallel(model, device_ids=devices) if ranks.size > 1 else None
@@ -179,13 +179,14 @@ class Updater:
         return found, norm
 
 
-def _precision(config: Config, objective: Objective, device: torch.device) -> str:
+def _precision(config: Config, objective: Objective, device: torch.device, ranks: Ranks) -> str:
     """Precision that `device.amp_dtype=auto` means for an objective: values need more digits than bfloat16 has."""
     if not isinstance(objective, AlgorithmDistillation) or config.device.dtype != "float32":
         return "none"
-    gain = bfloat16_gain(device)
+    gain = ranks.average(torch.tensor(bfloat16_gain(device), device=device)).item()  # all ranks must agree
     found = "bfloat16" if gain >= _LEAST_GAIN else "none"
-    tqdm.write(f"device.amp_dtype=auto: {found}, because bfloat16 is {gain:.1f} times as fast as float32 here")
+    if ranks.is_writer:
+        tqdm.write(f"device.amp_dtype=auto: {found}, because bfloat16 is {gain:.1f} times as fast as float32 here")
     return found
 
 
