@@ -119,6 +119,9 @@ class Muon(optim.AdamW):
             group.setdefault("splits", ())
             group["momentum"] = momentum
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Optimizer.__setstate__(self, state)  # AdamW's own expects its step count in the state of every parameter
+
     @torch.no_grad()
     def step(self) -> None:  # pyrefly: ignore[bad-override]  # takes no closure
         alike: dict[torch.Size, list[tuple[Tensor, Tensor, dict[str, Any]]]] = defaultdict(list)
