@@ -6,9 +6,7 @@ BIN := .venv/bin
 .PHONY: run test quick check notebooks bench docs format
 
 run: .venv/run.stamp
-	$(BIN)/python -m src.train_agents $(ARGS)
-	$(BIN)/python -m src.train_gpt $(ARGS)
-	$(BIN)/python -m src.evaluate $(ARGS)
+	$(BIN)/python -m src.pipeline $(ARGS)
 
 test: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses 2 --dist loadfile
@@ -27,12 +25,16 @@ notebooks: .venv/dev.stamp
 	root=$$(mktemp -d) && trap 'rm -rf "$$root"' EXIT INT TERM && \
 	ICRL_OVERRIDES="experiment=tiny root=$$root" $(BIN)/python -m pytest -q -x --nbmake --nbmake-timeout=300 notebooks
 
-bench: .venv/dev.stamp
+bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.source_throughput
+	$(BIN)/python -m benchmarks.jax_source
+	$(BIN)/python -m benchmarks.jax_source --check
 	$(BIN)/python -m benchmarks.sources
 	$(BIN)/python -m benchmarks.kv_cache
 	$(BIN)/python -m benchmarks.processes
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.recipe
+	$(BIN)/python -m benchmarks.hugging_face
 	$(BIN)/python -m benchmarks.point_game
 	$(BIN)/python -m benchmarks.point_players
 
@@ -54,4 +56,8 @@ format: .venv/dev.stamp
 
 .venv/dev.stamp: .venv/run.stamp requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --requirement requirements-dev.txt
+	touch $@
+
+.venv/bench.stamp: .venv/dev.stamp benchmarks/requirements.txt
+	$(BIN)/python -m pip install --quiet --requirement benchmarks/requirements.txt
 	touch $@

@@ -22,6 +22,7 @@ from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
+from icrl.nn.gpt import GPTConfig
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.point_game.options import FIXED_AGENTS, FIXED_HOSTS, PlayersConfig
 from icrl.runs.device import recorded
@@ -83,7 +84,8 @@ def test_any_text_ends_in_a_configuration_or_an_explanation(key: str, text: str)
 
 
 def test_defaults_are_those_of_the_code_and_overrides_replace_them() -> None:
-    assert DEFAULT.source == A2CConfig() and DEFAULT.model == Config.model_fields["model"].default_factory()
+    before = load_config(["experiment=four_layers"])
+    assert before.source == DEFAULT.source == A2CConfig() and before.model == GPTConfig() != DEFAULT.model
     config = load_config(["source=dqn", "source.unroll_length=4", "+seed=3"])
     assert isinstance(config.source, DQNConfig) and config.source.unroll_length == 4.0 and config.seed == 3
     assert config.source.num_learners == DQNConfig().num_learners and config.source.hidden_size == 16

@@ -146,7 +146,7 @@ def test_where_a_life_is_cut(seed: int, num_tasks: int, num_streams: int) -> Non
     columns = torch.randint(99, (4, num_steps, number), generator=generator)
     action, reward, timestep, obs = columns
     life = Rollout(obs, action, reward, obs, timestep, ends & by_task, ends & ~by_task, ends)
-    other = OtherLife(life, num_streams)
+    other = OtherLife(lambda: life, num_streams)
     begun = torch.randperm(number, generator=generator)[: 1 + seed % number]
     for time in range(1, num_steps + 1):
         length = 1 + seed % time
@@ -191,6 +191,7 @@ def test_ablations_act_as_the_model_does() -> None:
     config = config_of(*options, "evaluation.num_episodes=4", "evaluation.num_probe_streams=2")
     lived = play_steps(policy_of(config, gpt(*options)), ENV, ENV.all_tasks()[:3], 2, 64 + 6, config.seed)
     other = vars(found["other_task"])["rewrite"]
-    assert torch.equal(other.columns[OBS], lived.obs.T[[2, 3, 4, 5, 0, 1]])
-    assert (other.ends[:, 64 - 2] <= other.ends.shape[1]).all()  # 4 episodes of 6 steps, played in blocks of 64
+    columns, ends = other._columns_and_ends
+    assert torch.equal(columns[OBS], lived.obs.T[[2, 3, 4, 5, 0, 1]])
+    assert (ends[:, 64 - 2] <= ends.shape[1]).all()  # 4 episodes of 6 steps, played in blocks of 64
     assert list(probes("evaluation.temperatures=[]", num_tasks=1)) == ["blank", "shuffled", "wiped"]

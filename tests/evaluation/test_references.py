@@ -72,7 +72,7 @@ def test_coverage_by_hand(terminate: bool) -> None:
     env = DarkRoom(load_config(options).env)
     actions = torch.tensor([[1, 2, 4, 0], [0, 0, 0, 0]])
     walk = Mock(initial_carry=lambda _: 0, act=lambda taken, step, noise: (actions[:, taken % 4], taken + 1))
-    found = coverage_of({"walk": walk}, env, 2, seed=0)["walk"]
+    found = coverage_of(walk, env, 2, seed=0)
     assert found.shape == (1, 2, NUM_EPISODES)
     assert found[0, 0].tolist() == pytest.approx([2 / 8, 3 / 8, 3 / 8, 3 / 8, 3 / 8, 3 / 8])
     assert found[0, 1].tolist() == [0] * NUM_EPISODES  # the start is no goal
@@ -84,8 +84,8 @@ def test_coverage_of_a_model_with_and_without_its_context() -> None:
     config = load_config(["env.size=3", "env.max_episode_steps=4", *small])
     env = DarkRoom(config.env)
     policy = policy_of(config, GPT(config.model, env.spec))
-    found = coverage_of({"kept": policy, "wiped": Wiped(policy)}, env, 20, seed=0)
-    np.testing.assert_array_equal(found["kept"][..., 0], found["wiped"][..., 0])
-    np.testing.assert_array_equal(found["kept"], coverage_of({"kept": policy}, env, 20, seed=0)["kept"])
-    for shares in found.values():
+    kept, wiped, again = (coverage_of(player, env, 20, seed=0) for player in (policy, Wiped(policy), policy))
+    np.testing.assert_array_equal(kept[..., 0], wiped[..., 0])
+    np.testing.assert_array_equal(kept, again)
+    for shares in (kept, wiped):
         assert (np.diff(shares, axis=2) >= 0).all() and (shares <= 1).all() and shares.mean() > 0.2

@@ -25,7 +25,13 @@ LENGTH = 7
 SPLIT = {"all": [[0], [1], [2], [3], [4], [5]], "train": [0, 1, 2, 3], "held_out": [4, 5], "development": [3]}
 CONFIG = load_config(
     [
-        *(f"model.context_len={LENGTH}", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2"),
+        *(
+            "experiment=four_layers",
+            f"model.context_len={LENGTH}",
+            "model.embed_dim=8",
+            "model.num_layers=1",
+            "model.num_heads=2",
+        ),
         *("model.ff_dim=16", "model.position=learned", "model.obs_encoding=cell"),
         *("critic=ilql", "critic.return_lambda=0", "trainer.mini_batch_size=4", "summaries.num_summaries=0"),
         *("trainer.evaluate=false", "evaluation.checkpoint=last", "data.kept_steps=0"),

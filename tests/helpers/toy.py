@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 SEED = 8  # gives a run whose best evaluation is an early one
 CONFIG = load_config(
     [
-        *("trainer.num_iterations=11", "trainer.mini_batch_size=8"),
+        *("experiment=four_layers", "trainer.num_iterations=11", "trainer.mini_batch_size=8"),
         *("optimizer.learning_rate=0.05", "optimizer.weight_decay=0.01"),
         *("summaries.num_summaries=0", "summaries.summary_interval=1"),
         *("checkpoints.num_checkpoints=0", "checkpoints.checkpoint_interval=3"),
@@ -179,7 +179,7 @@ def steps_of(folder: Path, kind: str = "last") -> list[int]:
 
 
 def use_worker_here(monkeypatch: Any) -> None:
-    monkeypatch.setattr(evaluations, "IdleWorker", WorkerHere)
+    monkeypatch.setattr(evaluations, "Worker", WorkerHere)
 
 
 def assert_same(ours: Any, theirs: Any) -> None:

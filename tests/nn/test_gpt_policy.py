@@ -30,6 +30,7 @@ TOKENS, POSITIONS = ("transition", "interleaved", "cross"), ("env_time", "learne
 FORMS = [
     *(("room", {"tokens": tokens, "position": position}) for tokens in TOKENS for position in POSITIONS),
     *(("room", {"tokens": tokens, "induction": True, "obs_encoding": "framed"}) for tokens in TOKENS),
+    *(("room", {"tokens": tokens, "num_kv_heads": 1, "position": "rope"}) for tokens in TOKENS),
     *(("host", {"tokens": tokens, "position": "sinusoidal"}) for tokens in TOKENS),
     *(("agent", {"tokens": tokens, "position": "rope"}) for tokens in TOKENS),
 ]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.nn.transformer import NO_VISIT, Induction, StreamLinear, Transformer
+from icrl.nn.transformer import NO_VISIT, Attention, Induction, StreamLinear, Transformer, attend
 
 CONFIG = replace(load_config().model, embed_dim=8, num_heads=2, num_layers=2, ff_dim=16, context_len=12)
 WIDTH, HEADS, HEAD_DIM, SIZES = 8, 2, 4, {"transition": 1, "cross": 3}  # tokens per step
@@ -30,19 +30,21 @@ def turned(vector: Tensor, position: int) -> Tensor:
     return torch.cat([numbers.real, numbers.imag])
 
 
-def attended(attention: nn.Module, x: Tensor, t: int, stream: int, *, rotary: bool) -> Tensor:
+def attended(attention: Attention, x: Tensor, t: int, stream: int, *, rotary: bool) -> Tensor:
     """Attention of one stream at step t over all streams' steps up to t, of normed tokens `[T, G, D]`."""
-    heads = []
+    heads, groups = [], attention.sizes[1] // HEAD_DIM
     for head in range(CONFIG.num_heads):
         part = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
-        query = own(attention.qkv, stream)(x[t, stream]).split(CONFIG.embed_dim)[0][part]
+        group = head * groups // CONFIG.num_heads
+        shared = slice(group * HEAD_DIM, (group + 1) * HEAD_DIM)
+        query = own(attention.qkv, stream)(x[t, stream]).split(attention.sizes)[0][part]
         scores, values = [], []
         for u in range(t + 1):
             for other in range(x.shape[1]):
-                _, key, value = own(attention.qkv, other)(x[u, other]).split(CONFIG.embed_dim)
-                pair = (turned(query, t), turned(key[part], u)) if rotary else (query, key[part])
+                _, key, value = own(attention.qkv, other)(x[u, other]).split(attention.sizes)
+                pair = (turned(query, t), turned(key[shared], u)) if rotary else (query, key[shared])
                 scores.append(pair[0] @ pair[1] / math.sqrt(HEAD_DIM))
-                values.append(value[part])
+                values.append(value[shared])
         heads.append(torch.stack(scores).softmax(0) @ torch.stack(values))
     return own(attention.out, stream)(torch.cat(heads))
 
@@ -63,16 +65,44 @@ def in_loops(transformer: Transformer, x: Tensor) -> Tensor:
 
 @every_form
 @pytest.mark.parametrize("position", ["none", "rope"])
-@pytest.mark.parametrize("function", ["relu", "gelu"])
+@pytest.mark.parametrize(("function", "num_kv_heads"), [("relu", 1), ("gelu", 0)])
 @torch.no_grad()
-def test_a_transformer_equals_loops(tokens: str, position: str, function: str) -> None:
-    config = replace(CONFIG, tokens=tokens, position=position, activation=function)
+def test_a_transformer_equals_loops(tokens: str, position: str, function: str, num_kv_heads: int) -> None:
+    config = replace(CONFIG, tokens=tokens, position=position, activation=function, num_kv_heads=num_kv_heads)
     transformer, size = outspoken(Transformer(config), 0.4).eval(), SIZES[tokens]
     x = torch.randn(2, 4 * size, CONFIG.embed_dim, generator=torch.Generator().manual_seed(0))
     got = transformer(x)
     for stream in range(2):
         expected = in_loops(transformer, x[stream].unflatten(0, (4, size)))
         assert torch.allclose(got[stream], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize(("length", "is_causal", "masked"), [(1, False, False), (6, True, False), (3, False, True)])
+def test_written_out_attention_equals_that_of_pytorch(groups: int, length: int, is_causal: bool, masked: bool) -> None:
+    """In float64 to rounding, in bfloat16 (which is written out on a CPU) to its three digits; so do gradients."""
+    generator = torch.Generator().manual_seed(0)
+    parts = [torch.randn(2, heads, 6, 8, generator=generator).double() for heads in (4, groups, groups)]
+    parts[0] = parts[0][:, :, :length]
+    mask = torch.rand(length, 6, generator=generator) < 0.5 if masked else None
+    if mask is not None:
+        mask[:, 0] = True
+    weight = torch.randn(2, 4, length, 8, generator=generator).double()
+    found = []
+    for attention, dtype in ((in_pytorch, torch.float64), (attend, torch.float64), (attend, torch.bfloat16)):
+        leaves = [part.detach().to(dtype).requires_grad_() for part in parts]
+        mixed = attention(*leaves, mask, 0.0, is_causal)
+        (mixed * weight).sum().backward()
+        found.append([mixed.detach().double(), *(leaf.grad.double() for leaf in leaves)])
+    for expected, exact, rounded in zip(*found, strict=True):
+        assert torch.allclose(exact, expected, atol=1e-12)
+        assert torch.allclose(rounded, expected, atol=0.05) and not torch.equal(rounded, expected)
+
+
+def in_pytorch(query: Tensor, key: Tensor, value: Tensor, *options: object) -> Tensor:
+    times = query.shape[1] // key.shape[1]
+    repeated = (part.repeat_interleave(times, dim=1) for part in (key, value))
+    return F.scaled_dot_product_attention(query, *repeated, *options)
 
 
 @every_form

@@ -203,7 +203,7 @@ def test_who_did_not_solve_its_task_is_told_of_ten(capsys) -> None:
     named = [f"  not solved: task_{task}, success of its agents [0.5, 1.0]" for task in range(10)]
     for env, solved in (("dark_room", "solved by"), ("bandit", "whose best arm was found by")):
         config = load_config([f"env={env}"])
-        announce(config, make_env(config.env).spec, {"num_tasks": 20, "unsolved": unsolved})
+        announce(config, {"num_tasks": 20, "unsolved": unsolved})
         *lines, last = capsys.readouterr().out.splitlines()[:13]
         assert lines == [f"8 of 20 training tasks {solved} all their agents", *named, "  ... and 2 more"]
         assert last.startswith("histories ")

@@ -17,7 +17,8 @@ from icrl.programs._versions import present_config
 from icrl.runs.files import read_json, write_json
 
 A2C = (  # the options of the runs in the archive, as they are called today
-    *("name=a2c", "device=cpu", "num_threads=1", "env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
+    *("experiment=four_layers", "name=a2c", "device=cpu", "num_threads=1"),
+    *("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
     *("source.num_learners=1", "source.num_envs=2", "source.unroll_length=5"),
     *("source.num_env_steps=100", "source.history_steps=100", "source.videos_per_task=0"),
     *("data.keep_every=1", "data.kept_steps=0", "data.num_development_tasks=2", "data.min_final_success=0"),

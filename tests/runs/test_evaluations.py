@@ -7,7 +7,6 @@ import re
 import signal
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,9 @@ from kin import is_alive
 from toy import CPU, curves, steps_of, use_worker_here, values_of
 
 from icrl.contracts import PipelineError
-from icrl.runs import checkpoint, evaluations
+from icrl.runs import checkpoint
 from icrl.runs.evaluations import EvalsConfig, Evaluation, Evaluations
 from icrl.runs.files import Identity, read_json, write_owned
-from icrl.runs.processes import IdleWorker
 
 SCORES = [9.0, 1.0, 3.0, 3.0, float("nan"), 0.0]  # of steps 0 to 5: the best is 3, the later of two; never step 0
 LAST = (2, 5)  # steps with a checkpoint to go on from
@@ -56,7 +54,6 @@ def look_around(state: dict[str, Any]) -> Evaluation:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that start in no time, from a server that has imported PyTorch."""
-    monkeypatch.setattr(evaluations, "IdleWorker", partial(IdleWorker, start_method="forkserver"))
     multiprocessing.get_context("forkserver").set_forkserver_preload(["torch", "icrl.runs.evaluations", __name__])
 
 

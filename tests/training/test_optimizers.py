@@ -1,5 +1,6 @@
-"""Optimizers by name, and LAMB and MTAdam against numbers worked by hand and loops over single numbers."""
+"""Optimizers by name, and LAMB, MTAdam and Muon against numbers worked by hand and loops over single numbers."""
 
+import copy
 import math
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from toy import CPU, Naming, batch_at, dying, left_in, model_of, run
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
+from icrl.envs import make_env
+from icrl.nn.gpt import GPT
 from icrl.runs.distributed import Ranks
-from icrl.training.optimizers import OPTIMIZERS, Lamb, MTAdam, make_optimizer
+from icrl.training.optimizers import OPTIMIZERS, Lamb, MTAdam, Muon, make_optimizer, orthogonal
 from icrl.training.updates import Updater
 
 PRESETS = {name: load_config([f"optimizer={name}"]).optimizer for name in OPTIMIZERS}
@@ -34,7 +37,7 @@ def test_options_reach_their_optimizer_which_decays_matrices_and_leaves_out_froz
     own = {option: value for option, value in own.items() if hasattr(PRESETS[name], option)}
     optimizer = make_optimizer(model, replace(PRESETS[name], learning_rate=0.25, **own))
     betas = tuple(own[option] for option in ("beta1", "beta2", "beta3") if option in own)
-    reached = {"betas": betas, "eps": 0.1} if betas else {"momentum": 0.5}
+    reached = ({"betas": betas, "eps": 0.1} if betas else {}) | ({"momentum": 0.5} if "momentum" in own else {})
     assert optimizer.defaults | reached == optimizer.defaults
     decaying, other = optimizer.param_groups
     assert [id(parameter) for parameter in decaying["params"]] == [id(layer.weight)]
@@ -188,3 +191,92 @@ def test_norms_are_those_of_single_tensors() -> None:
     assert [one.item(), other.item()] == pytest.approx([5.0, 5.0])
     with pytest.raises(ValueError, match="zip"):  # as many gradients as parameters
         MTAdam([one], **MTADAM).step([[half, half]], [1.0])
+
+
+# ---- Muon
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 1000), st.sampled_from([1e-5, 1.0, 1e5]))
+def test_orthogonal_matrices_keep_singular_vectors(rows: int, columns: int, seed: int, scale: float) -> None:
+    left, values, right = torch.linalg.svd(random(rows, columns, seed=seed), full_matrices=False)
+    matrix = left @ torch.diag(values.clamp(min=values.max() / 20)) @ right  # five steps do not lift smaller values
+    moved = left.mT @ orthogonal(scale * matrix[None])[0] @ right.mT
+    assert torch.allclose(moved, torch.diag(moved.diagonal()), atol=1e-6)
+    assert ((moved.diagonal() > 0.6) & (moved.diagonal() < 1.25)).all()
+
+
+def test_muon_follows_its_equation() -> None:
+    """Matrices joined in one parameter step like separate ones, those of one shape like those of several; without
+    gradient, or with one of zeros, a parameter stays."""
+    weights = [nn.Parameter(random(*shape, seed=seed)) for seed, shape in enumerate([(5, 2), (5, 2), (3, 6), (2, 2)])]
+    expected = [list(weight.detach().clone().split([2, 3] if len(weight) == 5 else len(weight))) for weight in weights]
+    groups = [
+        {"params": weights[:2], "splits": (2, 3), "weight_decay": 0.5},
+        {"params": weights[2:3], "splits": (3,)},
+        {"params": weights[3:], "splits": (2,)},
+    ]
+    optimizer = Muon(groups, lr=RATE, momentum=0.8, betas=BETAS[:2], eps=EPS)
+    means = [[torch.zeros_like(part) for part in parts] for parts in expected]
+    for step in range(3):
+        for index, (weight, parts) in enumerate(zip(weights[:3], expected, strict=False)):
+            weight.grad = random(*weight.shape, seed=10 * step + index)
+            for k, gradient in enumerate(weight.grad.split([len(part) for part in parts])):
+                means[index][k] = 0.8 * means[index][k] + 0.2 * gradient
+                change = orthogonal((0.8 * means[index][k] + 0.2 * gradient)[None])[0]
+                factor, decay = 0.2 * max(change.shape) ** 0.5, 0.5 if index < 2 else 0.0
+                parts[k] = (1 - RATE * decay) * parts[k] - RATE * factor * change
+        weights[3].grad = torch.zeros_like(weights[3]) if step else None
+        optimizer.step()
+    for weight, parts in zip(weights, expected, strict=True):
+        assert torch.allclose(weight, torch.cat(parts), atol=1e-12)
+
+
+def test_muon_steps_as_pytorch_and_its_other_parameters_as_adamw() -> None:
+    own = [nn.Parameter(random(5, seed=0)), nn.Parameter(random(4, 3, seed=1))]
+    theirs = [nn.Parameter(weight.detach().clone()) for weight in own]
+    groups = [{"params": own[:1]}, {"params": own[1:], "splits": (4,)}]
+    optimizers = [
+        Muon(groups, **LAMB, momentum=0.95, weight_decay=0.3),
+        torch.optim.AdamW(theirs[:1], **LAMB, weight_decay=0.3),
+        torch.optim.Muon(theirs[1:], lr=RATE, weight_decay=0.3, adjust_lr_fn="match_rms_adamw"),
+    ]
+    for step in range(5):
+        for one, other in zip(own, theirs, strict=True):
+            one.grad = random(*one.shape, seed=step + 2)
+            other.grad = one.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert torch.allclose(own[0], theirs[0], atol=1e-12)
+    assert torch.allclose(own[1], theirs[1], atol=1e-2)  # PyTorch makes orthogonal in bfloat16
+
+
+def test_muon_updates_the_matrices_of_blocks() -> None:
+    config = replace(WHOLE.model, num_layers=2, num_kv_heads=1, num_heads=2, embed_dim=8, induction=True)
+    model = GPT(config, make_env(WHOLE.env).spec)
+    optimizer = make_optimizer(model, PRESETS["muon"])
+    found = {id(parameter): group.get("splits") for group in optimizer.param_groups for parameter in group["params"]}
+    splits = {name: found[id(parameter)] for name, parameter in model.named_parameters() if found[id(parameter)]}
+    block = {"attention.qkv": (8, 4, 4), "attention.out": (8,), "widen": (config.ff_dim,), "narrow": (8,)}
+    expected = {f"transformer.blocks.{i}.{name}.weight": rows for i in range(2) for name, rows in block.items()}
+    induction = {"query": (8,), "key_value": (8, 8), "out": (8,)}
+    assert splits == expected | {f"induction.{name}.weight": rows for name, rows in induction.items()}
+
+
+def test_a_restored_state_gives_the_next_steps() -> None:
+    def moved(weights: list[nn.Parameter], optimizer: Muon, steps: range) -> list[Tensor]:
+        for step in steps:
+            for weight in weights:
+                weight.grad = random(*weight.shape, seed=step)
+            optimizer.step()
+        return [weight.detach().clone() for weight in weights]
+
+    def new(values: list[Tensor]) -> tuple[list[nn.Parameter], Muon]:
+        weights = [nn.Parameter(value.clone()) for value in values]
+        return weights, Muon([{"params": weights[:1]}, {"params": weights[1:], "splits": (2, 2)}], **LAMB)
+
+    whole, optimizer = new([random(4, seed=0), random(4, 3, seed=1)])
+    again, resumed = new(moved(whole, optimizer, range(3)))
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    rest = range(3, 6)
+    assert all(map(torch.equal, moved(whole, optimizer, rest), moved(again, resumed, rest)))

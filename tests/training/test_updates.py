@@ -68,6 +68,25 @@ def test_matrix_products_are_in_the_precision_asked_for(amp_dtype: str) -> None:
     torch.testing.assert_close(flat_gradient(mixed), flat_gradient(full), rtol=0.1, atol=1e-2)
 
 
+@pytest.mark.parametrize(("gain", "expected"), [(3.0, "bfloat16"), (1.2, "none")])
+def test_auto_is_bfloat16_where_it_is_faster_for_imitation_alone(
+    monkeypatch, capsys, gain: float, expected: str
+) -> None:
+    """A resumed run keeps its precision, whatever is measured then."""
+    monkeypatch.setattr("icrl.training.updates.bfloat16_gain", lambda device: gain)
+    config = config_of(device={"amp_dtype": "auto"})
+    imitation = AlgorithmDistillation(config.objective, SPEC)
+    updater = Updater(model_of(0), imitation, config, CPU, Ranks())
+    assert updater.state_dict()["precision"] == expected
+    said = f"device.amp_dtype=auto: {expected}, because bfloat16 is {gain:.1f} times as fast as float32 here"
+    assert said in capsys.readouterr().out
+    assert updater_of(model_of(0), device={"amp_dtype": "auto"}).state_dict()["precision"] == "none"
+    monkeypatch.setattr("icrl.training.updates.bfloat16_gain", lambda device: 4.2 - gain)
+    resumed = Updater(model_of(0), imitation, config, CPU, Ranks())
+    resumed.load_state_dict(updater.state_dict())
+    assert resumed.state_dict()["precision"] == expected
+
+
 def test_an_infinite_gradient_is_skipped_and_the_loss_scale_shrinks() -> None:
     model = model_of(0)
     updater = updater_of(model, device=FLOAT16)

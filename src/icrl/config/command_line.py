@@ -20,6 +20,7 @@ from icrl.runs.processes import close_outputs, open_outputs
 
 _BAD_INPUT = 2
 LARGE = {  # by program: the options that determine most of its memory
+    "src.pipeline": "source.num_learners, trainer.mini_batch_size, evaluation.num_streams",
     "src.train_agents": "source.num_learners, source.num_envs, source.unroll_length",
     "src.train_gpt": "trainer.mini_batch_size, model.context_len, model.embed_dim",
     "src.train_ilql": "trainer.mini_batch_size, model.context_len, encoder.embed_dim",

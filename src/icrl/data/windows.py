@@ -89,17 +89,14 @@ class Windows:
         if plugin:
             columns["training_reward"] = training_rewards(plugin, histories, rows, steps)
         columns["weight"] = step_weights(objective, spec, columns["reward"], done).astype(np.float16)
-        episode = np.cumsum(done, axis=1, dtype=np.int32) - done
-        kept = [episode % k == phase for k in config.keep_every for phase in range(k)]  # masks `[N, steps]`
-        if config.kept_steps:
-            kept = [mask & (np.cumsum(mask, axis=1, dtype=np.int32) <= config.kept_steps) for mask in kept]
-        lengths = np.concatenate([mask.sum(axis=1) for mask in kept])  # [N * k]
+        numbers, lengths = _kept_steps(done, config)
         usable = lengths >= context_len
         given = f"data.keep_every={config.keep_every} and data.kept_steps={config.kept_steps}"
         longest = f"the longest row of {folder}, {lengths.max(initial=0)} steps with {given}"
         refuse(not usable.any(), f"model.context_len={context_len} is longer than {longest}: lower it")
-        parts = ((name, [column[mask] for mask in kept]) for name, column in columns.items())
-        self._columns = {name: torch.from_numpy(np.concatenate(part)).to(device) for name, part in parts}
+        flat = ((name, column.reshape(-1, *column.shape[2:])) for name, column in columns.items())
+        self._columns = {name: torch.from_numpy(column).to(device) for name, column in flat}
+        self._steps = torch.from_numpy(numbers).to(device)  # in the columns, row after row
         self.largest_reward = float(self._columns["training_reward"].abs().max())
         starts, num_windows = (lengths.cumsum() - lengths)[usable], lengths[usable] - context_len + 1
         self.num_windows, self.num_rows = int(num_windows.sum()), int(usable.sum())
@@ -110,7 +107,7 @@ class Windows:
     def at(self, window: Tensor) -> Batch:
         """The windows with these numbers `[B]`, from 0 to num_windows - 1."""
         row = torch.searchsorted(self._row_end, window, right=True)
-        index = (window + self._row_shift[row])[:, None] + self._offsets  # [B, T]
+        index = self._steps[(window + self._row_shift[row])[:, None] + self._offsets]  # [B, T]
         columns = {name: column[index] for name, column in self._columns.items()}
         return Batch(**{name: part.float() if name in _FLOATS else part.long() for name, part in columns.items()})
 
@@ -123,6 +120,26 @@ def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -
     none = f"no learner of {histories.folder} reaches data.min_final_success={config.min_final_success}"
     refuse(not len(rows), f"{none}: the best one reaches {success[of_tasks].max(initial=0):.3f}")
     return rows
+
+
+def _kept_steps(done: Booleans, config: DataConfig) -> tuple[Integers, Integers]:
+    """Steps of the rows that `data.keep_every` makes of rows with episode ends `done` `[N, T]`: their numbers in the
+    flat `[N * T]` columns, row after row, and the length of each row `[rows]`."""
+    num_rows, num_steps = done.shape
+    episode = np.cumsum(done, axis=1, dtype=np.int32) - done
+    first = np.arange(num_rows)[:, None] * num_steps
+    numbers: list[Integers] = []
+    lengths: list[Integers] = []
+    for k in config.keep_every:
+        phase = (episode % k).astype(np.uint16)
+        order = (phase.argsort(axis=1, kind="stable") + first).ravel()  # in each row by phase, then by time
+        count = np.stack([(phase == one).sum(axis=1) for one in range(k)], axis=1)  # [N, k]
+        start, kept = first + count.cumsum(axis=1) - count, np.minimum(count, config.kept_steps or num_steps)
+        start, kept = start.T.ravel(), kept.T.ravel()  # all rows of a phase, then those of the next
+        among = np.arange(kept.sum()) + np.repeat(start - (kept.cumsum() - kept), kept)
+        numbers.append(order[among].astype(np.int32 if done.size < 2**31 else np.int64))
+        lengths.append(kept)
+    return np.concatenate(numbers), np.concatenate(lengths)
 
 
 def step_weights(config: ObjectiveConfig, spec: EnvSpec, reward: Integers, done: Booleans) -> Floats:
@@ -141,16 +158,15 @@ def step_weights(config: ObjectiveConfig, spec: EnvSpec, reward: Integers, done:
         return np.ones(reward.shape, np.float32)
     if config.weighting == "recency":
         return np.tile(2 * np.arange(1, num_steps + 1, dtype=np.float32) / (num_steps + 1), (num_rows, 1))
-    values = np.array(spec.reward_values, np.float32)[reward]
-    gains, later = np.empty(reward.shape, np.float32), np.zeros(num_rows, np.float32)
+    values, going = np.array(spec.reward_values, np.float32)[reward.T.copy()], ~done.T.copy()  # [T, N]
+    gains, later = np.empty_like(values), np.zeros(num_rows, np.float32)
     for t in reversed(range(num_steps)):
-        later = values[:, t] + config.discount * later * ~done[:, t]
-        gains[:, t] = later
-    for alike in np.array_split(gains, max(1, num_steps // spec.max_episode_steps), axis=1):  # views
+        gains[t] = later = values[t] + config.discount * later * going[t]
+    for alike in np.array_split(gains, max(1, num_steps // spec.max_episode_steps)):  # views
         least = min(alike.min(), 0)
         mean = alike.mean() - least
         alike[:] = np.minimum((alike - least) / mean, config.max_weight) if mean > 0 else 1
-    return gains
+    return np.ascontiguousarray(gains.T)
 
 
 class Mixture:

@@ -3,6 +3,7 @@
 G tasks, S streams per task, E episodes.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -76,11 +77,18 @@ def evaluate_policy(
 
 
 def play_episodes(
-    policy: Policy[Carry], env: Env[State], tasks: Tensor, num_streams: int, num_episodes: int, seed: int
+    policy: Policy[Carry],
+    env: Env[State],
+    tasks: Tensor,
+    num_streams: int,
+    num_episodes: int,
+    seed: int,
+    first_task: int = 0,
 ) -> tuple[Adaptation, Rollout]:
     """Play `num_streams` streams of each of `tasks` `[G, task_dim]` until all have `num_episodes` episodes; also
-    return all transitions, `[T, G * S]`."""
-    streams, noise = _new_streams(policy, env, tasks, num_streams, seed)
+    return all transitions, `[T, G * S]`. Tasks from number `first_task` on may be played apart from those before, with
+    the same result."""
+    streams, noise = _new_streams(policy, env, tasks, num_streams, seed, first_task)
     played: list[Rollout] = []
     finished = torch.zeros(len(noise.seeds), dtype=torch.long, device=tasks.device)
     while int(finished.min()) < num_episodes:
@@ -99,12 +107,27 @@ def play_steps(
     return rollout(policy, env, streams, num_steps, noise)[0]
 
 
+def joined(parts: Sequence[tuple[Adaptation, Rollout]]) -> tuple[Adaptation, Rollout]:
+    """Results of `play_episodes` on tasks that were played apart. Steps after the end of a part are zeros."""
+    adaptations, rollouts = zip(*parts, strict=True)
+    longest = max(len(rollout.obs) for rollout in rollouts)
+    padded = [
+        [torch.cat([column, column.new_zeros(longest - len(column), *column.shape[1:])]) for column in rollout]
+        for rollout in rollouts
+    ]
+    transitions = Rollout(*(torch.cat(column, dim=1) for column in zip(*padded, strict=True)))
+    return Adaptation(*map(np.concatenate, zip(*adaptations, strict=True))), transitions
+
+
 def _new_streams(
-    policy: Policy[Carry], env: Env[State], tasks: Tensor, num_streams: int, seed: int
+    policy: Policy[Carry], env: Env[State], tasks: Tensor, num_streams: int, seed: int, first_task: int = 0
 ) -> tuple[Streams[State, Carry], Noise]:
     """Streams at their start, and their noise; both differ from those of source agents in training."""
-    seeds = stream_seeds(seed, len(tasks) * num_streams, purpose=3).to(tasks.device)
-    noise = Noise(stream_seeds(seed, len(seeds), purpose=4).to(tasks.device))
+    end = (first_task + len(tasks)) * num_streams
+    seeds, of_noise = (
+        stream_seeds(seed, end, purpose)[first_task * num_streams :].to(tasks.device) for purpose in (3, 4)
+    )
+    noise = Noise(of_noise)
     return start_streams(policy, env, streams_of(tasks, num_streams), seeds), noise
 
 

@@ -9,7 +9,8 @@ B streams, n of them that begin an episode, T steps in context or of a life.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -79,21 +80,18 @@ def chance(env: TensorEnv, config: Config) -> Policy[Any]:
     return policy
 
 
-def coverage_of(policies: Mapping[str, Policy[Any]], env: DarkRoom, num_streams: int, seed: int) -> dict[str, Floats]:
-    """Coverage `[1, S, E]` of each policy in a room without a goal.
+def coverage_of(policy: Policy[Any], env: DarkRoom, num_streams: int, seed: int) -> Floats:
+    """Coverage `[1, S, E]` of a policy in a room without a goal.
 
     It is the share of the possible goal cells that each of S streams has visited by the end of each of its first
     `NUM_EPISODES` = E episodes. A visit is a move that ends on the cell, which is what shows a goal."""
     cells = env.all_tasks().unique()
     nowhere = torch.full((1, 1), env.size**2, device=cells.device)
-    found: dict[str, Floats] = {}
-    for name, policy in policies.items():
-        steps = play_steps(policy, env, nowhere, num_streams, NUM_EPISODES * env.spec.max_episode_steps, seed)
-        visited = torch.zeros(NUM_EPISODES, num_streams, env.size**2, dtype=torch.bool, device=cells.device)
-        by_episode = steps.next_obs.view(NUM_EPISODES, -1, num_streams).transpose(1, 2)  # only the clock ends them
-        seen = visited.scatter_(2, by_episode, True).cumsum(0)[..., cells] > 0
-        found[name] = seen.double().mean(2).T.cpu().numpy()[None]
-    return found
+    steps = play_steps(policy, env, nowhere, num_streams, NUM_EPISODES * env.spec.max_episode_steps, seed)
+    visited = torch.zeros(NUM_EPISODES, num_streams, env.size**2, dtype=torch.bool, device=cells.device)
+    by_episode = steps.next_obs.view(NUM_EPISODES, -1, num_streams).transpose(1, 2)  # only the clock ends them
+    seen = visited.scatter_(2, by_episode, True).cumsum(0)[..., cells] > 0
+    return seen.double().mean(2).T.cpu().numpy()[None]
 
 
 def probes_for(config: Config, model: GPT | Guided, env: TensorEnv, tasks: Tensor) -> dict[str, Policy[Any]]:
@@ -111,7 +109,7 @@ def probes_for(config: Config, model: GPT | Guided, env: TensorEnv, tasks: Tenso
         if len(tasks) > 1:
             episode_steps = env.spec.max_episode_steps  # the last one may go on, after what `play_episodes` plays
             num_steps = -(-options.num_episodes * episode_steps // BLOCK) * BLOCK + episode_steps
-            life = play_steps(plain, env, tasks, options.num_probe_streams, num_steps, config.seed)
+            life = partial(play_steps, plain, env, tasks, options.num_probe_streams, num_steps, config.seed)
             probes["other_task"] = Rewritten(plain, OtherLife(life, options.num_probe_streams))
     return probes
 
@@ -197,17 +195,23 @@ class OtherLife:
     """Rewrite that inserts the past of a stream on the next task, up to an end of one of its episodes: the first end
     that is not before the current time."""
 
-    def __init__(self, life: Rollout, num_streams: int) -> None:
-        """`life`: `[T, G * S]` transitions of S = `num_streams` streams of each task, from their start. A stream takes
-        the past of the stream with its number on the next task."""
+    def __init__(self, life: Callable[[], Rollout], num_streams: int) -> None:
+        """`life()`: `[T, G * S]` transitions of S = `num_streams` streams of each task, from their start. A stream
+        takes the past of the stream with its number on the next task."""
+        self._life, self._num_streams = life, num_streams
+
+    @cached_property
+    def _columns_and_ends(self) -> tuple[Tensor, Tensor]:
+        """Columns `[rows, B, T]`, and for each step `[B, T]` the first end after that many steps or more."""
+        life = self._life()
         lived = (life.obs, life.action, life.reward, life.timestep)
-        columns = windows_of(*(column.transpose(0, 1) for column in lived))  # [rows, B, T]
-        self.columns = columns.roll(-num_streams, dims=1)
-        ended = (life.terminated | life.truncated).T.roll(-num_streams, dims=0)
+        columns = windows_of(*(column.transpose(0, 1) for column in lived))
+        ended = (life.terminated | life.truncated).T.roll(-self._num_streams, dims=0)
         numbers = torch.arange(1, ended.shape[1] + 1, device=ended.device).expand_as(ended)
         later = numbers.masked_fill(~ended, ended.shape[1] + 1).flip(1).cummin(dim=1).values
-        self.ends = later.flip(1)  # [B, T]: column t - 1 has the first end after t or more steps
+        return columns.roll(-self._num_streams, dims=1), later.flip(1)
 
     def __call__(self, window: Tensor, begun: Tensor, time: int, noise: Tensor) -> Tensor:
+        columns, ends = self._columns_and_ends
         back = torch.arange(-window.shape[2], 0, device=window.device)
-        return self.columns[:, begun[:, None], self.ends[begun, time - 1, None] + back]
+        return columns[:, begun[:, None], ends[begun, time - 1, None] + back]

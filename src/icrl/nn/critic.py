@@ -130,7 +130,7 @@ def trunk_config(model: GPTConfig, encoder: EncoderConfig) -> GPTConfig:
     """Options of a critic's trunk: tokens and context from `model`, everything else from `encoder`."""
     names = ("position", "embed_dim", "num_layers", "num_heads", "ff_dim", "activation")
     dropouts = dict.fromkeys(("attention_dropout", "residual_dropout", "embedding_dropout"), encoder.dropout)
-    return replace(model, **{name: getattr(encoder, name) for name in names}, **dropouts)
+    return replace(model, num_kv_heads=0, **{name: getattr(encoder, name) for name in names}, **dropouts)
 
 
 def in_full(x: Tensor) -> Tensor:

@@ -53,6 +53,9 @@ class GPTConfig(Options):
     embed_dim: int = option(64, "width of the residual stream", ge=1, le=2**16)
     num_layers: int = option(4, "transformer blocks", ge=1, le=1000)
     num_heads: int = option(4, "attention heads; must divide model.embed_dim", ge=1, le=2**16)
+    num_kv_heads: int = option(
+        0, "heads of keys and values, shared by groups of attention heads (0: one for each; 1: multi-query)", ge=0
+    )
     ff_dim: int = option(256, "width of the feed-forward layer", ge=1, le=2**20)
     activation: Literal["relu", "gelu"] = option("gelu", "activation of the feed-forward layer")
     attention_dropout: float = option(0.0, "dropout on attention weights", ge=0, le=0.99)
@@ -64,7 +67,17 @@ class GPTConfig(Options):
         check_heads("model", self)
         lacking = "model.position=env_time needs the embedding that model.add_env_time=false leaves out"
         refuse(self.position == "env_time" and not self.add_env_time, lacking)
+        shared = f"model.num_kv_heads={self.num_kv_heads} must divide model.num_heads={self.num_heads}, or be 0"
+        refuse(self.num_heads % self.kv_heads, shared)
         return self
+
+    @property
+    def kv_heads(self) -> int:
+        return self.num_kv_heads or self.num_heads
+
+    @property
+    def head_dim(self) -> int:
+        return self.embed_dim // self.num_heads
 
 
 def check_heads(name: str, config: GPTConfig | EncoderConfig) -> None:
@@ -156,12 +169,12 @@ class Trunk(nn.Module):
     def new_cache(self, num_streams: int) -> Cache:
         """An empty cache for a whole context. A cache with more behind it, which others read, is as good."""
         config, like, steps = self.config, self.prev_action.weight, self.config.context_len
-        per_stream = (num_streams, config.num_heads)
-        shape = (config.num_layers, *per_stream, steps * self.tokens_per_step, config.embed_dim // config.num_heads)
+        shape = (config.num_layers, num_streams, config.kv_heads, steps * self.tokens_per_step, config.head_dim)
         tokens = KVCache(like.new_empty(shape), like.new_empty(shape))
         if not self.induction:
             return Cache([tokens])
-        shape, visited = (1, *per_stream, steps, shape[-1]), torch.zeros(1, num_streams, 1, steps, 1).long()
+        shape = (1, num_streams, config.num_heads, steps, config.head_dim)
+        visited = torch.zeros(1, num_streams, 1, steps, 1).long()
         return Cache([tokens, KVCache(like.new_empty(shape), like.new_empty(shape), visited.to(like.device))])
 
     def _tokens(self, context: Context, cache: Sequence[KVCache]) -> Tensor:

@@ -94,16 +94,43 @@ def initialize_linear(module: nn.Module) -> None:
         nn.init.zeros_(module.bias)
 
 
+class JoinedLinear(nn.Linear):
+    """Linear layers of one input whose outputs, of `sizes` channels, are computed in one product."""
+
+    def __init__(self, num_inputs: int, *sizes: int) -> None:
+        super().__init__(num_inputs, sum(sizes))
+        self.sizes = sizes
+
+
 class StreamLinear(nn.Module):
     """A linear layer per stream, `[B, 3 T, in] -> [B, 3 T, out]`; tokens 3 t, 3 t + 1 and 3 t + 2 belong to step t."""
 
-    def __init__(self, num_inputs: int, num_outputs: int) -> None:
+    def __init__(self, num_inputs: int, *sizes: int) -> None:
         super().__init__()
-        self.streams = nn.ModuleList(nn.Linear(num_inputs, num_outputs) for _ in range(NUM_STREAMS))
+        self.streams = nn.ModuleList(JoinedLinear(num_inputs, *sizes) for _ in range(NUM_STREAMS))
 
     def forward(self, x: Tensor) -> Tensor:
         mapped = [linear(x[:, stream::NUM_STREAMS]) for stream, linear in enumerate(self.streams)]
         return torch.stack(mapped, dim=2).flatten(1, 2)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, is_causal: bool) -> Tensor:
+    """softmax(Q K^T / sqrt(Dh)) V of queries `[B, H, L, Dh]` on keys and values `[B, K, S, Dh]`, where each head of
+    these serves H / K heads of queries. `mask` `[L, S]` is true where a query sees a key."""
+    batch, heads, length, width = query.shape
+    groups, seen = key.shape[1:3]
+    if dropout or not query.is_cpu or (length > 1 and query.dtype != torch.bfloat16):
+        return F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal, enable_gqa=heads > groups)
+    # PyTorch's kernel for a CPU is slower than products written out for single queries and in bfloat16.
+    rows, key, value = (part.reshape(batch * groups, -1, width) for part in (query * width**-0.5, key, value))
+    if is_causal and length > 1:
+        mask = torch.ones(length, seen, dtype=torch.bool, device=query.device).tril()
+    if mask is None:
+        scores = torch.bmm(rows, key.mT)
+    else:
+        bias = query.new_zeros(mask.shape).masked_fill(~mask, -torch.inf).repeat(heads // groups, 1)
+        scores = torch.baddbmm(bias, rows, key.mT)
+    return torch.bmm(scores.softmax(-1), value).view(batch, heads, length, width)
 
 
 class Attention(nn.Module):
@@ -111,20 +138,18 @@ class Attention(nn.Module):
 
     def __init__(self, config: GPTConfig, *, last: bool = False) -> None:
         super().__init__()
-        cross = config.tokens == "cross"
-        self.num_heads, self.rotary, self.dropout = (
-            config.num_heads,
-            config.position == "rope",
-            config.attention_dropout,
-        )
+        cross, shared = config.tokens == "cross", config.kv_heads * config.head_dim
+        self.head_dim, self.rotary, self.dropout = config.head_dim, config.position == "rope", config.attention_dropout
         self.tokens_per_step = NUM_STREAMS if cross else 1
         self.queries = slice(self.tokens_per_step - 1, None, self.tokens_per_step) if last else slice(None)
-        self.qkv = (StreamLinear if cross else nn.Linear)(config.embed_dim, 3 * config.embed_dim)
+        self.sizes = (config.embed_dim, shared, shared)
+        self.qkv = (StreamLinear if cross else JoinedLinear)(config.embed_dim, *self.sizes)
         self.out = (StreamLinear if cross and not last else nn.Linear)(config.embed_dim, config.embed_dim)
 
     def forward(self, x: Tensor, cache: KVCache | None, layer: int) -> Tensor:
         """`[B, L, D] -> [B, L, D]`, or `[B, L / G, D]` in the last block. With a cache the L tokens continue it."""
-        query, key, value = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # [B, H, L, Dh]
+        parts = self.qkv(x).split(self.sizes, dim=-1)
+        query, key, value = (part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in parts)  # [B, H, L, Dh]
         before = cache.length if cache else 0
         if self.rotary:
             query, key = (rotate(part, before, self.tokens_per_step) for part in (query, key))
@@ -135,7 +160,7 @@ class Attention(nn.Module):
             step = torch.arange(before + x.shape[1], device=x.device) // self.tokens_per_step
             mask = (step <= step[before:, None])[self.queries]
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query[:, :, self.queries], key, value, mask, dropout, is_causal)
+        mixed = attend(query[:, :, self.queries], key, value, mask, dropout, is_causal)
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 
@@ -190,7 +215,8 @@ class Induction(nn.Module):
         super().__init__()
         width, self.num_heads = config.embed_dim, config.num_heads
         self.norm, self.outcome_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.query, self.key_value, self.out = (nn.Linear(width, size * width) for size in (1, 2, 1))
+        self.query, self.key_value = nn.Linear(width, width), JoinedLinear(width, width, width)
+        self.out = nn.Linear(width, width)
         self.apply(initialize_linear)
         self.no_visit = nn.Parameter(0.02 * torch.randn(2, self.num_heads, 1, width // self.num_heads))  # key, value
         self.recency = nn.Parameter(torch.zeros(self.num_heads, 1, 1))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, without_others
+from icrl.config.options import replace
 from icrl.contracts import Rollout
 from icrl.envs.core import MapView, TensorEnv
 from icrl.envs.exact import optimal_exact
@@ -124,6 +125,7 @@ def write_comparisons(
 def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.device) -> Rollout:
     """Whole life of a source agent of `task` `[1, task_dim]` in its first environment, `[T, 1]`."""
     config = without_others(config)  # the others have histories of training tasks alone
+    config = replace(config, source=replace(config.source, num_learners=1))  # a learner lives as among others
     learner, streams, noise = make_learners(config, env, task, device)
     worker = LocalUnrollWorker(config.source, env, learner, streams, noise)
     loop = collect(learner, worker, Experience(config, env.spec, task, device))

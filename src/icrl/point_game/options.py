@@ -154,7 +154,7 @@ class PlayersConfig(Options):
     def _check(self) -> Self:
         amp, players = self.device.amp_dtype, f"host.player={self.host.player} and agent.player={self.agent.player}"
         refuse(not self.learning, f"{players}: no player learns; one of them must be {LEARNED}")
-        refuse(amp != "none", f"device.amp_dtype={amp}: with train_players it must be none")
+        refuse(amp not in ("auto", "none"), f"device.amp_dtype={amp}: with train_players it must be auto or none")
         for name in self.learning:
             self._check_role(name, self.roles[name])
         return self

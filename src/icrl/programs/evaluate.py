@@ -8,8 +8,9 @@ logs/<name>/evaluation-size=13/, videos/<name>/in_context-size=13/. Folders of o
 model guided by them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,18 @@ from icrl.evaluation import in_context, protocol, references, report, trained
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.report import RESULTS, read_results, save_episodes
 from icrl.nn.gpt import GPT
-from icrl.nn.gpt_policy import Guided
+from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.plots.figures import write_figures
 from icrl.plots.walks import write_comparisons
 from icrl.rl.statistics import Floats
 from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, write_owned
+from icrl.runs.processes import at_once
 from icrl.sources import source_of
 from icrl.training.needs import bootstrap, playing
 
 _WORLD = ("env", "tasks")
+_STREAMS = 100  # whose caches of a default model fit in the 16 MB that a core of a common processor has
 
 
 def main(config: Config) -> Path:
@@ -98,44 +101,81 @@ def evaluate(
     options, learners = config.evaluation, references.references_of(env, config)
     policy, folder = trained.policy_of(config, model), config.folder("logs") / f"evaluation{suffix}"
     (main_part, shown), *further = tasks.items()
-
-    def play(player: Policy[Any], rows: Tensor, num_streams: int) -> tuple[Adaptation, Rollout]:
-        return in_context.play_episodes(player, env, rows, num_streams, options.num_episodes, config.seed)
-
-    first, transitions = play(policy, shown, options.num_streams)
-    episodes = {main_part: first} | {part: play(policy, rows, options.num_train_streams)[0] for part, rows in further}
+    width = torch.get_num_threads() if shown.is_cpu else 1
+    probes = references.probes_for(config, model, env, shown)
+    players = {name: (probe, shown, options.num_probe_streams) for name, probe in reversed(probes.items())}
+    players |= {main_part: (policy, shown, options.num_streams)}  # after probes, because those take longest
+    players |= {part: (policy, rows, options.num_train_streams) for part, rows in further}
+    players |= {name: (learner, shown, options.num_streams) for name, learner in learners.items()}
+    plays = _plays(config, env, players)
+    explores: list[Callable[[], tuple[str, Any]]] = []
+    if isinstance(env, DarkRoom) and references.COVERING_PLAN in learners:
+        ours = {"model, context kept": policy, protocol.label_of("wiped"): references.Wiped(policy)}
+        explorers = {**ours, **learners, "random": references.chance(env, config)}
+        explores = [partial(_explore, config, env, len(shown), name, player) for name, player in explorers.items()]
+    found = at_once([*plays, *explores], width, "evaluate")
+    played, covered = _results(found[: len(plays)]), dict(found[len(plays) :])
+    episodes = {part: played[part][0] for part in tasks}
     source = source_of(store.manifest["config"]) if store else config.source
     if store and "train" in tasks:
         label, learned = f"{report.source_label(source.name)}, training tasks", len(tasks["train"])
         ends = in_context.source_adaptation(store, learned, options.num_train_streams, options.num_episodes)
         episodes |= {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
-    episodes |= {name: play(learner, shown, options.num_streams)[0] for name, learner in learners.items()}
-    altered = references.probes_for(config, model, env, shown)
-    episodes |= {name: play(probe, shown, options.num_probe_streams)[0] for name, probe in altered.items()}
-    covered: dict[str, Floats] = {}
-    if isinstance(env, DarkRoom) and references.COVERING_PLAN in learners:
-        ours = {"model, context kept": policy, protocol.label_of("wiped"): references.Wiped(policy)}
-        explorers = {**ours, **learners, "random": references.chance(env, config)}
-        covered = references.coverage_of(explorers, env, options.num_probe_streams * len(shown), config.seed)
+    episodes |= {name: played[name][0] for name in (*learners, *probes)}
     checksum = save_episodes(folder, episodes, owner, covered)
     setting = protocol.Setting(
         {part: protocol.exact_numbers(references.exact_references(env, rows)) for part, rows in tasks.items()},
         protocol.decoding_name(policy.temperature, policy.epsilon),
         regrets=env.has_planner and env.spec.success == "best_action",
     )
+    films = config.folder("videos") / f"in_context{suffix}"
+    film = (replace(config, source=source), films, env, shown, played[main_part][1], shown.device)
+    jobs: list[Callable[[], Any]] = [
+        partial(protocol.numbers_of, {config.seed: episodes}, setting, options, config.seed)
+    ]
+    jobs += [partial(write_comparisons, *film)] if options.videos else []
+    numbers, *_ = at_once(jobs, min(width, len(jobs)), "sum up")
     results = {
         "config": recorded(config),
         "episodes": checksum,
         **{f"{part}_tasks": rows.tolist() for part, rows in tasks.items()},
         "references": setting.references,
-        **protocol.numbers_of({config.seed: episodes}, setting, options, config.seed),
+        **numbers,
         **protocol.coverage_numbers([covered], options, config.seed),
     }
     write_figures(folder, config.name + suffix, env, results, learners)
-    if options.videos:
-        videos = config.folder("videos") / f"in_context{suffix}"
-        write_comparisons(replace(config, source=source), videos, env, shown, transitions, shown.device)
     return results
+
+
+def _plays(
+    config: Config, env: TensorEnv, players: Mapping[str, tuple[Policy[Any], Tensor, int]]
+) -> list[Callable[[], tuple[str, Any]]]:
+    """Jobs that play parts of the tasks of each of `players`: a policy, its tasks, and the number of streams of each
+    task. The model itself plays a few tasks at a time, so that the caches of their streams stay near the processor."""
+    jobs: list[Callable[[], tuple[str, Any]]] = []
+    for name, (policy, tasks, num_streams) in players.items():
+        at_a_time = max(1, _STREAMS // num_streams) if isinstance(policy, GPTPolicy) and tasks.is_cpu else len(tasks)
+        for first in range(0, len(tasks), at_a_time):
+            rows = tasks[first : first + at_a_time]
+            jobs.append(partial(_play, config, env, name, policy, rows, num_streams, first))
+    return jobs
+
+
+def _play(
+    config: Config, env: TensorEnv, name: str, policy: Policy[Any], rows: Tensor, num_streams: int, first: int
+) -> tuple[str, tuple[Adaptation, Rollout]]:
+    num_episodes = config.evaluation.num_episodes
+    return name, in_context.play_episodes(policy, env, rows, num_streams, num_episodes, config.seed, first)
+
+
+def _explore(config: Config, env: DarkRoom, num_tasks: int, name: str, policy: Policy[Any]) -> tuple[str, Floats]:
+    return name, references.coverage_of(policy, env, config.evaluation.num_probe_streams * num_tasks, config.seed)
+
+
+def _results(parts: Sequence[tuple[str, Any]]) -> dict[str, tuple[Adaptation, Rollout]]:
+    """Episodes and transitions of each policy, of all parts of its tasks."""
+    names = dict.fromkeys(name for name, _ in parts)
+    return {name: in_context.joined([part for place, part in parts if place == name]) for name in names}
 
 
 def check_room(config: Config, model: GPT | Guided, spec: EnvSpec, parts: dict[str, list[int]]) -> None:

@@ -15,6 +15,7 @@ from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import Learner, check_parameters, collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.collection.source_run import Position, align_writer, check_continues, compared, inputs_of
+from icrl.config.options import refuse
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Env, EnvSpec, Json, PipelineError
@@ -26,8 +27,8 @@ from icrl.envs.tasks import Split, development_of, split_tasks
 from icrl.evaluation.report import solved
 from icrl.evaluation.trained import SourceEvaluator, check_streams
 from icrl.plots.source_agents import SourceCurves, examine
-from icrl.runs.checkpoint import FINISHED, Interval
-from icrl.runs.device import prepare, recorded
+from icrl.runs.checkpoint import FINISHED, Interval, load_newest
+from icrl.runs.device import device_of, prepare, recorded
 from icrl.runs.evaluations import Evaluations
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, write_owned
 from icrl.runs.metrics import MetricLogger, profiled
@@ -42,42 +43,60 @@ _FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]
 
 def main(config: Config) -> Path:
     """Train and record, or resume, or print the results; returns the folder with the histories."""
+    record(config)
+    announce(config, finish(config))
+    return config.folder("histories")
+
+
+def record(config: Config) -> None:
+    """Train and record, or resume, until the histories are complete."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     device, source = prepare(config), config.source
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
-    finished = folder / FINISHED
     with closing(make_env(config.env, device)) as env:
         all_tasks, split = env.all_tasks(), split_tasks(env, config)
         development_of(split.train, config.data.num_development_tasks)  # early check for stage two
         with only_writer(histories):
             if (histories / "manifest.json").exists():
                 check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
-            elif finished.exists():
+            elif (folder / FINISHED).exists():
                 raise ConfigError(f"{folder} belongs to histories missing from {histories}: restore them, or remove it")
-            if not finished.exists():
+            if not (folder / FINISHED).exists():
                 check_stage_one(config, env.spec, len(split.train), device)
                 # An asynchronous unroll has its own environments; those here only start the streams.
                 has_processes = source.vectorization == "process" and not source.async_unroll
                 processes = closing(ProcessEnv(config.env, source.num_workers, device)) if has_processes else None
                 with processes or nullcontext(env) as world:
-                    learner, owner = train(config, world, all_tasks, split, device)
-                found = examine(config, env, learner, all_tasks[split.train].to(device), split.held_out)
-                write_owned(finished, owner, num_iterations(source), found)
-            found, whose, _ = read_owned(finished, _FOUND)
-            manifest = read_manifest(histories)
-            if manifest["owner"]:  # histories of older versions have none
-                check_owner(finished, whose, Identity(**manifest["owner"]))
-            if not manifest["complete"]:
-                raise PipelineError(f"{finished} exists, but {histories} is not complete: remove {finished.name}")
-        announce(config, env.spec, found)
-    return histories
+                    train(config, world, all_tasks, split, device)
 
 
-def train(
-    config: Config, env: Env[State], all_tasks: Tensor, split: Split, device: torch.device
-) -> tuple[Learner, Identity]:
+def finish(config: Config) -> Json:
+    """Examine the trained agents, unless this is done; returns the results."""
+    device, histories, folder = device_of(config), config.folder("histories"), config.folder("logs") / "source"
+    with closing(make_env(config.env, device)) as env, only_writer(histories):
+        manifest, split = read_manifest(histories), split_tasks(env, config)
+        if not (folder / FINISHED).exists():
+            tasks = env.all_tasks()[split.train].to(device)
+            learner, _, _ = make_learners(config, env, tasks, device)
+            saved = load_newest(folder, "last", device)
+            refuse(saved is None, f"the agents of {histories} are missing from {folder}: restore them")
+            assert saved
+            state, about = saved
+            learner.load_state_dict(state["learner"])
+            learner.set_clock(clock_of(config.source, about["step"]))
+            found = examine(config, env, learner, tasks, split.held_out)
+            write_owned(folder / FINISHED, Identity.of(about["description"]), about["step"], found)
+        found, whose, _ = read_owned(folder / FINISHED, _FOUND)
+    if manifest["owner"]:  # histories of older versions have none
+        check_owner(folder / FINISHED, whose, Identity(**manifest["owner"]))
+    if not manifest["complete"]:
+        raise PipelineError(f"{folder / FINISHED} exists, but {histories} is not complete: remove {FINISHED}")
+    return found
+
+
+def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, device: torch.device) -> None:
     """Train learners on the training tasks among `all_tasks` `[num_tasks, task_dim]`, from the newest checkpoint if
-    there is one, and record them; returns them and the identity of the run."""
+    there is one, and record them."""
     source, folder, tasks = config.source, config.folder("logs") / "source", all_tasks[split.train]
     learner, streams, noise = make_learners(config, env, tasks.to(device), device)
     experience = Experience(config, env.spec, tasks, device)
@@ -129,7 +148,6 @@ def train(
             run.save_if_due()
             iteration_done()
     writer.finish()
-    return learner, owner
 
 
 def make_writer(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split, owner: Identity) -> HistoryWriter:
@@ -171,10 +189,11 @@ def evaluating(
         run.finish(evaluations.wait)
 
 
-def announce(config: Config, spec: EnvSpec, found: Json) -> None:
+def announce(config: Config, found: Json) -> None:
     """Print which tasks were solved, and the folders of the results."""
     unsolved, num_tasks = found["unsolved"], found["num_tasks"]
-    print(f"{num_tasks - len(unsolved)} of {num_tasks} training tasks {solved(spec)} by all their agents")
+    with closing(make_env(config.env)) as env:
+        print(f"{num_tasks - len(unsolved)} of {num_tasks} training tasks {solved(env.spec)} by all their agents")
     for task in unsolved[:_NAMED]:
         print(f"  not solved: {task['task']}, success of its agents {task['success']}")
     if len(unsolved) > _NAMED:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
@@ -35,15 +37,18 @@ class DeviceConfig(Options):
         "auto", "where tensors live: auto (a GPU where there is one), cpu, cuda, or cuda:N for GPU N", may_change=True
     )
     dtype: Literal["float32", "float64"] = option("float32", "dtype of parameters", stages="2, 3, ilql, awr, players")
-    amp_dtype: Literal["none", "bfloat16", "float16"] = option(
-        "none", "mixed precision: matrix products in bfloat16, or in float16 with a loss scaler", stages="2, ilql, awr"
+    amp_dtype: Literal["auto", "none", "bfloat16", "float16"] = option(
+        "none",
+        "mixed precision: matrix products in bfloat16, or float16 with a loss scaler; auto: in stage two bfloat16 if "
+        "this machine multiplies it faster, measured at the start, else none",
+        stages="2, ilql, awr",
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         known = re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.type)
         refuse(not known, f"device.type={self.type}: must be auto, cpu, cuda or cuda:N")
-        mixed = self.amp_dtype != "none" and self.dtype == "float64"
+        mixed = self.amp_dtype not in ("auto", "none") and self.dtype == "float64"
         refuse(mixed, f"device.amp_dtype={self.amp_dtype} needs device.dtype=float32, not {self.dtype}")
         return self
 
@@ -73,6 +78,18 @@ def device_of(config: Config | PlayersConfig) -> torch.device:
 def dtype_of(config: Config | PlayersConfig) -> torch.dtype:
     """Dtype of the parameters."""
     return getattr(torch, config.device.dtype)
+
+
+def bfloat16_gain(device: torch.device) -> float:
+    """How many times faster than in float32 `device` multiplies matrices in bfloat16, at the sizes of the default
+    model: the best of a few tries of each."""
+    seconds = dict.fromkeys((torch.float32, torch.bfloat16), math.inf)
+    for dtype in 8 * [*seconds]:
+        one, two = torch.ones(2560, 64, dtype=dtype, device=device), torch.ones(64, 256, dtype=dtype, device=device)
+        start = time.perf_counter()
+        (one @ two).sum().item()  # waits for the device
+        seconds[dtype] = min(seconds[dtype], time.perf_counter() - start)
+    return seconds[torch.float32] / seconds[torch.bfloat16]
 
 
 def recorded(config: Config | PlayersConfig) -> Json:

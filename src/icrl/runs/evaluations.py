@@ -24,7 +24,7 @@ from icrl.runs import checkpoint
 from icrl.runs.checkpoint import step_of
 from icrl.runs.files import Identity, check_owner, read_owned, write_owned
 from icrl.runs.metrics import MetricLogger
-from icrl.runs.processes import IdleWorker
+from icrl.runs.processes import Worker
 
 
 class EvalsConfig(Options):
@@ -88,7 +88,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         `PipelineError` if files belong to another run than `description` names."""
         self._folder, self._prefix, self._evaluate, self._options = folder, prefix, evaluate, options
         self._description, self._report, self._trained = description, report, trained
-        self._worker: IdleWorker | None = None  # evaluates the first of the waiting states
+        self._worker: Worker | None = None  # evaluates the first of the waiting states
         self._deadline, self._deaths = 0.0, 0  # of that evaluation
         self._path, self._owner = folder / "evaluations.json", Identity.of(description)
         self.results: dict[int, Evaluation] = {}
@@ -180,7 +180,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         """Give the worker the first waiting state; start a worker if there is none."""
         if self._waiting:
             self._deadline = time.monotonic() + self._options.timeout
-            self._worker = self._worker or IdleWorker(partial(_evaluated, self._evaluate))
+            self._worker = self._worker or Worker(partial(_evaluated, self._evaluate))
             self._worker.give(self._waiting[0])
 
     def _store(self, step: int, evaluation: Evaluation, state: dict[str, Any] | None = None) -> None:

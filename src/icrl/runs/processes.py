@@ -4,21 +4,30 @@ A signal often reaches a whole process group. Only the training process handles 
 """
 
 import os
+import pickle
 import select
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
-from multiprocessing import get_context, parent_process, resource_tracker
+from multiprocessing import active_children, get_all_start_methods, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import Any, Literal
+from typing import Any, TypeVar
 
+import torch
+from tqdm import tqdm
+
+from icrl.contracts import PipelineError
+
+Result = TypeVar("Result")
+_START_METHOD = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
 _GLANCE = 0.5  # seconds between two checks of the parent
 _EXIT = 10.0  # seconds in which a process exits, which takes time at the lowest priority
@@ -57,15 +66,15 @@ def end_with_parent(code: int) -> None:
     threading.Thread(target=run, daemon=True).start()
 
 
-class IdleWorker:
-    """Process of the lowest priority that calls a picklable `function` on one value after another. It ignores signals
-    and ends with its parent."""
+class Worker:
+    """Process that calls a picklable `function` on one value after another, at the lowest priority if it is `idle`. It
+    ignores signals and ends with its parent."""
 
-    def __init__(self, function: Callable[[Any], Any], start_method: Literal["spawn", "forkserver"] = "spawn") -> None:
-        """torch's threads may hold locks when a process is forked, so the `start_method` is not `fork`."""
-        context: Any = get_context(start_method)
+    def __init__(self, function: Callable[[Any], Any], *, idle: bool = True) -> None:
+        """torch's threads may hold locks when this process is forked, so a server without threads starts the other."""
+        context: Any = get_context(_START_METHOD)
         self._connection, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, function), daemon=True)
+        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, function, idle), daemon=True)
         with without_signals():
             self.process.start()
         self._kill = killed_at_the_end([self.process])
@@ -94,9 +103,10 @@ class IdleWorker:
         return self.process.exitcode
 
 
-def _serve(connection: Connection, function: Callable[[Any], Any]) -> None:
-    os.nice(19)
-    if sys.platform == "linux":  # nice alone would let it finish its time slice while training waits
+def _serve(connection: Connection, function: Callable[[Any], Any], idle: bool) -> None:
+    if idle:
+        os.nice(19)
+    if idle and sys.platform == "linux":  # nice alone would let it finish its time slice while training waits
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     end_with_parent(0)  # the pipe is read only between two calls
     with suppress(EOFError, ConnectionError):  # the parent is gone
@@ -107,6 +117,37 @@ def _serve(connection: Connection, function: Callable[[Any], Any]) -> None:
             except Exception:
                 answer = traceback.format_exc()
             connection.send(answer)
+
+
+def at_once(jobs: Sequence[Callable[[], Result]], width: int, title: str) -> list[Result]:
+    """Results of independent `jobs`, with a progress bar: `width` at a time in processes with one thread each, because
+    two threads of one process would wait for each other; if that is 1, in this process.
+
+    Jobs and results must be picklable, exceptions are those of the jobs. Raises `PipelineError` if a process dies."""
+    if width == 1:
+        return [job() for job in tqdm(jobs, desc=title, unit="job")]
+    before = active_children()
+    with without_signals():
+        pool = ProcessPoolExecutor(width, get_context(_START_METHOD), _alone)
+        # Pickled here, tensors travel by value and not in shared memory, which would need its sender alive.
+        futures = [pool.submit(_done, pickle.dumps(job)) for job in jobs]
+    kill = killed_at_the_end([process for process in active_children() if process not in before])
+    try:
+        return [pickle.loads(future.result()) for future in tqdm(futures, desc=title, unit="job")]
+    except BrokenExecutor as error:
+        raise PipelineError("a process that plays died. Run the same command again, or with num_threads=1") from error
+    finally:
+        kill()
+        pool.shutdown(cancel_futures=True)
+
+
+def _alone() -> None:
+    end_with_parent(0)
+    torch.set_num_threads(1)
+
+
+def _done(job: bytes) -> bytes:
+    return pickle.dumps(pickle.loads(job)())
 
 
 def open_outputs() -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Keys = tuple[str, ...]  # dotted keys of options
 
-_INT, _FLOAT = 8, 4  # bytes of an int64 and of a float32
+_INT, _FLOAT, _HALF = 8, 4, 2  # bytes of an int64, of a float32, and of numbers in mixed precision
 EVALS = ("evals.num_eval_environments", "evals.num_eval_episodes")
 _META = torch.device("meta")  # modules built there take no memory and draw no random numbers
 
@@ -125,7 +125,8 @@ def _fitting(
     learns = group == "model" or config.critic.value_trunk_grad == "full"
     numbers = heads + learns * tokens * (1 + (model.num_layers - 1) * of_block)  # per step
     scores = learns * model.induction * length * model.num_heads * _FLOAT  # per step: one for each step before it
-    activations = steps * (numbers * (element if amp == "none" else getattr(torch, amp).itemsize) + scores)
+    rounded = {"none": element, "auto": min(element, _HALF)}.get(amp, _HALF)  # bytes of a number that is kept
+    activations = steps * (numbers * rounded + scores)
     options = ("trainer.mini_batch_size", "model.context_len")
     widths = (f"{group}.num_layers", f"{group}.embed_dim", f"{group}.ff_dim")
     return [

@@ -1,5 +1,6 @@
 """Optimizers by name, and their rates by schedule."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, Self
@@ -11,10 +12,12 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from icrl.config.options import Options, Rate, option, refuse
 from icrl.config.schedules import Clock, make_schedule
+from icrl.nn.transformer import Induction, JoinedLinear, Transformer
 
 _OPTIMIZER = "update rule; the preset `optimizer=` sets all of this group"
 _COSINE: dict[str, Any] = {"kind": "cosine", "progress": "percent", "initial": 0.004, "final": 4e-05, "time": 1}
 _RATE = _COSINE | {"warmup": {"until": 0.03, "start": 0}}
+_NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 _NOTHING = 1e-10  # norm average at or below which a term counts as without gradient
 
 
@@ -54,6 +57,11 @@ class AdamWConfig(AdamConfig):
     weight_decay: Annotated[Any, Rate(ge=0)] = option(0.01, "decoupled weight decay of matrices")
 
 
+class MuonConfig(AdamWConfig):
+    name: Literal["muon"] = option("muon", _OPTIMIZER)  # type: ignore[assignment]
+    momentum: float = option(0.95, "decay of the mean of gradients of the matrices that Muon updates", ge=0, le=0.9999)
+
+
 class MTAdamConfig(AdamWConfig):
     name: Literal["mtadam"] = option("mtadam", _OPTIMIZER)  # type: ignore[assignment]
     beta3: float = option(0.9, "decay of the mean of each term's gradient norm", ge=0, le=0.9999)
@@ -83,6 +91,71 @@ class Lamb(Optimizer):
                     norm, of_change = parameter.norm(), change.norm()
                     ratio = torch.where((norm > 0) & (of_change > 0), norm / of_change, 1.0)
                     parameter.sub_((group["lr"] * ratio if group["decays"] else group["lr"]) * change)
+
+
+class Muon(optim.AdamW):
+    """Muon (Jordan et al., 2024, "Muon: An optimizer for hidden layers in neural networks") for the parameters of
+    groups with `splits`, AdamW for all others.
+
+        m <- momentum m + (1 - momentum) g       u = momentum m + (1 - momentum) g
+        w <- w - lr (0.2 sqrt(max(rows, columns)) orthogonal(u) + weight_decay w)
+
+    A parameter is made of the matrices that `splits` cuts it into by rows; each is made orthogonal by itself, and those
+    of one shape at once. The factor makes the root mean square of a step that of a typical step of AdamW (Liu et al.,
+    2025, arXiv 2502.16982), so that all parameters take one learning rate."""
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1e-3,
+        momentum: float = 0.95,
+        betas: tuple[float, float] = (0.9, 0.99),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, fused=True)
+        self.defaults |= {"momentum": momentum, "splits": ()}
+        for group in self.param_groups:
+            group.setdefault("splits", ())
+            group["momentum"] = momentum
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Optimizer.__setstate__(self, state)  # AdamW's own expects its step count in the state of every parameter
+
+    @torch.no_grad()
+    def step(self) -> None:  # pyrefly: ignore[bad-override]  # takes no closure
+        alike: dict[torch.Size, list[tuple[Tensor, Tensor, dict[str, Any]]]] = defaultdict(list)
+        moved: list[tuple[Tensor, Tensor]] = []
+        for group in self.param_groups:
+            for parameter in group["params"] if group["splits"] else ():
+                if (gradient := parameter.grad) is None:
+                    continue
+                mean = self.state[parameter].setdefault("mean", torch.zeros_like(parameter))
+                ahead = gradient.lerp(mean.lerp_(gradient, 1 - group["momentum"]), group["momentum"])
+                for part, direction in zip(parameter.split(group["splits"]), ahead.split(group["splits"]), strict=True):
+                    alike[part.shape].append((part, direction, group))
+                moved.append((parameter, gradient))
+                parameter.grad = None  # so that AdamW passes over it
+        for shape, matrices in alike.items():
+            changes = 0.2 * max(shape) ** 0.5 * orthogonal(torch.stack([ahead for _, ahead, _ in matrices]))
+            for (part, _, group), change in zip(matrices, changes, strict=True):
+                part.mul_(1 - group["lr"] * group["weight_decay"]).sub_(change, alpha=group["lr"])
+        super().step()
+        for parameter, gradient in moved:
+            parameter.grad = gradient
+
+
+def orthogonal(matrices: Tensor, num_steps: int = 5) -> Tensor:
+    """Matrices `[N, rows, columns]` with the same singular vectors and singular values of about 0.7 to 1.2, by
+    Newton-Schulz steps X <- a X + b (X X^T) X + c (X X^T)^2 X. A matrix of zeros stays zero."""
+    a, b, c = _NEWTON_SCHULZ
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT if is_tall else matrices
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    for _ in range(num_steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if is_tall else x
 
 
 class MTAdam(Optimizer):
@@ -152,6 +225,7 @@ _FORMS: dict[str, tuple[type[OptimizerConfig], Callable[..., Optimizer]]] = {
     "radam": (AdamConfig, optim.RAdam),
     "adamw": (AdamWConfig, partial(optim.AdamW, fused=True)),
     "lamb": (AdamWConfig, Lamb),
+    "muon": (MuonConfig, Muon),
     "mtadam": (MTAdamConfig, MTAdam),
 }
 OPTIMIZERS = {name: options for name, (options, _) in _FORMS.items()}
@@ -159,21 +233,37 @@ OPTIMIZERS = {name: options for name, (options, _) in _FORMS.items()}
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     """Optimizer `config.name` over all trainable parameters. Weight decay is decoupled and applies only to the matrices
-    of linear layers, not to embeddings, norms or biases."""
+    of linear layers, not to embeddings, norms or biases. Muon updates the matrices of transformer blocks and of the
+    induction layer, AdamW its other parameters."""
     matrices = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Linear)}
-    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    splits = _splits_of(model) if isinstance(config, MuonConfig) else {}
+    alike: dict[tuple[bool, tuple[int, ...]], list[nn.Parameter]] = {(True, ()): [], (False, ()): []}
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            kind = (id(parameter) in matrices, splits.get(id(parameter), ()))
+            alike.setdefault(kind, []).append(parameter)
     groups = [
-        {"params": [parameter for parameter in learning if (id(parameter) in matrices) == decays], "decays": decays}
-        for decays in (True, False)
+        {"params": params, "decays": decays} | ({"splits": split} if split else {})
+        for (decays, split), params in alike.items()
     ]
     given = config.model_dump()
-    options = {"momentum": given["momentum"]} if "momentum" in given else {"eps": given["epsilon"]}
+    options = {"momentum": given["momentum"]} if "momentum" in given else {}
+    options |= {"eps": given["epsilon"]} if "epsilon" in given else {}
     if betas := tuple(given[name] for name in ("beta1", "beta2", "beta3") if name in given):
         options["betas"] = betas
     _, make = _FORMS[config.name]
     optimizer = make(groups, lr=0.0, **options)
     set_rates(optimizer, config, Clock(0, 0, 0, 0))
     return optimizer
+
+
+def _splits_of(model: nn.Module) -> dict[int, tuple[int, ...]]:
+    """Numbers of rows of the matrices in each weight that Muon updates, by the identity of the weight."""
+    hidden = [module for module in model.modules() if isinstance(module, Transformer | Induction)]
+    layers = [layer for module in hidden for layer in module.modules() if isinstance(layer, nn.Linear)]
+    return {
+        id(layer.weight): layer.sizes if isinstance(layer, JoinedLinear) else (layer.out_features,) for layer in layers
+    }
 
 
 def set_rates(optimizer: Optimizer, config: OptimizerConfig, clock: Clock) -> None:

@@ -10,15 +10,20 @@ import torch
 from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
 
 from icrl.config.options import Options, option, refuse
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import Batch, Metrics, Objective
+from icrl.objectives.imitation import AlgorithmDistillation
+from icrl.runs.device import bfloat16_gain
 from icrl.runs.distributed import Ranks
 from icrl.training.optimizers import MTAdam, make_optimizer, set_rates
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
+
+_LEAST_GAIN = 1.5  # casts take a part of what faster products save
 
 
 class TrainerConfig(Options):
@@ -65,9 +70,10 @@ class Updater:
         refuse(isinstance(self.optimizer, MTAdam) and ranks.size > 1, f"{why}, or give another optimizer")
         self._model, self._optimizer_config, self._after_step = model, config.optimizer, after_step
         self._max_norm = make_schedule(config.optimizer.max_gradient_norm)
-        self._device, amp_dtype = device, config.device.amp_dtype
-        self._amp_dtype: torch.dtype | None = None if amp_dtype == "none" else getattr(torch, amp_dtype)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=amp_dtype == "float16")
+        self._device, self._precision = device, config.device.amp_dtype
+        if self._precision == "auto":
+            self._precision = _precision(config, objective, device, ranks)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self._precision == "float16")
         devices = [device] if device.type == "cuda" else None
         self._parallel = DistributedDataParallel(model, device_ids=devices) if ranks.size > 1 else None
         self._forward: nn.Module = self._parallel or model
@@ -91,7 +97,8 @@ class Updater:
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """Weighted sum of the objective's terms in training precision, the terms, and metrics: the sum, those of the
         objective, and the terms if there are several."""
-        with torch.autocast(self._device.type, self._amp_dtype, enabled=self._amp_dtype is not None):
+        enabled = self._precision != "none"
+        with torch.autocast(self._device.type, getattr(torch, self._precision) if enabled else None, enabled=enabled):
             terms, metrics = self.objective(model, batch)
         loss = torch.stack([self.objective.weights[name] * term for name, term in terms.items()]).sum()
         several = {name: term.detach() for name, term in terms.items()} if len(terms) > 1 else {}
@@ -115,11 +122,13 @@ class Updater:
         return rates | {"loss_scale": self.scaler.get_scale()} if self.scaler.is_enabled() else rates
 
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+        state = {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+        return state | {"precision": self._precision}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
+        self._precision = state.get("precision", self._precision)  # that of the run, whatever was measured now
 
     def _step(self, parts: list[Batch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
         """Step with the gradient of the sum of all terms. Returns each part's metrics and the gradient norm."""
@@ -168,6 +177,17 @@ class Updater:
         if self._after_step:
             self._after_step()
         return found, norm
+
+
+def _precision(config: Config, objective: Objective, device: torch.device, ranks: Ranks) -> str:
+    """Precision that `device.amp_dtype=auto` means for an objective: values need more digits than bfloat16 has."""
+    if not isinstance(objective, AlgorithmDistillation) or config.device.dtype != "float32":
+        return "none"
+    gain = ranks.average(torch.tensor(bfloat16_gain(device), device=device)).item()  # all ranks must agree
+    found = "bfloat16" if gain >= _LEAST_GAIN else "none"
+    if ranks.is_writer:
+        tqdm.write(f"device.amp_dtype=auto: {found}, because bfloat16 is {gain:.1f} times as fast as float32 here")
+    return found
 
 
 def _weighted(gradients: Iterable[Gradients], ranks: list[float]) -> Gradients:

@@ -1,0 +1,44 @@
+"""Jobs in processes of their own: results, order, threads, exceptions and deaths."""
+
+import os
+import signal
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from icrl.contracts import PipelineError
+from icrl.runs.processes import at_once
+
+
+def look(number: int, tensor: Tensor) -> tuple[int, Tensor, int, int]:
+    return number, tensor + number, os.getpid(), torch.get_num_threads()
+
+
+def fail(number: int) -> None:
+    raise ValueError(f"job {number}")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_processes_give_what_one_process_gives() -> None:
+    jobs = [partial(look, number, torch.arange(3)) for number in range(6)]
+    here, there = at_once(jobs, 1, "here"), at_once(jobs, 2, "there")
+    for number, (one, other) in enumerate(zip(here, there, strict=True)):
+        assert one[0] == other[0] == number and torch.equal(one[1], other[1])
+        assert one[2] == os.getpid() != other[2] and other[3] == 1
+    assert at_once([], 2, "nothing") == []
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_an_exception_is_that_of_the_job(width: int) -> None:
+    with pytest.raises(ValueError, match="job 1"):
+        at_once([partial(look, 0, torch.ones(1)), partial(fail, 1)], width, "jobs")
+
+
+def test_a_dead_process_ends_all() -> None:
+    with pytest.raises(PipelineError, match="died. Run the same command again, or with num_threads=1"):
+        at_once([die, *(partial(look, number, torch.ones(1)) for number in range(4))], 2, "jobs")

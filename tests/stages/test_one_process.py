@@ -1,0 +1,69 @@
+"""`src.pipeline` beside the three programs: one after the other they leave the same, from any point on."""
+
+from pathlib import Path
+
+import torch
+from harness import refusal, run
+from toy import weights_of
+
+from icrl.data.history_store import open_histories
+from icrl.runs.files import read_json
+
+FILMED = "source.videos_per_task=1"
+
+
+def left_in(root: Path) -> tuple[dict[str, str], list[torch.Tensor], dict, dict]:
+    histories = open_histories(root / "histories/tiny").manifest["columns"]
+    results = read_json(root / "logs/tiny/evaluation/results.json")
+    numbers = {part: results[part] for part in ("final", "curves", "decodings", "ablations", "coverage")}
+    found = read_json(root / "logs/tiny/source/finished.json")
+    return histories, [*weights_of(root / "logs/tiny/gpt").values()], numbers, found
+
+
+def same(one: Path, other: Path) -> bool:
+    (*first, found), (*second, again) = left_in(one), left_in(other)
+    equal = all(map(torch.equal, first[1], second[1]))
+    return first[0] == second[0] and equal and first[2] == second[2] and found["success"] == again["success"]
+
+
+def test_the_pipeline_leaves_what_its_programs_leave(finished: Path, tmp_path: Path) -> None:
+    outcome = run("pipeline", tmp_path, FILMED)
+    assert outcome.code == 0, outcome
+    assert "training tasks solved by all their agents" in outcome.out and "success on held-out tasks" in outcome.out
+    assert "videos:" not in outcome.err  # the other process shows no bar
+    assert same(tmp_path, finished)
+    assert len([*(tmp_path / "videos/tiny/source").glob("*_agent_0.mp4")]) == 5
+    assert run("pipeline", tmp_path, FILMED).out.splitlines()[-1] == outcome.out.splitlines()[-1]  # nothing is repeated
+    assert "source.num_learners" in refusal("pipeline", tmp_path, "source.num_learners=2")
+
+
+def test_agents_are_examined_by_whoever_comes_next(finished: Path, tmp_path: Path, monkeypatch) -> None:
+    """The run ends in stage two: its agents were not examined, or were; the same command goes on."""
+    with monkeypatch.context() as broken:
+        broken.setattr("icrl.programs.train_gpt.main", lambda config: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert run("pipeline", tmp_path).code == 130
+    assert run("pipeline", tmp_path).code == 0
+    assert same(tmp_path, finished)
+
+
+class Failing:
+    """Worker whose job ends with an exception."""
+
+    def __init__(self, function: object, *, idle: bool) -> None: ...
+
+    def give(self, value: object) -> None: ...
+
+    def answer(self, patience: float) -> str:
+        return "Traceback\n  line 7\nOSError: the disk is full\n"
+
+    def end(self) -> None: ...
+
+
+def test_agents_that_cannot_be_examined_are_named(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("icrl.programs.pipeline.Worker", Failing)
+    message = run("pipeline", tmp_path).refusal
+    assert (
+        "could not be examined; run src.train_agents to do it again" in message
+        and "OSError: the disk is full" in message
+    )
+    assert "solved by all their agents" in run("train_agents", tmp_path).out
