@@ -4,7 +4,7 @@
 
 On one thread. Updates: the default recipe, the same in float32, and the former recipe (`experiment=four_layers`), on
 random windows. The floor of an update is its multiplications in linear layers and attention, forward and backward, at
-the rate of a large product in the same dtype. Rollout: steps per second of 23 x 20 streams over 800 steps in DarkRoom,
+the rate of a large product in the same dtype. Rollout: steps per second of 23 x 20 streams over 320 steps in DarkRoom,
 all at once and 100 at a time, as `evaluate` plays them; floors are not counted.
 """
 
@@ -27,7 +27,7 @@ from icrl.objectives.imitation import AlgorithmDistillation
 from icrl.runs.distributed import Ranks
 from icrl.training.updates import Updater
 
-CPU, HALFWAY, UPDATES, ROUNDS, STEPS, STREAMS = torch.device("cpu"), Clock(0.5, 1000, 0, 1000), 5, 5, 800, 20
+CPU, HALFWAY, UPDATES, ROUNDS, STEPS, STREAMS = torch.device("cpu"), Clock(0.5, 1000, 0, 1000), 5, 5, 320, 20
 RECIPES = {
     "default": ["device.amp_dtype=bfloat16"],
     "default in float32": ["device.amp_dtype=none"],
@@ -90,7 +90,7 @@ def main() -> None:
         f"{name}, {tasks * STREAMS} streams at a time": partial(rollout, configs[name], tasks)
         for name, tasks in (("default", 5), ("default", 23), ("four layers", 23))
     }
-    show(side_by_side(plays, 3, time.process_time), "step", "four layers, 460 streams at a time")
+    show(side_by_side(plays, 2, time.process_time), "step", "four layers, 460 streams at a time")
 
 
 if __name__ == "__main__":

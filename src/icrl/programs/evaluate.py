@@ -39,7 +39,7 @@ from icrl.sources import source_of
 from icrl.training.needs import bootstrap, playing
 
 _WORLD = ("env", "tasks")
-_STREAMS = 100  # whose caches of a default model fit in the 16 MB that a core of a common processor has
+_STREAMS = 100  # that the model plays in one job
 
 
 def main(config: Config) -> Path:
@@ -151,7 +151,7 @@ def _plays(
     config: Config, env: TensorEnv, players: Mapping[str, tuple[Policy[Any], Tensor, int]]
 ) -> list[Callable[[], tuple[str, Any]]]:
     """Jobs that play parts of the tasks of each of `players`: a policy, its tasks, and the number of streams of each
-    task. The model itself plays a few tasks at a time, so that the caches of their streams stay near the processor."""
+    task. The model itself plays a few tasks at a time, so that there is work for all processes."""
     jobs: list[Callable[[], tuple[str, Any]]] = []
     for name, (policy, tasks, num_streams) in players.items():
         at_a_time = max(1, _STREAMS // num_streams) if isinstance(policy, GPTPolicy) and tasks.is_cpu else len(tasks)
