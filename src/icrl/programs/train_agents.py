@@ -15,7 +15,6 @@ from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import Learner, check_parameters, collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.collection.source_run import Position, align_writer, check_continues, compared, inputs_of
-from icrl.config.options import refuse
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Env, EnvSpec, Json, PipelineError
@@ -79,8 +78,8 @@ def finish(config: Config) -> Json:
             tasks = env.all_tasks()[split.train].to(device)
             learner, _, _ = make_learners(config, env, tasks, device)
             saved = load_newest(folder, "last", device)
-            refuse(saved is None, f"the agents of {histories} are missing from {folder}: restore them")
-            assert saved
+            if saved is None:
+                raise ConfigError(f"the agents of {histories} are missing from {folder}: restore them")
             state, about = saved
             learner.load_state_dict(state["learner"])
             learner.set_clock(clock_of(config.source, about["step"]))
