@@ -11,6 +11,7 @@ from worlds import room, scalar_move
 
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import play_episodes
+from icrl.randomness import Noise
 from icrl.sources import explorers
 from icrl.sources.explorers import CoveringPlan, cells_covered, coverage_bound, covering_plan
 
@@ -63,6 +64,46 @@ def test_the_plan_finds_every_goal_by_episode_four_and_starts_over_if_there_is_n
     env = room()
     found, _ = play_episodes(CoveringPlan(env), env, env.all_tasks(), 1, 6, seed=0)
     assert found.success.mean((0, 1)).tolist() == [0.25, 0.5, 0.75, 1, 1, 1]
+
+
+def test_pushed_off_its_path_the_plan_comes_back_to_it_in_time() -> None:
+    """Against a search by hand: of all cells of the path from the next step on, the first that moves can reach in time
+    is where the shortest path of the explorer leads."""
+    env = room()
+    plan, (task, seeds) = CoveringPlan(env), (torch.full((200, 1), 81), torch.arange(200))
+    walks = explorers.cells_walked(covering_plan(9, 20, 40), 9, 40).tolist()
+    state, step = env.reset(task, seeds)
+    carry, noise = plan.initial_carry(200), Noise(seeds)
+    for t in range(100):
+        best, carry = plan.act(carry, step, noise.draw(1)[0])
+        for stream, cell in enumerate(step.obs.tolist()):
+            path, now = walks[t // 20 % 4], t % 20
+            meeting = [c for k, c in enumerate(path) if k > now and moves_between(cell, c) <= k - now] or path[-1:]
+            after = scalar_move(9, cell, int(best[stream]))
+            assert moves_between(after, meeting[0]) == max(moves_between(cell, meeting[0]) - 1, 0)
+        action = torch.where(noise.draw(1)[0] < 0.2, (noise.draw(1)[0] * 5).long(), best)
+        carry = plan.replace_action(carry, action)
+        state, step = env.step(state, action)
+
+
+def moves_between(a: int, b: int) -> int:
+    return abs(a // 9 - b // 9) + abs(a % 9 - b % 9)
+
+
+def test_a_goal_that_is_missed_is_forgotten() -> None:
+    """A stream that knows the goal in cell 0 is told at the next visit that it pays nothing: it searches all cells."""
+    env = room()
+    plan, (state, step) = CoveringPlan(env), env.reset(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1).long())
+    carry, won = plan.initial_carry(1), []
+    for t in range(400):
+        action, carry = plan.act(carry, step, torch.zeros(1))
+        state, step = env.step(state, action)
+        won += [t] * int(step.reward)
+        if len(won) == 3:  # from now on the goal is in cell 77
+            state = state._replace(task=torch.full((1, 1), 77))
+    first, second, third, fourth, *_ = won
+    assert first < 80 and second == first + 8 and third == second + 8
+    assert fourth <= third + 8 + 5 * 20 and won[-1] - won[-2] == 5  # cell 77 is 5 moves from the centre
 
 
 @pytest.mark.parametrize("terminate", [True, False])

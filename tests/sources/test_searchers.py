@@ -162,5 +162,5 @@ def test_every_world_has_its_own_searcher_or_is_refused() -> None:
     kinds = {"dark_room": RoomSearcher, "dark_key_to_door": RoomSearcher, "bandit": ThompsonSampling}
     for world, kind in (kinds | {"dark_room_permuted": PermutedSearcher}).items():
         assert type(searcher_in(f"env={world}")[0].policy) is kind
-    with pytest.raises(ConfigError, match=r"source\.name=searcher: there is no searcher with env\.name=gymnasium"):
+    with pytest.raises(ConfigError, match=r"source\.strategy=nearest: there is no such searcher with env\.name=gymnasium"):
         searcher_in("env=gymnasium")

@@ -31,7 +31,7 @@ from icrl.point_game.world import PointFamily, PointGameConfig, fixed_players
 from icrl.randomness import mix
 from icrl.rl.statistics import Floats
 from icrl.sources.bandit_policies import UCB1
-from icrl.sources.explorers import CoveringPlan, PersistentWalk, UniformWalk
+from icrl.sources.explorers import CoveringPlan, PersistentWalk, UniformWalk, has_explorers
 from icrl.sources.noise_distillation import Random
 from icrl.sources.pace import BLOCK
 from icrl.sources.searcher import in_context_learner
@@ -57,7 +57,7 @@ def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
     if learner and isinstance(config.env, BanditConfig):
         deviation = config.env.deviation if config.env.distribution == "gaussian" else 0.5  # of rewards in [0, 1]
         return {"Thompson sampling": learner, "UCB1": UCB1(env.spec, deviation)}
-    if learner and isinstance(env, DarkRoom) and not (env.random_start or env.permute_actions):
+    if isinstance(env, DarkRoom) and has_explorers(env):
         walks = {"persistent": PersistentWalk(env), "uniform": UniformWalk(env)}
         named = {f"{name} walk with goal memory": walk for name, walk in walks.items()}
         return {"searcher": learner, COVERING_PLAN: CoveringPlan(env), **named}

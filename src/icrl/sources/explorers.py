@@ -1,7 +1,8 @@
 """Explorers: policies for DarkRoom that look for the goal in a fixed way, and take a shortest path to it once found.
 
-They stand beside the model as references. Their memory of the goal is perfect, and they remember nothing else. One of
-them walks a covering plan: paths through a room, one per episode, that visit all cells and waste few steps.
+They stand beside the model as references, and their histories teach it to search (`sources.searcher`). They remember
+the goal, until they miss it there. One of them follows a covering plan: paths through a room, one per episode, that
+visit all cells and waste few steps.
 
 S cells, H steps per episode, K paths. The search keeps W unfinished plans, which have C continuations.
 """
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from icrl.contracts import Step
+from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP, DarkRoom, first_move, next_cells
 from icrl.randomness import draw_possible
 
@@ -32,9 +34,14 @@ Ints = NDArray[np.int64]
 class Memory(NamedTuple):
     """Carry of an explorer."""
 
-    goal: Tensor  # [B] int64: cell of the goal, -1 until a reward showed it
+    goal: Tensor  # [B] int64: cell of the goal, -1 until a reward shows it, and again if a move there brings none
     last: Tensor  # [B] int64: last exploring action
-    episode: Tensor  # [B] int64: episodes finished
+    episode: Tensor  # [B] int64: episodes finished, -1 in the one in which a goal is missed
+
+
+def has_explorers(env: TensorEnv) -> bool:
+    """True for a DarkRoom with one start and actions that are not permuted."""
+    return isinstance(env, DarkRoom) and not (env.random_start or env.permute_actions)
 
 
 class Explorer:
@@ -48,11 +55,23 @@ class Explorer:
         return Memory(zero - 1, zero, zero)
 
     def act(self, carry: Memory, step: Step, noise: Tensor) -> tuple[Tensor, Memory]:
-        goal, last, episode = (column.to(step.obs.device) for column in carry)
-        goal = torch.where(step.reward > 0, step.final_obs, goal)
-        episode = episode + (step.terminated | step.truncated)
-        action = self.explore(Memory(goal, last, episode), step, noise)
-        return torch.where(goal < 0, action, first_move(step.obs, goal, self._size)), Memory(goal, action, episode)
+        memory = self._learned(carry, step)
+        action = self.explore(memory, step, noise)
+        action = torch.where(memory.goal < 0, action, first_move(step.obs, memory.goal, self._size))
+        return action, memory._replace(last=action)
+
+    def replace_action(self, carry: Memory, action: Tensor) -> Memory:
+        """The last action is the one that was done, `[B]`."""
+        return carry._replace(last=action)
+
+    def _learned(self, memory: Memory, step: Step) -> Memory:
+        """Knowledge after `step`."""
+        goal, last, episode = (column.to(step.obs.device) for column in memory)
+        landed, rewarded, ended = step.final_obs, step.reward > 0, step.terminated | step.truncated
+        acted = (step.timestep > 0) | ended  # false on the first cell of a stream
+        missed = acted & (landed == goal) & ~rewarded
+        goal = torch.where(rewarded, landed, goal.masked_fill(missed, -1))
+        return Memory(goal, last, episode.masked_fill(missed, -1) + ended)
 
     def explore(self, memory: Memory, step: Step, noise: Tensor) -> Tensor:
         """Actions `[B]` while the goal is unknown."""
@@ -78,8 +97,8 @@ class PersistentWalk(Explorer):
 
 
 class CoveringPlan(Explorer):
-    """Walks the k-th path of `covering_plan` in episode k, and starts over after the last. The room must have one start
-    and actions that are not permuted.
+    """Walks the k-th path of `covering_plan` in episode k, and starts over after the last. Pushed off its path, it goes
+    to the first cell of it that can be reached in time. The room must have one start and actions that are not permuted.
 
     Before the goal is found, a policy learns only which cells are not the goal. So by the end of episode k it has found
     a goal only if k walks of H steps pass it, and these cover at most `coverage_bound` cells. If the plan covers as
@@ -88,10 +107,18 @@ class CoveringPlan(Explorer):
 
     def __init__(self, env: DarkRoom) -> None:
         super().__init__(env)
-        self._plan = torch.from_numpy(covering_plan(env.size, env.spec.max_episode_steps, int(env.starts[0])))
+        start = int(env.starts[0])
+        plan = covering_plan(env.size, env.spec.max_episode_steps, start)
+        self._walks = torch.from_numpy(cells_walked(plan, env.size, start))  # [K, H + 1]
 
     def explore(self, memory: Memory, step: Step, noise: Tensor) -> Tensor:
-        return self._plan.to(step.obs.device)[memory.episode % len(self._plan), step.timestep]
+        walk, size = self._walks.to(step.obs.device)[memory.episode % len(self._walks)], self._size  # [B, H + 1]
+        here = step.obs[:, None]
+        distance = (walk // size - here // size).abs() + (walk % size - here % size).abs()
+        steps_left = torch.arange(walk.shape[1], device=walk.device) - step.timestep[:, None]  # until the walk is there
+        late = (steps_left < 1) | (distance > steps_left)
+        late[:, -1] = False  # off the last cell too
+        return first_move(step.obs, walk.gather(1, late.long().argmin(1, keepdim=True))[:, 0], size)
 
 
 @cache
@@ -114,11 +141,16 @@ def covering_plan(size: int, horizon: int, start: int) -> Ints:
 
 def cells_covered(plan: Ints, size: int, start: int) -> list[int]:
     """Number of cells beside `start` that a `plan` `[K, H]` has covered by the end of each episode."""
+    walks = cells_walked(plan, size, start)
+    return [len(np.unique(walks[:number])) - 1 for number in range(1, len(plan) + 1)]
+
+
+def cells_walked(plan: Ints, size: int, start: int) -> Ints:
+    """Cells of the walks of a `plan` `[K, H]`, from `start` on, `[K, H + 1]`."""
     after, cells = next_cells(size).view(-1, NUM_ACTIONS).numpy(), [np.full(len(plan), start)]
     for action in plan.T:
         cells.append(after[cells[-1], action])
-    walks = np.stack(cells, axis=1)  # [K, H + 1]
-    return [len(np.unique(walks[:number])) - 1 for number in range(1, len(plan) + 1)]
+    return np.stack(cells, axis=1)
 
 
 def coverage_bound(size: int, horizon: int, start: int, num_episodes: int) -> int:

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from icrl.config.options import option
-from icrl.contracts import ConfigError, Env, Learned, Sample, Step
+from icrl.config.options import option, refuse
+from icrl.contracts import Env, Learned, Sample, Step
 from icrl.envs import make_env
 from icrl.envs.bandit import BanditConfig
 from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.rooms import NUM_ACTIONS, STAY, DarkKeyToDoor, DarkRoom, first_move, next_cells
 from icrl.sources import source
 from icrl.sources.bandit_policies import ThompsonSampling
+from icrl.sources.explorers import CoveringPlan, PersistentWalk, UniformWalk, has_explorers
 from icrl.sources.learners import Learner
 from icrl.sources.options import Share, SourceConfig, named
 
@@ -147,6 +148,19 @@ def chosen(allowed: Tensor, noise: Tensor) -> Tensor:
     return (allowed.cumsum(dim=1) <= choice[:, None]).sum(dim=1)
 
 
+class SearcherConfig(SourceConfig):
+    name: Literal["searcher"] = named("searcher")
+    strategy: Literal["nearest", "covering_plan", "persistent_walk", "uniform_walk"] = option(
+        "nearest",
+        "how it looks for the goal. nearest: the nearest cell where it may be (bandits: Thompson sampling); in DarkRoom "
+        "with one start also covering_plan: paths that visit all cells with few wasted steps, and two random walks",
+    )
+    noise: Share = option(0.03, "probability of a uniformly random action instead of the searcher's")
+
+
+_EXPLORERS = {"covering_plan": CoveringPlan, "persistent_walk": PersistentWalk, "uniform_walk": UniformWalk}
+
+
 def in_context_learner(env: TensorEnv, config: EnvConfig) -> RoomSearcher | PermutedSearcher | ThompsonSampling | None:
     """Policy that learns in context in the world `env` with the options `config`; None if there is none."""
     if isinstance(env, DarkRoom) and env.permute_actions:
@@ -158,26 +172,25 @@ def in_context_learner(env: TensorEnv, config: EnvConfig) -> RoomSearcher | Perm
     return None
 
 
-class SearcherConfig(SourceConfig):
-    name: Literal["searcher"] = named("searcher")
-    noise: Share = option(0.03, "probability of a uniformly random action instead of the searcher's")
-
-
 @source("searcher", SearcherConfig)
 class Searcher(Learner):
     """L learners that act by `policy`; they learn only in the contexts of their streams, in the carry. With probability
     noise(t) an action is uniformly random instead, so that histories also show what to do after a mistake."""
 
-    policy: Any  # of `in_context_learner`; to be set before the first use
+    policy: Any = None  # of `in_context_learner`; to be set before the first use
 
     @classmethod
     def create(cls, config: Config, env: Env[Any], tasks: Tensor, seeds: Tensor, device: torch.device) -> Self:
         """Learners with the policy for this world. Raises `ConfigError` if there is none."""
         learners = super().create(config, env, tasks, seeds, device)
         with closing(make_env(config.env)) as world:
-            learners.policy = in_context_learner(world, config.env)
-        if learners.policy is None:
-            raise ConfigError(f"source.name=searcher: there is no searcher with env.name={config.env.name}")
+            strategy = config.source.strategy
+            if strategy == "nearest":
+                learners.policy = in_context_learner(world, config.env)
+            elif has_explorers(world):
+                learners.policy = _EXPLORERS[strategy](world)
+        where = f"env.name={config.env.name} and its options"
+        refuse(learners.policy is None, f"source.strategy={strategy}: there is no such searcher with {where}")
         return learners
 
     def initial_carry(self, num_streams: int) -> Any:
