@@ -6,7 +6,7 @@ N rows, B windows, T steps in a window, S stores.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self
 
@@ -70,9 +70,11 @@ class Windows:
         context_len: int,
         device: torch.device,
         plugin: RewardPlugin | None = None,
+        labels: Callable[[dict[str, np.ndarray]], np.ndarray] | None = None,
     ) -> None:
-        """Windows of the rows of `tasks` (indices into all tasks), with the recorded reward or that of `plugin`. Raises
-        `ConfigError` if no window is left, or if `objective` needs optimal actions and they are unknown."""
+        """Windows of the rows of `tasks` (indices into all tasks), with the recorded reward or that of `plugin`,
+        and the recorded optimal actions or the `labels` of the columns `[N, T]`. Raises `ConfigError` if no window is
+        left, or if `objective` needs optimal actions and they are unknown."""
         self.device = device
         rows, spec, folder = _selected_rows(histories, config, tasks), histories.spec, histories.folder
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
@@ -82,6 +84,8 @@ class Windows:
         )
         refuse(0 < config.history_len < num_envs, f"data.history_len={config.history_len}: {least}")
         columns = {name: histories.columns[name][rows, :steps] for name in _RECORDED}
+        if labels:
+            columns["optimal_action"] = labels(columns)
         unknown = objective.name == "dpt" and (columns["optimal_action"] == spec.num_actions).any()
         refuse(unknown, f"objective.name=dpt: optimal actions are unknown in {folder}")
         done = (columns["terminated"] | columns["truncated"]) > 0

@@ -57,7 +57,7 @@ def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
     if learner and isinstance(config.env, BanditConfig):
         deviation = config.env.deviation if config.env.distribution == "gaussian" else 0.5  # of rewards in [0, 1]
         return {"Thompson sampling": learner, "UCB1": UCB1(env.spec, deviation)}
-    if isinstance(env, DarkRoom) and has_explorers(env):
+    if learner and isinstance(env, DarkRoom) and has_explorers(env):
         walks = {"persistent": PersistentWalk(env), "uniform": UniformWalk(env)}
         named = {f"{name} walk with goal memory": walk for name, walk in walks.items()}
         return {"searcher": learner, COVERING_PLAN: CoveringPlan(env), **named}

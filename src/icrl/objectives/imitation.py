@@ -35,7 +35,12 @@ RESERVED = ("gpt", "ilql", "critic", "source", "search", "evals", "in_context") 
 
 class ObjectiveConfig(Options):
     name: Literal["ad", "dpt"] = option(
-        "ad", "ad: predict the source's next action at every step; dpt: the action of a planner that knows the task"
+        "ad", "ad: predict the source's next action at every step; dpt: the best action by objective.labels"
+    )
+    labels: Literal["planner", "nearest", "covering_plan"] = option(
+        "planner",
+        "best actions for dpt. planner: knows the task; nearest, covering_plan: the searcher of that source.strategy, "
+        "which knows what the row of the history has shown so far",
     )
     label_smoothing: float = option(0.0, "probability mass spread over all actions", ge=0, le=0.99)
     weighting: Literal["none", "improvement", "recency"] = option(
@@ -45,6 +50,12 @@ class ObjectiveConfig(Options):
     )
     discount: float = option(0.9, "discount of the return-to-go", ge=0, le=1)
     max_weight: float = option(20.0, "largest weight of a step if weighting is improvement", ge=1, le=1000)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        unread = self.name != "dpt" and self.labels != "planner"
+        refuse(unread, f"objective.labels={self.labels} has no effect with objective.name={self.name}: it is for dpt")
+        return self
 
 
 def batch_context(spec: EnvSpec, batch: Batch) -> Context:
@@ -88,7 +99,8 @@ class AlgorithmDistillation(Imitation):
 
 class DecisionPretraining(AlgorithmDistillation):
     """Decision pretraining (Lee et al., 2023): a_t is the action of a planner that knows the task. A model trained in
-    this way performs posterior sampling.
+    this way performs posterior sampling. With `objective.labels` of a searcher, a_t is what this would do at that step
+    (`sources.searcher.relabelled`), and the model learns to search as it does.
 
     *Differences from the paper:* the context is the stream's own past, in order and across episodes, and every step of
     it is a query, instead of a shuffled set of transitions with one query state."""

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from icrl.contracts import Step
-from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP, DarkRoom, first_move, next_cells
 from icrl.randomness import draw_possible
 
@@ -39,9 +38,9 @@ class Memory(NamedTuple):
     episode: Tensor  # [B] int64: episodes finished, -1 in the one in which a goal is missed
 
 
-def has_explorers(env: TensorEnv) -> bool:
-    """True for a DarkRoom with one start and actions that are not permuted."""
-    return isinstance(env, DarkRoom) and not (env.random_start or env.permute_actions)
+def has_explorers(env: DarkRoom) -> bool:
+    """True for rooms with one start and actions that are not permuted."""
+    return not (env.random_start or env.permute_actions)
 
 
 class Explorer:

@@ -9,19 +9,24 @@ G goals to find one after the other in each episode, S cells, P permutations of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from itertools import permutations
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from icrl.config.options import option, refuse
+from icrl.config.options import OneOrMore, option, refuse
+from icrl.config.schedules import make_schedule
 from icrl.contracts import Env, Learned, Sample, Step
 from icrl.envs import make_env
 from icrl.envs.bandit import BanditConfig
 from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.rooms import NUM_ACTIONS, STAY, DarkKeyToDoor, DarkRoom, first_move, next_cells
+from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source
 from icrl.sources.bandit_policies import ThompsonSampling
 from icrl.sources.explorers import CoveringPlan, PersistentWalk, UniformWalk, has_explorers
@@ -152,13 +157,29 @@ class SearcherConfig(SourceConfig):
     name: Literal["searcher"] = named("searcher")
     strategy: Literal["nearest", "covering_plan", "persistent_walk", "uniform_walk"] = option(
         "nearest",
-        "how it looks for the goal. nearest: the nearest cell where it may be (bandits: Thompson sampling); in DarkRoom "
-        "with one start also covering_plan: paths that visit all cells with few wasted steps, and two random walks",
+        "how it looks for the goal. nearest: the nearest cell where it may be (bandits: Thompson sampling); in DarkRoom"
+        " with one start also covering_plan: paths that visit all cells with few wasted steps, and two random walks",
     )
-    noise: Share = option(0.03, "probability of a uniformly random action instead of the searcher's")
+    noise: Annotated[list[Share], OneOrMore] = option(
+        [0.03],
+        "probability of a uniformly random action instead of the searcher's; of a list, the k-th for learner k of a "
+        "task (after the last, the first again)",
+    )
 
 
 _EXPLORERS = {"covering_plan": CoveringPlan, "persistent_walk": PersistentWalk, "uniform_walk": UniformWalk}
+_READ = ("reward", "terminated", "truncated", "next_obs", "obs", "timestep", "action")  # columns, by `relabelled`
+
+
+def searcher_of(strategy: str, config: Config) -> Any:
+    """Searcher of this `source.strategy` for the world of `config`. Raises `ConfigError` if there is none."""
+    with closing(make_env(config.env)) as env:
+        policy = in_context_learner(env, config.env) if strategy == "nearest" else None
+        if strategy != "nearest" and isinstance(env, DarkRoom) and has_explorers(env):
+            policy = _EXPLORERS[strategy](env)
+    where = f"env.name={config.env.name} and its options"
+    refuse(policy is None, f"strategy={strategy}: there is no such searcher with {where}")
+    return policy
 
 
 def in_context_learner(env: TensorEnv, config: EnvConfig) -> RoomSearcher | PermutedSearcher | ThompsonSampling | None:
@@ -183,28 +204,48 @@ class Searcher(Learner):
     def create(cls, config: Config, env: Env[Any], tasks: Tensor, seeds: Tensor, device: torch.device) -> Self:
         """Learners with the policy for this world. Raises `ConfigError` if there is none."""
         learners = super().create(config, env, tasks, seeds, device)
-        with closing(make_env(config.env)) as world:
-            strategy = config.source.strategy
-            if strategy == "nearest":
-                learners.policy = in_context_learner(world, config.env)
-            elif has_explorers(world):
-                learners.policy = _EXPLORERS[strategy](world)
-        where = f"env.name={config.env.name} and its options"
-        refuse(learners.policy is None, f"source.strategy={strategy}: there is no such searcher with {where}")
+        learners.policy = searcher_of(learners.config.strategy, config)
         return learners
 
     def initial_carry(self, num_streams: int) -> Any:
         super().initial_carry(num_streams)
         return self.policy.initial_carry(num_streams)
 
+    @property
+    def noise(self) -> Tensor:
+        """Probability of a uniformly random action now, `[L]`."""
+        levels = torch.tensor([make_schedule(level)(self.clock) for level in self.config.noise], device=self.device)
+        number = torch.arange(self.num_learners, device=self.device) % self.config.num_learners
+        return levels[number % len(levels)]
+
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         """The policy's action, or a random one if `noise` is below its probability. Its rest is uniform for either."""
-        share, num_actions = self.rate("noise"), self._spec.num_actions
-        action, carry = self.policy.act(carry, step, ((noise - share) / max(1 - share, _TINY)).clamp(0, 1 - _TINY))
-        at_random = (noise / max(share, _TINY) * num_actions).long().clamp(max=num_actions - 1)
+        num_actions, share = self._spec.num_actions, self.noise.repeat_interleave(len(noise) // self.num_learners)
+        rest = (noise - share) / (1 - share).clamp(min=_TINY)
+        action, carry = self.policy.act(carry, step, rest.clamp(0, 1 - _TINY))
+        at_random = (noise / share.clamp(min=_TINY) * num_actions).long().clamp(max=num_actions - 1)
         action = torch.where(noise < share, at_random, action)
         return action, self.policy.replace_action(carry, action)
 
     def update(self, sample: Sample) -> Learned:
         """Report the noise; nothing is learned."""
-        return Learned({"noise": torch.full((self.num_learners,), self.rate("noise"))})
+        return Learned({"noise": self.noise})
+
+
+def relabelled(policy: Any, columns: Mapping[str, NDArray[Any]], num_actions: int) -> NDArray[np.uint8]:
+    """Actions `[N, T]` that the searcher `policy` would take at every step of rows `[N, T]` of histories, given what
+    the row has shown before: labels of an expert for what others played (Ross et al., 2011, arXiv 1011.0686). Ties are
+    broken by random numbers of row and step."""
+    time = {name: torch.from_numpy(columns[name].T.astype(np.int64)) for name in _READ}  # [T, N]
+    num_steps, num_rows = time["obs"].shape
+    noise, carry = Noise(stream_seeds(0, num_rows)), policy.initial_carry(num_rows)
+    zero = torch.zeros(num_rows, dtype=torch.long)
+    none, unknown = zero.bool(), zero + num_actions
+    labels = torch.empty(num_steps, num_rows, dtype=torch.uint8)
+    for t in range(num_steps):
+        last = [time[name][t - 1] for name in _READ[:4]] if t else [zero, none, none, time["obs"][0]]
+        reward, terminated, truncated, landed = last
+        step = Step(time["obs"][t], reward, terminated > 0, truncated > 0, landed, time["timestep"][t], unknown)
+        labels[t], carry = policy.act(carry, step, noise.draw(1)[0])
+        carry = policy.replace_action(carry, time["action"][t])
+    return labels.T.contiguous().numpy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +23,7 @@ from icrl.runs.device import Need, check_memory, prepare, recorded
 from icrl.runs.distributed import Ranks, joined
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned
 from icrl.runs.record import check_snapshots
+from icrl.sources.searcher import relabelled, searcher_of
 from icrl.training.critics import check_described
 from icrl.training.needs import EVALS, playing
 
@@ -70,7 +72,12 @@ class RunContext(NamedTuple):
         config, tasks = self.config, self.tasks
         learned = [task for task in tasks["train"] if task not in tasks["development"]]
         length = config.trainer.mini_batch_length or config.model.context_len
-        parts = [Windows(store, config.data, objective, learned, length, self.device, plugin) for store in self.stores]
+        labels = None
+        if objective.labels != "planner":
+            searcher = searcher_of(objective.labels, config)
+            labels = partial(relabelled, searcher, num_actions=self.spec().num_actions)
+        given = (config.data, objective, learned, length, self.device, plugin, labels)
+        parts = [Windows(store, *given) for store in self.stores]
         mixture = Mixture(parts, config.data.weights)
         for store, part, share in zip(self.stores, parts, mixture.shares, strict=True):
             what = f"{part.num_windows:,} windows of {length} steps from {part.num_rows:,} rows of {store.folder}"
@@ -85,7 +92,7 @@ class RunContext(NamedTuple):
 
 def unweighted(objective: ObjectiveConfig) -> ObjectiveConfig:
     """Objective options with equal step weights, for objectives that do not use the weights of windows."""
-    return replace(objective, name="ad", weighting="none")
+    return replace(objective, name="ad", labels="planner", weighting="none")
 
 
 def compared(config: Config, *own: str) -> tuple[str, ...]:
