@@ -1,5 +1,6 @@
 """Split of the tasks into training, development and held-out tasks."""
 
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import bandit, room
 
+from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
+from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
-from icrl.envs.tasks import Split, development_of, split_tasks
+from icrl.envs.tasks import Split, changing, development_of, split_tasks
+from icrl.randomness import stream_seeds
 
 
 def split_of(env: TensorEnv, **tasks: Any) -> Split:
@@ -99,3 +103,45 @@ def test_development_tasks_are_the_last_training_tasks(train: list[int], data: s
     assert len(found) == number and train[: len(train) - number] + found == train
     with pytest.raises(ConfigError, match=f"data.num_development_tasks={len(train)} must be below {len(train)}"):
         development_of(train, len(train))
+
+
+def test_streams_change_their_task_between_episodes() -> None:
+    """Only at ends of episodes, at the given share of them, to training tasks that are not set aside; two halves of a
+    life equal the whole, and other streams do not matter."""
+    env, num_streams = room(size=5, max_episode_steps=4), 300
+    tasks = env.all_tasks()[:12]
+    config: Any = load_config(["source=covering_plan", "source.task_change=0.3", "data.num_development_tasks=2"])
+    world, seeds = changing(env, config, tasks), stream_seeds(0, num_streams)
+    assert changing(env, load_config(["source=covering_plan"]), tasks) is env
+
+    def life(streams: int, parts: list[int]) -> tuple[list[Any], list[Any]]:
+        state, step = world.reset(tasks[:1].expand(streams, 1), seeds[:streams])
+        states, steps = [state], [step]
+        for part in parts:
+            for _ in range(part):
+                state, step = world.step(type(state)(*(column.clone() for column in state)), env.optimal_action(state))
+                states.append(state)
+                steps.append(step)
+        return states, steps
+
+    states, steps = life(num_streams, [200])
+    goals = torch.stack([state.task[:, 0] for state in states])
+    ended = torch.stack([step.terminated | step.truncated for step in steps[1:]])
+    changed = goals[1:] != goals[:-1]
+    assert not changed[~ended].any() and set(goals.flatten().tolist()) == set(tasks[:10, 0].tolist())
+    assert changed[ended].double().mean().item() == pytest.approx(0.3 * 9 / 10, abs=0.02)
+    again, _ = life(5, [80, 120])
+    assert torch.equal(again[-1].task, states[-1].task[:5])
+    best = torch.stack([step.optimal_action for step in steps])
+    assert torch.equal(best, torch.stack([env.optimal_action(state) for state in states]))
+
+
+def test_a_world_whose_streams_are_made_for_a_task_cannot_change_it() -> None:
+    config: Any = load_config(["env=gymnasium", "source=a2c", "source.task_change=0.5"])
+    with (
+        closing(make_env(config.env)) as env,
+        pytest.raises(ConfigError, match=r"task_change=0\.5: tasks of env\.name"),
+    ):
+        changing(env, config, env.all_tasks())
+    with pytest.raises(ConfigError, match=r"task_change=0\.5 needs source\.vectorization=tensor"):
+        load_config(["source.task_change=0.5", "source.async_unroll=true"])

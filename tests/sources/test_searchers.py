@@ -19,7 +19,8 @@ from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.bandit_policies import ThompsonSampling
-from icrl.sources.searcher import PermutedSearcher, RoomSearcher, Searcher
+from icrl.sources.explorers import CoveringPlan
+from icrl.sources.searcher import PermutedSearcher, RoomSearcher, Searcher, relabelled, searcher_of
 
 
 def pick(options: list[int], noise: float) -> int:
@@ -162,5 +163,38 @@ def test_every_world_has_its_own_searcher_or_is_refused() -> None:
     kinds = {"dark_room": RoomSearcher, "dark_key_to_door": RoomSearcher, "bandit": ThompsonSampling}
     for world, kind in (kinds | {"dark_room_permuted": PermutedSearcher}).items():
         assert type(searcher_in(f"env={world}")[0].policy) is kind
-    with pytest.raises(ConfigError, match=r"source\.strategy=nearest: there is no such searcher with env\.name=gymnasium"):
+    with pytest.raises(ConfigError, match=r"strategy=nearest: there is no such searcher with env\.name=gymnasium"):
         searcher_in("env=gymnasium")
+    for world in ("env=bandit", "env.random_start=true", "env=dark_room_permuted"):
+        with pytest.raises(ConfigError, match=r"strategy=covering_plan: there is no such searcher with env\.name="):
+            searcher_in("source=covering_plan", world)
+
+
+def test_learners_of_a_task_have_the_levels_of_noise_in_turn() -> None:
+    """Learner k of a task has level k, after the last one the first again; learner by learner, stream by stream."""
+    config: Any = load_config([*SMALL, "source=covering_plan", "source.noise=[0,0.4]", "source.num_learners=3"])
+    learner = Searcher.create(config, ENV, ENV.all_tasks()[:2], stream_seeds(0, 6), CPU)
+    learner.set_clock(START)
+    levels = [0.0, 0.4, 0.0] * 2
+    assert learner.update(None).metrics["noise"].tolist() == pytest.approx(levels)  # type: ignore[arg-type]
+    tasks = torch.full((60, 1), 24)  # 10 streams of each learner
+    played, plan = play(learner, ENV, tasks, 200)[0], play(CoveringPlan(ENV), ENV, tasks, 200)[0]
+    same = (played.obs == plan.obs).all(0).view(6, 10).all(1)
+    assert same.tolist() == [level == 0 for level in levels]
+
+
+@pytest.mark.parametrize("strategy", ["covering_plan", "nearest"])
+def test_labels_are_what_the_searcher_does_without_noise(strategy: str) -> None:
+    """On its own histories without noise they are the actions that it took (a nearest cell is one of several, so there
+    only known goals count). With noise p they differ from the actions where these are random, at p * 4 / 5 of them."""
+    for noise, same in (("0.0", 1.0), ("0.5", 0.6)):
+        learner = searcher_in(*SMALL, f"source.strategy={strategy}", noise=noise)[0]
+        played, _ = play(learner, ENV, TASKS, 300)
+        columns = {name: column.T.numpy() for name, column in played._asdict().items()}
+        labels = torch.from_numpy(relabelled(searcher_of(strategy, learner_config(strategy)), columns, 5)).T
+        known = (played.reward.cumsum(0) - played.reward > 0) | (strategy == "covering_plan")
+        assert (labels == played.action)[known].double().mean().item() == pytest.approx(same, abs=0.02 * (same < 1))
+
+
+def learner_config(strategy: str) -> Any:
+    return load_config([*SMALL, "source=searcher", f"source.strategy={strategy}"])

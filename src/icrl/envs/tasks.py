@@ -9,11 +9,15 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from icrl.config.options import OneOrMore, Options, option, refuse
-from icrl.contracts import ConfigError
-from icrl.envs.core import TensorEnv
+from icrl.contracts import ConfigError, Env, Step
+from icrl.envs.core import State, TensorEnv
+from icrl.randomness import integers, mix, uniform
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
+
+
+_CHANGES = 1 << 41  # mixed into a stream's seed, so that changes of the task use random numbers of their own
 
 
 class TasksConfig(Options):
@@ -47,11 +51,46 @@ class TasksConfig(Options):
         return self
 
 
+class ChangingTasks:
+    """World `env` in which the next episode of a stream is on another of `tasks` `[N, task_dim]` with `probability`,
+    drawn by the stream's seed and the number of the episode. No observation tells it."""
+
+    def __init__(self, env: Env[State], tasks: Tensor, probability: float) -> None:
+        self._env, self._tasks, self._probability = env, tasks, probability
+        self.spec, self.all_tasks, self.reset, self.optimal_action = (
+            env.spec,
+            env.all_tasks,
+            env.reset,
+            env.optimal_action,
+        )
+
+    def step(self, state: State, action: Tensor) -> tuple[State, Step]:
+        state, step = self._env.step(state, action)
+        seed = mix(state.seed, _CHANGES)
+        changes = (step.terminated | step.truncated) & (uniform(seed, state.episode) < self._probability)
+        other = self._tasks[integers(mix(seed, 1), state.episode, len(self._tasks))]
+        state = state._replace(task=torch.where(changes[:, None], other, state.task))
+        return state, step._replace(optimal_action=self.optimal_action(state))
+
+
 class Split(NamedTuple):
     """Indices into `env.all_tasks()`."""
 
     train: list[int]
     held_out: list[int]
+
+
+def changing(env: Env[State], config: Config, tasks: Tensor) -> Env[State]:
+    """`env` itself, or with `source.task_change` the world in which streams change among the training `tasks` that are
+    not set aside for development. Raises `ConfigError` if its streams have no tasks that could change."""
+    if not config.source.task_change:
+        return env
+    own, name = type(env).step is not TensorEnv.step, config.env.name
+    refuse(
+        own, f"source.task_change={config.source.task_change}: tasks of env.name={name} cannot change within a stream"
+    )
+    set_aside = development_of(list(range(len(tasks))), config.data.num_development_tasks)
+    return ChangingTasks(env, tasks[: len(tasks) - len(set_aside)], config.source.task_change)
 
 
 def permuted(num_tasks: int, seed: int) -> list[int]:

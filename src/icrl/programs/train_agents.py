@@ -22,7 +22,7 @@ from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.envs.gym.workers import ProcessEnv
-from icrl.envs.tasks import Split, development_of, split_tasks
+from icrl.envs.tasks import Split, changing, development_of, split_tasks
 from icrl.evaluation.report import solved
 from icrl.evaluation.trained import SourceEvaluator, check_streams
 from icrl.plots.source_agents import SourceCurves, examine
@@ -125,7 +125,8 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, devi
         curves = stack.enter_context(SourceCurves(config, env.spec, len(tasks), run.done))
         run.add("statistics", curves.statistics)
         run.loggers += curves.loggers
-        unrolls = make_unroll_worker(config, env, learner, position.streams, noise, run.done)
+        world = changing(env, config, tasks.to(device))
+        unrolls = make_unroll_worker(config, world, learner, position.streams, noise, run.done)
         worker = run.add("unroll_worker", stack.enter_context(closing(unrolls)))
         curves.loggers[0].texts(record_session(config, folder, owner, run.done))
         pretraining, first = None, clock_of(source, run.done).updates

@@ -36,6 +36,13 @@ class SourceConfig(Options):
     num_iterations: int = option(0, "iterations of unroll and updates (0: what source.num_env_steps needs)", ge=0)
     num_env_steps: int = option(30000, "env steps per learner in all (0: what source.num_iterations make)", ge=0)
     history_steps: int = option(30000, "env steps per learner that are recorded, counted from the start", ge=1)
+    task_change: float = option(
+        0.0,
+        "probability that the next episode of a stream is on another training task, one that is not set aside for "
+        "development; nothing tells it",
+        ge=0,
+        le=1,
+    )
     vectorization: Literal["tensor", "process"] = option(
         "tensor", "tensors in this process, or processes with one each"
     )
@@ -107,6 +114,8 @@ class SourceConfig(Options):
             yield from self.unused(
                 ("async_", "initial_", "num_updates_", "mini_"), "has no effect: {name} learns nothing"
             )
+        apart = "{task_change} needs source.vectorization=tensor and source.async_unroll=false"
+        yield self.task_change and not (tensors and not self.async_unroll), apart
         yield self.history_steps > made, f"{{history_steps}} is more than source.num_env_steps={made}"
         yield self.history_steps % self.num_envs, "{history_steps} must be a multiple of {num_envs}"
         yield self.videos_per_task > self.num_learners, "{videos_per_task} is more than {num_learners}"
