@@ -140,7 +140,7 @@ def test_a_world_whose_streams_are_made_for_a_task_cannot_change_it() -> None:
     config: Any = load_config(["env=gymnasium", "source=a2c", "source.task_change=0.5"])
     with (
         closing(make_env(config.env)) as env,
-        pytest.raises(ConfigError, match=r"task_change=0\.5: tasks of env\.name"),
+        pytest.raises(ConfigError, match=r"task_change=0\.5: a stream of env"),
     ):
         changing(env, config, env.all_tasks())
     with pytest.raises(ConfigError, match=r"task_change=0\.5 needs source\.vectorization=tensor"):

@@ -19,6 +19,7 @@ from icrl.config.options import OneOrMore, Options, option, refuse
 from icrl.contracts import Batch, EnvSpec, Json
 from icrl.data.history_store import Histories, open_histories
 from icrl.data.rewards import Booleans, Floats, Integers, RewardPlugin, training_rewards
+from icrl.envs.rooms import symmetries
 from icrl.randomness import cumulative, draw, integers, mix, uniform
 from icrl.runs.files import check_same
 
@@ -38,6 +39,11 @@ class DataConfig(Options):
     kept_steps: int = option(320, "steps to use of the episodes kept for each k, equally many for each (0: all)", ge=0)
     min_final_success: float = option(
         0.5, "leave out learners whose success over the last tenth of their history is lower", ge=0, le=1
+    )
+    symmetries: bool = option(
+        False,
+        "turn and mirror the rows of a square room by its eight symmetries, with their actions; goals then also lie "
+        "where held-out ones do",
     )
     num_development_tasks: int = option(
         4, "training tasks that the model does not learn from; recipes and checkpoints are chosen on them", ge=0
@@ -84,6 +90,8 @@ class Windows:
         )
         refuse(0 < config.history_len < num_envs, f"data.history_len={config.history_len}: {least}")
         columns = {name: histories.columns[name][rows, :steps] for name in _RECORDED}
+        if config.symmetries:
+            _turn(columns, histories)
         if labels:
             columns["optimal_action"] = labels(columns)
         unknown = objective.name == "dpt" and (columns["optimal_action"] == spec.num_actions).any()
@@ -114,6 +122,23 @@ class Windows:
         index = self._steps[(window + self._row_shift[row])[:, None] + self._offsets]  # [B, T]
         columns = {name: column[index] for name, column in self._columns.items()}
         return Batch(**{name: part.float() if name in _FLOATS else part.long() for name, part in columns.items()})
+
+
+def _turn(columns: dict[str, np.ndarray], histories: Histories) -> None:
+    """Replace each row of `columns` `[N, T]` by its image under one of the eight symmetries of the room, all equally
+    often. Raises `ConfigError` if the images are not lives in the same world."""
+    env, spec = histories.manifest["config"]["env"], histories.spec
+    same = env["name"] in ("dark_room", "dark_key_to_door") and not env.get("permute_actions") and spec.width % 2
+    need = f"needs a room of odd size whose actions are not permuted, and {histories.folder} is of another world"
+    refuse(not same, f"data.symmetries=true {need}")
+    cells, actions = (table.numpy() for table in symmetries(spec.width))
+    actions = np.append(actions, np.full((len(actions), 1), spec.num_actions), axis=1)  # an unknown one stays unknown
+    each = np.arange(len(columns["obs"]))[:, None] % len(cells)
+    for name in ("obs", "next_obs"):
+        layer, cell = np.divmod(columns[name], spec.width**2)
+        columns[name] = (layer * spec.width**2 + cells[each, cell]).astype(columns[name].dtype)
+    for name in ("action", "optimal_action"):
+        columns[name] = actions[each, columns[name]].astype(columns[name].dtype)
 
 
 def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -> np.ndarray:

@@ -147,6 +147,17 @@ def next_cells(size: int) -> Tensor:
     return (row * size + column).flatten()
 
 
+def symmetries(size: int) -> tuple[Tensor, Tensor]:
+    """The eight turns and mirror images of a square room: the cell that each cell becomes, `[8, cells]`, and the action
+    that each action becomes, `[8, actions]`. The first one changes nothing."""
+    grid = torch.arange(size**2).view(size, size)
+    images = [square.rot90(turns) for square in (grid, grid.T) for turns in range(4)]
+    cells = torch.stack([image.flatten().argsort() for image in images])  # where the cell that was there is now
+    ahead = torch.tensor([4, 1, 5, 7, 3])  # cell that each action leads to from the middle of a room of side 3
+    small = cells if size == 3 else symmetries(3)[0]
+    return cells, (small[:, ahead, None] == ahead).long().argmax(-1)
+
+
 def first_move(cell: Tensor, target: Tensor, size: int) -> Tensor:
     """First action of a shortest path: rows first, then columns, then stay."""
     rows = target // size - cell // size

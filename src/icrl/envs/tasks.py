@@ -86,9 +86,7 @@ def changing(env: Env[State], config: Config, tasks: Tensor) -> Env[State]:
     if not config.source.task_change:
         return env
     own, name = type(env).step is not TensorEnv.step, config.env.name
-    refuse(
-        own, f"source.task_change={config.source.task_change}: tasks of env.name={name} cannot change within a stream"
-    )
+    refuse(own, f"source.task_change={config.source.task_change}: a stream of env.name={name} is made for one task")
     set_aside = development_of(list(range(len(tasks))), config.data.num_development_tasks)
     return ChangingTasks(env, tasks[: len(tasks) - len(set_aside)], config.source.task_change)
 
