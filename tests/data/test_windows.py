@@ -2,6 +2,8 @@
 
 import itertools
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from lives import ALIKE, CONFIG, CPU, NUM_ENVS, NUM_ROWS, PER_TASK, TRAIN, Code, codes_of, histories_of, random_done
+from stage_one import play
 
+from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import Batch, ConfigError, EnvSpec
 from icrl.data.history_store import Histories
 from icrl.data.rewards import RewardPlugin
 from icrl.data.windows import Windows, step_weights
+from icrl.envs import make_env
+from icrl.envs.rooms import next_cells, symmetries
+from icrl.evaluation.references import chance
+from icrl.runs.device import recorded
 
 
 def whole(windows: Windows) -> Batch:
@@ -159,3 +167,28 @@ def test_improvement_is_the_return_to_go_over_that_of_others(reward, done, disco
         alike = gain[:, stretch] - min(gain[:, stretch].min(), 0)
         expected = np.minimum(alike / alike.mean(), max_weight) if alike.any() else np.ones_like(alike)
         assert weights[:, stretch] == pytest.approx(expected, rel=1e-5)
+
+
+def test_turned_rows_are_lives_in_the_same_room() -> None:
+    """Every window is a walk of the room with the goal at one cell, the image of the recorded goal; all eight images
+    are there, and the first row is as recorded. Best actions are turned too."""
+    config: Any = load_config(["env.size=5"])
+    env, tasks = make_env(config.env), [3, 9, 17]
+    goals = env.all_tasks()[tasks]
+    played, _ = play(chance(env, config), env, goals.repeat_interleave(8, 0), 120)
+    columns = {name: column.T.numpy() for name, column in played._asdict().items()}
+    rows, world = {"num_learners": 8, "num_envs": 1}, {"env": env.spec._asdict(), "config": recorded(config)}
+    histories = Histories(Path("lives"), {"tasks": {"train": tasks}, "rows": rows} | world, columns)
+    turned = replace(CONFIG, symmetries=True)
+    batch = whole(Windows(histories, turned, ALIKE, tasks, 120, CPU))
+    after, images = next_cells(5).view(25, 5), symmetries(5)[0]
+    assert torch.equal(batch.next_obs, after[batch.obs, batch.action]) and len(batch.obs) == 24
+    for row, image in enumerate(images.repeat(3, 1)):
+        assert torch.equal(batch.obs[row], image[played.obs[:, row]])
+        assert set(batch.next_obs[row][batch.reward[row] > 0].tolist()) <= {int(image[goals[row // 8, 0]])}
+        toward = after[batch.obs[row], batch.optimal_action[row]]
+        assert torch.equal(toward, image[after[played.obs[:, row], played.optimal_action[:, row]]])
+    assert torch.equal(batch.obs[0], played.obs[:, 0]) and not torch.equal(batch.obs[1], played.obs[:, 1])
+    histories.manifest["config"]["env"]["permute_actions"] = True
+    with pytest.raises(ConfigError, match=r"data\.symmetries=true needs a room of odd size"):
+        Windows(histories, turned, ALIKE, tasks, 120, CPU)

@@ -12,7 +12,7 @@ from toymeta.dark_room import DarkRoom as ToymetaRoom
 from worlds import WORLDS, key_to_door, room, scalar_move
 
 from icrl.envs.core import State
-from icrl.envs.rooms import NUM_ACTIONS
+from icrl.envs.rooms import NUM_ACTIONS, symmetries
 from icrl.randomness import stream_seeds
 
 
@@ -125,3 +125,16 @@ def test_tasks_sizes_and_descriptions() -> None:
     assert (shown.label(task), shown.map_view(task)) == ("key_1_2_door_3_1", (4, 4, (6, 13)))
     assert shown.goal_cell(shown.all_tasks()[:2]).tolist() == [1, 2]
     assert shown.cell(torch.tensor([5, 21]), torch.tensor([0, -1])).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("size", [2, 3, 6, 9])
+def test_a_symmetry_maps_moves_to_moves(size: int) -> None:
+    """The eight images of the room differ, and where an action leads has the image where the action's image leads."""
+    cells, actions = (table.tolist() for table in symmetries(size))
+    assert (
+        len({tuple(row) for row in cells}) == 8 and cells[0] == list(range(size**2))
+    )
+    for to, does in zip(cells, actions, strict=True):
+        assert sorted(to) == list(range(size**2)) and sorted(does) == [0, 1, 2, 3, 4]
+        for cell, action in itertools.product(range(size**2), range(NUM_ACTIONS)):
+            assert scalar_move(size, to[cell], does[action]) == to[scalar_move(size, cell, action)]

@@ -195,7 +195,9 @@ def announce(config: Config, found: Json) -> None:
     with closing(make_env(config.env)) as env:
         print(f"{num_tasks - len(unsolved)} of {num_tasks} training tasks {solved(env.spec)} by all their agents")
     for task in unsolved[:_NAMED]:
-        print(f"  not solved: {task['task']}, success of its agents {task['success']}")
+        each = sorted(task["success"])
+        least = f"{each[:_NAMED]}" + (f" and of {len(each) - _NAMED} better ones" if len(each) > _NAMED else "")
+        print(f"  not solved: {task['task']}, success of its agents {least}")
     if len(unsolved) > _NAMED:
         print(f"  ... and {len(unsolved) - _NAMED} more")
     print(f"histories  {config.folder('histories')}")
