@@ -42,6 +42,7 @@ _RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object]] = 
     "where_random": lambda split, number: number if split == "random" else 0,  # others determine the remaining tasks
     "least_success": lambda source: 0.0 if source in LEARN_NOTHING else 0.5,  # filtered if they learn
     "short_life": lambda episodes, steps: -(-(episodes + 1) * steps // 10) * 10,  # used steps, in whole unrolls of 10
+    "first_starts": lambda length, steps: length + steps - 1,  # in reach of windows that begin in episode 1
 }
 for _name, _resolver in _RESOLVERS.items():
     OmegaConf.register_new_resolver(_name, _resolver, replace=True)
