@@ -34,10 +34,12 @@ class Panel(NamedTuple):
     ylabel: str
     curves: Mapping[str, style.Curve]  # by name, with their intervals
     references: Mapping[str, Sequence[float]]  # by name, the value of each episode
+    xlabel: str = ""  # in place of that of the figure
 
 
-def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "episode") -> Figure:
-    """Performance of policies over episodes 1 .. E: a panel for each measure and one legend; 1200 x 700 pixels."""
+def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "episode", change_after: int = 0) -> Figure:
+    """Performance of policies over episodes 1 .. E: a panel for each measure and one legend; 1200 x 700 pixels. A line
+    is drawn behind the episode `change_after`, if that is above 0."""
     figure, all_axes = style.new_panels(title, 1, len(panels))
     lines: style.Handles = {}
     for axes, panel in zip(all_axes, panels, strict=True):
@@ -47,8 +49,10 @@ def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "epi
             color = style.COLORS[index % len(style.COLORS)]
             lines[name] = style.draw_curve(axes, curve, color, linewidth=2.2, marker=dots)
         lines |= style.draw_references(axes, panel.references)
-        style.episode_axis(axes, xlabel, panel.ylabel)
+        style.episode_axis(axes, panel.xlabel or xlabel, panel.ylabel)
         axes.set_xlim(0.5, num_episodes + 0.5)
+        if change_after:
+            axes.axvline(change_after + 0.5, color=style.REFERENCE_COLORS[0], linewidth=1)
     style.legend_below(figure, lines)
     return figure
 
@@ -56,8 +60,9 @@ def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "epi
 def write_figures(folder: Path, name: str, env: TensorEnv, results: Json, learners: Collection[str]) -> None:
     """Write the pictures and TensorBoard curves of the evaluation of run `name` into `folder`.
 
-    Always `adaptation.png` and `goals.png`; `probes.png` if there are other decodings or ablations, and `coverage.png`
-    if coverage was measured. Random play, `learners` and the optimum are drawn as references."""
+    Always `adaptation.png` and `goals.png`; `first_success.png` if the model succeeds, `probes.png` if there are other decodings or ablations,
+    `moved_goal.png` if the goal was moved, and `coverage.png` if coverage was measured. Random play, `learners` and the
+    optimum are drawn as references."""
     for stale in folder.rglob("events.*"):
         stale.unlink()  # left by an evaluation that was interrupted
     curves, probes = results["curves"], probes_of(results)
@@ -67,6 +72,11 @@ def write_figures(folder: Path, name: str, env: TensorEnv, results: Json, learne
     if probes:
         compared = {policy: curves[policy] for policy in (PARTS[shown_part(results["final"])], *references)} | probes
         figures["probes"] = _adaptation(env.spec, compared, references, f"Other decodings and contexts: {name}")
+    if any("after_first_success" in curves[label] for label in PARTS.values() if label in curves):
+        figures["first_success"] = _first_success(curves, references, f"Finding and keeping: {name}")
+    if moved := results.get("moved_goal"):
+        title = f"The goal moves after episode {results['protocol']['goal_moves_after']}, with the context kept: {name}"
+        figures["moved_goal"] = _moved_goal(moved, results["protocol"]["goal_moves_after"], title)
     if coverage := results.get("coverage"):
         panel = _panel("cells visited", coverage, [policy for policy in ("random", *learners) if policy in coverage])
         figures["coverage"] = adaptation_figure([panel], title=f"Exploration without a goal: {name}")
@@ -100,6 +110,31 @@ def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequenc
         for label, measure in shown.items()
     ]
     return adaptation_figure(panels, title=title, xlabel="pull" if pulls else "episode")
+
+
+def _first_success(curves: Mapping[str, Curves], references: Sequence[str], title: str) -> Figure:
+    """Left how soon policies find the goal, right what they keep of it."""
+    labels = {
+        "first_success": ("first success, if none before", "episode"),
+        "after_first_success": ("success", "episodes after the first success"),
+    }
+    panels = []
+    for measure, (ylabel, xlabel) in labels.items():
+        shown = {name: found[measure] for name, found in curves.items() if measure in found}
+        panel = _panel(ylabel, shown, [name for name in references if name in shown])
+        panels.append(panel._replace(xlabel=xlabel))
+    return adaptation_figure(panels, title=title)
+
+
+def _moved_goal(moved: Mapping[str, Any], before: int, title: str) -> Figure:
+    """Success, and visits of the old goal before the new one, of the model and of references that forget."""
+    labels = {"success": "success", "other_goal_first": "visits the first goal before the second"}
+    references = [name for name in moved if name != "model"]
+    panels = [
+        _panel(label, {name: found["curves"][measure] for name, found in moved.items()}, references)
+        for measure, label in labels.items()
+    ]
+    return adaptation_figure(panels, title=title, change_after=before)
 
 
 def _panel(label: str, curves: Mapping[str, style.Curve], references: Sequence[str]) -> Panel:
