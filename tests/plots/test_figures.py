@@ -43,6 +43,9 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     results = {"train_tasks": env.all_tasks()[3:6].tolist(), "held_out_tasks": tasks.tolist()}
     results |= numbers_of({0: played}, setting, config.evaluation, 0)
     if covered := name == "dark_room" and not transfer:
+        moved = {f"moved goal: {policy}": found for policy in ("model", "searcher")}
+        early = dict.fromkeys(moved, np.linspace(0, 1, 3 * 2 * 4).reshape(3, 2, 4))
+        results |= numbers_of({0: played | moved}, setting, config.evaluation, 0, [early])
         shares = np.linspace(0, 1, 2 * 6).reshape(1, 2, 6)
         by_policy = dict.fromkeys(("model, context kept", "searcher", "random"), shares)
         results |= coverage_numbers([by_policy], config.evaluation, 0)
@@ -58,6 +61,14 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
         assert texts["title"] == "Exploration without a goal: run"
         assert [*panel.curves] == ["model, context kept"] and [*panel.references] == ["random", "searcher"]
         np.testing.assert_allclose(panel.curves["model, context kept"]["mean"], shares.mean((0, 1)))
+        panels, texts = drawn.pop()
+        assert texts == {"title": "The goal moves after episode 2: run", "change_after": 2}
+        assert [([*panel.curves], [*panel.references]) for panel in panels] == [(["model"], ["searcher"])] * 2
+        np.testing.assert_allclose(panels[0].curves["model"]["mean"], found.success.mean((0, 1)))
+        np.testing.assert_allclose(panels[1].curves["model"]["mean"], np.linspace(0, 1, 24).reshape(6, 4).mean(0))
+    panels, texts = drawn.pop(1)
+    assert texts == {"title": "Finding and keeping: run"} and panels[0].xlabel == xlabel
+    assert [panel.xlabel for panel in panels[1:]] == [f"{xlabel}s after the first success"] * (len(panels) - 1)
     assert [[*panels[0].curves] for panels, _ in drawn] == curves
     for panels, texts in drawn:
         assert [panel.ylabel for panel in panels] == [*measures]
@@ -65,12 +76,14 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
         for panel, measure in zip(panels, measures.values(), strict=True):
             assert [*panel.references] == ["random", "searcher", "optimum"]
             assert panel.curves["model, held-out tasks"] == results["curves"]["model, held-out tasks"][measure]
-    pictures = {"adaptation", "goals", *([] if transfer else ["probes"]), *(["coverage"] if covered else [])}
+    pictures = {"adaptation", "first_success", "goals", *([] if transfer else ["probes"])}
+    pictures |= {"coverage", "moved_goal"} if covered else set()
     assert {path.stem for path in tmp_path.glob("*.png")} == pictures
     folders = {"model-held-out_tasks", "searcher", "random", "optimum"}
     folders |= set() if transfer else {"model-training_tasks", "model-greedy", "model-rewards_blanked"}
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == folders
     shown = {"success", "returns", "steps_to_goal", "fraction_of_optimum", *(["regret"] if regrets else [])}
+    shown |= {"first_success", "after_first_success"}
     assert set(curves_on_disk(tmp_path / "random")) == {f"adaptation/{measure}" for measure in shown}
 
 
@@ -175,3 +188,11 @@ def test_tasks_without_a_cell_are_sorted_by_success() -> None:
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["held-out tasks (2)", "training tasks (4)", "development tasks (1)"]
     assert len(figure_of(env, train, (tasks[4:6], [])).axes[0].lines) == 1
+
+
+def test_a_hazard_ends_where_few_streams_are_left() -> None:
+    """A tenth of them at least; another curve is whole."""
+    curve = {"mean": [0.5, 0.8, 1.0], "low": [0.4, 0.1, 0.0], "high": [0.6, 0.9, 1.0]}
+    assert figures._told(curve) == curve
+    cut = figures._told(curve | {"at_risk": [1.0, 0.1, 0.09]})
+    assert [cut["mean"], cut["low"], cut["high"]] == [[0.5, 0.8], [0.4, 0.1], [0.6, 0.9]]

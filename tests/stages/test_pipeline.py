@@ -161,14 +161,15 @@ def test_development_tasks_are_in_no_window(root, monkeypatch):
 
 def test_results_have_the_documented_keys(learned):
     results = learned.results
-    sections = {"references", "protocol", "curves", "final", "decodings", "ablations", "coverage"}
+    sections = {"references", "protocol", "curves", "final", "decodings", "ablations"}
+    sections |= {"coverage", "coverage_gain", "moved_goal"}
     tasks = {"held_out_tasks", "development_tasks", "train_tasks"}
     assert set(results) == {"config", "checkpoint", "episodes", "owner", *tasks, *sections}
     assert set(results["curves"]) == POLICIES
     probes = [*results["decodings"].values(), *results["ablations"].values()]
     for curves in (*results["curves"].values(), *(probe["curves"] for probe in probes)):
-        assert set(curves) == MEASURES
-        for curve in curves.values():
+        assert set(curves) - {"after_first_success", "other_goal_first"} == MEASURES | {"first_success"}
+        for curve in (curves[measure] for measure in MEASURES):
             assert {len(curve[name]) for name in ("low", "mean", "high", "interquartile_mean")} == {EPISODES}
     assert set(results["final"]) == {"held_out", "development", "train"}
     for part, tasks in (("held_out", 6), ("development", 2), ("train", 16)):
@@ -214,9 +215,24 @@ def test_coverage_is_shown_and_kept(learned):
         assert f"{name}  " in learned.table and f"{mean[-1]:.3f}" in learned.table
 
 
+def test_a_moved_goal_is_shown_and_kept(learned):
+    """The model and references with a memory play on another goal after half of the episodes."""
+    moved, before = learned.results["moved_goal"], learned.results["protocol"]["goal_moves_after"]
+    assert list(moved) == ["model", "searcher", *EXPLORERS] and before == EPISODES // 2
+    for name, numbers in moved.items():
+        assert numbers["curves"].keys() == {"success", "returns", "steps_to_goal", "other_goal_first"}, name
+        assert len(numbers["curves"]["other_goal_first"]["mean"]) == EPISODES
+    assert f"goal moves after episode {before}, success at" in learned.table
+    searcher = moved["searcher"]["curves"]["success"]["mean"]
+    assert searcher[before - 1] == searcher[-1] == 1 > searcher[before]
+    misled = learned.results["ablations"]["other_task"]["curves"]["other_goal_first"]["mean"]
+    assert len(misled) == EPISODES and 0 <= min(misled) <= max(misled) <= 1
+
+
 def test_pictures_and_videos(learned):
     """In the classic room an episode is 10 steps: 11 frames, and the last one is held for 4 more."""
-    for name in ("source/goals", *(f"evaluation/{name}" for name in ("goals", "adaptation", "probes", "coverage"))):
+    drawn = ("goals", "adaptation", "first_success", "probes", "moved_goal", "coverage")
+    for name in ("source/goals", *(f"evaluation/{name}" for name in drawn)):
         with Image.open(learned.root / f"logs/learns/{name}.png") as picture:
             assert len(picture.getcolors(maxcolors=1 << 24)) > 10
     videos, length = learned.root / "videos/learns", 10 + 1 + 4

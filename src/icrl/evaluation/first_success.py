@@ -19,9 +19,10 @@ CURVES = ("first_success", "after_first_success")
 def measures_of(success: Values, num_resamples: int, confidence: float, seed: int) -> dict[str, dict[str, Any]]:
     """Shares with bootstrap intervals, by section and name, of the successes `[R, G, S, E]`.
 
-    In `curves`: `first_success` of episodes 1, 2, ..., up to the last before which some stream has none, and
-    `after_first_success` of the episodes 1 to `LAGS` after the first, as far as some stream has them. In `final`:
-    `success_after_first`, over all episodes after the first success. Shares of nothing are left out."""
+    In `curves`: `first_success` of episodes 1, 2, ..., up to the last before which some stream has none, with
+    `at_risk`, the share of streams that have none before an episode; `after_first_success` of the episodes 1 to `LAGS`
+    after the first, as far as some stream has them. In `final`: `success_after_first`, over all episodes after the
+    first success. Shares of nothing are left out."""
     won = success.astype(np.float64)
     later = won.cumsum(axis=-1) > won  # a success of the stream came before
     after, exists = _after_first(won)
@@ -38,6 +39,7 @@ def measures_of(success: Values, num_resamples: int, confidence: float, seed: in
     for name, start, number in zip(CURVES, (0, first), (first, lags), strict=True):
         if number:
             found["curves"][name] = {key: values[start : start + number].tolist() for key, values in columns.items()}
+    found["curves"][CURVES[0]]["at_risk"] = (~later).mean((0, 1, 2))[:first].tolist()
     if rest:
         found["final"]["success_after_first"] = {key: float(values[-1]) for key, values in columns.items()}
     return found
@@ -51,15 +53,16 @@ def _after_first(won: Floats) -> tuple[Floats, Values]:
     return np.take_along_axis(won, episode.clip(max=num_episodes - 1), axis=-1) * exists, exists
 
 
-def expected(success: Floats, num_episodes: int) -> dict[str, Floats]:
+def expected(success: Floats, num_episodes: int) -> dict[str, dict[str, Any]]:
     """The curves of `measures_of` for tasks `[G]` where each episode succeeds with probability `success`, independent
     of the others. (So do the exact references.)"""
     chance = success[:, None]
     none_before = (1 - chance) ** np.arange(num_episodes)  # [G, E]
     early = 1 - (1 - chance) ** np.arange(num_episodes - 1, 0, -1)[:LAGS]  # [G, LAGS]: a first success k before the end
-    weights = dict(zip(CURVES, (none_before, early), strict=True))
-    return {
-        name: (chance * weight[:, some]).sum(0) / weight[:, some].sum(0)
-        for name, weight in weights.items()
-        if (some := weight.sum(0) > 0).any()
-    }
+    found: dict[str, dict[str, Any]] = {}
+    for name, weight in zip(CURVES, (none_before, early), strict=True):
+        if (some := weight.sum(0) > 0).any():
+            mean = (chance * weight[:, some]).sum(0) / weight[:, some].sum(0)
+            found[name] = dict.fromkeys(("mean", "low", "high"), mean.tolist())
+    found[CURVES[0]]["at_risk"] = none_before.mean(0)[: len(found[CURVES[0]]["mean"])].tolist()
+    return found

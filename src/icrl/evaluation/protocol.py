@@ -64,6 +64,7 @@ DEFINITIONS = {
     "fraction_solved, fraction_solved_90": "share of tasks with a success rate of at least 0.5 or 0.9 in `final`",
     "first_success": "hazard of the first success: success rate of the streams that had none before, up to the last "
     "episode that has such streams",
+    "at_risk": "share of streams without a success before the episode",
     "after_first_success": "success rate 1, 2, ... episodes after the first success of a stream",
     "success_after_first": "success rate after the first success of a stream; missing if no stream has one",
     "area": "(return - random) / (optimum - random), mean over all episodes; only tasks whose optimum is above random",
@@ -179,7 +180,8 @@ def numbers_of(
         label, moves = label_of(name), name.startswith(MOVED)
         part = "train" if "training tasks" in label else name if name in PARTS else shown
         exact = {} if moves else setting.references[part]
-        cells = cells_of(adaptation, exact, setting.regrets, played if part == shown and not moves else {})
+        beside = played if part == shown and not moves else {}
+        cells = cells_of(adaptation, exact, setting.regrets and not moves, beside)
         if misled and all(name in run for run in misled):
             cells |= forgetting(adaptation.success, np.stack([run[name] for run in misled]), moves)
         found[name] = {"label": label, **intervals(cells, config, seed)}
@@ -197,8 +199,7 @@ def numbers_of(
         cells = cells_of(Adaptation(returns, success, steps, steps), setting.references[shown], setting.regrets, {})
         of_curves = {key: values for (section, key), values in cells.items() if section == "curves"}
         curves[name] = {key: interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in of_curves.items()}
-        for key, values in first_success.expected(np.array(exact["success"]), num_episodes).items():
-            curves[name][key] = dict.fromkeys(("mean", "low", "high"), values.tolist())
+        curves[name] |= first_success.expected(np.array(exact["success"]), num_episodes)
     return {
         "protocol": {
             "seeds": list(runs),
