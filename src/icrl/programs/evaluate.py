@@ -116,8 +116,8 @@ def evaluate(
     episodes = {part: played[part][0] for part in tasks}
     source = source_of(store.manifest["config"]) if store else config.source
     if store and "train" in tasks:
-        label, learned = f"{report.source_label(source.name)}, training tasks", len(tasks["train"])
-        ends = in_context.source_adaptation(store, learned, options.num_train_streams, options.num_episodes)
+        label = f"{report.source_label(source.name)}, training tasks"
+        ends = in_context.source_adaptation(store, tasks["train"], options.num_train_streams, options.num_episodes)
         episodes |= {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
     moved = [name for name in played if name.startswith(protocol.MOVED)]
     episodes |= {name: played[name][0] for name in (*learners, *probes, *moved)}
