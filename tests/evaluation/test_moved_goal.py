@@ -28,6 +28,7 @@ from icrl.evaluation.moved_goal import (
 )
 from icrl.evaluation.references import chance, references_of
 from icrl.randomness import stream_seeds
+from icrl.sources.explorers import CoveringPlan, PersistentWalk, UniformWalk
 from icrl.sources.searcher import RoomSearcher
 
 CONFIG = load_config(["env.size=4", "env.max_episode_steps=6"])
@@ -82,6 +83,18 @@ def test_a_searcher_forgets_a_goal_that_has_moved() -> None:
     steps = found.steps_to_goal[..., 15:].mean((1, 2))
     distance = [abs(cell // 5 - 2) + abs(cell % 5 - 2) for cell in moving(tasks)[:, 1].tolist()]
     assert steps == pytest.approx(distance)
+
+
+@pytest.mark.parametrize("explorer", [CoveringPlan, PersistentWalk, UniformWalk])
+def test_explorers_forget_a_goal_that_has_moved(explorer: Any) -> None:
+    """They visit the old goal once more, and end at the new one by a shortest path."""
+    env = room(size=4, max_episode_steps=12)
+    tasks = torch.tensor([[0], [15], [3]])
+    found, played = play_episodes(explorer(env), MovedGoal(env, 60), moving(tasks), 4, 120, seed=0)
+    assert found.success[..., [59, 119]].all()
+    assert other_goal_first(played, moving(tasks)[:, 1], tasks[:, 0], 120)[..., 60].all()
+    distance = [abs(cell // 4 - 2) + abs(cell % 4 - 2) for cell in moving(tasks)[:, 1].tolist()]
+    assert found.steps_to_goal[..., -1].mean(1) == pytest.approx(distance)
 
 
 def test_what_a_searcher_knows_where_the_goal_is_missed() -> None:

@@ -191,10 +191,12 @@ def test_results_have_the_documented_keys(learned):
 def test_episodes_are_kept(learned):
     """What was played is beside the results, and says the same again."""
     folder = learned.root / "logs/learns/evaluation"
-    episodes, _ = load_episodes(folder, learned.results["episodes"])
+    episodes, further = load_episodes(folder, learned.results["episodes"])
     lives = {"A2C, training tasks, start of life", "A2C, training tasks, end of life"}
     model = {"held_out", "development", "train"}
-    assert set(episodes) == {*model, "searcher", *EXPLORERS, "temperature 0", *ABLATIONS, *lives}
+    moved = {f"moved goal: {name}" for name in ("model", "searcher", *EXPLORERS)}
+    assert set(episodes) == {*model, "searcher", *EXPLORERS, "temperature 0", *ABLATIONS, *lives, *moved}
+    assert set(further["other_goal_first"]) == {*moved, "other_task"}
     success = learned.results["curves"]["model, held-out tasks"]["success"]["mean"]
     np.testing.assert_allclose(episodes["held_out"].success.mean((0, 1)), success)
     assert episodes["held_out"].returns.shape == (6, 10, EPISODES) and episodes["train"].returns.shape[0] == 16
@@ -223,8 +225,9 @@ def test_a_moved_goal_is_shown_and_kept(learned):
         assert numbers["curves"].keys() == {"success", "returns", "steps_to_goal", "other_goal_first"}, name
         assert len(numbers["curves"]["other_goal_first"]["mean"]) == EPISODES
     assert f"goal moves after episode {before}, success at" in learned.table
-    searcher = moved["searcher"]["curves"]["success"]["mean"]
-    assert searcher[before - 1] == searcher[-1] == 1 > searcher[before]
+    for name in ("searcher", "covering plan"):
+        success = moved[name]["curves"]["success"]["mean"]
+        assert success[before - 1] == success[-1] == 1 > success[before], name
     misled = learned.results["ablations"]["other_task"]["curves"]["other_goal_first"]["mean"]
     assert len(misled) == EPISODES and 0 <= min(misled) <= max(misled) <= 1
 
@@ -261,6 +264,8 @@ def test_each_curve_has_its_own_axis(learned):
     policies = [curves_of(folder) for folder in (logs / "evaluation").iterdir() if folder.is_dir()]
     assert len(policies) == len(POLICIES) + 1 + len(ABLATIONS)
     for curves in policies:
+        episodes, lags = (curves.pop(f"adaptation/{name}", [1]) for name in ("first_success", "after_first_success"))
+        assert episodes == list(range(1, len(episodes) + 1)) and lags == list(range(1, len(lags) + 1))
         assert curves == {f"adaptation/{measure}": list(range(1, EPISODES + 1)) for measure in MEASURES}
 
 
