@@ -196,3 +196,11 @@ def test_a_hazard_ends_where_few_streams_are_left() -> None:
     assert figures._told(curve) == curve
     cut = figures._told(curve | {"at_risk": [1.0, 0.1, 0.09]})
     assert [cut["mean"], cut["low"], cut["high"]] == [[0.5, 0.8], [0.4, 0.1], [0.6, 0.9]]
+
+
+def test_curves_beyond_the_last_colour_are_dashed() -> None:
+    curves = {str(number): {key: [0.1, number / 10] for key in ("mean", "low", "high")} for number in range(9)}
+    figure = adaptation_figure([figures.Panel("success", curves, {})], title="many")
+    lines = figure.axes[0].lines
+    looks = [(line.get_color(), line.get_linestyle()) for line in lines]
+    assert len(set(looks)) == 9 and looks[7] == (looks[0][0], "--") and {style for _, style in looks[:7]} == {"-"}

@@ -24,6 +24,7 @@ NO_VALUE_COLOR = "#E4E4E4"
 FEW_TASKS = 60  # a curve of at most this many tasks has markers
 LARGEST_LABELLED_SIZE = 17  # values are not readable in larger rooms
 FEWEST_AT_RISK = 0.1  # share of streams from which a hazard is drawn
+AGAIN = (0, (5, 1.5))  # dashes of curves with a colour that another one has
 INSET = 0.05  # of an outline in its cell
 
 Part = tuple[Tensor, Sequence[float]]  # tasks `[N, task_dim]` and their success, empty if only the tasks are known
@@ -47,8 +48,9 @@ def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "epi
         num_episodes = max(len(curve["mean"]) for curve in panel.curves.values())
         dots = "o" if num_episodes <= style.FEW_POINTS else None
         for index, (name, curve) in enumerate(panel.curves.items()):
-            color = style.COLORS[index % len(style.COLORS)]
-            lines[name] = style.draw_curve(axes, curve, color, linewidth=2.2, marker=dots)
+            again, kind = divmod(index, len(style.COLORS))
+            look = {"linewidth": 2.2, "marker": dots, "linestyle": AGAIN if again else "-"}
+            lines[name] = style.draw_curve(axes, curve, style.COLORS[kind], **look)
         lines |= style.draw_references(axes, panel.references)
         style.episode_axis(axes, panel.xlabel or xlabel, panel.ylabel)
         axes.set_xlim(0.5, num_episodes + 0.5)
@@ -88,9 +90,11 @@ def _curve_figures(name: str, env: TensorEnv, results: Json, learners: Collectio
     curves, probes = results["curves"], probes_of(results)
     references = [policy for policy in dict.fromkeys(("random", *learners, "optimum")) if policy in curves]
     title = f"In-context learning with frozen weights: {name}"
+    beside = {PARTS["development"]} - {PARTS[shown_part(results["final"])]}  # their few streams tell little
+    told = {policy: curve for policy, curve in curves.items() if policy not in beside}
     figures = {
         "adaptation": _adaptation(env.spec, curves, references, title),
-        "first_success": _first_success(env.spec, curves, references, f"Finding and keeping: {name}"),
+        "first_success": _first_success(env.spec, told, references, f"Finding and keeping: {name}"),
     }
     if probes:
         compared = {policy: curves[policy] for policy in (PARTS[shown_part(results["final"])], *references)} | probes
