@@ -263,6 +263,8 @@ def test_each_curve_has_its_own_axis(learned):
         assert all(shown == list(steps) for shown in curves.values())
     policies = [curves_of(folder) for folder in (logs / "evaluation").iterdir() if folder.is_dir()]
     assert len(policies) == len(POLICIES) + 1 + len(ABLATIONS)
+    misled = [curves.pop("adaptation/other_goal_first", None) for curves in policies]
+    assert [one for one in misled if one] == [list(range(1, EPISODES + 1))]  # with another task's context
     for curves in policies:
         episodes, lags = (curves.pop(f"adaptation/{name}", [1]) for name in ("first_success", "after_first_success"))
         assert episodes == list(range(1, len(episodes) + 1)) and lags == list(range(1, len(lags) + 1))

@@ -208,9 +208,10 @@ def moved_table(moved: Mapping[str, Any]) -> str:
     """One row per policy: success in some episodes after the goal moved, and visits of the old goal before the new."""
     num_episodes = len(next(iter(moved.values()))["curves"]["success"]["mean"])
     before, tail = move_of(num_episodes), tail_of(num_episodes)
-    episodes, last = (0, *_MOVED), f"{num_episodes - tail + 1}-{num_episodes}"
+    after = [later for later in _MOVED if before + later <= num_episodes]
+    episodes, last = (0, *after), f"{num_episodes - tail + 1}-{num_episodes}"
     header = [f"goal moves after episode {before}, success at", *(str(before + later) for later in episodes), last]
-    rows = [[*header, *(f"old first {before + later}" for later in _MOVED)]]
+    rows = [[*header, *(f"old first {before + later}" for later in after)]]
     for name, numbers in moved.items():
         success, old = numbers["curves"]["success"], numbers["curves"].get("other_goal_first")
         row = [
@@ -218,7 +219,7 @@ def moved_table(moved: Mapping[str, Any]) -> str:
             *(_at(success, before + later) for later in episodes),
             f"{numbers['final']['success']['mean']:.3f}",
         ]
-        rows.append([*row, *(_at(old, before + later) for later in _MOVED)])
+        rows.append([*row, *(_at(old, before + later) for later in after)])
     return _aligned(rows)
 
 
