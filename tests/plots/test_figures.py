@@ -43,9 +43,6 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     results = {"train_tasks": env.all_tasks()[3:6].tolist(), "held_out_tasks": tasks.tolist()}
     results |= numbers_of({0: played}, setting, config.evaluation, 0)
     if covered := name == "dark_room" and not transfer:
-        moved = {f"moved goal: {policy}": found for policy in ("model", "searcher")}
-        early = dict.fromkeys(moved, np.linspace(0, 1, 3 * 2 * 4).reshape(3, 2, 4))
-        results |= numbers_of({0: played | moved}, setting, config.evaluation, 0, [early])
         shares = np.linspace(0, 1, 2 * 6).reshape(1, 2, 6)
         by_policy = dict.fromkeys(("model, context kept", "searcher", "random"), shares)
         results |= coverage_numbers([by_policy], config.evaluation, 0)
@@ -61,11 +58,6 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
         assert texts["title"] == "Exploration without a goal: run"
         assert [*panel.curves] == ["model, context kept"] and [*panel.references] == ["random", "searcher"]
         np.testing.assert_allclose(panel.curves["model, context kept"]["mean"], shares.mean((0, 1)))
-        panels, texts = drawn.pop()
-        assert texts == {"title": "The goal moves after episode 2: run", "change_after": 2}
-        assert [([*panel.curves], [*panel.references]) for panel in panels] == [(["model"], ["searcher"])] * 2
-        np.testing.assert_allclose(panels[0].curves["model"]["mean"], found.success.mean((0, 1)))
-        np.testing.assert_allclose(panels[1].curves["model"]["mean"], np.linspace(0, 1, 24).reshape(6, 4).mean(0))
     panels, texts = drawn.pop(1)
     assert texts == {"title": "Finding and keeping: run"} and panels[0].xlabel == xlabel
     assert [panel.xlabel for panel in panels[1:]] == [f"{xlabel}s after the first success"] * (len(panels) - 1)
@@ -77,7 +69,7 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
             assert [*panel.references] == ["random", "searcher", "optimum"]
             assert panel.curves["model, held-out tasks"] == results["curves"]["model, held-out tasks"][measure]
     pictures = {"adaptation", "first_success", "goals", *([] if transfer else ["probes"])}
-    pictures |= {"coverage", "moved_goal"} if covered else set()
+    pictures |= {"coverage"} if covered else set()
     assert {path.stem for path in tmp_path.glob("*.png")} == pictures
     folders = {"model-held-out_tasks", "searcher", "random", "optimum"}
     folders |= set() if transfer else {"model-training_tasks", "model-greedy", "model-rewards_blanked"}
@@ -188,6 +180,26 @@ def test_tasks_without_a_cell_are_sorted_by_success() -> None:
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["held-out tasks (2)", "training tasks (4)", "development tasks (1)"]
     assert len(figure_of(env, train, (tasks[4:6], [])).axes[0].lines) == 1
+
+
+def test_a_moved_goal_has_two_panels_and_a_line_at_the_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config(["env.size=3", "evaluation.num_bootstrap=100"])
+    env, names = make_env(config.env), ("moved goal: model", "moved goal: searcher")
+    tasks = env.all_tasks()[:3]
+    found, _ = play_episodes(chance(env, config), env, tasks, 2, 4, seed=0)
+    setting = Setting({"held_out": exact_numbers(exact_references(env, tasks))}, "1", False)
+    played, early = {"held_out": found} | dict.fromkeys(names, found), np.linspace(0, 1, 24).reshape(3, 2, 4)
+    results = numbers_of({0: played}, setting, config.evaluation, 0, [dict.fromkeys(names, early)])
+    drawn = []
+    draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
+    monkeypatch.setattr(figures, "adaptation_figure", draw)
+    figure = figures._curve_figures("run", env, results, ["searcher"])["moved_goal"]
+    panels, texts = drawn[-1]
+    assert texts == {"title": "The goal moves after episode 2: run", "change_after": 2}
+    assert [([*panel.curves], [*panel.references]) for panel in panels] == [(["model"], ["searcher"])] * 2
+    np.testing.assert_allclose(panels[0].curves["model"]["mean"], found.success.mean((0, 1)))
+    np.testing.assert_allclose(panels[1].curves["model"]["mean"], early.mean((0, 1)))
+    assert all([2.5, 2.5] in [list(line.get_xdata()) for line in axes.lines] for axes in figure.axes)
 
 
 def test_a_hazard_ends_where_few_streams_are_left() -> None:
