@@ -195,7 +195,7 @@ def check_room(config: Config, model: GPT | Guided, spec: EnvSpec, parts: dict[s
     options = config.evaluation
     num_shown, *further = map(len, parts.values())
     numbers = {"num_streams": num_shown, "num_train_streams": max(further, default=0)}
-    if options.ablations or options.temperatures:
+    if options.ablations or options.reward_ablations or options.temperatures or options.moved_goal:
         numbers["num_probe_streams"] = num_shown
     for name, num_tasks in numbers.items():
         num_streams, deciding = num_tasks * getattr(options, name), (f"evaluation.{name}", "evaluation.num_episodes")
