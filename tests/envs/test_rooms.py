@@ -131,9 +131,7 @@ def test_tasks_sizes_and_descriptions() -> None:
 def test_a_symmetry_maps_moves_to_moves(size: int) -> None:
     """The eight images of the room differ, and where an action leads has the image where the action's image leads."""
     cells, actions = (table.tolist() for table in symmetries(size))
-    assert (
-        len({tuple(row) for row in cells}) == 8 and cells[0] == list(range(size**2))
-    )
+    assert len({tuple(row) for row in cells}) == 8 and cells[0] == list(range(size**2))
     for to, does in zip(cells, actions, strict=True):
         assert sorted(to) == list(range(size**2)) and sorted(does) == [0, 1, 2, 3, 4]
         for cell, action in itertools.product(range(size**2), range(NUM_ACTIONS)):

@@ -96,13 +96,71 @@ def test_a_rule_that_cannot_be_followed_is_refused(env: TensorEnv, tasks: dict[s
     assert all(word in str(refused.value) for word in words), refused.value
 
 
+# ---- development tasks
+
+
+def development(env: TensorEnv, train: list[int], tasks: dict[str, Any] | None = None, **data: Any) -> list[int]:
+    options = {"num_development_tasks": 4, "development": "random", "development_tasks": []} | data
+    split: dict[str, Any] = {"split": "random", "seed": 0, **(tasks or {})}
+    config: Any = SimpleNamespace(
+        env=SimpleNamespace(name="this"), tasks=SimpleNamespace(**split), data=SimpleNamespace(**options)
+    )
+    return development_of(env, config, train)
+
+
 @given(st.lists(st.integers(), min_size=1, max_size=9), st.data())
 def test_development_tasks_are_the_last_training_tasks(train: list[int], data: st.DataObject) -> None:
     number = data.draw(st.integers(0, len(train) - 1))
-    found = development_of(train, number)
+    found = development(room(), train, num_development_tasks=number)
     assert len(found) == number and train[: len(train) - number] + found == train
     with pytest.raises(ConfigError, match=f"data.num_development_tasks={len(train)} must be below {len(train)}"):
-        development_of(train, len(train))
+        development(room(), train, num_development_tasks=len(train))
+
+
+def set_aside_by(rule: str, size: int, seed: int, row: int, column: int) -> bool:
+    """The opposite quadrant; the ring of the room without its walls; every other row of the other colour."""
+    if rule == "quadrant":
+        return held_out_by(rule, size, 3 - seed % 4, row, column)
+    if rule == "ring":
+        return not held_out_by(rule, size, seed, row, column) and held_out_by(rule, size - 2, seed, row - 1, column - 1)
+    return not held_out_by(rule, size, seed, row, column) and row % 2 == 1
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.sampled_from(["quadrant", "ring", "checkerboard"]), st.integers(6, 11), st.integers(0, 9))
+def test_a_development_region_is_like_the_held_out_one(rule: str, size: int, seed: int) -> None:
+    """Goals that are learned, set aside and held out are three sets, and no learned goal is in either region."""
+    env, options = room(size=size), {"split": rule, "seed": seed}
+    split = split_of(env, **options)
+    cells = [divmod(goal, size) for goal in env.all_tasks()[:, 0].tolist()]
+    found = development(env, split.train, options, development="region")
+    assert found == [task for task in split.train if set_aside_by(rule, size, seed, *cells[task])]
+    assert found and not set(found) & set(split.held_out) and set(found) < set(split.train)
+    if rule == "checkerboard":
+        learned = {cells[task] for task in set(split.train) - set(found)}
+        for row, column in (cells[task] for task in found):
+            assert not learned & {(row + 1, column), (row - 1, column), (row, column + 1), (row, column - 1)}
+    if rule == "quadrant" and size % 2:
+        assert len(found) == len(split.held_out)
+
+
+def test_listed_development_tasks_and_those_that_cannot_be() -> None:
+    env = bandit(num_tasks=9)
+    assert development(env, [5, 3, 8, 0], development="list", development_tasks=[0, 3]) == [3, 0]
+    for train, listed, words in (
+        ([5, 3, 8], [3, 7, 1], r"data.development_tasks=\[3, 7, 1\]: \[1, 7\] have no source agents"),
+        ([5, 3], [3, 5], "sets aside 2 training tasks and leaves 0"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            development(env, train, development="list", development_tasks=listed)
+    with pytest.raises(ConfigError, match="tasks.split=ring: tasks of env.name=this have no place on a map"):
+        development(env, [1, 2], {"split": "ring"}, development="region")
+    with pytest.raises(ConfigError, match="tasks.split=ring sets aside 8 training tasks and leaves 0"):
+        ring = {"split": "ring"}
+        development(room(size=5), split_of(room(size=5), split="ring").train, ring, development="region")
+
+
+# ---- tasks that change
 
 
 def test_streams_change_their_task_between_episodes() -> None:
@@ -111,8 +169,8 @@ def test_streams_change_their_task_between_episodes() -> None:
     env, num_streams = room(size=5, max_episode_steps=4), 300
     tasks = env.all_tasks()[:12]
     config: Any = load_config(["source=covering_plan", "source.task_change=0.3", "data.num_development_tasks=2"])
-    world, seeds = changing(env, config, tasks), stream_seeds(0, num_streams)
-    assert changing(env, load_config(["source=covering_plan"]), tasks) is env
+    world, seeds = changing(env, config, env.all_tasks(), list(range(12))), stream_seeds(0, num_streams)
+    assert changing(env, load_config(["source=covering_plan"]), env.all_tasks(), list(range(12))) is env
 
     def life(streams: int, parts: list[int]) -> tuple[list[Any], list[Any]]:
         state, step = world.reset(tasks[:1].expand(streams, 1), seeds[:streams])
@@ -142,6 +200,6 @@ def test_a_world_whose_streams_are_made_for_a_task_cannot_change_it() -> None:
         closing(make_env(config.env)) as env,
         pytest.raises(ConfigError, match=r"task_change=0\.5: a stream of env"),
     ):
-        changing(env, config, env.all_tasks())
+        changing(env, config, env.all_tasks(), [0, 1])
     with pytest.raises(ConfigError, match=r"task_change=0\.5 needs source\.vectorization=tensor"):
         load_config(["source.task_change=0.5", "source.async_unroll=true"])

@@ -19,7 +19,7 @@ from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.references import Blanked, OtherLife, Rewritten, Wiped, probes_for, shuffled
 from icrl.evaluation.trained import policy_of
 from icrl.nn.critic import ValueNetwork, trunk_config
-from icrl.nn.gpt import ACTION, GPT, OBS, context_of
+from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, context_of
 from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.randomness import Noise, mix, stream_seeds
 
@@ -195,3 +195,22 @@ def test_ablations_act_as_the_model_does() -> None:
     assert torch.equal(columns[OBS], lived.obs.T[[2, 3, 4, 5, 0, 1]])
     assert (ends[:, 64 - 2] <= ends.shape[1]).all()  # 4 episodes of 6 steps, played in blocks of 64
     assert list(probes("evaluation.temperatures=[]", num_tasks=1)) == ["blank", "shuffled", "wiped"]
+
+
+def test_ablations_of_rewards() -> None:
+    """The past without successes is what each stream would have lived without a goal. Other worlds have none."""
+    options = ("evaluation.temperatures=[]", "evaluation.ablations=false", "evaluation.reward_ablations=true")
+    found = probes(*options)
+    assert list(found) == ["no_success", "counterfactual"]
+    assert vars(found["counterfactual"])["_cells"].tolist() == ENV.all_tasks()[[1, 2, 0], 0].tolist()
+    columns, ends = vars(found["no_success"])["rewrite"]._columns_and_ends
+    nowhere = torch.full((3, 1), 16)
+    config = config_of(*options, "evaluation.num_episodes=4", "evaluation.num_probe_streams=2")
+    lived = play_steps(policy_of(config, gpt(*options)), ENV, nowhere, 2, 64 + 6, config.seed)
+    assert torch.equal(columns[OBS], lived.obs.T) and not columns[REWARD].any()
+    assert (ends[:, [0, 5, 6]] == torch.tensor([6, 6, 12])).all()  # only the clock ends episodes
+    assert list(probes(*options, num_tasks=1)) == ["no_success"]
+    permuted = make_env(load_config([*WORLD, "env.permute_actions=true"]).env)
+    assert list(probes_for(config, gpt(), permuted, permuted.all_tasks()[:3])) == ["no_success"]
+    arms = make_env(load_config(["env=bandit"]).env)
+    assert not probes_for(config, gpt(), arms, arms.all_tasks()[:3])

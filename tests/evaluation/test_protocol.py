@@ -14,7 +14,17 @@ from icrl.contracts import EnvSpec
 from icrl.envs.exact import Expectation
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import DEFINITIONS, Setting, coverage_numbers, decoding_name, exact_numbers, numbers_of
-from icrl.evaluation.report import all_curves, coverage_table, probes_of, solved, source_label, summary, table
+from icrl.evaluation.report import (
+    all_curves,
+    coverage_table,
+    first_success_table,
+    moved_table,
+    probes_of,
+    solved,
+    source_label,
+    summary,
+    table,
+)
 from icrl.rl.statistics import bootstrap_means, interquartile_mean, percentile_interval
 
 OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
@@ -60,8 +70,9 @@ def test_curves_and_final_results_by_hand() -> None:
     assert curves["returns"]["mean"][-1] == 2.5
     assert curves["steps_to_goal"]["mean"] == [20, 20, 20, 12, 12, 12, 12, 12]
     assert curves["fraction_of_optimum"]["mean"][-1] == pytest.approx(5 / 6 / 2)
-    for curve in curves.values():
-        assert set(curve) == {"mean", "low", "high", "interquartile_mean"}
+    for name, curve in curves.items():
+        further = {"first_success": {"at_risk"}, "after_first_success": set()}.get(name, {"interquartile_mean"})
+        assert set(curve) == {"mean", "low", "high"} | further
         assert (np.array(curve["low"]) <= curve["mean"]).all() and (np.array(curve["mean"]) <= curve["high"]).all()
     assert (curves["success"]["low"][-1], curves["success"]["high"][-1]) == (0, 1)  # two tasks: anything may be
     assert last["success"]["mean"] == last["fraction_solved"]["mean"] == 0.5  # over the last quarter, two episodes
@@ -192,6 +203,9 @@ def test_exact_references_are_the_same_in_each_episode() -> None:
     same = {"success": 0.375, "returns": 0.75, "steps_to_goal": 17, "fraction_of_optimum": (1 / 6 + 1 / 2) / 2}
     expected = {name: [value] * 8 for name, value in same.items()}
     expected["regret"] = [2.75 * number for number in range(1, 9)]
+    search = {name: curves["random"].pop(name) for name in ("first_success", "after_first_success")}
+    assert search["first_success"]["mean"][:2] == pytest.approx([0.375, (0.25 * 0.75 + 0.5 * 0.5) / (0.75 + 0.5)])
+    assert search["after_first_success"]["mean"][-1] == pytest.approx((0.25 * 0.25 + 0.5 * 0.5) / 0.75)  # 7 after it
     for name, curve in curves["random"].items():
         assert curve["mean"] == pytest.approx(expected[name])
 
@@ -233,9 +247,74 @@ def test_coverage_of_several_runs() -> None:
     assert both["model"]["mean"] == pytest.approx([0.55, 0.6])
     assert (both["model"]["low"], both["model"]["high"]) == ([0, 0], [1, 1])  # 12.7 standard errors
     assert both["plan"]["low"] == both["plan"]["high"] == [0.5, 0.5]
-    header, rule, *rows = coverage_table(both).splitlines()
+    header, rule, *rows = coverage_table(both, {}).splitlines()
     assert header.split()[-2:] == ["1", "2"] and len(rule) == len(header) == len(rows[0])
     assert [row.split() for row in rows] == [["plan", "0.500", "0.500"], ["model", "0.550", "0.600"]]
+
+
+def test_coverage_that_memory_adds() -> None:
+    """Stream by stream, so that what all streams have is no uncertainty; it may be negative."""
+    luck = np.random.default_rng(0).random((1, 6, 1)) / 2
+    wiped = np.concatenate([luck, luck + 0.1], axis=2)
+    kept = wiped + np.array([-0.05, 0.3])
+    found = coverage_numbers([{"model, context kept": kept, "model, context wiped at reset": wiped}], OPTIONS, 0)
+    (gain,) = found["coverage_gain"].values()
+    assert all(gain[name] == pytest.approx([-0.05, 0.3]) for name in ("mean", "low", "high"))
+    last = coverage_table(found["coverage"], found["coverage_gain"]).splitlines()[-1]
+    assert last == "model, context kept, minus wiped          -0.050  0.300"
+
+
+def test_what_is_left_of_a_goal_that_moved() -> None:
+    """24 episodes, the goal moves after 12: the old one is visited until episode 20, the new one found from 21 on."""
+    success, misled = np.ones((2, 3, 24)), np.zeros((2, 3, 24))
+    success[..., 12:20], misled[..., :20] = 0, 1
+    success[0, 0, 21] = 0
+    played = Adaptation(success, success, np.full_like(success, 5), np.full_like(success, 5))
+    ours = paying(np.ones((2, 3, 24)))
+    runs = {0: {"held_out": ours, "other_task": ours, "moved goal: model": played}}
+    setting = Setting({"held_out": EXACT}, "1", False)
+    found = numbers_of(runs, setting, OPTIONS, 0, [{"moved goal: model": misled, "other_task": misled}])
+    moved = found["moved_goal"]["model"]
+    assert found["protocol"]["goal_moves_after"] == 12 and "moved goal: model" not in found["curves"]
+    assert moved["final"]["success_10_after_move"]["mean"] == pytest.approx(5 / 6)
+    assert moved["final"]["other_goal_first_10_after_move"]["mean"] == 0
+    assert moved["curves"]["other_goal_first"]["mean"] == [1] * 20 + [0] * 4
+    assert moved["final"]["success"]["mean"] == pytest.approx((3 + 5 / 6) / 6)
+    assert "first_success" not in moved["curves"] and "area" not in moved["final"]
+    misleading = found["ablations"]["other_task"]
+    assert misleading["final"]["other_goal_first"]["mean"] == pytest.approx(2 / 6)
+    assert "other_goal_first_10_after_move" not in misleading["final"]
+    explained = {name for names in DEFINITIONS for name in names.split(", ")}
+    for part in (moved["final"], moved["curves"], misleading["final"]):
+        assert {name.removesuffix("_per_task") for name in part} <= explained
+    header, _, row = moved_table(found["moved_goal"]).splitlines()
+    assert header.startswith("goal moves after episode 12, success at")
+    assert row.split() == [
+        "model",
+        "1.000",
+        "0.000",
+        "0.000",
+        "0.000",
+        "0.833",
+        "0.639",
+        "1.000",
+        "1.000",
+        "1.000",
+        "0.000",
+    ]
+    short = numbers_of({0: {"held_out": adaptation(), "moved goal: model": adaptation()}}, setting, OPTIONS, 0)
+    assert "success_10_after_move" not in short["moved_goal"]["model"]["final"]
+    header, _, row = moved_table(short["moved_goal"]).splitlines()  # four episodes come after the move
+    assert header.split()[7:11] == ["4", "5", "6", "7-8"] and row.split()[-2:] == ["-", "-"]
+
+
+def test_the_table_of_first_successes() -> None:
+    found = report(adaptation(), random=adaptation())["curves"]
+    del found["random"]["first_success"]  # as an earlier version wrote it
+    header, _, model, best = first_success_table(found).splitlines()
+    assert " ".join(header.split()) == "first success in episode 1 2 3 5 10 1 after 2 after 5 after"
+    assert model.split() == ["model,", "held-out", "tasks", *["0.000"] * 4, "-", "1.000", "1.000", "-"]
+    assert best.split() == ["optimum", "1.000", *"----", *["1.000"] * 3]
 
 
 # ---- texts

@@ -46,21 +46,24 @@ def test_saved_episodes_come_back_and_make_the_same_file(tmp_path_factory, value
     folder = tmp_path_factory.mktemp("episodes")
     episodes = {"held_out": adaptation(*values), "model, greedy/0.5": adaptation(1.0)}
     coverage = {"model, context kept": np.array([[[0.1, 0.7]]]), "random": np.array([[[0.0, 1.0]]])}
-    checksum = save_episodes(folder, episodes, OWNER, coverage)
-    found, covered = load_episodes(folder, checksum)
-    assert list(found) == list(episodes) and list(covered) == list(coverage)
+    further = {"coverage": coverage, "other_goal_first": {"moved goal: model/0.5": np.array([[[0.0, 1.0]]])}}
+    checksum = save_episodes(folder, episodes, OWNER, further)
+    found, measured = load_episodes(folder, checksum)
+    assert list(found) == list(episodes)
+    for kind, arrays in further.items():
+        assert list(measured[kind]) == list(arrays)
+        assert all(np.array_equal(measured[kind][name], values) for name, values in arrays.items())
     for name, expected in episodes.items():
         np.testing.assert_array_equal(np.stack(found[name]), np.stack(expected).astype(np.float64))
-    assert all(np.array_equal(covered[name], shares) for name, shares in coverage.items())
     assert [path.name for path in folder.iterdir()] == ["episodes.npz"]
-    assert save_episodes(folder, episodes, OWNER, coverage) == checksum
+    assert save_episodes(folder, episodes, OWNER, further) == checksum
 
 
 def test_results_of_another_form_are_refused(tmp_path: Path) -> None:
     write_results(tmp_path)
     assert read_results(tmp_path)[1] == OWNER
     protocol = {"num_tasks": {}, "decoding": "1", "confidence": 0.95}
-    of_coverage = [{"coverage": {}}, {"coverage": {"plan": {"mean": 1}}}]
+    of_coverage = [{"coverage": {}}, {"coverage": {"plan": {"mean": 1}}}, {"moved_goal": {"model": {"curves": {}}}}]
     for changes in ({"final": {}}, {"curves": {"random": {}}}, {"protocol": protocol}, {"episodes": 3}, *of_coverage):
         write_results(tmp_path, **changes)
         with pytest.raises(PipelineError, match=r"results\.json has unexpected content"):
@@ -72,7 +75,7 @@ def test_results_of_another_form_are_refused(tmp_path: Path) -> None:
 
 def life(seed: int, num_streams: int = 3) -> dict[str, Adaptation]:
     rng, found = np.random.default_rng(seed), {}
-    for name in ("held_out", "train", "searcher"):
+    for name in ("held_out", "train", "searcher", "moved goal: model"):
         values = rng.integers(3, size=(2, num_streams, 8)).astype(float)
         found[name] = Adaptation(values, (values >= 1) * 1.0, np.full_like(values, 2), np.full_like(values, 2))
     return found
@@ -83,6 +86,12 @@ def covered(seed: int) -> dict[str, Any]:
     return {"model, context kept": shares, "random": shares / 2}
 
 
+def measured(seed: int) -> dict[str, dict[str, Any]]:
+    """Further arrays of a run: coverage, and episodes that visit another goal first."""
+    misled = np.random.default_rng(seed).integers(2, size=(2, 3, 8)).astype(float)
+    return {"coverage": covered(seed), "other_goal_first": {"moved goal: model": misled}}
+
+
 def written(folder: Path, seed: int, found: dict[str, Adaptation], **changes: Any) -> Path:
     """An evaluation on disk, as stage three leaves it; `changes` to its results."""
     setting = Setting(dict.fromkeys(found, EXACT), changes.pop("decoding", "1"), regrets=True)
@@ -91,10 +100,10 @@ def written(folder: Path, seed: int, found: dict[str, Adaptation], **changes: An
         "held_out_tasks": [[7], [4]],
         "train_tasks": [[1], [2]],
         "references": setting.references,
-        **numbers_of({seed: found}, setting, OPTIONS, seed),
+        **numbers_of({seed: found}, setting, OPTIONS, seed, [measured(seed)["other_goal_first"]]),
         **coverage_numbers([covered(seed)], OPTIONS, seed),
         "checkpoint": "abc",
-        "episodes": save_episodes(folder, found, OWNER, covered(seed)),
+        "episodes": save_episodes(folder, found, OWNER, measured(seed)),
     }
     write_owned(folder / "results.json", OWNER, 6, results | changes)
     return folder
@@ -105,11 +114,13 @@ def test_runs_are_combined(tmp_path: Path) -> None:
     found = combined(folders, OPTIONS, 5)
     setting = Setting({"held_out": EXACT, "train": EXACT}, "1", regrets=True)
     assert found == {
-        **numbers_of({4: life(4), 2: life(2)}, setting, OPTIONS, 5),
+        **numbers_of(
+            {4: life(4), 2: life(2)}, setting, OPTIONS, 5, [measured(seed)["other_goal_first"] for seed in (4, 2)]
+        ),
         **coverage_numbers([covered(4), covered(2)], OPTIONS, 5),
         "held_out_tasks": [[7], [4]],
         "train_tasks": [[1], [2]],
-        "references": dict.fromkeys(("held_out", "train", "searcher"), EXACT),
+        "references": dict.fromkeys(life(4), EXACT),
     }
     assert found["protocol"]["seeds"] == [4, 2] and "regret" in found["final"]["held_out"]
     alone = combined(folders[:1], OPTIONS, 4)
@@ -136,9 +147,9 @@ NOT_ITS = r"episodes\.npz is missing, damaged, or not the one of the results.jso
 
 
 EPISODES = {
-    "another run's": lambda folder: save_episodes(folder, life(0, 2), OWNER, covered(0)),
+    "another run's": lambda folder: save_episodes(folder, life(0, 2), OWNER, measured(0)),
     "no coverage": lambda folder: save_episodes(folder, life(0), OWNER),
-    "another owner": lambda folder: save_episodes(folder, life(0), Identity("evaluate", "beef"), covered(0)),
+    "another owner": lambda folder: save_episodes(folder, life(0), Identity("evaluate", "beef"), measured(0)),
     "none": lambda folder: (folder / "episodes.npz").unlink(),
     "cut": lambda folder: os.truncate(folder / "episodes.npz", (folder / "episodes.npz").stat().st_size - 1),
 }

@@ -143,7 +143,8 @@ def test_a_larger_room_is_played_beside_the_first_one(root: Path) -> None:
     assert outcome.code == 0, outcome
     results = read_json(logs / "evaluation-size=4/results.json")
     probes, about = {"decodings", "ablations"}, {"config", "protocol", "references", "checkpoint", "episodes", "owner"}
-    assert set(results) == {"held_out_tasks", "curves", "final", "coverage"} | probes | about
+    search = {"coverage", "coverage_gain", "moved_goal"}
+    assert set(results) == {"held_out_tasks", "curves", "final"} | search | probes | about
     explorers = ["covering plan", "persistent walk with goal memory", "uniform walk with goal memory"]
     assert list(results["curves"]) == ["model, held-out tasks", "searcher", *explorers, "random", "optimum"]
     assert set(results["final"]) == {"held_out"} and len(results["held_out_tasks"]) == 3

@@ -58,6 +58,9 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
         assert texts["title"] == "Exploration without a goal: run"
         assert [*panel.curves] == ["model, context kept"] and [*panel.references] == ["random", "searcher"]
         np.testing.assert_allclose(panel.curves["model, context kept"]["mean"], shares.mean((0, 1)))
+    panels, texts = drawn.pop(1)
+    assert texts == {"title": "Finding and keeping: run"} and panels[0].xlabel == xlabel
+    assert [panel.xlabel for panel in panels[1:]] == [f"{xlabel}s after the first success"] * (len(panels) - 1)
     assert [[*panels[0].curves] for panels, _ in drawn] == curves
     for panels, texts in drawn:
         assert [panel.ylabel for panel in panels] == [*measures]
@@ -65,12 +68,14 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
         for panel, measure in zip(panels, measures.values(), strict=True):
             assert [*panel.references] == ["random", "searcher", "optimum"]
             assert panel.curves["model, held-out tasks"] == results["curves"]["model, held-out tasks"][measure]
-    pictures = {"adaptation", "goals", *([] if transfer else ["probes"]), *(["coverage"] if covered else [])}
+    pictures = {"adaptation", "first_success", "goals", *([] if transfer else ["probes"])}
+    pictures |= {"coverage"} if covered else set()
     assert {path.stem for path in tmp_path.glob("*.png")} == pictures
     folders = {"model-held-out_tasks", "searcher", "random", "optimum"}
     folders |= set() if transfer else {"model-training_tasks", "model-greedy", "model-rewards_blanked"}
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == folders
     shown = {"success", "returns", "steps_to_goal", "fraction_of_optimum", *(["regret"] if regrets else [])}
+    shown |= {"first_success", "after_first_success"}
     assert set(curves_on_disk(tmp_path / "random")) == {f"adaptation/{measure}" for measure in shown}
 
 
@@ -175,3 +180,39 @@ def test_tasks_without_a_cell_are_sorted_by_success() -> None:
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["held-out tasks (2)", "training tasks (4)", "development tasks (1)"]
     assert len(figure_of(env, train, (tasks[4:6], [])).axes[0].lines) == 1
+
+
+def test_a_moved_goal_has_two_panels_and_a_line_at_the_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config(["env.size=3", "evaluation.num_bootstrap=100"])
+    env, names = make_env(config.env), ("moved goal: model", "moved goal: searcher")
+    tasks = env.all_tasks()[:3]
+    found, _ = play_episodes(chance(env, config), env, tasks, 2, 4, seed=0)
+    setting = Setting({"held_out": exact_numbers(exact_references(env, tasks))}, "1", False)
+    played, early = {"held_out": found} | dict.fromkeys(names, found), np.linspace(0, 1, 24).reshape(3, 2, 4)
+    results = numbers_of({0: played}, setting, config.evaluation, 0, [dict.fromkeys(names, early)])
+    drawn = []
+    draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
+    monkeypatch.setattr(figures, "adaptation_figure", draw)
+    figure = figures._curve_figures("run", env, results, ["searcher"])["moved_goal"]
+    panels, texts = drawn[-1]
+    assert texts == {"title": "The goal moves after episode 2: run", "change_after": 2}
+    assert [([*panel.curves], [*panel.references]) for panel in panels] == [(["model"], ["searcher"])] * 2
+    np.testing.assert_allclose(panels[0].curves["model"]["mean"], found.success.mean((0, 1)))
+    np.testing.assert_allclose(panels[1].curves["model"]["mean"], early.mean((0, 1)))
+    assert all([2.5, 2.5] in [list(line.get_xdata()) for line in axes.lines] for axes in figure.axes)
+
+
+def test_a_hazard_ends_where_few_streams_are_left() -> None:
+    """A tenth of them at least; another curve is whole."""
+    curve = {"mean": [0.5, 0.8, 1.0], "low": [0.4, 0.1, 0.0], "high": [0.6, 0.9, 1.0]}
+    assert figures._told(curve) == curve
+    cut = figures._told(curve | {"at_risk": [1.0, 0.1, 0.09]})
+    assert [cut["mean"], cut["low"], cut["high"]] == [[0.5, 0.8], [0.4, 0.1], [0.6, 0.9]]
+
+
+def test_curves_beyond_the_last_colour_are_dashed() -> None:
+    curves = {str(number): {key: [0.1, number / 10] for key in ("mean", "low", "high")} for number in range(9)}
+    figure = adaptation_figure([figures.Panel("success", curves, {})], title="many")
+    lines = figure.axes[0].lines
+    looks = [(line.get_color(), line.get_linestyle()) for line in lines]
+    assert len(set(looks)) == 9 and looks[7] == (looks[0][0], "--") and {style for _, style in looks[:7]} == {"-"}

@@ -60,10 +60,26 @@ def test_ratios_of_sums_by_hand():
     low, high = percentile_interval(bootstrap_ratios(above, below, 40_000, seed=0), 0.8)
     assert (low, high) == pytest.approx((7 / 8 - 3.078 / 4, 7 / 8 + 3.078 / 4), rel=0.06)
     found = bootstrap_ratios(np.array([[[3.0], [0]]]), np.array([[[4.0], [0]]]), 4000, seed=0)
-    np.testing.assert_allclose(found, 0.75)
-    assert 0.72 < len(found) / 4000 < 0.78
+    some = found[~np.isnan(found)]
+    np.testing.assert_allclose(some, 0.75)
+    assert 0.72 < len(some) / 4000 < 0.78 and percentile_interval(found, 0.9) == pytest.approx((0.75, 0.75))
     found = bootstrap_ratios(np.array([[[1.0]], [[0]]]), np.array([[[2.0]], [[0]]]), 100, seed=0)
     np.testing.assert_allclose(found, 0.5)
+
+
+def test_ratios_of_columns_equal_those_of_each_alone():
+    """Also where one run has nothing in one column, and no run in another."""
+    rng = np.random.default_rng(1)
+    below = rng.integers(3, size=(3, 4, 2, 5)).astype(float)
+    below[0, ..., 1] = below[..., 2] = 0
+    above = below * rng.random(below.shape)
+    found = bootstrap_ratios(above, below, 200, seed=4)
+    assert found.shape == (200, 5) and np.isnan(found[:, 2]).all() and not np.isnan(found[:, 0]).any()
+    for column in range(5):
+        np.testing.assert_allclose(found[:, column], bootstrap_ratios(above[..., column], below[..., column], 200, 4))
+    rest = bootstrap_ratios(above[1:, ..., 1], below[1:, ..., 1], 50_000, 4)  # other draws of the same distribution
+    for share in (0.1, 0.5, 0.9):
+        assert np.quantile(found[:, 1], share) == pytest.approx(np.quantile(rest, share), abs=0.2)
 
 
 def test_intervals_of_one_run_do_not_change():

@@ -7,6 +7,7 @@ import torch
 from harness import done
 from torch import Tensor
 
+from icrl.data.windows import Windows
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation import trained as periodic
 from icrl.evaluation.in_context import Adaptation
@@ -57,6 +58,29 @@ def test_held_out_tasks_are_played_in_their_evaluation_alone(tmp_path, monkeypat
     assert [goal for (goal,) in results["train_tasks"]] == train[:-3]
     assert set(results["references"]) == {"development", "train"}
     assert not (tmp_path / "logs/tiny/evaluation").exists()
+
+
+def test_a_region_that_is_set_aside_is_learned_by_no_model(tmp_path, monkeypatch):
+    """In a room with a quadrant held out, the opposite one has source agents, but in no window of a model."""
+    drawn: set[int] = set()
+    windows = Windows.__init__
+
+    def noting(self: Any, histories: Any, config: Any, objective: Any, tasks: list[int], *others: Any) -> None:
+        drawn.update(goal for (goal,) in (histories.tasks["all"][task] for task in tasks))
+        windows(self, histories, config, objective, tasks, *others)
+
+    monkeypatch.setattr(Windows, "__init__", noting)
+    quadrant = ("env.size=5", "tasks.split=quadrant", "tasks.num_train=0", "data.development=region")
+    for program in ("train_agents", "train_gpt"):
+        done(program, tmp_path, *quadrant)
+    tasks = read_json(tmp_path / "histories/tiny/manifest.json")["tasks"]
+    train, held_out = ({tasks["all"][task][0] for task in tasks[side]} for side in ("train", "held_out"))
+    region = {18, 19, 23, 24}
+    assert held_out == {0, 1, 5, 6} and region < train and drawn == train - region
+    done("evaluate", tmp_path, *quadrant, "evaluation.tasks=development")
+    results = read_json(tmp_path / "logs/tiny/evaluation-development/results.json")
+    assert {goal for (goal,) in results["development_tasks"]} == region
+    assert {goal for (goal,) in results["train_tasks"]} == train - region
 
 
 def test_what_happens_on_development_tasks_chooses_and_changes_nothing_else(tmp_path, monkeypatch):

@@ -161,14 +161,15 @@ def test_development_tasks_are_in_no_window(root, monkeypatch):
 
 def test_results_have_the_documented_keys(learned):
     results = learned.results
-    sections = {"references", "protocol", "curves", "final", "decodings", "ablations", "coverage"}
+    sections = {"references", "protocol", "curves", "final", "decodings", "ablations"}
+    sections |= {"coverage", "coverage_gain", "moved_goal"}
     tasks = {"held_out_tasks", "development_tasks", "train_tasks"}
     assert set(results) == {"config", "checkpoint", "episodes", "owner", *tasks, *sections}
     assert set(results["curves"]) == POLICIES
     probes = [*results["decodings"].values(), *results["ablations"].values()]
     for curves in (*results["curves"].values(), *(probe["curves"] for probe in probes)):
-        assert set(curves) == MEASURES
-        for curve in curves.values():
+        assert set(curves) - {"after_first_success", "other_goal_first"} == MEASURES | {"first_success"}
+        for curve in (curves[measure] for measure in MEASURES):
             assert {len(curve[name]) for name in ("low", "mean", "high", "interquartile_mean")} == {EPISODES}
     assert set(results["final"]) == {"held_out", "development", "train"}
     for part, tasks in (("held_out", 6), ("development", 2), ("train", 16)):
@@ -190,10 +191,12 @@ def test_results_have_the_documented_keys(learned):
 def test_episodes_are_kept(learned):
     """What was played is beside the results, and says the same again."""
     folder = learned.root / "logs/learns/evaluation"
-    episodes, _ = load_episodes(folder, learned.results["episodes"])
+    episodes, further = load_episodes(folder, learned.results["episodes"])
     lives = {"A2C, training tasks, start of life", "A2C, training tasks, end of life"}
     model = {"held_out", "development", "train"}
-    assert set(episodes) == {*model, "searcher", *EXPLORERS, "temperature 0", *ABLATIONS, *lives}
+    moved = {f"moved goal: {name}" for name in ("model", "searcher", *EXPLORERS)}
+    assert set(episodes) == {*model, "searcher", *EXPLORERS, "temperature 0", *ABLATIONS, *lives, *moved}
+    assert set(further["other_goal_first"]) == {*moved, "other_task"}
     success = learned.results["curves"]["model, held-out tasks"]["success"]["mean"]
     np.testing.assert_allclose(episodes["held_out"].success.mean((0, 1)), success)
     assert episodes["held_out"].returns.shape == (6, 10, EPISODES) and episodes["train"].returns.shape[0] == 16
@@ -214,9 +217,25 @@ def test_coverage_is_shown_and_kept(learned):
         assert f"{name}  " in learned.table and f"{mean[-1]:.3f}" in learned.table
 
 
+def test_a_moved_goal_is_shown_and_kept(learned):
+    """The model and references with a memory play on another goal after half of the episodes."""
+    moved, before = learned.results["moved_goal"], learned.results["protocol"]["goal_moves_after"]
+    assert list(moved) == ["model", "searcher", *EXPLORERS] and before == EPISODES // 2
+    for name, numbers in moved.items():
+        assert numbers["curves"].keys() == {"success", "returns", "steps_to_goal", "other_goal_first"}, name
+        assert len(numbers["curves"]["other_goal_first"]["mean"]) == EPISODES
+    assert f"goal moves after episode {before}, success at" in learned.table
+    for name in ("searcher", "covering plan"):
+        success = moved[name]["curves"]["success"]["mean"]
+        assert success[before - 1] == success[-1] == 1 > success[before], name
+    misled = learned.results["ablations"]["other_task"]["curves"]["other_goal_first"]["mean"]
+    assert len(misled) == EPISODES and 0 <= min(misled) <= max(misled) <= 1
+
+
 def test_pictures_and_videos(learned):
     """In the classic room an episode is 10 steps: 11 frames, and the last one is held for 4 more."""
-    for name in ("source/goals", *(f"evaluation/{name}" for name in ("goals", "adaptation", "probes", "coverage"))):
+    drawn = ("goals", "adaptation", "first_success", "probes", "moved_goal", "coverage")
+    for name in ("source/goals", *(f"evaluation/{name}" for name in drawn)):
         with Image.open(learned.root / f"logs/learns/{name}.png") as picture:
             assert len(picture.getcolors(maxcolors=1 << 24)) > 10
     videos, length = learned.root / "videos/learns", 10 + 1 + 4
@@ -244,7 +263,11 @@ def test_each_curve_has_its_own_axis(learned):
         assert all(shown == list(steps) for shown in curves.values())
     policies = [curves_of(folder) for folder in (logs / "evaluation").iterdir() if folder.is_dir()]
     assert len(policies) == len(POLICIES) + 1 + len(ABLATIONS)
+    misled = [curves.pop("adaptation/other_goal_first", None) for curves in policies]
+    assert [one for one in misled if one] == [list(range(1, EPISODES + 1))]  # with another task's context
     for curves in policies:
+        episodes, lags = (curves.pop(f"adaptation/{name}", [1]) for name in ("first_success", "after_first_success"))
+        assert episodes == list(range(1, len(episodes) + 1)) and lags == list(range(1, len(lags) + 1))
         assert curves == {f"adaptation/{measure}": list(range(1, EPISODES + 1)) for measure in MEASURES}
 
 

@@ -134,7 +134,7 @@ class Config(Options):
             value = attrgetter(key[1])(self)
             return f"{key[1]}={str(value).lower() if isinstance(value, bool) else value}"
 
-        for conflicts in (_in_world, _in_lengths, _in_model, _in_training, _in_starts):
+        for conflicts in (_in_world, _in_splits, _in_lengths, _in_model, _in_training, _in_starts):
             for message in conflicts(self):
                 raise ConfigError(re.sub(r"\$(\w+(\.\w+)?)", shown, message))
         return self
@@ -160,11 +160,22 @@ def _in_world(config: Config) -> Iterator[str]:
             yield f"${key} starts agents without their past, but $source.name acts on its past alone: give {key}=false"
 
 
+def _in_splits(config: Config) -> Iterator[str]:
+    """Conflicts between held-out, development and training tasks."""
+    data, tasks = config.data, config.tasks
+    if data.development == "region" and tasks.split in ("random", "list"):
+        yield "$data.development needs a region that is held out: $tasks.split must be quadrant, ring or checkerboard"
+    if data.development != "random" and not data.num_development_tasks:
+        yield "$data.development sets tasks aside, so $data.num_development_tasks must be above 0"
+    if data.development == "random" and 0 < tasks.num_train <= data.num_development_tasks:
+        yield "$data.num_development_tasks must be below $tasks.num_train"
+    if both := set(data.development_tasks) & set(tasks.held_out):
+        yield f"$data.development_tasks and $tasks.held_out share the tasks {sorted(both)}"
+
+
 def _in_lengths(config: Config) -> Iterator[str]:
     """Conflicts of lengths: histories must be long enough for their use. Those of a mixture are in its stores."""
     names, data, source, length = config.histories, config.data, config.source, config.model.context_len
-    if 0 < config.tasks.num_train <= data.num_development_tasks:
-        yield "$data.num_development_tasks must be below $tasks.num_train"
     if len(set(names)) < max(len(names), 1):
         yield "$histories: must be one name, or several that differ"
     if data.weights and len(data.weights) != len(names):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
 import torch
@@ -46,12 +46,30 @@ class DataConfig(Options):
         "where held-out ones do",
     )
     num_development_tasks: int = option(
-        4, "training tasks that the model does not learn from; recipes and checkpoints are chosen on them", ge=0
+        4,
+        "training tasks that the model does not learn from; recipes and checkpoints are chosen on them (0: none; with "
+        "another data.development than random it only has to be above 0)",
+        ge=0,
+    )
+    development: Literal["random", "region", "list"] = option(
+        "random",
+        "rule of the development tasks. random: the last training tasks; list: data.development_tasks; with "
+        "tasks.split=quadrant, ring or checkerboard also region: all training tasks in a region like the held-out one",
+    )
+    development_tasks: Annotated[list[Annotated[int, Field(ge=0)]], OneOrMore] = option(
+        [], "numbers of the development tasks if data.development is list"
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         refuse(not self.keep_every, "data.keep_every=[] must have at least one number")
+        listed, given = self.development == "list", f"data.development_tasks={self.development_tasks}"
+        refuse(listed and not self.development_tasks, f"{given}: data.development=list needs at least one task")
+        refuse(
+            bool(self.development_tasks) and not listed,
+            f"{given} is for data.development=list, and this is data.development={self.development}",
+        )
+        refuse(len(set(self.development_tasks)) < len(self.development_tasks), f"{given}: no task may be there twice")
         twice = len(set(self.keep_every)) < len(self.keep_every)
         refuse(twice, f"data.keep_every={self.keep_every}: must have no number twice")
         return self

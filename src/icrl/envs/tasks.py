@@ -80,15 +80,19 @@ class Split(NamedTuple):
     held_out: list[int]
 
 
-def changing(env: Env[State], config: Config, tasks: Tensor) -> Env[State]:
-    """`env` itself, or with `source.task_change` the world in which streams change among the training `tasks` that are
-    not set aside for development. Raises `ConfigError` if its streams have no tasks that could change."""
-    if not config.source.task_change:
+def changing(env: Env[State], config: Config, all_tasks: Tensor, train: list[int]) -> Env[State]:
+    """`env` itself, or with `source.task_change` the world in which streams change among the training tasks that are
+    not set aside for development; `train`: the training tasks, as indices into `all_tasks` `[num_tasks, task_dim]`.
+    Raises `ConfigError` if its streams have no tasks that could change."""
+    probability = config.source.task_change
+    if not probability:
         return env
-    own, name = type(env).step is not TensorEnv.step, config.env.name
-    refuse(own, f"source.task_change={config.source.task_change}: a stream of env.name={name} is made for one task")
-    set_aside = development_of(list(range(len(tasks))), config.data.num_development_tasks)
-    return ChangingTasks(env, tasks[: len(tasks) - len(set_aside)], config.source.task_change)
+    if not isinstance(env, TensorEnv) or type(env).step is not TensorEnv.step:
+        raise ConfigError(
+            f"source.task_change={probability}: a stream of env.name={config.env.name} is made for one task"
+        )
+    set_aside = development_of(env, config, train)
+    return ChangingTasks(env, all_tasks[[task for task in train if task not in set_aside]], probability)
 
 
 def permuted(num_tasks: int, seed: int) -> list[int]:
@@ -118,36 +122,89 @@ def split_tasks(env: TensorEnv, config: Config) -> Split:
 
 def _held_out_region(env: TensorEnv, config: Config, order: list[int]) -> set[int]:
     """Tasks that the rule holds out. In a room of even side the middle lines lie between two rows and two columns."""
-    options, name, width = config.tasks, config.env.name, env.spec.width
+    options = config.tasks
     if options.split == "random":
         return set(order[max(len(order) - options.num_held_out, 0) if options.num_held_out else options.num_train :])
     if options.split == "list":
         largest, number = max(options.held_out), len(order)
-        allowed = f"{largest} must be below {number}, the number of tasks of env.name={name}"
+        allowed = f"{largest} must be below {number}, the number of tasks of env.name={config.env.name}"
         refuse(largest >= number, f"tasks.held_out={options.held_out}: {allowed}")
         return set(options.held_out)
-    cells = env.goal_cell(env.all_tasks())
-    if cells is None:
-        reason = f"tasks of env.name={name} have no place on a map; must be random or list"
-        raise ConfigError(f"tasks.split={options.split}: {reason}")
-    row, column = cells // width, cells % width
+    row, column = _rows_and_columns(env, config)
     if options.split == "quadrant":
-        below, right = divmod(options.seed % 4, 2)
-        sides = ((2 * cell - (width - 1)).sign() == 2 * far - 1 for cell, far in ((row, below), (column, right)))
-        held_out = torch.logical_and(*sides)
+        held_out = _quadrant(row, column, env.spec.width, options.seed % 4)
     elif options.split == "ring":
-        held_out = (torch.minimum(row, column) == 0) | (torch.maximum(row, column) == width - 1)
+        held_out = _ring(row, column, env.spec.width)
     else:
         held_out = (row + column) % 2 == options.seed % 2
     return set(held_out.nonzero().flatten().tolist())
 
 
-def development_of(train: list[int], number: int) -> list[int]:
-    """The last `number` training tasks: recipes and checkpoints are chosen on them, and no model learns from them.
-    Raises `ConfigError` if no other training task is left."""
-    allowed = f"must be below {len(train)}, the number of training tasks"
-    refuse(number >= len(train), f"data.num_development_tasks={number} {allowed}")
-    return train[len(train) - number :]
+def _rows_and_columns(env: TensorEnv, config: Config) -> tuple[Tensor, Tensor]:
+    """Row and column of the goal of every task. Raises `ConfigError` if tasks have no place."""
+    cells = env.goal_cell(env.all_tasks())
+    if cells is None:
+        reason = f"tasks of env.name={config.env.name} have no place on a map; must be random or list"
+        raise ConfigError(f"tasks.split={config.tasks.split}: {reason}")
+    return cells // env.spec.width, cells % env.spec.width
+
+
+def _quadrant(row: Tensor, column: Tensor, width: int, number: int) -> Tensor:
+    below, right = divmod(number, 2)
+    sides = ((2 * cell - (width - 1)).sign() == 2 * far - 1 for cell, far in ((row, below), (column, right)))
+    return torch.logical_and(*sides)
+
+
+def _ring(row: Tensor, column: Tensor, width: int) -> Tensor:
+    return (torch.minimum(row, column) == 0) | (torch.maximum(row, column) == width - 1)
+
+
+def development_of(env: TensorEnv, config: Config, train: list[int]) -> list[int]:
+    """Development tasks among the training tasks `train`: recipes and checkpoints are chosen on them, and no model
+    learns from them.
+
+    `data.development=random` sets aside the last `data.num_development_tasks` of `train`, `list` those in
+    `data.development_tasks`, and `region` all of `train` in a region that is to the other training tasks as the
+    held-out region is (see `_development_region`). Raises `ConfigError` if a listed task is no training task, if the
+    region is empty, or if no other training task is left."""
+    options = config.data
+    number = options.num_development_tasks
+    if options.development == "random" or not number:
+        allowed = f"must be below {len(train)}, the number of training tasks"
+        refuse(number >= len(train), f"data.num_development_tasks={number} {allowed}")
+        return train[len(train) - number :]
+    if options.development == "list":
+        given, chosen = f"data.development_tasks={options.development_tasks}", set(options.development_tasks)
+        unknown = sorted(chosen - set(train))
+        refuse(unknown, f"{given}: {unknown} have no source agents, so they cannot be development tasks")
+    else:
+        given, chosen = (
+            f"data.development=region with tasks.split={config.tasks.split}",
+            _development_region(env, config),
+        )
+    found = [task for task in train if task in chosen]
+    left = len(train) - len(found)
+    refuse(
+        not found or not left, f"{given} sets aside {len(found)} training tasks and leaves {left}; both must be above 0"
+    )
+    return found
+
+
+def _development_region(env: TensorEnv, config: Config) -> set[int]:
+    """Tasks outside the held-out region that a model can be kept away from in the same way.
+
+    For a quadrant: the opposite one. For the ring: the cells beside it, which are the ring of the room without walls.
+    For a colour of the checkerboard: every other row of the other colour, whose neighbours are not learned either."""
+    row, column = _rows_and_columns(env, config)
+    rule, seed, width = config.tasks.split, config.tasks.seed, env.spec.width
+    if rule == "quadrant":
+        region = _quadrant(row, column, width, 3 - seed % 4)
+    elif rule == "ring":
+        region = (torch.minimum(row, column) == 1) | (torch.maximum(row, column) == width - 2)
+        region &= ~_ring(row, column, width)
+    else:
+        region = ((row + column) % 2 != seed % 2) & (row % 2 == 1)
+    return set(region.nonzero().flatten().tolist())
 
 
 def streams_of(tasks: Tensor, streams_per_task: int) -> Tensor:

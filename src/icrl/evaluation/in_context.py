@@ -162,17 +162,18 @@ def summary_of(adaptation: Adaptation) -> dict[str, float]:
 
 
 def source_adaptation(
-    histories: Histories, num_tasks: int, num_streams: int, num_episodes: int
+    histories: Histories, tasks: Tensor, num_streams: int, num_episodes: int
 ) -> tuple[Adaptation, Adaptation]:
-    """First and last `num_episodes` of the source agents in `num_streams` rows of each of the first `num_tasks`
-    training tasks."""
-    rows = np.arange(len(histories.row_tasks)).reshape(len(histories.tasks["train"]), -1)
-    rows = rows[:num_tasks, :num_streams].ravel()
+    """First and last `num_episodes` of the source agents in `num_streams` rows of each of `tasks` `[G, task_dim]`, all
+    of them training tasks."""
+    place = {tuple(histories.tasks["all"][task]): index for index, task in enumerate(histories.tasks["train"])}
+    rows = np.arange(len(histories.row_tasks)).reshape(len(place), -1)
+    rows = rows[[place[tuple(task)] for task in tasks.tolist()], :num_streams].ravel()
     enough = (num_episodes + 1) * histories.spec.max_episode_steps  # one more, as the last part may begin mid-episode
 
     def part(steps: slice) -> Rollout:
         columns = (histories.columns[name][rows, steps].swapaxes(0, 1) for name in Rollout._fields)
         return Rollout(*(torch.from_numpy(column.astype(np.int64)) for column in columns))
 
-    first = adaptation_of(part(slice(enough)), num_tasks, num_episodes, histories.spec)
-    return first, adaptation_of(part(slice(-enough, None)), num_tasks, num_episodes, histories.spec, last=True)
+    first = adaptation_of(part(slice(enough)), len(tasks), num_episodes, histories.spec)
+    return first, adaptation_of(part(slice(-enough, None)), len(tasks), num_episodes, histories.spec, last=True)

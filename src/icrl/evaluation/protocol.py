@@ -7,17 +7,27 @@ each number is the mean over the first three axes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from pydantic import Field, model_validator
 
 from icrl.config.options import Options, option, refuse
 from icrl.envs.exact import Expectation
+from icrl.evaluation import first_success
 from icrl.evaluation.in_context import Adaptation
-from icrl.rl import statistics
+from icrl.evaluation.measures import (
+    LATER,
+    MEASURES,
+    NEAR,
+    SMOOTHED,
+    Exact,
+    cells_of,
+    forgetting,
+    interval,
+    intervals,
+    move_of,
+)
 from icrl.rl.statistics import Floats, Values
 
 PARTS = {
@@ -30,14 +40,14 @@ ABLATIONS = {
     "shuffled": "model, context shuffled",
     "other_task": "model, another task's context",
     "wiped": "model, context wiped at reset",
+    "no_success": "model, successes removed",
+    "counterfactual": "model, rewards at another cell",
 }
+MISLEADING = ("other_task", "counterfactual")  # ablations whose context shows the goal of another task
+COVERAGE_KEPT = "model, context kept"
 TEMPERATURE = "temperature "  # prefix of the names of other decodings
-MEASURES = ("success", "returns", "steps_to_goal")
-_SOLVED = {"fraction_solved": 0.5, "fraction_solved_90": 0.9}  # success rate in a task's last episodes
-_REGRETS = {"regret_to_searcher": "searcher", "regret_to_covering_plan": "covering plan"}
+MOVED = "moved goal: "  # prefix of the names of policies where the goal moves
 _LEAST_TEMPERATURE = 0.001  # a colder one overflows, and is greedy
-_NEAR, _SMOOTHED = 0.9, 3  # fraction of the optimum to reach, and the number of episodes averaged to tell
-_ROUNDING = 1e-9
 DEFINITIONS = {
     "mean": "over seeds, tasks and streams",
     "low, high": "bootstrap interval of the mean: tasks and streams are resampled; with several seeds (training runs) "
@@ -52,9 +62,13 @@ DEFINITIONS = {
     "curves": "one number per episode, by policy and measure",
     "final": "over the last quarter of the episodes, unless the measure says over all",
     "fraction_solved, fraction_solved_90": "share of tasks with a success rate of at least 0.5 or 0.9 in `final`",
+    "first_success": "hazard of the first success: success rate of the streams that had none before, up to the last "
+    "episode that has such streams",
+    "at_risk": "share of streams without a success before the episode",
+    "after_first_success": "success rate 1, 2, ... episodes after the first success of a stream",
     "success_after_first": "success rate after the first success of a stream; missing if no stream has one",
     "area": "(return - random) / (optimum - random), mean over all episodes; only tasks whose optimum is above random",
-    "episodes_to_90": f"`episode`: the first from which {_SMOOTHED} episodes return on average at least {_NEAR} of the "
+    "episodes_to_90": f"`episode`: the first from which {SMOOTHED} episodes return on average at least {NEAR} of the "
     "mean optimum (null: none); `share_reached`: share of resamples with such an episode; `low`, `high`: over these",
     "regret_to_searcher, regret_to_covering_plan": "mean return of that policy on the task - return, over all episodes",
     "references": "exact expectations of one episode of random and of optimal play, by task",
@@ -65,10 +79,15 @@ DEFINITIONS = {
     "shuffled": "at the start of each episode the transitions in the context are put in random order",
     "other_task": "at the start of each episode the context is replaced by the model's own past on the next task",
     "wiped": "at the start of each episode the context is emptied",
+    "no_success": "at the start of each episode the context is replaced by the model's own past without a goal",
+    "counterfactual": "the model reads the reward 1 at each move to the next task's goal, and at no other move",
+    "moved_goal": "by policy: after half of the episodes the goal moves to that of the next task, the context is kept",
+    "other_goal_first": "share of episodes in which a move ends on another goal before any ends on the own one: in "
+    "`moved_goal` on the first goal before the second, in `ablations` on the next task's",
+    f"success_{LATER}_after_move, other_goal_first_{LATER}_after_move": f"in episode {LATER} after the move",
     "coverage": "in a room without a goal: share of the possible goal cells visited by the end of each episode",
+    "coverage_gain": "coverage with the context kept minus that with the context wiped, stream by stream",
 }
-
-Exact = Mapping[str, Mapping[str, Sequence[float]]]  # by policy (random, optimum) and measure: one number per task
 
 
 class EvaluationConfig(Options):
@@ -83,7 +102,16 @@ class EvaluationConfig(Options):
     sample_probability: float = option(1.0, "probability of drawing at policy.temperature, else greedy", ge=0, le=1)
     temperatures: list[Annotated[float, Field(ge=0)]] = option([0.0, 0.5], "other temperatures to compare (0: greedy)")
     ablations: bool = option(True, "also play with contexts blanked, shuffled, wiped, or another task's")
-    num_probe_streams: int = option(4, "streams per held-out task for each ablation or temperature", ge=1, le=10**5)
+    reward_ablations: bool = option(
+        False, "in rooms also play with successes removed from the context, and with rewards at another task's goal"
+    )
+    moved_goal: bool = option(
+        True,
+        "in DarkRoom also move the goal after half of the episodes, with the context kept, to that of the next task",
+    )
+    num_probe_streams: int = option(
+        4, "streams per held-out task for each ablation or temperature, and where the goal moves", ge=1, le=10**5
+    )
     num_bootstrap: int = option(2000, "bootstrap resamples of the intervals", ge=100, le=10**5)
     confidence: float = option(0.95, "coverage of the intervals", ge=0.5, le=0.999)
     videos: bool = option(True, "write the videos of the model beside the source agent", may_change=True)
@@ -124,11 +152,6 @@ def shown_part(names: Collection[str]) -> str:
     return "held_out" if "held_out" in names else "development"
 
 
-def tail_of(num_episodes: int) -> int:
-    """Number of last episodes that make the final result: a quarter."""
-    return max(1, num_episodes // 4)
-
-
 def exact_numbers(expectations: Mapping[str, Expectation]) -> Exact:
     """Exact references in the form of the section `references`."""
     fields = {"success": "success", "returns": "episode_return", "steps_to_goal": "steps_to_goal"}.items()
@@ -136,12 +159,17 @@ def exact_numbers(expectations: Mapping[str, Expectation]) -> Exact:
 
 
 def numbers_of(
-    runs: Mapping[int, Mapping[str, Adaptation]], setting: Setting, config: EvaluationConfig, seed: int
+    runs: Mapping[int, Mapping[str, Adaptation]],
+    setting: Setting,
+    config: EvaluationConfig,
+    seed: int,
+    misled: Sequence[Mapping[str, Floats]] = (),
 ) -> dict[str, Any]:
-    """The sections `protocol`, `curves`, `final`, `decodings` and `ablations` of `results.json`.
+    """The sections `protocol`, `curves`, `final`, `decodings`, `ablations` and `moved_goal` of `results.json`.
 
-    `runs`: results `[G, S, E]` by seed and policy name: `PARTS`, `ABLATIONS`, names that start with `TEMPERATURE`, and
-    references, whose names contain "training tasks" if they played those. `seed`: of the resamples."""
+    `runs`: results `[G, S, E]` by seed and policy name: `PARTS`, `ABLATIONS`, names that start with `TEMPERATURE` or
+    `MOVED`, and references, whose names contain "training tasks" if they played those. `seed`: of the resamples.
+    `misled`: for each run the episodes that visit another goal first, by policy (`moved_goal.others_first`)."""
     names = list(next(iter(runs.values())))
     played = {
         name: Adaptation(*map(np.stack, zip(*(run[name] for run in runs.values()), strict=True))) for name in names
@@ -149,32 +177,36 @@ def numbers_of(
     shown = shown_part(names)
     found: dict[str, Any] = {}
     for name, adaptation in played.items():
-        label = label_of(name)
+        label, moves = label_of(name), name.startswith(MOVED)
         part = "train" if "training tasks" in label else name if name in PARTS else shown
-        cells = _cells(adaptation, setting.references[part], setting.regrets, played if part == shown else {})
-        found[name] = {"label": label, **_intervals(cells, config, seed)}
-        later = adaptation.success.cumsum(axis=-1) > adaptation.success  # a success of the stream came before
-        above, below = ((values * later).sum(-1, dtype=np.float64) for values in (adaptation.success, 1))
-        if below.any():
-            ratios = statistics.bootstrap_ratios(above, below, config.num_bootstrap, seed).clip(0, 1)
-            low, high = map(float, statistics.percentile_interval(ratios, config.confidence))
-            mean = float(above.sum() / below.sum())
-            found[name]["final"]["success_after_first"] = {"mean": mean, "low": low, "high": high}
+        exact = {} if moves else setting.references[part]
+        beside = played if part == shown and not moves else {}
+        cells = cells_of(adaptation, exact, setting.regrets and not moves, beside)
+        if misled and all(name in run for run in misled):
+            cells |= forgetting(adaptation.success, np.stack([run[name] for run in misled]), moves)
+        found[name] = {"label": label, **intervals(cells, config, seed)}
+        if not moves:
+            shares = first_success.measures_of(adaptation.success, config.num_bootstrap, config.confidence, seed)
+            for section, values in shares.items():
+                found[name][section] |= values
     num_episodes = played[shown].returns.shape[-1]
     others = {name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)}
-    plain = [name for name in names if name not in (ABLATIONS.keys() | others.values())]
+    moved = [name for name in names if name.startswith(MOVED)]
+    plain = [name for name in names if name not in (ABLATIONS.keys() | {*others.values(), *moved})]
     curves = {found[name]["label"]: found[name]["curves"] for name in plain}
     for name, exact in setting.references[shown].items():  # the same in each episode, apart from regret
         success, returns, steps = (np.tile(np.array(exact[key])[None, :, None, None], num_episodes) for key in MEASURES)
-        cells = _cells(Adaptation(returns, success, steps, steps), setting.references[shown], setting.regrets, {})
+        cells = cells_of(Adaptation(returns, success, steps, steps), setting.references[shown], setting.regrets, {})
         of_curves = {key: values for (section, key), values in cells.items() if section == "curves"}
-        curves[name] = {key: _interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in of_curves.items()}
+        curves[name] = {key: interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in of_curves.items()}
+        curves[name] |= first_success.expected(np.array(exact["success"]), num_episodes)
     return {
         "protocol": {
             "seeds": list(runs),
             "num_tasks": {name: adaptation.returns.shape[1] for name, adaptation in played.items()},
             "num_streams": {name: adaptation.returns.shape[2] for name, adaptation in played.items()},
             "num_episodes": num_episodes,
+            **({"goal_moves_after": move_of(num_episodes)} if moved else {}),
             "decoding": setting.decoding,
             "num_bootstrap": config.num_bootstrap,
             "confidence": config.confidence,
@@ -184,90 +216,18 @@ def numbers_of(
         "final": {name: found[name]["final"] for name in PARTS if name in found},
         "decodings": {key: found[name] for key, name in ({setting.decoding: shown} | others).items()},
         "ablations": {name: found[name] for name in ABLATIONS if name in found},
-    }
+    } | ({"moved_goal": {name.removeprefix(MOVED): found[name] for name in moved}} if moved else {})
 
 
 def coverage_numbers(
     runs: Sequence[Mapping[str, Floats]], config: EvaluationConfig, seed: int
 ) -> dict[str, dict[str, Any]]:
-    """The section `coverage` of `results.json`, given the coverage `[1, S, E]` by policy of each run; empty if a run
-    has none."""
+    """The sections `coverage` and `coverage_gain` of `results.json`, given the coverage `[1, S, E]` by policy of each
+    run; empty if a run has none."""
     if not all(runs):
         return {}
-    cells = {("coverage", name): np.stack([run[name] for run in runs]) for name in runs[0]}
-    return _intervals(cells, config, seed)
-
-
-def _cells(
-    played: Adaptation, exact: Exact, regrets: bool, others: Mapping[str, Adaptation]
-) -> dict[tuple[str, str], Values]:
-    """Measures by section and name: `curves` of each episode `[R, G, S, E]`, and `final` of each stream `[R, G, S]`, of
-    solved tasks `[R, G, 1]`. `others`: results of other policies on the same tasks, by name."""
-    random, optimum = (np.array(exact[name]["returns"] if exact else []) for name in ("random", "optimum"))
-    curves: dict[str, Values] = {measure: getattr(played, measure) for measure in MEASURES}
-    if (paid := optimum > 0).any():
-        curves["fraction_of_optimum"] = played.returns[:, paid] / optimum[paid, None, None]
-    if regrets:
-        curves["regret"] = (optimum[:, None, None] - played.returns).cumsum(axis=-1)
-    tail = tail_of(played.returns.shape[-1])
-    final: dict[str, Values] = {
-        name: values[..., -1] if name == "regret" else values[..., -tail:].mean(-1) for name, values in curves.items()
-    }
-    for name, part in _SOLVED.items():
-        final[name] = final["success"].mean(-1, keepdims=True) >= part - _ROUNDING
-    if (room := optimum > random + _ROUNDING).any():
-        share = (played.returns[:, room] - random[room, None, None]) / (optimum - random)[room, None, None]
-        final["area"] = share.mean(-1)
-    for name, other in _REGRETS.items():
-        if other in others:
-            final[name] = (others[other].returns.mean(2, keepdims=True) - played.returns).sum(-1)
-    if optimum.sum() > 0:
-        margins = played.returns - _NEAR * optimum[:, None, None]
-        windows = sliding_window_view(margins, min(_SMOOTHED, margins.shape[-1]), axis=-1)
-        final["episodes_to_90"] = windows.mean(-1)  # see `_first_reached`
-    return {(key, name): cell for key, cells in (("curves", curves), ("final", final)) for name, cell in cells.items()}
-
-
-def _intervals(cells: Mapping[tuple[str, str], Values], config: EvaluationConfig, seed: int) -> dict[str, Any]:
-    """Cells as `results.json` has them: means with intervals, and means per task.
-
-    Cells with equal R, G and S share their resamples, because drawing these takes the time."""
-    means: dict[tuple[str, str], Floats] = {}
-    by_shape = sorted(cells, key=lambda name: cells[name].shape[:3])
-    for shape, group in groupby(by_shape, key=lambda name: cells[name].shape[:3]):
-        names = list(group)
-        flat = [cells[name].reshape(*shape, -1).astype(np.float64) for name in names]
-        together = statistics.bootstrap_means(np.concatenate(flat, axis=-1), config.num_bootstrap, seed)
-        ends = np.cumsum([values.shape[-1] for values in flat])[:-1]
-        for name, part in zip(names, np.split(together, ends, axis=-1), strict=True):
-            means[name] = part.reshape(-1, *cells[name].shape[3:])
-    written: dict[str, Any] = {}
-    for (section, name), values in cells.items():
-        resampled, numbers = means[section, name], written.setdefault(section, {})
-        if name == "episodes_to_90":
-            numbers[name] = _first_reached(values.mean((0, 1, 2)), resampled, config.confidence)
-            continue
-        if name in ("success", *_SOLVED) or section == "coverage":  # shares
-            resampled = resampled.clip(0, 1)
-        numbers[name] = _interval(values, resampled, config.confidence)
-        if section == "final" and name in (*MEASURES, "regret"):
-            numbers[f"{name}_per_task"] = values.mean((0, 2)).tolist()
-    return written
-
-
-def _interval(values: Values, means: Values, confidence: float) -> dict[str, Any]:
-    """Mean and interquartile mean of `values`, and the interval of the resampled `means`."""
-    low, high = statistics.percentile_interval(means, confidence)
-    ends = {"mean": values.mean((0, 1, 2)), "low": low, "high": high}
-    numbers = ends | {"interquartile_mean": statistics.interquartile_mean(values)}
-    return {name: value.tolist() for name, value in numbers.items()}
-
-
-def _first_reached(margin: Floats, means: Floats, confidence: float) -> dict[str, Any]:
-    """Number of the first episode whose `margin` `[E]` is not negative, with an interval over resamples `[B, E]`."""
-    reached = np.concatenate([margin[None], means]) >= -_ROUNDING  # [1 + B, E]
-    first = np.where(reached.any(axis=1), 1.0 + reached.argmax(axis=1), np.nan)
-    found = first[1:][~np.isnan(first[1:])]
-    low, high = map(float, statistics.percentile_interval(found, confidence)) if len(found) else (None, None)
-    episode = None if np.isnan(first[0]) else int(first[0])
-    return {"episode": episode, "low": low, "high": high, "share_reached": len(found) / len(means)}
+    shares = {name: np.stack([run[name] for run in runs]) for name in runs[0]}
+    cells: dict[tuple[str, str], Values] = {("coverage", name): values for name, values in shares.items()}
+    if {COVERAGE_KEPT, ABLATIONS["wiped"]} <= shares.keys():
+        cells["coverage_gain", COVERAGE_KEPT] = shares[COVERAGE_KEPT] - shares[ABLATIONS["wiped"]]
+    return intervals(cells, config, seed)

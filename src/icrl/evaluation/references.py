@@ -21,8 +21,9 @@ from icrl.contracts import Policy, Rollout, Step
 from icrl.envs.bandit import BanditConfig
 from icrl.envs.core import TensorEnv
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
-from icrl.envs.rooms import DarkRoom
+from icrl.envs.rooms import DarkRoom, Room
 from icrl.evaluation.in_context import play_steps
+from icrl.evaluation.moved_goal import Counterfactual, can_move, without_goal
 from icrl.evaluation.protocol import TEMPERATURE, decoding_name
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, context_in, windows_of
@@ -104,13 +105,20 @@ def probes_for(config: Config, model: GPT | Guided, env: TensorEnv, tasks: Tenso
         if name != decoding_name(plain.temperature, plain.epsilon):
             epsilon = float(temperature > 0)
             probes[TEMPERATURE + name] = GPTPolicy(model, epsilon, temperature or 1.0, config.policy.context_kept)
+    episode_steps, num_streams = env.spec.max_episode_steps, options.num_probe_streams
+    num_steps = -(-options.num_episodes * episode_steps // BLOCK) * BLOCK + episode_steps  # the last episode may go on
+
+    def life(played: Tensor) -> Callable[[], Rollout]:
+        return partial(play_steps, plain, env, played, num_streams, num_steps, config.seed)
+
     if options.ablations:
         probes |= {"blank": Blanked(plain), "shuffled": Rewritten(plain, shuffled), "wiped": Wiped(plain)}
         if len(tasks) > 1:
-            episode_steps = env.spec.max_episode_steps  # the last one may go on, after what `play_episodes` plays
-            num_steps = -(-options.num_episodes * episode_steps // BLOCK) * BLOCK + episode_steps
-            life = partial(play_steps, plain, env, tasks, options.num_probe_streams, num_steps, config.seed)
-            probes["other_task"] = Rewritten(plain, OtherLife(life, options.num_probe_streams))
+            probes["other_task"] = Rewritten(plain, OtherLife(life(tasks), num_streams))
+    if options.reward_ablations and isinstance(env, Room):
+        probes["no_success"] = Rewritten(plain, OtherLife(life(without_goal(env, tasks)), 0))
+    if options.reward_ablations and can_move(env, tasks):
+        probes["counterfactual"] = Counterfactual(plain, tasks[:, 0].roll(-1))
     return probes
 
 
@@ -192,13 +200,13 @@ def shuffled(window: Tensor, begun: Tensor, time: int, noise: Tensor) -> Tensor:
 
 
 class OtherLife:
-    """Rewrite that inserts the past of a stream on the next task, up to an end of one of its episodes: the first end
-    that is not before the current time."""
+    """Rewrite that inserts the past of another stream, up to an end of one of its episodes: the first end that is not
+    before the current time."""
 
-    def __init__(self, life: Callable[[], Rollout], num_streams: int) -> None:
-        """`life()`: `[T, G * S]` transitions of S = `num_streams` streams of each task, from their start. A stream
-        takes the past of the stream with its number on the next task."""
-        self._life, self._num_streams = life, num_streams
+    def __init__(self, life: Callable[[], Rollout], shift: int) -> None:
+        """`life()`: `[T, B]` transitions from their start. A stream takes the past of the one `shift` places further:
+        with the number of streams per task, the one with its own number on the next task."""
+        self._life, self._shift = life, shift
 
     @cached_property
     def _columns_and_ends(self) -> tuple[Tensor, Tensor]:
@@ -206,10 +214,10 @@ class OtherLife:
         life = self._life()
         lived = (life.obs, life.action, life.reward, life.timestep)
         columns = windows_of(*(column.transpose(0, 1) for column in lived))
-        ended = (life.terminated | life.truncated).T.roll(-self._num_streams, dims=0)
+        ended = (life.terminated | life.truncated).T.roll(-self._shift, dims=0)
         numbers = torch.arange(1, ended.shape[1] + 1, device=ended.device).expand_as(ended)
         later = numbers.masked_fill(~ended, ended.shape[1] + 1).flip(1).cummin(dim=1).values
-        return columns.roll(-self._num_streams, dims=1), later.flip(1)
+        return columns.roll(-self._shift, dims=1), later.flip(1)
 
     def __call__(self, window: Tensor, begun: Tensor, time: int, noise: Tensor) -> Tensor:
         columns, ends = self._columns_and_ends

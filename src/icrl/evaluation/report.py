@@ -11,7 +11,8 @@ import numpy as np
 
 from icrl.contracts import EnvSpec, Json, PipelineError
 from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.protocol import MEASURES, PARTS, Setting, coverage_numbers, numbers_of, shown_part, tail_of
+from icrl.evaluation.measures import LATER, MEASURES, move_of, tail_of
+from icrl.evaluation.protocol import PARTS, Setting, coverage_numbers, numbers_of, shown_part
 from icrl.rl.statistics import Floats
 from icrl.runs.files import Identity, fits, read_owned, sha256, write_atomically
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 Curves = Mapping[str, Mapping[str, list[float]]]
 
 RESULTS, EPISODES = "results.json", "episodes.npz"
-_OWNER, _COVERAGE = "owner", "coverage/"  # array with program and run; prefix of arrays of coverage
+_OWNER = "owner"  # array with program and run
+COVERAGE, MISLED = "coverage", "other_goal_first"  # kinds of further arrays, by policy
 _TYPES = ("u1", "i1", "u2", "i2", "f2", "f4", "f8")  # the first exact one is taken
 _CURVE = {"mean": [float], "low": [float], "high": [float]}
 _PROBES = {str: {"label": str, "curves": dict.fromkeys(MEASURES, _CURVE)}}
@@ -36,6 +38,7 @@ _FORM = {
     "decodings": _PROBES,
     "ablations": _PROBES,
 }
+_FIRST, _AFTER, _MOVED = (1, 2, 3, 5, 10), (1, 2, 5), (1, 2, 5, LATER)  # shown episodes
 _SUMMARY = (  # measure, description, digits
     ("success", "success on {tasks} over the last episodes", 3),
     ("success_after_first", "success on {tasks} after the first success", 3),
@@ -52,48 +55,59 @@ def read_results(folder: Path) -> tuple[Json, Identity]:
     results, owner, _ = read_owned(folder / RESULTS, _FORM)
     part = shown_part(results["final"])
     named = (results["final"], part), (results["protocol"]["num_tasks"], part), (results["curves"], PARTS[part])
-    sound = "coverage" not in results or (results["coverage"] and fits(results["coverage"], {str: _CURVE}))
+    optional = {"coverage": {str: _CURVE}, "moved_goal": _PROBES}
+    given = [(results[section], form) for section, form in optional.items() if section in results]
+    sound = all(content and fits(content, form) for content, form in given)
     if not (sound and all(name in section for section, name in named)):
         raise PipelineError(f"{folder / RESULTS} has unexpected content: another version or program wrote it")
     return results, owner
 
 
 def save_episodes(
-    folder: Path, episodes: Mapping[str, Adaptation], owner: Identity, coverage: Mapping[str, Floats] | None = None
+    folder: Path,
+    episodes: Mapping[str, Adaptation],
+    owner: Identity,
+    further: Mapping[str, Mapping[str, Floats]] | None = None,
 ) -> str:
     """Write `episodes.npz` and return its checksum. Its arrays are `<policy>/<field>` for each field of an adaptation,
-    `coverage/<policy>`, and `owner`."""
+    `<kind>/<policy>` for each kind of `further` arrays, and `owner`."""
     arrays: dict[str, Any] = {}
     for name, adaptation in episodes.items():
         for field, values in adaptation._asdict().items():
-            with np.errstate(invalid="ignore", over="ignore"):  # a cast that overflows is not equal, so not taken
-                smallest = next(cast for kind in _TYPES if np.array_equal(cast := values.astype(kind), values))
-            arrays[f"{name}/{field}"] = smallest
-    arrays |= {_COVERAGE + name: values for name, values in (coverage or {}).items()}
+            arrays[f"{name}/{field}"] = _smallest(values)
+    for kind, by_policy in (further or {}).items():
+        arrays |= {f"{kind}/{name}": _smallest(values) for name, values in by_policy.items()}
     content = io.BytesIO()
     np.savez_compressed(content, **arrays | {_OWNER: np.array(owner)})
     write_atomically(folder / EPISODES, content.getvalue())
     return sha256(folder / EPISODES)
 
 
-def load_episodes(folder: Path, checksum: str) -> tuple[dict[str, Adaptation], dict[str, Floats]]:
-    """Episodes (in float64) and coverage, by policy, that `save_episodes` wrote. Raises `PipelineError` unless the file
-    has the `checksum` that `results.json` beside it names."""
+def _smallest(values: Floats) -> Any:
+    """`values` in the smallest type that is exact."""
+    with np.errstate(invalid="ignore", over="ignore"):  # a cast that overflows is not equal, so not taken
+        return next(cast for kind in _TYPES if np.array_equal(cast := values.astype(kind), values))
+
+
+def load_episodes(folder: Path, checksum: str) -> tuple[dict[str, Adaptation], dict[str, dict[str, Floats]]]:
+    """Episodes by policy, and further arrays by kind and policy, that `save_episodes` wrote; all in float64. Raises
+    `PipelineError` unless the file has the `checksum` that `results.json` beside it names."""
     path = folder / EPISODES
     if not path.exists() or sha256(path) != checksum:
         raise PipelineError(f"{path} is missing, damaged, or not the one of the results.json beside it")
     episodes: dict[str, dict[str, Floats]] = {}
-    coverage: dict[str, Floats] = {}
+    further: dict[str, dict[str, Floats]] = {COVERAGE: {}, MISLED: {}}
     with np.load(path, allow_pickle=False) as found:
         for name in found.files:
-            if name.startswith(_COVERAGE):
-                coverage[name.removeprefix(_COVERAGE)] = found[name]
+            kind, _, rest = name.partition("/")
+            policy, _, field = name.rpartition("/")
+            if kind in further:
+                further[kind][rest] = found[name].astype(np.float64)
             elif name != _OWNER:
-                policy, _, field = name.rpartition("/")
                 episodes.setdefault(policy, {})[field] = found[name].astype(np.float64)
     if any(fields.keys() != set(Adaptation._fields) for fields in episodes.values()):
         raise PipelineError(f"{path} has other arrays than this version writes: evaluate again")
-    return {name: Adaptation(**fields) for name, fields in episodes.items()}, coverage
+    return {name: Adaptation(**fields) for name, fields in episodes.items()}, further
 
 
 def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Json:
@@ -103,10 +117,10 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
     from those of the first."""
     found: list[tuple[Json, Json]] = []
     runs: dict[int, dict[str, Adaptation]] = {}
-    coverage: list[dict[str, Floats]] = []
+    measured: dict[str, list[dict[str, Floats]]] = {COVERAGE: [], MISLED: []}
     for folder in folders:
         results, _ = read_results(folder)
-        episodes, covered = load_episodes(folder, results["episodes"])
+        episodes, further = load_episodes(folder, results["episodes"])
         shared = {label.removeprefix("model, "): results.get(f"{part}_tasks") for part, label in PARTS.items()}
         shared |= {"worlds": results["config"]["env"], "decodings": results["protocol"]["decoding"]}
         shared["policies, streams or episodes"] = {name: played.returns.shape for name, played in episodes.items()}
@@ -114,14 +128,16 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
         if differ := [key for key, value in shared.items() if value != found[0][1][key]]:
             raise PipelineError(f"{folders[0]} and {folder} cannot be combined: their {' and '.join(differ)} differ")
         runs[results["config"]["seed"]] = episodes
-        coverage.append(covered)
+        for kind, arrays in further.items():
+            measured[kind].append(arrays)
     if len(runs) < len(folders):
         raise PipelineError(f"{' and '.join(map(str, folders))} cannot be combined: some have the same seed")
     first, _ = found[0]
     kept = {key: first[key] for key in (*(f"{part}_tasks" for part in PARTS), "references") if key in first}
     regrets = "regret" in first["final"][shown_part(first["final"])]
     setting = Setting(first["references"], first["protocol"]["decoding"], regrets)
-    return kept | numbers_of(runs, setting, config, seed) | coverage_numbers(coverage, config, seed)
+    numbers = numbers_of(runs, setting, config, seed, measured[MISLED])
+    return kept | numbers | coverage_numbers(measured[COVERAGE], config, seed)
 
 
 def source_label(name: str) -> str:
@@ -168,11 +184,59 @@ def table(policies: Mapping[str, Curves]) -> str:
     return _aligned(rows)
 
 
-def coverage_table(coverage: Mapping[str, Mapping[str, list[float]]]) -> str:
-    """One row per policy: coverage by the end of each episode without a goal."""
+def coverage_table(coverage: Mapping[str, Mapping[str, list[float]]], gain: Mapping[str, Any]) -> str:
+    """One row per policy: coverage by the end of each episode without a goal. The last row is the `gain` by memory, if
+    there is one."""
     num_episodes = len(next(iter(coverage.values()))["mean"])
     rows = [["cells visited without a goal, by episode", *map(str, range(1, num_episodes + 1))]]
-    return _aligned(rows + [[name, *(f"{share:.3f}" for share in curve["mean"])] for name, curve in coverage.items()])
+    named = {**coverage} | {f"{name}, minus wiped": curve for name, curve in gain.items()}
+    return _aligned(rows + [[name, *(f"{share:.3f}" for share in curve["mean"])] for name, curve in named.items()])
+
+
+def first_success_table(policies: Mapping[str, Curves]) -> str:
+    """One row per policy: the hazard of the first success in some episodes, and success some episodes after it. A dash:
+    no stream is left to tell."""
+    rows = [["first success in episode", *map(str, _FIRST), *(f"{lag} after" for lag in _AFTER)]]
+    for name, curves in policies.items():
+        if "first_success" in curves:
+            shares = (("first_success", _FIRST), ("after_first_success", _AFTER))
+            rows.append([name, *(_at(curves.get(key), number) for key, numbers in shares for number in numbers)])
+    return _aligned(rows)
+
+
+def moved_table(moved: Mapping[str, Any]) -> str:
+    """One row per policy: success in some episodes after the goal moved, and visits of the old goal before the new."""
+    num_episodes = len(next(iter(moved.values()))["curves"]["success"]["mean"])
+    before, tail = move_of(num_episodes), tail_of(num_episodes)
+    after = [later for later in _MOVED if before + later <= num_episodes]
+    episodes, last = (0, *after), f"{num_episodes - tail + 1}-{num_episodes}"
+    header = [f"goal moves after episode {before}, success at", *(str(before + later) for later in episodes), last]
+    rows = [[*header, *(f"old first {before + later}" for later in after)]]
+    for name, numbers in moved.items():
+        success, old = numbers["curves"]["success"], numbers["curves"].get("other_goal_first")
+        row = [
+            name,
+            *(_at(success, before + later) for later in episodes),
+            f"{numbers['final']['success']['mean']:.3f}",
+        ]
+        rows.append([*row, *(_at(old, before + later) for later in after)])
+    return _aligned(rows)
+
+
+def _at(curve: Mapping[str, list[float]] | None, number: int) -> str:
+    """Mean of a curve at its place `number` from 1 on; a dash if it has none there."""
+    return f"{curve['mean'][number - 1]:.3f}" if curve and number <= len(curve["mean"]) else "-"
+
+
+def tables(results: Json) -> list[str]:
+    """All tables of an evaluation."""
+    curves = all_curves(results)
+    found = [table(curves), first_success_table(curves)]
+    if moved := results.get("moved_goal"):
+        found.append(moved_table(moved))
+    if coverage := results.get("coverage"):
+        found.append(coverage_table(coverage, results.get("coverage_gain", {})))
+    return found
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -245,7 +245,7 @@ def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> lis
 def tasks_by_part(config: Config, split: Json) -> dict[str, list[int]]:
     """Tasks to play in the world of the training, by part: the main part first, training tasks last. With
     `evaluation.tasks=development` there are no held-out tasks among them."""
-    learned = split["train"][: len(split["train"]) - len(split["development"])]
+    learned = [task for task in split["train"] if task not in split["development"]]
     test = {"held_out": split["held_out"]} if config.evaluation.tasks == "test" else {}
     development = {"development": split["development"]} if split["development"] else {}
     return test | development | {"train": learned[: config.evaluation.num_train_tasks or None]}

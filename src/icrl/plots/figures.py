@@ -23,6 +23,8 @@ SIZE = (8.0, 7.2)  # inches of a picture of tasks
 NO_VALUE_COLOR = "#E4E4E4"
 FEW_TASKS = 60  # a curve of at most this many tasks has markers
 LARGEST_LABELLED_SIZE = 17  # values are not readable in larger rooms
+FEWEST_AT_RISK = 0.1  # share of streams from which a hazard is drawn
+AGAIN = (0, (5, 1.5))  # dashes of curves with a colour that another one has
 INSET = 0.05  # of an outline in its cell
 
 Part = tuple[Tensor, Sequence[float]]  # tasks `[N, task_dim]` and their success, empty if only the tasks are known
@@ -34,21 +36,26 @@ class Panel(NamedTuple):
     ylabel: str
     curves: Mapping[str, style.Curve]  # by name, with their intervals
     references: Mapping[str, Sequence[float]]  # by name, the value of each episode
+    xlabel: str = ""  # in place of that of the figure
 
 
-def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "episode") -> Figure:
-    """Performance of policies over episodes 1 .. E: a panel for each measure and one legend; 1200 x 700 pixels."""
+def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "episode", change_after: int = 0) -> Figure:
+    """Performance of policies over episodes 1 .. E: a panel for each measure and one legend; 1200 x 700 pixels. A line
+    is drawn behind the episode `change_after`, if that is above 0."""
     figure, all_axes = style.new_panels(title, 1, len(panels))
     lines: style.Handles = {}
     for axes, panel in zip(all_axes, panels, strict=True):
         num_episodes = max(len(curve["mean"]) for curve in panel.curves.values())
         dots = "o" if num_episodes <= style.FEW_POINTS else None
         for index, (name, curve) in enumerate(panel.curves.items()):
-            color = style.COLORS[index % len(style.COLORS)]
-            lines[name] = style.draw_curve(axes, curve, color, linewidth=2.2, marker=dots)
+            again, kind = divmod(index, len(style.COLORS))
+            look = {"linewidth": 2.2, "marker": dots, "linestyle": AGAIN if again else "-"}
+            lines[name] = style.draw_curve(axes, curve, style.COLORS[kind], **look)
         lines |= style.draw_references(axes, panel.references)
-        style.episode_axis(axes, xlabel, panel.ylabel)
+        style.episode_axis(axes, panel.xlabel or xlabel, panel.ylabel)
         axes.set_xlim(0.5, num_episodes + 0.5)
+        if change_after:
+            axes.axvline(change_after + 0.5, color=style.REFERENCE_COLORS[0], linewidth=1)
     style.legend_below(figure, lines)
     return figure
 
@@ -56,20 +63,12 @@ def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "epi
 def write_figures(folder: Path, name: str, env: TensorEnv, results: Json, learners: Collection[str]) -> None:
     """Write the pictures and TensorBoard curves of the evaluation of run `name` into `folder`.
 
-    Always `adaptation.png` and `goals.png`; `probes.png` if there are other decodings or ablations, and `coverage.png`
-    if coverage was measured. Random play, `learners` and the optimum are drawn as references."""
+    Always `adaptation.png`, `first_success.png` and `goals.png`; `probes.png` if there are other decodings or
+    ablations, `moved_goal.png` if the goal was moved, and `coverage.png` if coverage was measured. Random play,
+    `learners` and the optimum are drawn as references."""
     for stale in folder.rglob("events.*"):
         stale.unlink()  # left by an evaluation that was interrupted
-    curves, probes = results["curves"], probes_of(results)
-    references = [policy for policy in dict.fromkeys(("random", *learners, "optimum")) if policy in curves]
-    title = f"In-context learning with frozen weights: {name}"
-    figures = {"adaptation": _adaptation(env.spec, curves, references, title)}
-    if probes:
-        compared = {policy: curves[policy] for policy in (PARTS[shown_part(results["final"])], *references)} | probes
-        figures["probes"] = _adaptation(env.spec, compared, references, f"Other decodings and contexts: {name}")
-    if coverage := results.get("coverage"):
-        panel = _panel("cells visited", coverage, [policy for policy in ("random", *learners) if policy in coverage])
-        figures["coverage"] = adaptation_figure([panel], title=f"Exploration without a goal: {name}")
+    figures = _curve_figures(name, env, results, learners)
     no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
     parts: dict[str, Part] = {part: (no_tasks, []) for part in ("train", "held_out", "development")}
     for part, found in results["final"].items():
@@ -86,9 +85,31 @@ def write_figures(folder: Path, name: str, env: TensorEnv, results: Json, learne
                     logger.scalars("adaptation", {measure: value}, episode)
 
 
+def _curve_figures(name: str, env: TensorEnv, results: Json, learners: Collection[str]) -> dict[str, Figure]:
+    """Pictures of curves over episodes, by the names of their files."""
+    curves, probes = results["curves"], probes_of(results)
+    references = [policy for policy in dict.fromkeys(("random", *learners, "optimum")) if policy in curves]
+    title = f"In-context learning with frozen weights: {name}"
+    beside = {PARTS["development"]} - {PARTS[shown_part(results["final"])]}  # their few streams tell little
+    told = {policy: curve for policy, curve in curves.items() if policy not in beside}
+    figures = {
+        "adaptation": _adaptation(env.spec, curves, references, title),
+        "first_success": _first_success(env.spec, told, references, f"Finding and keeping: {name}"),
+    }
+    if probes:
+        compared = {policy: curves[policy] for policy in (PARTS[shown_part(results["final"])], *references)} | probes
+        figures["probes"] = _adaptation(env.spec, compared, references, f"Other decodings and contexts: {name}")
+    if moved := results.get("moved_goal"):
+        before = results["protocol"]["goal_moves_after"]
+        figures["moved_goal"] = _moved_goal(moved, before, f"The goal moves after episode {before}: {name}")
+    if coverage := results.get("coverage"):
+        panel = _panel("cells visited", coverage, [policy for policy in ("random", *learners) if policy in coverage])
+        figures["coverage"] = adaptation_figure([panel], title=f"Exploration without a goal: {name}")
+    return figures
+
+
 def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequence[str], title: str) -> Figure:
     """Panels of the success, and of the measure that adds most to it."""
-    pulls = spec.success == "best_action" and spec.max_episode_steps == 1
     if spec.success == "best_action":
         shown = {"best arm": "success", "regret so far": "regret"}
     elif all(np.allclose(found["success"]["mean"], found["returns"]["mean"]) for found in curves.values()):
@@ -99,7 +120,44 @@ def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequenc
         _panel(label, {name: found[measure] for name, found in curves.items()}, references)
         for label, measure in shown.items()
     ]
-    return adaptation_figure(panels, title=title, xlabel="pull" if pulls else "episode")
+    return adaptation_figure(panels, title=title, xlabel=_unit(spec))
+
+
+def _unit(spec: EnvSpec) -> str:
+    """Name of an episode: those of bandits may be single pulls."""
+    return "pull" if spec.success == "best_action" and spec.max_episode_steps == 1 else "episode"
+
+
+def _first_success(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequence[str], title: str) -> Figure:
+    """Left how soon policies find the goal, as long as enough streams still look for it; right what they keep of it."""
+    unit = _unit(spec)
+    labels = {
+        "first_success": ("first success, where none came before", unit),
+        "after_first_success": ("success", f"{unit}s after the first success"),
+    }
+    panels = []
+    for measure, (ylabel, xlabel) in labels.items():
+        if shown := {name: _told(found[measure]) for name, found in curves.items() if measure in found}:
+            panel = _panel(ylabel, shown, [name for name in references if name in shown])
+            panels.append(panel._replace(xlabel=xlabel))
+    return adaptation_figure(panels, title=title)
+
+
+def _told(curve: Mapping[str, Sequence[float]]) -> style.Curve:
+    """Part of a hazard for which at least `FEWEST_AT_RISK` of the streams are left; all of another curve."""
+    number = sum(share >= FEWEST_AT_RISK for share in curve.get("at_risk", [1.0] * len(curve["mean"])))
+    return {key: values[:number] for key, values in curve.items()}
+
+
+def _moved_goal(moved: Mapping[str, Any], before: int, title: str) -> Figure:
+    """Success, and visits of the old goal before the new one, of the model and of references that forget."""
+    labels = {"success": "success", "other_goal_first": "visits the first goal before the second"}
+    references = [name for name in moved if name != "model"]
+    panels = [
+        _panel(label, {name: found["curves"][measure] for name, found in moved.items()}, references)
+        for measure, label in labels.items()
+    ]
+    return adaptation_figure(panels, title=title, change_after=before)
 
 
 def _panel(label: str, curves: Mapping[str, style.Curve], references: Sequence[str]) -> Panel:

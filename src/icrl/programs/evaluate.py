@@ -19,12 +19,12 @@ from torch import Tensor
 
 from icrl.config.options import replace
 from icrl.config.root import Config
-from icrl.contracts import ConfigError, EnvSpec, Policy, Rollout
+from icrl.contracts import ConfigError, Env, EnvSpec, Policy, Rollout
 from icrl.data.history_store import Histories
 from icrl.envs import make_env
-from icrl.envs.core import TensorEnv
+from icrl.envs.core import State, TensorEnv
 from icrl.envs.rooms import DarkRoom
-from icrl.evaluation import in_context, protocol, references, report, trained
+from icrl.evaluation import in_context, measures, moved_goal, protocol, references, report, trained
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.report import RESULTS, read_results, save_episodes
 from icrl.nn.gpt import GPT
@@ -77,9 +77,7 @@ def main(config: Config) -> Path:
                 tasks = {part: env.all_tasks().to(device)[numbers] for part, numbers in parts.items()}
                 results = evaluate(config, env, model, tasks, store, suffix, owner)
                 write_owned(path, owner, opened.step, results | {"checkpoint": opened.checksum})
-        print(report.table(report.all_curves(results)))
-        if coverage := results.get("coverage"):
-            print(f"\n{report.coverage_table(coverage)}")
+        print("\n\n".join(report.tables(results)))
         print(f"\n{report.summary(results, env.spec)}\nnumbers and plots  {folder}")
         if config.folder("videos").exists():
             print(f"videos             {config.folder('videos')}")
@@ -107,10 +105,10 @@ def evaluate(
     players |= {main_part: (policy, shown, options.num_streams)}  # after probes, because those take longest
     players |= {part: (policy, rows, options.num_train_streams) for part, rows in further}
     players |= {name: (learner, shown, options.num_streams) for name, learner in learners.items()}
-    plays = _plays(config, env, players)
+    plays = [*_moved_plays(config, env, policy, learners, shown), *_plays(config, env, players)]
     explores: list[Callable[[], tuple[str, Any]]] = []
     if isinstance(env, DarkRoom) and references.COVERING_PLAN in learners:
-        ours = {"model, context kept": policy, protocol.label_of("wiped"): references.Wiped(policy)}
+        ours = {protocol.COVERAGE_KEPT: policy, protocol.label_of("wiped"): references.Wiped(policy)}
         explorers = {**ours, **learners, "random": references.chance(env, config)}
         explores = [partial(_explore, config, env, len(shown), name, player) for name, player in explorers.items()]
     found = at_once([*plays, *explores], width, "evaluate")
@@ -118,11 +116,13 @@ def evaluate(
     episodes = {part: played[part][0] for part in tasks}
     source = source_of(store.manifest["config"]) if store else config.source
     if store and "train" in tasks:
-        label, learned = f"{report.source_label(source.name)}, training tasks", len(tasks["train"])
-        ends = in_context.source_adaptation(store, learned, options.num_train_streams, options.num_episodes)
+        label = f"{report.source_label(source.name)}, training tasks"
+        ends = in_context.source_adaptation(store, tasks["train"], options.num_train_streams, options.num_episodes)
         episodes |= {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
-    episodes |= {name: played[name][0] for name in (*learners, *probes)}
-    checksum = save_episodes(folder, episodes, owner, covered)
+    moved = [name for name in played if name.startswith(protocol.MOVED)]
+    episodes |= {name: played[name][0] for name in (*learners, *probes, *moved)}
+    misled = moved_goal.others_first(env, shown, played)
+    checksum = save_episodes(folder, episodes, owner, {report.COVERAGE: covered, report.MISLED: misled})
     setting = protocol.Setting(
         {part: protocol.exact_numbers(references.exact_references(env, rows)) for part, rows in tasks.items()},
         protocol.decoding_name(policy.temperature, policy.epsilon),
@@ -131,7 +131,7 @@ def evaluate(
     films = config.folder("videos") / f"in_context{suffix}"
     film = (replace(config, source=source), films, env, shown, played[main_part][1], shown.device)
     jobs: list[Callable[[], Any]] = [
-        partial(protocol.numbers_of, {config.seed: episodes}, setting, options, config.seed)
+        partial(protocol.numbers_of, {config.seed: episodes}, setting, options, config.seed, [misled])
     ]
     jobs += [partial(write_comparisons, *film)] if options.videos else []
     numbers, *_ = at_once(jobs, min(width, len(jobs)), "sum up")
@@ -148,7 +148,7 @@ def evaluate(
 
 
 def _plays(
-    config: Config, env: TensorEnv, players: Mapping[str, tuple[Policy[Any], Tensor, int]]
+    config: Config, env: Env[State], players: Mapping[str, tuple[Policy[Any], Tensor, int]]
 ) -> list[Callable[[], tuple[str, Any]]]:
     """Jobs that play parts of the tasks of each of `players`: a policy, its tasks, and the number of streams of each
     task. The model itself plays a few tasks at a time, so that there is work for all processes."""
@@ -161,8 +161,20 @@ def _plays(
     return jobs
 
 
+def _moved_plays(
+    config: Config, env: TensorEnv, policy: Policy[Any], learners: Mapping[str, Policy[Any]], tasks: Tensor
+) -> list[Callable[[], tuple[str, Any]]]:
+    """Jobs in which the goal of each of `tasks` moves; none if it cannot, or should not."""
+    options = config.evaluation
+    if not (options.moved_goal and moved_goal.can_move(env, tasks)):
+        return []
+    world, pairs = moved_goal.MovedGoal(env, measures.move_of(options.num_episodes)), moved_goal.moving(tasks)
+    movers = moved_goal.movers(policy, learners).items()
+    return _plays(config, world, {name: (mover, pairs, options.num_probe_streams) for name, mover in movers})
+
+
 def _play(
-    config: Config, env: TensorEnv, name: str, policy: Policy[Any], rows: Tensor, num_streams: int, first: int
+    config: Config, env: Env[State], name: str, policy: Policy[Any], rows: Tensor, num_streams: int, first: int
 ) -> tuple[str, tuple[Adaptation, Rollout]]:
     num_episodes = config.evaluation.num_episodes
     return name, in_context.play_episodes(policy, env, rows, num_streams, num_episodes, config.seed, first)
@@ -183,7 +195,7 @@ def check_room(config: Config, model: GPT | Guided, spec: EnvSpec, parts: dict[s
     options = config.evaluation
     num_shown, *further = map(len, parts.values())
     numbers = {"num_streams": num_shown, "num_train_streams": max(further, default=0)}
-    if options.ablations or options.temperatures:
+    if options.ablations or options.reward_ablations or options.temperatures or options.moved_goal:
         numbers["num_probe_streams"] = num_shown
     for name, num_tasks in numbers.items():
         num_streams, deciding = num_tasks * getattr(options, name), (f"evaluation.{name}", "evaluation.num_episodes")

@@ -54,7 +54,7 @@ def record(config: Config) -> None:
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
     with closing(make_env(config.env, device)) as env:
         all_tasks, split = env.all_tasks(), split_tasks(env, config)
-        development_of(split.train, config.data.num_development_tasks)  # early check for stage two
+        development_of(env, config, split.train)  # early check for stage two
         with only_writer(histories):
             if (histories / "manifest.json").exists():
                 check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
@@ -125,7 +125,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, devi
         curves = stack.enter_context(SourceCurves(config, env.spec, len(tasks), run.done))
         run.add("statistics", curves.statistics)
         run.loggers += curves.loggers
-        world = changing(env, config, tasks.to(device))
+        world = changing(env, config, all_tasks.to(device), split.train)
         unrolls = make_unroll_worker(config, world, learner, position.streams, noise, run.done)
         worker = run.add("unroll_worker", stack.enter_context(closing(unrolls)))
         curves.loggers[0].texts(record_session(config, folder, owner, run.done))

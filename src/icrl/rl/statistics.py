@@ -26,13 +26,17 @@ def bootstrap_means(values: Values, num_resamples: int, seed: int) -> Floats:
 
 
 def bootstrap_ratios(above: Floats, below: Floats, num_resamples: int, seed: int) -> Floats:
-    """Sum of `above` over sum of `below`, `[R, N, S]` each, in resamples, `[B]`. Resamples and runs in which `below`
-    sums to 0 are left out."""
+    """Sum of `above` over sum of `below`, `[R, N, S, ...]` each, in resamples, `[B, ...]`; NaN in a resample in which
+    `below` sums to 0. Runs in which it does are left out."""
     sums = _resampled_means(np.stack([above, below], axis=-1), num_resamples, seed)
-    some = sums[:, 1] > 0
-    of_runs = np.stack([above.sum((1, 2)), below.sum((1, 2))], axis=-1)
-    of_runs = of_runs[of_runs[:, 1] > 0]
-    return (sums[some, 0] / sums[some, 1]) + _run_offsets(of_runs[:, 0] / of_runs[:, 1], num_resamples, seed)[some]
+    return _quotient(sums[..., 0], sums[..., 1]) + _run_offsets(
+        _quotient(above.sum((1, 2)), below.sum((1, 2))), num_resamples, seed
+    )
+
+
+def _quotient(above: Floats, below: Floats) -> Floats:
+    """`above / below`, NaN where `below` is 0."""
+    return np.divide(above, below, out=np.full(above.shape, np.nan), where=below > 0)
 
 
 def _resampled_means(values: Values, num_resamples: int, seed: int) -> Floats:
@@ -53,19 +57,25 @@ def _resampled_means(values: Values, num_resamples: int, seed: int) -> Floats:
 
 
 def _run_offsets(of_runs: Floats, num_resamples: int, seed: int) -> Floats:
-    """The t * standard error by which each resample is moved, `[B, ...]`, given each run's own value `[R, ...]`."""
-    num_runs = len(of_runs)
-    if num_runs < 2:
-        return np.zeros((num_resamples, *of_runs.shape[1:]))
-    t = np.random.default_rng((seed, num_runs)).standard_t(num_runs - 1, size=num_resamples)
-    error = np.sqrt(of_runs.var(axis=0, ddof=1) / num_runs)
-    return t.reshape(-1, *[1] * error.ndim) * error
+    """The t * standard error by which each resample is moved, `[B, ...]`, given each run's own value `[R, ...]`; a run
+    whose value is NaN has none."""
+    flat = of_runs.reshape(len(of_runs), -1)
+    num_runs, offsets = (~np.isnan(flat)).sum(axis=0), np.zeros((num_resamples, flat.shape[1]))
+    for number in np.unique(num_runs[num_runs > 1]).tolist():
+        t, columns = (
+            np.random.default_rng((seed, number)).standard_t(number - 1, size=num_resamples),
+            num_runs == number,
+        )
+        offsets[:, columns] = t[:, None] * np.sqrt(np.nanvar(flat[:, columns], axis=0, ddof=1) / number)
+    return offsets.reshape(num_resamples, *of_runs.shape[1:])
 
 
 def percentile_interval(resampled: Values, confidence: float) -> tuple[Floats, Floats]:
-    """Low and high ends `[...]` of the central part of `resampled` `[B, ...]` that holds `confidence` of it."""
+    """Low and high ends `[...]` of the central part of `resampled` `[B, ...]` that holds `confidence` of it. Resamples
+    without a value, NaN, are left out."""
     tail = (1 - confidence) / 2
-    low, high = np.quantile(resampled, [tail, 1 - tail], axis=0)
+    quantile = np.nanquantile if np.isnan(resampled).any() else np.quantile
+    low, high = quantile(resampled, [tail, 1 - tail], axis=0)
     return low, high
 
 

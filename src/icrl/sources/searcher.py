@@ -52,7 +52,11 @@ class RoomSearcher:
 
     A cell is ruled out for the goal that is sought when a move ended there without reward, and for all other goals when
     one is found there. The first cell of an episode is not ruled out: it pays nothing then even if it is the goal.
-    Before the key is found nothing is learned about the door. The noise breaks ties between nearest cells."""
+    Before the key is found nothing is learned about the door. The noise breaks ties between nearest cells.
+
+    If a move to a goal that was found brings no reward, the goal has moved. Then all that is known of that goal is
+    forgotten, but for the cell where it is missed: it may be anywhere else. Where goals do not move this never
+    happens."""
 
     def __init__(self, env: DarkRoom | DarkKeyToDoor) -> None:
         self._size, self._num_cells = env.size, env.size**2
@@ -83,8 +87,9 @@ class RoomSearcher:
         sought = torch.arange(candidate.shape[1], device=stage.device) == stage[:, None]  # [B, G]
         ruled_out = acted[:, None] & (sought | rewarded[:, None])
         here = torch.zeros_like(candidate).scatter_(2, landed.expand(-1, candidate.shape[1], 1), value=True)
-        candidate = candidate & ~(here & ruled_out[..., None])
-        found = torch.where(sought & rewarded[:, None], landed[..., 0], found)
+        missed = acted[:, None] & ~rewarded[:, None] & sought & (found == landed[..., 0])
+        candidate = (candidate | (missed[..., None] & self._possible.to(found.device))) & ~(here & ruled_out[..., None])
+        found = torch.where(sought & rewarded[:, None], landed[..., 0], found.masked_fill(missed, -1))
         stage = (stage + rewarded).clamp(max=candidate.shape[1] - 1).masked_fill(ended, 0)
         return Memory(candidate, found, stage)
 

@@ -219,7 +219,7 @@ def _changes(there: Config, trained: Config) -> dict[str, Any]:
     Raises `PipelineError` if a world has too few tasks, or the model cannot act in the world of the evaluation."""
     with closing(make_env(trained.env)) as env:
         spec, all_tasks, split = env.spec, env.all_tasks(), split_tasks(env, trained)
-    development_of(split.train, trained.data.num_development_tasks)
+        development_of(env, trained, split.train)
     changes = changes_of(there, recorded(trained))
     if changes:
         with closing(make_env(there.env)) as env:

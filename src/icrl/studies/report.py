@@ -14,7 +14,8 @@ import torch
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
-from icrl.evaluation.protocol import shown_part
+from icrl.evaluation.measures import LATER
+from icrl.evaluation.protocol import COVERAGE_KEPT, shown_part
 from icrl.evaluation.report import combined, read_results
 from icrl.plots.study_plots import LABELS, Result, shown_curve, study_figure
 from icrl.plots.style import save_figure
@@ -24,6 +25,7 @@ from icrl.runs.record import git_state, read_sessions
 from icrl.studies.plan import Row
 
 EARLY = 10  # the episode that shows how quick adaptation is
+COVERED = 4  # the episode by the end of which a covering plan has seen the default room
 NOTHING = "-"
 
 
@@ -117,9 +119,23 @@ def _cells(result: Result, measure: str) -> dict[str, str]:
         "goals solved": _interval(final["fraction_solved"], 2),
         "goals solved at .9": _interval(final.get("fraction_solved_90"), 2),
         "after first success": _interval(final.get("success_after_first"), 3),
+        f"cells visited by episode {COVERED}": _covered(result["found"], "coverage"),
+        "of these by memory": _covered(result["found"], "coverage_gain"),
+        f"moved goal, episode {LATER}": _interval(_moved(result["found"]), 3),
         "updates": str(result["updates"]),
         "training": NOTHING if seconds is None else f"{seconds:.0f} s",
     }
+
+
+def _covered(found: Mapping[str, Any], section: str) -> str:
+    """Coverage of the model without a goal, or what its context adds to it."""
+    curve = found.get(section, {}).get(COVERAGE_KEPT)
+    return _interval({key: curve[key][COVERED - 1] for key in ("mean", "low", "high")} if curve else None, 3)
+
+
+def _moved(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Success of the model some episodes after the goal moved."""
+    return found.get("moved_goal", {}).get("model", {"final": {}})["final"].get(f"success_{LATER}_after_move")
 
 
 def _interval(number: Mapping[str, Any] | None, digits: int) -> str:

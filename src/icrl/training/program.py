@@ -141,12 +141,12 @@ def open_run(
                 announce(f"all {updates} updates of {config.name} are done: {folder}", ranks)
                 yield None
                 return
-            split = stores[0].manifest["tasks"]
-            development = development_of(split["train"], config.data.num_development_tasks)
+            split, env = stores[0].manifest["tasks"], make_env(config.env, device)
+            development = development_of(env, config, split["train"])
             description = owner._asdict() | {
                 "inputs": made_of,
                 "config": recorded(config),
-                "env": make_env(config.env, device).spec._asdict(),
+                "env": env.spec._asdict(),
                 "tasks": split | {"development": development},
                 "histories": described(stores),
             }

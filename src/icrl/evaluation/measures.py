@@ -1,0 +1,127 @@
+"""Measures of episodes, and their means with bootstrap intervals.
+
+R runs that differ in their seed, G tasks, S streams per task, E episodes, B resamples. Arrays are `[R, G, S, ...]`;
+each number is the mean over the first three axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from icrl.evaluation.in_context import Adaptation
+from icrl.rl import statistics
+from icrl.rl.statistics import Floats, Values
+
+if TYPE_CHECKING:
+    from icrl.evaluation.protocol import EvaluationConfig
+
+LATER = 10  # episodes after the move at which forgetting is reported
+MEASURES = ("success", "returns", "steps_to_goal")
+_SOLVED = {"fraction_solved": 0.5, "fraction_solved_90": 0.9}  # success rate in a task's last episodes
+_AFTER_MOVE = {name: f"{name}_{LATER}_after_move" for name in ("success", "other_goal_first")}
+_SHARES = {"success", *_SOLVED, "other_goal_first", *_AFTER_MOVE.values()}
+_REGRETS = {"regret_to_searcher": "searcher", "regret_to_covering_plan": "covering plan"}
+NEAR, SMOOTHED = 0.9, 3  # fraction of the optimum to reach, and the number of episodes averaged to tell
+_ROUNDING = 1e-9
+Exact = Mapping[str, Mapping[str, Sequence[float]]]  # by policy (random, optimum) and measure: one number per task
+
+
+def tail_of(num_episodes: int) -> int:
+    """Number of last episodes that make the final result: a quarter."""
+    return max(1, num_episodes // 4)
+
+
+def move_of(num_episodes: int) -> int:
+    """Number of episodes before the goal moves: half of them."""
+    return num_episodes // 2
+
+
+def cells_of(
+    played: Adaptation, exact: Exact, regrets: bool, others: Mapping[str, Adaptation]
+) -> dict[tuple[str, str], Values]:
+    """Measures by section and name: `curves` of each episode `[R, G, S, E]`, and `final` of each stream `[R, G, S]`, of
+    solved tasks `[R, G, 1]`. `others`: results of other policies on the same tasks, by name."""
+    random, optimum = (np.array(exact[name]["returns"] if exact else []) for name in ("random", "optimum"))
+    curves: dict[str, Values] = {measure: getattr(played, measure) for measure in MEASURES}
+    if (paid := optimum > 0).any():
+        curves["fraction_of_optimum"] = played.returns[:, paid] / optimum[paid, None, None]
+    if regrets:
+        curves["regret"] = (optimum[:, None, None] - played.returns).cumsum(axis=-1)
+    tail = tail_of(played.returns.shape[-1])
+    final: dict[str, Values] = {
+        name: values[..., -1] if name == "regret" else values[..., -tail:].mean(-1) for name, values in curves.items()
+    }
+    for name, part in _SOLVED.items():
+        final[name] = final["success"].mean(-1, keepdims=True) >= part - _ROUNDING
+    if (room := optimum > random + _ROUNDING).any():
+        share = (played.returns[:, room] - random[room, None, None]) / (optimum - random)[room, None, None]
+        final["area"] = share.mean(-1)
+    for name, other in _REGRETS.items():
+        if other in others:
+            final[name] = (others[other].returns.mean(2, keepdims=True) - played.returns).sum(-1)
+    if optimum.sum() > 0:
+        margins = played.returns - NEAR * optimum[:, None, None]
+        windows = sliding_window_view(margins, min(SMOOTHED, margins.shape[-1]), axis=-1)
+        final["episodes_to_90"] = windows.mean(-1)  # see `_first_reached`
+    return {(key, name): cell for key, cells in (("curves", curves), ("final", final)) for name, cell in cells.items()}
+
+
+def forgetting(success: Values, misled: Values, moved: bool) -> dict[tuple[str, str], Values]:
+    """Measures of the episodes `misled` `[R, G, S, E]` to another goal, and of both after the goal `moved`."""
+    cells: dict[tuple[str, str], Values] = {("curves", "other_goal_first"): misled}
+    cells["final", "other_goal_first"] = misled[..., -tail_of(misled.shape[-1]) :].mean(-1)
+    episode = move_of(misled.shape[-1]) + LATER - 1
+    if moved and episode < misled.shape[-1]:
+        both = zip(_AFTER_MOVE.values(), (success, misled), strict=True)
+        cells |= {("final", name): values[..., episode] for name, values in both}
+    return cells
+
+
+def intervals(cells: Mapping[tuple[str, str], Values], config: EvaluationConfig, seed: int) -> dict[str, Any]:
+    """Cells as `results.json` has them: means with intervals, and means per task.
+
+    Cells with equal R, G and S share their resamples, because drawing these takes the time."""
+    means: dict[tuple[str, str], Floats] = {}
+    by_shape = sorted(cells, key=lambda name: cells[name].shape[:3])
+    for shape, group in groupby(by_shape, key=lambda name: cells[name].shape[:3]):
+        names = list(group)
+        flat = [cells[name].reshape(*shape, -1).astype(np.float64) for name in names]
+        together = statistics.bootstrap_means(np.concatenate(flat, axis=-1), config.num_bootstrap, seed)
+        ends = np.cumsum([values.shape[-1] for values in flat])[:-1]
+        for name, part in zip(names, np.split(together, ends, axis=-1), strict=True):
+            means[name] = part.reshape(-1, *cells[name].shape[3:])
+    written: dict[str, Any] = {}
+    for (section, name), values in cells.items():
+        resampled, numbers = means[section, name], written.setdefault(section, {})
+        if name == "episodes_to_90":
+            numbers[name] = _first_reached(values.mean((0, 1, 2)), resampled, config.confidence)
+            continue
+        if name in _SHARES or section == "coverage":
+            resampled = resampled.clip(0, 1)
+        numbers[name] = interval(values, resampled, config.confidence)
+        if section == "final" and name in (*MEASURES, "regret"):
+            numbers[f"{name}_per_task"] = values.mean((0, 2)).tolist()
+    return written
+
+
+def interval(values: Values, means: Values, confidence: float) -> dict[str, Any]:
+    """Mean and interquartile mean of `values`, and the interval of the resampled `means`."""
+    low, high = statistics.percentile_interval(means, confidence)
+    ends = {"mean": values.mean((0, 1, 2)), "low": low, "high": high}
+    numbers = ends | {"interquartile_mean": statistics.interquartile_mean(values)}
+    return {name: value.tolist() for name, value in numbers.items()}
+
+
+def _first_reached(margin: Floats, means: Floats, confidence: float) -> dict[str, Any]:
+    """Number of the first episode whose `margin` `[E]` is not negative, with an interval over resamples `[B, E]`."""
+    reached = np.concatenate([margin[None], means]) >= -_ROUNDING  # [1 + B, E]
+    first = np.where(reached.any(axis=1), 1.0 + reached.argmax(axis=1), np.nan)
+    found = first[1:][~np.isnan(first[1:])]
+    low, high = map(float, statistics.percentile_interval(found, confidence)) if len(found) else (None, None)
+    episode = None if np.isnan(first[0]) else int(first[0])
+    return {"episode": episode, "low": low, "high": high, "share_reached": len(found) / len(means)}
