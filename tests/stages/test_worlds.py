@@ -96,7 +96,7 @@ def test_memory_of_a_searcher_is_in_the_checkpoint(tmp_path, world):
 
 def test_world_without_searcher_is_refused_before_anything_is_written(tmp_path):
     message = refusal("train_agents", tmp_path, preset=options_of("gymnasium", "searcher"))
-    assert "source.name=searcher: there is no searcher with env.name=gymnasium" in message
+    assert "strategy=nearest: there is no such searcher with env.name=gymnasium" in message
 
 
 # ---- the game of points

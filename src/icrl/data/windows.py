@@ -75,6 +75,7 @@ class DataConfig(Options):
         return self
 
 
+_SET_ASIDE = ("num_development_tasks", "development", "development_tasks")  # options that set tasks aside
 _FLOATS = ("weight", "training_reward")
 _RECORDED = tuple(name for name in Batch._fields if name not in _FLOATS)
 
@@ -245,7 +246,11 @@ def open_stores(config: Config) -> list[Histories]:
     stores = [open_histories(folder) for folder in config.histories_folders]
     compared = ("env", "tasks", "source") if len(stores) == 1 else ("env", "tasks")
     for store in stores:
-        check_same(config, store.manifest["config"], compared, str(store.folder))
+        recorded = store.manifest["config"]
+        check_same(config, recorded, compared, str(store.folder))
+        if recorded["source"].get("task_change"):  # its streams went to all other training tasks
+            then, now = ({name: each[name] for name in _SET_ASIDE} for each in (recorded["data"], dict(config.data)))
+            refuse(then != now, f"data: {now}, but streams of {store.folder} changed among the tasks with {then}")
         for part in ("env", "tasks"):  # the same options may have meant something else to another version
             one, two = stores[0].manifest[part], store.manifest[part]
             for name in sorted(one | two):
