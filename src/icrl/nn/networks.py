@@ -55,6 +55,19 @@ def read_net_arch(key: str, written: list[dict[str, Any]]) -> list[Layer]:
     return layers
 
 
+class JoinedLinear(nn.Linear):
+    """Linear layers of one input whose outputs, of `sizes` channels, are computed in one product."""
+
+    def __init__(self, num_inputs: int, *sizes: int) -> None:
+        super().__init__(num_inputs, sum(sizes))
+        self.sizes = sizes
+
+
+def in_full(x: Tensor) -> Tensor:
+    """`x` in float32 at least, because half precision holds no number above 65504."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 class Residual(nn.Module):
     """activation(x + f(x)) with f = linear, normalization, activation, linear, normalization (He et al., 2016, arXiv
     1512.03385). A linear projection maps x to the width of the block if its own width is different."""
