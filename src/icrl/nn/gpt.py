@@ -59,13 +59,13 @@ class GPTConfig(Options):
     context_len: int = option(160, "env steps in the context, across episodes", ge=2, le=10**6)
     embed_dim: int = option(64, "width of the residual stream", ge=1, le=2**16)
     num_layers: int = option(4, "transformer blocks", ge=1, le=1000)
-    num_heads: int = option(4, "attention heads; must divide model.embed_dim", ge=1, le=2**16)
+    num_heads: int = option(4, "heads of attention or of the delta rule; must divide model.embed_dim", ge=1, le=2**16)
     num_kv_heads: int = option(
         0, "heads of keys and values, shared by groups of attention heads (0: one for each; 1: multi-query)", ge=0
     )
     ff_dim: int = option(256, "width of the feed-forward layer", ge=1, le=2**20)
     activation: Literal["relu", "gelu"] = option("gelu", "activation of the feed-forward layer")
-    attention_dropout: float = option(0.0, "dropout on attention weights", ge=0, le=0.99)
+    attention_dropout: float = option(0.0, "dropout on attention weights; a recurrent layer has none", ge=0, le=0.99)
     residual_dropout: float = option(0.0, "dropout on what a block adds", ge=0, le=0.99)
     embedding_dropout: float = option(0.0, "dropout on token embeddings", ge=0, le=0.99)
 
