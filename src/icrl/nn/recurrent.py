@@ -45,6 +45,10 @@ def gated_delta(
 ) -> tuple[Tensor, Tensor]:
     """S^T q of each token, `[B, H, T, Dh]`, and the last state, `[B, H, Dh, Dh]`, from queries, keys and values
     `[B, H, T, Dh]`, b and log a `[B, H, T, 1]`, and the state before."""
+    if query.shape[2] == 1:  # the equation itself
+        state = log_kept.exp() * state
+        state = torch.addcmul(state, key.mT, rate * (value - key @ state))
+        return query @ state, state
     outputs = []
     columns = (part.split(CHUNK, dim=2) for part in (query, key, value, rate, log_kept))
     for q, k, v, b, log_a in zip(*columns, strict=True):
@@ -52,9 +56,8 @@ def gated_delta(
         since = torch.ones(2 * (k.shape[2],), dtype=torch.bool, device=k.device).tril()
         decay = (log_g - log_g.mT).masked_fill(~since, -torch.inf).exp()  # D
         written = b * (v - log_g.exp() * (k @ state))
-        if k.shape[2] > 1:
-            system = (b * decay * (k @ k.mT)).tril(-1)
-            written = torch.linalg.solve_triangular(system, written, upper=False, unitriangular=True)
+        system = (b * decay * (k @ k.mT)).tril(-1)
+        written = torch.linalg.solve_triangular(system, written, upper=False, unitriangular=True)
         outputs.append(log_g.exp() * (q @ state) + (decay * (q @ k.mT)) @ written)
         rest = log_g[:, :, -1:] - log_g
         state = log_g[:, :, -1:].exp() * state + (rest.exp() * k).mT @ written
