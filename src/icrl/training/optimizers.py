@@ -12,7 +12,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from icrl.config.options import Options, Rate, option, refuse
 from icrl.config.schedules import Clock, make_schedule
-from icrl.nn.networks import JoinedLinear
+from icrl.nn.networks import matrices_of
 from icrl.nn.transformer import Induction, Transformer
 
 _OPTIMIZER = "update rule; the preset `optimizer=` sets all of this group"
@@ -234,12 +234,12 @@ OPTIMIZERS = {name: options for name, (options, _) in _FORMS.items()}
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     """Optimizer `config.name` over all trainable parameters. Weight decay is decoupled and applies only to the matrices
-    of linear layers, not to embeddings, norms or biases. Muon updates the matrices of transformer blocks and of the
+    of linear and recurrent layers, not to embeddings, norms or biases. Muon updates the matrices of blocks and of the
     induction layer, AdamW its other parameters."""
-    matrices = _matrices_of(model)
+    matrices = matrices_of(model)
     hidden = [module for module in model.modules() if isinstance(module, Transformer | Induction)]
     by_muon = hidden if isinstance(config, MuonConfig) else ()
-    splits = {key: rows for module in by_muon for key, rows in _matrices_of(module).items()}
+    splits = {key: rows for module in by_muon for key, rows in matrices_of(module).items()}
     alike: dict[tuple[bool, tuple[int, ...]], list[nn.Parameter]] = {(True, ()): [], (False, ()): []}
     for parameter in model.parameters():
         if parameter.requires_grad:
@@ -258,17 +258,6 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     optimizer = make(groups, lr=0.0, **options)
     set_rates(optimizer, config, Clock(0, 0, 0, 0))
     return optimizer
-
-
-def _matrices_of(model: nn.Module) -> dict[int, tuple[int, ...]]:
-    """Numbers of rows of the matrices in each weight of a linear or recurrent layer, by the identity of the weight."""
-    found = dict[int, tuple[int, ...]]()
-    for layer in model.modules():
-        if isinstance(layer, nn.Linear):
-            found[id(layer.weight)] = layer.sizes if isinstance(layer, JoinedLinear) else (layer.out_features,)
-        elif isinstance(layer, nn.GRU):  # three gates
-            found |= {id(weight): 3 * (layer.hidden_size,) for weight in layer.parameters() if weight.ndim == 2}
-    return found
 
 
 def set_rates(optimizer: Optimizer, config: OptimizerConfig, clock: Clock) -> None:
