@@ -34,6 +34,7 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.processes
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.recipe
+	$(BIN)/python -m benchmarks.trunks
 	$(BIN)/python -m benchmarks.hugging_face
 	$(BIN)/python -m benchmarks.point_game
 	$(BIN)/python -m benchmarks.point_players

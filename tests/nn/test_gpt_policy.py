@@ -31,6 +31,8 @@ FORMS = [
     *(("room", {"tokens": tokens, "position": position}) for tokens in TOKENS for position in POSITIONS),
     *(("room", {"tokens": tokens, "induction": True, "obs_encoding": "framed"}) for tokens in TOKENS),
     *(("room", {"tokens": tokens, "num_kv_heads": 1, "position": "rope"}) for tokens in TOKENS),
+    *(("room", {"tokens": tokens, "trunk": trunk}) for tokens in TOKENS[:2] for trunk in ("delta", "gru")),
+    *(("host", {"trunk": trunk, "position": "sinusoidal"}) for trunk in ("delta", "gru")),
     *(("host", {"tokens": tokens, "position": "sinusoidal"}) for tokens in TOKENS),
     *(("agent", {"tokens": tokens, "position": "rope"}) for tokens in TOKENS),
 ]
@@ -39,6 +41,8 @@ CRITICS = {
     "two trunks": {"critic": {"separate_value": True}, "model": {"tokens": "interleaved", "induction": True}},
     "largest Q": {"critic": {"backup": "max", "v_loss_scaling": 0.0}},
     "with a policy": {"critic": {"imitation_scaling": 1.0}, "model": {"tokens": "cross", "position": "sinusoidal"}},
+    "recurrent": {"critic": {"separate_value": True}, "model": {"trunk": "delta", "induction": True}},
+    "gru": {"model": {"trunk": "gru"}},
 }
 
 
@@ -172,9 +176,10 @@ def test_guided_logits_are_the_priors_and_the_scaled_advantages(form: str, has_p
         assert got[row, t, action].item() == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize("form", ["two trunks", "recurrent", "gru"])
 @torch.no_grad()
-def test_streams_of_a_cache_are_replaced_with_their_memory() -> None:
-    model, some = guided("two trunks", has_prior=True), torch.tensor([1, 3])
+def test_streams_of_a_cache_are_replaced_with_their_memory(form: str) -> None:
+    model, some = guided(form, has_prior=True), torch.tensor([1, 3])
     columns = columns_of(play(Recorded(model)))
     one, other = (context_of(ROOM.spec, *(column[:, at : at + 3] for column in columns)) for at in (0, 4))
     mixed, kept, theirs = (model.new_cache(size) for size in (NUM_STREAMS, NUM_STREAMS, 2))

@@ -98,10 +98,11 @@ def saved_by(model: nn.Module, window: tuple[Tensor, ...]) -> int:
 
 @pytest.mark.parametrize("checkpointing", [True, False])
 @pytest.mark.parametrize("induction", [True, False])
-@pytest.mark.parametrize("tokens", ["transition", "interleaved", "cross"])
-def test_training_a_model(tokens: str, induction: bool, checkpointing: bool) -> None:
+@pytest.mark.parametrize("kind", ["transition", "interleaved", "cross", "delta", "gru"])
+def test_training_a_model(kind: str, induction: bool, checkpointing: bool) -> None:
     """Exact state; at most the activations that autograd keeps, and a third of them without attention weights."""
-    form = {"tokens": tokens, "induction": induction, "num_layers": 4, "embed_dim": 32, "ff_dim": 64, "context_len": 16}
+    form = {"trunk": kind} if kind in ("delta", "gru") else {"tokens": kind}
+    form |= {"induction": induction, "num_layers": 4, "embed_dim": 32, "ff_dim": 64, "context_len": 16}
     trainer = {"mini_batch_size": 8, "activation_checkpointing": checkpointing}
     config = config_of(model=form, trainer=trainer)
     model = GPT(config.model, SPEC, checkpointing).train()
@@ -129,12 +130,14 @@ def test_training_a_critic(trunk_grad: str) -> None:
     assert (size(found, "activations of a batch") > heads) == (trunk_grad == "full")
 
 
-@pytest.mark.parametrize("tokens", ["transition", "cross"])
-def test_playing_in_context(tokens: str) -> None:
-    config = config_of(model={"tokens": tokens, "num_layers": 2, "context_len": 32})
+@pytest.mark.parametrize(
+    "form", [{"tokens": "transition"}, {"tokens": "cross"}, {"num_kv_heads": 1}, {"trunk": "delta"}, {"trunk": "gru"}]
+)
+def test_playing_in_context(form: dict[str, Any]) -> None:
+    config = config_of(model={"num_layers": 2, "context_len": 32} | form)
     found = needs.playing(config, config.model, SPEC, 6, 100, CPU, ("evaluation.num_streams",))
     cache = GPT(config.model, SPEC).new_cache(6)[0].columns
-    assert size(found, "keys and values of the context") == bytes_of(cache)
+    assert size(found, "the cache of the context") == bytes_of(cache)
     assert size(found, "the rollout") == 6 * 128 * 50  # 100 steps at least, in blocks of 64
 
 

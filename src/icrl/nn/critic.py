@@ -14,16 +14,16 @@ from torch import Tensor, nn
 
 from icrl.config.options import Options, PathName, PluginName, option, refuse, replace
 from icrl.contracts import EnvSpec
+from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.gpt import Context, GPTConfig, Trunk, check_heads
-from icrl.nn.networks import ACTIVATIONS
-from icrl.nn.transformer import Cache, KVCache
+from icrl.nn.networks import ACTIVATIONS, in_full
 
 NUM_CRITICS = 2
 _WITHOUT_VALUE = {"v_loss_scaling": 0.0, "expectile": 0.5, "separate_value": False}  # options that a lone Q must have
 
 
 class EncoderConfig(Options):
-    """Options of a critic's trunk; its tokens and its context length are those of the model."""
+    """Options of a critic's trunk; its kind, tokens and context length are those of the model."""
 
     position: Literal["env_time", "learned", "sinusoidal", "rope", "none"] = option(
         "learned", "position code: env time step embedding, learned absolute, sinusoidal, rotary, or none"
@@ -127,15 +127,10 @@ class Values(NamedTuple):
 
 
 def trunk_config(model: GPTConfig, encoder: EncoderConfig) -> GPTConfig:
-    """Options of a critic's trunk: tokens and context from `model`, everything else from `encoder`."""
+    """Options of a critic's trunk: its kind, tokens and context from `model`, everything else from `encoder`."""
     names = ("position", "embed_dim", "num_layers", "num_heads", "ff_dim", "activation")
     dropouts = dict.fromkeys(("attention_dropout", "residual_dropout", "embedding_dropout"), encoder.dropout)
     return replace(model, num_kv_heads=0, **{name: getattr(encoder, name) for name in names}, **dropouts)
-
-
-def in_full(x: Tensor) -> Tensor:
-    """`x` in float32 at least, because half precision holds no number above 65504."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class Head(nn.Sequential):
@@ -171,7 +166,7 @@ class ValueNetwork(nn.Module):
                 if trunk:
                     trunk.requires_grad_(False)
 
-    def forward(self, context: Context, cache: Sequence[KVCache] = ()) -> Values:
+    def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Values:
         """Values of a context. With a cache the T steps continue it."""
         hidden = value_hidden = self.trunk(context, cache)
         if self.value_trunk:

@@ -24,8 +24,10 @@ from torch import Tensor, nn
 
 from icrl.config.options import Options, option, refuse
 from icrl.contracts import EnvSpec
+from icrl.nn.cache import Cache, KVCache, StateCache, TokenCache
 from icrl.nn.embeddings import ObsEmbedding, PointEmbedding, draw_corners, sinusoids, table
-from icrl.nn.transformer import NO_VISIT, NUM_STREAMS, Cache, Induction, KVCache, Transformer
+from icrl.nn.recurrent import RECURRENT
+from icrl.nn.transformer import NO_VISIT, NUM_STREAMS, Induction, Transformer
 
 if TYPE_CHECKING:
     from icrl.nn.critic import EncoderConfig
@@ -36,6 +38,11 @@ class GPTConfig(Options):
         "transition",
         "transition: one token per step with previous obs, action, reward and current obs; interleaved: three tokens, "
         "reward, state, action; cross: these as streams of their own that read each other by cross-attention",
+    )
+    trunk: Literal["transformer", "delta", "gru"] = option(
+        "transformer",
+        "how a step reads those before it. transformer: attention; delta: gated delta rule; gru: gated recurrent unit; "
+        "these two are recurrent layers in place of attention, whose state has the same size at every step",
     )
     position: Literal["env_time", "learned", "sinusoidal", "rope", "none"] = option(
         "env_time", "position code: env time step embedding, learned absolute, sinusoidal, rotary, or none"
@@ -52,13 +59,13 @@ class GPTConfig(Options):
     context_len: int = option(160, "env steps in the context, across episodes", ge=2, le=10**6)
     embed_dim: int = option(64, "width of the residual stream", ge=1, le=2**16)
     num_layers: int = option(4, "transformer blocks", ge=1, le=1000)
-    num_heads: int = option(4, "attention heads; must divide model.embed_dim", ge=1, le=2**16)
+    num_heads: int = option(4, "heads of attention or of the delta rule; must divide model.embed_dim", ge=1, le=2**16)
     num_kv_heads: int = option(
         0, "heads of keys and values, shared by groups of attention heads (0: one for each; 1: multi-query)", ge=0
     )
     ff_dim: int = option(256, "width of the feed-forward layer", ge=1, le=2**20)
     activation: Literal["relu", "gelu"] = option("gelu", "activation of the feed-forward layer")
-    attention_dropout: float = option(0.0, "dropout on attention weights", ge=0, le=0.99)
+    attention_dropout: float = option(0.0, "dropout on attention weights; a recurrent layer has none", ge=0, le=0.99)
     residual_dropout: float = option(0.0, "dropout on what a block adds", ge=0, le=0.99)
     embedding_dropout: float = option(0.0, "dropout on token embeddings", ge=0, le=0.99)
 
@@ -69,6 +76,9 @@ class GPTConfig(Options):
         refuse(self.position == "env_time" and not self.add_env_time, lacking)
         shared = f"model.num_kv_heads={self.num_kv_heads} must divide model.num_heads={self.num_heads}, or be 0"
         refuse(self.num_heads % self.kv_heads, shared)
+        for name, value in (("tokens", "cross"), ("position", "rope"), ("num_kv_heads", self.num_kv_heads or None)):
+            given = f"model.{name}={value} is a form of attention: it needs model.trunk=transformer, not {self.trunk}"
+            refuse(self.trunk in RECURRENT and getattr(self, name) == value, given)
         return self
 
     @property
@@ -153,7 +163,7 @@ class Trunk(nn.Module):
         self.transformer = Transformer(config, recompute)
         self.induction = Induction(config) if config.induction else None
 
-    def forward(self, context: Context, cache: Sequence[KVCache] = ()) -> Tensor:
+    def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
         """Vectors `[B, T, D]`. With a cache the T steps continue it. A cache in training mode is refused with a
         `RuntimeError`, because each call draws its own places of a framed room."""
         if cache and self.training:
@@ -169,15 +179,19 @@ class Trunk(nn.Module):
     def new_cache(self, num_streams: int) -> Cache:
         """An empty cache for a whole context. A cache with more behind it, which others read, is as good."""
         config, like, steps = self.config, self.prev_action.weight, self.config.context_len
-        shape = (config.num_layers, num_streams, config.kv_heads, steps * self.tokens_per_step, config.head_dim)
-        tokens = KVCache(like.new_empty(shape), like.new_empty(shape))
+        layers = (config.num_layers, num_streams)
+        if recurrent := RECURRENT.get(config.trunk):
+            tokens: TokenCache = StateCache(like.new_empty(*layers, *recurrent.state_shape(config)))
+        else:
+            shape = (*layers, config.kv_heads, steps * self.tokens_per_step, config.head_dim)
+            tokens = KVCache(like.new_empty(shape), like.new_empty(shape))
         if not self.induction:
             return Cache([tokens])
         shape = (1, num_streams, config.num_heads, steps, config.head_dim)
         visited = torch.zeros(1, num_streams, 1, steps, 1).long()
         return Cache([tokens, KVCache(like.new_empty(shape), like.new_empty(shape), visited.to(like.device))])
 
-    def _tokens(self, context: Context, cache: Sequence[KVCache]) -> Tensor:
+    def _tokens(self, context: Context, cache: Sequence[TokenCache]) -> Tensor:
         """Tokens `[B, T, N, D]` of the steps; the induction layer adds to the last token of each step."""
         corners = draw_corners(self.obs, len(context.obs), context.obs.device)
         obs, action = self.obs(context.obs, corners), self.prev_action(context.prev_action)
@@ -209,6 +223,6 @@ class GPT(Trunk):
         super().__init__(config, spec, recompute)
         self.policy_head = nn.Linear(config.embed_dim, spec.num_actions)
 
-    def forward(self, context: Context, cache: Sequence[KVCache] = ()) -> Tensor:
+    def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
         """Action logits `[B, T, A]` of a context."""
         return self.policy_head(super().forward(context, cache))

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from icrl.config.options import Name, Options, option
 from icrl.contracts import Step
 from icrl.envs.rollout import check_form, check_ranges
+from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, Context, context_in
-from icrl.nn.transformer import Cache, KVCache
 from icrl.randomness import draw_possible, epsilon_greedy
 
 
@@ -44,7 +44,7 @@ class Guided(nn.Module):
     def device(self) -> torch.device:
         return self.critic.trunk.device
 
-    def forward(self, context: Context, cache: Sequence[KVCache] = ()) -> Tensor:
+    def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
         """Action logits `[B, T, A]`. With a cache the T steps continue it."""
         values = self.critic(context, cache[1 + bool(self.prior.induction) :] if self.prior else cache)
         logits = self.prior(context, cache) if self.prior else values.logits

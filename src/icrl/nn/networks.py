@@ -1,4 +1,5 @@
-"""Networks of learners: lists of hidden layers, point sets of the game, and networks of many learners as one module.
+"""Networks of learners: lists of hidden layers, point sets of the game, networks of many learners as one module,
+and what all networks share.
 
 B positions, N rows for points, n coordinates, A actions; L learners, S observations, H hidden width, O outputs.
 """
@@ -53,6 +54,30 @@ def read_net_arch(key: str, written: list[dict[str, Any]]) -> list[Layer]:
         refuse(number > _MAX_LAYERS, f"{where}={item}: makes more than {_MAX_LAYERS} layers, the most there may be")
         layers += own * read.repeat
     return layers
+
+
+class JoinedLinear(nn.Linear):
+    """Linear layers of one input whose outputs, of `sizes` channels, are computed in one product."""
+
+    def __init__(self, num_inputs: int, *sizes: int) -> None:
+        super().__init__(num_inputs, sum(sizes))
+        self.sizes = sizes
+
+
+def matrices_of(model: nn.Module) -> dict[int, tuple[int, ...]]:
+    """Numbers of rows of the matrices in each weight of a linear or recurrent layer, by the identity of the weight."""
+    found = dict[int, tuple[int, ...]]()
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear):
+            found[id(layer.weight)] = layer.sizes if isinstance(layer, JoinedLinear) else (layer.out_features,)
+        elif isinstance(layer, nn.GRU):  # three gates
+            found |= {id(weight): 3 * (layer.hidden_size,) for weight in layer.parameters() if weight.ndim == 2}
+    return found
+
+
+def in_full(x: Tensor) -> Tensor:
+    """`x` in float32 at least, because half precision holds no number above 65504."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class Residual(nn.Module):

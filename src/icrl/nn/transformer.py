@@ -1,4 +1,4 @@
-"""A causal transformer, pre-norm, an induction layer, and their exact key-value caches.
+"""A causal transformer, pre-norm, and an induction layer.
 
 B streams, L tokens, T new steps, S steps so far, D width, H heads, Dh = D / H head width, G tokens per step that see
 each other and all of the steps before. With G = 1 this is ordinary causal attention. With `tokens=cross`, G = 3:
@@ -26,7 +26,6 @@ learned too, so that a head can prefer the newest visits however long ago they w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,45 +33,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from icrl.nn.networks import ACTIVATIONS
+from icrl.nn.cache import KVCache, TokenCache
+from icrl.nn.networks import ACTIVATIONS, JoinedLinear
+from icrl.nn.recurrent import RECURRENT
 
 if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
 
 NUM_STREAMS = 3
 NO_VISIT = -1
-
-
-class KVCache:
-    """Keys, values and further columns of all tokens so far, outside the model. `length`, the same in all streams, is a
-    Python int, so that nothing waits for a device. Columns are written in place: a cache belongs to one rollout."""
-
-    def __init__(self, *columns: Tensor) -> None:
-        """An empty cache in the `columns`, `[layers, B, heads, capacity, channels]` each."""
-        self.columns, self.length = columns, 0
-
-    def append(self, layer: int, *new: Tensor) -> list[Tensor]:
-        """Add new tokens `[B, heads, new, channels]` to one layer of each column; returns all tokens so far. `length`
-        itself is moved by the caller, after all layers have appended."""
-        end = self.length + new[0].shape[2]
-        for column, part in zip(self.columns, new, strict=True):
-            column[layer, :, :, self.length : end] = part
-        return [column[layer, :, :, :end] for column in self.columns]
-
-
-class Cache(tuple[KVCache, ...]):
-    """All that a model keeps of the steps it has read: tokens and, with induction, visits of each trunk."""
-
-    def clear(self) -> None:
-        """Forget every step."""
-        for one in self:
-            one.length = 0
-
-    def replace(self, streams: Tensor, other: Sequence[KVCache]) -> None:
-        """Copy the context of `other`, which has as many steps, into the rows `streams` `[n]`."""
-        for own, theirs in zip(self, other, strict=True):
-            for column, new in zip(own.columns, theirs.columns, strict=True):
-                column[:, streams, :, : theirs.length] = new[:, :, :, : theirs.length]
 
 
 def rotate(x: Tensor, first: int, tokens_per_step: int = 1) -> Tensor:
@@ -92,14 +61,6 @@ def initialize_linear(module: nn.Module) -> None:
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=0.02)
         nn.init.zeros_(module.bias)
-
-
-class JoinedLinear(nn.Linear):
-    """Linear layers of one input whose outputs, of `sizes` channels, are computed in one product."""
-
-    def __init__(self, num_inputs: int, *sizes: int) -> None:
-        super().__init__(num_inputs, sum(sizes))
-        self.sizes = sizes
 
 
 class StreamLinear(nn.Module):
@@ -165,17 +126,20 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward layer, each added to its input. The last block returns one token per step."""
+    """Attention, or a recurrent layer in its place, and a feed-forward layer, each added to its input. The last block
+    returns one token per step."""
 
     def __init__(self, config: GPTConfig, *, last: bool = False) -> None:
         super().__init__()
         linear = StreamLinear if config.tokens == "cross" and not last else nn.Linear
-        self.attention_norm, self.attention = nn.LayerNorm(config.embed_dim), Attention(config, last=last)
+        recurrent = RECURRENT.get(config.trunk)
+        self.attention_norm = nn.LayerNorm(config.embed_dim)
+        self.attention = recurrent(config) if recurrent else Attention(config, last=last)
         self.feed_forward_norm = nn.LayerNorm(config.embed_dim)
         self.widen, self.narrow = linear(config.embed_dim, config.ff_dim), linear(config.ff_dim, config.embed_dim)
         self.activation, self.dropout = ACTIVATIONS[config.activation](), nn.Dropout(config.residual_dropout)
 
-    def forward(self, x: Tensor, cache: KVCache | None, layer: int) -> Tensor:
+    def forward(self, x: Tensor, cache: TokenCache | None, layer: int) -> Tensor:
         mixed = self.attention(self.attention_norm(x), cache, layer)
         x = x[:, self.attention.queries] + self.dropout(mixed)
         return x + self.dropout(self.narrow(self.activation(self.widen(self.feed_forward_norm(x)))))
@@ -197,7 +161,7 @@ class Transformer(nn.Module):
                     nn.init.normal_(last.weight, std=0.02 / (2 * number) ** 0.5)
         self.blocks, self.norm = nn.ModuleList(blocks), nn.LayerNorm(config.embed_dim)
 
-    def forward(self, x: Tensor, cache: KVCache | None = None) -> Tensor:
+    def forward(self, x: Tensor, cache: TokenCache | None = None) -> Tensor:
         """`[B, L, D] -> [B, L / G, D]`. Tokens continue a cache and join it; the result equals one forward over all."""
         num_tokens, again = x.shape[1], self.recompute and self.training
         for layer, block in enumerate(self.blocks):

@@ -18,6 +18,7 @@ from icrl.data.history_store import OBSERVATIONS, column_dtypes
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import GPT
 from icrl.nn.networks import PointValues, point_layers, read_net_arch
+from icrl.nn.recurrent import CHUNK, RECURRENT
 from icrl.nn.transformer import NUM_STREAMS
 from icrl.runs.checkpoint import interval_of
 from icrl.runs.device import Need, check_fits, check_memory, dtype_of, free_disk
@@ -114,14 +115,18 @@ def _fitting(
 ) -> list[Need]:
     """Needs of the `trained` and `frozen` parameters, a batch, and the activations that a backward pass reads: `heads`
     numbers per step, and those of each block but the last, which may have fewer tokens. A block keeps the inputs of
-    norms and linear layers, queries, keys, values, and both sides of the activation."""
+    norms and linear layers, queries, keys, values, and both sides of the activation; the delta rule also what it writes
+    and the matrices between the tokens of a chunk."""
     trainer, optimizer, width, amp = config.trainer, config.optimizer, model.embed_dim, config.device.amp_dtype
     element = dtype_of(config).itemsize
     states = int(optimizer.momentum > 0) if isinstance(optimizer, SGDConfig) else 2
     size, length = trainer.mini_batch_size // ranks, trainer.mini_batch_length or config.model.context_len
     steps = size // trainer.gradient_accumulation_steps * length
-    of_block = width if trainer.activation_checkpointing else 6 * width + 2 * model.ff_dim
     tokens = 1 if model.tokens == "transition" else NUM_STREAMS
+    mixing = 6 * width
+    if model.trunk == "delta":
+        mixing += 6 * width + 4 * model.num_heads * min(CHUNK, tokens * length)
+    of_block = width if trainer.activation_checkpointing else mixing + 2 * model.ff_dim
     learns = group == "model" or config.critic.value_trunk_grad == "full"
     numbers = heads + learns * tokens * (1 + (model.num_layers - 1) * of_block)  # per step
     scores = learns * model.induction * length * model.num_heads * _FLOAT  # per step: one for each step before it
@@ -142,10 +147,13 @@ def playing(
     """Needs of a `model` in context: its cache and the rollout. `options` determine streams and episodes."""
     played = _played(episodes)
     held = model.context_len if device.type == "cuda" else min(model.context_len, played)
-    tokens = streams * held * (1 if model.tokens == "transition" else NUM_STREAMS)
-    cache = 2 * model.num_layers * tokens * model.embed_dim * dtype_of(config).itemsize
+    numbers = 2 * held * (1 if model.tokens == "transition" else NUM_STREAMS) * model.kv_heads * model.head_dim
+    if recurrent := RECURRENT.get(model.trunk):
+        numbers = math.prod(recurrent.state_shape(model))
+    cache = streams * model.num_layers * numbers * dtype_of(config).itemsize
+    length = () if recurrent else ("model.context_len",)
     return [
-        Need("keys and values of the context", cache, (*options, "model.context_len", "model.num_layers")),
+        Need("the cache of the context", cache, (*options, *length, "model.num_layers")),
         Need("the rollout", streams * played * _step_bytes(spec), options),
     ]
 

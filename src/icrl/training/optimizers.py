@@ -12,7 +12,8 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from icrl.config.options import Options, Rate, option, refuse
 from icrl.config.schedules import Clock, make_schedule
-from icrl.nn.transformer import Induction, JoinedLinear, Transformer
+from icrl.nn.networks import matrices_of
+from icrl.nn.transformer import Induction, Transformer
 
 _OPTIMIZER = "update rule; the preset `optimizer=` sets all of this group"
 _COSINE: dict[str, Any] = {"kind": "cosine", "progress": "percent", "initial": 0.004, "final": 4e-05, "time": 1}
@@ -233,10 +234,12 @@ OPTIMIZERS = {name: options for name, (options, _) in _FORMS.items()}
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     """Optimizer `config.name` over all trainable parameters. Weight decay is decoupled and applies only to the matrices
-    of linear layers, not to embeddings, norms or biases. Muon updates the matrices of transformer blocks and of the
+    of linear and recurrent layers, not to embeddings, norms or biases. Muon updates the matrices of blocks and of the
     induction layer, AdamW its other parameters."""
-    matrices = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Linear)}
-    splits = _splits_of(model) if isinstance(config, MuonConfig) else {}
+    matrices = matrices_of(model)
+    hidden = [module for module in model.modules() if isinstance(module, Transformer | Induction)]
+    by_muon = hidden if isinstance(config, MuonConfig) else ()
+    splits = {key: rows for module in by_muon for key, rows in matrices_of(module).items()}
     alike: dict[tuple[bool, tuple[int, ...]], list[nn.Parameter]] = {(True, ()): [], (False, ()): []}
     for parameter in model.parameters():
         if parameter.requires_grad:
@@ -255,15 +258,6 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     optimizer = make(groups, lr=0.0, **options)
     set_rates(optimizer, config, Clock(0, 0, 0, 0))
     return optimizer
-
-
-def _splits_of(model: nn.Module) -> dict[int, tuple[int, ...]]:
-    """Numbers of rows of the matrices in each weight that Muon updates, by the identity of the weight."""
-    hidden = [module for module in model.modules() if isinstance(module, Transformer | Induction)]
-    layers = [layer for module in hidden for layer in module.modules() if isinstance(layer, nn.Linear)]
-    return {
-        id(layer.weight): layer.sizes if isinstance(layer, JoinedLinear) else (layer.out_features,) for layer in layers
-    }
 
 
 def set_rates(optimizer: Optimizer, config: OptimizerConfig, clock: Clock) -> None:

@@ -1,0 +1,80 @@
+"""Trunks and caches side by side: an update, steps in context, and the memory of a stream.
+
+    python -m benchmarks.trunks
+
+On one thread, with the default recipe, on random windows and in DarkRoom over 320 steps (two contexts). A cache in
+bfloat16, which is no option of the library, keeps keys and values in bfloat16 and multiplies a query with them in
+bfloat16. The success of each trunk: `python -m src.study study=trunk`.
+"""
+
+import time
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from benchmarks.measure import show, side_by_side
+from benchmarks.recipe import STEPS, updates
+from icrl.config.compose import load_config
+from icrl.config.root import Config
+from icrl.envs import make_env
+from icrl.evaluation.in_context import play_steps
+from icrl.nn import transformer
+from icrl.nn.cache import Cache, KVCache
+from icrl.nn.gpt import GPT
+from icrl.nn.gpt_policy import GPTPolicy
+from icrl.nn.transformer import attend as in_one_dtype
+
+BASELINE, HALF = "attention, 2 heads", "attention, cache in bfloat16"
+TRUNKS: dict[str, list[str]] = {
+    BASELINE: [],
+    "attention, shared keys and values": ["model.num_kv_heads=1"],
+    "gated delta rule, 2 heads": ["model.trunk=delta"],
+    "gated delta rule, 1 head": ["model.trunk=delta", "model.num_heads=1"],
+    "GRU": ["model.trunk=gru"],
+}
+STREAMS = ((23, 2), (5, 20), (23, 20))  # tasks, streams of each
+
+
+class HalfGPT(GPT):
+    """Model whose cache is in bfloat16."""
+
+    def new_cache(self, num_streams: int) -> Cache:
+        return Cache(KVCache(*(column.bfloat16() for column in one.columns)) for one in super().new_cache(num_streams))
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, is_causal: bool) -> Tensor:
+    """The library's attention in the dtype of keys and values."""
+    return in_one_dtype(query.to(key.dtype), key, value, mask, dropout, is_causal).to(query.dtype)
+
+
+def rollout(config: Config, form: type[GPT], num_tasks: int, num_streams: int) -> int:
+    env = make_env(config.env)
+    policy = GPTPolicy(form(config.model, env.spec), 1.0, 1.0, config.policy.context_kept)
+    play_steps(policy, env, env.all_tasks()[:num_tasks], num_streams, STEPS, 0)
+    return num_tasks * num_streams * STEPS
+
+
+def bytes_of(config: Config, form: type[GPT]) -> int:
+    """Bytes of the cache of one stream."""
+    cache = form(config.model, make_env(config.env).spec).new_cache(1)
+    return sum(column.nbytes for one in cache for column in one.columns)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    transformer.attend = attend
+    configs = {name: load_config([*given, "device.amp_dtype=bfloat16"]) for name, given in TRUNKS.items()}
+    forms = {name: (config, GPT) for name, config in configs.items()} | {HALF: (configs[BASELINE], HalfGPT)}
+    for name, form in forms.items():
+        print(f"{name:<50} {bytes_of(*form):>14,} bytes a stream")
+    work = {name: updates(config) for name, config in configs.items()}
+    show(side_by_side(work, 5, time.process_time), "update", BASELINE)
+    for tasks, streams in STREAMS:
+        print(f"{tasks * streams} streams")
+        plays = {name: partial(rollout, *form, tasks, streams) for name, form in forms.items()}
+        show(side_by_side(plays, 3, time.process_time), "step", BASELINE)
+
+
+if __name__ == "__main__":
+    main()
