@@ -35,7 +35,7 @@ class Memory(NamedTuple):
 
     goal: Tensor  # [B] int64: cell of the goal, -1 until a reward shows it, and again if a move there brings none
     last: Tensor  # [B] int64: last exploring action
-    episode: Tensor  # [B] int64: episodes finished, -1 in the one in which a goal is missed
+    episode: Tensor  # [B] int64: episodes finished since the start, or since the one in which a goal was missed
 
 
 def has_explorers(env: DarkRoom) -> bool:
@@ -70,7 +70,7 @@ class Explorer:
         acted = (step.timestep > 0) | ended  # false on the first cell of a stream
         missed = acted & (landed == goal) & ~rewarded
         goal = torch.where(rewarded, landed, goal.masked_fill(missed, -1))
-        return Memory(goal, last, episode.masked_fill(missed, -1) + ended)
+        return Memory(goal, last, episode.masked_fill(missed, 0) + ended)
 
     def explore(self, memory: Memory, step: Step, noise: Tensor) -> Tensor:
         """Actions `[B]` while the goal is unknown."""
