@@ -1,7 +1,7 @@
 """Public front of the library: load a trained model, act with it anywhere, make worlds, play and evaluate.
 
 >>> import gymnasium, icrl
->>> policy = icrl.load("logs/dark_room-a2c")  # doctest: +SKIP
+>>> policy = icrl.load("logs/dark_room-search")  # doctest: +SKIP
 >>> env = gymnasium.make("icrl:icrl/DarkRoom-v0", goal=(2, 7))
 >>> returns = icrl.rollout(policy, env, num_episodes=20)  # doctest: +SKIP
 """
@@ -80,7 +80,7 @@ class InContextPolicy:
 def load(
     run_folder: str | Path, *, checkpoint: str = "last", temperature: float | None = None, seed: int = 0
 ) -> InContextPolicy:
-    """Load the model of stage two in `run_folder`, such as `logs/dark_room-a2c`, as a policy.
+    """Load the model of stage two in `run_folder`, such as `logs/dark_room-search`, as a policy.
 
     `checkpoint` is "last" or "best". Actions are drawn at `temperature` (None: as the run was configured; 0: the most
     probable action), with luck that follows from `seed`. Raises `ConfigError` if no training is finished there."""
