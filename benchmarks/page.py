@@ -13,9 +13,9 @@ from icrl.runs.files import read_json
 PAGE = PROJECT / "docs" / "speed_figures.md"
 _HEAD = """# Figures of speed
 
-`make bench` writes this page: medians of the rounds of each benchmark, all sides in turn. Ratios hold better than rates,
-because the speed of a machine varies. A floor is the time of the multiplications alone, at the rate that this machine
-reached in a large product. A commit with a plus sign had uncommitted changes. What is compared:
+`make bench` writes this page: medians of the rounds of each benchmark, all sides in turn. Ratios hold better than
+rates, because the speed of a machine varies. A floor is the time of the multiplications alone, at the rate that this
+machine reached in a large product. A commit with a plus sign had uncommitted changes. What is compared:
 [benchmarks](../benchmarks/README.md)."""
 
 

@@ -31,9 +31,8 @@ def our_update(config: Config, spec: EnvSpec, batch: Batch) -> Callable[[], obje
     return lambda: updater.update(batch, HALFWAY)
 
 
-def repeated(update: Callable[[], object], times: int, num_threads: int = 1) -> int:
-    """`times` updates on `num_threads` threads; returns their number."""
-    torch.set_num_threads(num_threads)
+def repeated(update: Callable[[], object], times: int) -> int:
+    """`times` updates; returns their number."""
     for _ in range(times):
         update()
     return times
