@@ -9,8 +9,8 @@ GPT-2 either form of attention. In generation GPT-2 reads one step after the oth
 Ours, in float32, plays the world: it also embeds, samples actions and steps, and in the row of two contexts it rebuilds
 the full ones.
 
-Rates on one thread are per second of processor time. Rates on two threads are per second, so they need a machine without
-other work; `--one-thread` leaves them out.
+Rates on one thread are per second of processor time. Rates on two threads are per second, so they need a machine
+without other work; `--one-thread` leaves them out.
 """
 
 import sys
