@@ -15,7 +15,7 @@ from functools import partial
 import torch
 
 from benchmarks.measure import Report, side_by_side
-from benchmarks.stage_two import our_update, random_batch, repeated
+from benchmarks.stage_two import updates
 from icrl.config.compose import load_config
 from icrl.config.root import Config
 from icrl.envs import make_env
@@ -67,8 +67,7 @@ def main() -> None:
     report.show("Large products", named, "GFLOP", "float32")
     ways, floors = dict[str, Callable[[], int]](), dict[str, float]()
     for name, config in configs.items():
-        spec = make_env(config.env).spec
-        ways[name] = partial(repeated, our_update(config, spec, random_batch(config, spec)), UPDATES)
+        ways[name] = updates(config, UPDATES)
         dtype = torch.bfloat16 if config.device.amp_dtype == "bfloat16" else torch.float32
         floors[name] = products[dtype] / operations(config)
     report.show("Update", side_by_side(ways, ROUNDS), "update", "four layers", floors)

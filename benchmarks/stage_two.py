@@ -1,12 +1,14 @@
 """A training update of our model on random windows, which several benchmarks measure."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from icrl.config.root import Config
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch, EnvSpec
+from icrl.envs import make_env
 from icrl.nn.gpt import GPT
 from icrl.programs.train_gpt import OBJECTIVES
 from icrl.runs.distributed import Ranks
@@ -36,3 +38,9 @@ def repeated(update: Callable[[], object], times: int) -> int:
     for _ in range(times):
         update()
     return times
+
+
+def updates(config: Config, times: int) -> Callable[[], int]:
+    """`times` updates of our model in the world of `config`, on one batch; a call returns their number."""
+    spec = make_env(config.env).spec
+    return partial(repeated, our_update(config, spec, random_batch(config, spec)), times)
