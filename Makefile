@@ -39,6 +39,7 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.hugging_face
 	$(BIN)/python -m benchmarks.point_game
 	$(BIN)/python -m benchmarks.point_players
+	$(BIN)/python -m benchmarks.page
 
 docs: .venv/dev.stamp
 	$(BIN)/python -m icrl.config.options_page > docs/settings.md

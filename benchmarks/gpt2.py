@@ -47,8 +47,11 @@ class GPT2(nn.Module):
         return self.head(hidden.last_hidden_state[:, self.tokens_per_step - 1 :: self.tokens_per_step])
 
 
-def gpt2_update(config: Config, spec: EnvSpec, attention: str, batch: Batch, clock: Clock) -> Callable[[], object]:
-    """Update of GPT-2 on random tokens and the actions of `batch`, with the configured optimizer at `clock`."""
+def gpt2_update(
+    config: Config, spec: EnvSpec, attention: str, batch: Batch, clock: Clock, *, bfloat16: bool = False
+) -> Callable[[], object]:
+    """Update of GPT-2 on random tokens and the actions of `batch`, with the configured optimizer at `clock` (Muon finds
+    none of its matrices, so it is AdamW here) and products in float32 or `bfloat16` (autocast)."""
     model = GPT2(config, spec, attention).train()
     optimizer = make_optimizer(model, config.optimizer)
     max_norm = make_schedule(config.optimizer.max_gradient_norm)(clock)
@@ -58,7 +61,9 @@ def gpt2_update(config: Config, spec: EnvSpec, attention: str, batch: Batch, clo
 
     def update() -> None:
         optimizer.zero_grad()
-        F.cross_entropy(model(tokens).flatten(0, 1), batch.action.flatten()).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            loss = F.cross_entropy(model(tokens).flatten(0, 1), batch.action.flatten())
+        loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)
         optimizer.step()
 
@@ -68,7 +73,8 @@ def gpt2_update(config: Config, spec: EnvSpec, attention: str, batch: Batch, clo
 @torch.inference_mode()
 def generate(model: GPT2, make_cache: Callable[[], Cache], num_streams: int, num_steps: int) -> int:
     """Logits of every step of one context, step by step; returns the number of steps of all streams."""
-    cache, tokens = make_cache(), torch.randn(num_streams, model.tokens_per_step, model.options.n_embd)
+    cache, dtype = make_cache(), model.head.weight.dtype
+    tokens = torch.randn(num_streams, model.tokens_per_step, model.options.n_embd, dtype=dtype)
     for _ in range(num_steps):
         model(tokens, cache)
     return num_streams * num_steps

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.jax_a2c import Transitions, make_program, new_agents
-from benchmarks.measure import show, side_by_side
+from benchmarks.measure import Report, side_by_side
 from benchmarks.source_throughput import UPDATES, ours, unrolls
 from icrl.collection.source_run import EpisodeStatistics
 from icrl.config.compose import load_config
@@ -102,12 +102,15 @@ def main(arguments: list[str]) -> None:
     )
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     torch.set_num_threads(1)
+    given = [part for part in arguments if part != "--check"]
+    report = Report("jax_source", given)
     for experiment in EXPERIMENTS:
-        overrides = [f"experiment={experiment}", *(part for part in arguments if part != "--check")]
+        overrides = [f"experiment={experiment}", *given]
         config = load_config(overrides)
         peer = Peer(config)
-        print(f"{experiment}: {len(peer.goals)} agents, compiled in {peer.compile_seconds:.1f} s")
+        title = f"{experiment}: {len(peer.goals)} agents, JAX compiled in {peer.compile_seconds:.1f} s"
         if "--check" in arguments:
+            print(title)
             total = num_iterations(config.source)
             shares = {OURS: solved(config, len(peer.goals), deque(unrolls(config), UPDATES))}
             last = peer.last_rollout(total)
@@ -116,7 +119,7 @@ def main(arguments: list[str]) -> None:
             print(", ".join(f"{name}: {share:.3f} solve their task" for name, share in shares.items()))
         else:
             ways = {PEER: peer.work, OURS: ours(overrides)}
-            show(side_by_side(ways, rounds=7, clock=time.process_time), "env step", PEER)
+            report.show(title, side_by_side(ways, rounds=7, clock=time.process_time), "env step", PEER)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.measure import show, side_by_side
+from benchmarks.measure import Report, side_by_side
 from icrl.config.compose import load_config
 from icrl.contracts import EnvSpec
 from icrl.envs.rollout import step_of
@@ -39,14 +39,15 @@ def uncached(model: GPT, window: Tensor) -> int:
 
 def main() -> None:
     torch.set_num_threads(1)
+    report = Report("kv_cache")
     spec = EnvSpec(num_obs=81, num_actions=5, reward_values=(0.0, 1.0), width=9, max_episode_steps=20)
     for tokens in ("transition", "interleaved"):
         config = load_config([f"model.tokens={tokens}", f"model.context_len={CONTEXT}"]).model
         model = GPT(config, spec).eval()
         window = torch.randint(2, (4, NUM_STREAMS, CONTEXT))
-        print(f"{tokens} tokens, context {CONTEXT}, {NUM_STREAMS} streams, 1 thread")
         ways = {"uncached": partial(uncached, model, window), "cached": partial(cached, model, window)}
-        show(side_by_side(ways, rounds=5), "step", "uncached")
+        title = f"{tokens} tokens, context {CONTEXT}, {NUM_STREAMS} streams"
+        report.show(title, side_by_side(ways, rounds=5), "step", "uncached")
 
 
 if __name__ == "__main__":

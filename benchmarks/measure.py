@@ -1,8 +1,21 @@
 """Timing of benchmarks: alternatives in turn, because the speed of a machine drifts; medians of the rounds."""
 
+import os
+import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+
+import torch
+
+from icrl.config.paths import PROJECT
+from icrl.contracts import Json
+from icrl.runs.files import write_json
+from icrl.runs.record import git_state
+
+RESULTS = Path(__file__).with_name("results")
 
 
 def side_by_side(
@@ -28,9 +41,37 @@ def fastest(rates: Mapping[str, float], peer: str) -> str:
     return max((name for name in rates if name.startswith(peer)), key=lambda name: rates[name])
 
 
-def show(rates: Mapping[str, float], unit: str, baseline: str) -> None:
-    """Print each alternative's median and its ratio to the baseline."""
-    for name, rate in rates.items():
-        print(
-            f"{name:<50} {rate:>14,.{0 if rate >= 100 else 2}f} {unit}/s   {rate / rates[baseline]:>8.2f} x {baseline}"
-        )
+class Report:
+    """Tables of one benchmark. They are printed, and kept in `results/<name>.json` with date, commit and machine, from
+    which `benchmarks.page` writes a page."""
+
+    def __init__(self, name: str, overrides: list[str] | None = None, folder: Path = RESULTS) -> None:
+        """With `overrides` of options nothing is kept."""
+        self._path = None if overrides else folder / f"{name}.json"
+        git, capability = git_state(PROJECT), torch.backends.cpu.get_cpu_capability()
+        commit = f"{(git['revision'] or 'unknown')[:7]}{'+' if git['dirty'] else ''}"
+        machine = f"{os.cpu_count()}-core {platform.machine()} with {capability}, PyTorch {torch.__version__}"
+        about = {"date": date.today().isoformat(), "commit": commit, "machine": machine}
+        self._tables: list[Json] = []
+        self._found: Json = {"command": f"python -m benchmarks.{name}"} | about | {"tables": self._tables}
+
+    def show(
+        self,
+        title: str,
+        rates: Mapping[str, float],
+        unit: str,
+        baseline: str,
+        floors: Mapping[str, float] | None = None,
+    ) -> None:
+        """Print and keep each alternative's median, its ratio to the baseline and, where `floors` has the rate that the
+        machine's arithmetic allows, the share of that rate."""
+        floors = floors or {}
+        print(title)
+        for name, rate in rates.items():
+            ratio = f"{rate / rates[baseline]:>8.2f} x {baseline}"
+            share = f"   {rate / floors[name]:.0%} of the floor" if name in floors else ""
+            print(f"{name:<50} {rate:>14,.{0 if rate >= 100 else 2}f} {unit}/s   {ratio}{share}")
+        table = {"title": title, "unit": unit, "baseline": baseline, "rates": dict(rates), "floors": dict(floors)}
+        self._tables.append(table)
+        if self._path:
+            write_json(self._path, self._found)

@@ -13,7 +13,7 @@ import gymnasium
 import torch
 
 import icrl  # noqa: F401  registers the environments
-from benchmarks.measure import show, side_by_side
+from benchmarks.measure import Report, side_by_side
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.point_game.rollout import PointGame, PointGameOptions, play
 from icrl.randomness import stream_seeds
@@ -67,9 +67,9 @@ def fused(num_streams: int) -> Callable[[], int]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    print(f"{NUM_STREAMS} games side by side, 1 thread")
     ways = {GYMNASIUM: single_env(20), PYTHON: plain_python(200), "fused": fused(NUM_STREAMS)}
-    show(side_by_side(ways, rounds=5), "game", GYMNASIUM)
+    title = f"{NUM_STREAMS} games side by side"
+    Report("point_game").show(title, side_by_side(ways, rounds=5), "game", GYMNASIUM)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.measure import show, side_by_side
+from benchmarks.measure import Report, side_by_side
 from icrl.config.compose import load_config
 from icrl.contracts import Env
 from icrl.envs import make_env
@@ -30,9 +30,8 @@ def played(env: Env[Any], num_envs: int) -> int:
 
 def main() -> None:
     torch.set_num_threads(1)
-    config = load_config([]).env
+    config, report = load_config([]).env, Report("processes")
     for num_envs in SIZES:
-        print(f"{num_envs} environments")
         with ExitStack() as stack:
             ways = {
                 "tensors": make_env(config),
@@ -41,7 +40,7 @@ def main() -> None:
             if num_envs <= LARGEST:
                 ways["a process for each environment"] = stack.enter_context(closing(ProcessEnv(config, num_envs)))
             calls = {name: partial(played, env, num_envs) for name, env in ways.items()}
-            show(side_by_side(calls, rounds=3), "env step", "tensors")
+            report.show(f"{num_envs} environments", side_by_side(calls, rounds=3), "env step", "tensors")
 
 
 if __name__ == "__main__":

@@ -14,20 +14,16 @@ from functools import partial
 
 import torch
 
-from benchmarks.measure import show, side_by_side
+from benchmarks.measure import Report, side_by_side
+from benchmarks.stage_two import updates
 from icrl.config.compose import load_config
 from icrl.config.root import Config
-from icrl.config.schedules import Clock
-from icrl.contracts import Batch
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_steps
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
-from icrl.objectives.imitation import AlgorithmDistillation
-from icrl.runs.distributed import Ranks
-from icrl.training.updates import Updater
 
-CPU, HALFWAY, UPDATES, ROUNDS, STEPS, STREAMS = torch.device("cpu"), Clock(0.5, 1000, 0, 1000), 5, 5, 320, 20
+UPDATES, ROUNDS, STEPS, STREAMS = 5, 5, 320, 20
 RECIPES = {
     "default": ["device.amp_dtype=bfloat16"],
     "default in float32": ["device.amp_dtype=none"],
@@ -54,18 +50,6 @@ def product_rate(dtype: torch.dtype) -> float:
     return 2 * 5120 * 64 * 256 / fastest
 
 
-def updates(config: Config) -> Callable[[], int]:
-    spec = make_env(config.env).spec
-    shape = (config.trainer.mini_batch_size, config.model.context_len)
-    bounds = {"obs": spec.num_obs, "action": spec.num_actions, "reward": spec.num_rewards, "next_obs": spec.num_obs}
-    bounds |= {"timestep": spec.max_episode_steps, "terminated": 2, "truncated": 2, "optimal_action": spec.num_actions}
-    columns = {name: torch.randint(bound, shape) for name, bound in bounds.items()}
-    batch = Batch(**columns, weight=torch.ones(shape), training_reward=torch.zeros(shape))
-    objective = AlgorithmDistillation(config.objective, spec)
-    updater = Updater(GPT(config.model, spec).train(), objective, config, CPU, Ranks())
-    return lambda: len([updater.update(batch, HALFWAY) for _ in range(UPDATES)])
-
-
 def rollout(config: Config, at_a_time: int) -> int:
     env = make_env(config.env)
     kept = config.policy.context_kept
@@ -77,20 +61,22 @@ def rollout(config: Config, at_a_time: int) -> int:
 
 def main() -> None:
     torch.set_num_threads(1)
-    configs = {name: load_config(given) for name, given in RECIPES.items()}
-    rates = {dtype: product_rate(dtype) for dtype in (torch.float32, torch.bfloat16)}
-    for dtype, rate in rates.items():
-        print(f"products in {dtype}: {rate / 1e9:.0f} GFLOP/s")
-    found = side_by_side({name: updates(config) for name, config in configs.items()}, ROUNDS)
-    show(found, "update", "four layers")
+    report, configs = Report("recipe"), {name: load_config(given) for name, given in RECIPES.items()}
+    products = {dtype: product_rate(dtype) for dtype in (torch.float32, torch.bfloat16)}
+    named = {str(dtype).removeprefix("torch."): rate / 1e9 for dtype, rate in products.items()}
+    report.show("Large products", named, "GFLOP", "float32")
+    ways, floors = dict[str, Callable[[], int]](), dict[str, float]()
     for name, config in configs.items():
-        floor = operations(config) / rates[torch.bfloat16 if config.device.amp_dtype == "bfloat16" else torch.float32]
-        print(f"{name:<50} floor {1e3 * floor:.1f} ms, reached {floor * found[name]:.0%}")
+        ways[name] = updates(config, UPDATES)
+        dtype = torch.bfloat16 if config.device.amp_dtype == "bfloat16" else torch.float32
+        floors[name] = products[dtype] / operations(config)
+    report.show("Update", side_by_side(ways, ROUNDS), "update", "four layers", floors)
     plays = {
         f"{name}, {tasks * STREAMS} streams at a time": partial(rollout, configs[name], tasks)
         for name, tasks in (("default", 5), ("default", 23), ("four layers", 23))
     }
-    show(side_by_side(plays, 2, time.process_time), "step", "four layers, 460 streams at a time")
+    rates = side_by_side(plays, 2, time.process_time)
+    report.show("Rollout", rates, "step", "four layers, 460 streams at a time")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import torch
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
 import icrl  # noqa: F401  registers the environments
-from benchmarks.measure import fastest, show, side_by_side
+from benchmarks.measure import Report, fastest, side_by_side
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.config.compose import load_config
@@ -108,9 +108,9 @@ def main() -> None:
         "experiment=default, 570 agents": ours([]),
     }
     rates = side_by_side(ways, rounds=5)
-    for baseline in (f"{PEER} 10", PEER):  # as many environments as an agent of ours has, and any number
-        show(rates, "env step", fastest(rates, baseline))
-        print()
+    report = Report("source_throughput")
+    for title, baseline in (("as many environments as an agent of ours has", f"{PEER} 10"), ("any number", PEER)):
+        report.show(f"Stage one, the peer with {title}", rates, "env step", fastest(rates, baseline))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from benchmarks.measure import show
+from benchmarks.measure import Report
 from icrl.config.paths import PROJECT
 
 UPDATES, POINTS, SKIPPED, ROUNDS = 120, 12, 2, 3
@@ -57,7 +57,8 @@ def main() -> None:
         for _ in range(ROUNDS):
             for name, command in WAYS.items():
                 found[name].append(measured(command, root))
-    show({name: statistics.median(rate for rate, _ in runs) for name, runs in found.items()}, "update", BASELINE)
+    rates = {name: statistics.median(rate for rate, _ in runs) for name, runs in found.items()}
+    Report("training").show("Stage two", rates, "update", BASELINE)
     for name, runs in found.items():
         print(f"{name:<50} loss {statistics.median(loss for _, loss in runs):.4f}")
 

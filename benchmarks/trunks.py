@@ -13,8 +13,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.measure import show, side_by_side
-from benchmarks.recipe import STEPS, updates
+from benchmarks.measure import Report, side_by_side
+from benchmarks.recipe import STEPS, UPDATES
+from benchmarks.stage_two import updates
 from icrl.config.compose import load_config
 from icrl.config.root import Config
 from icrl.envs import make_env
@@ -63,17 +64,18 @@ def bytes_of(config: Config, form: type[GPT]) -> int:
 
 def main() -> None:
     torch.set_num_threads(1)
+    report = Report("trunks")
     transformer.attend = attend
     configs = {name: load_config([*given, "device.amp_dtype=bfloat16"]) for name, given in TRUNKS.items()}
     forms = {name: (config, GPT) for name, config in configs.items()} | {HALF: (configs[BASELINE], HalfGPT)}
     for name, form in forms.items():
         print(f"{name:<50} {bytes_of(*form):>14,} bytes a stream")
-    work = {name: updates(config) for name, config in configs.items()}
-    show(side_by_side(work, 5, time.process_time), "update", BASELINE)
+    work = {name: updates(config, UPDATES) for name, config in configs.items()}
+    report.show("Update", side_by_side(work, 5, time.process_time), "update", BASELINE)
     for tasks, streams in STREAMS:
-        print(f"{tasks * streams} streams")
         plays = {name: partial(rollout, *form, tasks, streams) for name, form in forms.items()}
-        show(side_by_side(plays, 3, time.process_time), "step", BASELINE)
+        rates = side_by_side(plays, 3, time.process_time)
+        report.show(f"Rollout, {tasks * streams} streams", rates, "step", BASELINE)
 
 
 if __name__ == "__main__":

@@ -57,14 +57,15 @@ class Noise:
         return uniform(self.seeds, times[:, None])
 
 
-def cumulative(probabilities: Tensor) -> Tensor:
-    """Inner steps of the cumulative distribution of a categorical, `[..., A] -> [..., A - 1]`."""
-    return probabilities.cumsum(-1)[..., :-1]
+def cumulative(probabilities: Tensor, dim: int = -1) -> Tensor:
+    """Inner steps of the cumulative distribution of a categorical, along `dim`, `[..., A] -> [..., A - 1]`."""
+    return probabilities.cumsum(dim).narrow(dim, 0, probabilities.shape[dim] - 1)
 
 
-def draw(steps_up: Tensor, noise: Tensor) -> Tensor:
-    """Sample from categoricals, given `cumulative(...)` `[B, A - 1]` and a uniform number each `[B]`: `[B]` int64."""
-    return (steps_up <= noise[:, None]).sum(dim=1)
+def draw(steps_up: Tensor, noise: Tensor, dim: int = 1) -> Tensor:
+    """Sample from categoricals, given `cumulative(...)` `[B, A - 1]`, or with dim=0 `[A - 1, B]`, and a uniform number
+    each `[B]`: `[B]` int64."""
+    return (steps_up <= noise.unsqueeze(dim)).sum(dim)
 
 
 def draw_possible(probabilities: Tensor, noise: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from toymeta.dark_key_door import DarkKeyToDoor as ToymetaKeyToDoor
 from toymeta.dark_room import DarkRoom as ToymetaRoom
 from worlds import WORLDS, key_to_door, room, scalar_move
 
-from icrl.envs.core import State
-from icrl.envs.rooms import NUM_ACTIONS, symmetries
+from icrl.envs.core import State, look_up
+from icrl.envs.rooms import DOWN, LEFT, NUM_ACTIONS, RIGHT, STAY, UP, first_move, symmetries
 from icrl.randomness import stream_seeds
 
 
@@ -136,3 +136,24 @@ def test_a_symmetry_maps_moves_to_moves(size: int) -> None:
         assert sorted(to) == list(range(size**2)) and sorted(does) == [0, 1, 2, 3, 4]
         for cell, action in itertools.product(range(size**2), range(NUM_ACTIONS)):
             assert scalar_move(size, to[cell], does[action]) == to[scalar_move(size, cell, action)]
+
+
+@pytest.mark.parametrize("size", [2, 3, 6])
+def test_the_first_move_goes_along_the_column_then_along_the_row(size: int) -> None:
+    """Every pair of cells, and cells and targets of different shapes."""
+    cells = torch.arange(size**2)
+    found = first_move(cells[:, None], cells, size)
+    for cell, target in itertools.product(range(size**2), repeat=2):
+        (row, column), (to_row, to_column) = divmod(cell, size), divmod(target, size)
+        across = LEFT if to_column < column else RIGHT if to_column > column else STAY
+        expected = UP if to_row < row else DOWN if to_row > row else across
+        assert found[cell, target] == first_move(torch.tensor(cell), torch.tensor(target), size) == expected
+    assert (first_move(cells, torch.full_like(cells, size**2), size) == DOWN).all()  # outside, below the last row
+
+
+def test_look_up_is_indexing() -> None:
+    table, index = torch.randn(7, requires_grad=True), torch.tensor([[3, 0], [3, 6], [3, 3]])
+    found = look_up(table, index)
+    assert torch.equal(found, table[index])
+    found.sum().backward()
+    assert table.grad.tolist() == [1, 0, 0, 4, 0, 0, 1]

@@ -120,11 +120,3 @@ def test_a_step_is_that_of_adam_on_each_network_alone() -> None:
             for ours, theirs in zip(network.parameters(), one.parameters(), strict=True):
                 assert torch.allclose(ours[index], theirs[0], atol=1e-5)
         assert norm[0] < 0.1 < norm[2]
-
-
-def test_look_up_is_indexing() -> None:
-    table, index = torch.randn(7, requires_grad=True), torch.tensor([[3, 0], [3, 6], [3, 3]])
-    found = networks.look_up(table, index)
-    assert torch.equal(found, table[index])
-    found.sum().backward()
-    assert table.grad.tolist() == [1, 0, 0, 4, 0, 0, 1]

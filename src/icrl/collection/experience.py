@@ -62,7 +62,9 @@ class Experience:
             parts = self._own(num_updates, transitions, targets, now, key)
         for update, own in enumerate(parts):
             clock = now._replace(updates=now.updates + update)
-            yield clock, self._with_offline(own, mix(mix(key, update), 1), clock)
+            offline = self._offline
+            sample = self._with_offline(offline, own, mix(mix(key, update), 1), clock) if offline else own
+            yield clock, cast(Sample, sample)  # every update has one of the two
 
     def learned(self, clock: Clock, learned: Learned) -> None:
         """Record the result of the update on the last sample."""
@@ -94,12 +96,10 @@ class Experience:
             else:
                 yield from (evenly_weighted(p, {}) for p in replay.sweep(num_updates // num_sweeps, mix(key, sweep)))
 
-    def _with_offline(self, own: Sample | None, key: Tensor, clock: Clock) -> Sample:
+    def _with_offline(self, offline: OfflineWindows, own: Sample | None, key: Tensor, clock: Clock) -> Sample:
         """Sample of `own` and `source.mini_batch_size` windows of recorded histories. Weights make a learner's mean
         loss that of its own windows plus `source.offline_loss_weight` times that of the histories."""
-        if self._offline is None:
-            return cast(Sample, own)  # every update has one of the two
-        others = self._offline.draw(self.source.mini_batch_size, key)
+        others = offline.draw(self.source.mini_batch_size, key)
         weight = torch.full((others.obs.shape[1],), self._offline_weight(clock), device=others.obs.device)
         if own is None:
             return Sample(others, weight, {})

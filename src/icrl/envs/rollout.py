@@ -104,16 +104,15 @@ def rollout(
     """Play `num_steps` steps of every stream; returns `[T, B]` transitions and the streams after them. Two rollouts of
     n steps equal one of 2n."""
     state, step, carry = streams
-    before: list[tuple[Tensor, ...]] = []
-    after: list[Step] = []
+    played: list[tuple[Tensor, ...]] = []
     for step_noise in noise.draw(num_steps):
         action, carry = policy.act(carry, step, step_noise)
-        before.append((step.obs, step.timestep, step.optimal_action, action))
-        state, step = env.step(state, action)
-        after.append(step)
-    obs, timestep, best, action = (torch.stack(column) for column in zip(*before, strict=True))
-    _, reward, terminated, truncated, final_obs, *_ = (torch.stack(column) for column in zip(*after, strict=True))
-    return Rollout(obs, action, reward, final_obs, timestep, terminated, truncated, best), Streams(state, step, carry)
+        state, after = env.step(state, action)
+        ends = after.terminated, after.truncated
+        played.append((step.obs, action, after.reward, after.final_obs, step.timestep, *ends, step.optimal_action))
+        step = after
+    transitions = Rollout(*(torch.stack(column) for column in zip(*played, strict=True)))
+    return transitions, Streams(state, step, carry)
 
 
 # ---- episodes

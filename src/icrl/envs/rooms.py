@@ -4,6 +4,7 @@ Actions: 0 stay, 1 up, 2 right, 3 down, 4 left, clipped at the walls. Both world
 0.0.1, Key-to-Door if the key is not shown.
 """
 
+from functools import cache
 from itertools import permutations
 from typing import Literal
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from icrl.config.options import option
 from icrl.contracts import EnvSpec
-from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv, certain
+from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv, certain, look_up
 
 NUM_ACTIONS = 5
 STAY, UP, RIGHT, DOWN, LEFT = range(NUM_ACTIONS)
@@ -83,7 +84,7 @@ class DarkRoom(Room):
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         if self.permute_actions:
             action = self._meaning[task[..., 1], action]
-        state_index = self._next_cell[state_index * NUM_ACTIONS + action]
+        state_index = look_up(self._next_cell, torch.add(action, state_index, alpha=NUM_ACTIONS))
         on_goal = state_index == task[..., 0]
         return certain(state_index, on_goal.long(), on_goal if self.terminate_on_goal else torch.zeros_like(on_goal))
 
@@ -125,7 +126,7 @@ class DarkKeyToDoor(Room):
         return pairs[pairs[:, 0] != pairs[:, 1]]
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
-        cell = self._next_cell[state_index % self.num_cells * NUM_ACTIONS + action]
+        cell = look_up(self._next_cell, torch.add(action, state_index % self.num_cells, alpha=NUM_ACTIONS))
         had_key = state_index >= self.num_cells
         found_key = ~had_key & (cell == task[..., 0])
         opened = had_key & (cell == task[..., 1])
@@ -159,9 +160,19 @@ def symmetries(size: int) -> tuple[Tensor, Tensor]:
 
 
 def first_move(cell: Tensor, target: Tensor, size: int) -> Tensor:
-    """First action of a shortest path: rows first, then columns, then stay."""
-    rows = target // size - cell // size
-    columns = target % size - cell % size
-    vertical = torch.where(rows < 0, UP, DOWN)
+    """First action of a shortest path: rows first, then columns, then stay. A target of `size**2`, the cell after the
+    last one, is outside of the room."""
+    here, there, moves = _move_tables(size, cell.device)
+    return look_up(moves, look_up(there, target) - look_up(here, cell))
+
+
+@cache
+def _move_tables(size: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Numbers of cells as starts and as targets, `[cells + 1]` each, and the first action of a shortest path by the
+    difference of the two numbers, which stands for a difference of rows and one of columns."""
+    cells, span = torch.arange(size**2 + 1, device=device), 2 * size - 1
+    here = cells // size * span + cells % size
+    rows, columns = (torch.arange(1 - size, size + more, device=device) for more in (1, 0))
+    vertical = torch.where(rows < 0, UP, torch.where(rows > 0, DOWN, STAY))[:, None]
     horizontal = torch.where(columns < 0, LEFT, torch.where(columns > 0, RIGHT, STAY))
-    return torch.where(rows != 0, vertical, horizontal)
+    return here, here + (size - 1) * (span + 1), torch.where(vertical != STAY, vertical, horizontal).flatten()

@@ -15,12 +15,12 @@ def n_step_returns(
 
     All arguments are `[T, B]`; `next_value` = V of the observation that the action led to, before any reset.
     """
+    ended, boundary = terminated | truncated, next_value.masked_fill(terminated, 0.0)
     returns = torch.empty_like(next_value)
+    columns = (column.unbind() for column in (reward, ended, boundary, returns))
     later = next_value[-1]
-    for t in range(len(reward) - 1, -1, -1):
-        ahead = torch.where(truncated[t], next_value[t], later).masked_fill(terminated[t], 0.0)
-        later = torch.add(reward[t], ahead, alpha=discount)
-        returns[t] = later
+    for now, end, value, out in reversed([*zip(*columns, strict=True)]):
+        later = torch.add(now, torch.where(end, value, later), alpha=discount, out=out)
     return returns
 
 

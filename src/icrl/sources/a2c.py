@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from icrl.config.options import option
 from icrl.contracts import EnvSpec, Learned, Rollout, Sample, Step
-from icrl.nn.networks import StackedAdam, StackedNetwork, StackedPointNetwork, look_up
+from icrl.envs.core import look_up
+from icrl.nn.networks import StackedAdam, StackedNetwork, StackedPointNetwork
 from icrl.randomness import cumulative, draw, draw_possible
 from icrl.rl.returns import gae, n_step_returns
 from icrl.sources import source
@@ -43,38 +44,39 @@ class TableHeads:
     table serves acting and the loss of the next update, whose gradient flows through it."""
 
     def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
-        outputs = spec.num_actions + 1  # the actor's logits, then the critic's value
-        self.network: nn.Module = StackedNetwork(len(seeds), spec.num_obs, outputs, hidden_size, seeds).to(device)
+        self._parts = [spec.num_actions, 1]  # the actor's logits, then the critic's value
+        network = StackedNetwork(len(seeds), spec.num_obs, sum(self._parts), hidden_size, seeds)
+        self.network: nn.Module = network.to(device)
         self._rows = table_rows(len(seeds), spec.num_obs, device)
         self.refresh()
 
     def refresh(self) -> None:
-        """Compute the tables, after each change of the network."""
-        outputs = self.network()
-        self._values = outputs[..., -1].flatten()
-        self._log_policy = outputs[..., :-1].flatten(0, 1).log_softmax(-1)  # [L * S, A]
-        self._cumulative = cumulative(self._log_policy.detach().exp())  # [L * S, A - 1]
+        """Compute the tables, after each change of the network. The rows of observations are the last axis, because
+        operations over it are faster than operations over the few actions."""
+        logits, values = self.network().permute(2, 0, 1).flatten(1).split(self._parts)  # [A, L * S], [1, L * S]
+        self._values, self._log_policy = values[0], logits.log_softmax(0)
+        self._cumulative = cumulative(self._log_policy.detach().exp(), 0)  # [A - 1, L * S]
 
     def act(self, obs: Tensor, noise: Tensor) -> Tensor:
-        return draw(self._cumulative[self._rows(obs)], noise)
+        return draw(self._cumulative.index_select(1, self._rows(obs)), noise, 0)
 
     def probabilities(self, obs: Tensor) -> Tensor:
         """Distribution that `act` samples from, `[B, A]`."""
-        return self._log_policy.detach()[self._rows(obs)].exp()
+        return self._log_policy.detach()[:, self._rows(obs)].exp().T
 
     def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log probabilities of actions, values, and entropies of the policy, `[T, B]` each, with gradient."""
         log_policy, row = self._log_policy, self._rows(obs)  # [T, B]
-        entropies = -(log_policy.exp() * log_policy).sum(-1)  # [L * S]
-        log_prob = look_up(log_policy.flatten(), row * log_policy.shape[-1] + action)
+        entropies = -(log_policy.exp() * log_policy).sum(0)  # [L * S]
+        log_prob = look_up(log_policy.flatten(), row + action * log_policy.shape[1])
         return log_prob, look_up(self._values, row), look_up(entropies, row)
 
     def value(self, obs: Tensor) -> Tensor:
         """Values `[T, B]`, without gradient."""
-        return self._values.detach()[self._rows(obs)]
+        return look_up(self._values.detach(), self._rows(obs))
 
     def outputs(self) -> dict[str, Tensor]:
-        return {"log_policy": self._log_policy.detach(), "values": self._values.detach()}
+        return {"log_policy": self._log_policy.detach().T, "values": self._values.detach()}
 
 
 class PointHeads:
@@ -147,7 +149,7 @@ class A2C(Learner):
         """Loss of the actor and returns for the critic, `[T, B]`, and metrics `[L]`. `log_prob` of the actions has a
         gradient, `value` of the observations has none; both are `[T, B]`."""
         rollout, next_value = sample.rollout, self.heads.value(sample.rollout.next_obs)
-        reward, ends = self._reward_values[rollout.reward], (rollout.terminated, rollout.truncated)
+        reward, ends = look_up(self._reward_values, rollout.reward), (rollout.terminated, rollout.truncated)
         returns = n_step_returns(reward, next_value, *ends, self._discount)
         return -log_prob * (returns - value), returns, {}
 

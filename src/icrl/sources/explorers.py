@@ -56,7 +56,7 @@ class Explorer:
     def act(self, carry: Memory, step: Step, noise: Tensor) -> tuple[Tensor, Memory]:
         memory = self._learned(carry, step)
         action = self.explore(memory, step, noise)
-        action = torch.where(memory.goal < 0, action, first_move(step.obs, memory.goal, self._size))
+        action = torch.where(memory.goal < 0, action, first_move(step.obs, memory.goal.clamp(min=0), self._size))
         return action, memory._replace(last=action)
 
     def replace_action(self, carry: Memory, action: Tensor) -> Memory:

@@ -6,7 +6,7 @@ import math
 from array import array
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from icrl.config.schedules import Clock
 
@@ -18,7 +18,7 @@ BLOCK = 64  # env steps that an evaluation plays between two checks whether all 
 
 def unrolled(source: SourceConfig, iterations: int) -> int:
     """Env steps of each environment in the first `iterations`; a fraction is carried over and never lost."""
-    return math.floor(max(iterations - source.pretraining, 0) * Fraction(str(source.unroll_length)))
+    return math.floor(max(iterations - source.pretraining, 0) * _exact(source.unroll_length))
 
 
 def num_iterations(source: SourceConfig) -> int:
@@ -34,7 +34,7 @@ def env_steps(source: SourceConfig) -> int:
 def _unrolls_for(source: SourceConfig, env_steps: int) -> int:
     """Fewest unrolls in which a learner makes `env_steps`."""
     per_env = -(-env_steps // source.num_envs)  # rounded up without a float, so that the quotient below is exact
-    return math.ceil(per_env / Fraction(str(source.unroll_length)))
+    return math.ceil(per_env / _exact(source.unroll_length))
 
 
 def first_update(source: SourceConfig) -> int:
@@ -67,7 +67,25 @@ def batches_of_a_sweep(source: SourceConfig, iteration: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def _updates_until(options: str) -> array[int]:
+def _exact(number: float) -> Fraction:
+    """The number as it is written in decimals."""
+    return Fraction(str(number))
+
+
+class _Same(NamedTuple):
+    """Options that are equal to themselves alone: comparing all their values takes longer than counting updates."""
+
+    source: SourceConfig
+
+    def __hash__(self) -> int:
+        return id(self.source)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.source is other.source
+
+
+@lru_cache(maxsize=8)
+def _updates_until(options: _Same) -> array[int]:
     """Updates before the end of each iteration, from 0 on, as far as `clock_of` has counted for these options."""
     return array("q", [0])
 
@@ -76,7 +94,7 @@ def clock_of(source: SourceConfig, iteration: int) -> Clock:
     """Progress after `iteration` iterations of stage one.
 
     Updates are counted iteration by iteration and no further than asked, because a run may have a billion of them."""
-    until = _updates_until(repr(source))
+    until = _updates_until(_Same(source))
     for following in range(len(until), iteration + 1):
         until.append(until[-1] + batches_of_a_sweep(source, following) * source.num_updates_per_train_iter)
     steps = unrolled(source, iteration) * source.num_envs

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from icrl.config.options import Rate, option
 from icrl.contracts import EnvSpec, Learned, Sample, Step
-from icrl.nn.networks import StackedAdam, StackedNetwork, look_up
+from icrl.envs.core import look_up
+from icrl.nn.networks import StackedAdam, StackedNetwork
 from icrl.rl.returns import blend, double_q_target
 from icrl.sources import source
 from icrl.sources.learners import Learner, table_rows
