@@ -22,7 +22,7 @@ KINDS = {
     "dqn": ({"learning_rate": 0.02, "epsilon": 0.3}, 2, 30, {"epsilon": FALLING, "target_update_period": 2}),
     "q_learning": ({"epsilon": 0.3}, 2, 30, {"epsilon": FALLING, "initial_value": 0.5}),
 }
-LEARN_NOTHING: dict[str, Any] = {"searcher": ({"noise": 0.2}, 30, 2, {}), "noise_distillation": ({}, 30, 2, {})}
+LEARN_NOTHING: dict[str, Any] = {"searcher": ({"noise": [0.2]}, 30, 2, {}), "noise_distillation": ({}, 30, 2, {})}
 every_kind = pytest.mark.parametrize("name", KINDS)
 
 
