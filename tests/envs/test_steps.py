@@ -110,7 +110,7 @@ def test_a_model_driven_by_hand_acts_as_in_a_rollout(env: TensorEnv) -> None:
 
 def test_the_example_of_the_documentation_runs(finished: Path) -> None:
     example, *_ = re.findall(r"```python\n(.*?)```", (PROJECT / "docs/in_context.md").read_text(), re.DOTALL)
-    assert '["experiment=default"]' in example
+    assert '["experiment=search"]' in example
     env = make_env(load_config(TINY).env)
     state, first = env.reset(env.all_tasks()[:3], stream_seeds(0, 3))
 
@@ -120,7 +120,7 @@ def test_the_example_of_the_documentation_runs(finished: Path) -> None:
         return step.obs, step.reward, step.terminated, step.truncated, step.timestep
 
     names: dict[str, Any] = {"my_world": SimpleNamespace(reset=lambda: first.obs, step=step)}
-    exec(example.replace('["experiment=default"]', repr([*TINY, f"root={finished}"])), names)
+    exec(example.replace('["experiment=search"]', repr([*TINY, f"root={finished}"])), names)
     assert names["carry"].seen and names["step"].obs.shape == (3,)
 
 

@@ -158,7 +158,7 @@ def sync_limit(number: int) -> Iterator[None]:
         (file_size_limit, 10_000, "train_agents", "last-000000002.pt"),
         (file_size_limit, 20_000, "train_agents", "goals.png"),
         (file_size_limit, 20_000, "train_gpt", "last-000000002.pt"),
-        (file_size_limit, 20_000, "evaluate", "adaptation.png"),
+        (file_size_limit, 30_000, "evaluate", "adaptation.png"),
         (sync_limit, 12, "train_agents", "No space left on device"),
         (sync_limit, 15, "train_gpt", "No space left on device"),
     ],

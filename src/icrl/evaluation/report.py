@@ -55,7 +55,7 @@ def read_results(folder: Path) -> tuple[Json, Identity]:
     results, owner, _ = read_owned(folder / RESULTS, _FORM)
     part = shown_part(results["final"])
     named = (results["final"], part), (results["protocol"]["num_tasks"], part), (results["curves"], PARTS[part])
-    optional = {"coverage": {str: _CURVE}, "moved_goal": _PROBES}
+    optional = {"coverage": {str: _CURVE}, "coverage_gain": {str: _CURVE}, "moved_goal": _PROBES}
     given = [(results[section], form) for section, form in optional.items() if section in results]
     sound = all(content and fits(content, form) for content, form in given)
     if not (sound and all(name in section for section, name in named)):
