@@ -1,0 +1,99 @@
+"""Reinforcement fine-tuning in context: policy gradients over whole trials on the training tasks of a model.
+
+python -m src.finetune [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/<finetune.experiment_name>/
+
+`python -m src.evaluate policy.model=<finetune.experiment_name>` evaluates the model. `finetune.start=none
+finetune.kl_coefficient=0` trains from random weights (RL^2). The split of tasks is that of the histories.
+"""
+
+from contextlib import closing
+from pathlib import Path
+
+import torch
+
+from icrl.config.options import refuse, replace
+from icrl.config.root import Config
+from icrl.contracts import ConfigError, Json
+from icrl.data.windows import check_stores
+from icrl.envs import make_env
+from icrl.evaluation.trained import InContextEvaluator, plain_gpt
+from icrl.nn.gpt import GPT
+from icrl.runs.device import dtype_of
+from icrl.runs.files import check_same
+from icrl.training.critics import open_finished
+from icrl.training.fit import fit
+from icrl.training.needs import fitting_gpt, playing
+from icrl.training.optimizers import AdamWConfig
+from icrl.training.policy_gradient import PolicyGradient
+from icrl.training.program import RunContext, compared, open_run
+from icrl.training.trials import Trials
+
+_PLAYED = ("finetune.num_streams", "finetune.trial_steps")
+
+
+def main(config: Config) -> Path:
+    """Train, or resume training; returns the folder with the checkpoints."""
+    options, folder = config.finetune, config.folder("logs") / config.finetune.experiment_name
+    steps, length = options.trial_steps, config.model.context_len
+    longer = f"finetune.trial_steps={steps} is longer than model.context_len={length}, and an update reads whole trials"
+    refuse(steps > length, f"{longer}: lower it, or give finetune.start=none and a longer context")
+    start = None
+    if options.start == "gpt":
+        start = open_finished(config.run_folder / "gpt", "last", "train_gpt", torch.device("cpu"))
+        where = f"the model of run={config.run}"
+        check_same(config, start[1]["description"]["config"], ("env", "tasks", "data", "model"), where)
+
+    def inputs(before: Json | None) -> Json:
+        model = start[1]["state_sha256"] if start else "none"
+        if before and before["inputs"].get("start") != model:
+            raise ConfigError(f"{folder} started from another model: give another finetune.experiment_name= or name=")
+        return {"start": model}
+
+    with open_run(config, "finetune", folder, compared(config, "objective", "finetune"), inputs) as context:
+        if context:
+            refuse(context.ranks.size > 1, f"finetune runs in one process, not in {context.ranks.size}")
+            if start:
+                check_stores(context.stores, start[1]["description"]["histories"], config.run_folder)
+            with closing(make_env(config.env, context.device)) as env:
+                learned = [task for task in context.tasks["train"] if task not in context.tasks["development"]]
+                run, spec = _adapted(context, len(learned)), context.spec()
+                model = GPT(config.model, spec, config.trainer.activation_checkpointing)
+                model = model.to(context.device, dtype_of(config))
+                first = None
+                if start:
+                    first = plain_gpt(config, spec, start[0]["model"], context.device).eval().requires_grad_(False)
+                    model.load_state_dict(first.state_dict())
+                tasks = env.all_tasks().to(context.device)[learned]
+                trials = Trials(options, env, tasks, model, first, config.seed)
+                objective = PolicyGradient(options, spec, lambda: trials.metrics)
+                updates = options.num_iterations * trials.updates_per_iteration
+                evaluator = InContextEvaluator(config, context.tasks["development"])
+                parts = {"actor": trials}
+                fit(run, model, objective, trials.batch_at, evaluator, num_updates=updates, parts=parts)
+    return folder
+
+
+def _adapted(context: RunContext, num_learned: int) -> RunContext:
+    """Context with the optimizer, batches and precision of policy gradients on `num_learned` training tasks. Raises
+    `ConfigError` if there are too few tasks or streams, or too little memory."""
+    config, options, spec = context.config, context.config.finetune, context.spec()
+    asked, most = f"finetune.num_tasks={options.num_tasks}", f"must be at most {num_learned}, the training tasks"
+    refuse(options.num_tasks > num_learned, f"{asked}: {most}")
+    num_streams = (options.num_tasks or num_learned) * options.num_streams
+    parts = f"finetune.num_mini_batches={options.num_mini_batches}"
+    refuse(options.num_mini_batches > num_streams, f"{parts}: must be at most {num_streams}, the streams of all tasks")
+    many = "an observation of this world has many numbers, and hardly comes twice; give finetune.bonus=0"
+    refuse(spec.obs_shape and options.bonus, f"finetune.bonus={options.bonus}: {many}")
+    size = -(-num_streams // options.num_mini_batches)
+    rates = {"learning_rate": options.learning_rate, "max_gradient_norm": options.max_gradient_norm}
+    adapted = replace(
+        config,
+        optimizer=AdamWConfig(weight_decay=0.0, **rates),
+        trainer=replace(config.trainer, mini_batch_size=size, mini_batch_length=options.trial_steps),
+        device=replace(config.device, amp_dtype="none"),  # ratios compare the model with the actor to the last digits
+    )
+    context = context._replace(config=adapted)
+    episodes = -(-options.trial_steps // spec.max_episode_steps)
+    needs = playing(adapted, config.model, spec, num_streams, episodes, context.device, _PLAYED)
+    context.check_memory([*fitting_gpt(adapted, spec, 1), *needs], config.model)
+    return context
