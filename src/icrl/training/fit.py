@@ -44,9 +44,9 @@ def fit(
     if there is none, from `start`, the state of another run.
 
     `batch_at(update)` is this rank's share of a batch. `evaluator` evaluates a state `{"step", "model"}`. `after_step`,
-    called after each optimizer step, may change the model. `parts` are further parts of the state, which `batch_at` may
-    depend on. A resumed run ends bit-identical to an uninterrupted one.
-    Raises `Stopped` when a signal asked the run to end; `DivergedError` on all ranks when a number is not finite."""
+    called after each optimizer step, may change the model. `parts` are saved and restored too. A resumed run ends
+    bit-identical to an uninterrupted one. Raises `Stopped` when a signal asked the run to end; `DivergedError` on all
+    ranks when a number is not finite."""
     config, ranks, total = context.config, context.ranks, num_updates or context.config.trainer.num_iterations
     saving, owner, device = config.checkpoints, Identity.of(context.description), context.device
     updater = Updater(model.train(), objective, config, device, ranks, after_step)
@@ -59,15 +59,14 @@ def fit(
         run.before_save = lambda: finite.check(run.done)
         if ranks.rank:  # own dropout on each rank; rank 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + ranks.rank)
-        run.add("model", model)
-        run.add("updater", updater)
+        for name, part in {"model": model, "updater": updater, **(parts or {})}.items():
+            run.add(name, part)
         noise_scale = run.add("noise_scale", make_noise_scale(config, ranks))
         run.add("generators", Generators(device, ranks))
-        for name, part in (parts or {}).items():
-            run.add(name, part)
         curves = UpdateCurves(config, objective, ranks, logger)
-        num_profiled = config.summaries.profiled_iterations * ranks.is_writer
-        iteration_done = stack.enter_context(profiled(run.folder, num_profiled))
+        iteration_done = stack.enter_context(
+            profiled(run.folder, config.summaries.profiled_iterations * ranks.is_writer)
+        )
         stack.enter_context(run)
         for update in range(run.done, total + 1):
             run.done = update
