@@ -97,6 +97,19 @@ def test_tasks_and_noise_are_drawn_anew_for_each_iteration_and_their_trials_do_n
     assert len({tuple(tasks) for tasks in asked}) > 1
 
 
+def test_unsolvable_tasks_are_played_last_and_pay_the_bonus_alone():
+    trials = trials_of(model_of(), num_unsolvable=2, num_mini_batches=1)
+    played, batch = trials.play(0), trials.batch_at(0)
+    assert played.reward.shape == (20, 20) and len(batch.obs) == trials.num_streams == 20
+    assert played.reward[:, :12].any() and not played.reward[:, 12:].any() and not played.terminated[:, 12:].any()
+    assert batch.advantage.ne(0).any(dim=1).all()
+    one, two = (trials.metrics[name] for name in ("return", "first_success"))
+    assert torch.equal(one, played.reward[:, :12].sum(0).float().mean()) and two > 0
+    permuted = room(size=3, permute_actions=True)
+    tasks = permuted.all_tasks()
+    assert permuted.unsolvable(tasks)[:, 0].eq(9).all() and torch.equal(permuted.unsolvable(tasks)[:, 1], tasks[:, 1])
+
+
 def test_context_is_kept_over_resets():
     """A trial equals one long rollout of the policy."""
     model, trials = model_of(), trials_of(model_of())

@@ -10,12 +10,14 @@ from contextlib import closing
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from icrl.config.options import refuse, replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json
 from icrl.data.windows import check_stores
 from icrl.envs import make_env
+from icrl.envs.core import TensorEnv
 from icrl.evaluation.trained import InContextEvaluator, plain_gpt
 from icrl.nn.gpt import GPT
 from icrl.runs.device import dtype_of
@@ -56,14 +58,14 @@ def main(config: Config) -> Path:
                 check_stores(context.stores, start[1]["description"]["histories"], config.run_folder)
             with closing(make_env(config.env, context.device)) as env:
                 learned = [task for task in context.tasks["train"] if task not in context.tasks["development"]]
-                run, spec = _adapted(context, len(learned)), context.spec()
+                tasks = env.all_tasks().to(context.device)[learned]
+                run, spec = _adapted(context, env, tasks), env.spec
                 model = GPT(config.model, spec, config.trainer.activation_checkpointing)
                 model = model.to(context.device, dtype_of(config))
                 first = None
                 if start:
                     first = plain_gpt(config, spec, start[0]["model"], context.device).eval().requires_grad_(False)
                     model.load_state_dict(first.state_dict())
-                tasks = env.all_tasks().to(context.device)[learned]
                 trials = Trials(options, env, tasks, model, first, config.seed)
                 objective = PolicyGradient(options, spec, lambda: trials.metrics)
                 updates = options.num_iterations * trials.updates_per_iteration
@@ -73,13 +75,17 @@ def main(config: Config) -> Path:
     return folder
 
 
-def _adapted(context: RunContext, num_learned: int) -> RunContext:
-    """Context with the optimizer, batches and precision of policy gradients on `num_learned` training tasks. Raises
-    `ConfigError` if there are too few tasks or streams, or too little memory."""
-    config, options, spec = context.config, context.config.finetune, context.spec()
-    asked, most = f"finetune.num_tasks={options.num_tasks}", f"must be at most {num_learned}, the training tasks"
-    refuse(options.num_tasks > num_learned, f"{asked}: {most}")
-    num_streams = (options.num_tasks or num_learned) * options.num_streams
+def _adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
+    """Context with the optimizer, batches and precision of policy gradients on the training `tasks` `[N, task_dim]` of
+    `env`. Raises `ConfigError` if there are too few tasks or streams, or too little memory."""
+    config, options, spec = context.config, context.config.finetune, env.spec
+    drawn, most = options.num_tasks or len(tasks), f"must be at most {len(tasks)}, the training tasks"
+    refuse(drawn > len(tasks), f"finetune.num_tasks={drawn}: {most}")
+    unsolvable = f"finetune.num_unsolvable={options.num_unsolvable}"
+    refuse(options.num_unsolvable > drawn, f"{unsolvable}: must be at most {drawn}, the tasks of an iteration")
+    none = options.num_unsolvable and env.unsolvable(tasks) is None
+    refuse(none, f"{unsolvable}: env.name={config.env.name} has no tasks without reward; give 0")
+    num_streams = (drawn + options.num_unsolvable) * options.num_streams
     parts = f"finetune.num_mini_batches={options.num_mini_batches}"
     refuse(options.num_mini_batches > num_streams, f"{parts}: must be at most {num_streams}, the streams of all tasks")
     many = "an observation of this world has many numbers, and hardly comes twice; give finetune.bonus=0"

@@ -41,12 +41,11 @@ def fit(
     parts: Mapping[str, Stateful] | None = None,
 ) -> None:
     """Train `model` in place for `num_updates` (0: `trainer.num_iterations`), from the newest checkpoint of the run or,
-    if there is none, from `start`, the state of another run.
+    if there is none, from `start`, the state of another run. It ends bit-identical to an uninterrupted run.
 
     `batch_at(update)` is this rank's share of a batch. `evaluator` evaluates a state `{"step", "model"}`. `after_step`,
-    called after each optimizer step, may change the model. `parts` are saved and restored too. A resumed run ends
-    bit-identical to an uninterrupted one. Raises `Stopped` when a signal asked the run to end; `DivergedError` on all
-    ranks when a number is not finite."""
+    called after each optimizer step, may change the model. `parts` are saved and restored too. Raises `Stopped` when a
+    signal asked the run to end; `DivergedError` on all ranks when a number is not finite."""
     config, ranks, total = context.config, context.ranks, num_updates or context.config.trainer.num_iterations
     saving, owner, device = config.checkpoints, Identity.of(context.description), context.device
     updater = Updater(model.train(), objective, config, device, ranks, after_step)
@@ -59,14 +58,12 @@ def fit(
         run.before_save = lambda: finite.check(run.done)
         if ranks.rank:  # own dropout on each rank; rank 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + ranks.rank)
-        for name, part in {"model": model, "updater": updater, **(parts or {})}.items():
+        noise_scale, own = make_noise_scale(config, ranks), {"generators": Generators(device, ranks), **(parts or {})}
+        for name, part in {"model": model, "updater": updater, "noise_scale": noise_scale, **own}.items():
             run.add(name, part)
-        noise_scale = run.add("noise_scale", make_noise_scale(config, ranks))
-        run.add("generators", Generators(device, ranks))
         curves = UpdateCurves(config, objective, ranks, logger)
-        iteration_done = stack.enter_context(
-            profiled(run.folder, config.summaries.profiled_iterations * ranks.is_writer)
-        )
+        num_profiled = config.summaries.profiled_iterations * ranks.is_writer
+        iteration_done = stack.enter_context(profiled(run.folder, num_profiled))
         stack.enter_context(run)
         for update in range(run.done, total + 1):
             run.done = update

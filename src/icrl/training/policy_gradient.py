@@ -43,6 +43,9 @@ class FinetuneConfig(Options):
     num_iterations: int = option(80, "trials of all streams, each followed by updates on them", ge=1, le=10**6)
     trial_steps: int = option(100, "env steps of a trial, across episodes; at most model.context_len", ge=2)
     num_tasks: int = option(0, "training tasks of an iteration, drawn anew for each (0: all)", ge=0)
+    num_unsolvable: int = option(
+        0, "tasks of an iteration that are played once more without any reward but the bonus; in DarkRoom alone", ge=0
+    )
     num_streams: int = option(10, "streams of each task, whose returns are compared", ge=2, le=10**5)
     num_epochs: int = option(2, "passes over the streams of an iteration", ge=1, le=1000)
     num_mini_batches: int = option(4, "updates of a pass, each on as many streams", ge=1, le=10**5)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from icrl.config.schedules import Clock, make_schedule
-from icrl.contracts import Env, Rollout
+from icrl.contracts import Rollout
+from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered, rollout, start_streams
 from icrl.envs.tasks import streams_of
 from icrl.nn.gpt import GPT
@@ -31,18 +32,20 @@ class Trials:
     near; None: there is none."""
 
     def __init__(
-        self, config: FinetuneConfig, env: Env[Any], tasks: Tensor, model: GPT, start: GPT | None, seed: int
+        self, config: FinetuneConfig, env: TensorEnv, tasks: Tensor, model: GPT, start: GPT | None, seed: int
     ) -> None:
         self.config, self.env, self.tasks, self.start, self.seed = config, env, tasks, start, seed
         self.metrics: dict[str, Tensor] = {}  # of the newest trials
         self._model, self._actor = model, deepcopy(model).eval().requires_grad_(False)
         self._num_tasks, self._bonus = config.num_tasks or len(tasks), make_schedule(config.bonus)
+        unsolvable = env.unsolvable(tasks) if config.num_unsolvable else None
+        self._unsolvable = tasks[:0] if unsolvable is None else unsolvable
         self._iteration = -1
         self._batch: TrialBatch | None = None
 
     @property
     def num_streams(self) -> int:
-        return self._num_tasks * self.config.num_streams
+        return (self._num_tasks + self.config.num_unsolvable) * self.config.num_streams
 
     @property
     def updates_per_iteration(self) -> int:
@@ -62,9 +65,11 @@ class Trials:
         return TrialBatch(*(column[chosen] for column in self._batch))
 
     def play(self, iteration: int) -> Rollout:
-        """Transitions `[T, B]` of the trials of `iteration`, ordered by task. The actor samples its actions."""
+        """Transitions `[T, B]` of the trials of `iteration`, ordered by task, unsolvable ones last. The actor samples
+        its actions."""
         drawn = self._drawn(len(self.tasks), _TASKS, iteration)[: self._num_tasks]
-        tasks = streams_of(self.tasks[drawn], self.config.num_streams)
+        unsolvable = self._unsolvable[drawn[: self.config.num_unsolvable]]
+        tasks = streams_of(torch.cat([self.tasks[drawn], unsolvable]), self.config.num_streams)
         starts, noise = (
             mix(stream_seeds(self.seed, len(tasks), purpose), iteration).to(tasks.device)
             for purpose in (_STARTS, _NOISE)
@@ -107,10 +112,12 @@ class Trials:
 
     def _progress(self, played: Rollout, value: Tensor, new: Tensor) -> dict[str, Tensor]:
         """Mean return and number of rewarded discoveries of a trial, and success of the first and of the last episode
-        that all streams finished."""
-        episodes, _ = finished_episodes(played, OpenEpisodes.none(played.obs.shape[1]), self.env.spec)
-        number, found = numbered(episodes.stream), {"return": value.sum(0).mean(), "discoveries": new.sum(0).mean()}
-        last = self.config.trial_steps // self.env.spec.max_episode_steps - 1
+        that all streams finished; without unsolvable tasks."""
+        kept = self._num_tasks * self.config.num_streams
+        solvable = Rollout(*(column[:, :kept] for column in played))
+        episodes, _ = finished_episodes(solvable, OpenEpisodes.none(kept), self.env.spec)
+        number, last = numbered(episodes.stream), self.config.trial_steps // self.env.spec.max_episode_steps - 1
+        found = {"return": value[:, :kept].sum(0).mean(), "discoveries": new[:, :kept].sum(0).mean()}
         for name, episode in {"first_success": 0, "last_success": last}.items() if last >= 0 else ():
             found[name] = torch.tensor(episodes.success[number == episode].mean(), device=value.device)
         return found
