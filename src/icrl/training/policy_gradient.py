@@ -4,7 +4,7 @@ A trial is T steps of one stream on one task, over the ends of episodes, with th
 arXiv 1611.02779; Wang et al., 2016, arXiv 1611.05763). S streams play each task. The reward to go of step t of stream s
 runs to the end of the trial, across resets, so that finding out what helps in later episodes pays:
 
-    x_t  = reward_t + bonus * 1[no success before t, and the observation after t is new in the trial]
+    x_t  = reward_t + bonus * 1[no success before or at t, and the observation after t is new in the trial]
     G_st = sum over k >= t of discount^(k - t) x_sk
     A_st = (G_st - mean over s of G_st) / root mean square of these differences over all s and t of the task
 
