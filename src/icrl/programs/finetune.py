@@ -60,9 +60,7 @@ def main(config: Config) -> Path:
                 learned = [task for task in context.tasks["train"] if task not in context.tasks["development"]]
                 tasks = env.all_tasks().to(context.device)[learned]
                 run, spec = _adapted(context, env, tasks), env.spec
-                model = GPT(config.model, spec, config.trainer.activation_checkpointing)
-                model = model.to(context.device, dtype_of(config))
-                first = None
+                model, first = GPT(config.model, spec).to(context.device, dtype_of(config)), None
                 if start:
                     first = plain_gpt(config, spec, start[0]["model"], context.device).eval().requires_grad_(False)
                     model.load_state_dict(first.state_dict())
@@ -91,11 +89,13 @@ def _adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     many = "an observation of this world has many numbers, and hardly comes twice; give finetune.bonus=0"
     refuse(spec.obs_shape and options.bonus, f"finetune.bonus={options.bonus}: {many}")
     size = -(-num_streams // options.num_mini_batches)
+    batches = {"mini_batch_size": size, "mini_batch_length": options.trial_steps}
     rates = {"learning_rate": options.learning_rate, "max_gradient_norm": options.max_gradient_norm}
     adapted = replace(
         config,
         optimizer=AdamWConfig(weight_decay=0.0, **rates),
-        trainer=replace(config.trainer, mini_batch_size=size, mini_batch_length=options.trial_steps),
+        # Blocks are recomputed only in training mode, which would also turn dropout on.
+        trainer=replace(config.trainer, activation_checkpointing=False, **batches),
         device=replace(config.device, amp_dtype="none"),  # ratios compare the model with the actor to the last digits
     )
     context = context._replace(config=adapted)
