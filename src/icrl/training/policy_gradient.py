@@ -46,12 +46,12 @@ class FinetuneConfig(Options):
     num_unsolvable: int = option(
         0, "tasks of an iteration that are played once more without any reward but the bonus; in DarkRoom alone", ge=0
     )
-    num_streams: int = option(10, "streams of each task, whose returns are compared", ge=2, le=10**5)
+    num_streams: int = option(8, "streams of each task, whose returns are compared", ge=2, le=10**5)
     num_epochs: int = option(2, "passes over the streams of an iteration", ge=1, le=1000)
     num_mini_batches: int = option(4, "updates of a pass, each on as many streams", ge=1, le=10**5)
     discount: float = option(0.99, "discount of a step, across episodes", ge=0, le=1)
     bonus: Annotated[Any, Rate(ge=0)] = option(
-        0.1, "reward for an observation that is new in the trial, before its first success"
+        0.25, "reward for an observation that is new in the trial, before its first success"
     )
     clip_range: float = option(0.2, "largest change of the probability ratio that the loss rewards", gt=0, le=10)
     entropy_coefficient: float = option(0.01, "weight of the entropy", ge=0)
