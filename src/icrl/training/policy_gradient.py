@@ -30,6 +30,7 @@ from icrl.nn.gpt import context_of
 from icrl.objectives.imitation import RESERVED
 from icrl.rl.returns import n_step_returns
 
+_RATE: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 1e-3], [1, 1e-4]]}
 _NEVER = -1e9  # logit of an illegal action: its probability is 0, and 0 times it is not NaN as with -inf
 
 
@@ -40,7 +41,7 @@ class FinetuneConfig(Options):
     start: Literal["gpt", "none"] = option(
         "gpt", "gpt: the model of stage two of `run`; none: random weights, with finetune.kl_coefficient=0"
     )
-    num_iterations: int = option(80, "trials of all streams, each followed by updates on them", ge=1, le=10**6)
+    num_iterations: int = option(110, "trials of all streams, each followed by updates on them", ge=1, le=10**6)
     trial_steps: int = option(100, "env steps of a trial, across episodes; at most model.context_len", ge=2)
     num_tasks: int = option(0, "training tasks of an iteration, drawn anew for each (0: all)", ge=0)
     num_unsolvable: int = option(
@@ -55,8 +56,8 @@ class FinetuneConfig(Options):
     )
     clip_range: float = option(0.2, "largest change of the probability ratio that the loss rewards", gt=0, le=10)
     entropy_coefficient: float = option(0.01, "weight of the entropy", ge=0)
-    kl_coefficient: float = option(0.01, "weight of the divergence from the model at the start", ge=0)
-    learning_rate: Annotated[Any, Rate(ge=0)] = option(1e-3, "learning rate of AdamW")
+    kl_coefficient: float = option(0.02, "weight of the divergence from the model at the start", ge=0)
+    learning_rate: Annotated[Any, Rate(ge=0)] = option(_RATE, "learning rate of AdamW")
     max_gradient_norm: Annotated[Any, Rate(gt=0)] = option(1.0, "gradient norm clip")
 
     @model_validator(mode="after")
