@@ -169,15 +169,19 @@ class Batch(NamedTuple):
     training_reward: Tensor  # float32: reward that a critic learns from, computed by a plug-in from the observed one
 
 
+AnyBatch = Any
+"""Named tuple of tensors `[B, T, ...]` that an objective reads; `Batch` of those that learn from histories."""
+
+
 class Objective(Protocol):
     """Training objective of a model: the loss is the sum of its terms, each times its weight."""
 
     weights: dict[str, float]
 
-    def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def __call__(self, model: nn.Module, batch: AnyBatch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Terms of the loss by the names in `weights`, each a mean over the windows of `batch`, and scalar metrics."""
 
-    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+    def logits(self, model: nn.Module, batch: AnyBatch) -> Tensor:
         """Action logits of the model for `batch`, `[B, T, A]`."""
 
 

@@ -50,6 +50,8 @@ def test_held_out_tasks_are_played_in_their_evaluation_alone(tmp_path, monkeypat
     for program in ("train_gpt", "train_ilql", "extract_policy"):
         done(program, tmp_path, *ROOM)
         assert played == set(train[-3:]), program
+    done("finetune", tmp_path, *ROOM, "finetune.trial_steps=8", "finetune.num_iterations=1")
+    assert played == set(train)
     done("evaluate", tmp_path, *ROOM, "evaluation.tasks=development")
     assert not played & set(held_out)
     results = read_json(tmp_path / "logs/tiny/evaluation-development/results.json")

@@ -44,6 +44,7 @@ SMALL = (
     *("evals.num_eval_episodes=4", "evals.num_eval_environments=2", "checkpoints.num_checkpoints=1"),
     *("evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.num_probe_streams=1"),
     *("evaluation.num_train_streams=1", "evaluation.num_bootstrap=100", "summaries.num_summaries=4"),
+    *("finetune.trial_steps=12", "finetune.num_iterations=1", "finetune.num_streams=2"),
 )
 PIPELINES = [  # every world and every source at least once
     *(("dark_room", "a2c"), ("dark_room", "random"), ("dark_room_permuted", "searcher"), ("dark_room_permuted", "ppo")),
@@ -63,7 +64,7 @@ def test_pipeline(tmp_path, world, source):
     films = source == "a2c"  # videos take longest, and do not depend on the source
     options = options_of(world, source, f"evaluation.videos={films}", f"source.videos_per_task={int(films)}")
     evaluated = world in WORLDS and source == dict(reversed(PIPELINES))[world]
-    for stage in ("train_agents", "train_gpt", *(["evaluate"] if evaluated else [])):
+    for stage in ("train_agents", "train_gpt", *(["evaluate", "finetune"] if evaluated else [])):
         done(stage, tmp_path, *options, preset=())
     columns = open_histories(tmp_path / "histories/small").columns
     assert source != "optimal" or np.array_equal(columns["action"], columns["optimal_action"])
@@ -169,6 +170,8 @@ def test_opponents_that_were_learned_from_are_not_new(root):
 def test_offline_learning_of_the_game(root):
     done("train_ilql", root, preset=POINTS)
     done("extract_policy", root, preset=POINTS)
+    assert "give finetune.bonus=0" in refusal("finetune", root, preset=POINTS)
+    done("finetune", root, "finetune.bonus=0", preset=POINTS)
 
 
 def test_an_agent_through_all_stages(tmp_path):

@@ -16,6 +16,7 @@ from icrl.envs.tasks import split_tasks
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs.device import recorded
 from icrl.studies.plan import Job, Plan, Row, plan, trained_for
+from icrl.training.policy_gradient import FinetuneConfig
 
 PRESETS = sorted(path.stem for path in (CONF / "study").glob("*.yaml") if path.stem != "none")
 ONE_SEED = ("study.seeds=[0]",)
@@ -111,7 +112,11 @@ def test_policies_share_everything_that_is_trained() -> None:
     for row, suffix in zip(rows, suffixes, strict=True):
         assert row.folders == [logs / f"mine-{row.variant}-seed0" / f"evaluation{suffix}"]
     own = PolicyConfig(model="hot", advantage_scale=0.5, temperature=1.0, context_kept=0.5)
-    assert [*trained_for(own).items()] == [("ilql", "train_ilql"), ("hot", "extract_policy")]
+    assert [*trained_for(own, FinetuneConfig()).items()] == [("ilql", "train_ilql"), ("hot", "extract_policy")]
+    tuned = FinetuneConfig(experiment_name="hot")
+    assert [*trained_for(own, tuned).values()] == ["train_gpt", "train_ilql", "finetune"]
+    tuned, own = FinetuneConfig(experiment_name="hot", start="none", kl_coefficient=0), PolicyConfig(model="hot")
+    assert [*trained_for(own, tuned).values()] == ["finetune"]
     parts = [["gpt"], ["gpt", "ilql"], ["ilql", "awr"], ["ilql"]]
     assert [row.models for row in rows] == [[[logs / job.name / part for part in needed]] for needed in parts]
 

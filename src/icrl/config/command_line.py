@@ -25,6 +25,7 @@ LARGE = {  # by program: the options that determine most of its memory
     "src.train_gpt": "trainer.mini_batch_size, model.context_len, model.embed_dim",
     "src.train_ilql": "trainer.mini_batch_size, model.context_len, encoder.embed_dim",
     "src.extract_policy": "trainer.mini_batch_size, model.context_len, model.embed_dim",
+    "src.finetune": "finetune.num_streams, finetune.trial_steps, model.embed_dim",
     "src.evaluate": "evaluation.num_streams, evaluation.num_train_streams, evaluation.num_bootstrap",
     "src.search_params": "search.num_learners, source.num_envs",
     "src.export_histories": "the number of histories",

@@ -15,9 +15,10 @@ _HEAD = """# Settings
 Every option of the project. This page is generated from the option models (`make docs`); `--help` of every program
 prints the same. Options are given as `KEY=VALUE` on the command line, or in a preset under `src/icrl/conf/`.
 
-*Stages*: 1 `train_agents`, 2 `train_gpt`, 3 `evaluate`; *search* `search_params`, *export* `export_histories`, *study*
-`study`; *players* `train_players`. *May change*: whether a continued run may have another value than before.
-*Schedule*: instead of a number, a mapping that says how the value changes ([schedules](trainer.md#schedules)).
+*Stages*: 1 `train_agents`, 2 `train_gpt`, 3 `evaluate`; *finetune* `finetune`, *search* `search_params`, *export*
+`export_histories`, *study* `study`; *players* `train_players`. *May change*: whether a continued run may have another
+value than before. *Schedule*: instead of a number, a mapping that says how the value changes
+([schedules](trainer.md#schedules)).
 """
 _PLAYERS = """
 # Settings of `train_players`

@@ -34,6 +34,7 @@ from icrl.sources import source_options
 from icrl.sources.a2c import A2CConfig
 from icrl.sources.options import SourceConfig
 from icrl.training.optimizers import OPTIMIZERS, AdamWConfig, OptimizerConfig
+from icrl.training.policy_gradient import FinetuneConfig
 from icrl.training.updates import TrainerConfig
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ else:
     AnyOptimizer = Annotated[reduce(or_, OPTIMIZERS.values()), Field(discriminator="name")]
 
 
+_FITS = "2, ilql, awr, finetune"  # stages with a gradient loop
 _READS_POINTS = ("a2c", "ppo", "random")  # sources that read observations of many numbers
 
 
@@ -80,12 +82,12 @@ class Config(Options):
     histories: Annotated[list[Name], OneOrMore] = option(
         ["dark_room-a2c"],
         "name of the histories that stages two and three read; a list of several is a mixture",
-        stages="2, 3, ilql, awr, export",
+        stages="2, 3, ilql, awr, finetune, export",
     )
     run: Name = option(
         "dark_room-a2c",
-        "name of the run whose models are rolled out, or whose critic a policy is extracted from",
-        stages="3, awr",
+        "name of the run whose models are rolled out or fine-tuned, or whose critic a policy is extracted from",
+        stages="3, awr, finetune",
     )
     root: PathName = option(
         ".", "folder that holds histories/, logs/ and videos/; relative to the project", stages="all"
@@ -97,19 +99,24 @@ class Config(Options):
     env: AnyEnv = group(DarkRoomConfig, "the world", "all")
     tasks: TasksConfig = group(TasksConfig, "training and held-out tasks", "all")
     source: AnySource = group(A2CConfig, "source agents, and the pace of stage one", "1")
-    data: DataConfig = group(DataConfig, "which part of the histories is learned from", "2, ilql, awr")
-    model: GPTConfig = group(GPTConfig, "the sequence model", "2, 3, ilql, awr")
+    data: DataConfig = group(DataConfig, "which part of the histories is learned from", _FITS)
+    model: GPTConfig = group(GPTConfig, "the sequence model", "2, 3, ilql, awr, finetune")
     objective: ObjectiveConfig = group(ObjectiveConfig, "what the model learns to predict", "2")
     optimizer: AnyOptimizer = group(AdamWConfig, "how the model's parameters are updated", "2, ilql, awr")
-    trainer: TrainerConfig = group(TrainerConfig, "the gradient loop: budget, batches, memory", "2, ilql, awr")
+    trainer: TrainerConfig = group(
+        TrainerConfig, "the gradient loop: budget, batches, memory", "2, ilql, awr, finetune"
+    )
     encoder: EncoderConfig = group(EncoderConfig, "the trunk of a critic", "ilql")
     decoder: DecoderConfig = group(DecoderConfig, "the heads of a critic", "ilql")
     critic: CriticConfig = group(CriticConfig, "what values are, and how they are learned", "ilql")
     awr: AwrConfig = group(AwrConfig, "how a policy is extracted from values", "awr")
-    evals: EvalsConfig = group(EvalsConfig, "evaluations during training", "1, 2, ilql, awr")
-    checkpoints: CheckpointsConfig = group(CheckpointsConfig, "what survives a crash", "1, 2, ilql, awr")
-    summaries: SummariesConfig = group(SummariesConfig, "what TensorBoard shows of training", "1, 2, ilql, awr")
-    policy: PolicyConfig = group(PolicyConfig, "how the model acts", "2, 3, ilql, awr")
+    finetune: FinetuneConfig = group(FinetuneConfig, "policy gradients over in-context trials", "finetune")
+    evals: EvalsConfig = group(EvalsConfig, "evaluations during training", f"1, {_FITS}")
+    checkpoints: CheckpointsConfig = group(CheckpointsConfig, "what survives a crash", f"1, {_FITS}")
+    summaries: SummariesConfig = group(
+        SummariesConfig, "what TensorBoard shows of training", "1, 2, ilql, awr, finetune"
+    )
+    policy: PolicyConfig = group(PolicyConfig, "how the model acts", "2, 3, ilql, awr, finetune")
     evaluation: EvaluationConfig = group(EvaluationConfig, "the in-context protocol", "3")
     study: StudyConfig = group(StudyConfig, "a comparison of many runs", "study")
     search: SearchConfig = group(SearchConfig, "the search over options of the source", "search")
@@ -134,7 +141,8 @@ class Config(Options):
             value = attrgetter(key[1])(self)
             return f"{key[1]}={str(value).lower() if isinstance(value, bool) else value}"
 
-        for conflicts in (_in_world, _in_splits, _in_lengths, _in_model, _in_training, _in_starts):
+        rules = (_in_world, _in_splits, _in_lengths, _in_model, _in_training, _in_policy, _in_starts)
+        for conflicts in rules:
             for message in conflicts(self):
                 raise ConfigError(re.sub(r"\$(\w+(\.\w+)?)", shown, message))
         return self
@@ -216,7 +224,7 @@ def _in_model(config: Config) -> Iterator[str]:
 
 
 def _in_training(config: Config) -> Iterator[str]:
-    trainer, device, policy = config.trainer, config.device, config.policy
+    trainer, device = config.trainer, config.device
     if config.optimizer.name == "mtadam" and device.amp_dtype == "float16":
         yield "$optimizer.name undoes the loss scaling of $device.amp_dtype: give device.amp_dtype=bfloat16 or none"
     if trainer.evaluate and not config.data.num_development_tasks:
@@ -231,8 +239,14 @@ def _in_training(config: Config) -> Iterator[str]:
         yield "$summaries.gradient_noise_scale needs parts of a batch; $trainer.mini_batch_size must be at least 2"
     if config.awr.normalize != "none" and trainer.gradient_accumulation_steps > 1:
         yield "$awr.normalize needs $trainer.gradient_accumulation_steps to be 1; or give awr.normalize=none"
-    if policy.model not in ("gpt", "critic", config.awr.experiment_name):
-        yield "$policy.model: must be gpt, critic or $awr.experiment_name"
+
+
+def _in_policy(config: Config) -> Iterator[str]:
+    policy = config.policy
+    if policy.model not in ("gpt", "critic", config.awr.experiment_name, config.finetune.experiment_name):
+        yield "$policy.model: must be gpt, critic, $awr.experiment_name or $finetune.experiment_name"
+    if config.awr.experiment_name == config.finetune.experiment_name:
+        yield "$awr.experiment_name and $finetune.experiment_name must differ: each has its own folder"
     if policy.model == "critic" and not policy.advantage_scale:
         yield "$policy.model acts on the critic alone, so $policy.advantage_scale must be above 0"
 

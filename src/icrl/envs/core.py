@@ -80,6 +80,9 @@ class TensorEnv:
         """Best action for states of any leading shape; `spec.num_actions` if it is unknown."""
         raise NotImplementedError
 
+    def unsolvable(self, tasks: Tensor) -> Tensor | None:
+        """Rules of `tasks` `[N, task_dim]` without any reward, as tasks; None if this world has no such tasks."""
+
     def label(self, task: Tensor) -> str:
         """Name for the task `[task_dim]` that is fit for file names."""
         raise NotImplementedError

@@ -81,6 +81,10 @@ class DarkRoom(Room):
         goals = cells if self.random_start else cells[cells != self.starts.cpu()]
         return torch.cartesian_prod(goals, torch.arange(len(self._meaning))) if self.permute_actions else goals[:, None]
 
+    def unsolvable(self, tasks: Tensor) -> Tensor:
+        """Rooms without a goal: it is outside."""
+        return torch.cat([torch.full_like(tasks[:, :1], self.num_cells), tasks[:, 1:]], dim=1)
+
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         if self.permute_actions:
             action = self._meaning[task[..., 1], action]

@@ -148,7 +148,9 @@ def open_trained(config: Config, device: torch.device) -> TrainedPolicy:
     """The trained policy that `config` chooses. Raises `ConfigError` if its training is not finished, or if a critic
     does not fit the model that it guides."""
     name, values = config.policy.model, ("encoder", "decoder", "critic")
+    tuned = config.finetune.experiment_name
     known = {"gpt": ("gpt", "train_gpt", ("objective",)), "critic": ("ilql", PROGRAM, values)}
+    known |= {tuned: (tuned, "finetune", ("objective", "finetune"))}
     subfolder, program, own = known.get(name, (name, "extract_policy", ("awr", *values)))
     folder = config.run_folder / subfolder
     state, about = open_finished(folder, config.evaluation.checkpoint, program, device)

@@ -24,12 +24,14 @@ from icrl.evaluation.trained import changes_of, new_tasks, policy_suffixes, read
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs.device import recorded
 from icrl.runs.files import check_same, digest
+from icrl.training.policy_gradient import FinetuneConfig
 
 _OF_STUDY = ("seed", "histories", "run", "num_threads")  # options that the study sets for each run
 _OF_HISTORIES = ("seed", "env", "tasks", "source", "evals")
 _OF_EVALUATION = ("name", "run", "evaluation", "study")
 _OF_ALL = ("seed", "env", "tasks", "source", "data", "model", "optimizer", "trainer", "device", "policy", "evaluation")
 _OF_PROGRAM = {"train_gpt": ("objective",), "train_ilql": ("encoder", "decoder", "critic"), "extract_policy": ("awr",)}
+_OF_PROGRAM |= {"finetune": ("objective", "finetune")}
 
 
 @dataclass
@@ -148,7 +150,7 @@ class _Planner:
         runs = {name: self._trained(composed, options, seed, name) for name, seed in trained.items()}
         for test, changes in variant.test.items():
             there = load_config([*options, *changes]) if changes else composed
-            parts = trained_for(there.policy)
+            parts = trained_for(there.policy, there.finetune)
             suffix = suffix_of(_changes(there, composed) | policy_suffixes(there.policy), there.evaluation.tasks)
             evaluated: list[Config] = []
             for name, run in runs.items():
@@ -193,13 +195,14 @@ class _Planner:
             job.done = False
 
 
-def trained_for(policy: PolicyConfig) -> dict[str, str]:
+def trained_for(policy: PolicyConfig, finetune: FinetuneConfig) -> dict[str, str]:
     """Parts to train before `policy` can act: folders of a run and the programs that fill them, in order."""
-    parts = {"gpt": "train_gpt"} if policy.model == "gpt" else {}
-    if policy.model != "gpt" or policy.advantage_scale:
+    tuned = policy.model == finetune.experiment_name
+    parts = {"gpt": "train_gpt"} if policy.model == "gpt" or (tuned and finetune.start == "gpt") else {}
+    if policy.advantage_scale or not (tuned or policy.model == "gpt"):
         parts["ilql"] = "train_ilql"
     if policy.model not in ("gpt", "critic"):
-        parts[policy.model] = "extract_policy"
+        parts[policy.model] = "finetune" if tuned else "extract_policy"
     return parts
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from icrl.config.options import refuse
-from icrl.contracts import Batch, Json, Metrics, Objective
+from icrl.contracts import AnyBatch, Json, Metrics, Objective
 from icrl.runs.distributed import Ranks
 from icrl.runs.metrics import MetricLogger, SummariesConfig
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from icrl.config.root import Config
 
 
-Loss = Callable[[nn.Module, Batch], tuple[Any, ...]]  # the loss, and more
+Loss = Callable[[nn.Module, AnyBatch], tuple[Any, ...]]  # the loss, and more
 
 _DECAY = 0.999  # of the moving averages, for each update
 
@@ -35,7 +35,7 @@ class UpdateCurves:
     logger: MetricLogger
     warned: bool = False  # of values above their bound
 
-    def show(self, update: int, metrics: dict[str, Tensor], others: Metrics, model: nn.Module, batch: Batch) -> None:
+    def show(self, update: int, metrics: dict[str, Tensor], others: Metrics, model: nn.Module, batch: AnyBatch) -> None:
         """Add the points of one update: this rank's `metrics`, and `others`, already averaged over ranks."""
         means = self.ranks.average(torch.stack([value.detach().float() for value in metrics.values()]).cpu())
         values = dict(zip(metrics, means.tolist(), strict=True)) | others
@@ -58,7 +58,7 @@ class UpdateCurves:
 
         inspect(self.logger, self.config.summaries, update, model.named_parameters(), policy, batch._asdict())
         if self.logger.line_due(update):
-            self.logger.line({name: values[name] for name in ("loss", "accuracy") if name in values})
+            self.logger.line({name: values[name] for name in ("loss", "accuracy", "return") if name in values})
 
 
 def inspect(
@@ -119,7 +119,9 @@ class NoiseScale:
         # weight: of all measurements in the averages; valid: the last valid estimate; update: of the last measurement
         self._state: Json = {"weight": 0.0, "signal": 0.0, "noise": 0.0, "valid": None, "update": 0}
 
-    def measure(self, model: nn.Module, loss: Loss, batch: Batch, update: int, ranks: Ranks | None = None) -> Metrics:
+    def measure(
+        self, model: nn.Module, loss: Loss, batch: AnyBatch, update: int, ranks: Ranks | None = None
+    ) -> Metrics:
         """Metrics after `update` updates: `gradient_noise_scale` in windows and the averages behind it; empty until an
         estimate is positive.
 
@@ -167,7 +169,7 @@ class NoiseScale:
     def load_state_dict(self, state: Json) -> None:
         self._state = dict(state)
 
-    def _gradient(self, model: nn.Module, loss: Loss, batch: Batch, start: int, stop: int) -> Tensor:
+    def _gradient(self, model: nn.Module, loss: Loss, batch: AnyBatch, start: int, stop: int) -> Tensor:
         """Flat gradient of the mean loss of windows `start` to `stop`; `grad` does not change."""
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         size = sum(parameter.numel() for parameter in parameters)

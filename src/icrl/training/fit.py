@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,14 @@ from torch import nn
 from tqdm import tqdm
 
 from icrl.config.schedules import Clock
-from icrl.contracts import Batch, Objective
+from icrl.contracts import AnyBatch, Objective
 from icrl.runs.checkpoint import FINISHED, Interval, is_due
 from icrl.runs.divergence import FiniteCheck
 from icrl.runs.evaluations import Evaluations, Evaluator
 from icrl.runs.files import Identity, write_owned
 from icrl.runs.metrics import MetricLogger, Progress, profiled
 from icrl.runs.record import parameters_table, record_session
-from icrl.runs.run_state import Generators, RunState
+from icrl.runs.run_state import Generators, RunState, Stateful
 from icrl.training.curves import UpdateCurves, make_noise_scale
 from icrl.training.updates import Updater
 
@@ -32,19 +32,20 @@ def fit(
     context: RunContext,
     model: nn.Module,
     objective: Objective,
-    batch_at: Callable[[int], Batch],
+    batch_at: Callable[[int], AnyBatch],
     evaluator: Evaluator,
     *,
     num_updates: int = 0,
     after_step: Callable[[], None] | None = None,
     start: dict[str, Any] | None = None,
+    parts: Mapping[str, Stateful] | None = None,
 ) -> None:
     """Train `model` in place for `num_updates` (0: `trainer.num_iterations`), from the newest checkpoint of the run or,
-    if there is none, from `start`, the state of another run.
+    if there is none, from `start`, the state of another run. It ends bit-identical to an uninterrupted run.
 
     `batch_at(update)` is this rank's share of a batch. `evaluator` evaluates a state `{"step", "model"}`. `after_step`,
-    called after each optimizer step, may change the model. A resumed run ends bit-identical to an uninterrupted one.
-    Raises `Stopped` when a signal asked the run to end; `DivergedError` on all ranks when a number is not finite."""
+    called after each optimizer step, may change the model. `parts` are saved and restored too. Raises `Stopped` when a
+    signal asked the run to end; `DivergedError` on all ranks when a number is not finite."""
     config, ranks, total = context.config, context.ranks, num_updates or context.config.trainer.num_iterations
     saving, owner, device = config.checkpoints, Identity.of(context.description), context.device
     updater = Updater(model.train(), objective, config, device, ranks, after_step)
@@ -57,10 +58,9 @@ def fit(
         run.before_save = lambda: finite.check(run.done)
         if ranks.rank:  # own dropout on each rank; rank 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + ranks.rank)
-        run.add("model", model)
-        run.add("updater", updater)
-        noise_scale = run.add("noise_scale", make_noise_scale(config, ranks))
-        run.add("generators", Generators(device, ranks))
+        noise_scale, own = make_noise_scale(config, ranks), {"generators": Generators(device, ranks), **(parts or {})}
+        for name, part in {"model": model, "updater": updater, "noise_scale": noise_scale, **own}.items():
+            run.add(name, part)
         curves = UpdateCurves(config, objective, ranks, logger)
         num_profiled = config.summaries.profiled_iterations * ranks.is_writer
         iteration_done = stack.enter_context(profiled(run.folder, num_profiled))

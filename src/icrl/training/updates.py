@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from icrl.config.options import Options, option, refuse
 from icrl.config.schedules import Clock, make_schedule
-from icrl.contracts import Batch, Metrics, Objective
+from icrl.contracts import AnyBatch, Metrics, Objective
 from icrl.objectives.imitation import AlgorithmDistillation
 from icrl.runs.device import bfloat16_gain
 from icrl.runs.distributed import Ranks
@@ -80,13 +80,13 @@ class Updater:
         if self.config.compile:
             self._forward = cast(nn.Module, torch.compile(self._forward))
 
-    def update(self, batch: Batch, clock: Clock) -> dict[str, Tensor]:
+    def update(self, batch: AnyBatch, clock: Clock) -> dict[str, Tensor]:
         """Optimizer step on this rank's share of a batch, with the gradient of the mean loss over all ranks. Returns
         this rank's mean loss and metrics, and the norm of the full gradient before clipping."""
         set_rates(self.optimizer, self._optimizer_config, clock)
         self.optimizer.zero_grad()
         chunks = (column.chunk(self.config.gradient_accumulation_steps) for column in batch)
-        parts, max_norm = [Batch(*part) for part in zip(*chunks, strict=True)], self._max_norm(clock)
+        parts, max_norm = [batch._make(part) for part in zip(*chunks, strict=True)], self._max_norm(clock)
         step = self._step_by_term if isinstance(self.optimizer, MTAdam) else self._step
         found, norm = step(parts, max_norm)
         if self.config.empty_cache:
@@ -94,7 +94,7 @@ class Updater:
         metrics = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
         return metrics | {"gradient_norm": norm}
 
-    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+    def loss(self, model: nn.Module, batch: AnyBatch) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """Weighted sum of the objective's terms in training precision, the terms, and metrics: the sum, those of the
         objective, and the terms if there are several."""
         enabled = self._precision != "none"
@@ -130,7 +130,7 @@ class Updater:
         self.scaler.load_state_dict(state["scaler"])
         self._precision = state.get("precision", self._precision)  # that of the run, whatever was measured now
 
-    def _step(self, parts: list[Batch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
+    def _step(self, parts: list[AnyBatch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
         """Step with the gradient of the sum of all terms. Returns each part's metrics and the gradient norm."""
         found: list[dict[str, Tensor]] = []
         for part in parts:
@@ -148,7 +148,7 @@ class Updater:
             self._after_step()
         return found, norm
 
-    def _step_by_term(self, parts: list[Batch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
+    def _step_by_term(self, parts: list[AnyBatch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
         """Step with the separately clipped gradients of all terms, which the optimizer combines. Returns each part's
         metrics and the norm of the weighted unclipped sum. The clipped sum is stored in `grad`."""
         optimizer = self.optimizer

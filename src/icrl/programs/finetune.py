@@ -1,0 +1,105 @@
+"""Reinforcement fine-tuning in context: policy gradients over whole trials on the training tasks of a model.
+
+python -m src.finetune [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/<finetune.experiment_name>/
+
+`python -m src.evaluate policy.model=<finetune.experiment_name>` evaluates the model. `finetune.start=none
+finetune.kl_coefficient=0` trains from random weights (RL^2). The split of tasks is that of the histories.
+"""
+
+from contextlib import closing
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from icrl.config.options import refuse, replace
+from icrl.config.root import Config
+from icrl.contracts import ConfigError, Json
+from icrl.data.windows import check_stores
+from icrl.envs import make_env
+from icrl.envs.core import TensorEnv
+from icrl.evaluation.trained import InContextEvaluator, plain_gpt
+from icrl.nn.gpt import GPT
+from icrl.runs.device import dtype_of
+from icrl.runs.files import check_same
+from icrl.training.critics import open_finished
+from icrl.training.fit import fit
+from icrl.training.needs import fitting_gpt, playing
+from icrl.training.optimizers import AdamWConfig
+from icrl.training.policy_gradient import PolicyGradient
+from icrl.training.program import RunContext, compared, open_run
+from icrl.training.trials import Trials
+
+_PLAYED = ("finetune.num_streams", "finetune.trial_steps")
+
+
+def main(config: Config) -> Path:
+    """Train, or resume training; returns the folder with the checkpoints."""
+    options, folder = config.finetune, config.folder("logs") / config.finetune.experiment_name
+    steps, length = options.trial_steps, config.model.context_len
+    longer = f"finetune.trial_steps={steps} is longer than model.context_len={length}, and an update reads whole trials"
+    refuse(steps > length, f"{longer}: lower it, or give finetune.start=none and a longer context")
+    start = None
+    if options.start == "gpt":
+        start = open_finished(config.run_folder / "gpt", "last", "train_gpt", torch.device("cpu"))
+        where = f"the model of run={config.run}"
+        check_same(config, start[1]["description"]["config"], ("env", "tasks", "data", "model"), where)
+
+    def inputs(before: Json | None) -> Json:
+        model = start[1]["state_sha256"] if start else "none"
+        if before and before["inputs"].get("start") != model:
+            raise ConfigError(f"{folder} started from another model: give another finetune.experiment_name= or name=")
+        return {"start": model}
+
+    with open_run(config, "finetune", folder, compared(config, "objective", "finetune"), inputs) as context:
+        if context:
+            refuse(context.ranks.size > 1, f"finetune runs in one process, not in {context.ranks.size}")
+            if start:
+                check_stores(context.stores, start[1]["description"]["histories"], config.run_folder)
+            with closing(make_env(config.env, context.device)) as env:
+                learned = [task for task in context.tasks["train"] if task not in context.tasks["development"]]
+                tasks = env.all_tasks().to(context.device)[learned]
+                run, spec = _adapted(context, env, tasks), env.spec
+                model, first = GPT(config.model, spec).to(context.device, dtype_of(config)), None
+                if start:
+                    first = plain_gpt(config, spec, start[0]["model"], context.device).eval().requires_grad_(False)
+                    model.load_state_dict(first.state_dict())
+                trials = Trials(options, env, tasks, model, first, config.seed)
+                objective = PolicyGradient(options, spec, lambda: trials.metrics)
+                updates = options.num_iterations * trials.updates_per_iteration
+                evaluator = InContextEvaluator(config, context.tasks["development"])
+                parts = {"actor": trials}
+                fit(run, model, objective, trials.batch_at, evaluator, num_updates=updates, parts=parts)
+    return folder
+
+
+def _adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
+    """Context with the optimizer, batches and precision of policy gradients on the training `tasks` `[N, task_dim]` of
+    `env`. Raises `ConfigError` if there are too few tasks or streams, or too little memory."""
+    config, options, spec = context.config, context.config.finetune, env.spec
+    drawn, most = options.num_tasks or len(tasks), f"must be at most {len(tasks)}, the training tasks"
+    refuse(drawn > len(tasks), f"finetune.num_tasks={drawn}: {most}")
+    unsolvable = f"finetune.num_unsolvable={options.num_unsolvable}"
+    refuse(options.num_unsolvable > drawn, f"{unsolvable}: must be at most {drawn}, the tasks of an iteration")
+    none = options.num_unsolvable and env.unsolvable(tasks) is None
+    refuse(none, f"{unsolvable}: env.name={config.env.name} has no tasks without reward; give 0")
+    num_streams = (drawn + options.num_unsolvable) * options.num_streams
+    parts = f"finetune.num_mini_batches={options.num_mini_batches}"
+    refuse(options.num_mini_batches > num_streams, f"{parts}: must be at most {num_streams}, the streams of all tasks")
+    many = "an observation of this world has many numbers, and hardly comes twice; give finetune.bonus=0"
+    refuse(spec.obs_shape and options.bonus, f"finetune.bonus={options.bonus}: {many}")
+    size = -(-num_streams // options.num_mini_batches)
+    batches = {"mini_batch_size": size, "mini_batch_length": options.trial_steps}
+    rates = {"learning_rate": options.learning_rate, "max_gradient_norm": options.max_gradient_norm}
+    adapted = replace(
+        config,
+        optimizer=AdamWConfig(weight_decay=0.0, **rates),
+        # Blocks are recomputed only in training mode, which would also turn dropout on.
+        trainer=replace(config.trainer, activation_checkpointing=False, **batches),
+        device=replace(config.device, amp_dtype="none"),  # ratios compare the model with the actor to the last digits
+    )
+    context = context._replace(config=adapted)
+    episodes = -(-options.trial_steps // spec.max_episode_steps)
+    needs = playing(adapted, config.model, spec, num_streams, episodes, context.device, _PLAYED)
+    context.check_memory([*fitting_gpt(adapted, spec, 1), *needs], config.model)
+    return context

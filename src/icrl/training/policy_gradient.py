@@ -1,0 +1,148 @@
+"""Policy gradients over whole in-context trials: the bonus, the advantages and the loss. T steps, B streams, A actions.
+
+A trial is T steps of one stream on one task, over the ends of episodes, with the context kept (RL^2, Duan et al., 2016,
+arXiv 1611.02779; Wang et al., 2016, arXiv 1611.05763). S streams play each task. The reward to go of step t of stream s
+runs to the end of the trial, across resets, so that finding out what helps in later episodes pays:
+
+    x_t  = reward_t + bonus * 1[no success before or at t, and the observation after t is new in the trial]
+    G_st = sum over k >= t of discount^(k - t) x_sk
+    A_st = (G_st - mean over s of G_st) / root mean square of these differences over all s and t of the task
+
+The advantages are relative to the group of streams of one task (GRPO: Shao et al., 2024, arXiv 2402.03300), without a
+value function. The loss is the clipped one of PPO (Schulman et al., 2017, arXiv 1707.06347), with r the ratio of the
+probability of the action to that of the actor that played the trial, pi0 the model at the start, H the entropy:
+
+    loss = - mean of min(r A, clip(r, 1 - clip_range, 1 + clip_range) A) - entropy_coefficient mean of H(pi)
+           + kl_coefficient mean of KL(pi || pi0)
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+import torch
+from pydantic import model_validator
+from torch import Tensor, nn
+
+from icrl.config.options import Name, Options, Rate, option, refuse
+from icrl.contracts import EnvSpec, Rollout
+from icrl.envs.rollout import is_success
+from icrl.nn.gpt import context_of
+from icrl.objectives.imitation import RESERVED
+from icrl.rl.returns import n_step_returns
+
+_RATE: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 1e-3], [1, 1e-4]]}
+_NEVER = -1e9  # logit of an illegal action: its probability is 0, and 0 times it is not NaN as with -inf
+
+
+class FinetuneConfig(Options):
+    """Options of the policy gradients over in-context trials."""
+
+    experiment_name: Name = option("finetuned", "folder of the model under logs/<name>/, and its name in policy.model")
+    start: Literal["gpt", "none"] = option(
+        "gpt", "gpt: the model of stage two of `run`; none: random weights, with finetune.kl_coefficient=0"
+    )
+    num_iterations: int = option(110, "trials of all streams, each followed by updates on them", ge=1, le=10**6)
+    trial_steps: int = option(100, "env steps of a trial, across episodes; at most model.context_len", ge=2)
+    num_tasks: int = option(0, "training tasks of an iteration, drawn anew for each (0: all)", ge=0)
+    num_unsolvable: int = option(
+        0, "tasks of an iteration that are played once more without any reward but the bonus; in DarkRoom alone", ge=0
+    )
+    num_streams: int = option(8, "streams of each task, whose returns are compared", ge=2, le=10**5)
+    num_epochs: int = option(2, "passes over the streams of an iteration", ge=1, le=1000)
+    num_mini_batches: int = option(4, "updates of a pass, each on as many streams", ge=1, le=10**5)
+    discount: float = option(0.99, "discount of a step, across episodes", ge=0, le=1)
+    bonus: Annotated[Any, Rate(ge=0)] = option(
+        0.25, "reward for an observation that is new in the trial, before its first success"
+    )
+    clip_range: float = option(0.2, "largest change of the probability ratio that the loss rewards", gt=0, le=10)
+    entropy_coefficient: float = option(0.01, "weight of the entropy", ge=0)
+    kl_coefficient: float = option(0.02, "weight of the divergence from the model at the start", ge=0)
+    learning_rate: Annotated[Any, Rate(ge=0)] = option(_RATE, "learning rate of AdamW")
+    max_gradient_norm: Annotated[Any, Rate(gt=0)] = option(1.0, "gradient norm clip")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        name, kl = self.experiment_name, self.kl_coefficient
+        reserved = f"must not be one of {', '.join(RESERVED)}, nor begin with evaluation"
+        refuse(name in RESERVED or name.startswith("evaluation"), f"finetune.experiment_name={name}: {reserved}")
+        alone = f"finetune.kl_coefficient={kl} needs a model to stay near, and finetune.start=none has none: give 0"
+        refuse(self.start == "none" and kl, alone)
+        return self
+
+
+class TrialBatch(NamedTuple):
+    """Trials of B streams, `[B, T]` each (`obs` may be `[B, T, K]`)."""
+
+    obs: Tensor
+    action: Tensor
+    reward: Tensor
+    timestep: Tensor
+    advantage: Tensor  # float32
+    log_prob: Tensor  # float32: of the action, by the actor
+    log_start: Tensor  # float32 `[B, T, A]`: log-probabilities of the model at the start; zeros without one
+
+
+def successes(spec: EnvSpec, trials: Rollout) -> Tensor:
+    """Steps `[T, B]` that make their episodes a success, as the world defines it."""
+    value = torch.tensor(spec.reward_values, device=trials.reward.device)[trials.reward]
+    last, best = trials.terminated | trials.truncated, trials.action == trials.optimal_action
+    return torch.as_tensor(is_success(spec, value, trials.terminated, last, best))
+
+
+def discoveries(spec: EnvSpec, trials: Rollout) -> Tensor:
+    """Steps `[T, B]` before the first success of a trial whose next observation is new in it.
+
+    The observations that actions were chosen on count as seen. Observations are single numbers."""
+    streams = torch.arange(trials.obs.shape[1], device=trials.obs.device)
+    seen = torch.zeros(len(streams), spec.num_obs, dtype=torch.bool, device=streams.device)
+    new = torch.zeros_like(trials.obs, dtype=torch.bool)
+    for t, (obs, next_obs) in enumerate(zip(trials.obs, trials.next_obs, strict=True)):
+        seen[streams, obs] = True
+        new[t] = ~seen[streams, next_obs]
+        seen[streams, next_obs] = True
+    return new & (successes(spec, trials).cumsum(0) == 0)
+
+
+def group_advantages(reward: Tensor, num_streams: int, discount: float) -> Tensor:
+    """Advantages `[T, B]` of the second and third equation above, from x `[T, B]`; B is ordered by task, with
+    `num_streams` streams of each."""
+    never = torch.zeros_like(reward, dtype=torch.bool)
+    to_go = n_step_returns(reward, torch.zeros_like(reward), never, never, discount)
+    to_go = to_go.unflatten(1, (-1, num_streams))  # [T, G, S]
+    difference = to_go - to_go.mean(2, keepdim=True)
+    spread = difference.square().mean((0, 2), keepdim=True).sqrt()
+    return (difference / spread.clamp(min=1e-6)).flatten(1)  # 0 where all streams are alike
+
+
+def log_probabilities(spec: EnvSpec, model: nn.Module, batch: Any) -> Tensor:
+    """Log-probabilities `[B, T, A]` of actions, from one uncached forward over whole trials. Dropout is off and a
+    framed room in its middle, as in the actor, so that ratios compare like with like."""
+    context = context_of(spec, batch.obs, batch.action, batch.reward, batch.timestep)
+    return spec.legal_of(model.eval()(context), batch.obs, _NEVER).float().log_softmax(-1)
+
+
+class PolicyGradient:
+    """Objective with the loss above. `progress()` are metrics of the last trials, shown beside those of an update."""
+
+    def __init__(self, config: FinetuneConfig, spec: EnvSpec, progress: Callable[[], dict[str, Tensor]]) -> None:
+        self.config, self.spec, self._progress = config, spec, progress
+        self.weights = {"policy": 1.0, "entropy": -config.entropy_coefficient, "kl": config.kl_coefficient}
+
+    def __call__(self, model: nn.Module, batch: TrialBatch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Terms of the loss. Metrics: the mean of |r - 1| (`ratio_change`), the share of steps where it is above the
+        range (`clipped`), and the progress."""
+        log_pi = log_probabilities(self.spec, model, batch)
+        ratio = (log_pi.gather(-1, batch.action[..., None])[..., 0] - batch.log_prob).exp()
+        limit = self.config.clip_range
+        gain = torch.minimum(ratio * batch.advantage, ratio.clamp(1 - limit, 1 + limit) * batch.advantage)
+        pi, change = log_pi.exp(), (ratio.detach() - 1).abs()
+        terms = {
+            "policy": -gain.mean(),
+            "entropy": -(pi * log_pi).sum(-1).mean(),
+            "kl": (pi * (log_pi - batch.log_start)).sum(-1).mean(),
+        }
+        return terms, {"clipped": (change > limit).float().mean(), "ratio_change": change.mean()} | self._progress()
+
+    def logits(self, model: nn.Module, batch: TrialBatch) -> Tensor:
+        """Action logits of the model, `[B, T, A]`, up to a constant in each step."""
+        return log_probabilities(self.spec, model, batch)

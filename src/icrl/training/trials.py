@@ -1,0 +1,123 @@
+"""Trials for policy gradients, played by frozen copies of the model that is trained, in batches for its updates.
+
+Everything is a function of the seed, the iteration and the weights of the model at its start, so a resumed run plays
+the trials that it was interrupted in again. G tasks, S streams of each, B = G S, T steps.
+"""
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from icrl.config.schedules import Clock, make_schedule
+from icrl.contracts import Rollout
+from icrl.envs.core import TensorEnv
+from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered, rollout, start_streams
+from icrl.envs.tasks import streams_of
+from icrl.nn.gpt import GPT
+from icrl.nn.gpt_policy import GPTPolicy
+from icrl.randomness import Noise, mix, stream_seeds
+from icrl.training.policy_gradient import FinetuneConfig, TrialBatch, discoveries, group_advantages, log_probabilities
+
+_TASKS, _STARTS, _NOISE, _ORDER = range(6, 10)  # purposes of random numbers
+_KEPT = 0.5  # of a full context; a trial never fills one
+
+
+class Trials:
+    """Batches of the updates of `model`, from trials on `tasks` `[N, task_dim]`.
+
+    An iteration plays trials with the weights at its start, and then passes over their streams `num_epochs` times in
+    random order, in `num_mini_batches` parts. `state_dict` holds the weights of the actor. `start` is the model to stay
+    near; None: there is none."""
+
+    def __init__(
+        self, config: FinetuneConfig, env: TensorEnv, tasks: Tensor, model: GPT, start: GPT | None, seed: int
+    ) -> None:
+        self.config, self.env, self.tasks, self.start, self.seed = config, env, tasks, start, seed
+        self.metrics: dict[str, Tensor] = {}  # of the newest trials
+        self._model, self._actor = model, deepcopy(model).eval().requires_grad_(False)
+        self._num_tasks, self._bonus = config.num_tasks or len(tasks), make_schedule(config.bonus)
+        unsolvable = env.unsolvable(tasks) if config.num_unsolvable else None
+        self._unsolvable = tasks[:0] if unsolvable is None else unsolvable
+        self._iteration = -1
+        self._batch: TrialBatch | None = None
+
+    @property
+    def num_streams(self) -> int:
+        return (self._num_tasks + self.config.num_unsolvable) * self.config.num_streams
+
+    @property
+    def updates_per_iteration(self) -> int:
+        return self.config.num_epochs * self.config.num_mini_batches
+
+    def batch_at(self, update: int) -> TrialBatch:
+        """Batch of `update`, `[B / num_mini_batches, T]`. Calls must be in order; the first may be amid an iteration
+        whose actor is in the loaded state."""
+        iteration, part = divmod(update, self.updates_per_iteration)
+        if iteration != self._iteration or self._batch is None:
+            if part == 0:
+                self._actor.load_state_dict(self._model.state_dict())
+            self._batch, self._iteration = self._collect(iteration), iteration
+        epoch, part = divmod(part, self.config.num_mini_batches)
+        order = self._drawn(self.num_streams, _ORDER, iteration * self.config.num_epochs + epoch)
+        chosen = order.tensor_split(self.config.num_mini_batches)[part]
+        return TrialBatch(*(column[chosen] for column in self._batch))
+
+    def play(self, iteration: int) -> Rollout:
+        """Transitions `[T, B]` of the trials of `iteration`, ordered by task, unsolvable ones last. The actor samples
+        its actions."""
+        drawn = self._drawn(len(self.tasks), _TASKS, iteration)[: self._num_tasks]
+        unsolvable = self._unsolvable[drawn[: self.config.num_unsolvable]]
+        tasks = streams_of(torch.cat([self.tasks[drawn], unsolvable]), self.config.num_streams)
+        starts, noise = (
+            mix(stream_seeds(self.seed, len(tasks), purpose), iteration).to(tasks.device)
+            for purpose in (_STARTS, _NOISE)
+        )
+        policy = GPTPolicy(self._actor, 1.0, 1.0, _KEPT)
+        streams = start_streams(policy, self.env, tasks, starts)
+        return rollout(policy, self.env, streams, self.config.trial_steps, Noise(noise))[0]
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._actor.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._actor.load_state_dict(state)
+
+    def _drawn(self, number: int, purpose: int, time: int) -> Tensor:
+        """Random order of `number` things, a function of the seed, the purpose and the time."""
+        return mix(stream_seeds(self.seed, number, purpose), time).argsort().to(self.tasks.device)
+
+    def _collect(self, iteration: int) -> TrialBatch:
+        """All streams of `iteration` with their advantages."""
+        config, spec, played = self.config, self.env.spec, self.play(iteration)
+        value = torch.tensor(spec.reward_values, device=played.reward.device)[played.reward]
+        total, updates = config.num_iterations, self.updates_per_iteration
+        bonus = self._bonus(Clock(iteration / total, iteration, iteration * value.numel(), iteration * updates))
+        new = discoveries(spec, played).float() if bonus else torch.zeros_like(value)
+        advantage = group_advantages(value + bonus * new, config.num_streams, config.discount)
+        columns = (played.obs, played.action, played.reward, played.timestep, advantage)
+        batch = TrialBatch(*(column.transpose(0, 1) for column in (*columns, advantage, advantage)))
+        with torch.no_grad():
+            log_pi = self._by_parts(self._actor, batch)
+            log_start = self._by_parts(self.start, batch) if self.start else torch.zeros_like(log_pi)
+        self.metrics = self._progress(played, value, new)
+        return batch._replace(log_prob=log_pi.gather(-1, batch.action[..., None])[..., 0], log_start=log_start)
+
+    def _by_parts(self, model: GPT, batch: TrialBatch) -> Tensor:
+        """Log-probabilities `[B, T, A]` by `model`, for as many streams at a time as an update has."""
+        parts = (column.tensor_split(self.config.num_mini_batches) for column in batch)
+        found = [log_probabilities(self.env.spec, model, TrialBatch(*part)) for part in zip(*parts, strict=True)]
+        return torch.cat(found)
+
+    def _progress(self, played: Rollout, value: Tensor, new: Tensor) -> dict[str, Tensor]:
+        """Mean return and number of rewarded discoveries of a trial, and success of the first and of the last episode
+        that all streams finished; without unsolvable tasks."""
+        kept = self._num_tasks * self.config.num_streams
+        solvable = Rollout(*(column[:, :kept] for column in played))
+        episodes, _ = finished_episodes(solvable, OpenEpisodes.none(kept), self.env.spec)
+        number, last = numbered(episodes.stream), self.config.trial_steps // self.env.spec.max_episode_steps - 1
+        found = {"return": value[:, :kept].sum(0).mean(), "discoveries": new[:, :kept].sum(0).mean()}
+        for name, episode in {"first_success": 0, "last_success": last}.items() if last >= 0 else ():
+            found[name] = torch.tensor(episodes.success[number == episode].mean(), device=value.device)
+        return found

@@ -1,0 +1,103 @@
+"""Program of the fine-tuning in context: interruptions, its place among the programs, refusals."""
+
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import harness
+import pytest
+import torch
+from harness import TINY, files_of, kill_late, results_of
+
+from icrl.runs import checkpoint
+from icrl.runs.files import read_json
+
+# Two iterations of three updates each; checkpoints after updates 2, 4 and 6 are amid both and at the end.
+TRIALS = ("finetune.trial_steps=8", "finetune.num_iterations=2", "finetune.num_epochs=1", "finetune.num_mini_batches=3")
+TRIALS += ("checkpoints.keep_last=3",)
+NEW = ("name=other", "run=tiny", "histories=tiny")
+SCRATCH = ("finetune.start=none", "finetune.kl_coefficient=0", "finetune.experiment_name=scratch")
+go = partial(harness.done, preset=(*TINY, *TRIALS))
+refusal = partial(harness.refusal, preset=(*TINY, *TRIALS))
+
+
+@pytest.fixture(scope="module")
+def tuned(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root of a finished run with a fine-tuned model; only to be read."""
+    root = Path(shutil.copytree(finished, tmp_path_factory.mktemp("tuned") / "root"))
+    go("finetune", root)
+    return root
+
+
+@pytest.fixture
+def again(tuned: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tuned, tmp_path / "root"))
+
+
+def newest(root: Path, name: str) -> dict[str, Any]:
+    found = checkpoint.load_newest(root / "logs/tiny" / name, "last", torch.device("cpu"))
+    assert found is not None
+    return found[0]
+
+
+@pytest.mark.parametrize("step", [2, 4])
+def test_an_interrupted_run_continues_to_the_same_bits(tuned, again, step):
+    """Amid an iteration of the weights at the start, and of others."""
+    kill_late(again / "logs/tiny/finetuned", step)
+    go("finetune", again)
+    assert results_of(again) == results_of(tuned)
+    before = files_of(again)
+    assert "all 6 updates of tiny are done" in go("finetune", again)
+    assert files_of(again) == before
+
+
+def test_it_starts_from_the_model_of_the_run_and_stays_there_without_a_rate(again):
+    gpt, tuned = newest(again, "gpt")["model"], newest(again, "finetuned")["model"]
+    assert not all(torch.equal(gpt[name], tuned[name]) for name in gpt)
+    go("finetune", again, "finetune.learning_rate=0", "finetune.experiment_name=still")
+    still = newest(again, "still")["model"]
+    assert gpt.keys() == still.keys() and all(torch.equal(gpt[name], still[name]) for name in gpt)
+
+
+def test_from_random_weights_no_model_is_needed(again):
+    shutil.rmtree(again / "logs/tiny/gpt")
+    assert "no finished training" in refusal("finetune", again, "finetune.experiment_name=other")
+    go("finetune", again, *SCRATCH)
+    assert newest(again, "scratch")["step"] == 6
+
+
+def test_it_is_evaluated_like_an_extracted_policy(again):
+    short = ("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.checkpoint=last")
+    for name in ("finetuned", "gpt"):
+        go("evaluate", again, f"policy.model={name}", *short, "evaluation.num_streams=8", *NEW)
+    results = [read_json(again / f"logs/other/evaluation{suffix}/results.json") for suffix in ("", "-policy=finetuned")]
+    assert results[0]["checkpoint"] != results[1]["checkpoint"] and results[0]["final"] != results[1]["final"]
+    assert "finetune.bonus" in refusal("evaluate", again, "policy.model=finetuned", "finetune.bonus=0.5")
+    folder = again / "logs/tiny/finetuned"
+    (folder / "finished.json").unlink()
+    message = refusal("evaluate", again, "policy.model=finetuned")
+    assert f"no finished training in {folder}" in message and "python -m src.finetune" in message
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("finetune.trial_steps=9",), "finetune.trial_steps=9 is longer than model.context_len=8"),
+        (("finetune.num_tasks=4",), "finetune.num_tasks=4: must be at most 3"),
+        (("finetune.num_mini_batches=25",), "finetune.num_mini_batches=25: must be at most 24"),
+        (("finetune.num_unsolvable=4",), "finetune.num_unsolvable=4: must be at most 3"),
+        (("model.embed_dim=4",), "model.embed_dim=8"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(root, options, said):
+    assert said in harness.run("finetune", root, *TRIALS, *options).refusal
+    assert not list((root / "logs/tiny").glob("finetuned/last-*"))
+
+
+def test_a_run_goes_on_with_its_own_options_and_from_its_own_start(again):
+    (again / "logs/tiny/finetuned/finished.json").unlink()
+    assert "finetune.clip_range=0.2" in refusal("finetune", again, "finetune.clip_range=0.3")
+    shutil.rmtree(again / "logs/tiny/gpt")
+    harness.done("train_gpt", again, "trainer.num_iterations=4", "trainer.evaluate=false", "evaluation.checkpoint=last")
+    assert "started from another model" in refusal("finetune", again)

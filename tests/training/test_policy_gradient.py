@@ -1,0 +1,163 @@
+"""Bonus, advantages and loss of policy gradients over trials, against numbers by hand and scalar references."""
+
+import math
+
+import pytest
+import torch
+from models import outspoken
+from probes import random_rollout, transition
+from torch import Tensor, nn
+
+from icrl.config.compose import load_config
+from icrl.config.options import replace
+from icrl.contracts import EnvSpec, Rollout
+from icrl.nn.gpt import GPT
+from icrl.training.policy_gradient import (
+    FinetuneConfig,
+    PolicyGradient,
+    TrialBatch,
+    discoveries,
+    group_advantages,
+    log_probabilities,
+)
+
+SPEC = EnvSpec(num_obs=9, num_actions=3, reward_values=(0.0, 1.0), width=3, max_episode_steps=20)
+MODEL = replace(load_config(["experiment=tiny"]).model, residual_dropout=0.5)
+OPTIONS = FinetuneConfig(entropy_coefficient=0.25, kl_coefficient=0.5)
+
+
+def test_advantages_by_hand():
+    """Rewards after a reset count, discounted by one half a step; the other task does not."""
+    reward = torch.tensor([[0.0, 0, 0, 0], [0, 1, 0, 0], [1, 0, 0, 0]])
+    to_go = torch.tensor([[0.25, 0.5], [0.5, 1.0], [1.0, 0.0]])
+    difference = to_go - torch.tensor([[0.375], [0.75], [0.5]])
+    spread = math.sqrt((2 * 0.125**2 + 2 * 0.25**2 + 2 * 0.5**2) / 6)
+    found = group_advantages(reward, 2, 0.5)
+    assert torch.allclose(found[:, :2], difference / spread) and found[:, 2:].eq(0).all()
+
+
+def test_the_streams_of_a_task_are_compared_with_each_other_alone():
+    reward = torch.rand(7, 12, generator=torch.Generator().manual_seed(0))
+    alone = [group_advantages(part, 4, 0.9) for part in reward.split(4, dim=1)]
+    assert torch.allclose(group_advantages(reward, 4, 0.9), torch.cat(alone, dim=1), atol=1e-6)
+    assert torch.allclose(group_advantages(5 * reward, 4, 0.9), torch.cat(alone, dim=1), atol=1e-5)  # of any scale
+
+
+def test_discoveries_by_hand():
+    """An episode ends after the first step. What was seen before the reset is not new after it, nor is the start."""
+    steps = [
+        *((4, 5, 0, True), (4, 5, 0, False), (5, 8, 0, False), (8, 4, 0, False)),
+        *((4, 3, 1, True), (4, 7, 0, False)),  # the success itself, and new cells after it
+    ]
+    rows = [transition(obs, 0, reward, after, bool(reward), ends and not reward) for obs, after, reward, ends in steps]
+    trial = Rollout(*(torch.cat(column) for column in zip(*rows, strict=True)))
+    assert discoveries(SPEC, trial)[:, 0].tolist() == [True, False, True, False, False, False]
+
+
+@pytest.mark.parametrize("success", ["reward", "goal", "end", "survival", "best_action"])
+def test_discoveries_equal_those_of_sets(success):
+    spec, trials = SPEC._replace(success=success), random_rollout(12, 40, seed=3)
+    found = discoveries(spec, trials)
+    assert found.any() and not found.all()
+    for stream in range(40):
+        seen, over = set(), False
+        for t in range(12):
+            obs, action, reward, after, _, ends, cut, best = (int(column[t, stream]) for column in trials)
+            won = {
+                "reward": reward > 0,
+                "goal": reward > 0 and ends,
+                "end": ends,
+                "survival": (ends or cut) and not ends,
+                "best_action": (ends or cut) and action == best,
+            }[success]
+            seen.add(obs)
+            over = over or bool(won)
+            assert bool(found[t, stream]) == (after not in seen and not over)
+            seen.add(after)
+
+
+class Table(nn.Module):
+    """A model with the logits `[B, T, A]` as its parameters."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(logits)
+
+    def forward(self, _: object) -> Tensor:
+        return self.logits
+
+
+def random_batch(size: tuple[int, int], seed: int = 0) -> tuple[Table, TrialBatch]:
+    generator = torch.Generator().manual_seed(seed)
+    logits, actor, start = (torch.randn(*size, 3, generator=generator) for _ in range(3))
+    obs, action, reward = (torch.randint(high, size, generator=generator) for high in (9, 3, 2))
+    chosen = actor.log_softmax(-1).gather(-1, action[..., None])[..., 0]
+    advantage = torch.randn(size, generator=generator)
+    return Table(logits), TrialBatch(obs, action, reward, obs, advantage, chosen, start.log_softmax(-1))
+
+
+def test_the_loss_equals_a_scalar_one():
+    model, batch = random_batch((4, 6))
+    terms, metrics = PolicyGradient(OPTIONS, SPEC, lambda: {"return": torch.ones(())})(model, batch)
+    policy, entropy, kl, clipped = [], [], [], []
+    for b in range(4):
+        for t in range(6):
+            powers = [math.exp(logit) for logit in model.logits[b, t].tolist()]
+            pi, start = [power / sum(powers) for power in powers], batch.log_start[b, t].exp().tolist()
+            ratio = pi[batch.action[b, t]] / math.exp(batch.log_prob[b, t])
+            advantage = batch.advantage[b, t].item()
+            policy.append(-min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage))
+            entropy.append(-sum(p * math.log(p) for p in pi))
+            kl.append(sum(p * math.log(p / q) for p, q in zip(pi, start, strict=True)))
+            clipped.append(abs(ratio - 1) > 0.2)
+    for name, values in {"policy": policy, "entropy": entropy, "kl": kl}.items():
+        assert terms[name].item() == pytest.approx(sum(values) / 24, rel=1e-4)
+    assert metrics["clipped"].item() == pytest.approx(sum(clipped) / 24) and metrics["return"] == 1
+
+
+def test_the_weights_of_the_loss_raise_entropy_and_pull_to_the_start():
+    objective = PolicyGradient(OPTIONS, SPEC, dict)
+    assert objective.weights == {"policy": 1.0, "entropy": -0.25, "kl": 0.5}
+
+
+def test_ratios_beyond_the_range_in_the_direction_of_the_advantage_have_no_gradient():
+    model, batch = random_batch((1, 2))
+    now = model.logits.log_softmax(-1).gather(-1, batch.action[..., None])[..., 0].detach()
+    for shift, advantage, moves in ((0.5, 1.0, False), (0.5, -1.0, True), (-0.5, -1.0, False), (-0.5, 1.0, True)):
+        there = batch._replace(log_prob=now - shift, advantage=torch.full((1, 2), advantage))
+        terms, _ = PolicyGradient(OPTIONS, SPEC, dict)(model, there)
+        (gradient,) = torch.autograd.grad(terms["policy"], model.logits)
+        assert gradient.abs().sum().item() > 0.01 if moves else gradient.eq(0).all()
+
+
+def test_at_the_actor_the_gradient_is_that_of_the_log_probabilities():
+    model, batch = random_batch((3, 5))
+    chosen = model.logits.log_softmax(-1).gather(-1, batch.action[..., None])[..., 0]
+    terms, _ = PolicyGradient(OPTIONS, SPEC, dict)(model, batch._replace(log_prob=chosen.detach()))
+    (found,), (expected,) = (
+        torch.autograd.grad(loss, model.logits) for loss in (terms["policy"], -(batch.advantage * chosen).mean())
+    )
+    assert torch.allclose(found, expected, atol=1e-7)
+
+
+def test_illegal_actions_have_no_share_in_any_term():
+    """Flags of legal actions are the last numbers of an observation."""
+    spec = EnvSpec(4, 3, (0.0, 1.0), 0, 20, points=(1, 2))
+    model, batch = random_batch((2, 4))
+    obs = torch.zeros(2, 4, *spec.obs_shape, dtype=torch.long)
+    obs[..., -3:-1] = 1  # the third action is illegal
+    batch = batch._replace(obs=obs, action=batch.action % 2)
+    batch = batch._replace(log_start=log_probabilities(spec, model, batch).detach())
+    terms, _ = PolicyGradient(OPTIONS, spec, dict)(model, batch)
+    pi = model.logits[..., :2].softmax(-1)
+    assert terms["entropy"].item() == pytest.approx(-(pi * pi.log()).sum(-1).mean().item(), rel=1e-5)
+    assert terms["kl"].item() == 0
+    (gradient,) = torch.autograd.grad(sum(terms.values()), model.logits)
+    assert gradient[..., 2].eq(0).all() and gradient.isfinite().all()
+
+
+def test_dropout_does_not_reach_the_log_probabilities():
+    _, batch = random_batch((4, 6))
+    model = outspoken(GPT(MODEL, SPEC)).train()
+    one, other = (log_probabilities(SPEC, model, batch) for _ in range(2))
+    assert torch.equal(one, other)

@@ -1,0 +1,160 @@
+"""Trials that policy gradients learn from: who plays them, in which order they are learned from, what is learned."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from models import outspoken
+from worlds import room
+
+from icrl.config.compose import load_config
+from icrl.config.options import replace
+from icrl.envs.rollout import rollout, start_streams
+from icrl.nn.gpt import GPT
+from icrl.nn.gpt_policy import GPTPolicy
+from icrl.randomness import Noise
+from icrl.training.optimizers import AdamWConfig, make_optimizer
+from icrl.training.policy_gradient import FinetuneConfig, PolicyGradient, log_probabilities
+from icrl.training.trials import Trials
+
+ENV = room(size=3, max_episode_steps=5)
+MODEL = replace(load_config(["experiment=tiny"]).model, context_len=20, num_layers=1, num_heads=2)
+OPTIONS = FinetuneConfig(
+    trial_steps=20, num_streams=4, num_tasks=3, num_epochs=2, num_mini_batches=3, num_iterations=4, kl_coefficient=0
+)
+
+
+def model_of(**form) -> GPT:
+    return outspoken(GPT(replace(MODEL, **form), ENV.spec))
+
+
+def trials_of(model: GPT, start: GPT | None = None, **options) -> Trials:
+    return Trials(replace(OPTIONS, **options), ENV, ENV.all_tasks(), model, start, seed=5)
+
+
+@pytest.mark.parametrize("form", [{}, {"tokens": "interleaved", "position": "rope"}, {"obs_encoding": "framed"}])
+def test_log_probabilities_of_the_update_equal_those_of_the_cached_actor(form, monkeypatch):
+    """To 1e-5, with dropout in training."""
+    model, said = model_of(residual_dropout=0.3, **form), []
+    choose = GPTPolicy.choose
+
+    def noted(policy, logits, obs, noise):
+        action = choose(policy, logits, obs, noise)
+        said.append(logits.log_softmax(-1).gather(-1, action[:, None])[:, 0])
+        return action
+
+    monkeypatch.setattr(GPTPolicy, "choose", noted)
+    batch = trials_of(model.train(), num_epochs=1, num_mini_batches=1).batch_at(0)
+    by_stream, ours = (found[found.sum(1).argsort()] for found in (torch.stack(said, dim=1), batch.log_prob))
+    assert by_stream.shape == (12, 20) and torch.allclose(by_stream, ours, atol=1e-5)
+    chosen = log_probabilities(ENV.spec, model, batch).gather(-1, batch.action[..., None])[..., 0]
+    assert torch.allclose(chosen, batch.log_prob, atol=1e-6)  # before the first update of an iteration
+
+
+def test_the_actor_is_the_model_at_the_start_of_the_iteration_and_the_reference_that_of_the_run():
+    model, start = model_of(), model_of()
+    trials = trials_of(model, deepcopy(start))
+    first = trials.batch_at(0)
+    whole = log_probabilities(ENV.spec, start, first)
+    assert torch.allclose(first.log_start, whole, atol=1e-6)
+    with torch.no_grad():
+        model.policy_head.bias += torch.tensor([0.0, 0, 3, 0, 0])
+    same, new = trials.batch_at(5), trials.batch_at(6)
+    now = [
+        log_probabilities(ENV.spec, model, batch).gather(-1, batch.action[..., None])[..., 0] for batch in (same, new)
+    ]
+    assert not torch.allclose(now[0], same.log_prob, atol=0.1) and torch.allclose(now[1], new.log_prob, atol=1e-6)
+
+
+def test_every_pass_reads_every_stream_once():
+    trials = trials_of(model_of())
+    passes = [[trials.batch_at(3 * epoch + part).log_prob for part in range(3)] for epoch in range(2)]
+    assert [len(part) for part in passes[0]] == [4, 4, 4]
+    one, other = (torch.cat(parts) for parts in passes)
+    assert not torch.equal(one, other) and torch.equal(one.sort(dim=0).values, other.sort(dim=0).values)
+
+
+def test_tasks_and_noise_are_drawn_anew_for_each_iteration_and_their_trials_do_not_depend_on_the_calls_before():
+    trials = trials_of(model_of())
+    lives = [trials.play(iteration) for iteration in (0, 1, 0)]
+    assert all(map(torch.equal, lives[0], lives[2])) and not torch.equal(lives[0].action, lives[1].action)
+    asked: list[list[int]] = []
+    reset = ENV.reset
+
+    class Noted:
+        spec, step = ENV.spec, ENV.step
+
+        def reset(self, tasks, seeds):
+            asked.append(tasks[:, 0].tolist())
+            return reset(tasks, seeds)
+
+    trials.env = Noted()
+    for iteration in range(6):
+        trials.play(iteration)
+    for tasks in asked:
+        assert len(set(tasks)) == 3 and all(tasks.count(task) == 4 for task in tasks)
+        assert tasks == [task for task in dict.fromkeys(tasks) for _ in range(4)]  # ordered by task
+    assert len({tuple(tasks) for tasks in asked}) > 1
+
+
+def test_unsolvable_tasks_are_played_last_and_pay_the_bonus_alone():
+    trials = trials_of(model_of(), num_unsolvable=2, num_mini_batches=1)
+    played, batch = trials.play(0), trials.batch_at(0)
+    assert played.reward.shape == (20, 20) and len(batch.obs) == trials.num_streams == 20
+    assert played.reward[:, :12].any() and not played.reward[:, 12:].any() and not played.terminated[:, 12:].any()
+    assert batch.advantage.ne(0).any(dim=1).all()
+    one, two = (trials.metrics[name] for name in ("return", "first_success"))
+    assert torch.equal(one, played.reward[:, :12].sum(0).float().mean()) and two > 0
+    permuted = room(size=3, permute_actions=True)
+    tasks = permuted.all_tasks()
+    assert permuted.unsolvable(tasks)[:, 0].eq(9).all() and torch.equal(permuted.unsolvable(tasks)[:, 1], tasks[:, 1])
+
+
+def test_context_is_kept_over_resets():
+    """A trial equals one long rollout of the policy."""
+    model, trials = model_of(), trials_of(model_of())
+    played = trials.play(2)
+    assert (played.terminated | played.truncated).any(0).all()
+    seeds = {}
+
+    def noted(policy, env, tasks, starts):
+        seeds["tasks"], seeds["starts"] = tasks, starts
+        return start_streams(policy, env, tasks, starts)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("icrl.training.trials.start_streams", noted)
+        patch.setattr("icrl.training.trials.Noise", lambda noise: seeds.setdefault("noise", Noise(noise)))
+        trials.play(2)
+    policy = GPTPolicy(model, 1.0, 1.0, 0.5)
+    streams = start_streams(policy, ENV, seeds["tasks"], seeds["starts"])
+    again, _ = rollout(policy, ENV, streams, 20, Noise(seeds["noise"].seeds))
+    assert all(map(torch.equal, played, again))
+
+
+def test_a_bonus_is_paid_by_its_schedule():
+    falling = {"kind": "linear", "progress": "iterations", "points": [[0, 1.0], [1, 0.0]]}
+    model = model_of()
+    paid, plain = (trials_of(model, bonus=bonus, num_epochs=1, num_mini_batches=1) for bonus in (falling, 0.0))
+    assert not torch.equal(paid.batch_at(0).advantage, plain.batch_at(0).advantage)
+    assert torch.equal(paid.batch_at(1).advantage, plain.batch_at(1).advantage)
+    assert paid.metrics["discoveries"] == 0
+
+
+def test_a_model_learns_in_context_from_random_weights():
+    """In seconds, in a 3 x 3 room: to find goals, and to find them again in later episodes of a trial."""
+    torch.manual_seed(0)
+    model, options = GPT(MODEL, ENV.spec), replace(OPTIONS, num_tasks=0, num_streams=12, num_mini_batches=2)
+    trials, objective = (
+        Trials(options, ENV, ENV.all_tasks(), model, None, seed=0),
+        PolicyGradient(options, ENV.spec, dict),
+    )
+    optimizer = make_optimizer(model, AdamWConfig(learning_rate=0.005))
+    history = []
+    for update in range(30 * trials.updates_per_iteration):
+        terms, _ = objective(model, trials.batch_at(update))
+        optimizer.zero_grad()
+        torch.stack([objective.weights[name] * term for name, term in terms.items()]).sum().backward()
+        optimizer.step()
+        history.append({name: value.item() for name, value in trials.metrics.items()})
+    assert history[-1]["return"] > 2.5 * history[0]["return"]
+    assert history[-1]["last_success"] > history[-1]["first_success"] + 0.1
