@@ -26,8 +26,8 @@ SMALL = (
 
 
 def test_a_model_of_the_covering_plan_searches_with_its_memory(tmp_path: Path) -> None:
-    """It covers a room without a goal nearly as the plan does (0.417, 0.833, 1 of the cells), and with its context wiped
-    only what one path covers."""
+    """It covers a room without a goal nearly as the plan does (0.417, 0.833, 1 of the cells), and with its context
+    wiped only what one path covers."""
     config = load_config([*SMALL, f"root={tmp_path}"])
     assert config.data.kept_steps == 40 + 10 - 1 and config.name == "tiny_room-search"
     train_agents.main(config)
@@ -35,7 +35,8 @@ def test_a_model_of_the_covering_plan_searches_with_its_memory(tmp_path: Path) -
     found: Any = json.loads((evaluate.main(config) / "results.json").read_text())
     kept, wiped = (found["coverage"][f"model, context {how}"]["mean"] for how in ("kept", "wiped at reset"))
     walk = found["coverage"]["persistent walk with goal memory"]["mean"]
-    assert kept[0] > 0.35 and kept[3] > 0.9 > 0.6 > walk[3] > 0.5 > wiped[5]
+    assert kept[0] > 0.35 and kept[3] > 0.9
+    assert wiped[5] < 0.5 < walk[3] < 0.7
     assert found["coverage_gain"]["model, context kept"]["low"][3] > 0.4
     assert found["final"]["train"]["success"]["mean"] > 0.9
 
