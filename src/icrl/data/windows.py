@@ -104,15 +104,15 @@ class Windows:
         rows, spec, folder = _selected_rows(histories, config, tasks), histories.spec, histories.folder
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
         steps = config.history_len // num_envs or num_steps
-        least = (
-            f"must be at least the {num_envs} environments of a learner in {folder}, one env step each, or 0 for all"
-        )
+        least = f"must be at least the {num_envs} environments of a learner in {folder}, a step each, or 0 for all"
         refuse(0 < config.history_len < num_envs, f"data.history_len={config.history_len}: {least}")
         columns = {name: histories.columns[name][rows, :steps] for name in _RECORDED}
         if config.symmetries:
             _turn(columns, histories)
         if labels:
-            columns["optimal_action"] = labels(columns)
+            used = slice(config.kept_steps if config.kept_steps and config.keep_every == [1] else steps)
+            columns["optimal_action"] = columns["optimal_action"].copy()
+            columns["optimal_action"][:, used] = labels({name: column[:, used] for name, column in columns.items()})
         unknown = objective.name == "dpt" and (columns["optimal_action"] == spec.num_actions).any()
         refuse(unknown, f"objective.name=dpt: optimal actions are unknown in {folder}")
         done = (columns["terminated"] | columns["truncated"]) > 0
@@ -148,8 +148,8 @@ def _turn(columns: dict[str, np.ndarray], histories: Histories) -> None:
     often. Raises `ConfigError` if the images are not lives in the same world."""
     env, spec = histories.manifest["config"]["env"], histories.spec
     same = env["name"] in ("dark_room", "dark_key_to_door") and not env.get("permute_actions") and spec.width % 2
-    need = f"needs a room of odd size whose actions are not permuted, and {histories.folder} is of another world"
-    refuse(not same, f"data.symmetries=true {need}")
+    need = "data.symmetries=true needs a room of odd size whose actions are not permuted"
+    refuse(not same, f"{need}, unlike {histories.folder}")
     cells, actions = (table.numpy() for table in symmetries(spec.width))
     actions = np.append(actions, np.full((len(actions), 1), spec.num_actions), axis=1)  # an unknown one stays unknown
     each = np.arange(len(columns["obs"]))[:, None] % len(cells)
