@@ -24,7 +24,6 @@ from icrl.evaluation.moved_goal import (
     moving,
     other_goal_first,
     others_first,
-    without_goal,
 )
 from icrl.evaluation.references import chance, references_of
 from icrl.randomness import stream_seeds
@@ -171,7 +170,7 @@ def test_goals_of_a_moved_goal_and_of_misleading_contexts() -> None:
 @pytest.mark.parametrize("env", [room(size=3), key_to_door(size=3)], ids=["room", "key to door"])
 def test_a_room_without_its_goal_has_no_success(env: Any) -> None:
     tasks = env.all_tasks()[:6]
-    found, played = play_episodes(chance(env, CONFIG), env, without_goal(env, tasks), 5, 8, seed=0)
+    found, played = play_episodes(chance(env, CONFIG), env, env.without_goal(tasks), 5, 8, seed=0)
     assert not found.success.any() and not played.terminated.any()
     assert (played.reward.sum() > 0) == (len(env.goal_columns) == 2)  # keys are still there
 

@@ -113,7 +113,10 @@ def load_plugin(name: str) -> RewardPlugin:
 
 def training_rewards(plugin: RewardPlugin, histories: Histories, rows: Rows, num_steps: int) -> Floats:
     """Rewards of `plugin` for the first `num_steps` of each of `rows`, `[rows, num_steps]`, or fewer if lives are
-    shorter. Raises `ConfigError` if the plug-in raises, or returns anything but one finite float32 per step."""
+    shorter. Raises `ConfigError` if the plug-in raises, or returns anything but one finite float32 per step, and for
+    streams whose task changed, because a plug-in reads the first one."""
+    changed = histories.manifest.get("config", {}).get("source", {}).get("task_change")
+    refuse(changed, f"critic.reward_plugin={plugin.name} reads one task a row; {histories.folder} has several")
     training_reward = np.empty((len(rows), min(num_steps, histories.columns["reward"].shape[1])), np.float32)
     for index, row in enumerate(rows):
         life = _life(histories, row, num_steps)

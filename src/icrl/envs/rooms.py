@@ -58,6 +58,10 @@ class Room(TensorEnv):
     def goal_cell(self, tasks: Tensor) -> Tensor:
         return tasks[:, len(self.goal_columns) - 1]
 
+    def without_goal(self, tasks: Tensor) -> Tensor:
+        """`tasks` `[N, task_dim]` whose last goal is outside the room, so that no episode succeeds."""
+        return tasks.index_fill(1, torch.tensor(len(self.goal_columns) - 1, device=tasks.device), self.num_cells)
+
 
 class DarkRoom(Room):
     """Find a goal: the reward is 1 if the agent stands on it after the move.
@@ -82,8 +86,7 @@ class DarkRoom(Room):
         return torch.cartesian_prod(goals, torch.arange(len(self._meaning))) if self.permute_actions else goals[:, None]
 
     def unsolvable(self, tasks: Tensor) -> Tensor:
-        """Rooms without a goal: it is outside."""
-        return torch.cat([torch.full_like(tasks[:, :1], self.num_cells), tasks[:, 1:]], dim=1)
+        return self.without_goal(tasks)
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         if self.permute_actions:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs.core import State, TensorEnv
-from icrl.envs.rooms import DarkRoom, Room
+from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import MISLEADING, MOVED
 from icrl.rl.statistics import Floats
@@ -66,13 +66,6 @@ def movers(policy: Policy[Any], learners: Mapping[str, Policy[Any]]) -> dict[str
     move brings no reward."""
     forgetful = {name: one for name, one in learners.items() if isinstance(one, Explorer | RoomSearcher)}
     return {MOVED + name: one for name, one in ({"model": policy} | forgetful).items()}
-
-
-def without_goal(env: Room, tasks: Tensor) -> Tensor:
-    """`tasks` `[G, task_dim]` of a room whose last goal is nowhere, so that no episode succeeds."""
-    column, nowhere = len(env.goal_columns) - 1, tasks.clone()
-    nowhere[:, column] = env.num_cells
-    return nowhere
 
 
 class Carry(NamedTuple):

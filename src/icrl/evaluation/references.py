@@ -23,7 +23,7 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
 from icrl.envs.rooms import DarkRoom, Room
 from icrl.evaluation.in_context import play_steps
-from icrl.evaluation.moved_goal import Counterfactual, can_move, without_goal
+from icrl.evaluation.moved_goal import Counterfactual, can_move
 from icrl.evaluation.protocol import TEMPERATURE, decoding_name
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, context_in, windows_of
@@ -87,7 +87,7 @@ def coverage_of(policy: Policy[Any], env: DarkRoom, num_streams: int, seed: int)
     It is the share of the possible goal cells that each of S streams has visited by the end of each of its first
     `NUM_EPISODES` = E episodes. A visit is a move that ends on the cell, which is what shows a goal."""
     cells = env.all_tasks().unique()
-    nowhere = torch.full((1, 1), env.size**2, device=cells.device)
+    nowhere = env.without_goal(cells[:1, None])
     steps = play_steps(policy, env, nowhere, num_streams, NUM_EPISODES * env.spec.max_episode_steps, seed)
     visited = torch.zeros(NUM_EPISODES, num_streams, env.size**2, dtype=torch.bool, device=cells.device)
     by_episode = steps.next_obs.view(NUM_EPISODES, -1, num_streams).transpose(1, 2)  # only the clock ends them
@@ -116,7 +116,7 @@ def probes_for(config: Config, model: GPT | Guided, env: TensorEnv, tasks: Tenso
         if len(tasks) > 1:
             probes["other_task"] = Rewritten(plain, OtherLife(life(tasks), num_streams))
     if options.reward_ablations and isinstance(env, Room):
-        probes["no_success"] = Rewritten(plain, OtherLife(life(without_goal(env, tasks)), 0))
+        probes["no_success"] = Rewritten(plain, OtherLife(life(env.without_goal(tasks)), 0))
     if options.reward_ablations and can_move(env, tasks):
         probes["counterfactual"] = Counterfactual(plain, tasks[:, 0].roll(-1))
     return probes

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
+from functools import cached_property
 from itertools import permutations
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from icrl.config.options import OneOrMore, option, refuse
-from icrl.config.schedules import make_schedule
+from icrl.config.schedules import Schedule, make_schedule
 from icrl.contracts import Env, Learned, Sample, Step
 from icrl.envs import make_env
 from icrl.envs.bandit import BanditConfig
@@ -216,10 +217,14 @@ class Searcher(Learner):
         super().initial_carry(num_streams)
         return self.policy.initial_carry(num_streams)
 
+    @cached_property
+    def _levels(self) -> list[Schedule]:
+        return [make_schedule(level) for level in self.config.noise]
+
     @property
     def noise(self) -> Tensor:
         """Probability of a uniformly random action now, `[L]`."""
-        levels = torch.tensor([make_schedule(level)(self.clock) for level in self.config.noise], device=self.device)
+        levels = torch.tensor([level(self.clock) for level in self._levels], device=self.device)
         number = torch.arange(self.num_learners, device=self.device) % self.config.num_learners
         return levels[number % len(levels)]
 
