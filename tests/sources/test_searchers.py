@@ -196,5 +196,19 @@ def test_labels_are_what_the_searcher_does_without_noise(strategy: str) -> None:
         assert (labels == played.action)[known].double().mean().item() == pytest.approx(same, abs=0.02 * (same < 1))
 
 
+def test_labels_of_a_random_walk_follow_what_was_done() -> None:
+    """Before the goal is known the label repeats the last move that was done with probability 1/2 + 1/8, not the last
+    label, and each other move with 1/8; afterwards it is the step of a shortest path."""
+    learner = searcher_in(*SMALL, "source.strategy=uniform_walk", noise="0.0")[0]
+    played, _ = play(learner, ENV, TASKS, 400)
+    columns = {name: column.T.numpy() for name, column in played._asdict().items()}
+    labels = torch.from_numpy(relabelled(searcher_of("persistent_walk", learner_config("persistent_walk")), columns, 5)).T
+    known = played.reward.cumsum(0) - played.reward > 0
+    assert (labels == played.action)[known].all()
+    moved = (~known & (played.timestep > 0))[1:] & (played.action[:-1] > 0)
+    assert (labels[1:] == played.action[:-1])[moved].double().mean().item() == pytest.approx(0.625, abs=0.03)
+    assert (labels > 0)[~known].all()
+
+
 def learner_config(strategy: str) -> Any:
     return load_config([*SMALL, "source=searcher", f"source.strategy={strategy}"])
