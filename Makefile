@@ -1,10 +1,10 @@
-# make run | test | quick | check | notebooks | bench | docs | format.  ARGS="experiment=search seed=1" reaches all three
+# make run | test | quick | check | notebooks | results | bench | docs | format.  ARGS="experiment=search seed=1" reaches all three
 # stages; without ARGS, make run takes the recipe with the best results in DarkRoom.
 PYTHON ?= python3
 ARGS ?= experiment=search
 BIN := .venv/bin
 
-.PHONY: run test quick check notebooks bench docs format
+.PHONY: run test quick check notebooks results bench docs format
 
 run: .venv/run.stamp
 	$(BIN)/python -m src.pipeline $(ARGS)
@@ -25,6 +25,9 @@ check: .venv/dev.stamp
 notebooks: .venv/dev.stamp
 	root=$$(mktemp -d) && trap 'rm -rf "$$root"' EXIT INT TERM && \
 	ICRL_OVERRIDES="experiment=tiny root=$$root" $(BIN)/python -m pytest -q -x --nbmake --nbmake-timeout=300 notebooks
+
+results: .venv/dev.stamp
+	$(BIN)/python -m benchmarks.learning
 
 bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.source_throughput

@@ -1,0 +1,175 @@
+"""Results of learning: run the studies that the documentation shows, keep their figures, write the tables from them.
+
+python -m benchmarks.learning [STUDY ...]    # all of `STUDIES`, or those named; the same command continues
+python -m benchmarks.learning --tables       # only the tables, from the figures that are kept
+
+The figures of a study are in `results/studies/<study>.json`, its picture is beside it. A table of a page stands between
+`<!-- results: NAME -->` and `<!-- end -->`: NAME is one of `tables.TABLES`, or a study, for
+all its variants.
+"""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.measure import RESULTS
+from benchmarks.tables import (
+    AFTER,
+    AFTER_MOVE,
+    COVERED,
+    LATE,
+    MEMORY,
+    MODEL,
+    OF_STUDY,
+    RETURN,
+    STEPS,
+    TABLES,
+    Line,
+    Table,
+)
+from icrl.config.paths import PROJECT
+from icrl.contracts import Json
+from icrl.evaluation.measures import LATER
+from icrl.evaluation.protocol import COVERAGE_KEPT, PARTS, shown_part
+from icrl.programs import study
+from icrl.runs.files import read_json, write_json
+
+FIGURES = RESULTS / "studies"
+PAGES = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))
+# in the order of running: the headlines first
+STUDIES = ("search", "terminating", "splits", "size", "classic", "objective", "decoding", "tokens", "position", "tasks")
+STUDIES += ("pace",)
+_EPISODES = (1, 4, 5, 10)
+_MEASURES = {  # column: measure, digits
+    LATE: ("success", 3),
+    RETURN: ("returns", 2),
+    STEPS: ("steps_to_goal", 2),
+    "normalised area": ("area", 3),
+    "solved at .5": ("fraction_solved", 2),
+    "solved at .9": ("fraction_solved_90", 2),
+    AFTER: ("success_after_first", 3),
+}
+_PICTURES = {  # of the first run of a study
+    "search": ("adaptation", "first_success", "coverage", "moved_goal"),
+    "terminating": ("adaptation", "probes", "coverage"),
+}
+_BLOCK = re.compile(r"(<!-- results: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def keep(name: str, found: Json, folder: Path = FIGURES) -> None:
+    """Keep the figures of the study `name`, whose `results.json` says `found`."""
+    rows = [{"variant": row["variant"], "test": row["test"], "figures": figures_of(row)} for row in found["rows"]]
+    commits = sorted(
+        {f"{at[:7]}{'+' if at.endswith('+') else ''}" for row in found["rows"] for at in row["trained_at"]}
+    )
+    about = {key: found["config"]["study"][key] for key in ("seeds", "measure")} | {"trained_at": commits}
+    folder.mkdir(exist_ok=True)
+    write_json(folder / f"{name}.json", about | {key: found[key] for key in ("machine", "versions")} | {"rows": rows})
+
+
+def figures_of(row: Json) -> dict[str, dict[str, str]]:
+    """Figures of each policy in a row of a study's results, by column, as tables show them."""
+    found, shown = row["found"], PARTS[shown_part(row["found"]["final"])]
+    figures = {name: _late(curves) | _early(curves) for name, curves in found["curves"].items()}
+    for section in ("decodings", "ablations"):
+        for played in found.get(section, {}).values():
+            figures[played["label"]] = _early(played["curves"]) | _final(played["final"])
+    for part, final in found["final"].items():
+        figures[PARTS[part]] |= _final(final)
+    model = figures[MODEL] = figures[shown]
+    for name, curve in found.get("coverage", {}).items():
+        covered = model if name == COVERAGE_KEPT else figures.setdefault(name, {})
+        covered |= {f"cells by {episode}": f"{share:.3f}" for episode, share in enumerate(curve["mean"], start=1)}
+        covered[COVERED] = _at_episode_4(curve)
+    for curve in found.get("coverage_gain", {}).values():
+        model[MEMORY] = _at_episode_4(curve)
+    for name, played in found.get("moved_goal", {}).items():
+        (model if name == MODEL else figures[name])[AFTER_MOVE] = _interval(
+            played["final"][f"success_{LATER}_after_move"]
+        )
+    model["training tasks"] = figures.get(PARTS["train"], {}).get(LATE, "")
+    model |= {"updates": str(row["updates"])}
+    return figures
+
+
+def _late(curves: Json) -> dict[str, str]:
+    """Means over the last quarter of the episodes, of a policy that has no intervals."""
+    means = {column: curves[measure]["mean"] for column, (measure, _) in _MEASURES.items() if measure in curves}
+    return {column: f"{np.mean(mean[-len(mean) // 4 :]):.{_MEASURES[column][1]}f}" for column, mean in means.items()}
+
+
+def _early(curves: Json) -> dict[str, str]:
+    success = curves["success"]["mean"]
+    return {f"episode {episode}": f"{success[episode - 1]:.3f}" for episode in _EPISODES if episode <= len(success)}
+
+
+def _final(final: Json) -> dict[str, str]:
+    return {column: _interval(final[name], digits) for column, (name, digits) in _MEASURES.items() if final.get(name)}
+
+
+def _at_episode_4(curve: Json) -> str:
+    return _interval({bound: curve[bound][3] for bound in ("mean", "low", "high")})
+
+
+def _interval(number: Json, digits: int = 3) -> str:
+    mean, low, high = (f"{number[bound]:.{digits}f}" for bound in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
+
+
+def table(name: str, folder: Path = FIGURES) -> str:
+    """Markdown of the table `name`, with the commits and seeds of the studies that it shows."""
+    chosen = TABLES.get(name) or _whole(name, folder)
+    studies = list(dict.fromkeys(line.study for line in chosen.lines))
+    kept = {study: read_json(folder / f"{study}.json") for study in studies}
+    rows = {(study, row["variant"], row["test"]): row["figures"] for study in studies for row in kept[study]["rows"]}
+    cells = [[line.label or (line.variant if line.policy == MODEL else line.policy)] for line in chosen.lines]
+    for line, written in zip(chosen.lines, cells, strict=True):
+        figures = rows[line.study, line.variant, line.test].get(line.policy, {})
+        written += [figures.get(column, "") for column in chosen.columns]
+    lines = [[chosen.head, *chosen.columns], ["---"] * (1 + len(chosen.columns)), *cells]
+    made = (
+        f"`python -m src.study study={study}`, {len(found['seeds'])} seeds, at {' and '.join(found['trained_at'])}"
+        for study, found in kept.items()
+    )
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", f"({'; '.join(made)})"])
+
+
+def _whole(study: str, folder: Path) -> Table:
+    """All variants of a study, in columns that have figures."""
+    kept = read_json(folder / f"{study}.json")
+    rows, unread = kept["rows"], RETURN if kept["measure"] == "success" else ""
+    lines = [
+        Line(study, row["variant"], test=row["test"], label=", ".join(filter(None, (row["variant"], row["test"]))))
+        for row in rows
+    ]
+    return Table(
+        lines,
+        [column for column in OF_STUDY if column != unread and any(row["figures"][MODEL].get(column) for row in rows)],
+        "variant",
+    )
+
+
+def written(page: str, folder: Path = FIGURES) -> str:
+    """The text of a page with its tables as the figures in `folder` have them."""
+    return _BLOCK.sub(lambda block: f"{block[1]}\n{table(block[2], folder)}\n\n{block[3]}", page)
+
+
+def main() -> None:
+    named = sys.argv[1:]
+    for name in () if named == ["--tables"] else named or STUDIES:
+        folder = study.main([f"study={name}"])
+        found = read_json(folder / "results.json")
+        keep(name, found)
+        shutil.copyfile(folder / "study.png", FIGURES / f"{name}.png")
+        for picture in _PICTURES.get(name, ()):
+            run = folder.with_name(found["rows"][0]["runs"][0])
+            shutil.copyfile(run / "evaluation" / f"{picture}.png", FIGURES / f"{name}_{picture}.png")
+    for page in PAGES:
+        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

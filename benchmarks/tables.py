@@ -1,0 +1,90 @@
+"""Tables of the documentation: which figures of which studies are in which line. `benchmarks.learning` writes them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MODEL = "model"
+
+
+class Line(NamedTuple):
+    """A line of a table: a policy in the runs of a study's variant."""
+
+    study: str
+    variant: str
+    policy: str = MODEL
+    label: str = ""  # in place of the policy's name
+    test: str = ""  # the world, if a variant is evaluated in several
+
+
+class Table(NamedTuple):
+    lines: Sequence[Line]
+    columns: Sequence[str]  # names of figures
+    head: str = "policy"
+
+
+_SEARCH, _A2C, _PLAIN = "at random (make run)", "from A2C, weighted by improvement", "from A2C, plain distillation"
+LATE, RETURN, STEPS, AFTER = "success, 31 to 40", "return, 31 to 40", "steps to goal", "after the first success"
+COVERED, MEMORY = "cells visited in 4 episodes without a goal", "of these by memory"
+AFTER_MOVE = "ten episodes after the goal moved"
+_REFERENCES = (
+    "covering plan",
+    "searcher",
+    "persistent walk with goal memory",
+    "uniform walk with goal memory",
+    "random",
+)
+VISITED = [f"cells by {episode}" for episode in range(1, 7)]
+OF_STUDY = (LATE, RETURN, STEPS, "episode 10", "training tasks", "solved at .5", AFTER, COVERED, MEMORY, "updates")
+_HEADLINES = [
+    Line("search", _SEARCH, label="model of the covering plan (`make run`), 23 goals held out at random"),
+    Line("search", "a quadrant", label="the same, a quadrant held out (16 goals)"),
+    Line("search", "the ring", label="the same, the ring held out (32 goals at the walls)"),
+    Line("terminating", _A2C, label="model of A2C, weighted by improvement, 23 goals"),
+    Line("terminating", _PLAIN, label="model of A2C, plain distillation, 23 goals"),
+    Line("splits", "quadrant", label="model of A2C, weighted, a quadrant held out"),
+    *(Line("search", _SEARCH, name, f"{name}, 23 goals") for name in ("covering plan", _REFERENCES[2], "random")),
+]
+_A2C_LINES = [
+    Line("terminating", _A2C, label="A2C, weighted by improvement; 23 at random"),
+    Line("terminating", _PLAIN, label="A2C, plain distillation; 23 at random"),
+    Line("terminating", "from the searcher", label="searcher; 23 at random"),
+    *(
+        Line("splits", split, label=f"A2C, weighted; {split} held out")
+        for split in ("quadrant", "ring", "checkerboard")
+    ),
+    *(Line("terminating", _A2C, name, f"{name}; 23 at random") for name in _REFERENCES),
+    *(Line("splits", "quadrant", name, f"{name}; quadrant") for name in _REFERENCES),
+]
+_COVERAGE_LINES = [
+    *(Line("terminating", _A2C, name) for name in _REFERENCES[:4]),
+    Line("terminating", _A2C, label="model of A2C, context kept"),
+    Line("terminating", _A2C, "model, context wiped at reset", "model of A2C, context wiped at reset"),
+    Line("terminating", _PLAIN, label="model of plain distillation, context kept"),
+    Line("terminating", _PLAIN, "model, context wiped at reset", "model of plain distillation, context wiped"),
+    Line("terminating", "from the searcher", label="model of the searcher, context kept"),
+    Line("terminating", "from the searcher", "model, context wiped at reset", "model of the searcher, context wiped"),
+]
+_SPOILED = ("context wiped at reset", "rewards blanked", "another task's context", "context shuffled", "greedy")
+_SPOILED += ("temperature 0.5",)
+TABLES = {
+    "headlines": Table(_HEADLINES, [LATE, STEPS, "episode 5", COVERED, MEMORY]),
+    "search": Table(
+        [Line("search", name) for name in (_SEARCH, "a quadrant", "a quadrant, rows turned", "the ring")]
+        + [Line("search", "at random, moving goals")],
+        [LATE, STEPS, "episode 4", "episode 5", "episode 10", AFTER, COVERED, MEMORY, AFTER_MOVE],
+        "goals held out",
+    ),
+    "a2c": Table(
+        _A2C_LINES, [LATE, STEPS, "episode 5", "episode 10", AFTER, "solved at .5", "solved at .9"], "model of"
+    ),
+    "coverage": Table(_COVERAGE_LINES, VISITED),
+    "spoiled": Table(
+        [
+            Line(name, variant, f"model, {way}", f"{label}, {way}")
+            for name, variant, label in (("search", _SEARCH, "covering plan"), ("terminating", _A2C, "A2C"))
+            for way in _SPOILED
+        ],
+        [LATE, STEPS],
+        "model of",
+    ),
+}
