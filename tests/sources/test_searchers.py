@@ -202,7 +202,8 @@ def test_labels_of_a_random_walk_follow_what_was_done() -> None:
     learner = searcher_in(*SMALL, "source.strategy=uniform_walk", noise="0.0")[0]
     played, _ = play(learner, ENV, TASKS, 400)
     columns = {name: column.T.numpy() for name, column in played._asdict().items()}
-    labels = torch.from_numpy(relabelled(searcher_of("persistent_walk", learner_config("persistent_walk")), columns, 5)).T
+    walker = searcher_of("persistent_walk", learner_config("persistent_walk"))
+    labels = torch.from_numpy(relabelled(walker, columns, 5)).T
     known = played.reward.cumsum(0) - played.reward > 0
     assert (labels == played.action)[known].all()
     moved = (~known & (played.timestep > 0))[1:] & (played.action[:-1] > 0)
