@@ -109,6 +109,6 @@ def test_figures_of_learning_are_those_of_the_study(tmp_path: Path) -> None:
 
 
 def test_tables_of_all_pages_show_what_was_kept() -> None:
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        assert written(text) == text, f"{page} is stale: python -m benchmarks.learning --tables"
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        assert written(text) == text, f"{path} is stale: python -m benchmarks.learning --tables"
