@@ -159,8 +159,9 @@ def written(page: str, folder: Path = FIGURES) -> str:
 
 def main() -> None:
     named = sys.argv[1:]
-    for name in () if named == ["--tables"] else named or STUDIES:
-        folder = study.main([f"study={name}"])
+    chosen = [] if named == ["--tables"] else named or STUDIES
+    folders = {name: study.main([f"study={name}"]) for name in chosen}
+    for name, folder in folders.items():  # after all runs, which say whether there are uncommitted changes
         found = read_json(folder / "results.json")
         keep(name, found)
         shutil.copyfile(folder / "study.png", FIGURES / f"{name}.png")
