@@ -33,7 +33,7 @@ from icrl.runs.files import Identity, check_owner, check_same, identity_of, only
 from icrl.runs.metrics import MetricLogger, profiled
 from icrl.runs.record import check_snapshots, record_session
 from icrl.runs.run_state import RunState
-from icrl.sources.pace import clock_of, num_iterations, unrolled
+from icrl.sources.pace import clock_of, due_steps, num_iterations
 from icrl.training.needs import check_stage_one
 
 _NAMED = 10  # unsolved tasks that are printed
@@ -140,6 +140,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, devi
             run.done += 1
             if len(transitions.obs):
                 writer.add(transitions)
+            if run.done > source.pretraining:
                 curves.add(run.done, transitions, metrics, learner)
             elif pretraining and pretraining.due(run.done):
                 means = {name: value.mean().item() for name, value in metrics.items()}
@@ -163,8 +164,8 @@ def make_writer(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split, 
 def evaluating(
     config: Config, train_tasks: list[int], run: RunState, learner: Learner, check: Callable[[], None]
 ) -> Iterator[Callable[[], None]]:
-    """Evaluations of the agents over env steps per learner, from step 0, after a `check`. Call the yielded function
-    after every iteration; the end of the block waits for all results."""
+    """Evaluations of the agents over env steps per learner (see `due_steps`), from step 0, after a `check`. Call the
+    yielded function after every iteration; the end of the block waits for all results."""
     source, evals, start = config.source, config.evals, config.source.pretraining
     if not source.evaluate:
         yield lambda: None
@@ -172,7 +173,7 @@ def evaluating(
     interval = Interval(evals.num_evals, evals.eval_interval, run.total - start, end=True)
 
     def env_steps() -> int:
-        return unrolled(source, run.done) * source.num_envs
+        return due_steps(source, run.done) * source.num_envs
 
     done = env_steps() if run.done >= max(start, 1) else -1
     place = (run.folder, "evaluation", SourceEvaluator(config, train_tasks), evals, done, run.description, tqdm.write)
