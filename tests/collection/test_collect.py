@@ -107,7 +107,9 @@ def paces(draw: st.DrawFn) -> SourceConfig:
     changes |= {"initial_collect_steps": draw(st.integers(0, 30)), "mini_batch_size": size, "num_env_steps": 0}
     changes["num_iterations"] = before + draw(st.integers(1, 7))
     if kind != "unroll" and draw(st.booleans()):  # the last iterations may learn from the replay alone
-        changes["num_env_steps"] = num_envs * draw(st.integers(1, int(unroll_length * (changes["num_iterations"] - before))))
+        most = int(unroll_length * (changes["num_iterations"] - before))
+        changes["num_env_steps"] = num_envs * draw(st.integers(1, most))
+        assume(changes["initial_collect_steps"] < changes["num_env_steps"])
     return changed(TABULAR.source, num_updates_per_train_iter=draw(st.integers(1, 3)), **changes)
 
 

@@ -91,7 +91,9 @@ def v_trace_of(steps: Steps, ratios: Sequence[float], *form: float) -> tuple[tor
 def test_v_trace_equals_its_definition(rows, discount, trace_lambda, clips):
     steps, ratios = zip(*rows, strict=True)
     following = [step[1] for step in steps[1:]]  # the value of the next state, unless the episode ended
-    steps = [(r, v, n if t or u else later, t, u) for (r, v, n, t, u), later in zip(steps, [*following, 1.5])]  # noqa: B905
+    steps = [
+        (r, v, n if t or u else later, t, u) for (r, v, n, t, u), later in zip(steps, [*following, 1.5], strict=True)
+    ]
     expected = v_trace_by_definition(steps, ratios, discount, trace_lambda, *clips)
     for ours, theirs in zip(v_trace_of(steps, ratios, discount, trace_lambda, *clips), expected, strict=True):
         torch.testing.assert_close(ours, torch.tensor(theirs, dtype=torch.float64))

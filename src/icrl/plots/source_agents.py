@@ -76,9 +76,8 @@ class SourceCurves:
             self.statistics.add(transitions)
         if not self._logger.due(iteration):
             return
-        steps, means = due_steps(self._source, iteration) * self._source.num_envs, {}
-        if played:
-            means = self._add_episodes(steps, transitions, learner)
+        steps = due_steps(self._source, iteration) * self._source.num_envs
+        means = self._add_episodes(steps, transitions, learner) if played else dict[str, float]()
         self._logger.scalars("update", {name: value.mean().item() for name, value in metrics.items()}, steps)
         if self._logger.line_due(iteration):
             self._logger.line(means)
@@ -141,7 +140,7 @@ def _write_videos(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout
     source, folder = config.source, config.folder("videos") / "source"
     agents = [(task, k) for k in range(source.videos_per_task) for task in range(len(tasks))]
     films = {}
-    for task, k in sorted(agents[: source.max_videos]):
+    for task, k in sorted(agents[: source.max_videos or None]):
         walks = walks_of(env, played, (task * source.num_learners + k) * source.num_envs)[:WALKS_PER_VIDEO]
         films[f"{env.label(tasks[task])}_agent_{k}.mp4"] = film(walks, env.map_view(tasks[task]))
 

@@ -18,7 +18,7 @@ from icrl.collection.source_run import Position, align_writer, check_continues, 
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Env, EnvSpec, Json, PipelineError
-from icrl.data.history_store import HistoryWriter, read_manifest
+from icrl.data.history_store import HistoryWriter, open_histories, read_manifest
 from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.envs.gym.workers import ProcessEnv
@@ -26,6 +26,7 @@ from icrl.envs.tasks import Split, changing, development_of, split_tasks
 from icrl.evaluation.report import solved
 from icrl.evaluation.trained import SourceEvaluator, check_streams
 from icrl.plots.source_agents import SourceCurves, examine
+from icrl.programs.export_histories import export
 from icrl.runs.checkpoint import FINISHED, Interval, load_newest
 from icrl.runs.device import device_of, prepare, recorded
 from icrl.runs.evaluations import Evaluations
@@ -70,7 +71,7 @@ def record(config: Config) -> None:
 
 
 def finish(config: Config) -> Json:
-    """Examine the trained agents, unless this is done; returns the results."""
+    """Examine the trained agents, unless this is done, and export their histories if asked; returns the results."""
     device, histories, folder = device_of(config), config.folder("histories"), config.folder("logs") / "source"
     with closing(make_env(config.env, device)) as env, only_writer(histories):
         manifest, split = read_manifest(histories), split_tasks(env, config)
@@ -90,6 +91,11 @@ def finish(config: Config) -> Json:
         check_owner(folder / FINISHED, whose, Identity(**manifest["owner"]))
     if not manifest["complete"]:
         raise PipelineError(f"{folder / FINISHED} exists, but {histories} is not complete: remove {FINISHED}")
+    if config.source.export:
+        store = open_histories(histories)
+        with closing(make_env(config.env)) as env:
+            for form in config.source.export:
+                export(store, form, env)
     return found
 
 
@@ -202,6 +208,8 @@ def announce(config: Config, found: Json) -> None:
     if len(unsolved) > _NAMED:
         print(f"  ... and {len(unsolved) - _NAMED} more")
     print(f"histories  {config.folder('histories')}")
+    if config.source.export:
+        print(f"exported   {config.folder('histories') / 'export'}")
     if (videos := config.folder("videos") / "source").exists():
         print(f"videos     {videos}")
     print(f"board      tensorboard --logdir {config.folder('logs')}")

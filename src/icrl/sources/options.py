@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import model_validator
 
-from icrl.config.options import Name, Options, Rate, option
+from icrl.config.options import Name, OneOrMore, Options, Rate, option
 from icrl.contracts import ConfigError
 from icrl.sources.pace import env_steps
 
@@ -71,8 +71,11 @@ class SourceConfig(Options):
     discount: float = option(0.99, "discount factor of the returns", ge=0, le=1)
     evaluate: bool = option(False, "also play evaluation episodes during training (evals.*), and keep the best agents")
     per_agent_curves: bool = option(False, "also write one TensorBoard curve per agent", may_change=True)
+    export: Annotated[list[Literal["txt", "npz"]], OneOrMore] = option(
+        [], "file formats to export the histories to, with the list of held-out tasks", may_change=True
+    )
     videos_per_task: int = option(1, "learners per task that get a video of their own (0: none)", ge=0, may_change=True)
-    max_videos: int = option(64, "most learners in all that get a video", ge=1, may_change=True)
+    max_videos: int = option(64, "most learners in all that get a video (0: no limit)", ge=0, may_change=True)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -96,7 +99,7 @@ class SourceConfig(Options):
 
     @property
     def trains_on(self) -> bool:
-        """True if the env steps end at `num_env_steps`, but updates may go on from the replay up to `num_iterations`."""
+        """True if env steps end at `num_env_steps`, and updates may go on from the replay up to `num_iterations`."""
         return bool(self.num_env_steps and self.num_iterations and self.replays)
 
     @property
