@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -19,7 +18,7 @@ from probes import CPU, changed, falling
 from stage_one import joined, live
 from toy import assert_same
 
-from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker
+from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker, thread_pool
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, mini_batches
 from icrl.config.compose import load_config
@@ -46,11 +45,6 @@ FAST = {  # every update changes the best action
 def config_of(name: str = "q_learning", **changes: Any) -> Any:
     """Two learners with two environments each, in unrolls of 1.5 steps, that learn fast and depend on the clock."""
     return changed(CONFIGS[name], source=changed(CONFIGS[name].source, **OPTIONS | FAST[name] | changes))
-
-
-def thread_pool(size: int, _: Any, initializer: Any, initargs: Any) -> Executor:
-    """A thread in place of the process, because it starts at once."""
-    return ThreadPoolExecutor(size, initializer=initializer, initargs=(*initargs, False))
 
 
 def in_a_thread(config: Any, _: Any, learner: Any, streams: Any, noise: Any, first: int) -> AsyncUnrollWorker:

@@ -16,7 +16,7 @@ import io
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import active_children, get_context
 from multiprocessing.connection import Connection
@@ -52,12 +52,23 @@ Arrays = list[list[NDArray[Any]]]  # fields of named tuples; each tensor would n
 Answer = tuple[Arrays, dict[str, NDArray[Any]]]  # transitions, states and steps; columns that the policy computed
 
 
+def thread_pool(size: int, _: Any, initializer: Callable[..., None], initargs: tuple[Any, ...]) -> Executor:
+    """Thread of this process in place of a separate process: the same unrolls, and it starts at once."""
+    return ThreadPoolExecutor(size, initializer=initializer, initargs=(*initargs, False))
+
+
 def make_unroll_worker(
-    config: Config, env: Env[State], learner: Learner, streams: Streams[State, Any], noise: Noise, first: int
+    config: Config,
+    env: Env[State],
+    learner: Learner,
+    streams: Streams[State, Any],
+    noise: Noise,
+    first: int,
+    make_pool: Callable[..., Executor] = ProcessPoolExecutor,
 ) -> UnrollWorker:
-    """Worker for `collect` from iteration `first`, in this process or a separate one."""
+    """Worker for `collect` from iteration `first`. Asynchronous unrolls are played in a pool of `make_pool`."""
     if config.source.async_unroll:
-        return AsyncUnrollWorker(config, learner, streams, first)
+        return AsyncUnrollWorker(config, learner, streams, first, make_pool)
     return LocalUnrollWorker(config.source, env, learner, streams, noise, first)
 
 

@@ -29,6 +29,7 @@ from icrl.plots.source_agents import SourceCurves, examine
 from icrl.programs.export_histories import export
 from icrl.runs.checkpoint import FINISHED, Interval, load_newest
 from icrl.runs.device import device_of, prepare, recorded
+from icrl.runs.distributed import check_alone
 from icrl.runs.evaluations import Evaluations
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, write_owned
 from icrl.runs.metrics import MetricLogger, profiled
@@ -51,6 +52,7 @@ def main(config: Config) -> Path:
 def record(config: Config) -> None:
     """Train and record, or resume, until the histories are complete."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
+    check_alone("train_agents", "all its agents are one batch")
     device, source = prepare(config), config.source
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
     with closing(make_env(config.env, device)) as env:
@@ -63,6 +65,8 @@ def record(config: Config) -> None:
                 raise ConfigError(f"{folder} belongs to histories missing from {histories}: restore them, or remove it")
             if not (folder / FINISHED).exists():
                 check_stage_one(config, env.spec, len(split.train), device)
+                for line in unused(config):
+                    tqdm.write(line)
                 # An asynchronous unroll has its own environments; those here only start the streams.
                 has_processes = source.vectorization == "process" and not source.async_unroll
                 processes = closing(ProcessEnv(config.env, source.num_workers, device)) if has_processes else None
@@ -97,6 +101,18 @@ def finish(config: Config) -> Json:
             for form in config.source.export:
                 export(store, form, env)
     return found
+
+
+def unused(config: Config) -> Iterator[str]:
+    """Lines about options that all stages share, but stage one does not use."""
+    if config.device.amp_dtype not in ("auto", "none"):
+        why = "networks of agents are small, so their updates wait for memory, not for matrix products"
+        yield f"device.amp_dtype={config.device.amp_dtype} has no effect on stage one: {why}"
+    if (scale := config.summaries.gradient_noise_scale) != "none":
+        why = (
+            "it estimates a useful batch size, but an agent learns from all steps of its unroll or its own mini-batches"
+        )
+        yield f"summaries.gradient_noise_scale={scale} has no effect on stage one: {why}"
 
 
 def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, device: torch.device) -> None:
