@@ -51,7 +51,7 @@ def export(store: Histories, form: str, env: TensorEnv) -> Path:
         with suppress(PipelineError):  # missing or damaged
             before = read_json(about, {"histories": str, "files": {str: str}})
             known = before["files"] if before["histories"] == store.checksum else {}
-        present = [*folder.glob("*.txt"), *folder.glob("histories.npz")]
+        present = [path for name in ("task_*.txt", _TEST_TASKS, "histories.npz") for path in folder.glob(name)]
         if stale := [path for path in present if path.name not in known]:
             tqdm.write(f"{folder}: removed {len(stale)} files that are not from the present {store.folder}")
         for path in stale:
@@ -71,12 +71,10 @@ def export(store: Histories, form: str, env: TensorEnv) -> Path:
 def held_out_table(histories: Histories, env: TensorEnv) -> bytes:
     """Table with a line per held-out task: its index among all tasks, its label and its numbers."""
     tasks = histories.manifest["tasks"]
-    rows = torch.tensor(tasks["all"])
-    lines = [
-        f"{task} {env.label(rows[task])} {' '.join(map(str, tasks['all'][task]))}" for task in sorted(tasks["held_out"])
-    ]
-    numbers = " ".join(f"number_{place}" for place in range(rows.shape[1]))
-    return "\n".join([f"task label {numbers}", *lines, ""]).encode()
+    rows = {task: tasks["all"][task] for task in sorted(tasks["held_out"])}
+    lines = [" ".join(["task label", *(f"number_{place}" for place in range(len(tasks["all"][0])))])]
+    lines += [" ".join(map(str, [task, env.label(torch.tensor(row)), *row])) for task, row in rows.items()]
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def text_files(histories: Histories) -> dict[str, Callable[[], bytes]]:

@@ -109,9 +109,7 @@ def unused(config: Config) -> Iterator[str]:
         why = "networks of agents are small, so their updates wait for memory, not for matrix products"
         yield f"device.amp_dtype={config.device.amp_dtype} has no effect on stage one: {why}"
     if (scale := config.summaries.gradient_noise_scale) != "none":
-        why = (
-            "it estimates a useful batch size, but an agent learns from all steps of its unroll or its own mini-batches"
-        )
+        why = "it tells how large trainer.mini_batch_size may be"
         yield f"summaries.gradient_noise_scale={scale} has no effect on stage one: {why}"
 
 
