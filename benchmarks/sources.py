@@ -2,19 +2,22 @@
 
     python -m benchmarks.sources [KEY=VALUE ...]
 
-Default presets with 4 learners for each of 57 tasks, one thread, sources in turn, medians over 3 seeds. A learner
-solves its task when the success of its last episodes, 10 of each environment, reaches 0.9 for the first time.
+Default presets with 4 learners for each of 57 tasks, one thread (A3C: one in each of its two processes), sources in
+turn, medians over 3 seeds. A learner solves its task when the success of its last episodes, 10 of each environment,
+reaches 0.9 for the first time.
 """
 
 import statistics
 import sys
 import time
+from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
+from icrl.collection.async_unroll import make_unroll_worker
+from icrl.collection.collect import collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.collection.source_run import EpisodeStatistics
 from icrl.config.compose import load_config
@@ -22,7 +25,7 @@ from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
 from icrl.plots.source_agents import SOLVED
 
-SOURCES = ("a2c", "ppo", "q_learning", "dqn", "noise_distillation", "optimal", "random")
+SOURCES = ("a2c", "a3c", "ppo", "q_learning", "dqn", "noise_distillation", "optimal", "random")
 SEEDS = (0, 1, 2)
 CPU = torch.device("cpu")
 NUM_CHECKS = 60  # of the learners, along their lives
@@ -46,20 +49,20 @@ def live(overrides: list[str]) -> Life:
     train = tasks[split.train]
     learner, streams, noise = make_learners(config, env, train, CPU)
     statistics_of = EpisodeStatistics(env.spec, learner.num_learners, source.num_envs)
-    worker = LocalUnrollWorker(source, env, learner, streams, noise)
     solved_at = np.full(learner.num_learners, np.inf)
     success, steps, spent, next_check = np.zeros(learner.num_learners), 0, 0.0, 0.0
-    loop = collect(learner, worker, Experience(config, env.spec, train, CPU))
-    start = time.perf_counter()
-    for transitions, _, _ in loop:
-        spent += time.perf_counter() - start
-        statistics_of.add(transitions)
-        steps += len(transitions.obs) * source.num_envs
-        if steps >= next_check:
-            next_check += source.history_steps / NUM_CHECKS
-            success = np.nan_to_num(statistics_of.summary()["success"])
-            solved_at = np.where((success >= SOLVED) & np.isinf(solved_at), steps, solved_at)
+    with closing(make_unroll_worker(config, env, learner, streams, noise, 0)) as worker:
+        loop = collect(learner, worker, Experience(config, env.spec, train, CPU))
         start = time.perf_counter()
+        for transitions, _, _ in loop:
+            spent += time.perf_counter() - start
+            statistics_of.add(transitions)
+            steps += len(transitions.obs) * source.num_envs
+            if steps >= next_check:
+                next_check += source.history_steps / NUM_CHECKS
+                success = np.nan_to_num(statistics_of.summary()["success"])
+                solved_at = np.where((success >= SOLVED) & np.isinf(solved_at), steps, solved_at)
+            start = time.perf_counter()
     good = (np.nan_to_num(statistics_of.summary()["success"]) >= SOLVED).reshape(len(train), -1)
     rate = steps * learner.num_learners / spent
     return Life(good.mean().item(), good.all(axis=1).mean().item(), float(np.median(solved_at)), rate)

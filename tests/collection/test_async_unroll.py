@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -19,7 +18,7 @@ from probes import CPU, changed, falling
 from stage_one import joined, live
 from toy import assert_same
 
-from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker
+from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker, thread_pool
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience, mini_batches
 from icrl.config.compose import load_config
@@ -31,22 +30,21 @@ from icrl.sources.pace import clock_of
 
 TOTAL = 14  # iterations
 SIZES = ("env.size=4", "env.max_episode_steps=9", "source.num_learners=1", "source.num_envs=2")
-CONFIG: Any = load_config(["source=q_learning", *SIZES])
+CONFIGS: Any = {name: load_config([f"source={name}", *SIZES]) for name in ("q_learning", "a3c")}
+CONFIG = CONFIGS["q_learning"]
 ENV = make_env(CONFIG.env)
 TASKS = ENV.all_tasks()[:2]
 OPTIONS = {"num_iterations": TOTAL, "num_env_steps": 0, "unroll_length": 1.5, "async_unroll": True}
 OPTIONS |= {"initial_collect_steps": 4, "mini_batch_size": 1}
-OPTIONS |= {"initial_value": 1.0, "epsilon": falling(0.2, 0.0)}  # every update changes the best action
+FAST = {  # every update changes the best action
+    "q_learning": {"initial_value": 1.0, "epsilon": falling(0.2, 0.0)},
+    "a3c": {"hidden_size": 8, "learning_rate": falling(0.5, 0.1), "num_updates_per_train_iter": 2},
+}
 
 
-def config_of(**changes: Any) -> Any:
+def config_of(name: str = "q_learning", **changes: Any) -> Any:
     """Two learners with two environments each, in unrolls of 1.5 steps, that learn fast and depend on the clock."""
-    return changed(CONFIG, source=changed(CONFIG.source, **OPTIONS | changes))
-
-
-def thread_pool(size: int, _: Any, initializer: Any, initargs: Any) -> Executor:
-    """A thread in place of the process, because it starts at once."""
-    return ThreadPoolExecutor(size, initializer=initializer, initargs=(*initargs, False))
+    return changed(CONFIGS[name], source=changed(CONFIGS[name].source, **OPTIONS | FAST[name] | changes))
 
 
 def in_a_thread(config: Any, _: Any, learner: Any, streams: Any, noise: Any, first: int) -> AsyncUnrollWorker:
@@ -71,10 +69,10 @@ def written_out(config: Any) -> tuple[list[Any], dict[str, Any]]:
         behind.load_state_dict(learned[p * (max(0, i - q) // p)])
         behind.set_clock(clock_of(source, i))
         transitions, now = worker.play()
-        metrics, clock = {}, clock_of(source, i)
+        metrics, clock, targets = {}, clock_of(source, i), behind.targets(transitions)
         # After the first unroll there are 2 env steps of each learner, after the second 6.
-        if i >= 1 + source.rl_train_after_update_steps:
-            for number, part in enumerate(mini_batches(source, transitions, {}, 2, mix(torch.tensor(0), i + 1))):
+        if i >= 1 + source.pretraining:
+            for number, part in enumerate(mini_batches(source, transitions, targets, 2, mix(torch.tensor(0), i + 1))):
                 learner.set_clock(clock._replace(updates=clock.updates + number))
                 metrics = learner.update(part).metrics
         learner.set_clock(clock_of(source, i + 1))
@@ -87,17 +85,24 @@ def run(config: Any, stop: int = TOTAL, saved: Any = None) -> tuple[list[Any], d
     return live(config, ENV, TASKS, stop, saved, in_a_thread)[1:]
 
 
-def lagging(queue: int, period: int, **options: Any) -> Any:
-    return config_of(unroll_queue_size=queue, unroll_parameter_update_period=period, **options)
+def lagging(queue: int, period: int, name: str = "q_learning", **options: Any) -> Any:
+    return config_of(name, unroll_queue_size=queue, unroll_parameter_update_period=period, **options)
 
 
-@pytest.mark.parametrize(("queue", "period", "before"), [(1, 3, 0), (3, 2, 0), (4, 5, 0), (20, 3, 0), (2, 1, 5)])
-def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(queue: int, period: int, before: int) -> None:
+AFTER = "rl_train_after_update_steps"
+PACES = [(1, 3, "q_learning", {}), (3, 2, "q_learning", {}), (4, 5, "q_learning", {}), (20, 3, "q_learning", {})]
+PACES += [(2, 1, "q_learning", {AFTER: 5}), (2, 1, "a3c", {}), (4, 3, "a3c", {"mini_batch_size": 0})]
+
+
+@pytest.mark.parametrize(("queue", "period", "name", "options"), PACES)
+def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(
+    queue: int, period: int, name: str, options: Any
+) -> None:
     """Transitions, learners and states of whole runs, and of runs that were stopped at each fourth iteration; also
-    if the first iterations play nothing."""
-    config = lagging(queue, period, rl_train_after_update_steps=before)
+    if the first iterations play nothing. A3C learns from the probabilities of the policy that played."""
+    config = lagging(queue, period, name, **options)
     expected, learned = written_out(config)
-    at_once, _ = written_out(lagging(1, 1, rl_train_after_update_steps=before))
+    at_once, _ = written_out(lagging(1, 1, name, **options))
     assert not torch.equal(*(joined(unroll for unroll, _, _ in played).action for played in (expected, at_once)))
     whole, state = run(config)
     assert_same(whole, expected)

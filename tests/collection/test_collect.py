@@ -106,6 +106,10 @@ def paces(draw: st.DrawFn) -> SourceConfig:
     changes |= {"num_envs": num_envs, "unroll_length": unroll_length, "mini_batch_length": length}
     changes |= {"initial_collect_steps": draw(st.integers(0, 30)), "mini_batch_size": size, "num_env_steps": 0}
     changes["num_iterations"] = before + draw(st.integers(1, 7))
+    if kind != "unroll" and draw(st.booleans()):  # the last iterations may learn from the replay alone
+        most = int(unroll_length * (changes["num_iterations"] - before))
+        changes["num_env_steps"] = num_envs * draw(st.integers(1, most))
+        assume(changes["initial_collect_steps"] < changes["num_env_steps"])
     return changed(TABULAR.source, num_updates_per_train_iter=draw(st.integers(1, 3)), **changes)
 
 
@@ -129,13 +133,14 @@ def test_the_clock_counts_what_is_done(others: Path, source: Any) -> None:
     offline, pretraining = source.offline_buffer_dir != "none", source.rl_train_after_update_steps
     for iteration, (transitions, metrics, _) in enumerate(loop, 1):
         at, new, steps = clock_of(source, iteration - 1), learner.updates[updates:], len(transitions.obs)
-        assert (steps == 0) == (iteration <= pretraining) and transitions.obs.shape[1] == 2 * source.num_envs
+        over = 0 < source.num_env_steps == env_steps
+        assert (steps == 0) == (iteration <= pretraining or over) and transitions.obs.shape[1] == 2 * source.num_envs
         assert not steps or all(clock == at for clock in learner.clocks[-steps:])
         assert [clock for clock, _ in new] == [at._replace(updates=at.updates + k) for k in range(len(new))]
         env_steps += steps * source.num_envs
         kept = steps if source.clear_replay_buffer else min(kept + steps, source.replay_buffer_length)
         updates = len(learner.updates)
-        due = steps > 0 and env_steps >= source.initial_collect_steps
+        due = (steps > 0 or over) and env_steps >= source.initial_collect_steps
         own = due and iteration % source.rl_train_every_update_steps == 0 and kept >= source.mini_batch_length
         assert bool(own_windows(source, iteration)) == own
         assert bool(new) == bool(metrics) == (own or offline)
@@ -145,7 +150,7 @@ def test_the_clock_counts_what_is_done(others: Path, source: Any) -> None:
         assert learner.clock == clock_of(source, iteration)
         assert clock_of(source, iteration)[1:] == (iteration, env_steps, updates)
         assert clock_of(source, iteration).percent == iteration / num_iterations(source)
-    assert iteration == num_iterations(source)
+    assert iteration == num_iterations(source) and env_steps == (source.num_env_steps or env_steps)
 
 
 def assert_mixed(source: Any, clock: Clock, sample: Sample, own: bool, offline: bool) -> None:

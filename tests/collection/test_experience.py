@@ -34,12 +34,13 @@ MODES: dict[str, dict[str, Any]] = {
     "uniform": DRAWN,
     "prioritised": DRAWN | {"priority_replay": True},
     "offline": DRAWN | {"priority_replay": True} | OFFLINE,
+    "on from the replay": DRAWN | {"priority_replay": True, "num_env_steps": 20},  # the env steps end after iteration 7
     "unroll and offline": {"mini_batch_length": 1, "mini_batch_size": 2, "unroll_length": 1} | OFFLINE,
 }
 
 
 def config_of(root: Path | None = None, **changes: Any) -> Any:
-    source = changed(TABULAR.source, num_env_steps=0, num_iterations=16, **changes)
+    source = changed(TABULAR.source, **{"num_env_steps": 0, "num_iterations": 16} | changes)
     return changed(TABULAR, source=source, root=str(root))
 
 

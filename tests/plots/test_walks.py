@@ -85,6 +85,7 @@ SMALL = (*LIFE, "source.unroll_length=5", "evaluation.num_episodes=7", "evaluati
 
 SOURCES = [
     (["source=a2c", "source.hidden_size=8"], ["model", "A2C"]),
+    (["source=a3c"], ["model", "A3C"]),
     (["source=noise_distillation"], ["model", "noise distillation"]),
     (["source=noise_distillation", "source.teacher=someone"], ["model"]),
 ]

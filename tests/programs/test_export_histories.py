@@ -43,7 +43,7 @@ def check_export(histories: Histories, folder: Path) -> None:
             np.testing.assert_array_equal(found[name], expected[name])
         np.testing.assert_array_equal(found["task"], histories.row_tasks)
     names = [f"task_{task:03d}_learner_000_env_{row % 2:03d}.txt" for row, task in enumerate(histories.row_tasks)]
-    assert sorted(names) == sorted(path.name for path in folder.glob("*.txt"))
+    assert sorted([*names, "test_tasks.txt"]) == sorted(path.name for path in folder.glob("*.txt"))
     for row, name in enumerate(names):
         lines = (folder / name).read_text().splitlines()
         assert tuple(lines[0].split()) == COLUMNS
@@ -67,6 +67,26 @@ def test_exports_equal_the_columns(tmp_path):
     assert all(after[name] == texts[name] for name in texts if name != "export.json")
     assert read_json(folder / "export.json")["histories"] == histories.checksum
     assert contents_of(config.histories_folders[0]) == before
+
+
+def test_stage_one_exports_its_histories_and_the_held_out_tasks(root, tmp_path):
+    """The same files as those of the program, on request; a finished run adds what is missing."""
+    (folder,) = main(config_of(root))
+    main(config_of(root, "format=npz"))
+    expected, store = contents_of(folder), store_of(root)
+    for forms in ("txt", "[npz,txt]"):
+        train_agents.main(config_of(tmp_path, f"source.export={forms}"))
+    found = contents_of(store_of(tmp_path) / "export")
+    assert found.keys() == expected.keys()
+    for name, (_, content) in found.items():
+        assert content == expected[name][1] or name == "export.json", name  # which names the run
+    tasks = open_histories(store).manifest["tasks"]
+    cells = [tasks["all"][task][0] for task in sorted(tasks["held_out"])]
+    lines = [
+        f"{task} goal_{cell // 3}_{cell % 3} {cell}"
+        for task, cell in zip(sorted(tasks["held_out"]), cells, strict=True)
+    ]
+    assert found["test_tasks.txt"][1].decode().splitlines() == ["task label number_0", *lines] and len(lines) == 3
 
 
 def test_an_observation_of_many_numbers_becomes_as_many_columns():

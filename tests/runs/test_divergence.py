@@ -171,7 +171,8 @@ ACTOR_CRITIC, DEEP = {"policy_loss", "value_loss", "gradient_norm"}, {"td_error"
 
 
 @pytest.mark.parametrize(
-    ("source", "broken"), [("a2c", ACTOR_CRITIC), ("ppo", ACTOR_CRITIC), ("q_learning", {"td_error"}), ("dqn", DEEP)]
+    ("source", "broken"),
+    [*((name, ACTOR_CRITIC) for name in ("a2c", "a3c", "ppo")), ("q_learning", {"td_error"}), ("dqn", DEEP)],
 )
 def test_source_agents_that_diverge_are_named(source, broken):
     """Learner 1 of the second of two tasks; nothing of its iteration is given to be recorded."""

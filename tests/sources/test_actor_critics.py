@@ -1,4 +1,4 @@
-"""A2C and PPO against one plain PyTorch learner."""
+"""A2C, A3C and PPO against one plain PyTorch learner."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from probes import OTHER_REWARDS, START, Plain, falling, learners_of, random_rol
 from torch import Tensor
 
 from icrl.contracts import Rollout, Sample
-from icrl.rl.returns import gae, n_step_returns
+from icrl.rl.returns import gae, n_step_returns, v_trace
 
 REWARDS = torch.tensor(OTHER_REWARDS.reward_values)
 RATES = {"learning_rate": falling(0.06, 0.02), "value_coefficient": falling(1.0, 0.2)}
@@ -68,13 +68,36 @@ class PlainPPO(PlainA2C):
         return torch.stack(losses).mean(), sample.targets["return"], metrics
 
 
+class PlainA3C(PlainA2C):
+    @torch.no_grad()
+    def targets(self, steps: Rollout) -> dict[str, Tensor]:
+        return {"log_prob": self.policy(steps.obs).log_prob(steps.action)}
+
+    def fit(self, sample: Sample, clip_range: float) -> tuple[Tensor, Tensor, dict[str, float]]:
+        steps, config = sample.rollout, self.config
+        log_prob = self.policy(steps.obs).log_prob(steps.action)
+        with torch.no_grad():
+            values, ends = (self.value(steps.obs), self.value(steps.next_obs)), (steps.terminated, steps.truncated)
+            ratio = (log_prob - sample.targets["log_prob"]).exp()
+            form = config.discount, ratio, config.trace_lambda, config.rho_clip, config.c_clip
+            returns, advantage = v_trace(REWARDS[steps.reward], *values, *ends, *form)
+        kl, clipped = (ratio - 1 - ratio.log()).mean().item(), (ratio > config.rho_clip).float().mean().item()
+        return -(log_prob * advantage).mean(), returns, {"actor_kl": kl, "clip_fraction": clipped}
+
+
+PLAIN = {"a2c": PlainA2C, "a3c": PlainA3C, "ppo": PlainPPO}
+TRACED = {"rho_clip": 1.1, "c_clip": 0.9, "trace_lambda": 0.8}
+
+
 @pytest.mark.parametrize("max_gradient_norm", [0.05, 50.0])
-@pytest.mark.parametrize(("name", "options"), [("a2c", {}), ("ppo", CLIPPED), ("ppo", CLIPPED | NORMALISED)])
+@pytest.mark.parametrize(
+    ("name", "options"), [("a2c", {}), ("a3c", TRACED), ("ppo", CLIPPED), ("ppo", CLIPPED | NORMALISED)]
+)
 def test_updates_equal_those_of_a_plain_learner(name: str, options: Any, max_gradient_norm: float) -> None:
-    """Metrics and parameters, with the gradient clipped (0.05) and not, while all rates change. PPO learns four times
-    from the targets of one unroll, so that the policy leaves the one that played. Weights are not read."""
+    """Metrics and parameters, with the gradient clipped (0.05) and not, while all rates change. All but A2C learn
+    four times from the targets of one unroll, so that the policy leaves the one that played. Weights are not read."""
     learners = learners_of(name, 2, OTHER_REWARDS, max_gradient_norm=max_gradient_norm, **RATES, **options)
-    others = [{"a2c": PlainA2C, "ppo": PlainPPO}[name](learners, index) for index in range(2)]
+    others = [PLAIN[name](learners, index) for index in range(2)]
     samples = random_rollout(5, 6, 1)
     targets = learners.targets(samples)
     for one, own in zip(others, (slice(3), slice(3, 6)), strict=True):
@@ -94,3 +117,17 @@ def test_updates_equal_those_of_a_plain_learner(name: str, options: Any, max_gra
             assert (expected["gradient_norm"] > max_gradient_norm) == (max_gradient_norm == 0.05)
             assert name == "a2c" or (expected["clip_fraction"] > 0) == (update > 0)
             one.assert_equal("network", one.network)
+
+
+def test_a3c_that_learns_from_its_own_policy_is_a2c() -> None:
+    """With the same parameters, metrics and next parameters, up to rounding; no ratio is clipped."""
+    both = [learners_of(name, 2, OTHER_REWARDS, **RATES) for name in ("a2c", "a3c")]
+    for update in range(3):
+        steps = random_rollout(5, 6, update)
+        steps.next_obs[:-1] = torch.where((steps.terminated | steps.truncated)[:-1], steps.next_obs[:-1], steps.obs[1:])
+        a2c, a3c = (one.update(sample_of(steps, targets=one.targets(steps))).metrics for one in both)
+        for name, values in a2c.items():
+            assert torch.allclose(a3c[name], values, atol=1e-5), name
+        assert not a3c["actor_kl"].any() and not a3c["clip_fraction"].any()
+    for (name, ours), (_, theirs) in zip(*(one.parameters() for one in both), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-5), name

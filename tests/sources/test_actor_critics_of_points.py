@@ -1,4 +1,4 @@
-"""A2C and PPO in the point game, whose observations are point sets and whose actions are not always legal."""
+"""A2C, A3C and PPO in the point game, whose observations are point sets and whose actions are not always legal."""
 
 from functools import cache
 from typing import Any
@@ -25,7 +25,7 @@ WORLDS = {
     "host": point_game(opponents=["table_3", "random", "last", "first@0.5"], dimensions=[3, 2]),
     "agent": point_game(role="agent", opponents=["zeillinger", "random_pair", "weak_spivakovsky", "random_subset"]),
 }
-every_kind = pytest.mark.parametrize("kind", ["a2c", "ppo"])
+every_kind = pytest.mark.parametrize("kind", ["a2c", "a3c", "ppo"])
 every_role = pytest.mark.parametrize("role", WORLDS)
 
 

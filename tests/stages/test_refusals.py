@@ -48,6 +48,18 @@ def test_options_that_the_program_refuses(tmp_path, options, parts):
     assert not (tmp_path / "root").exists()
 
 
+def test_stage_one_says_what_it_does_without(tmp_path, monkeypatch):
+    """Options that all stages share, and torchrun."""
+    said = run("train_agents", tmp_path, "summaries.gradient_noise_scale=paper").out
+    assert "device.amp_dtype=bfloat16 has no effect on stage one: " in said
+    assert "summaries.gradient_noise_scale=paper has no effect on stage one: " in said
+    assert "no effect" not in run("train_agents", tmp_path / "plain", "device.amp_dtype=auto").out
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    message = refusal("train_agents", tmp_path, "name=other")
+    assert message.startswith("WORLD_SIZE=2: train_agents runs in one process, without torchrun, because ")
+
+
 OFFLINE = ("source.offline_buffer_dir=nobody", "source.mini_batch_length=1", "source.mini_batch_size=2")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from harness import STAGES, done, ended, files_of, refusal, results_of, run, start
+from kin import all_gone, family
 
 from icrl.config.paths import PROJECT
 
@@ -85,6 +86,21 @@ def test_killed_at_random_moments(tmp_path):
             assert outcome.code == -signal.SIGKILL, outcome
         done(stage, root, *LONG)
     assert results_of(root) == results_of(tmp_path / "undisturbed")
+
+
+def test_asynchronous_actors_killed_and_continued(tmp_path):
+    """A3C, whose actors play in another process ahead of the updates: the same bits, and no process is left."""
+    life = ("source.num_env_steps=1000", "source.history_steps=1000", "evals.eval_interval=60")
+    options = ("source=a3c", *life, "checkpoints.checkpoint_interval=10")
+    done("train_agents", tmp_path / "undisturbed", *options)
+    process = start("train_agents", tmp_path / "killed", *options)
+    while not (tmp_path / "killed/logs/tiny/source/last-000000030.json").exists() and process.poll() is None:
+        time.sleep(0.002)
+    started = family(process.pid)
+    process.kill()
+    assert ended(process).code == -signal.SIGKILL and started and all_gone(started)
+    done("train_agents", tmp_path / "killed", *options)
+    assert results_of(tmp_path / "killed") == results_of(tmp_path / "undisturbed")
 
 
 def test_asked_to_stop_and_to_save(tmp_path):

@@ -1,5 +1,5 @@
 """Histories of others: stages two and three on those of A2C and Q-learning at once, and a source agent that starts from
-those of another, goes on by itself, and records that as a new history."""
+those of another, goes on by itself, and records that as a new history; one that trains on after its last env step."""
 
 import shutil
 import time
@@ -173,3 +173,31 @@ def test_killed_amid_it_and_continued(warmed, tmp_path):
 def test_histories_that_do_not_fit(warmed, option, said):
     message = refusal("train_agents", warmed, *SECOND, "name=third", option)
     assert all(part in message for part in said), message
+
+
+# ---- after the last env step
+
+ON = (
+    *("source=dqn", "name=on", *LIFE, "source.initial_collect_steps=40", "source.replay_buffer_length=60"),
+    *("source.mini_batch_size=4", "source.num_iterations=500", "checkpoints.checkpoint_interval=100"),
+    "checkpoints.keep_last=9",
+    *("source.evaluate=true", "evals.eval_interval=100", "summaries.summary_interval=50"),
+)
+
+
+def test_agents_train_on_from_the_replay(tmp_path):
+    """The 600 env steps of each learner take 300 iterations. Updates and evaluations of 200 more are shown over the
+    env steps that these would have made. A killed run ends with the same bits."""
+    done("train_agents", tmp_path / "whole", *ON)
+    folder = tmp_path / "whole/logs/on/source"
+    assert open_histories(tmp_path / "whole/histories/on").columns["obs"].shape == (10, 300)
+    saved = read_json(max(folder.glob("last-*.json")))
+    assert saved["step"] == 500 and read_json(folder / "finished.json")
+    found = read_json(folder / "evaluations.json")["evaluations"]
+    assert [evaluation["step"] for evaluation in found] == [0, 200, 400, 600, 800, 1000]
+    curves = curves_of(folder)
+    assert curves["source/return/mean"] == [*range(100, 601, 100)] and curves["update/loss"] == [*range(100, 1001, 100)]
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+    kill_late(tmp_path / "killed/logs/on/source", 400)
+    done("train_agents", tmp_path / "killed", *ON)
+    assert results_of(tmp_path / "killed") == results_of(tmp_path / "whole")

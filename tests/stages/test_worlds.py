@@ -30,6 +30,7 @@ ALL = ("data.min_final_success=0",)  # of the learners that have not come far in
 PARTS = ("source.unroll_length=10", "source.mini_batch_length=5", "source.mini_batch_size=2")
 SOURCES = {
     "a2c": (*ALL, "source.hidden_size=8", "source.unroll_length=5"),
+    "a3c": (*ALL, "source.hidden_size=8", "source.unroll_length=2.5"),
     "ppo": (*ALL, "source.hidden_size=8", *PARTS),
     "q_learning": (*ALL, "source.unroll_length=1"),
     "dqn": (*ALL, "source.hidden_size=8", "source.unroll_length=2", "source.initial_collect_steps=40"),
@@ -49,7 +50,7 @@ SMALL = (
 PIPELINES = [  # every world and every source at least once
     *(("dark_room", "a2c"), ("dark_room", "random"), ("dark_room_permuted", "searcher"), ("dark_room_permuted", "ppo")),
     *(("dark_key_to_door", "q_learning"), ("dark_key_to_door", "noise_distillation"), ("bandit", "dqn")),
-    *(("bandit", "searcher"), ("gymnasium", "a2c"), ("gymnasium", "optimal")),
+    *(("bandit", "searcher"), ("bandit", "a3c"), ("gymnasium", "a2c"), ("gymnasium", "optimal")),
     *((world, "noise_distillation") for world in VARIANTS),
 ]
 

@@ -16,7 +16,7 @@ import io
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import active_children, get_context
 from multiprocessing.connection import Connection
@@ -49,14 +49,26 @@ _SPAWN = get_context("spawn")  # a fork could copy locks that torch's threads ho
 _here: dict[str, Any] = {}  # in the process: the connection to the trainer and the player
 
 Arrays = list[list[NDArray[Any]]]  # fields of named tuples; each tensor would need a descriptor
+Answer = tuple[Arrays, dict[str, NDArray[Any]]]  # transitions, states and steps; columns that the policy computed
+
+
+def thread_pool(size: int, _: Any, initializer: Callable[..., None], initargs: tuple[Any, ...]) -> Executor:
+    """Thread of this process in place of a separate process: the same unrolls, and it starts at once."""
+    return ThreadPoolExecutor(size, initializer=initializer, initargs=(*initargs, False))
 
 
 def make_unroll_worker(
-    config: Config, env: Env[State], learner: Learner, streams: Streams[State, Any], noise: Noise, first: int
+    config: Config,
+    env: Env[State],
+    learner: Learner,
+    streams: Streams[State, Any],
+    noise: Noise,
+    first: int,
+    make_pool: Callable[..., Executor] = ProcessPoolExecutor,
 ) -> UnrollWorker:
-    """Worker for `collect` from iteration `first`, in this process or a separate one."""
+    """Worker for `collect` from iteration `first`. Asynchronous unrolls are played in a pool of `make_pool`."""
     if config.source.async_unroll:
-        return AsyncUnrollWorker(config, learner, streams, first)
+        return AsyncUnrollWorker(config, learner, streams, first, make_pool)
     return LocalUnrollWorker(config.source, env, learner, streams, noise, first)
 
 
@@ -89,32 +101,38 @@ class AsyncUnrollWorker(UnrollWorker):
     ) -> None:
         """Continue with `streams` after `first` iterations; unless `first` is 0, call `load_state_dict` next."""
         self._config, self._learner, self._streams, self._done = config, learner, streams, first
-        self._versions = {first: copy.deepcopy(learner.state_dict())}  # needed later, by iterations done
+        self._versions = {first: copy.deepcopy(learner.playing_state())}  # needed later, by iterations done
         self._ours, self._theirs = _SPAWN.Pipe()  # not an event, which could block once its waiter is killed
         self._make_pool = make_pool
         self._pool: Executor | None = None
-        self._requests: deque[Future[Arrays]] = deque()
+        self._requests: deque[Future[Answer]] = deque()
+        self._targets: dict[str, Tensor] = {}  # of the last unroll
         self.processes: list[BaseProcess] = []
         self._kill: Callable[[], object]
 
     def play(self) -> tuple[Rollout, Streams[State, Any]]:
         pool = self._pool or self._start()
         try:
-            answer = self._requests.popleft().result()
+            answer, targets = self._requests.popleft().result()
         except BrokenExecutor as error:
             self._kill()  # else the pool may wait for ever for a process that lives
             pool.shutdown()  # its thread alone may wait for the process, or the exit code can be lost
             died = f"the process that plays died (exit code {self.processes[0].exitcode})"
             raise PipelineError(f"{died}. Run the same command again, or with source.async_unroll=false") from error
-        transitions, state, step = (_tensors(fields, self._streams.step.obs.device) for fields in answer)
+        device = self._streams.step.obs.device
+        transitions, state, step = (_tensors(fields, device) for fields in answer)
+        self._targets = {name: torch.from_numpy(column).to(device) for name, column in targets.items()}
         self._streams = Streams(type(self._streams.state)(*state), Step(*step), self._streams.carry)
         return Rollout(*transitions), self._streams
+
+    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
+        return self._targets
 
     def learned(self) -> None:
         source = self._config.source
         self._done += 1
         if self._done % source.unroll_parameter_update_period == 0:
-            self._versions[self._done] = copy.deepcopy(self._learner.state_dict())
+            self._versions[self._done] = copy.deepcopy(self._learner.playing_state())
         for old in [done for done in self._versions if done < version_of(source, self._done)]:
             del self._versions[old]
         with suppress(BrokenExecutor):  # `play` raises
@@ -170,7 +188,7 @@ class _Player:
         self.source, self._due, tensors = config.source, 0.0, config.source.vectorization == "tensor"
         self.env: Any = make_env(config.env) if tensors else ProcessEnv(config.env, config.source.num_workers)
         self.learner, fresh, noise = make_learners(config, self.env, tasks, _CPU)
-        self.initial_carry = self.learner.initial_carry
+        self.initial_carry, self.targets = self.learner.initial_carry, self.learner.targets
         streams = Streams(type(fresh.state)(*state), Step(*step), fresh.carry)
         self.worker = LocalUnrollWorker(self.source, self.env, self, streams, noise, first)
 
@@ -183,7 +201,7 @@ class _Player:
         return result
 
 
-def _play(unroll: int, state: bytes, start: tuple[Config, Arrays] | None) -> Arrays:
+def _play(unroll: int, state: bytes, start: tuple[Config, Arrays] | None) -> Answer:
     """Play `unroll` in the process, as learners with the `state`, or the same as before if it is empty."""
     if start:
         _here["player"] = _Player(*start, unroll)
@@ -192,7 +210,8 @@ def _play(unroll: int, state: bytes, start: tuple[Config, Arrays] | None) -> Arr
         player.learner.load_state_dict(torch.load(io.BytesIO(state), weights_only=True, map_location=_CPU))
     player.learner.set_clock(clock_of(player.source, unroll))
     transitions, streams = player.worker.play()
-    return [_arrays(fields) for fields in (transitions, streams.state, streams.step)]
+    targets = {name: column.cpu().numpy() for name, column in player.worker.targets(transitions).items()}
+    return [_arrays(fields) for fields in (transitions, streams.state, streams.step)], targets
 
 
 def _end() -> None:

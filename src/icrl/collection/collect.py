@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -51,11 +51,22 @@ def make_learners(
     return learner, streams, Noise(noise)
 
 
+class Actor(Policy[Any], Protocol):
+    """Policy that also computes what its learners need beside the transitions; see `Learner.targets`."""
+
+    def targets(self, rollout: Rollout) -> dict[str, Tensor]: ...
+
+
 class UnrollWorker:
     """Producer of one unroll per iteration; the default methods are those of a stateless worker."""
 
     def play(self) -> tuple[Rollout, Streams[State, Any]]:
         """Transitions `[T, B]` of the next iteration, and the streams after it."""
+        raise NotImplementedError
+
+    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
+        """Columns `[T, B]` of the `rollout` that `play` returned last, by the policy that played it. Call it before the
+        learners change."""
         raise NotImplementedError
 
     def learned(self) -> None:
@@ -79,7 +90,7 @@ class LocalUnrollWorker(UnrollWorker):
         self,
         source: SourceConfig,
         env: Env[State],
-        policy: Policy[Any],
+        policy: Actor,
         streams: Streams[State, Any],
         noise: Noise,
         first: int = 0,
@@ -98,6 +109,9 @@ class LocalUnrollWorker(UnrollWorker):
         transitions, self._streams = rollout(self._policy, self._env, self._streams, num_steps, self._noise)
         return transitions, self._streams
 
+    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
+        return self._policy.targets(rollout)
+
 
 def collect(
     learner: Learner, worker: UnrollWorker, experience: Experience, first: int = 0
@@ -112,7 +126,7 @@ def collect(
     for iteration in range(first + 1, num_iterations(source) + 1):
         transitions, streams = worker.play()
         metrics: dict[str, Tensor] = {}
-        for clock, sample in experience.samples(iteration, transitions, learner.targets):
+        for clock, sample in experience.samples(iteration, transitions, worker.targets):
             learner.set_clock(clock)
             learned = learner.update(sample)
             experience.learned(clock, learned)

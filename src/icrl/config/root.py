@@ -46,7 +46,7 @@ else:
 
 
 _FITS = "2, ilql, awr, finetune"  # stages with a gradient loop
-_READS_POINTS = ("a2c", "ppo", "random")  # sources that read observations of many numbers
+_READS_POINTS = ("a2c", "a3c", "ppo", "random")  # sources that read observations of many numbers
 
 
 class SearchConfig(Options):

@@ -141,7 +141,7 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
 
 
 def source_label(name: str) -> str:
-    """Name of a source in tables and plots: A2C, PPO and DQN are abbreviations, the others are words."""
+    """Name of a source in tables and plots: A2C, A3C, PPO and DQN are abbreviations, the others are words."""
     if name == "q_learning":
         return "Q-learning"
     return name.upper() if len(name) == 3 else name.replace("_", " ")

@@ -28,7 +28,7 @@ from icrl.plots import style
 from icrl.plots.figures import success_figure
 from icrl.plots.walks import film, play, walks_of
 from icrl.runs.metrics import MetricLogger, Progress, spread
-from icrl.sources.pace import env_steps, num_iterations, unrolled
+from icrl.sources.pace import due_steps, env_steps, num_iterations
 from icrl.training.curves import inspect
 
 if TYPE_CHECKING:
@@ -53,8 +53,11 @@ class SourceCurves:
         """Curves of a run that resumes from iteration `first`."""
         self._source, self._options = source, options = config.source, config.summaries
         folder, num_learners = config.folder("logs") / "source", num_tasks * source.num_learners
-        done = unrolled(source, first) * source.num_envs  # env steps of one learner
-        progress = Progress("train_agents", env_steps(source) * num_learners, done * num_learners, "step")
+        done = due_steps(source, first) * source.num_envs  # env steps of one learner
+        amounts = env_steps(source) * num_learners, done * num_learners, "step"
+        if source.trains_on:  # the steps end before the run does
+            amounts = num_iterations(source) - source.pretraining, max(first - source.pretraining, 0), "iteration"
+        progress = Progress("train_agents", *amounts)
         self._logger = MetricLogger(folder, done, options, num_iterations(source), progress, first)
         self._logger.bands("source agents", ["source/return", "source/success", "source/episode_length"])
         self._own = [
@@ -65,13 +68,23 @@ class SourceCurves:
         self.statistics = EpisodeStatistics(spec, num_learners, source.num_envs)
 
     def add(self, iteration: int, transitions: Rollout, metrics: dict[str, Tensor], learner: Learner) -> None:
-        """Take in one iteration: its transitions `[T, B]`, metrics `[L]` and the learners after it."""
-        self.statistics.add(transitions)
-        self._logger.advance(transitions.reward.numel())
+        """Take in one iteration: its transitions `[T, B]`, metrics `[L]` and the learners after it. After the last env
+        step (T = 0), metrics are shown over the steps that the iterations would have made."""
+        played = len(transitions.obs) > 0
+        self._logger.advance(1 if self._source.trains_on else transitions.reward.numel())
+        if played:
+            self.statistics.add(transitions)
         if not self._logger.due(iteration):
             return
+        steps = due_steps(self._source, iteration) * self._source.num_envs
+        means = self._add_episodes(steps, transitions, learner) if played else dict[str, float]()
+        self._logger.scalars("update", {name: value.mean().item() for name, value in metrics.items()}, steps)
+        if self._logger.line_due(iteration):
+            self._logger.line(means)
+
+    def _add_episodes(self, steps: int, transitions: Rollout, learner: Learner) -> dict[str, float]:
+        """Show the latest episodes and what is inspected; returns the return and the fraction of solved tasks."""
         summary = self.statistics.summary()
-        steps = unrolled(self._source, iteration) * self._source.num_envs
         for name, values in summary.items():
             self._logger.scalars(f"source/{name}", spread(values), steps)
             for logger, value in zip(self._own, values, strict=False):
@@ -79,13 +92,11 @@ class SourceCurves:
                     logger.scalars("source", {name: float(value)}, steps)
         solved = {"fraction_solved": float((summary["success"] >= SOLVED).mean())}
         self._logger.scalars("source", solved, steps)
-        self._logger.scalars("update", {name: value.mean().item() for name, value in metrics.items()}, steps)
         policy = lambda: (learner.action_probabilities(_last_step(transitions)), learner.outputs())  # noqa: E731
         data = {name: getattr(transitions, name) for name in ("obs", "action", "reward", "timestep")}
         inspect(self._logger, self._options, steps, learner.parameters(), policy, data, "source_")
-        if self._logger.line_due(iteration):
-            mean = spread(summary["return"]).get("mean")
-            self._logger.line(({} if mean is None else {"return": mean}) | solved)
+        mean = spread(summary["return"]).get("mean")
+        return ({} if mean is None else {"return": mean}) | solved
 
     def __enter__(self) -> Self:
         return self
@@ -129,7 +140,7 @@ def _write_videos(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout
     source, folder = config.source, config.folder("videos") / "source"
     agents = [(task, k) for k in range(source.videos_per_task) for task in range(len(tasks))]
     films = {}
-    for task, k in sorted(agents[: source.max_videos]):
+    for task, k in sorted(agents[: source.max_videos or None]):
         walks = walks_of(env, played, (task * source.num_learners + k) * source.num_envs)[:WALKS_PER_VIDEO]
         films[f"{env.label(tasks[task])}_agent_{k}.mp4"] = film(walks, env.map_view(tasks[task]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import pairwise
 from math import isqrt
 from pathlib import Path
@@ -13,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
+from icrl.collection.async_unroll import make_unroll_worker, thread_pool
+from icrl.collection.collect import collect, make_learners
 from icrl.collection.experience import Experience, without_others
 from icrl.config.options import replace
 from icrl.contracts import Rollout
@@ -125,9 +127,10 @@ def write_comparisons(
 def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.device) -> Rollout:
     """Whole life of a source agent of `task` `[1, task_dim]` in its first environment, `[T, 1]`."""
     config = without_others(config)  # the others have histories of training tasks alone
-    config = replace(config, source=replace(config.source, num_learners=1))  # a learner lives as among others
+    # A learner lives as among others, and its streams do so in tensors.
+    config = replace(config, source=replace(config.source, num_learners=1, vectorization="tensor"))
     learner, streams, noise = make_learners(config, env, task, device)
-    worker = LocalUnrollWorker(config.source, env, learner, streams, noise)
-    loop = collect(learner, worker, Experience(config, env.spec, task, device))
-    life = [Rollout(*(column[:, :1] for column in transitions)) for transitions, _, _ in loop]
+    with closing(make_unroll_worker(config, env, learner, streams, noise, 0, thread_pool)) as worker:
+        loop = collect(learner, worker, Experience(config, env.spec, task, device))
+        life = [Rollout(*(column[:, :1] for column in transitions)) for transitions, _, _ in loop]
     return Rollout(*(torch.cat(column) for column in zip(*life, strict=True)))

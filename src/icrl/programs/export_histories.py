@@ -3,55 +3,78 @@
 python -m src.export_histories format=txt [KEY=VALUE ...]      histories/<histories>/ -> histories/<histories>/export/
 
 `txt`: one file per row with a line per step, after a line of column names. `npz`: one compressed file of all columns.
+`test_tasks.txt` lists the held-out tasks. Stage one exports its histories itself with `source.export=[txt,npz]`.
 Rewards are values, in `txt` the shortest decimals that read back exactly; all other columns are integers as recorded.
 `export.json` has the checksums of the histories and of each exported file.
 """
 
 import io
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
 from icrl.config.root import Config
 from icrl.contracts import PipelineError, Rollout
 from icrl.data.history_store import Histories
 from icrl.data.windows import open_stores
+from icrl.envs import make_env
+from icrl.envs.core import TensorEnv
 from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
 
+_TEST_TASKS = "test_tasks.txt"
+
 
 def main(config: Config) -> list[Path]:
-    """Export complete histories; returns the folder of each export. An existing file is written again only if it is
-    damaged or from other histories. Files that may be from other histories are removed first, with a message."""
+    """Export complete histories; returns the folder of each export."""
     prepare(config)
-    stores = open_stores(config)
-    folders = [store.folder / "export" for store in stores]
-    for store, folder in zip(stores, folders, strict=True):
-        about, known = folder / "export.json", dict[str, str]()  # checksums of files from these histories, by name
-        with only_writer(folder):
-            with suppress(PipelineError):  # missing or damaged
-                before = read_json(about, {"histories": str, "files": {str: str}})
-                known = before["files"] if before["histories"] == store.checksum else {}
-            present = [*folder.glob("task_*.txt"), *folder.glob("histories.npz")]
-            if stale := [path for path in present if path.name not in known]:
-                tqdm.write(f"{folder}: removed {len(stale)} files that are not from the present {store.folder}")
-            for path in stale:
-                path.unlink()
-            written: dict[str, str] = {}
-            files = text_files(store) if config.format == "txt" else {"histories.npz": partial(archive, store)}
-            for name, content in tqdm(files.items(), desc="export", unit="file"):
-                if not ((folder / name).exists() and sha256(folder / name) == known.get(name)):
-                    write_atomically(folder / name, content())
-                written[name] = sha256(folder / name)
-            if not written.items() <= known.items():
-                write_json(about, {"histories": store.checksum, "files": known | written})
+    with closing(make_env(config.env)) as env:
+        folders = [export(store, config.format, env) for store in open_stores(config)]
+    for folder in folders:
         print(f"exported to {folder}")
     return folders
+
+
+def export(store: Histories, form: str, env: TensorEnv) -> Path:
+    """Export complete histories of the world `env` as `form`, txt or npz; returns the folder. An existing file is
+    written again only if it is damaged or from other histories. Files that may be from other histories are removed
+    first, with a message."""
+    folder = store.folder / "export"
+    about, known = folder / "export.json", dict[str, str]()  # checksums of files from these histories, by name
+    with only_writer(folder):
+        with suppress(PipelineError):  # missing or damaged
+            before = read_json(about, {"histories": str, "files": {str: str}})
+            known = before["files"] if before["histories"] == store.checksum else {}
+        present = [path for name in ("task_*.txt", _TEST_TASKS, "histories.npz") for path in folder.glob(name)]
+        if stale := [path for path in present if path.name not in known]:
+            tqdm.write(f"{folder}: removed {len(stale)} files that are not from the present {store.folder}")
+        for path in stale:
+            path.unlink()
+        written: dict[str, str] = {}
+        files = text_files(store) if form == "txt" else {"histories.npz": partial(archive, store)}
+        files[_TEST_TASKS] = partial(held_out_table, store, env)
+        for name, content in tqdm(files.items(), desc="export", unit="file"):
+            if not ((folder / name).exists() and sha256(folder / name) == known.get(name)):
+                write_atomically(folder / name, content())
+            written[name] = sha256(folder / name)
+        if not written.items() <= known.items():
+            write_json(about, {"histories": store.checksum, "files": known | written})
+    return folder
+
+
+def held_out_table(histories: Histories, env: TensorEnv) -> bytes:
+    """Table with a line per held-out task: its index among all tasks, its label and its numbers."""
+    tasks = histories.manifest["tasks"]
+    rows = {task: tasks["all"][task] for task in sorted(tasks["held_out"])}
+    lines = [" ".join(["task label", *(f"number_{place}" for place in range(len(tasks["all"][0])))])]
+    lines += [" ".join(map(str, [task, env.label(torch.tensor(row)), *row])) for task, row in rows.items()]
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def text_files(histories: Histories) -> dict[str, Callable[[], bytes]]:

@@ -18,7 +18,7 @@ from icrl.collection.source_run import Position, align_writer, check_continues, 
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Env, EnvSpec, Json, PipelineError
-from icrl.data.history_store import HistoryWriter, read_manifest
+from icrl.data.history_store import HistoryWriter, open_histories, read_manifest
 from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.envs.gym.workers import ProcessEnv
@@ -26,14 +26,16 @@ from icrl.envs.tasks import Split, changing, development_of, split_tasks
 from icrl.evaluation.report import solved
 from icrl.evaluation.trained import SourceEvaluator, check_streams
 from icrl.plots.source_agents import SourceCurves, examine
+from icrl.programs.export_histories import export
 from icrl.runs.checkpoint import FINISHED, Interval, load_newest
 from icrl.runs.device import device_of, prepare, recorded
+from icrl.runs.distributed import check_alone
 from icrl.runs.evaluations import Evaluations
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, write_owned
 from icrl.runs.metrics import MetricLogger, profiled
 from icrl.runs.record import check_snapshots, record_session
 from icrl.runs.run_state import RunState
-from icrl.sources.pace import clock_of, num_iterations, unrolled
+from icrl.sources.pace import clock_of, due_steps, num_iterations
 from icrl.training.needs import check_stage_one
 
 _NAMED = 10  # unsolved tasks that are printed
@@ -50,6 +52,7 @@ def main(config: Config) -> Path:
 def record(config: Config) -> None:
     """Train and record, or resume, until the histories are complete."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
+    check_alone("train_agents", "all its agents are one batch")
     device, source = prepare(config), config.source
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
     with closing(make_env(config.env, device)) as env:
@@ -62,6 +65,8 @@ def record(config: Config) -> None:
                 raise ConfigError(f"{folder} belongs to histories missing from {histories}: restore them, or remove it")
             if not (folder / FINISHED).exists():
                 check_stage_one(config, env.spec, len(split.train), device)
+                for line in unused(config):
+                    tqdm.write(line)
                 # An asynchronous unroll has its own environments; those here only start the streams.
                 has_processes = source.vectorization == "process" and not source.async_unroll
                 processes = closing(ProcessEnv(config.env, source.num_workers, device)) if has_processes else None
@@ -70,7 +75,7 @@ def record(config: Config) -> None:
 
 
 def finish(config: Config) -> Json:
-    """Examine the trained agents, unless this is done; returns the results."""
+    """Examine the trained agents, unless this is done, and export their histories if asked; returns the results."""
     device, histories, folder = device_of(config), config.folder("histories"), config.folder("logs") / "source"
     with closing(make_env(config.env, device)) as env, only_writer(histories):
         manifest, split = read_manifest(histories), split_tasks(env, config)
@@ -90,7 +95,22 @@ def finish(config: Config) -> Json:
         check_owner(folder / FINISHED, whose, Identity(**manifest["owner"]))
     if not manifest["complete"]:
         raise PipelineError(f"{folder / FINISHED} exists, but {histories} is not complete: remove {FINISHED}")
+    if config.source.export:
+        store = open_histories(histories)
+        with closing(make_env(config.env)) as env:
+            for form in config.source.export:
+                export(store, form, env)
     return found
+
+
+def unused(config: Config) -> Iterator[str]:
+    """Lines about options that all stages share, but stage one does not use."""
+    if config.device.amp_dtype not in ("auto", "none"):
+        why = "networks of agents are small, so their updates wait for memory, not for matrix products"
+        yield f"device.amp_dtype={config.device.amp_dtype} has no effect on stage one: {why}"
+    if (scale := config.summaries.gradient_noise_scale) != "none":
+        why = "it tells how large trainer.mini_batch_size may be"
+        yield f"summaries.gradient_noise_scale={scale} has no effect on stage one: {why}"
 
 
 def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, device: torch.device) -> None:
@@ -140,6 +160,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, devi
             run.done += 1
             if len(transitions.obs):
                 writer.add(transitions)
+            if run.done > source.pretraining:
                 curves.add(run.done, transitions, metrics, learner)
             elif pretraining and pretraining.due(run.done):
                 means = {name: value.mean().item() for name, value in metrics.items()}
@@ -163,8 +184,8 @@ def make_writer(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split, 
 def evaluating(
     config: Config, train_tasks: list[int], run: RunState, learner: Learner, check: Callable[[], None]
 ) -> Iterator[Callable[[], None]]:
-    """Evaluations of the agents over env steps per learner, from step 0, after a `check`. Call the yielded function
-    after every iteration; the end of the block waits for all results."""
+    """Evaluations of the agents over env steps per learner (see `due_steps`), from step 0, after a `check`. Call the
+    yielded function after every iteration; the end of the block waits for all results."""
     source, evals, start = config.source, config.evals, config.source.pretraining
     if not source.evaluate:
         yield lambda: None
@@ -172,7 +193,7 @@ def evaluating(
     interval = Interval(evals.num_evals, evals.eval_interval, run.total - start, end=True)
 
     def env_steps() -> int:
-        return unrolled(source, run.done) * source.num_envs
+        return due_steps(source, run.done) * source.num_envs
 
     done = env_steps() if run.done >= max(start, 1) else -1
     place = (run.folder, "evaluation", SourceEvaluator(config, train_tasks), evals, done, run.description, tqdm.write)
@@ -201,6 +222,8 @@ def announce(config: Config, found: Json) -> None:
     if len(unsolved) > _NAMED:
         print(f"  ... and {len(unsolved) - _NAMED} more")
     print(f"histories  {config.folder('histories')}")
+    if config.source.export:
+        print(f"exported   {config.folder('histories') / 'export'}")
     if (videos := config.folder("videos") / "source").exists():
         print(f"videos     {videos}")
     print(f"board      tensorboard --logdir {config.folder('logs')}")

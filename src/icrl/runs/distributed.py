@@ -24,6 +24,13 @@ _PATIENCE = timedelta(days=1)  # ranks wait while rank 0 evaluates; torchrun end
 _TOLERANCE = 1e-6  # between the statistics of a parameter on two ranks
 
 
+def check_alone(program: str, why: str) -> None:
+    """Raise `ConfigError` if `torchrun` started several processes of a `program` that runs in one."""
+    size = os.environ.get("WORLD_SIZE", "1") if os.environ.get("RANK") else "1"
+    if size != "1":
+        raise ConfigError(f"WORLD_SIZE={size}: {program} runs in one process, without torchrun, because {why}")
+
+
 class Ranks:
     """Process group that trains one model: the `rank` of this process among `size`. Methods are called by all ranks.
 

@@ -28,10 +28,13 @@ from icrl.sources.options import Conflicts, NetworkConfig, NotNegative, Positive
 _IMPOSSIBLE = -1e30  # logit of an illegal action: its probability is 0, and p log p stays finite
 
 
-class A2CConfig(NetworkConfig):
-    name: Literal["a2c"] = named("a2c")
+class ActorCriticConfig(NetworkConfig):
     entropy_coefficient: NotNegative = option(0.01, "weight of the entropy bonus")
     value_coefficient: NotNegative = option(0.99, "weight of the value loss")
+
+
+class A2CConfig(ActorCriticConfig):
+    name: Literal["a2c"] = named("a2c")
 
     def conflicts(self) -> Conflicts:
         yield from super().conflicts()
@@ -119,7 +122,7 @@ class A2C(Learner):
 
     saved = ("network", "optimizer")
 
-    def __init__(self, config: A2CConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
+    def __init__(self, config: ActorCriticConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
         self.heads = (PointHeads if spec.obs_shape else TableHeads)(spec, config.hidden_size, seeds, device)
         self.network, self.outputs, self.refresh = self.heads.network, self.heads.outputs, self.heads.refresh

@@ -64,7 +64,7 @@ class Learner:
         raise NotImplementedError
 
     def targets(self, rollout: Rollout) -> dict[str, Tensor]:
-        """Columns `[T, B]` of an unroll, computed before it is learned from, and cut into mini-batches as it is."""
+        """Columns `[T, B]` of an unroll, computed by the learners that played it, and cut into mini-batches like it."""
         return {}
 
     def update(self, sample: Sample) -> Learned:
@@ -83,10 +83,15 @@ class Learner:
         parts = {name: getattr(self, name) for name in self.saved} | {"clock": list(self.clock)}
         return {name: part.state_dict() if hasattr(part, "state_dict") else part for name, part in parts.items()}
 
+    def playing_state(self) -> dict[str, Any]:
+        """Part of `state_dict` that `act` and `targets` depend on: all but the optimizer."""
+        return {name: part for name, part in self.state_dict().items() if name != "optimizer"}
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a `state_dict` or a `playing_state`."""
         if "clock" in state:  # missing in A2C's checkpoints of older versions
             self.clock = Clock(*state["clock"])
-        for name in self.saved:
+        for name in (name for name in self.saved if name in state or name != "optimizer"):
             if isinstance(state[name], dict):
                 getattr(self, name).load_state_dict(state[name])
             else:

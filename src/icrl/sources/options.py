@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import model_validator
 
-from icrl.config.options import Name, Options, Rate, option
+from icrl.config.options import Name, OneOrMore, Options, Rate, option
 from icrl.contracts import ConfigError
 from icrl.sources.pace import env_steps
 
@@ -33,7 +33,12 @@ class SourceConfig(Options):
     name: str = named("")
     num_learners: int = option(10, "independent learners per training task", ge=1, le=10**5)
     num_envs: int = option(10, "environments per learner; each is one history row", ge=1, le=10**6)
-    num_iterations: int = option(0, "iterations of unroll and updates (0: what source.num_env_steps needs)", ge=0)
+    num_iterations: int = option(
+        0,
+        "iterations of unroll and updates (0: what source.num_env_steps needs; more: with a replay, updates go "
+        "on from it)",
+        ge=0,
+    )
     num_env_steps: int = option(30000, "env steps per learner in all (0: what source.num_iterations make)", ge=0)
     history_steps: int = option(30000, "env steps per learner that are recorded, counted from the start", ge=1)
     task_change: float = option(
@@ -66,8 +71,11 @@ class SourceConfig(Options):
     discount: float = option(0.99, "discount factor of the returns", ge=0, le=1)
     evaluate: bool = option(False, "also play evaluation episodes during training (evals.*), and keep the best agents")
     per_agent_curves: bool = option(False, "also write one TensorBoard curve per agent", may_change=True)
+    export: Annotated[list[Literal["txt", "npz"]], OneOrMore] = option(
+        [], "file formats to export the histories to, with the list of held-out tasks", may_change=True
+    )
     videos_per_task: int = option(1, "learners per task that get a video of their own (0: none)", ge=0, may_change=True)
-    max_videos: int = option(64, "most learners in all that get a video", ge=1, may_change=True)
+    max_videos: int = option(64, "most learners in all that get a video (0: no limit)", ge=0, may_change=True)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -90,6 +98,11 @@ class SourceConfig(Options):
         return getattr(self, "offline_buffer_dir", "none") != "none"
 
     @property
+    def trains_on(self) -> bool:
+        """True if env steps end at `num_env_steps`, and updates may go on from the replay up to `num_iterations`."""
+        return bool(self.num_env_steps and self.num_iterations and self.replays)
+
+    @property
     def pretraining(self) -> int:
         """Iterations before the first env step."""
         return getattr(self, "rl_train_after_update_steps", 0)
@@ -101,7 +114,7 @@ class SourceConfig(Options):
         factors = f"{{num_envs}} x {{unroll_length}} = {self.num_envs * unroll:g}"
         yield steps and made != steps and not asked, f"{{num_env_steps}} must be a multiple of {factors}, as {made} is"
         given = f"{{num_iterations}} of {factors} env steps make {made}, not {{num_env_steps}}; give {made}, or 0"
-        yield steps and asked and made != steps, given
+        yield steps and asked and made != steps, given + ("" if self.replays else " (more need a replay to learn from)")
         given = f"{{initial_collect_steps}} leaves no steps to train: source.num_env_steps is {made}"
         yield self.initial_collect_steps >= made, given
         yield (

@@ -18,6 +18,12 @@ BLOCK = 64  # env steps that an evaluation plays between two checks whether all 
 
 def unrolled(source: SourceConfig, iterations: int) -> int:
     """Env steps of each environment in the first `iterations`; a fraction is carried over and never lost."""
+    steps = due_steps(source, iterations)
+    return min(steps, source.num_env_steps // source.num_envs) if source.trains_on else steps
+
+
+def due_steps(source: SourceConfig, iterations: int) -> int:
+    """The same without an end: after the last env step, the steps that the iterations would have made."""
     return math.floor(max(iterations - source.pretraining, 0) * _exact(source.unroll_length))
 
 

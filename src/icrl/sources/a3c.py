@@ -1,0 +1,61 @@
+"""Asynchronous advantage actor-critic (A3C; Mnih et al., 2016, arXiv 1602.01783) with the off-policy correction V-trace
+(Espeholt et al., 2018, arXiv 1802.01561), many learners as one batched program.
+
+A separate process plays (`collection.async_unroll`) with a policy mu that is some iterations older than the policy pi
+that learns. It also records log mu(a|s). The loss of one learner over its W windows of T steps, averaged over the T * W
+samples, is A2C's with V-trace targets v and advantages A (`rl.returns.v_trace`) of the ratios pi(a|s) / mu(a|s):
+
+    L = -log pi(a|s) * A + value_coefficient * (v - V(s))^2 - entropy_coefficient * H(pi(.|s))
+
+without a gradient through v, A and the ratios. Played by the policy that learns (`source.async_unroll=false`), all
+ratios of the first update are 1, and it is A2C's up to rounding.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from icrl.config.options import option
+from icrl.contracts import Rollout, Sample
+from icrl.envs.core import look_up
+from icrl.rl.returns import v_trace
+from icrl.sources import source
+from icrl.sources.a2c import A2C, ActorCriticConfig
+from icrl.sources.options import Conflicts, named
+
+
+class A3CConfig(ActorCriticConfig):
+    name: Literal["a3c"] = named("a3c")
+    async_unroll: bool = option(True, "collect unrolls in another process while this one learns from earlier unrolls")
+    rho_clip: float = option(1.0, "largest importance ratio in the TD errors and advantages of V-trace", gt=0)
+    c_clip: float = option(1.0, "largest importance ratio in the traces of V-trace", gt=0)
+    trace_lambda: float = option(1.0, "lambda of V-trace: 1 traces to the end of the window, 0 one step", ge=0, le=1)
+
+    def conflicts(self) -> Conflicts:
+        yield from super().conflicts()
+        yield self.c_clip > self.rho_clip, "{c_clip} must be at most {rho_clip}"
+
+
+@source("a3c", A3CConfig)
+class A3C(A2C):
+    """A2C with V-trace."""
+
+    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
+        """log mu(a|s) of an unroll, `[T, B]`."""
+        with torch.no_grad():
+            return {"log_prob": self.heads.evaluate_actions(rollout.obs, rollout.action)[0]}
+
+    def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Losses and metrics. actor_kl estimates KL(mu || pi) as PPO's approx_kl does; clip_fraction is the share of
+        ratios above rho_clip."""
+        rollout, next_value = sample.rollout, self.heads.value(sample.rollout.next_obs)
+        reward, ends = look_up(self._reward_values, rollout.reward), (rollout.terminated, rollout.truncated)
+        log_ratio, given = log_prob.detach() - sample.targets["log_prob"], self.config
+        ratio, form = log_ratio.exp(), (given.trace_lambda, given.rho_clip, given.c_clip)
+        returns, advantage = v_trace(reward, value, next_value, *ends, self._discount, ratio, *form)
+        metrics = {
+            "actor_kl": self._per_learner(ratio - 1 - log_ratio),
+            "clip_fraction": self._per_learner((ratio > given.rho_clip).float()),
+        }
+        return -log_prob * advantage, returns, metrics
