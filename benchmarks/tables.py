@@ -45,11 +45,11 @@ _HEADLINES = [
     *(Line("search", _SEARCH, name, f"{name}, 23 goals") for name in ("covering plan", _REFERENCES[2], "random")),
 ]
 _A2C_LINES = [
-    Line("terminating", _A2C, label="A2C, weighted by improvement; 23 at random"),
-    Line("terminating", _PLAIN, label="A2C, plain distillation; 23 at random"),
-    Line("terminating", "from the searcher", label="searcher; 23 at random"),
+    Line("terminating", _A2C, label="model of A2C, weighted by improvement; 23 at random"),
+    Line("terminating", _PLAIN, label="model of A2C, plain distillation; 23 at random"),
+    Line("terminating", "from the searcher", label="model of the searcher; 23 at random"),
     *(
-        Line("splits", split, label=f"A2C, weighted; {split} held out")
+        Line("splits", split, label=f"model of A2C, weighted by improvement; {split}")
         for split in ("quadrant", "ring", "checkerboard")
     ),
     *(Line("terminating", _A2C, name, f"{name}; 23 at random") for name in _REFERENCES),
@@ -75,16 +75,17 @@ TABLES = {
         "goals held out",
     ),
     "a2c": Table(
-        _A2C_LINES, [LATE, STEPS, "episode 5", "episode 10", AFTER, "solved at .5", "solved at .9"], "model of"
+        _A2C_LINES,
+        [LATE, STEPS, "episode 5", "episode 10", AFTER, "solved at .5", "solved at .9"],
+        "policy; goals held out",
     ),
     "coverage": Table(_COVERAGE_LINES, VISITED),
     "spoiled": Table(
         [
-            Line(name, variant, f"model, {way}", f"{label}, {way}")
-            for name, variant, label in (("search", _SEARCH, "covering plan"), ("terminating", _A2C, "A2C"))
+            Line(name, variant, f"model, {way}", f"model of {label}, {way}")
+            for name, variant, label in (("search", _SEARCH, "the covering plan"), ("terminating", _A2C, "A2C"))
             for way in _SPOILED
         ],
         [LATE, STEPS],
-        "model of",
     ),
 }
