@@ -53,7 +53,7 @@ _MEASURES = {  # column: measure, digits
     AFTER: ("success_after_first", 3),
 }
 _PICTURES = {  # of the first run of a study
-    "search": ("adaptation", "first_success", "coverage", "moved_goal"),
+    "search": ("adaptation", "coverage", "moved_goal"),
     "terminating": ("adaptation", "probes", "coverage"),
 }
 _BLOCK = re.compile(r"(<!-- results: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
