@@ -147,7 +147,7 @@ def test_players(optimizer: str) -> None:
     options = [f"{role}.{option}" for role in ("host", "agent") for option in (f"optimizer={optimizer}", *idle)]
     config = load_players_config(["players=tiny", "device=cpu", *options])
     found = needs.players(config)
-    learners = make_players(config, Stopwatch(active=False, device=CPU), CPU)
+    learners = make_players(config, Stopwatch(active=False, device=CPU), CPU)[0]
     copies = 5 if optimizer == "adam" else 3
     networks = [bytes_of(learner.network.parameters()) * copies for learner in learners.values()]
     assert [need.size for need in found if need.what.startswith("networks")] == networks
