@@ -183,7 +183,7 @@ class PlayersConfig(Options):
         amp = self.device.amp_dtype
         phase, learning = self.training.phase_length, self.learning
         alone = phase and len(learning) == 1
-        refuse(alone, f"training.phase_length={phase}: needs two players that learn, and only {learning} do")
+        refuse(alone, f"training.phase_length={phase}: needs two players that learn; only {learning} do")
         refuse(amp not in ("auto", "none"), f"device.amp_dtype={amp}: with train_players it must be auto or none")
         for name in learning:
             self._check_role(name, self.roles[name])

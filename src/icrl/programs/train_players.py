@@ -10,7 +10,7 @@ from icrl.contracts import Json
 from icrl.plots.point_pictures import write_match_plot, write_pictures
 from icrl.point_game.fit import FORM, check_continues, fit_players, owner_of
 from icrl.point_game.learners import Players, Stopwatch, make_game, make_learners
-from icrl.point_game.options import PlayersConfig
+from icrl.point_game.options import LEAGUE, PlayersConfig
 from icrl.point_game.rollout import measure, players_of
 from icrl.runs.checkpoint import FINISHED
 from icrl.runs.device import check_memory, prepare, recorded
@@ -55,16 +55,19 @@ def main(config: PlayersConfig) -> Path:
     hosts, agents = players_of(results := content["matches"])
     print(f"{'finished games per move':26}" + "".join(f"{name:>{max(10, len(name) + 2)}}" for name in agents))
     for one in hosts:
-        rhos = ((name, results[f"{one}_vs_{name}"]["rho"]["value"]) for name in agents)
-        print(f"{one:26}" + "".join(f"{rho:{max(10, len(name) + 2)}.4f}" for name, rho in rhos))
+        rhos = (f"{found['rho']['value']:.4f}" if (found := results.get(f"{one}_vs_{name}")) else "" for name in agents)
+        print(f"{one:26}" + "".join(f"{rho:>{max(10, len(name) + 2)}}" for name, rho in zip(agents, rhos, strict=True)))
     print(f"all {updates} updates of {config.name} are done: {folder}")
     return folder
 
 
 def evaluate(config: PlayersConfig, players: Players, *, final: bool = False) -> Json:
-    """Matches of the players, by `<host>_vs_<agent>`; with `final`, of all pairs."""
+    """Matches of the players, by `<host>_vs_<agent>`; with `final`, of all pairs, but a member of a league plays the
+    current player alone."""
     hosts, agents, options = players["host"], players["agent"], config.evaluation
-    names = [(one, other) for one in hosts for other in agents] if final else _AMID
+    every = [(one, other) for one in hosts for other in agents]
+    every = [two for two in every if {*two} & {"host", "agent"} or not any(one.startswith(f"{LEAGUE}_") for one in two)]
+    names = every if final else _AMID
     pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one, other in names}
     games = options.num_final_games if final else options.num_games
     settings = (options.max_moves, config.seed, options.confidence, options.num_bootstrap)

@@ -1,0 +1,73 @@
+"""Hosts of the polyhedra game against agents of an earlier training and of a league: rho over three seeds.
+
+    python -m benchmarks.point_league [KEY=VALUE ...]
+
+For each of the seeds 0, 1, 2, one after the other on one thread, `python -m src.train_players` trains
+
+- both players into logs/point_league-early-<seed>/, with snapshots of three updates;
+- a host against the three agents of these snapshots, into logs/point_league-three-<seed>/;
+- both players against each other and a league of four earlier selves, into logs/point_league-league-<seed>/.
+
+Then each of these hosts, and some fixed ones, play all these agents. Unfinished runs are continued, finished ones read.
+95 % intervals over seeds and games.
+"""
+
+import sys
+import time
+
+import torch
+
+from benchmarks.point_players import SEEDS, print_table
+from icrl.config.compose import load_players_config
+from icrl.contracts import Json
+from icrl.point_game.fixed_players import AGENTS, HOSTS
+from icrl.point_game.learners import make_game
+from icrl.point_game.options import PlayersConfig
+from icrl.point_game.rollout import measure, rho_over_runs
+from icrl.point_game.trained_players import load_for
+from icrl.programs.train_players import main as train_players
+
+UPDATES, EARLY, LEAGUE = 3000, (1000, 2000, 3000), (1500, 2000, 2500, 3000)
+SHARED = (  # the matches that count are played at the end
+    *(f"training.num_updates={UPDATES}", "training.league_interval=500", "checkpoints.snapshot_interval=500"),
+    *("num_threads=1", "evaluation.num_evals=0", "evaluation.num_final_games=50", "evaluation.pictures=false"),
+)
+FIXED_HOSTS = ("zeillinger", "spivakovsky", "random_pair")
+
+
+def main(overrides: list[str]) -> None:
+    start, runs = time.perf_counter(), list[Json]()
+    for seed in SEEDS:
+        early, three, league = (f"point_league-{kind}-{seed}" for kind in ("early", "three", "league"))
+        options: dict[str, list[str]] = {
+            early: [],
+            three: ["agent.player=random", f"host.opponents=[{','.join(f'logs/{early}@{step}' for step in EARLY)}]"],
+            league: ["host.opponents=[agent,league]", "agent.opponents=[host,league]"],
+        }
+        for name, own in options.items():
+            config = load_players_config([*SHARED, f"name={name}", f"seed={seed}", *own, *overrides])
+            train_players(config)
+        runs.append(matches(config, {"early": early, "three": three, "league": league}))
+    shown = config.evaluation
+    rhos = rho_over_runs(runs, shown.confidence, shown.num_bootstrap, SEEDS[0])
+    print(f"minutes: {(time.perf_counter() - start) / 60:.1f}\n")
+    print_table(rhos)
+
+
+def matches(config: PlayersConfig, runs: dict[str, str]) -> Json:
+    """Matches of the hosts of `runs`, by what they are called, and of fixed ones, with the agents."""
+    device = torch.device("cpu")
+    hosts = {name: load_for(config, f"logs/{run}", "host", device).player() for name, run in runs.items()}
+    hosts |= {name: HOSTS[name] for name in FIXED_HOSTS}
+    agents = {
+        f"{name} {step}": load_for(config, f"logs/{runs[name]}@{step}", "agent", device).player()
+        for name, steps in (("early", EARLY), ("league", LEAGUE))
+        for step in steps
+    } | AGENTS
+    pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one in hosts for other in agents}
+    options = config.evaluation
+    return measure(make_game(config), pairs, 1000, options.max_moves, config.seed, options.confidence, 100)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
