@@ -8,8 +8,8 @@ For each of the seeds 0, 1, 2, one after the other on one thread, `python -m src
 - a host against the three agents of these snapshots, into logs/point_league-three-<seed>/;
 - both players against each other and a league of four earlier selves, into logs/point_league-league-<seed>/.
 
-Then each of these hosts, and some fixed ones, play all these agents. Unfinished runs are continued, finished ones read.
-95 % intervals over seeds and games.
+Then each of these hosts, and some fixed ones, play all these agents, with the reduction of the training and with the
+other. Unfinished runs are continued, finished ones read. 95 % intervals over seeds and games.
 """
 
 import sys
@@ -19,6 +19,7 @@ import torch
 
 from benchmarks.point_players import SEEDS, print_table
 from icrl.config.compose import load_players_config
+from icrl.config.options import replace
 from icrl.contracts import Json
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.point_game.learners import make_game
@@ -32,11 +33,12 @@ SHARED = (  # the matches that count are played at the end
     *(f"training.num_updates={UPDATES}", "training.league_interval=500", "checkpoints.snapshot_interval=500"),
     *("num_threads=1", "evaluation.num_evals=0", "evaluation.num_final_games=50", "evaluation.pictures=false"),
 )
-FIXED_HOSTS = ("zeillinger", "spivakovsky", "random_pair")
+FIXED_HOSTS, NUM_GAMES, REDUCTIONS = ("zeillinger", "spivakovsky", "random_pair"), 1000, ("dominance", "hull")
 
 
 def main(overrides: list[str]) -> None:
-    start, runs = time.perf_counter(), list[Json]()
+    wall, processor = time.perf_counter(), time.process_time()
+    runs: dict[str, list[Json]] = {reduction: [] for reduction in REDUCTIONS}
     for seed in SEEDS:
         early, three, league = (f"point_league-{kind}-{seed}" for kind in ("early", "three", "league"))
         options: dict[str, list[str]] = {
@@ -47,14 +49,17 @@ def main(overrides: list[str]) -> None:
         for name, own in options.items():
             config = load_players_config([*SHARED, f"name={name}", f"seed={seed}", *own, *overrides])
             train_players(config)
-        runs.append(matches(config, {"early": early, "three": three, "league": league}))
-    shown = config.evaluation
-    rhos = rho_over_runs(runs, shown.confidence, shown.num_bootstrap, SEEDS[0])
-    print(f"minutes: {(time.perf_counter() - start) / 60:.1f}\n")
-    print_table(rhos)
+        for reduction, found in runs.items():
+            found.append(matches(config, {"early": early, "three": three, "league": league}, reduction))
+    for reduction, found in runs.items():
+        print(f"game.reduction={reduction}\n")
+        print_table(rho_over_runs(found, config.evaluation.confidence, config.evaluation.num_bootstrap, SEEDS[0]))
+        print()
+    spent = (time.perf_counter() - wall) / 60, (time.process_time() - processor) / 60
+    print("minutes: {:.1f}, of the processor {:.1f}".format(*spent))
 
 
-def matches(config: PlayersConfig, runs: dict[str, str]) -> Json:
+def matches(config: PlayersConfig, runs: dict[str, str], reduction: str) -> Json:
     """Matches of the hosts of `runs`, by what they are called, and of fixed ones, with the agents."""
     device = torch.device("cpu")
     hosts = {name: load_for(config, f"logs/{run}", "host", device).player() for name, run in runs.items()}
@@ -65,8 +70,8 @@ def matches(config: PlayersConfig, runs: dict[str, str]) -> Json:
         for step in steps
     } | AGENTS
     pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one in hosts for other in agents}
-    options = config.evaluation
-    return measure(make_game(config), pairs, 1000, options.max_moves, config.seed, options.confidence, 100)
+    game, options = make_game(replace(config, game=replace(config.game, reduction=reduction))), config.evaluation
+    return measure(game, pairs, NUM_GAMES, options.max_moves, config.seed, options.confidence, options.num_bootstrap)
 
 
 if __name__ == "__main__":

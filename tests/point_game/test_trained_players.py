@@ -225,7 +225,7 @@ def test_a_finished_run_goes_on_with_more_updates(tmp_path: Path) -> None:
     for side in ("host", "agent"):
         assert same(networks(folder, "last-000000020")[side], networks(whole, "last-000000020")[side])
     assert read_json(folder / "results.json")["matches"] == read_json(whole / "results.json")["matches"] != before
-    with pytest.raises(ConfigError, match=r"training\.num_updates=20, but .* has 12: it can be raised alone"):
+    with pytest.raises(ConfigError, match=r"training\.num_updates=20, but .* has 12: it can only be raised"):
         run(tmp_path / "short")
     linear = "host.epsilon={kind: linear, progress: percent, points: [[0, 1], [1, 0]]}"
     for name, options in (("epsilon", [linear]), ("beta", ["replay.kind=prioritised"])):

@@ -126,7 +126,7 @@ def check_continues(config: PlayersConfig, before: Json) -> None:
         if key.partition(".")[0] in used and isinstance(value, dict) and value.get("progress") == "percent"
     ]
     made = f"{config.folder} was made with training.num_updates={then}, but this configuration has {now}: "
-    refuse(now < then, f"{made}it can be raised alone; give another name=")
+    refuse(now < then, f"{made}it can only be raised; give another name=")
     refuse(
         now > then and shares,
         f"{made}{', '.join(shares)} with progress: percent would have been others; give training.num_updates={then}, "
