@@ -38,6 +38,7 @@ FIXED_HOSTS, NUM_GAMES, REDUCTIONS = ("zeillinger", "spivakovsky", "random_pair"
 
 def main(overrides: list[str]) -> None:
     wall, processor = time.perf_counter(), time.process_time()
+    shared = load_players_config([*SHARED, *overrides])
     runs: dict[str, list[Json]] = {reduction: [] for reduction in REDUCTIONS}
     for seed in SEEDS:
         early, three, league = (f"point_league-{kind}-{seed}" for kind in ("early", "three", "league"))
@@ -47,21 +48,21 @@ def main(overrides: list[str]) -> None:
             league: ["host.opponents=[agent,league]", "agent.opponents=[host,league]"],
         }
         for name, own in options.items():
-            config = load_players_config([*SHARED, f"name={name}", f"seed={seed}", *own, *overrides])
-            train_players(config)
+            train_players(load_players_config([*SHARED, f"name={name}", f"seed={seed}", *own, *overrides]))
         for reduction, found in runs.items():
-            found.append(matches(config, {"early": early, "three": three, "league": league}, reduction))
+            rules = replace(shared, seed=seed, game=replace(shared.game, reduction=reduction))
+            found.append(matches(rules, {"early": early, "three": three, "league": league}))
     for reduction, found in runs.items():
         print(f"game.reduction={reduction}\n")
-        print_table(rho_over_runs(found, config.evaluation.confidence, config.evaluation.num_bootstrap, SEEDS[0]))
+        print_table(rho_over_runs(found, shared.evaluation.confidence, shared.evaluation.num_bootstrap, SEEDS[0]))
         print()
     spent = (time.perf_counter() - wall) / 60, (time.process_time() - processor) / 60
     print("minutes: {:.1f}, of the processor {:.1f}".format(*spent))
 
 
-def matches(config: PlayersConfig, runs: dict[str, str], reduction: str) -> Json:
+def matches(config: PlayersConfig, runs: dict[str, str]) -> Json:
     """Matches of the hosts of `runs`, by what they are called, and of fixed ones, with the agents."""
-    device = torch.device("cpu")
+    device, options = torch.device("cpu"), config.evaluation
     hosts = {name: load_for(config, f"logs/{run}", "host", device).player() for name, run in runs.items()}
     hosts |= {name: HOSTS[name] for name in FIXED_HOSTS}
     agents = {
@@ -70,8 +71,8 @@ def matches(config: PlayersConfig, runs: dict[str, str], reduction: str) -> Json
         for step in steps
     } | AGENTS
     pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one in hosts for other in agents}
-    game, options = make_game(replace(config, game=replace(config.game, reduction=reduction))), config.evaluation
-    return measure(game, pairs, NUM_GAMES, options.max_moves, config.seed, options.confidence, options.num_bootstrap)
+    settings = (options.max_moves, config.seed, options.confidence, options.num_bootstrap)
+    return measure(make_game(config), pairs, NUM_GAMES, *settings)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ transitions (s, a, r, s') of the buffer, reduces
 The second term of y is left out if the game ended, and kept if the game was truncated. `weight` is 1, or corrects for
 prioritised replay. The agent's s' holds the subset that the host really plays next. The prediction Q(s, a) alone
 updates the running means and variances of batch normalisation. In its own rollouts the role takes a uniformly random
-legal action with probability epsilon, else the best one. Its opponents, which it meets in turn, do not explore.
+legal action with probability epsilon, else the best one. Its opponents, which it meets in turn, do not explore; among
+them may be a league, which holds earlier networks of the other side.
 
 Random numbers are functions of (seed, role, update), or of a game's own seed. B games, T moves, C stored and W drawn
 transitions, N rows for points, n coordinates, A actions, D numbers in an observation.
@@ -98,10 +99,8 @@ class Learner(NetworkPlayer):
         self._key_of_games, self._key_of_draws = mix(self._key, 0), mix(self._key, 1)
         if start := load_start(config, name, device):
             self.network.load_state_dict(start)
-        is_met = OTHER[name] in config.learning and LEAGUE in config.roles[OTHER[name]].opponents
-        size = config.training.league_size if is_met else 0
-        self.league = [NetworkPlayer(name, config, device) for _ in range(size)]  # earlier selves, the other side's
-        for entry in range(size):
+        self.league = [NetworkPlayer(name, config, device) for _ in range(config.league_of(name))]
+        for entry in range(len(self.league)):
             self.enter_league(entry)
         self.target_network = copy.deepcopy(self.network).requires_grad_(False)
         role, clip = self.role, config.training.max_gradient_norm

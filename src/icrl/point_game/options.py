@@ -223,6 +223,11 @@ class PlayersConfig(Options):
         league = [f"{LEAGUE}_{number}" for number in range(1, self.training.league_size + 1)]
         return [one for name in self.roles[name].opponents for one in (league if name == LEAGUE else [name])]
 
+    def league_of(self, name: str) -> int:
+        """Number of earlier selves that a learner keeps, for the other side."""
+        other = OTHER[name]
+        return self.training.league_size * (other in self.learning and LEAGUE in self.roles[other].opponents)
+
     @property
     def learning(self) -> list[str]:
         """Names of the roles that are trained."""

@@ -130,7 +130,7 @@ def _sidecar(name: str, side: str, root: Path) -> Path:
     """Sidecar of the checkpoint that a saved player's `name` stands for."""
     folder, _, which = name.partition("@")
     folder = root / folder / "players"
-    kind = {"": "last", "best": f"best_{side}"}.get(which.replace("last", ""), "snapshot")
+    kind = {"": "last", "last": "last", "best": f"best_{side}"}.get(which, "snapshot")
     found = checkpoint.sidecars(folder, kind)
     if kind == "snapshot":
         there = ", ".join(str(checkpoint.step_of(sidecar)) for sidecar in reversed(found)) or "none"
