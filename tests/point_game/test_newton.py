@@ -2,6 +2,7 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 import scalar_points as scalar
 import torch
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icrl.point_game.fixed_players import AGENTS, HOSTS
+from icrl.point_game.gymnasium import make_batched
 from icrl.point_game.newton import reduce_to_hull
 from icrl.point_game.rollout import PointGame, PointGameOptions, match, play
 from icrl.point_game.rules import PADDING, available, canonical, is_over, random_starts, reduce, shift, subset_of
@@ -58,6 +60,16 @@ def test_batches_of_any_sizes_equal_games_alone(dtype: torch.dtype) -> None:
     assert whole.dtype == dtype and torch.equal(reduce_to_hull(whole), whole)
     left, dominant = available(whole), available(reduce(points))
     assert (left <= dominant).all() and (left.sum(1) < dominant.sum(1)).any()
+
+
+def test_an_environment_of_gymnasium_shows_vertices_alone() -> None:
+    size = {"dimension": 3, "max_num_points": 6, "scale_observation": False}
+    env = make_batched(20, role="host", opponent="random", **size, **OPTIONS)
+    obs, _ = env.reset(seed=0)
+    for subset in (0, 1, 2, 0, 1, 2):
+        points = torch.from_numpy(obs)
+        assert torch.equal(reduce_to_hull(points), points)
+        obs, *_ = env.step(np.full(20, subset))
 
 
 def test_a_move_keeps_no_point_inside_the_hull_and_the_host_wins_sooner() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from harness import results_of
 from point_learners import CPU, learners_of
 
 from icrl.config.compose import load_players_config
@@ -205,15 +206,19 @@ def test_in_a_phase_one_role_learns_and_the_other_rests(tmp_path: Path) -> None:
     for side, rests in (("host", (4, 8)), ("agent", (8, 12))):
         learns = {"host": (8, 12), "agent": (4, 8)}[side]
         assert same(*(at[update][side] for update in rests)) and not same(*(at[update][side] for update in learns))
-    whole = run(tmp_path / "whole", "training.phase_length=4", "checkpoints.checkpoint_interval=1",
-                "checkpoints.keep_last=12")  # fmt: skip
+
+
+def test_a_run_with_phases_and_a_league_resumes_with_the_same_bits(tmp_path: Path) -> None:
+    """From a checkpoint in the agent's second phase, with games and earlier selves unlike those of a start."""
+    options = ("training.phase_length=2", "host.opponents=[agent,league]", "agent.opponents=[league,zeillinger]",
+               "training.league_size=2", "training.league_interval=3")  # fmt: skip
+    whole = run(tmp_path / "whole", *options, "checkpoints.checkpoint_interval=1", "checkpoints.keep_last=12")
     again = tmp_path / "again/logs/tiny/players"
     again.mkdir(parents=True)
-    for path in whole.glob("last-000000006.*"):
+    for path in whole.glob("last-000000007.*"):
         shutil.copy(path, again)
-    assert run(tmp_path / "again", "training.phase_length=4") == again
-    for side in ("host", "agent"):
-        assert same(networks(again, "last-000000012")[side], at[12][side])
+    assert run(tmp_path / "again", *options) == again
+    assert results_of(again)["last.pt"] == results_of(whole)["last.pt"]
 
 
 def test_a_finished_run_goes_on_with_more_updates(tmp_path: Path) -> None:
