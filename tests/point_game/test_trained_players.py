@@ -106,7 +106,7 @@ def test_what_is_not_there_or_does_not_fit_is_refused(trained: Path, tmp_path: P
         with pytest.raises(ConfigError, match=message):
             run(root, "name=other", "host.start=logs/tiny", option)
     run(root, "name=alone", "host.player=zeillinger", "agent.opponents=host")
-    with pytest.raises(ConfigError, match="logs/alone: its run trained no host"):
+    with pytest.raises(ConfigError, match=r"logs/alone: there is no finished run .*players that trained its host"):
         run(root, "name=other", "host.player=logs/alone", "agent.opponents=host")
     (root / "logs/tiny/players/finished.json").unlink()
     with pytest.raises(ConfigError, match="no finished run"):

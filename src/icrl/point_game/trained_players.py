@@ -136,8 +136,7 @@ def _sidecar(name: str, side: str, root: Path) -> Path:
         there = ", ".join(str(checkpoint.step_of(sidecar)) for sidecar in reversed(found)) or "none"
         found = [sidecar for sidecar in found if checkpoint.step_of(sidecar) == int(which)]
         refuse(not found, f"{name}: there is no snapshot of this update in {folder}, which has {there}")
-    finished = kind == "snapshot" or (folder / checkpoint.FINISHED).exists()
-    refuse(not found or not finished, f"{name}: there is no finished run of train_players in {folder}")
-    trained = read_json(found[0])["description"]["config"][side]["player"] == LEARNED
-    refuse(not trained, f"{name}: its run trained no {side}")
+    there = found and (kind == "snapshot" or (folder / checkpoint.FINISHED).exists())
+    trained = there and read_json(found[0])["description"]["config"][side]["player"] == LEARNED
+    refuse(not trained, f"{name}: there is no finished run of train_players in {folder} that trained its {side}")
     return found[0]
