@@ -8,8 +8,8 @@ For each of the seeds 0, 1, 2, one after the other on one thread, `python -m src
 - a host against the three agents of these snapshots, into logs/point_league-three-<seed>/;
 - both players against each other and a league of four earlier selves, into logs/point_league-league-<seed>/.
 
-Then each of these hosts, and some fixed ones, play all these agents, with the reduction of the training and with the
-other. Unfinished runs are continued, finished ones read. 95 % intervals over seeds and games.
+Then each of these hosts, and Zeillinger's, play all these agents, with the reduction of the training, and some of them
+with the other. Unfinished runs are continued, finished ones read. 95 % intervals over seeds and games.
 """
 
 import sys
@@ -25,23 +25,25 @@ from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.point_game.learners import make_game
 from icrl.point_game.options import PlayersConfig
 from icrl.point_game.rollout import measure, rho_over_runs
-from icrl.point_game.trained_players import load_for
+from icrl.point_game.trained_players import Player, load_for
 from icrl.programs.train_players import main as train_players
 
-UPDATES, EARLY, LEAGUE = 3000, (1000, 2000, 3000), (1500, 2000, 2500, 3000)
+KINDS, NUM_GAMES = ("early", "three", "league"), 500
+UPDATES, EARLY = 3000, (1000, 2000, 3000)
+REDUCTIONS = {  # with the updates of the agents by training; at the end a league holds its newest four
+    "dominance": {"early": EARLY, "league": (1500, 2000, 2500, 3000)},
+    "hull": {"early": (3000,), "league": (3000,)},
+}
 SHARED = (  # the matches that count are played at the end
     *(f"training.num_updates={UPDATES}", "training.league_interval=500", "checkpoints.snapshot_interval=500"),
     *("num_threads=1", "evaluation.num_evals=0", "evaluation.num_final_games=50", "evaluation.pictures=false"),
 )
-FIXED_HOSTS, NUM_GAMES, REDUCTIONS = ("zeillinger", "spivakovsky", "random_pair"), 1000, ("dominance", "hull")
 
 
 def main(overrides: list[str]) -> None:
     wall, processor = time.perf_counter(), time.process_time()
-    shared = load_players_config([*SHARED, *overrides])
-    runs: dict[str, list[Json]] = {reduction: [] for reduction in REDUCTIONS}
     for seed in SEEDS:
-        early, three, league = (f"point_league-{kind}-{seed}" for kind in ("early", "three", "league"))
+        early, three, league = (f"point_league-{kind}-{seed}" for kind in KINDS)
         options: dict[str, list[str]] = {
             early: [],
             three: ["agent.player=random", f"host.opponents=[{','.join(f'logs/{early}@{step}' for step in EARLY)}]"],
@@ -49,27 +51,27 @@ def main(overrides: list[str]) -> None:
         }
         for name, own in options.items():
             train_players(load_players_config([*SHARED, f"name={name}", f"seed={seed}", *own, *overrides]))
-        for reduction, found in runs.items():
-            rules = replace(shared, seed=seed, game=replace(shared.game, reduction=reduction))
-            found.append(matches(rules, {"early": early, "three": three, "league": league}))
-    for reduction, found in runs.items():
+    config = load_players_config([*SHARED, *overrides])
+    for reduction, steps in REDUCTIONS.items():
+        rules = replace(config, game=replace(config.game, reduction=reduction))
+        runs = [matches(replace(rules, seed=seed), steps) for seed in SEEDS]
         print(f"game.reduction={reduction}\n")
-        print_table(rho_over_runs(found, shared.evaluation.confidence, shared.evaluation.num_bootstrap, SEEDS[0]))
+        print_table(rho_over_runs(runs, config.evaluation.confidence, config.evaluation.num_bootstrap, SEEDS[0]))
         print()
     spent = (time.perf_counter() - wall) / 60, (time.process_time() - processor) / 60
     print("minutes: {:.1f}, of the processor {:.1f}".format(*spent))
 
 
-def matches(config: PlayersConfig, runs: dict[str, str]) -> Json:
-    """Matches of the hosts of `runs`, by what they are called, and of fixed ones, with the agents."""
+def matches(config: PlayersConfig, steps: dict[str, tuple[int, ...]]) -> Json:
+    """Matches of the hosts trained with the seed of `config`, and of a fixed one, with the agents of these updates and
+    the fixed agents."""
     device, options = torch.device("cpu"), config.evaluation
-    hosts = {name: load_for(config, f"logs/{run}", "host", device).player() for name, run in runs.items()}
-    hosts |= {name: HOSTS[name] for name in FIXED_HOSTS}
-    agents = {
-        f"{name} {step}": load_for(config, f"logs/{runs[name]}@{step}", "agent", device).player()
-        for name, steps in (("early", EARLY), ("league", LEAGUE))
-        for step in steps
-    } | AGENTS
+
+    def player(kind: str, side: str, which: str = "") -> Player:
+        return load_for(config, f"logs/point_league-{kind}-{config.seed}{which}", side, device).player()
+
+    hosts = {kind: player(kind, "host") for kind in KINDS} | {"zeillinger": HOSTS["zeillinger"]}
+    agents = {f"{kind} {at}": player(kind, "agent", f"@{at}") for kind, those in steps.items() for at in those} | AGENTS
     pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one in hosts for other in agents}
     settings = (options.max_moves, config.seed, options.confidence, options.num_bootstrap)
     return measure(make_game(config), pairs, NUM_GAMES, *settings)
