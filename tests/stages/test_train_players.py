@@ -113,7 +113,7 @@ def test_a_run_of_other_options_is_refused(root):
             run(root, option)
     (root / "logs/tiny/players/finished.json").unlink()
     with pytest.raises(ConfigError, match=r"training\.num_updates=12"):
-        run(root, "training.num_updates=20")
+        run(root, "training.num_updates=10")
     run(root, "checkpoints.checkpoint_interval=1", "summaries.layerwise=true")
 
 
