@@ -42,6 +42,7 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.hugging_face
 	$(BIN)/python -m benchmarks.point_game
 	$(BIN)/python -m benchmarks.point_players
+	$(BIN)/python -m benchmarks.point_league
 	$(BIN)/python -m benchmarks.page
 
 docs: .venv/dev.stamp

@@ -31,8 +31,13 @@ def main(overrides: list[str]) -> None:
         minutes.append((time.perf_counter() - start) / 60)
     options = configs[0].evaluation
     rhos = rho_over_runs(runs, options.confidence, options.num_bootstrap, SEEDS[0])
-    hosts, agents = players_of(rhos)
     print(f"minutes: {', '.join(f'{spent:.1f}' for spent in minutes)}\n")
+    print_table(rhos)
+
+
+def print_table(rhos: Json) -> None:
+    """Markdown table of rho with its interval, a row for each host."""
+    hosts, agents = players_of(rhos)
     print(f"| host | {' | '.join(agents)} |\n|---|{'---|' * len(agents)}")
     for host in hosts:
         cells = (rhos[f"{host}_vs_{agent}"] for agent in agents)

@@ -13,7 +13,7 @@ START = Clock(0, 0, 0, 0)
 def learners_of(*overrides: str) -> dict[str, Learner]:
     """Learners of `players=tiny` with some options set, before the first move."""
     config = load_players_config(["players=tiny", "device=cpu", *overrides])
-    return make_learners(config, Stopwatch(False, CPU), CPU)
+    return make_learners(config, Stopwatch(False, CPU), CPU)[0]
 
 
 def begun(role: str, *overrides: str) -> Learner:

@@ -113,23 +113,22 @@ def test_a_run_of_other_options_is_refused(root):
             run(root, option)
     (root / "logs/tiny/players/finished.json").unlink()
     with pytest.raises(ConfigError, match=r"training\.num_updates=12"):
-        run(root, "training.num_updates=20")
+        run(root, "training.num_updates=10")
     run(root, "checkpoints.checkpoint_interval=1", "summaries.layerwise=true")
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("uniform", [5]), ("prioritised", [4, 11])])
 def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(tmp_path, kind, steps):
-    """A kill leaves what the last checkpoint says: going on from each of them gives the files of one run."""
-    option = f"replay.kind={kind}"
-    run(tmp_path / "whole", option, "checkpoints.checkpoint_interval=1", "checkpoints.keep_last=12")
-    expected = results_of(run(tmp_path / "short", option))
+    """A kill leaves what the last checkpoint says, and the best players of a later update: going on from each gives the
+    files of one run."""
+    options = f"replay.kind={kind}", "checkpoints.checkpoint_interval=1", "checkpoints.keep_last=12"
+    expected = results_of(whole := run(tmp_path / "whole", *options))
     for step in steps:
         folder = tmp_path / f"{step}/logs/tiny/players"
         folder.mkdir(parents=True)
-        for suffix in ("pt", "json"):
-            name = f"last-{step:09d}.{suffix}"
-            (folder / name).write_bytes((tmp_path / "whole/logs/tiny/players" / name).read_bytes())
-        found = results_of(run(tmp_path / str(step), option))
+        for path in (*whole.glob(f"last-{step:09d}.*"), *whole.glob("best_*")):
+            shutil.copy(path, folder)
+        found = results_of(run(tmp_path / str(step), *options))
         earlier = {".": None, "matches.json": None}  # of which the first part was in files that are not there
         assert found | earlier == expected | earlier, step
     assert expected["."]["matches/host_vs_agent/rho"] == [5, 10, 12]

@@ -145,11 +145,12 @@ def test_playing_in_context(form: dict[str, Any]) -> None:
 def test_players(optimizer: str) -> None:
     idle = ["adam_beta1=0", "adam_beta2=0"] if optimizer == "sgd" else []
     options = [f"{role}.{option}" for role in ("host", "agent") for option in (f"optimizer={optimizer}", *idle)]
-    config = load_players_config(["players=tiny", "device=cpu", *options])
+    config = load_players_config(["players=tiny", "device=cpu", "host.opponents=[agent,league]", *options])
     found = needs.players(config)
-    learners = make_players(config, Stopwatch(active=False, device=CPU), CPU)
+    learners = make_players(config, Stopwatch(active=False, device=CPU), CPU)[0]
     copies = 5 if optimizer == "adam" else 3
-    networks = [bytes_of(learner.network.parameters()) * copies for learner in learners.values()]
+    league = {"host": 0, "agent": 4}
+    networks = [bytes_of(one.network.parameters()) * (copies + league[name]) for name, one in learners.items()]
     assert [need.size for need in found if need.what.startswith("networks")] == networks
     columns = [learner.replay._columns for learner in learners.values()]
     kept = [bytes_of([one.observation, one.next_observation]) for one in columns]

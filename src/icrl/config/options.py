@@ -89,16 +89,22 @@ class Rate:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Annotation of an option that is one of `names`, if these are not in a `Literal`."""
+    """Annotation of an option that is one of `names`, if these are not in a `Literal`, or matches `pattern`, of which
+    `others` says what it is."""
 
     names: tuple[str, ...]
+    pattern: str = ""
+    others: str = ""
 
     @property
     def words(self) -> str:
-        return f"one of {', '.join(self.names)}"
+        return f"one of {', '.join(self.names)}" + f", or {self.others}" * bool(self.others)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        return core_schema.literal_schema(list(self.names))
+        names = core_schema.literal_schema(list(self.names))
+        if not self.pattern:
+            return names
+        return core_schema.union_schema([names, core_schema.str_schema(pattern=self.pattern, strict=True)])
 
 
 def _check_text(value: Any, pattern: str = "(?s:.+)") -> str:

@@ -31,7 +31,7 @@ from icrl.plots.style import (
 )
 from icrl.point_game.fixed_players import Agent, Host
 from icrl.point_game.rollout import PointGame
-from icrl.point_game.rules import reduce, reposition, shift, subset_of, subsets
+from icrl.point_game.rules import reposition, shift, subset_of, subsets
 from icrl.randomness import stream_seeds
 
 Points = NDArray[np.float64]
@@ -75,7 +75,7 @@ def play_moves(game: PointGame, host: Host, agent: Agent, seed: int) -> Iterator
         axis = game.answer(agent, state, subset)
         coords = subset_of(subset, game.options.dimension)
         moved = shift(state.points, coords, axis)
-        stays = reduce(moved)[0, :, 0] >= 0
+        stays = game.reduce(moved)[0, :, 0] >= 0
         moved = reposition(moved) if game.options.reposition else moved
         here = state.points[0, :, 0] >= 0
         number += 1

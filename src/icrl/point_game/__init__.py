@@ -1,3 +1,3 @@
-"""Two-player polyhedra game. Lowest first: `rules`, `fixed_players`, `rollout` (many games side by side, and matches);
-above them Gymnasium environments, the pipeline's world (`opponents`, `world`), and double DQN (`options`, `learners`,
-`fit`)."""
+"""Two-player polyhedra game. Lowest first: `rules`, `newton`, `fixed_players`, `rollout` (many games side by side, and
+matches); above them the pipeline's world (`opponents`, `world`), players with a network (`options`, `trained_players`),
+Gymnasium environments, and double DQN (`learners`, `fit`)."""

@@ -6,11 +6,13 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor, nn
 
+from icrl.config.options import refuse, walk
 from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError, Json
-from icrl.point_game.learners import Learner, Player, Stopwatch, make_learners, players_of_run
-from icrl.point_game.options import PlayersConfig
-from icrl.runs.checkpoint import FINISHED, Interval, check_run
+from icrl.point_game.learners import Learner, Players, Stopwatch, make_learners
+from icrl.point_game.options import OTHER, PlayersConfig
+from icrl.point_game.trained_players import saved_inputs
+from icrl.runs.checkpoint import FINISHED, Interval, check, check_run, is_due, save, sidecars
 from icrl.runs.device import recorded
 from icrl.runs.divergence import FiniteCheck
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, read_owned, write_owned
@@ -24,18 +26,19 @@ _COMPARED = [name for name in PlayersConfig.model_fields if name not in _MAY_DIF
 
 FORM = {"matches": {str: {"rho": {"value": float, "low": float, "high": float}}}}  # of a file with matches, by pair
 
-Evaluate = Callable[[Player, Player], Json]  # host and agent -> rho and other measures of each pair, by its name
+Evaluate = Callable[[Players], Json]  # rho and other measures of each pair, by its name
 
 
-def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device) -> tuple[Player, Player]:
-    """Train the learning roles for `training.num_updates`, from the newest checkpoint if there is one; returns host and
-    agent. A resumed run ends bit-identical to an uninterrupted one.
+def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device) -> Players:
+    """Train the learning roles for `training.num_updates`, from the newest checkpoint if there is one; returns all
+    players. A resumed run ends bit-identical to an uninterrupted one, and so does a finished one that goes on with more
+    updates.
 
     `evaluate` is called with the current players. Raises `Stopped` when a signal asked the run to end, `DivergedError`,
     before the next save or evaluation, when a loss, a gradient or a parameter is not finite."""
     folder, options, total, evaluation = config.folder, config.summaries, config.training.num_updates, config.evaluation
     stopwatch, owner = Stopwatch(options.timing, device), owner_of(config)
-    learners = make_learners(config, stopwatch, device)
+    learners, players = make_learners(config, stopwatch, device)
     description = owner._asdict() | {"config": recorded(config)}
     run = RunState(folder, description, config.checkpoints, total, device)
     if run.resumed_from:
@@ -43,9 +46,9 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
         check_run(folder, run.resumed_from, owner)
     elif (folder / FINISHED).exists():
         raise ConfigError(f"{folder} is finished but has no checkpoints: restore them, or remove it")
+    (folder / FINISHED).unlink(missing_ok=True)  # from now on the run may be longer than it says
     match_due = Interval(evaluation.num_evals, evaluation.eval_interval, total, end=True)
-    players = players_of_run(config, learners)
-    host, agent = players["host"], players["agent"]
+    saved = SavedNetworks(config, run, learners)
     with ExitStack() as stack:
         progress = Progress("train_players", total, run.done, "update")
         logger = stack.enter_context(MetricLogger(folder, run.done, options, total, progress, run.done))
@@ -67,29 +70,104 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
             run.done = update
             if not run.is_saved and match_due.due(update):
                 run.before_save()
-                curves.show_matches(evaluate(host, agent), update)
+                curves.show_matches(matches := evaluate(players), update)
+                saved.keep_best(matches)
+            saved.keep_snapshot()
             run.save_if_due()
             if update == total:
                 break
-            clock = Clock(update / total, update, 0, update)
-            metrics = {name: learner.learn(clock) for name, learner in learners.items()}
+            metrics = learn(config, learners, update)
             watched = {f"{n} {key}": metrics[n][key] for n in metrics for key in ("loss", "gradient_norm")}
             finite.note(update + 1, watched)
             curves.show(metrics, learners, update + 1)
             iteration_done()
     if stopwatch.milliseconds:
         write_owned(folder / "milliseconds.json", owner, total, {"milliseconds": stopwatch.milliseconds})
-    return host, agent
+    return players
+
+
+def learn(config: PlayersConfig, learners: dict[str, Learner], update: int) -> dict[str, dict[str, Tensor]]:
+    """Make the update after `update` others; returns the metrics of the learners whose turn it is. The clock of each
+    counts its own updates."""
+    options = config.training
+    names, own = turn_of(update, [*learners], options.phase_length)
+    clock = Clock(update / options.num_updates, own, 0, own)
+    metrics = {name: learners[name].learn(clock) for name in names}
+    if is_due(update + 1, options.league_interval):
+        for learner in learners.values():
+            learner.enter_league((update + 1) // options.league_interval)
+    return metrics
+
+
+def turn_of(update: int, names: list[str], phase_length: int) -> tuple[list[str], int]:
+    """Learners that make the update after `update` others, and how many each of them has made: all of them, or with a
+    `phase_length` one, for so many updates before the next."""
+    if not phase_length:
+        return names, update
+    phase, within = divmod(update, phase_length)
+    cycle, number = divmod(phase, len(names))
+    return [names[number]], cycle * phase_length + within
 
 
 def owner_of(config: PlayersConfig) -> Identity:
-    return identity_of("train_players", config, _COMPARED)
+    return identity_of("train_players", config, _COMPARED, saved_inputs(config))
 
 
 def check_continues(config: PlayersConfig, before: Json) -> None:
-    """Raise `ConfigError` unless `config` may resume the run with the configuration `before`."""
-    if isinstance(before, dict) and before.keys() == recorded(config).keys():  # else the identity is refused
-        check_same(config, before, _COMPARED, str(config.folder))
+    """Raise `ConfigError` unless `config` may resume the run with the configuration `before`, with more updates too if
+    no rate is a function of their share."""
+    if not isinstance(before, dict) or before.keys() != recorded(config).keys():  # the identity is refused
+        return
+    check_same(config, before, _COMPARED, str(config.folder))
+    then, now = before["training"]["num_updates"], config.training.num_updates
+    used = (*config.learning, *(["replay"] if config.replay.kind == "prioritised" else []))
+    shares = [
+        key
+        for key, value, _ in walk(config)
+        if key.partition(".")[0] in used and isinstance(value, dict) and value.get("progress") == "percent"
+    ]
+    made = f"{config.folder} was made with training.num_updates={then}, but this configuration has {now}: "
+    refuse(now < then, f"{made}it can only be raised; give another name=")
+    refuse(
+        now > then and shares,
+        f"{made}{', '.join(shares)} with progress: percent would have been others; give training.num_updates={then}, "
+        "or another name= and progress: updates",
+    )
+
+
+class SavedNetworks:
+    """Checkpoints of the networks alone, for later runs: `snapshot`, every `checkpoints.snapshot_interval` updates, and
+    `best_host` and `best_agent`. The best player is judged by its worst match with a fixed player: a host by its least
+    rho, an agent by the greatest rho against it."""
+
+    def __init__(self, config: PlayersConfig, run: RunState, learners: dict[str, Learner]) -> None:
+        self._run, self._learners = run, learners
+        self._snapshot = Interval(0, config.checkpoints.snapshot_interval, run.total)
+
+    def keep_snapshot(self) -> None:
+        """Save all players, if a snapshot is due."""
+        if self._snapshot.due(self._run.done):
+            self._save("snapshot", self._learners, keep=self._run.total)  # all of them
+
+    def keep_best(self, matches: Json) -> None:
+        """Save the players that are better than all before. (If a run resumes, the best may be of a later update, at
+        which it will be found again.)"""
+        run = self._run
+        for name, learner in self._learners.items():
+            sign, kind = 1 if name == "host" else -1, f"best_{name}"
+            pairs = ((pair.split("_vs_"), found["rho"]["value"]) for pair, found in matches.items())
+            score = min(sign * rho for sides, rho in pairs if name in sides and OTHER[name] not in sides)
+            before = [check(sidecar) for sidecar in sidecars(run.folder, kind)[:1]]
+            for about in before:
+                check_run(run.folder, about, Identity.of(run.description))
+            if all(score > about["description"]["score"] for about in before):
+                self._save(kind, {name: learner}, keep=1, score=score)
+
+    def _save(self, kind: str, learners: dict[str, Learner], keep: int, **about: float) -> None:
+        run = self._run
+        run.before_save()
+        networks = {name: {"network": learner.network.state_dict()} for name, learner in learners.items()}
+        save(run.folder, kind, run.done, {"step": run.done} | networks, run.description | about, keep)
 
 
 class PlayerCurves:
@@ -107,8 +185,8 @@ class PlayerCurves:
         """Log the metrics of an update by learner."""
         self._logger.advance()
         if self._logger.due(update):
-            for name, learner in learners.items():
-                values = {key: value.item() for key, value in metrics[name].items()}
+            for name, found in metrics.items():
+                learner, values = learners[name], {key: value.item() for key, value in found.items()}
                 fill = {"replay_fill": float(learner.replay.size), "moves": float(learner.moves)}
                 self._logger.scalars(name, values | fill, update)
                 if self._layerwise:

@@ -1,4 +1,5 @@
-"""Gymnasium environments of the polyhedra game: the learner plays one side against a fixed player on the other.
+"""Gymnasium environments of the polyhedra game: the learner plays one side against a fixed or saved player on the
+other.
 
 The host sees the points `[N, n]` and names a subset by its number. The agent sees the points and the host's subset, 0
 or 1 for each coordinate `[n]`, and names a coordinate of it. `info["action_mask"]` marks the legal actions,
@@ -8,6 +9,7 @@ Stream i of B after `reset(seed=s)` equals a single game after `reset(seed=s + i
 and its actions. A reset without a seed starts the next game of the same stream.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any, Literal, TypeVar
@@ -25,8 +27,10 @@ from pydantic import ConfigDict, PositiveInt, ValidationError, validate_call
 
 from icrl.envs.gym.as_gymnasium import final_infos, reset_mask, seeds_of, started, stream_seeds
 from icrl.point_game.fixed_players import AGENTS, HOSTS, Host
+from icrl.point_game.options import OTHER, SAVED
 from icrl.point_game.rollout import MAX_COORDINATE, PointGame, PointGameOptions, PointState
 from icrl.point_game.rules import PADDING, canonical, is_over, rescale, subset_of, subsets
+from icrl.point_game.trained_players import load_player
 
 Ints = NDArray[np.int64]
 Infos = dict[str, Any]
@@ -47,15 +51,20 @@ class BatchedPointGame(VectorEnv[Any, Ints, NDArray[Any]]):
         self, num_envs: PositiveInt = 1, *, role: _Role, opponent: str, scale_observation: bool, **given: Any
     ) -> None:
         """`given` are `PointGameOptions`; without `max_episode_steps` there is no clock. Raises `ValueError` for a
-        value out of range and for a missing or unknown option."""
+        value out of range and for a missing or unknown option, `ConfigError` for a saved player that is not there or
+        does not fit."""
         opponents: dict[str, Any] = AGENTS if role == "host" else HOSTS
-        if opponent not in opponents:
-            raise ValueError(f"opponent={opponent!r}: must be one of {', '.join(opponents)}")
+        if opponent not in opponents and not re.match(SAVED, opponent):
+            raise ValueError(f"opponent={opponent!r}: must be one of {', '.join(opponents)}, or a saved one: logs/NAME")
         if given.get("max_episode_steps") is None:
             given["max_episode_steps"] = _NO_LIMIT
         options = PointGameOptions(**given)
         self.num_envs, self._is_host, self._scale = num_envs, role == "host", scale_observation
-        self._opponent, self._game, dimension = opponents[opponent], PointGame(options), options.dimension
+        self._game, dimension = PointGame(options), options.dimension
+        if opponent not in opponents:
+            size = dimension, options.max_num_points
+            opponents = {opponent: load_player(opponent, OTHER[role], *size, torch.device("cpu")).player()}
+        self._opponent = opponents[opponent]
         self._host: Host = (lambda _, noise: torch.zeros_like(noise).long()) if self._is_host else self._opponent
         self.num_actions = len(subsets(dimension)) if self._is_host else dimension
         # The last position of a game that is truncated for its large coordinates is observed too.

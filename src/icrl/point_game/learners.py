@@ -9,15 +9,17 @@ transitions (s, a, r, s') of the buffer, reduces
 The second term of y is left out if the game ended, and kept if the game was truncated. `weight` is 1, or corrects for
 prioritised replay. The agent's s' holds the subset that the host really plays next. The prediction Q(s, a) alone
 updates the running means and variances of batch normalisation. In its own rollouts the role takes a uniformly random
-legal action with probability epsilon, else the best one. Its opponents, which it meets in turn, do not explore.
+legal action with probability epsilon, else the best one. Its opponents, which it meets in turn, do not explore; among
+them may be a league, which holds earlier networks of the other side.
 
 Random numbers are functions of (seed, role, update), or of a game's own seed. B games, T moves, C stored and W drawn
 transitions, N rows for points, n coordinates, A actions, D numbers in an observation.
 """
 
 import copy
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -27,22 +29,20 @@ from torch import Tensor, nn
 
 from icrl.collection.replay import Priorities, Replay
 from icrl.config.schedules import Clock, make_schedule
-from icrl.nn.networks import PointValues, read_net_arch
-from icrl.point_game.fixed_players import AGENTS, HOSTS, choose
-from icrl.point_game.options import PlayersConfig, TransitionsConfig
+from icrl.point_game.fixed_players import AGENTS, HOSTS
+from icrl.point_game.options import LEAGUE, OTHER, SAVED, PlayersConfig, TransitionsConfig
 from icrl.point_game.rollout import PointGame, PointGameOptions, PointRollout, PointState, play
-from icrl.point_game.rules import canonical, reposition, rescale, subset_of, subsets
+from icrl.point_game.rules import subset_of
+from icrl.point_game.trained_players import NetworkPlayer, Player, load_for, load_start
 from icrl.randomness import mix
 from icrl.rl.returns import blend, double_q_target
 from icrl.runs.checkpoint import is_due
-from icrl.runs.device import dtype_of
 from icrl.training.optimizers import AdamConfig, SGDConfig, make_optimizer, set_rates
 
-_LARGEST_NOISE = 1 - 2**-24  # of the numbers that players are given
 _PARTS = ("network", "target_network", "optimizer", "replay")  # of a learner's state
 _START = Clock(0, 0, 0, 0)
 
-Player = Callable[..., Tensor]  # a `Host` or an `Agent`
+Players = dict[str, dict[str, Player]]  # by side and name
 
 
 class Stopwatch:
@@ -90,22 +90,18 @@ def transition_replay(config: TransitionsConfig, width: int, dtype: torch.dtype,
     return Replay(Transitions(*columns), 1, 1, priorities, from_oldest=False, dtype=dtype)
 
 
-class Learner:
+class Learner(NetworkPlayer):
     """Learner of one role. Its networks are in evaluation mode, except in the prediction that it learns from."""
 
     def __init__(self, name: str, config: PlayersConfig, watch: Stopwatch, device: torch.device) -> None:
-        self._is_host, self.role, self.watch, self.game = name == "host", config.roles[name], watch, make_game(config)
-        self._scale, self._device, self._dtype = config.game.scale_observation, device, dtype_of(config)
-        key = mix(torch.tensor(config.seed, device=device), 0 if self._is_host else 1)  # other numbers for each role
-        self._key_of_games, self._key_of_draws = mix(key, 0), mix(key, 1)
-        rows, dimension = config.game.max_num_points, config.game.dimension
-        self.num_actions = len(subsets(dimension)) if self._is_host else dimension
-        num_others = 0 if self._is_host else dimension  # numbers in an observation after those of the points
-        layers = read_net_arch(f"{name}.net_arch", self.role.net_arch)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(key))
-            network = PointValues(rows, dimension, num_others, self.num_actions, layers)
-            self.network = network.to(device, self._dtype).eval()
+        super().__init__(name, config, device)
+        self.role, self.watch, self.game = config.roles[name], watch, make_game(config)
+        self._key_of_games, self._key_of_draws = mix(self._key, 0), mix(self._key, 1)
+        if start := load_start(config, name, device):
+            self.network.load_state_dict(start)
+        self.league = [NetworkPlayer(name, config, device) for _ in range(config.league_of(name))]
+        for entry in range(len(self.league)):
+            self.enter_league(entry)
         self.target_network = copy.deepcopy(self.network).requires_grad_(False)
         role, clip = self.role, config.training.max_gradient_norm
         rates: Any = {"learning_rate": role.learning_rate, "max_gradient_norm": clip}
@@ -117,19 +113,7 @@ class Learner:
         self._opponents: list[Player] = []
         self._states: list[PointState] = []  # of the games against each of them
         self._num_games, self._rollouts, self.moves = config.training.num_games, 0, 0
-        self.replay = transition_replay(config.replay, rows * dimension + num_others, self._dtype, device)
-
-    def player(self, epsilon: float = 0.0) -> Player:
-        """Player that takes the best action of the current network, or with probability `epsilon` any legal one."""
-
-        @torch.no_grad()
-        def act(*seen: Tensor) -> Tensor:
-            values, noise = self._legal_values(self._see(*seen[:-1])), seen[-1]
-            share = noise.to(values.device).double()
-            again = (share / max(epsilon, 2**-24)).clamp(max=_LARGEST_NOISE)  # uniform where the share is below epsilon
-            return torch.where(share < epsilon, choose(values.isfinite(), again), values.argmax(1)).to(noise.device)
-
-        return act
+        self.replay = transition_replay(config.replay, self.num_inputs, self._dtype, device)
 
     def transitions(self, rollout: PointRollout) -> Transitions:
         """Transitions of this role in `[T, B]` moves. Its reward is +1 (host) or -1 with the end of a game, else 0."""
@@ -202,28 +186,23 @@ class Learner:
         self._rollouts += 1
         self.moves += rollout.subset.numel()
 
-    def _see(self, points: Tensor, *coords: Tensor) -> Tensor:
-        """Observations `[B, D]` of positions `[B, N, n]` and, for the agent, the host's subsets `[B, n]` as 0 or 1: the
-        same for any order of the points, and with `game.reposition` for any translation."""
-        points = canonical(points.to(self._device))
-        points = reposition(points) if self.game.options.reposition else points
-        numbers = (rescale(points) if self._scale else points).to(self._dtype).flatten(1)
-        return torch.cat([numbers, *(flags.to(self._device, self._dtype) for flags in coords)], 1)
-
-    def _legal_values(self, observation: Tensor) -> Tensor:
-        """Values of all actions, `[B, A]`; minus infinity for illegal ones, and for these alone."""
-        values = self.network(observation).nan_to_num()
-        return values if self._is_host else values.masked_fill(observation[:, -self.num_actions :] <= 0, -torch.inf)
+    def enter_league(self, entry: int) -> None:
+        """Let a copy of the current network take the place of the oldest member of the league."""
+        if self.league:
+            self.league[entry % len(self.league)].network.load_state_dict(self.network.state_dict())
 
     def state_dict(self) -> dict[str, Any]:
         parts = {name: getattr(self, name).state_dict() for name in _PARTS}
         games = [state._asdict() for state in self._states]
-        return parts | {"games": games, "rollouts": self._rollouts, "moves": self.moves}
+        league = {"league": [member.network.state_dict() for member in self.league]} if self.league else {}
+        return parts | league | {"games": games, "rollouts": self._rollouts, "moves": self.moves}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved `state`, against the same opponents."""
         for name in _PARTS:
             getattr(self, name).load_state_dict(state[name])
+        for member, network in zip(self.league, state.get("league", []), strict=True):
+            member.network.load_state_dict(network)
         self._states = [PointState(**games) for games in state["games"]]
         self._rollouts, self.moves = state["rollouts"], state["moves"]
 
@@ -232,17 +211,19 @@ def make_game(config: PlayersConfig) -> PointGame:
     return PointGame(PointGameOptions(**config.game.model_dump(exclude={"scale_observation"})))
 
 
-def make_learners(config: PlayersConfig, watch: Stopwatch, device: torch.device) -> dict[str, Learner]:
-    """Learners of the roles that are trained, with their games against their opponents started."""
+def make_learners(config: PlayersConfig, watch: Stopwatch, device: torch.device) -> tuple[dict[str, Learner], Players]:
+    """Learners of the roles that are trained, by name, with their games against their opponents started; and all
+    players of the run by side and name: `host` or `agent` (the learner's player, or the fixed one), the fixed players,
+    the saved players that a learner meets, and the members of a league."""
     learners = {name: Learner(name, config, watch, device) for name in config.learning}
-    players = players_of_run(config, learners)
-    for learner in learners.values():
-        learner.meet([players[name] for name in learner.role.opponents])
-    return learners
-
-
-def players_of_run(config: PlayersConfig, learners: dict[str, Learner]) -> dict[str, Player]:
-    """Fixed players by name, with `host` and `agent`: the learner's player, or one of them."""
-    players: dict[str, Player] = {**HOSTS, **AGENTS}
-    own = {name: learners[name].player() for name in learners}
-    return players | {name: own.get(name) or players[role.player] for name, role in config.roles.items()}
+    players = dict[str, dict[str, Player]]()
+    for side, fixed in (("host", HOSTS), ("agent", AGENTS)):
+        learner, given, other = learners.get(side), config.roles[side].player, OTHER[side]
+        names = [given] * (not learner) + (config.opponents_of(other) if other in learners else [])
+        saved = {name: load_for(config, name, side, device) for name in names if re.match(SAVED, name)}
+        league = {f"{LEAGUE}_{number}": one for number, one in enumerate(learner.league if learner else [], 1)}
+        others = {**fixed, **{name: one.player() for name, one in (saved | league).items()}}
+        players[side] = {side: learner.player() if learner else others[given], **others}
+    for side, learner in learners.items():
+        learner.meet([players[OTHER[side]][name] for name in config.opponents_of(side)])
+    return learners, players

@@ -15,9 +15,16 @@ from icrl.runs.device import DeviceConfig
 from icrl.runs.metrics import CurvesConfig
 
 LEARNED = "dqn"  # the player that is trained
+LEAGUE = "league"  # opponents: earlier selves of the other side
+OTHER = {"host": "agent", "agent": "host"}
 FIXED_HOSTS, FIXED_AGENTS = tuple(HOSTS), tuple(AGENTS)
-_PLAYER = "dqn, a network that is trained, or a fixed player, which uses no other option of the group"
-_OPPONENTS = "training opponents: rollouts take them in turn, each in separate games; `%s` is the other side"
+SAVED = r"^[^@]*/[^@]*(@(last|best|[0-9]+))?$"  # names a player that an earlier run trained
+_SAVED = (SAVED, "a saved player: logs/NAME (with @best its best checkpoint, with @400 its snapshot of update 400)")
+_PLAYER = "dqn, a network that is trained, or a fixed or saved player, which uses no other option of the group"
+_OPPONENTS = (
+    "training opponents: rollouts take them in turn, each in separate games; `%s` is the other side, `league` stands "
+    "for training.league_size earlier selves of it"
+)
 # Options that an optimizer does not read, with the value that they must have then.
 _IDLE = {"adam": {"momentum": 0.0}, "sgd": {"adam_beta1": 0.0, "adam_beta2": 0.0, "adam_eps": 1e-8}}
 
@@ -29,11 +36,25 @@ class GameConfig(Options):
     max_value: int = option(20, "coordinates of a start are uniform in 0 .. this", ge=1, le=2**20)
     max_episode_steps: int = option(50, "moves after which a game of training is truncated", ge=1, le=10000)
     reposition: bool = option(True, "subtract each coordinate's minimum after a move: the same game, smaller numbers")
+    reduction: Literal["dominance", "hull"] = option(
+        "dominance", "points removed after a move: dominated ones, or all that are no vertices of the Newton polyhedron"
+    )
     scale_observation: bool = option(True, "networks see each position divided by its largest coordinate")
 
 
 class TrainingConfig(Options):
-    num_updates: int = option(10000, "gradient updates of each player that learns", ge=1)
+    num_updates: int = option(
+        10000,
+        "gradient updates, each of all players that learn, or of one with training.phase_length; a finished run goes "
+        "on with more of them, if no schedule has progress: percent",
+        ge=1,
+        may_change=True,
+    )
+    phase_length: int = option(
+        0, "updates of the host alone, then as many of the agent alone, and so on (0: both learn in every update)", ge=0
+    )
+    league_size: int = option(4, "earlier selves in a league, the newest ones (unused without `league`)", ge=1, le=64)
+    league_interval: int = option(1000, "updates after which each player's current self enters its league", ge=1)
     num_games: int = option(256, "games side by side in a rollout", ge=1, le=2**20)
     max_gradient_norm: float = option(10.0, "gradient norm clip of each network", gt=0)
 
@@ -55,6 +76,7 @@ class RoleConfig(Options):
     role: ClassVar[str]
     player: str
     opponents: list[str]
+    start: Annotated[str, OneOf(("none",), *_SAVED)] = option("none", "saved player whose network it starts with")
     batch_size: int = option(256, "transitions in an update", ge=1, le=2**20)
     initial_rollout_length: int = option(10, "moves of every game and opponent before the first update", ge=1)
     rollout_length: int = option(1, "moves of every game in a rollout", ge=1)
@@ -99,16 +121,16 @@ class RoleConfig(Options):
 
 class HostConfig(RoleConfig):
     role = "host"
-    player: Annotated[str, OneOf((LEARNED, *FIXED_HOSTS))] = option(LEARNED, _PLAYER)
-    opponents: Annotated[list[Annotated[str, OneOf(("agent", *FIXED_AGENTS))]], OneOrMore] = option(
+    player: Annotated[str, OneOf((LEARNED, *FIXED_HOSTS), *_SAVED)] = option(LEARNED, _PLAYER)
+    opponents: Annotated[list[Annotated[str, OneOf(("agent", *FIXED_AGENTS, LEAGUE), *_SAVED)]], OneOrMore] = option(
         ["agent", "random", "first", "last"], _OPPONENTS % "agent"
     )
 
 
 class AgentConfig(RoleConfig):
     role = "agent"
-    player: Annotated[str, OneOf((LEARNED, *FIXED_AGENTS))] = option(LEARNED, _PLAYER)
-    opponents: Annotated[list[Annotated[str, OneOf(("host", *FIXED_HOSTS))]], OneOrMore] = option(
+    player: Annotated[str, OneOf((LEARNED, *FIXED_AGENTS), *_SAVED)] = option(LEARNED, _PLAYER)
+    opponents: Annotated[list[Annotated[str, OneOf(("host", *FIXED_HOSTS, LEAGUE), *_SAVED)]], OneOrMore] = option(
         ["host", "zeillinger"], _OPPONENTS % "host"
     )
 
@@ -129,6 +151,12 @@ class MatchesConfig(Options):
         return self
 
 
+class PlayerSavingConfig(SavingConfig):
+    snapshot_interval: int = option(
+        0, "updates between snapshots of the players' networks, which are kept (0: none)", ge=0, may_change=True
+    )
+
+
 class PlayerCurvesConfig(CurvesConfig):
     details = ("layerwise", "timing")
     layerwise: bool = option(False, "mean and deviation of every parameter and its gradient", may_change=True)
@@ -147,15 +175,17 @@ class PlayersConfig(Options):
     host: HostConfig = group(HostConfig, "the host, and how it learns", "players")
     agent: AgentConfig = group(AgentConfig, "the agent, and how it learns", "players")
     evaluation: MatchesConfig = group(MatchesConfig, "matches between players", "players")
-    checkpoints: SavingConfig = group(SavingConfig, "what survives a crash", "players")
+    checkpoints: PlayerSavingConfig = group(PlayerSavingConfig, "what survives a crash", "players")
     summaries: PlayerCurvesConfig = group(PlayerCurvesConfig, "what TensorBoard shows of training", "players")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        amp, players = self.device.amp_dtype, f"host.player={self.host.player} and agent.player={self.agent.player}"
-        refuse(not self.learning, f"{players}: no player learns; one of them must be {LEARNED}")
+        amp = self.device.amp_dtype
+        phase, learning = self.training.phase_length, self.learning
+        alone = phase and len(learning) == 1
+        refuse(alone, f"training.phase_length={phase}: needs two players that learn; only {learning} do")
         refuse(amp not in ("auto", "none"), f"device.amp_dtype={amp}: with train_players it must be auto or none")
-        for name in self.learning:
+        for name in learning:
             self._check_role(name, self.roles[name])
         return self
 
@@ -167,7 +197,11 @@ class PlayersConfig(Options):
             named = [f", {side}.player={player}" for side in opponents if fixed.get(side) == player]
             twice = f"{player} is there {times} times" + "".join(named)
             refuse(times > 1, f"{name}.opponents={opponents}: must name each player once, and {twice}")
-        for length, number in (("initial_rollout_length", len(opponents)), ("rollout_length", 1)):
+            refuse("_vs_" in player, f"{name}.opponents={opponents}: a name must not contain _vs_")
+        other = OTHER[name]
+        alone = LEAGUE in opponents and other in fixed
+        refuse(alone, f"{name}.opponents={opponents}: {LEAGUE} needs {other}.player={LEARNED}, not {fixed.get(other)}")
+        for length, number in (("initial_rollout_length", len(self.opponents_of(name))), ("rollout_length", 1)):
             moves = games * getattr(role, length) * number
             refuse(
                 moves > size,
@@ -183,6 +217,16 @@ class PlayersConfig(Options):
     @property
     def roles(self) -> dict[str, RoleConfig]:
         return {"host": self.host, "agent": self.agent}
+
+    def opponents_of(self, name: str) -> list[str]:
+        """Opponents of a role, with the members of a league written out."""
+        league = [f"{LEAGUE}_{number}" for number in range(1, self.training.league_size + 1)]
+        return [one for name in self.roles[name].opponents for one in (league if name == LEAGUE else [name])]
+
+    def league_of(self, name: str) -> int:
+        """Number of earlier selves that a learner keeps, for the other side."""
+        other = OTHER[name]
+        return self.training.league_size * (other in self.learning and LEAGUE in self.roles[other].opponents)
 
     @property
     def learning(self) -> list[str]:

@@ -176,6 +176,7 @@ def players(config: PlayersConfig) -> list[Need]:
         with _META:
             number = sum(_parameters(PointValues(points, dimension, others, actions, layers)))
         copies = 3 + (2 if role.optimizer == "adam" else int(role.momentum > 0))  # gradients and a target network
+        copies += config.league_of(name)
         batch = role.batch_size * (2 * seen + sum(layer.width for layer in layers)) * element
         needs += [
             Need("networks and the optimizer's state", number * copies * element, (f"{name}.net_arch",)),

@@ -1,0 +1,83 @@
+"""Hosts of the polyhedra game against agents of an earlier training and of a league: rho over three seeds.
+
+    python -m benchmarks.point_league [KEY=VALUE ...]
+
+For each of the seeds 0, 1, 2, one after the other on one thread, `python -m src.train_players` trains
+
+- both players into logs/point_league-early-<seed>/, with snapshots of three updates;
+- a host against the three agents of these snapshots, into logs/point_league-three-<seed>/;
+- both players against each other and a league of four earlier selves, into logs/point_league-league-<seed>/.
+
+Then each of these hosts, and Zeillinger's, play all these agents, with the reduction of the training, and some of them
+with the other. Unfinished runs are continued, finished ones read. 95 % intervals over seeds and games.
+"""
+
+import sys
+import time
+
+import torch
+
+from benchmarks.point_players import SEEDS, print_table
+from icrl.config.compose import load_players_config
+from icrl.config.options import replace
+from icrl.contracts import Json
+from icrl.point_game.fixed_players import AGENTS, HOSTS
+from icrl.point_game.learners import make_game
+from icrl.point_game.options import PlayersConfig
+from icrl.point_game.rollout import measure, rho_over_runs
+from icrl.point_game.trained_players import Player, load_for
+from icrl.programs.train_players import main as train_players
+
+KINDS, NUM_GAMES = ("early", "three", "league"), 500
+UPDATES, EARLY = 3000, (1000, 2000, 3000)
+REDUCTIONS: dict[
+    str, dict[str, tuple[int, ...]]
+] = {  # with the updates of the agents by training; at the end a league holds its newest four
+    "dominance": {"early": EARLY, "league": (1500, 2000, 2500, 3000)},
+    "hull": {"early": (3000,), "league": (3000,)},
+}
+SHARED = (  # the matches that count are played at the end
+    *(f"training.num_updates={UPDATES}", "training.league_interval=500", "checkpoints.snapshot_interval=500"),
+    *("num_threads=1", "evaluation.num_evals=0", "evaluation.num_final_games=50", "evaluation.pictures=false"),
+)
+
+
+def main(overrides: list[str]) -> None:
+    wall, processor = time.perf_counter(), time.process_time()
+    for seed in SEEDS:
+        early, three, league = (f"point_league-{kind}-{seed}" for kind in KINDS)
+        options: dict[str, list[str]] = {
+            early: [],
+            three: ["agent.player=random", f"host.opponents=[{','.join(f'logs/{early}@{step}' for step in EARLY)}]"],
+            league: ["host.opponents=[agent,league]", "agent.opponents=[host,league]"],
+        }
+        for name, own in options.items():
+            train_players(load_players_config([*SHARED, f"name={name}", f"seed={seed}", *own, *overrides]))
+    config = load_players_config([*SHARED, *overrides])
+    for reduction, steps in REDUCTIONS.items():
+        rules = replace(config, game=replace(config.game, reduction=reduction))
+        runs = [matches(replace(rules, seed=seed), steps) for seed in SEEDS]
+        print(f"game.reduction={reduction}\n")
+        print_table(rho_over_runs(runs, config.evaluation.confidence, config.evaluation.num_bootstrap, SEEDS[0]))
+        print()
+    spent = (time.perf_counter() - wall) / 60, (time.process_time() - processor) / 60
+    print("minutes: {:.1f}, of the processor {:.1f}".format(*spent))
+
+
+def matches(config: PlayersConfig, steps: dict[str, tuple[int, ...]]) -> Json:
+    """Matches of the hosts trained with the seed of `config`, and of a fixed one, with the agents of these updates and
+    the fixed agents."""
+    device, options = torch.device("cpu"), config.evaluation
+
+    def player(kind: str, side: str, which: str = "") -> Player:
+        return load_for(config, f"logs/point_league-{kind}-{config.seed}{which}", side, device).player()
+
+    hosts = {kind: player(kind, "host") for kind in KINDS} | {"zeillinger": HOSTS["zeillinger"]}
+    agents = {f"{kind} {at}": player(kind, "agent", f"@{at}") for kind, those in steps.items() for at in those} | AGENTS
+    pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one in hosts for other in agents}
+    settings = (options.max_moves, config.seed, options.confidence, options.num_bootstrap)
+    return measure(make_game(config), pairs, NUM_GAMES, *settings)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
