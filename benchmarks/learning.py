@@ -159,8 +159,7 @@ def written(page: str, folder: Path = FIGURES) -> str:
 
 def main() -> None:
     named = sys.argv[1:]
-    chosen = [] if named == ["--tables"] else named or STUDIES
-    folders = {name: study.main([f"study={name}"]) for name in chosen}
+    folders = {name: study.main([f"study={name}"]) for name in named or STUDIES} if named != ["--tables"] else {}
     for name, folder in folders.items():  # after all runs, which say whether there are uncommitted changes
         found = read_json(folder / "results.json")
         keep(name, found)

@@ -29,9 +29,7 @@ def reduce_to_hull(points: Tensor) -> Tensor:
     polyhedron; of equal points keep the first. Rows keep their positions. Computed on the CPU."""
     points = reduce(points)
     counts = available(points).sum(1)
-    for count in (
-        counts[counts > 2].unique().tolist()
-    ):  # of two points neither dominates the other, so both are vertices
+    for count in counts[counts > 2].unique().tolist():  # two points, of which neither dominates, are vertices
         games = (counts == count).nonzero()[:, 0]
         rows = available(points[games]).nonzero()[:, 1].view(len(games), count)  # of the points in each game
         left = points[games[:, None], rows].cpu().numpy().astype(np.int64)
