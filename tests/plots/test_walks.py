@@ -16,7 +16,7 @@ from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import chance
 from icrl.plots import walks
 from icrl.plots.style import BACKGROUND, MARGIN, Frames, tile, write_video
-from icrl.plots.walks import CELL, HOLD, Film, Walk, film, play, side_by_side, walks_of, write_comparisons
+from icrl.plots.walks import CELL, HOLD, Walk, film, play, side_by_side, walks_of, write_comparisons
 
 ROOM = MapView(3, 3, (5,))
 WALKS = [
@@ -32,7 +32,7 @@ def test_walks_join_up_and_end_where_the_episode_ended() -> None:
     adaptation, played = play_episodes(chance(env, config), env, env.all_tasks()[:2], 2, num_episodes=6, seed=0)
     for stream in range(4):
         goal = int(env.all_tasks()[stream // 2, 0])
-        found = walks_of(env, played, stream)
+        found = walks_of(env, played, stream, env.all_tasks()[stream // 2], 0)
         for walk, length in zip(found, adaptation.steps_to_goal[stream // 2, stream % 2], strict=False):
             assert walk.cells[0] == 4 and len(walk.cells) == len(walk.rewarded) == length + 1
             np.testing.assert_array_equal(walk.rewarded, walk.cells == goal)
@@ -69,9 +69,9 @@ def test_rows_and_columns_of_a_comparison() -> None:
 )
 def test_cells_get_smaller_and_films_are_drawn_as_they_are_watched(monkeypatch, rows, columns, number, expected):
     """A clip has at most 480 pixels and all together 1280, plus the walls, unless cells would be smaller than 4."""
-    asked, draw = [], Film.draw
-    note = lambda film, times, size: asked.append((size, len(times))) or draw(film, times, size)  # noqa: E731
-    monkeypatch.setattr(Film, "draw", note)
+    asked = []
+    note = lambda cells, view, size, *given: asked.append((size, len(cells))) or render_cells(cells, view, size, *given)  # noqa: E731
+    monkeypatch.setattr(walks, "render_cells", note)
     walk = Walk(np.arange(1000) % (rows * columns), np.zeros(1000, bool))
     height, width, _ = next(play([film([walk], MapView(rows, columns, ()))] * number)).shape
     assert {size for size, _ in asked} == {expected} and sum(drawn for _, drawn in asked) == 16 * number

@@ -148,7 +148,7 @@ def help_text(module: str, meaning: str, root: type[AnyConfig], arguments: Seque
     config = compose_config(root, [argument for argument in arguments if "=" in argument])
     options, presets = list(walk(config)), groups_of(root)
     named = {argument.partition("=")[0] for argument in arguments} - {"experiment", "players", "study"}
-    known = {"all", *presets, *type(config).model_fields, *(key for key, _, _ in options)}
+    known = {"all", *presets, *root.model_fields, *(key for key, _, _ in options)}
     for word in sorted(named - known):
         raise ConfigError(f"--help {word}: there is no such group or option{nearest(word, known)}")
     asked = [group for group in presets if group in arguments]
@@ -157,7 +157,7 @@ def help_text(module: str, meaning: str, root: type[AnyConfig], arguments: Seque
         lines += [f"usage: python -m {module} [KEY=VALUE ...]", "", meaning.strip(), ""]
         lines += ["Groups of options, GROUP.OPTION=VALUE, and their presets, GROUP=NAME. `--help GROUP` explains both,"]
         lines += ["`--help GROUP=NAME` the options with the values of a preset, `--help all` every option:"]
-        fields = {name: field.description or "" for name, field in type(config).model_fields.items()}
+        fields = {name: field.description or "" for name, field in root.model_fields.items()}
         groups = {name: fields[name] for name, value in config if isinstance(value, Options)}
         for name, about in ({group: "presets of all groups" for group in presets} | groups).items():
             lines += [f"  {name:12} {about}"]

@@ -6,6 +6,7 @@ command line, notebooks, searches and tests.
 
 import copy
 import math
+import re
 from collections.abc import Callable, Iterable, Sized
 from functools import cache, lru_cache
 from pathlib import Path
@@ -38,6 +39,7 @@ AnyConfig = TypeVar("AnyConfig", Config, PlayersConfig)
 _PAGES: dict[Any, str] = {Config: "config", PlayersConfig: "players"}
 
 
+_LAKE = "FrozenLake-v1"  # of the preset env=gymnasium
 _LIFE, _EPISODES, _DEVELOPMENT = 30_000, 40, 4  # env steps of a learner, episodes and tasks, where there is room
 
 
@@ -48,10 +50,10 @@ def _number_of(*arguments: object) -> bool:
 
 def _life(horizon: Any, num_envs: Any, unroll_length: Any) -> int:
     """Env steps of a learner: so many that an evaluation of the default length fits, in whole unrolls."""
-    if not _number_of(horizon, num_envs, unroll_length) or (_EPISODES + 1) * horizon * num_envs <= _LIFE:
+    if not _number_of(horizon, num_envs, unroll_length):
         return _LIFE
     unroll = num_envs * math.ceil(unroll_length)
-    return math.ceil((_EPISODES + 1) * horizon * num_envs / unroll) * unroll
+    return math.ceil(max(_LIFE, (_EPISODES + 1) * horizon * num_envs) / unroll) * unroll
 
 
 def _recorded(horizon: Any, num_envs: Any, made: Any) -> int:
@@ -70,7 +72,7 @@ def _episodes(horizon: Any, _root_: DictConfig) -> int:
     return int(max(2, min(_EPISODES, source.history_steps // source.num_envs // horizon - 1)))
 
 
-_RESOLVERS: dict[str, Callable[..., object]] = {
+_RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Callable[[Any, Any, Any], object]] = {
     "train_tasks": lambda size: round((size**2 - 1) * 57 / 80) if isinstance(size, int) else 0,  # as in a 9 x 9 room
     "where_random": lambda split, number: number if split == "random" else 0,  # others determine the remaining tasks
     "least_success": lambda source: 0.0 if source in LEARN_NOTHING else 0.5,  # filtered if they learn
@@ -78,6 +80,7 @@ _RESOLVERS: dict[str, Callable[..., object]] = {
     "life": _life,
     "recorded": _recorded,
     "episodes": _episodes,
+    "world": lambda name: re.sub(r"[^a-z0-9]+", "_", str(name).lower()) if name not in ("", _LAKE) else "gymnasium",
     "two_thirds": lambda tasks: max(2, len(tasks) * 2 // 3) if isinstance(tasks, Sized) else 0,
     "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if _number_of(number) else _DEVELOPMENT,
     "first_starts": lambda length, steps: length + steps - 1,  # in reach of windows that begin in episode 1

@@ -177,10 +177,8 @@ def _in_splits(config: Config) -> Iterator[str]:
     if data.development != "random" and not data.num_development_tasks:
         yield "$data.development sets tasks aside, so $data.num_development_tasks must be above 0"
     if data.development == "random" and 0 < tasks.num_train <= data.num_development_tasks:
-        yield (
-            "$data.num_development_tasks must be below $tasks.num_train: give data.num_development_tasks="
-            f"{max(1, tasks.num_train // 3)}"
-        )
+        fewer = f"give data.num_development_tasks={max(1, tasks.num_train // 3)}"
+        yield f"$data.num_development_tasks must be below $tasks.num_train: {fewer}"
     if both := set(data.development_tasks) & set(tasks.held_out):
         yield f"$data.development_tasks and $tasks.held_out share the tasks {sorted(both)}"
 
@@ -201,19 +199,16 @@ def _in_lengths(config: Config) -> Iterator[str]:
     if length > (row_len := (data.history_len or source.history_steps) // source.num_envs):
         yield (
             f"$model.context_len is longer than a history: {row_len} steps per row, from $data.history_len or "
-            f"$source.history_steps, and $source.num_envs: give model.context_len={max(2, row_len)}, or collect longer "
-            "histories"
+            f"$source.history_steps, and $source.num_envs: give model.context_len={max(2, row_len)}, or more steps"
         )
     horizon, steps = config.env.max_episode_steps, source.history_steps // source.num_envs
     if (needed := (config.evaluation.num_episodes + 1) * horizon) > steps:
-        enough = math.ceil(needed / source.unroll_length) * math.ceil(source.unroll_length) * source.num_envs
-        fewer, longer = (
-            f"evaluation.num_episodes={steps // horizon - 1}",
-            f"source.num_env_steps={enough} source.history_steps={enough}",
-        )
+        enough = int(math.ceil(needed / source.unroll_length) * source.unroll_length * source.num_envs)
+        longer = f"source.num_env_steps={enough} source.history_steps={enough}"
+        other = f"evaluation.num_episodes={steps // horizon - 1}" if steps // horizon > 2 else longer
         yield (
             f"$evaluation.num_episodes needs {needed} steps per row for the episodes of the source, but "
-            f"$source.history_steps gives {steps}: give {fewer if steps // horizon > 2 else longer}"
+            f"$source.history_steps gives {steps}: give {other}"
         )
 
 
@@ -247,7 +242,7 @@ def _in_training(config: Config) -> Iterator[str]:
     if trainer.empty_cache and device.type == "cpu":
         yield "$trainer.empty_cache: $device.type has no cache to empty; give trainer.empty_cache=false"
     if config.summaries.gradient_noise_scale != "none" and trainer.mini_batch_size < 2:
-        yield "$summaries.gradient_noise_scale needs parts of a batch: give trainer.mini_batch_size=2, or more"
+        yield "$summaries.gradient_noise_scale needs parts of $trainer.mini_batch_size: give trainer.mini_batch_size=2"
     if config.awr.normalize != "none" and trainer.gradient_accumulation_steps > 1:
         yield "$awr.normalize needs $trainer.gradient_accumulation_steps to be 1; otherwise give awr.normalize=none"
 
@@ -273,10 +268,7 @@ def _in_starts(config: Config) -> Iterator[str]:
     if alone and critic.initial_model_index >= 0:
         yield "$critic.initial_model_index needs critic.initial_model_prefix"
     if alone and config.optimizer.initialize:
-        yield (
-            "$optimizer.initialize applies to the state in critic.initial_model_prefix, which is none: give "
-            "optimizer.initialize=false"
-        )
+        yield "$optimizer.initialize: critic.initial_model_prefix is none; give optimizer.initialize=false"
     fixed = critic.value_trunk_grad == "none" and (critic.separate_value or not critic.imitation_scaling)
     if fixed and alone and config.encoder.load_from == critic.initial_model == "none":
         yield (

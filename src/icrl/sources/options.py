@@ -132,8 +132,14 @@ class SourceConfig(Options):
             )
         apart = "{task_change} needs source.vectorization=tensor and source.async_unroll=false"
         yield self.task_change and not (tensors and not self.async_unroll), apart
-        yield self.history_steps > made, f"{{history_steps}} is more than source.num_env_steps={made}: give source.history_steps={fits}"
-        yield self.history_steps % self.num_envs, f"{{history_steps}} must be a multiple of {{num_envs}}: give source.history_steps={fits}"
+        yield (
+            self.history_steps > made,
+            f"{{history_steps}} is more than source.num_env_steps={made}: give source.history_steps={fits}",
+        )
+        yield (
+            self.history_steps % self.num_envs,
+            f"{{history_steps}} must be a multiple of {{num_envs}}: give source.history_steps={fits}",
+        )
         fewer = f"give source.videos_per_task={self.num_learners}"
         yield self.videos_per_task > self.num_learners, f"{{videos_per_task}} is more than {{num_learners}}: {fewer}"
         if not self.replays:  # an unroll is cut up
