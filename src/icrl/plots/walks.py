@@ -74,7 +74,7 @@ def _pictures(env: TensorEnv, task: Tensor, seed: int, episode: int, seen: Tenso
     try:
         drawn = [Image.fromarray(np.asarray(one)) for one in env.pictures(task, seed, episode, seen, actions)]
     except PipelineError as error:
-        _report(f"videos show a grid of observations instead of the environment's own pictures. {error}")
+        _report(f"videos show observations as a grid, because the world cannot be drawn (docs/worlds.md). {error}")
         return []
     for picture in drawn:
         picture.thumbnail((CLIP, CLIP), Image.Resampling.BOX)
