@@ -10,7 +10,7 @@ import torch
 from toy_env import DRAWN, lake, toy
 
 from icrl.config.compose import load_config
-from icrl.contracts import PipelineError, Rollout
+from icrl.contracts import PipelineError, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.core import MapView
 from icrl.envs.gym.gymnasium_env import GymnasiumEnv
@@ -85,6 +85,26 @@ def test_worlds_that_draw_themselves_are_shown_as_they_draw() -> None:
         assert made.titles[0] == f"model, episode 1, return {total}"
     wide = frame_pictures([np.zeros((100, 300, 3), np.uint8)] * 2, np.array([True, False]), room=160)
     assert wide.shape == (2, 50 + 12, 148 + 12, 3)
+
+
+class Best:
+    """Planner of the world."""
+
+    def initial_carry(self, num_streams: int) -> None: ...
+
+    def act(self, carry: None, step: Step, noise: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return step.optimal_action, carry
+
+
+@pytest.mark.parametrize(("success", "marked"), [("end", 1), ("return", 1), ("survival", 0)])
+def test_where_nothing_pays_the_success_stands_out(success: str, marked: int) -> None:
+    """The best walk along the cliff has 13 steps."""
+    cliff = {"id": "CliffWalking-v1", "tasks": [{}], "width": 0, "reward_values": [-100.0, -1.0]}
+    env = GymnasiumEnv(lake(**cliff, success=success, success_return=-13.0, max_episode_steps=20))
+    _, played = play_episodes(Best(), env, env.all_tasks(), 1, num_episodes=2, seed=0)
+    for walk in walks_of(env, played, 0, env.all_tasks()[0], 0)[:2]:
+        assert walk.told.endswith("return -13") and len(walk.cells) == 14
+        assert walk.rewarded.tolist() == [False] * 13 + [bool(marked)]
 
 
 def test_worlds_that_cannot_be_drawn_are_shown_as_grids(capsys: Any) -> None:

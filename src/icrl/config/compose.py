@@ -80,7 +80,7 @@ _RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | C
     "life": _life,
     "recorded": _recorded,
     "episodes": _episodes,
-    "world": lambda name: re.sub(r"[^a-z0-9]+", "_", str(name).lower()) if name not in ("", _LAKE) else "gymnasium",
+    "world": lambda name: "gymnasium" if name in ("", _LAKE) else re.sub(r"\W+", "_", str(name).lower().split(":")[-1]),
     "two_thirds": lambda tasks: max(2, len(tasks) * 2 // 3) if isinstance(tasks, Sized) else 0,
     "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if _number_of(number) else _DEVELOPMENT,
     "first_starts": lambda length, steps: length + steps - 1,  # in reach of windows that begin in episode 1

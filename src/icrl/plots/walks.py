@@ -26,6 +26,7 @@ from icrl.contracts import PipelineError, Rollout
 from icrl.envs.core import MapView, TensorEnv
 from icrl.envs.exact import optimal_exact
 from icrl.envs.render import caption, frame_pictures, render_cells
+from icrl.envs.rollout import is_success, returns_so_far
 from icrl.evaluation.in_context import seeds_of_play
 from icrl.evaluation.report import source_label
 from icrl.plots.style import Frame, Frames, tile, write_video
@@ -59,13 +60,19 @@ def walks_of(env: TensorEnv, transitions: Rollout, stream: int, task: Tensor, se
     before = env.cell(transitions.obs, transitions.action).numpy()
     after = env.cell(transitions.next_obs, transitions.action).numpy()
     value = np.array(env.spec.reward_values)[transitions.reward.numpy()]
-    ends = np.flatnonzero(transitions.terminated | transitions.truncated) + 1
+    done = (transitions.terminated | transitions.truncated).bool()
+    rewarded, ends = value > 0, np.flatnonzero(done) + 1
+    if max(env.spec.reward_values) <= 0:  # where nothing pays, successes stand out instead
+        best = transitions.action == transitions.optimal_action
+        so_far = returns_so_far(value[:, None], done.numpy()[:, None], np.zeros(1))
+        ended = transitions.terminated.bool().numpy()
+        rewarded = is_success(env.spec, value, ended, done.numpy(), best.numpy(), np.concatenate(so_far))
     walks = []
     for episode, (i, j) in enumerate(pairwise([0, *ends])):
         seen = torch.cat([transitions.obs[i : i + 1], transitions.next_obs[i:j]])
         pictures = partial(_pictures, env, task, seed, episode, seen, transitions.action[i:j])
         told = f"episode {episode + 1}, return {value[i:j].sum():g}"
-        walks.append(Walk(np.append(before[i], after[i:j]), np.append(False, value[i:j] > 0), pictures, told))
+        walks.append(Walk(np.append(before[i], after[i:j]), np.append(False, rewarded[i:j]), pictures, told))
     return walks
 
 

@@ -30,6 +30,7 @@ Result = TypeVar("Result")
 _START_METHOD = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
 _GLANCE = 0.5  # seconds between two checks of the parent
+_TICK = 1.0  # seconds between two pictures of a bar
 _LINES = 5  # above the bar of some jobs
 _EXIT = 10.0  # seconds in which a process exits, which takes time at the lowest priority
 
@@ -125,8 +126,26 @@ def at_once(jobs: Sequence[Callable[[], Result]], width: int, title: str) -> lis
     two threads of one process would wait for each other; if that is 1, in this process.
 
     Jobs and results must be picklable, exceptions are those of the jobs. Raises `PipelineError` if a process dies."""
-    with tqdm(total=len(jobs), desc=title, unit="job") as bar:
+    with tqdm(total=len(jobs), desc=title, unit="job") as bar, ticking(bar):
         return _all_done(jobs, width, bar)
+
+
+@contextmanager
+def ticking(bar: Any) -> Iterator[None]:
+    """Context in which the clock of the bar runs on while nothing is done."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(_TICK):
+            bar.refresh()
+
+    clock = threading.Thread(target=run, daemon=True)
+    clock.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        clock.join()
 
 
 def _all_done(jobs: Sequence[Callable[[], Result]], width: int, bar: Any) -> list[Result]:
