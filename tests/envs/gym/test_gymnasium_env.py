@@ -1,5 +1,7 @@
 """Gymnasium environments as worlds: their transition tables, maps and refusals."""
 
+import re
+import shlex
 from collections import Counter
 from typing import Any
 
@@ -8,11 +10,13 @@ import torch
 from toy_env import LAKES, TOY, lake, toy
 
 from icrl.config.compose import load_config
+from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.exact import optimal_exact, random_exact
 from icrl.envs.gym.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.envs.render import render_cells
+from icrl.envs.tasks import development_of, split_tasks
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import chance
 from icrl.randomness import stream_seeds
@@ -147,3 +151,27 @@ def test_success_by_survival_or_by_a_return(success: str) -> None:
     for rate, found in zip(exact.tolist(), played.success.mean((1, 2)).tolist(), strict=True):
         assert abs(rate - found) < 5 * (0.25 / 400) ** 0.5
     assert (played.success == (played.returns >= -20 if success == "return" else played.lengths == 16)).all()
+
+
+def commands_of_the_docs() -> list[list[str]]:
+    """Options of the commands for Gymnasium worlds in docs/worlds.md."""
+    text = (PROJECT / "docs/worlds.md").read_text().replace("\\\n", " ")
+    blocks = re.findall(r"^python -m src\.pipeline (env=gymnasium .*?)(?=\n\n|\n```)", text, re.M | re.S)
+    return [shlex.split(block) for block in blocks]
+
+
+def test_the_commands_of_the_docs_satisfy_all_rules_and_the_cliffs_are_where_they_say() -> None:
+    configs = [load_config(options) for options in commands_of_the_docs()]
+    assert [config.env.id for config in configs] == ["FrozenLake-v1", "examples.cliffs:Cliffs-v0", "Taxi-v4"]
+    for config in configs:
+        env = make_env(config.env)
+        split = split_tasks(env, config)
+        assert env.has_planner and development_of(env, config, split.train) and split.held_out
+    cliffs = make_env(configs[1].env)
+    optimum = optimal_exact(cliffs, cliffs.all_tasks())
+    assert optimum.success.tolist() == [1] * 5 and optimum.episode_return.tolist() == [-13, -11, -11, -11, -11]
+    start, right = torch.tensor(36), torch.tensor(1)
+    falls = [
+        float(cliffs.spec.reward_values[cliffs.outcomes(task, start, right).reward[0]]) for task in cliffs.all_tasks()
+    ]
+    assert falls == [-100, -1, -1, -1, -1]
