@@ -88,12 +88,17 @@ def test_curves_of_a_training_are_drawn_beside_it_and_a_missing_or_unlogged_one_
     folder, draw = config.folder("logs") / "gpt", plots.model_figure
     checkpoint.save(folder, "best", 2, {}, critics.described(program="train_gpt"), 1)
     log(folder, 0, 4)
-    monkeypatch.setattr(plots, "model_figure", lambda *given: drawn.append(given[1:]) or draw(*given))
+    with MetricLogger(folder / "evals") as logger:
+        logger.scalars("in_context", {"development_first_success": 0.5}, 2)
+    curves = []
+    note = lambda *given: (curves.append(set(given[0])), drawn.append(given[1:]), draw(*given))[-1]  # noqa: E731
+    monkeypatch.setattr(plots, "model_figure", note)
     assert plots.write_training_curves(config) == folder / "training.png"
     assert (folder / "training.png").stat().st_size > 0
     checkpoint.prune(folder, "best", [])
     checkpoint.save(folder, "last", 4, {}, critics.described(program="train_gpt"), 1)
     plots.write_training_curves(config)
+    assert curves[0] - curves[1] == {"in_context/development_first_success"}
     assert drawn == [(critics.SPEC.num_actions, best, f"Training on histories: {config.name}") for best in (2, None)]
     with pytest.raises(ConfigError, match="train_ilql"):
         plots.write_value_curves(config)

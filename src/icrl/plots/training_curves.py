@@ -52,7 +52,8 @@ def write_training_curves(config: Config) -> Path:
         raise ConfigError(f"no training in {folder}: run `python -m src.train_gpt` with the same options first")
     about = check((best or last)[0])
     num_actions, title = about["description"]["env"]["num_actions"], f"Training on histories: {config.name}"
-    figure = model_figure(read_scalars(folder), num_actions, about["step"] if best else None, title)
+    curves = read_scalars(folder) | (read_scalars(folder / "evals") if best else {})
+    figure = model_figure(curves, num_actions, about["step"] if best else None, title)
     return style.save_figure(folder / "training.png", figure)
 
 
