@@ -116,7 +116,9 @@ class SourceConfig(Options):
         more = f"{{num_env_steps}} must be a multiple of {factors}: give source.num_env_steps={made}"
         yield steps and made != steps and not asked, more
         given = f"{{num_iterations}} of {factors} env steps make {made}, not {{num_env_steps}}"
-        given += f"; give source.num_env_steps={made}, or 0" + ("" if self.replays else " (more need a replay to learn from)")
+        given += f"; give source.num_env_steps={made}, or 0" + (
+            "" if self.replays else " (more need a replay to learn from)"
+        )
         yield steps and asked and made != steps, given
         given = f"{{initial_collect_steps}} leaves no steps to train: source.num_env_steps is {made}"
         yield self.initial_collect_steps >= made, given
