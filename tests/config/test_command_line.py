@@ -3,8 +3,10 @@
 import io
 import os
 import runpy
+import shlex
 import signal
 from collections.abc import Callable
+from contextlib import closing
 from threading import Thread
 from typing import Any
 from unittest.mock import Mock
@@ -18,6 +20,9 @@ from icrl.config.compose import load_config, load_players_config, presets_of
 from icrl.config.options import walk
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Stopped
+from icrl.envs import make_env
+from icrl.envs.tasks import development_of, split_tasks
+from icrl.point_game.options import PlayersConfig
 from icrl.runs.device import device_of, prepare
 
 
@@ -35,15 +40,75 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return start
 
 
-def test_help_lists_the_options_of_the_choices_made_or_those_of_a_group() -> None:
-    text = help_text("src.train_agents", "meaning", Config, ["source=dqn"])
-    for key, value, option in walk(load_config(["source=dqn"])):
-        assert f"  {key}={value}\n" in text
-        assert option.allowed.split()[0] in text
-    assert "source.target_update_rate" in text and "source.value_coefficient" not in text
+def test_help_is_short_and_explains_what_is_named() -> None:
+    short = help_text("src.train_agents", "meaning", Config)
+    assert len(short.splitlines()) < 70 and "usage: python -m src.train_agents" in short and "meaning" in short
+    assert all(f"source={'|'.join(presets_of('source'))}" in short for _ in "1") and "num_learners" not in short
+    for given, shown in (
+        (["source=dqn", "all"], ""),
+        (["source=dqn"], "source."),
+        (["source.num_envs"], "source.num_e"),
+    ):
+        text = help_text("src.train_agents", "meaning", Config, given)
+        for key, value, option in walk(load_config([one for one in given if "=" in one])):
+            assert (f"  {key}={value}\n" in text) == key.startswith(shown) or key == "source.num_env_steps"
+            assert not key.startswith(shown) or option.allowed.split()[0] in text
+    assert "source.value_coefficient" not in help_text("src.train_agents", "", Config, ["source=dqn"])
     text = help_text("src.train_agents", "meaning", Config, ["source"])
-    assert all(f"  {name}" in text for name in presets_of("source")) and "num_learners" not in text
+    assert all(f"  {name}" in text for name in presets_of("source")) and "source.value_coefficient" in text
     assert "17 x 17" in help_text("src.train_agents", "", Config, ["env"])
+    assert "  host.epsilon" in help_text("src.train_players", "", PlayersConfig, ["host"])
+    with pytest.raises(ConfigError, match=r"--help sorce: .*did you mean source\?"):
+        help_text("src.train_agents", "", Config, ["sorce"])
+
+
+CONFLICTS = [  # options, and parts of the lines about them
+    (["tasks.num_train=80"], ["tasks.num_train=80"]),
+    (
+        [
+            "env.id=Taxi-v4",
+            "env.max_episode_steps=200",
+            "env.tasks=[{}, {is_rainy: true}, {is_rainy: true, rainy_probability: 0.7}]",
+        ],
+        ["env.id belongs to env=gymnasium", "env.width=4", "env.reward_values=[0.0, 1.0]: lacks -10, -1, 20"],
+    ),
+    (
+        ["env=gymnasium", "env.id=CliffWalking-v1", "env.tasks=[{}, {is_slippery: true}]", "tasks.num_train=2"],
+        ["env.width=4", "lacks -100, -1", "env.success=goal needs a positive reward", "has 2 tasks"],
+    ),
+    (
+        ["source.num_env_steps=30050", "source.history_steps=30055", "modle.context_len=4000", "data.kept_steps=0"],
+        [
+            "source.num_env_steps=30050",
+            "source.history_steps=30055",
+            "modle: there is no such option",
+            "model.context_len=4000",
+        ],
+    ),
+    (["tasks.num_train=9", "data.num_development_tasks=9"], ["data.num_development_tasks=9"]),
+    (["env.max_episode_steps=5000", "source.num_env_steps=30000"], ["evaluation.num_episodes=2"]),
+]
+
+
+@pytest.mark.parametrize(("options", "parts"), CONFLICTS)
+def test_all_conflicts_are_told_at_once_with_a_command_that_has_none(
+    options, parts, start, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["stage", *options])
+    with pytest.raises(SystemExit):
+        run_stage(_split, "src.train_agents", "")
+    told = capsys.readouterr().err.strip().splitlines()
+    command = told.pop() if len(told) > len(parts) else ""
+    assert len(told) == len(parts) and all(part in line for part, line in zip(parts, told, strict=True)), told
+    solvable = "has 2 tasks" not in parts
+    assert command.startswith("this command satisfies all rules: python -m src.train_agents ") == solvable
+    if solvable:
+        _split(load_config(shlex.split(command.partition("src.train_agents ")[2])))
+
+
+def _split(config: Config) -> None:
+    with closing(make_env(config.env)) as env:
+        development_of(env, config, split_tasks(env, config).train)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -94,6 +94,32 @@ def test_defaults_are_those_of_the_code_and_overrides_replace_them() -> None:
         replace(DEFAULT.model, context_length=7)
 
 
+@pytest.mark.parametrize(
+    ("options", "steps", "episodes", "development"),
+    [
+        ([], (30000, 30000), 40, 4),
+        (["env.max_episode_steps=200"], (82000, 82000), 40, 4),
+        (["env.max_episode_steps=200", "source.num_env_steps=30000"], (30000, 30000), 14, 4),
+        (["source.num_env_steps=5000"], (5000, 5000), 24, 4),
+        (["source.num_env_steps=50000"], (50000, 30000), 40, 4),
+        (["source.num_env_steps=50000", "source.history_steps=50000"], (50000, 50000), 40, 4),
+        (["env.max_episode_steps=75", "source.num_envs=7", "source.unroll_length=9"], (30051, 30002), 40, 4),
+        (["env.max_episode_steps=110", "source.num_envs=7", "source.unroll_length=9"], (31626, 31570), 40, 4),
+        (["tasks.num_train=8"], (30000, 30000), 40, 2),
+        (["tasks.num_train=2"], (30000, 30000), 40, 1),
+        (["tasks.num_train=3", "data.num_development_tasks=2", "evaluation.num_episodes=7"], (30000, 30000), 7, 2),
+        (["env=gymnasium", "env.tasks=[{}, {a: 1}, {a: 2}, {a: 3}, {a: 4}]"], (30000, 30000), 40, 1),
+    ],
+)
+def test_lengths_and_numbers_follow_from_the_horizon_and_the_tasks_unless_they_are_set(
+    options: list[str], steps: tuple[int, int], episodes: int, development: int
+) -> None:
+    config = load_config([*options, "source.unroll_length=10"] if "unroll" not in str(options) else options)
+    assert (config.source.num_env_steps, config.source.history_steps) == steps
+    assert (config.evaluation.num_episodes, config.data.num_development_tasks) == (episodes, development)
+    assert config.tasks.num_train == (3 if "gymnasium" in str(options) else config.tasks.num_train)
+
+
 def test_lists_of_mappings_are_kept_as_written() -> None:
     tasks = "env.tasks=[{desc: [SF, FG], is_slippery: true}, {}]"
     config = load_config(["env=gymnasium", tasks, "env.reward_values=[-1, 0.5]", "env.id=m:A/B-v0"])

@@ -16,7 +16,7 @@ from icrl.envs.core import Outcomes, State, TensorEnv
 from icrl.envs.exact import best_actions, expectation, noisy_exact, optimal_exact, random_exact
 from icrl.envs.gym.gymnasium_env import GymnasiumEnv
 
-SUCCESSES = ["reward", "goal", "end", "best_action"]
+SUCCESSES = ["reward", "goal", "end", "survival", "best_action", "return"]
 VALUES = torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64)
 
 
@@ -24,7 +24,7 @@ class Chance(TensorEnv):
     """3 places, 2 actions, 2 outcomes, all drawn from a seed; the optimal action is anything."""
 
     def __init__(self, seed: int, success: str, num_steps: int) -> None:
-        self.spec = EnvSpec(3, 2, tuple(VALUES.tolist()), 0, num_steps, success)
+        self.spec = EnvSpec(3, 2, tuple(VALUES.tolist()), 0, num_steps, success, success_return=1.0)
         generator = torch.Generator().manual_seed(seed)
         table = (2, 3, 2, 2)  # [task, place, action, outcome]
         self.starts = torch.tensor([0, 2])
@@ -60,6 +60,8 @@ def enumerated(env: Chance, task: int, first: float) -> tuple[float, float, floa
                 "reward": value > 0,
                 "goal": value > 0 and end,
                 "end": end,
+                "survival": last and not end,
+                "return": last and earned + value >= 1.0,
                 "best_action": last and action == int(env.best[task, place]),
             }[env.spec.success]
             at = time + 1 if won and won_at is None else won_at

@@ -68,7 +68,7 @@ def test_columns_equal_scalar_loop() -> None:
 
 
 VALUES = (-0.5, 0.0, 2.0)
-SUCCESSES = ["reward", "goal", "end", "survival", "best_action"]
+SUCCESSES = ["reward", "goal", "end", "survival", "best_action", "return"]
 # A step: reward (an index into VALUES), whether the task ended there, whether the action was the optimal one.
 STEP = st.tuples(st.integers(0, 2), st.booleans() | st.just(False), st.booleans())
 STREAMS = st.integers(1, 4).flatmap(
@@ -103,6 +103,7 @@ def step_by_step(steps, success: str) -> list:
                 "end": terminated,
                 "survival": last and not terminated,
                 "best_action": best and last,
+                "return": last and total >= 1.5,
             }[success]
             won_at = length if won and won_at is None else won_at
             if last:
@@ -114,7 +115,7 @@ def step_by_step(steps, success: str) -> list:
 @settings(deadline=None, max_examples=60)
 @given(STREAMS, st.sets(st.integers(1, 29)), st.sampled_from(SUCCESSES))
 def test_equals_steps_one_by_one_wherever_rollouts_are_cut(steps, cuts: set[int], success: str) -> None:
-    whole, spec = rollout_of(steps), EnvSpec(9, 5, VALUES, 3, LIMIT, success)
+    whole, spec = rollout_of(steps), EnvSpec(9, 5, VALUES, 3, LIMIT, success, success_return=1.5)
     still_open, found = OpenEpisodes.none(len(steps[0])), []
     edges = [0, *sorted(cut for cut in cuts if cut < len(steps)), len(steps)]
     for start, stop in itertools.pairwise(edges):

@@ -10,6 +10,7 @@ from gymnasium.spaces import Discrete
 
 from icrl.envs.gym.gymnasium_env import GymnasiumConfig
 
+DRAWN = "toy_env:icrl-tests/Drawn-v0"
 TOY = "toy_env:icrl-tests/Toy-v0"  # other processes import this module by its name
 
 
@@ -62,12 +63,27 @@ class Toy(gymnasium.Env):
         Toy.open_ones.remove(self)
 
 
+class Drawn(Toy):
+    """`Toy` with pictures of 20 x 30 pixels: the brighter, the higher its cell."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode: str | None = None, **arguments: Any):
+        super().__init__(**arguments)
+        self.render_mode = render_mode
+
+    def render(self) -> Any:
+        assert self.render_mode == "rgb_array"
+        return np.full((20, 30, 3), 40 * self.cell, np.uint8)
+
+
 class Unpicklable(Exception):  # noqa: N818
     def __str__(self):
         return "cannot\ngo on"
 
 
 gymnasium.register("icrl-tests/Toy-v0", Toy, max_episode_steps=50)
+gymnasium.register("icrl-tests/Drawn-v0", Drawn, max_episode_steps=50)
 
 LAKES = [
     {"desc": ["SFF", "FHF", "FFG"], "is_slippery": False},

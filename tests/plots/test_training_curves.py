@@ -57,6 +57,12 @@ def test_figure_of_a_model_shows_the_curves_there_are() -> None:
     assert sorted(legend(figure)) == sorted(names)
 
 
+def test_without_evaluations_there_are_the_panels_of_the_fit_alone() -> None:
+    curves = dict.fromkeys(("train/nll", "train/accuracy"), (STEPS, STEPS / 10))
+    figure = plots.model_figure(curves, num_actions=5, best_update=None, title="run")
+    assert len(figure.axes) == 2 and legend(figure) == ["one batch", "running mean", "uniform guess"]
+
+
 def logged(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {f"train/{name}": (STEPS, value + STEPS / 10) for name, value in values.items()}
 
@@ -82,10 +88,18 @@ def test_curves_of_a_training_are_drawn_beside_it_and_a_missing_or_unlogged_one_
     folder, draw = config.folder("logs") / "gpt", plots.model_figure
     checkpoint.save(folder, "best", 2, {}, critics.described(program="train_gpt"), 1)
     log(folder, 0, 4)
-    monkeypatch.setattr(plots, "model_figure", lambda *given: drawn.append(given[1:]) or draw(*given))
+    with MetricLogger(folder / "evals") as logger:
+        logger.scalars("in_context", {"development_first_success": 0.5}, 2)
+    curves = []
+    note = lambda *given: (curves.append(set(given[0])), drawn.append(given[1:]), draw(*given))[-1]  # noqa: E731
+    monkeypatch.setattr(plots, "model_figure", note)
     assert plots.write_training_curves(config) == folder / "training.png"
     assert (folder / "training.png").stat().st_size > 0
-    assert drawn == [(critics.SPEC.num_actions, 2, f"Training on histories: {config.name}")]
+    checkpoint.prune(folder, "best", [])
+    checkpoint.save(folder, "last", 4, {}, critics.described(program="train_gpt"), 1)
+    plots.write_training_curves(config)
+    assert curves[0] - curves[1] == {"in_context/development_first_success"}
+    assert drawn == [(critics.SPEC.num_actions, best, f"Training on histories: {config.name}") for best in (2, None)]
     with pytest.raises(ConfigError, match="train_ilql"):
         plots.write_value_curves(config)
     folder = config.folder("logs") / "ilql"

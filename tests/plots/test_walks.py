@@ -1,22 +1,25 @@
 """Walks are those that were played; films show them one after the other or side by side; videos are read back equal."""
 
 from pathlib import Path
+from typing import Any
 
 import imageio_ffmpeg
 import numpy as np
 import pytest
 import torch
+from toy_env import DRAWN, lake, toy
 
 from icrl.config.compose import load_config
-from icrl.contracts import PipelineError
+from icrl.contracts import PipelineError, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.core import MapView
-from icrl.envs.render import caption, render_cells
-from icrl.evaluation.in_context import play_episodes
+from icrl.envs.gym.gymnasium_env import GymnasiumEnv
+from icrl.envs.render import REWARDED, caption, frame_pictures, render_cells
+from icrl.evaluation.in_context import play_episodes, seeds_of_play
 from icrl.evaluation.references import chance
 from icrl.plots import walks
 from icrl.plots.style import BACKGROUND, MARGIN, Frames, tile, write_video
-from icrl.plots.walks import CELL, HOLD, Film, Walk, film, play, side_by_side, walks_of, write_comparisons
+from icrl.plots.walks import CELL, HOLD, Walk, film, play, side_by_side, walks_of, write_comparisons
 
 ROOM = MapView(3, 3, (5,))
 WALKS = [
@@ -32,7 +35,7 @@ def test_walks_join_up_and_end_where_the_episode_ended() -> None:
     adaptation, played = play_episodes(chance(env, config), env, env.all_tasks()[:2], 2, num_episodes=6, seed=0)
     for stream in range(4):
         goal = int(env.all_tasks()[stream // 2, 0])
-        found = walks_of(env, played, stream)
+        found = walks_of(env, played, stream, env.all_tasks()[stream // 2], 0)
         for walk, length in zip(found, adaptation.steps_to_goal[stream // 2, stream % 2], strict=False):
             assert walk.cells[0] == 4 and len(walk.cells) == len(walk.rewarded) == length + 1
             np.testing.assert_array_equal(walk.rewarded, walk.cells == goal)
@@ -56,6 +59,69 @@ def test_films_play_one_walk_after_the_other(monkeypatch: pytest.MonkeyPatch, at
     np.testing.assert_array_equal(np.stack(together), tile([drawn(WALKS[:1]), drawn(WALKS), drawn(WALKS[1:])]))
 
 
+def played_by_chance(**options: Any) -> tuple[GymnasiumEnv, list[list[Walk]], list[Rollout]]:
+    """World, walks and transitions of two streams of two tasks each, without a transition table."""
+    env = GymnasiumEnv(
+        lake(tasks=[{"slip": 0.1, **options}, {"slip": 0.6, **options}], id=DRAWN, width=0, success="end")
+    )
+    policy, seeds = chance(env, load_config(["env=gymnasium"])), seeds_of_play(3, 4)
+    _, played = play_episodes(policy, env, env.all_tasks(), 2, num_episodes=3, seed=3)
+    streams = [Rollout(*(column[:, stream] for column in played)) for stream in range(4)]
+    walks = [walks_of(env, played, k, env.all_tasks()[k // 2], int(seeds[k])) for k in range(4)]
+    return env, walks, streams
+
+
+def test_worlds_that_draw_themselves_are_shown_as_they_draw() -> None:
+    """Every frame is the picture of the state that was played, with the episode and its return above."""
+    env, walks, streams = played_by_chance()
+    for of_stream, steps in zip(walks, streams, strict=True):
+        made = film(of_stream[:3], env.map_view(env.all_tasks()[0]), "model, episode 9")
+        frames = np.stack([*play([made])])
+        expected = [np.append(walk.cells, [walk.cells[-1]] * HOLD) for walk in of_stream[:3]]
+        assert frames.shape[1:] == (22 + 20 + 12, 30 + 12, 3)
+        np.testing.assert_array_equal(frames[:, 22 + 16, 21, 0], 40 * np.concatenate(expected))
+        np.testing.assert_array_equal((frames[:, -1, 0] == REWARDED).all(-1), made.rewarded)
+        total = int(steps.reward[: len(of_stream[0].cells) - 1].sum())
+        assert made.titles[0] == f"model, episode 1, return {total}"
+    wide = frame_pictures([np.zeros((100, 300, 3), np.uint8)] * 2, np.array([True, False]), room=160)
+    assert wide.shape == (2, 50 + 12, 148 + 12, 3)
+
+
+class Best:
+    """Planner of the world."""
+
+    def initial_carry(self, num_streams: int) -> None: ...
+
+    def act(self, carry: None, step: Step, noise: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return step.optimal_action, carry
+
+
+@pytest.mark.parametrize(("success", "marked"), [("end", 1), ("return", 1), ("survival", 0)])
+def test_where_nothing_pays_the_success_stands_out(success: str, marked: int) -> None:
+    """The best walk along the cliff has 13 steps."""
+    cliff = {"id": "CliffWalking-v1", "tasks": [{}], "width": 0, "reward_values": [-100.0, -1.0]}
+    env = GymnasiumEnv(lake(**cliff, success=success, success_return=-13.0, max_episode_steps=20))
+    _, played = play_episodes(Best(), env, env.all_tasks(), 1, num_episodes=2, seed=0)
+    for walk in walks_of(env, played, 0, env.all_tasks()[0], 0)[:2]:
+        assert walk.told.endswith("return -13") and len(walk.cells) == 14
+        assert walk.rewarded.tolist() == [False] * 13 + [bool(marked)]
+
+
+def test_worlds_that_cannot_be_drawn_are_shown_as_grids(capsys: Any) -> None:
+    """A world whose replay differs, and one without pictures; the reason is printed once."""
+    env, walks, _ = played_by_chance(fault="memory", at=2)
+    made = film(walks[0][:2], env.map_view(env.all_tasks()[0]))
+    assert not made.pictures and len({frame.shape for frame in play([made, made])}) == 1
+    assert "the same seed and actions led to" in capsys.readouterr().out
+    plain = GymnasiumEnv(toy())
+    config = load_config(["env=gymnasium"])
+    _, played = play_episodes(chance(plain, config), plain, plain.all_tasks(), 1, num_episodes=2, seed=0)
+    for _ in range(2):
+        found = walks_of(plain, played, 0, plain.all_tasks()[0], int(seeds_of_play(0, 1)[0]))
+        assert not film(found, plain.map_view(plain.all_tasks()[0])).pictures
+    assert capsys.readouterr().out.count("rgb_array is none of its render modes []") == 1
+
+
 def test_rows_and_columns_of_a_comparison() -> None:
     row = [("episode 1", WALKS[0]), ("episode 5", WALKS[1]), ("episode 9", WALKS[2])]
     frames = np.stack([*side_by_side([("model", row), ("A2C", row)], ROOM)])
@@ -69,9 +135,9 @@ def test_rows_and_columns_of_a_comparison() -> None:
 )
 def test_cells_get_smaller_and_films_are_drawn_as_they_are_watched(monkeypatch, rows, columns, number, expected):
     """A clip has at most 480 pixels and all together 1280, plus the walls, unless cells would be smaller than 4."""
-    asked, draw = [], Film.draw
-    note = lambda film, times, size: asked.append((size, len(times))) or draw(film, times, size)  # noqa: E731
-    monkeypatch.setattr(Film, "draw", note)
+    asked = []
+    note = lambda cells, view, size, *given: asked.append((size, len(cells))) or render_cells(cells, view, size, *given)  # noqa: E731
+    monkeypatch.setattr(walks, "render_cells", note)
     walk = Walk(np.arange(1000) % (rows * columns), np.zeros(1000, bool))
     height, width, _ = next(play([film([walk], MapView(rows, columns, ()))] * number)).shape
     assert {size for size, _ in asked} == {expected} and sum(drawn for _, drawn in asked) == 16 * number

@@ -30,6 +30,8 @@ def test_the_pipeline_leaves_what_its_programs_leave(finished: Path, tmp_path: P
     outcome = run("pipeline", tmp_path, FILMED)
     assert outcome.code == 0, outcome
     assert "training tasks solved by all their agents" in outcome.out and "success on held-out tasks" in outcome.out
+    (picture,) = [line.split()[-1] for line in outcome.out.splitlines() if line.startswith("look first")]
+    assert Path(picture).read_bytes() and "evaluate  100%" in outcome.out
     assert "videos:" not in outcome.err  # the other process shows no bar
     assert same(tmp_path, finished)
     assert len([*(tmp_path / "videos/tiny/source").glob("*_agent_0.mp4")]) == 5

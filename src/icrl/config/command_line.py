@@ -1,24 +1,32 @@
 """Entry points: options from the command line, help, exit codes, errors without a traceback."""
 
+import re
+import shlex
 import signal
 import sys
 import textwrap
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from itertools import groupby, takewhile
 from typing import NoReturn
 
 from tqdm import tqdm
 
 from icrl.config.compose import CONF, AnyConfig, compose_config, groups_of, presets_of
-from icrl.config.options import walk
+from icrl.config.options import Declared, Options, walk
 from icrl.config.root import Config
+from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError, PipelineError, Stopped
+from icrl.envs import make_env
+from icrl.envs.tasks import development_of, split_tasks
 from icrl.point_game.options import PlayersConfig
 from icrl.runs.device import ran_out
 from icrl.runs.processes import close_outputs, open_outputs
 
 _BAD_INPUT = 2
+_MOST_CONFLICTS = 20  # that are reported
+_MAKES_TASKS = ("src.pipeline", "src.train_agents")  # programs that split the tasks of the configured world
 LARGE = {  # by program: the options that determine most of its memory
     "src.pipeline": "source.num_learners, trainer.mini_batch_size, evaluation.num_streams",
     "src.train_agents": "source.num_learners, source.num_envs, source.unroll_length",
@@ -59,6 +67,8 @@ def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], module: str
             _check_form(arguments)
             main(compose_config(root, arguments))
         sys.stdout.flush()  # raise write errors here
+    except ConfigError as error:
+        _refuse(*all_conflicts(error, root, module, arguments))
     except (PipelineError, OSError) as error:  # an OSError has a clear message of its own
         if isinstance(error, BrokenPipeError) and close_outputs():
             sys.exit(141)  # as shells report SIGPIPE
@@ -85,9 +95,45 @@ def _check_form(arguments: Sequence[str]) -> None:
         raise ConfigError(f"{' '.join(presets)}: only one preset of a group can be chosen")
 
 
-def _refuse(message: str) -> NoReturn:
+def _refuse(message: str, *further: str) -> NoReturn:
     tqdm.write(f"error: {' '.join(message.splitlines())}", file=sys.stderr)  # not inside a progress bar
+    for line in further:
+        tqdm.write(line, file=sys.stderr)
     sys.exit(_BAD_INPUT)
+
+
+def all_conflicts(first: ConfigError, root: type[AnyConfig], module: str, arguments: Sequence[str]) -> list[str]:
+    """Message of the `first` error; of every other one that a command line would meet after it, one by one; and the
+    command that meets none. A message says how it is met (`give KEY=VALUE`, or `did you mean KEY?`); after one that
+    does not, there is no such command."""
+    messages, corrected = [str(first)], list(arguments)
+    while correction := corrections(messages[-1], corrected):
+        if correction == corrected or len(messages) == _MOST_CONFLICTS:
+            break
+        corrected = correction
+        try:
+            config = compose_config(root, corrected)
+            if isinstance(config, Config) and module in _MAKES_TASKS:
+                with closing(make_env(config.env)) as env:
+                    development_of(env, config, split_tasks(env, config).train)
+        except ConfigError as error:
+            messages.append(str(error))
+        else:
+            command = f"this command satisfies all rules: python -m {module} {shlex.join(corrected)}"
+            return [messages[0], *(f"       {message}" for message in messages[1:]), command]
+    return [messages[0], *(f"       {message}" for message in messages[1:])]
+
+
+def corrections(message: str, arguments: Sequence[str]) -> list[str]:
+    """The `arguments` changed as `message` says: by the first `give KEY=VALUE ...` in it, or by the key that it
+    proposes. Empty if it says neither."""
+    if given := re.search(r"\bgive ((?:[a-z_]+(?:\.\w+)*=[^\s;]*[^\s;,.:)] ?)+)", message):
+        new = given[1].split()
+        keys = {one.partition("=")[0] for one in new}
+        return [one for one in arguments if one.lstrip("+").partition("=")[0] not in keys] + new
+    if meant := re.match(r"([\w.]+): there is no such option.*\(did you mean ([\w.]+)\?\)", message):
+        return [re.sub(rf"^\+?{re.escape(meant[1])}(?=[.=])", meant[2], one) for one in arguments]
+    return []
 
 
 def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
@@ -96,26 +142,45 @@ def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
 
 
 def help_text(module: str, meaning: str, root: type[AnyConfig], arguments: Sequence[str] = ()) -> str:
-    """Help text for the choices in `arguments`: usage and every option with meaning, allowed values and value. If they
-    name only a group, the presets of that group, each with the first comment of its file."""
-    groups = groups_of(root)
+    """Help text. Without `arguments`: usage, presets, the options of the run and the groups of the others. Otherwise
+    the options that they name, each with meaning, allowed values and the value that it has: an option, a group (with
+    its presets, each with the first comment of its file), a choice `GROUP=PRESET` (its group), or `all`."""
+    config = compose_config(root, [argument for argument in arguments if "=" in argument])
+    options, presets = list(walk(config)), groups_of(root)
+    named = {argument.partition("=")[0] for argument in arguments} - {"experiment", "players", "study"}
+    known = {"all", *presets, *root.model_fields, *(key for key, _, _ in options)}
+    for word in sorted(named - known):
+        raise ConfigError(f"--help {word}: there is no such group or option{nearest(word, known)}")
+    asked = [group for group in presets if group in arguments]
     lines: list[str] = []
-    for group in (argument for argument in arguments if argument in groups):
+    if not named and not asked:
+        lines += [f"usage: python -m {module} [KEY=VALUE ...]", "", meaning.strip(), ""]
+        lines += ["Groups of options, GROUP.OPTION=VALUE, and their presets, GROUP=NAME. `--help GROUP` explains both,"]
+        lines += ["`--help GROUP=NAME` the options with the values of a preset, `--help all` every option:"]
+        fields = {name: field.description or "" for name, field in root.model_fields.items()}
+        groups = {name: fields[name] for name, value in config if isinstance(value, Options)}
+        for name, about in ({group: "presets of all groups" for group in presets} | groups).items():
+            lines += [f"  {name:12} {about}"]
+            lines += [f"  {'':12} {name}={'|'.join(presets_of(name))}"] if name in presets else []
+        lines += ["", "Options of the run, with their values (all stages take the same options; give each the same):"]
+        return "\n".join(lines + _explained([one for one in options if "." not in one[0]]))
+    for group in asked:
         lines.append(f"{group}=NAME, NAME one of:")
         for name in presets_of(group):
             page = (CONF / group / f"{name}.yaml").read_text().splitlines()
             said = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), page) if "@" not in line]
             lines.append(f"  {name:20} {' '.join(said)}".rstrip())
-    if lines:
-        return "\n".join(lines)
-    lines = [f"usage: python -m {module} [KEY=VALUE ...]", "", meaning, "", "Presets (--help GROUP says what each is):"]
-    lines += [f"  {group}={'|'.join(presets_of(group))}" for group in groups]
-    lines += ["", "Options, with their values (one configuration describes all stages; give each the same):"]
-    options = walk(compose_config(root, arguments))
+    parts = [one for one in options if "all" in named or one[0] in named or one[0].partition(".")[0] in named]
+    return "\n".join([*lines, *_explained(parts)]).strip("\n")
+
+
+def _explained(options: Sequence[tuple[str, object, Declared]]) -> list[str]:
+    """Lines for `options`: value, meaning, allowed values and stages of each, with a blank line between groups."""
+    lines: list[str] = []
     for group, of_group in groupby(options, key=lambda option: option[0].rpartition(".")[0]):
         lines += [""] if group else []
         for key, value, declared in of_group:
             explained = f"{declared.meaning} ({declared.allowed}; stage {declared.stages})"
             wrapped = textwrap.wrap(explained, 100, initial_indent="      ", subsequent_indent="      ")
             lines += [f"  {key}={value}", *wrapped]
-    return "\n".join(lines)
+    return lines

@@ -5,7 +5,9 @@ command line, notebooks, searches and tests.
 """
 
 import copy
-from collections.abc import Callable, Iterable
+import math
+import re
+from collections.abc import Callable, Iterable, Sized
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
-from icrl.config.options import Options, in_words
+from icrl.config.options import Options, first_of, in_words
 from icrl.config.root import Config
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
@@ -37,11 +39,50 @@ AnyConfig = TypeVar("AnyConfig", Config, PlayersConfig)
 _PAGES: dict[Any, str] = {Config: "config", PlayersConfig: "players"}
 
 
-_RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object]] = {
+_LAKE = "FrozenLake-v1"  # of the preset env=gymnasium
+_LIFE, _EPISODES, _DEVELOPMENT = 30_000, 40, 4  # env steps of a learner, episodes and tasks, where there is room
+
+
+def _number_of(*arguments: object) -> bool:
+    """Whether all `arguments` of a resolver are positive numbers; other values are refused later, where they belong."""
+    return all(isinstance(one, (int, float)) and one > 0 for one in arguments)
+
+
+def _life(horizon: Any, num_envs: Any, unroll_length: Any) -> int:
+    """Env steps of a learner: so many that an evaluation of the default length fits, in whole unrolls."""
+    if not _number_of(horizon, num_envs, unroll_length):
+        return _LIFE
+    unroll = num_envs * math.ceil(unroll_length)
+    return math.ceil(max(_LIFE, (_EPISODES + 1) * horizon * num_envs) / unroll) * unroll
+
+
+def _recorded(horizon: Any, num_envs: Any, made: Any) -> int:
+    """Recorded env steps of a learner: those of `_life`, if as many are `made`."""
+    if not _number_of(num_envs, made):
+        return _LIFE
+    return max(int(min(_life(horizon, num_envs, 1), made)) // num_envs, 1) * num_envs
+
+
+def _episodes(horizon: Any, _root_: DictConfig) -> int:
+    """Episodes of an evaluation: as many as the histories hold after a first one that is cut, at most 40. Searchers
+    have histories of the length that the evaluation needs."""
+    source = _root_.source
+    if source.name == "searcher" or not _number_of(horizon, source.history_steps, source.num_envs):
+        return _EPISODES
+    return int(max(2, min(_EPISODES, source.history_steps // source.num_envs // horizon - 1)))
+
+
+_RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Callable[[Any, Any, Any], object]] = {
     "train_tasks": lambda size: round((size**2 - 1) * 57 / 80) if isinstance(size, int) else 0,  # as in a 9 x 9 room
     "where_random": lambda split, number: number if split == "random" else 0,  # others determine the remaining tasks
     "least_success": lambda source: 0.0 if source in LEARN_NOTHING else 0.5,  # filtered if they learn
     "short_life": lambda episodes, steps: -(-(episodes + 1) * steps // 10) * 10,  # used steps, in whole unrolls of 10
+    "life": _life,
+    "recorded": _recorded,
+    "episodes": _episodes,
+    "world": lambda name: "gymnasium" if name in ("", _LAKE) else re.sub(r"\W+", "_", str(name).lower().split(":")[-1]),
+    "two_thirds": lambda tasks: max(2, len(tasks) * 2 // 3) if isinstance(tasks, Sized) else 0,
+    "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if _number_of(number) else _DEVELOPMENT,
     "first_starts": lambda length, steps: length + steps - 1,  # in reach of windows that begin in episode 1
 }
 for _name, _resolver in _RESOLVERS.items():
@@ -150,11 +191,30 @@ def _fill_in(composed: DictConfig, root: type[Options]) -> dict[str, type[Option
 
 def _in_words(error: ValidationError, root: type[Options], kinds: dict[str, type[Options]], values: Any) -> str:
     """One line about the first error of the whole configuration; see `options.in_words`."""
-    group = error.errors()[0]["loc"][0]
+    first = first_of(error)
+    group, name = str(first["loc"][0]), str(first["loc"][-1])
     if group not in kinds:
-        return in_words(error, root, values)
+        return _or_elsewhere(in_words(error, root, values), group, kinds)
     if not isinstance(values[group], dict):
         return f"{group}={values[group]}: must be a mapping of its options"
     found = in_words(error, kinds[group], values[group], f"{group}.", depth=1 + (group in CHOICES))
-    of_choice = f" with {group}.name={values[group]['name']}" if group in CHOICES else ""
-    return found.replace("no such option", f"no such option{of_choice}")
+    if first["type"] != "extra_forbidden":
+        return found
+    if group in CHOICES:
+        chosen = f"no such option with {group}.name={values[group]['name']}"
+        if owners := [choice for choice, kind in CHOICES[group].items() if name in kind.model_fields]:
+            one = f"give {group}={owners[0]}, or leave it out" if len(owners) == 1 else "choose one, or leave it out"
+            belongs = ", ".join(f"{group}={choice}" for choice in owners)
+            return f"{group}.{name} belongs to {belongs}: there is {chosen}; {one}"
+        found = found.replace("no such option", chosen)
+    return _or_elsewhere(found, name, kinds)
+
+
+def _or_elsewhere(found: str, name: str, kinds: dict[str, type[Options]]) -> str:
+    """The message `found` that there is no option `name`, with one of this name or nearly so in another group."""
+    keys = [f"{group}.{field}" for group, kind in kinds.items() for field in kind.model_fields]
+    alike = [key for key in keys if key.endswith(f".{name}")]
+    if "no such option" not in found or ("did you mean" in found and not alike):
+        return found
+    proposed = f" (did you mean {alike[0]}?)" if alike else nearest(name, keys)
+    return found.partition(" (did you mean")[0] + proposed

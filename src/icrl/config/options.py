@@ -182,15 +182,20 @@ def _range(marks: Iterable[Any], most: float | None = None) -> str:
     return " and ".join(f"{sign} {bounds[name]}" for name, sign in _SIGNS.items() if name in bounds)
 
 
+def first_of(error: ValidationError) -> Any:
+    """The error to report: a name that is no option rather than a value that is missing because of it."""
+    return min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+
+
 def in_words(
     error: ValidationError, kind: type[BaseModel], values: Mapping[str, Any], prefix: str = "", depth: int = 0
 ) -> str:
     """One line about the first error in the `values` of options of `kind`, with keys that begin with `prefix`: field,
     value and allowed values, and for an unknown name the nearest one. `depth` is that of the keys in the error."""
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a typo, not the key that it hides
+    first = first_of(error)
     name = str(first["loc"][depth])
     if (field := kind.model_fields.get(name)) is None:
-        return f"{prefix}{name}: there is no such option{nearest(name, kind.model_fields)}"
+        return f"{prefix}{name}: there is no such option{nearest(name, kind.model_fields, prefix)}"
     if reason := str(first.get("ctx", {}).get("error", "")):
         return f"{prefix}{name}: {reason}"
     if first["type"] == "missing":

@@ -160,7 +160,8 @@ def _in_world(config: Config) -> Iterator[str]:
             ("objective.name", "ad", "nobody knows what is optimal"),
         ):
             if attrgetter(key)(config) != needed:
-                yield f"${key} does not fit $env.name: must be {str(needed).lower()}, {reason}"
+                allowed = str(needed).lower()
+                yield f"${key} does not fit $env.name: must be {allowed}, {reason}; give {key}={allowed}"
     if max(config.search.goal_row, config.search.goal_column) >= getattr(config.env, "size", math.inf):
         yield "$search.goal_row and $search.goal_column must be below $env.size"
     for key in ("source.evaluate", "summaries.action_distributions", "summaries.outputs"):
@@ -176,7 +177,8 @@ def _in_splits(config: Config) -> Iterator[str]:
     if data.development != "random" and not data.num_development_tasks:
         yield "$data.development sets tasks aside, so $data.num_development_tasks must be above 0"
     if data.development == "random" and 0 < tasks.num_train <= data.num_development_tasks:
-        yield "$data.num_development_tasks must be below $tasks.num_train"
+        fewer = f"give data.num_development_tasks={max(1, tasks.num_train // 3)}"
+        yield f"$data.num_development_tasks must be below $tasks.num_train: {fewer}"
     if both := set(data.development_tasks) & set(tasks.held_out):
         yield f"$data.development_tasks and $tasks.held_out share the tasks {sorted(both)}"
 
@@ -189,21 +191,24 @@ def _in_lengths(config: Config) -> Iterator[str]:
     if data.weights and len(data.weights) != len(names):
         yield "$data.weights must have one weight for each of $histories, or be empty"
     if 0 < data.kept_steps < length:
-        yield "$data.kept_steps is less than $model.context_len"
+        yield f"$data.kept_steps is less than $model.context_len: give data.kept_steps={2 * length}, or 0 for all"
     if len(names) > 1:
         return
     if data.history_len > source.history_steps:
-        yield "$data.history_len is more than $source.history_steps"
+        yield "$data.history_len is more than $source.history_steps: give data.history_len=0 for all of them"
     if length > (row_len := (data.history_len or source.history_steps) // source.num_envs):
         yield (
             f"$model.context_len is longer than a history: {row_len} steps per row, from $data.history_len or "
-            "$source.history_steps, and $source.num_envs. Lower it, or collect longer histories"
+            f"$source.history_steps, and $source.num_envs: give model.context_len={max(2, row_len)}, or more steps"
         )
-    needed, steps = (config.evaluation.num_episodes + 1) * config.env.max_episode_steps, source.history_steps
-    if needed > steps // source.num_envs:
+    horizon, steps = config.env.max_episode_steps, source.history_steps // source.num_envs
+    if (needed := (config.evaluation.num_episodes + 1) * horizon) > steps:
+        enough = int(math.ceil(needed / source.unroll_length) * source.unroll_length * source.num_envs)
+        longer = f"source.num_env_steps={enough} source.history_steps={enough}"
+        other = f"evaluation.num_episodes={steps // horizon - 1}" if steps // horizon > 2 else longer
         yield (
             f"$evaluation.num_episodes needs {needed} steps per row for the episodes of the source, but "
-            f"$source.history_steps gives {steps // source.num_envs}"
+            f"$source.history_steps gives {steps}: give {other}"
         )
 
 
@@ -211,9 +216,10 @@ def _in_model(config: Config) -> Iterator[str]:
     model, encoder, length = config.model, config.encoder, config.trainer.mini_batch_length
     side = "size" if hasattr(config.env, "size") else "width"
     if model.obs_encoding != "cell" and model.max_size < getattr(config.env, side, 0):
-        yield f"$model.max_size must be at least $env.{side} with $model.obs_encoding"
+        least = getattr(config.env, side)
+        yield f"$model.max_size must be at least $env.{side} with $model.obs_encoding: give model.max_size={least}"
     if length > model.context_len:
-        yield "$trainer.mini_batch_length is longer than $model.context_len"
+        yield "$trainer.mini_batch_length is longer than $model.context_len: give trainer.mini_batch_length=0"
     for key in ("model.position", "encoder.position"):
         if attrgetter(key)(config) == "learned" and 0 < length < model.context_len:
             yield f"$trainer.mini_batch_length leaves positions untrained with ${key} and $model.context_len"
@@ -230,15 +236,15 @@ def _in_training(config: Config) -> Iterator[str]:
     if trainer.evaluate and not config.data.num_development_tasks:
         yield "$trainer.evaluate needs $data.num_development_tasks above 0: raise it, or give trainer.evaluate=false"
     if config.evaluation.tasks == "development" and not config.data.num_development_tasks:
-        yield "$evaluation.tasks needs $data.num_development_tasks above 0: raise it"
+        yield "$evaluation.tasks needs $data.num_development_tasks above 0: give data.num_development_tasks=1, or more"
     if not trainer.evaluate and config.evaluation.checkpoint == "best":
         yield "$trainer.evaluate saves no best checkpoint; give evaluation.checkpoint=last"
     if trainer.empty_cache and device.type == "cpu":
-        yield "$trainer.empty_cache: $device.type has no cache to empty"
+        yield "$trainer.empty_cache: $device.type has no cache to empty; give trainer.empty_cache=false"
     if config.summaries.gradient_noise_scale != "none" and trainer.mini_batch_size < 2:
-        yield "$summaries.gradient_noise_scale needs parts of a batch; $trainer.mini_batch_size must be at least 2"
+        yield "$summaries.gradient_noise_scale needs parts of $trainer.mini_batch_size: give trainer.mini_batch_size=2"
     if config.awr.normalize != "none" and trainer.gradient_accumulation_steps > 1:
-        yield "$awr.normalize needs $trainer.gradient_accumulation_steps to be 1; or give awr.normalize=none"
+        yield "$awr.normalize needs $trainer.gradient_accumulation_steps to be 1; otherwise give awr.normalize=none"
 
 
 def _in_policy(config: Config) -> Iterator[str]:
@@ -262,7 +268,7 @@ def _in_starts(config: Config) -> Iterator[str]:
     if alone and critic.initial_model_index >= 0:
         yield "$critic.initial_model_index needs critic.initial_model_prefix"
     if alone and config.optimizer.initialize:
-        yield "$optimizer.initialize applies to the state in critic.initial_model_prefix, which is none"
+        yield "$optimizer.initialize: critic.initial_model_prefix is none; give optimizer.initialize=false"
     fixed = critic.value_trunk_grad == "none" and (critic.separate_value or not critic.imitation_scaling)
     if fixed and alone and config.encoder.load_from == critic.initial_model == "none":
         yield (

@@ -165,10 +165,10 @@ def values_of(rate: Any) -> list[float]:
     return [float(value) for value in (*values, *([rate["warmup"]["start"]] if written.get("warmup") else []))]
 
 
-def nearest(name: object, names: Iterable[str]) -> str:
-    """Words that propose the nearest of `names`; empty if none is near."""
+def nearest(name: object, names: Iterable[str], prefix: str = "") -> str:
+    """Words that propose the nearest of `names`, written after `prefix`; empty if none is near."""
     near = get_close_matches(str(name), list(names), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    return f" (did you mean {prefix}{near[0]}?)" if near else ""
 
 
 def _in_words(error: ValidationError, written: dict[str, Any]) -> str:

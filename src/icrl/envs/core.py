@@ -4,7 +4,7 @@ A world gives its rules: where episodes start and what an action can lead to (`o
 expectations of `exact.py` both follow from them. The state of a world is one integer per stream, `state_index`.
 """
 
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -94,6 +94,12 @@ class TensorEnv:
     def map_view(self, task: Tensor) -> MapView:
         """Map for pictures of the task `[task_dim]`."""
         raise NotImplementedError
+
+    def pictures(self, task: Tensor, seed: int, episode: int, obs: Tensor, action: Tensor) -> list[Any]:
+        """Pictures `[H, W, 3]` of an episode of the stream with `seed` of `task` `[task_dim]`, with its M + 1
+        observations and M actions, drawn by the world itself; empty if it is drawn as a map. Raises `PipelineError` if
+        the world cannot draw it."""
+        return []
 
     def cell(self, obs: Tensor, action: Tensor) -> Tensor:
         """Cell of the map for a stream that sees `obs` after `action` (-1: before its first); -1 is no cell."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from icrl.contracts import EnvSpec
 from icrl.envs.core import Outcomes, State, TensorEnv
 from icrl.envs.rollout import is_success
 
@@ -56,20 +57,50 @@ def expectation(env: TensorEnv, tasks: Tensor, policy: Callable[[State], Tensor]
     value = torch.tensor(spec.reward_values, dtype=torch.float64)[reward]  # [N, S, A, K]
     mass = torch.zeros(shape, dtype=torch.float64)
     mass[:, env.starts.cpu()] = 1 / len(env.starts)
-    pending = mass  # of episodes without a success so far
+    start = pending = mass  # of episodes without a success so far
     total, success, steps = (torch.zeros(len(tasks), dtype=torch.float64) for _ in range(3))
+
+    def chances(t: int) -> Tensor:
+        return policy(state._replace(timestep=zero + t))[..., None] * probability
+
     for t in range(spec.max_episode_steps):
-        now = state._replace(timestep=zero + t)
-        chosen = policy(now)[..., None] * probability
+        now, chosen = state._replace(timestep=zero + t), chances(t)
         best = actions == env.optimal_action(now)[..., None]
         last = ends | (t + 1 == spec.max_episode_steps)
-        won = is_success(spec, value, ends, last, best.cpu()[..., None])
+        # `_success_by_return` knows the return so far, which this flow does not.
+        won = is_success(spec, value, ends, last, best.cpu()[..., None], value) & (spec.success != "return")
         flow, pending_flow = mass[..., None, None] * chosen, pending[..., None, None] * chosen
         total += (flow * value).sum(dim=(1, 2, 3))
         steps += pending.sum(dim=1)
         success += (pending_flow * won).sum(dim=(1, 2, 3))
         mass, pending = _next_mass(flow, after, ends), _next_mass(pending_flow, after, ends | won)
+    if spec.success == "return":
+        success = _success_by_return(spec, start, chances, after.expand_as(value), value, ends)
     return Expectation(total, success, steps)
+
+
+def _success_by_return(
+    spec: EnvSpec, mass: Tensor, chances: Callable[[int], Tensor], after: Tensor, value: Tensor, ends: Tensor
+) -> Tensor:
+    """Probability `[N]` that the return of an episode is at least `spec.success_return`, by the flow of the `mass`
+    `[N, S]` of starts over E triples of task, state and return so far. `chances` of a time step are the probabilities
+    `[N, S, A, K]` of action and outcome; `after`, `value` and `ends` are as in `expectation`."""
+    success = torch.zeros(len(mass), dtype=torch.float64)
+    task, place = mass.nonzero().unbind(1)
+    mass, so_far = mass[task, place], torch.zeros(len(task), dtype=torch.float64)  # [E]
+    for t in range(spec.max_episode_steps):
+        flow = mass[:, None, None] * chances(t)[task, place]  # [E, A, K]
+        total = so_far[:, None, None] + value[task, place]
+        last = ends[task, place] | (t + 1 == spec.max_episode_steps)
+        won = flow * is_success(spec, total, last, last, last, total)
+        success.index_add_(0, task, won.sum(dim=(1, 2)))
+        going = (flow > 0) & ~last
+        columns = (task[:, None, None].expand_as(flow), after[task, place], total)
+        triples = torch.stack([column[going].double() for column in columns], dim=1).round(decimals=6)
+        triples, same = triples.unique(dim=0, return_inverse=True)
+        mass = torch.zeros(len(triples), dtype=torch.float64).index_add_(0, same, flow[going])
+        task, place, so_far = triples[:, 0].long(), triples[:, 1].long(), triples[:, 2]
+    return success
 
 
 def best_actions(rules: Outcomes, reward_values: Tensor, num_steps: int) -> Tensor:

@@ -1,5 +1,6 @@
 """Pictures of a map, one frame per step. T frames, S = rows * columns cells, P pixels a cell."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ REWARDED: Color = (46, 160, 67)
 CAPTION: Color = (28, 31, 38)
 CAPTION_TEXT: Color = (240, 240, 240)
 SMALLEST_FONT = 6.0
+WALL_PIXELS = 6  # around pictures of the world's own
 
 
 def render_cells(
@@ -55,6 +57,20 @@ def render_cells(
     if rewarded is not None:
         frames[rewarded] = REWARDED
     frames[:, wall : wall + height, wall : wall + width] = floor
+    return frames
+
+
+def frame_pictures(pictures: Sequence[NDArray[np.uint8]], rewarded: NDArray[np.bool_], room: int) -> Frames:
+    """Pictures of one size in a wall as around `render_cells`, made smaller until they have at most `room` pixels."""
+    height, width = pictures[0].shape[:2]
+    scale = min(1.0, (room - 2 * WALL_PIXELS) / max(height, width))
+    size = (2 * max(1, round(width * scale / 2)), 2 * max(1, round(height * scale / 2)))
+    frames = np.empty((len(pictures), size[1] + 2 * WALL_PIXELS, size[0] + 2 * WALL_PIXELS, 3), dtype=np.uint8)
+    frames[:] = WALL
+    frames[rewarded] = REWARDED
+    for frame, picture in zip(frames, pictures, strict=True):
+        smaller = Image.fromarray(picture).resize(size, Image.Resampling.BOX)
+        frame[WALL_PIXELS:-WALL_PIXELS, WALL_PIXELS:-WALL_PIXELS] = np.asarray(smaller)
     return frames
 
 

@@ -10,6 +10,7 @@ from icrl.contracts import Carry, Env, EnvSpec, Policy, Rollout, State, Step
 from icrl.randomness import Noise
 
 Column = Any  # a tensor or an array, which share these operators
+_ROUNDING = 1e-6  # of sums of rewards
 _NEVER = np.iinfo(np.int64).max  # step of a success that did not come
 
 
@@ -139,12 +140,15 @@ class OpenEpisodes(NamedTuple):
         return cls(np.zeros(num_streams), np.full(num_streams, _NEVER))
 
 
-def is_success(spec: EnvSpec, value: Column, terminated: Column, last: Column, best: Column) -> Column:
+def is_success(spec: EnvSpec, value: Column, terminated: Column, last: Column, best: Column, so_far: Column) -> Column:
     """Steps that make their episodes a success, by `spec.success`; all arguments have one shape.
 
     `reward`: its value is positive; `goal`: that, and it ends the task; `end`: it ends the task; `survival`: it is the
-    `last` of the episode and does not end the task; `best_action`: it is the `last` and its action was optimal."""
+    `last` of the episode and does not end the task; `best_action`: it is the `last` and its action was optimal;
+    `return`: it is the `last` and the return of the episode, `so_far`, is at least `spec.success_return`."""
     match spec.success:
+        case "return":
+            return last & (so_far >= spec.success_return - _ROUNDING)
         case "best_action":
             return best & last
         case "end":
@@ -156,6 +160,16 @@ def is_success(spec: EnvSpec, value: Column, terminated: Column, last: Column, b
     return value > 0
 
 
+def returns_so_far(value: Column, done: Column, before: Column) -> list[Column]:
+    """Return of the running episode after each of T steps, for rewards and ends of episodes `[T, B]`; `before` `[B]` is
+    that of earlier steps."""
+    found, so_far = list[Column](), before
+    for reward, ends in zip(value, done, strict=True):
+        found.append(so_far + reward)
+        so_far = found[-1] * ~ends
+    return found
+
+
 def finished_episodes(rollout: Rollout, before: OpenEpisodes, spec: EnvSpec) -> tuple[Episodes, OpenEpisodes]:
     """Episodes that end in `rollout` `[T, B]`, and the progress of those that do not. `before` is the progress of the
     first episode of each stream in earlier rollouts."""
@@ -165,7 +179,9 @@ def finished_episodes(rollout: Rollout, before: OpenEpisodes, spec: EnvSpec) -> 
     )  # [B, T]
     value, ends = np.array(spec.reward_values)[reward], terminated.astype(bool)
     done = ends | truncated.astype(bool)
-    won = is_success(spec, value, ends, done, action == optimal_action)
+    by_return = spec.success == "return"
+    so_far = np.stack(returns_so_far(value.T, done.T, before.returns), axis=1) if by_return else value
+    won = is_success(spec, value, ends, done, action == optimal_action, so_far)
     num_streams, num_steps = done.shape
     # Cut the flattened [B * T] steps where a stream begins and after each end: a segment is a part of one episode.
     start = np.flatnonzero(np.pad(done[:, :-1], ((0, 0), (1, 0)), constant_values=True))

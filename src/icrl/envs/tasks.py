@@ -111,11 +111,13 @@ def split_tasks(env: TensorEnv, config: Config) -> Split:
     order = permuted(len(env.all_tasks()), options.seed)
     outside = _held_out_region(env, config, order)
     train, held_out = ([task for task in order if (task in outside) is side] for side in (False, True))
+    number = max(2, len(order) * 2 // 3)
     refuse(
         len(train) < max(options.num_train, 2) or len(held_out) < max(options.num_held_out, 1),
         f"tasks.num_train={options.num_train} and tasks.num_held_out={options.num_held_out}: this environment has "
         f"{len(order)} tasks, and tasks.split={options.split} leaves {len(train)} tasks for training and holds out "
-        f"{len(held_out)}, which must be enough, with at least two for training and at least one held out",
+        f"{len(held_out)}, which must be enough, with at least two for training and at least one held out"
+        + (f"; give tasks.num_train={number} tasks.num_held_out=0" if number < len(order) else ""),
     )
     return Split(train[: options.num_train or None], held_out[-options.num_held_out :])
 
@@ -171,7 +173,8 @@ def development_of(env: TensorEnv, config: Config, train: list[int]) -> list[int
     number = options.num_development_tasks
     if options.development == "random" or not number:
         allowed = f"must be below {len(train)}, the number of training tasks"
-        refuse(number >= len(train), f"data.num_development_tasks={number} {allowed}")
+        fewer = f"give data.num_development_tasks={max(1, len(train) // 3)}"
+        refuse(number >= len(train), f"data.num_development_tasks={number} {allowed}: {fewer}")
         return train[len(train) - number :]
     if options.development == "list":
         given, chosen = f"data.development_tasks={options.development_tasks}", set(options.development_tasks)

@@ -119,14 +119,21 @@ def joined(parts: Sequence[tuple[Adaptation, Rollout]]) -> tuple[Adaptation, Rol
     return Adaptation(*map(np.concatenate, zip(*adaptations, strict=True))), transitions
 
 
+def seeds_of_play(seed: int, num_streams: int) -> Tensor:
+    """Seeds `[B]` of the streams that `play_episodes` plays."""
+    return stream_seeds(seed, num_streams, 3)
+
+
+def _seeds_of_noise(seed: int, num_streams: int) -> Tensor:
+    return stream_seeds(seed, num_streams, 4)
+
+
 def _new_streams(
     policy: Policy[Carry], env: Env[State], tasks: Tensor, num_streams: int, seed: int, first_task: int = 0
 ) -> tuple[Streams[State, Carry], Noise]:
     """Streams at their start, and their noise; both differ from those of source agents in training."""
-    end = (first_task + len(tasks)) * num_streams
-    seeds, of_noise = (
-        stream_seeds(seed, end, purpose)[first_task * num_streams :].to(tasks.device) for purpose in (3, 4)
-    )
+    first, end = first_task * num_streams, (first_task + len(tasks)) * num_streams
+    seeds, of_noise = (draw(seed, end)[first:].to(tasks.device) for draw in (seeds_of_play, _seeds_of_noise))
     noise = Noise(of_noise)
     return start_streams(policy, env, streams_of(tasks, num_streams), seeds), noise
 

@@ -40,13 +40,13 @@ _FORM = {
 }
 _FIRST, _AFTER, _MOVED = (1, 2, 3, 5, 10), (1, 2, 5), (1, 2, 5, LATER)  # shown episodes
 _SUMMARY = (  # measure, description, digits
-    ("success", "success on {tasks} over the last episodes", 3),
-    ("success_after_first", "success on {tasks} after the first success", 3),
-    ("fraction_of_optimum", "fraction of the optimum over the last episodes", 3),
-    ("area", "area under the curve, from 0 for random to 1 for the optimum", 3),
-    ("regret", "regret on {tasks} over all episodes", 2),
-    ("regret_to_searcher", "return that the searcher has more over all episodes", 2),
-    ("regret_to_covering_plan", "return that the covering plan has more over all episodes", 2),
+    ("success", "success on {tasks} over the last quarter of the episodes", 3),
+    ("success_after_first", "success on {tasks} after the first success (1: a goal once found is never lost)", 3),
+    ("fraction_of_optimum", "return over the last quarter of the episodes, as a fraction of the optimum", 3),
+    ("area", "area under the curve of returns (0: random from first to last episode, 1: the optimum)", 3),
+    ("regret", "returns lost to the optimum on {tasks} over all episodes (regret)", 2),
+    ("regret_to_searcher", "returns lost to the searcher over all episodes (0: a search that forgets nothing)", 2),
+    ("regret_to_covering_plan", "returns lost to the covering plan over all episodes (0: the shortest search)", 2),
 )
 
 
@@ -252,16 +252,18 @@ def summary(results: Json, spec: EnvSpec) -> str:
     tasks, final = PARTS[part].removeprefix("model, "), results["final"][part]
     confidence = f"{results['protocol']['confidence']:.0%} interval"
     num_tasks = results["protocol"]["num_tasks"][part]
-    lines = [f"{tasks} {solved(spec)}: {final['fraction_solved']['mean']:.0%} of {num_tasks}"]
+    solved_ones = f"{final['fraction_solved']['mean']:.0%} of {num_tasks}"
+    lines = [f"{tasks} {solved(spec)} in at least half of the last quarter of the episodes: {solved_ones}"]
     if strict := final.get("fraction_solved_90"):
-        lines[0] += f", {strict['mean']:.0%} in nine of ten of the last episodes"
+        lines[0] += f", and {strict['mean']:.0%} in at least nine of ten of them"
     for name, description, digits in _SUMMARY:
         if number := final.get(name):
             mean, low, high = (f"{number[end]:.{digits}f}" for end in ("mean", "low", "high"))
             lines.append(f"{description.format(tasks=tasks)}: {mean}, {confidence} {low} to {high}")
     if near := final.get("episodes_to_90"):
-        lines.append(f"episodes to 90% of the optimum: {'never' if near['episode'] is None else near['episode']}")
+        reached = "never" if near["episode"] is None else near["episode"]
+        lines.append(f"first episode with 90% of the return of the optimum: {reached}")
         if share := near["share_reached"]:
             interval = f"{confidence} {near['low']:.0f} to {near['high']:.0f}"
-            lines[-1] += f", {interval} of the {share:.0%} of resamples that get there"
+            lines[-1] += f", {interval} (over tasks and streams drawn again, {share:.0%} of which get there)"
     return "\n".join(lines)

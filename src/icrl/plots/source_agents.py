@@ -22,11 +22,11 @@ from icrl.data.history_store import Histories, open_histories
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
-from icrl.evaluation.in_context import play_episodes
+from icrl.evaluation.in_context import play_episodes, seeds_of_play
 from icrl.evaluation.references import chance, exact_references
 from icrl.plots import style
 from icrl.plots.figures import success_figure
-from icrl.plots.walks import film, play, walks_of
+from icrl.plots.walks import Film, film, play, walks_of
 from icrl.runs.metrics import MetricLogger, Progress, spread
 from icrl.sources.pace import due_steps, env_steps, num_iterations
 from icrl.training.curves import inspect
@@ -139,9 +139,10 @@ def _write_videos(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout
     a video before one has two."""
     source, folder = config.source, config.folder("videos") / "source"
     agents = [(task, k) for k in range(source.videos_per_task) for task in range(len(tasks))]
-    films = {}
+    seeds, films = seeds_of_play(config.seed, played.obs.shape[1]), dict[str, Film]()
     for task, k in sorted(agents[: source.max_videos or None]):
-        walks = walks_of(env, played, (task * source.num_learners + k) * source.num_envs)[:WALKS_PER_VIDEO]
+        stream = (task * source.num_learners + k) * source.num_envs
+        walks = walks_of(env, played, stream, tasks[task], int(seeds[stream]))[:WALKS_PER_VIDEO]
         films[f"{env.label(tasks[task])}_agent_{k}.mp4"] = film(walks, env.map_view(tasks[task]))
 
     def write(name: str) -> None:

@@ -47,11 +47,13 @@ Scalars = dict[str, tuple[style.Floats, style.Floats]]  # tag -> steps and value
 def write_training_curves(config: Config) -> Path:
     """Draw the training of the run's model as `training.png` beside its event files; returns the picture's path."""
     folder = config.folder("logs") / "gpt"
-    if not (checkpoints := sidecars(folder, "best")):
+    best, last = sidecars(folder, "best"), sidecars(folder, "last")
+    if not best and not last:
         raise ConfigError(f"no training in {folder}: run `python -m src.train_gpt` with the same options first")
-    best = check(checkpoints[0])
-    num_actions, title = best["description"]["env"]["num_actions"], f"Training on histories: {config.name}"
-    figure = model_figure(read_scalars(folder), num_actions, best["step"], title)
+    about = check((best or last)[0])
+    num_actions, title = about["description"]["env"]["num_actions"], f"Training on histories: {config.name}"
+    curves = read_scalars(folder) | (read_scalars(folder / "evals") if best else {})
+    figure = model_figure(curves, num_actions, about["step"] if best else None, title)
     return style.save_figure(folder / "training.png", figure)
 
 
@@ -79,30 +81,34 @@ def read_scalars(folder: Path) -> Scalars:
     return curves
 
 
-def model_figure(curves: Scalars, num_actions: int, best_update: int, title: str) -> Figure:
+def model_figure(curves: Scalars, num_actions: int, best_update: int | None, title: str) -> Figure:
     """Fit to the source agents' actions above, performance in context below, over gradient updates; the best is
-    marked."""
-    figure, panels = style.new_panels(title, 2, 2, sharex=True)
-    likelihood, accuracy, success, reward = panels
+    marked. Without evaluations, `best_update` is None, and there is nothing below."""
+    figure, panels = style.new_panels(title, 1 if best_update is None else 2, 2, sharex=True)
+    likelihood, accuracy, *in_context = panels
     lines: style.Handles = {}
     for axes, tag, guess in ((likelihood, "nll", math.log(num_actions)), (accuracy, "accuracy", 1 / num_actions)):
         lines["one batch"], lines["running mean"] = _draw_noisy(axes, curves[f"train/{tag}"], BLUE)
         lines["uniform guess"] = axes.axhline(guess, **style.BASELINE)
-    for axes, measure, suffix, dashes in (
-        (success, "last_success", "", "-"),
-        (success, "first_success", ", first episode", ":"),
-        (reward, "late_reward", "", "-"),
+    for place, measure, suffix, dashes in (
+        (0, "last_success", "", "-"),
+        (0, "first_success", ", first episode", ":"),
+        (1, "late_reward", "", "-"),
     ):
-        if found := curves.get(f"in_context/development_{measure}"):
+        if in_context and (found := curves.get(f"in_context/development_{measure}")):
             dots = "o" if len(found[0]) <= style.FEW_POINTS and dashes == "-" else None
-            (line,) = axes.plot(*found, color=GREEN, linestyle=dashes, linewidth=2.0, marker=dots, markersize=5)
+            (line,) = in_context[place].plot(
+                *found, color=GREEN, linestyle=dashes, linewidth=2.0, marker=dots, markersize=5
+            )
             lines.setdefault(f"development tasks{suffix}", line)
-    for axes, label in zip(panels, MODEL_PANELS, strict=True):
+    for axes, label in zip(panels, MODEL_PANELS, strict=False):
         axes.set_title(label, fontsize=13)
         axes.set_ylim(bottom=0)
-        style.tidy(axes, "gradient update" if axes in panels[2:] else "", "")
-        lines["best checkpoint"] = axes.axvline(best_update, **BEST)
-    success.set_ylim(top=1.02)
+        style.tidy(axes, "gradient update" if axes in panels[-2:] else "", "")
+        if best_update is not None:
+            lines["best checkpoint"] = axes.axvline(best_update, **BEST)
+    if in_context:
+        in_context[0].set_ylim(top=1.02)
     style.legend_below(figure, lines, num_columns=4)
     return figure
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from itertools import pairwise
+from functools import cache, partial
+from itertools import groupby, pairwise
 from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,16 +14,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
+from tqdm import tqdm
 
 from icrl.collection.async_unroll import make_unroll_worker, thread_pool
 from icrl.collection.collect import collect, make_learners
 from icrl.collection.experience import Experience, without_others
 from icrl.config.options import replace
-from icrl.contracts import Rollout
+from icrl.contracts import PipelineError, Rollout
 from icrl.envs.core import MapView, TensorEnv
 from icrl.envs.exact import optimal_exact
-from icrl.envs.render import caption, render_cells
+from icrl.envs.render import caption, frame_pictures, render_cells
+from icrl.envs.rollout import is_success, returns_so_far
+from icrl.evaluation.in_context import seeds_of_play
 from icrl.evaluation.report import source_label
 from icrl.plots.style import Frame, Frames, tile, write_video
 from icrl.sources.noise_distillation import NoiseDistillationConfig
@@ -43,17 +49,49 @@ class Walk(NamedTuple):
 
     cells: NDArray[np.int64]
     rewarded: NDArray[np.bool_]
+    pictures: Callable[[], list[Frame]] = list  # drawn by the world itself, `[length + 1]`; empty: drawn as a map
+    told: str = ""  # words for the episode, shown above such pictures
 
 
-def walks_of(env: TensorEnv, transitions: Rollout, stream: int) -> list[Walk]:
-    """Finished episodes of one stream of `[T, B]` transitions, in order; the transitions start with a reset."""
+def walks_of(env: TensorEnv, transitions: Rollout, stream: int, task: Tensor, seed: int) -> list[Walk]:
+    """Finished episodes of one stream of `[T, B]` transitions, in order; the transitions start with a reset. The stream
+    is one of `task` `[task_dim]` with `seed`."""
     transitions = Rollout(*(column[:, stream].cpu() for column in transitions))
     before = env.cell(transitions.obs, transitions.action).numpy()
     after = env.cell(transitions.next_obs, transitions.action).numpy()
-    rewarded = np.array(env.spec.reward_values)[transitions.reward.numpy()] > 0
-    ends = np.flatnonzero(transitions.terminated | transitions.truncated) + 1
-    spans = pairwise([0, *ends])
-    return [Walk(np.append(before[i], after[i:j]), np.append(False, rewarded[i:j])) for i, j in spans]
+    value = np.array(env.spec.reward_values)[transitions.reward.numpy()]
+    done = (transitions.terminated | transitions.truncated).bool()
+    rewarded, ends = value > 0, np.flatnonzero(done) + 1
+    if max(env.spec.reward_values) <= 0:  # where nothing pays, successes stand out instead
+        best = transitions.action == transitions.optimal_action
+        so_far = returns_so_far(value[:, None], done.numpy()[:, None], np.zeros(1))
+        ended = transitions.terminated.bool().numpy()
+        rewarded = is_success(env.spec, value, ended, done.numpy(), best.numpy(), np.concatenate(so_far))
+    walks = []
+    for episode, (i, j) in enumerate(pairwise([0, *ends])):
+        seen = torch.cat([transitions.obs[i : i + 1], transitions.next_obs[i:j]])
+        pictures = partial(_pictures, env, task, seed, episode, seen, transitions.action[i:j])
+        told = f"episode {episode + 1}, return {value[i:j].sum():g}"
+        walks.append(Walk(np.append(before[i], after[i:j]), np.append(False, rewarded[i:j]), pictures, told))
+    return walks
+
+
+def _pictures(env: TensorEnv, task: Tensor, seed: int, episode: int, seen: Tensor, actions: Tensor) -> list[Frame]:
+    """`env.pictures`, none larger than `CLIP`; empty if the world cannot draw them, which is reported."""
+    try:
+        drawn = [Image.fromarray(np.asarray(one)) for one in env.pictures(task, seed, episode, seen, actions)]
+    except PipelineError as error:
+        _report(f"videos show observations as a grid, because the world cannot be drawn (docs/worlds.md). {error}")
+        return []
+    for picture in drawn:
+        picture.thumbnail((CLIP, CLIP), Image.Resampling.BOX)
+    return [np.asarray(picture) for picture in drawn]
+
+
+@cache
+def _report(message: str) -> None:
+    """Print a line once."""
+    tqdm.write(message)
 
 
 class Film(NamedTuple):
@@ -63,33 +101,50 @@ class Film(NamedTuple):
     cells: NDArray[np.int64]  # [T], the agent's cell
     rewarded: NDArray[np.bool_]  # [T]
     visited: NDArray[np.bool_]  # [T, S]
-    title: str
+    titles: Sequence[str]  # [T] captions; empty ones are left out
+    pictures: Sequence[bytes] = ()  # [T], compressed, of `shape`; empty: cells are drawn
+    shape: tuple[int, ...] = ()
 
-    def draw(self, times: NDArray[np.int64], cell_pixels: int) -> Frames:
-        """Frames at `times`; the last one stays."""
+    def draw(self, times: NDArray[np.int64], room: int) -> Frames:
+        """Frames at `times`, of at most `room` pixels if cells allow; the last one stays."""
         at = np.minimum(times, len(self.cells) - 1)
-        frames = render_cells(self.cells[at], self.view, cell_pixels, self.rewarded[at], self.visited[at])
-        return caption(frames, self.title) if self.title else frames
+        if self.pictures:
+            pictures = [np.frombuffer(zlib.decompress(self.pictures[i]), np.uint8).reshape(self.shape) for i in at]
+            frames = frame_pictures(pictures, self.rewarded[at], room)
+        else:
+            cell_pixels = max(SMALLEST_CELL, min(CELL, room // max(self.view.rows, self.view.columns)))
+            frames = render_cells(self.cells[at], self.view, cell_pixels, self.rewarded[at], self.visited[at])
+        titles = [self.titles[i] for i in at]
+        if not any(titles):
+            return frames
+        parts = [[*part] for _, part in groupby(range(len(at)), key=titles.__getitem__)]
+        return np.concatenate([caption(frames[part], titles[part[0]]) for part in parts])
 
 
 def film(walks: Sequence[Walk], view: MapView, title: str = "") -> Film:
-    """Film of `walks` with an optional caption."""
-    cells, rewarded = ([np.pad(each, (0, HOLD), "edge") for each in column] for column in zip(*walks, strict=True))
+    """Film of `walks` with an optional caption; pictures of the world's own are told what they show."""
+    cells, rewarded = ([np.pad(getattr(walk, name), (0, HOLD), "edge") for walk in walks] for name in Walk._fields[:2])
     everywhere = np.arange(view.rows * view.columns)
     trails = [np.logical_or.accumulate(walk[:, None] == everywhere, axis=0) for walk in cells]
-    return Film(view, np.concatenate(cells), np.concatenate(rewarded), np.concatenate(trails), title)
+    drawn = [walk.pictures() for walk in walks]
+    titles, pictures, shape = [title] * sum(map(len, cells)), list[bytes](), ()
+    if all(drawn):
+        shape = drawn[0][0].shape
+        for frames in drawn:
+            pictures += [zlib.compress(frame.tobytes(), 1) for frame in (*frames, *frames[-1:] * HOLD)]
+        named = [f"{title.partition(',')[0]}, {walk.told}".removeprefix(", ") for walk in walks]
+        titles = [name for name, walk in zip(named, cells, strict=True) for _ in walk]
+    return Film(view, np.concatenate(cells), np.concatenate(rewarded), np.concatenate(trails), titles, pictures, shape)
 
 
 def play(films: Sequence[Film], num_columns: int | None = None) -> Iterator[Frame]:
     """Frames of films with views of one size side by side (see `tile`), until the longest ends. They are drawn a few at
-    a time, with cells as large as `CELL`, `CLIP` and `PICTURE` allow."""
-    view, in_a_row = films[0].view, num_columns or isqrt(len(films) - 1) + 1
-    room = min(CLIP, PICTURE // in_a_row) // max(view.rows, view.columns)
-    cell_pixels = max(SMALLEST_CELL, min(CELL, room))
+    a time, as large as `CELL`, `CLIP` and `PICTURE` allow."""
+    in_a_row = num_columns or isqrt(len(films) - 1) + 1
     num_frames = max(len(shown.cells) for shown in films)
     for start in range(0, num_frames, AT_ONCE):
         times = np.arange(start, min(start + AT_ONCE, num_frames))
-        clips = [shown.draw(times, cell_pixels) for shown in films]
+        clips = [shown.draw(times, min(CLIP, PICTURE // in_a_row)) for shown in films]
         yield from clips[0] if len(clips) == 1 else tile(clips, num_columns)
 
 
@@ -97,6 +152,13 @@ def side_by_side(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], view: M
     """Frames of a grid of walks that play together: rows of equal length with a name, of walks with a label."""
     films = [film([walk], view, f"{name}, {label}") for name, walks in rows for label, walk in walks]
     return play(films, num_columns=len(rows[0][1]))
+
+
+def compared_tasks(env: TensorEnv, tasks: Tensor) -> list[int]:
+    """Numbers of the tasks among `tasks` `[G, task_dim]` that are filmed, from the quickest to the longest to solve."""
+    length = optimal_exact(env, tasks).steps_to_goal if env.has_planner else torch.arange(len(tasks))
+    by_length = length.argsort(stable=True).tolist()
+    return [*dict.fromkeys(by_length[i * (len(tasks) - 1) // (NUM_COMPARED - 1)] for i in range(NUM_COMPARED))]
 
 
 def write_comparisons(
@@ -108,14 +170,13 @@ def write_comparisons(
     Shown are episodes 1, 5, 20 and the last. The agent of `config.source` is trained here on that task alone. With a
     teacher that knows training tasks only, there is no such agent, and the model is shown alone."""
     num_streams, num_episodes, source = played.obs.shape[1] // len(tasks), config.evaluation.num_episodes, config.source
-    length = optimal_exact(env, tasks).steps_to_goal if env.has_planner else torch.arange(len(tasks))
-    by_length = length.argsort(stable=True).tolist()
-    chosen = [by_length[i * (len(tasks) - 1) // (NUM_COMPARED - 1)] for i in range(NUM_COMPARED)]
-    for index in dict.fromkeys(chosen):
-        lives = {"model": walks_of(env, played, index * num_streams)[:num_episodes]}
+    for index in compared_tasks(env, tasks):
+        task, stream = tasks[index], index * num_streams
+        seed = int(seeds_of_play(config.seed, stream + 1)[stream])
+        lives = {"model": walks_of(env, played, stream, task, seed)[:num_episodes]}
         if not isinstance(source, NoiseDistillationConfig) or source.teacher == "none":
-            life = _source_life(config, env, tasks[index : index + 1], device)
-            lives[source_label(source.name)] = walks_of(env, life, 0)
+            life, seed = _source_life(config, env, tasks[index : index + 1], device)
+            lives[source_label(source.name)] = walks_of(env, life, 0, task, seed)
         rows = []
         for name, walks in lives.items():
             numbers = [*(number for number in SHOWN if number < num_episodes), len(walks)]
@@ -124,13 +185,14 @@ def write_comparisons(
         write_video(folder / f"{env.label(tasks[index])}.mp4", frames, FRAMES_PER_SECOND)
 
 
-def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.device) -> Rollout:
-    """Whole life of a source agent of `task` `[1, task_dim]` in its first environment, `[T, 1]`."""
+def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.device) -> tuple[Rollout, int]:
+    """Whole life of a source agent of `task` `[1, task_dim]` in its first environment, `[T, 1]`, and its seed."""
     config = without_others(config)  # the others have histories of training tasks alone
     # A learner lives as among others, and its streams do so in tensors.
     config = replace(config, source=replace(config.source, num_learners=1, vectorization="tensor"))
     learner, streams, noise = make_learners(config, env, task, device)
+    seed = int(streams.state.seed[0])
     with closing(make_unroll_worker(config, env, learner, streams, noise, 0, thread_pool)) as worker:
         loop = collect(learner, worker, Experience(config, env.spec, task, device))
         life = [Rollout(*(column[:, :1] for column in transitions)) for transitions, _, _ in loop]
-    return Rollout(*(torch.cat(column) for column in zip(*life, strict=True)))
+    return Rollout(*(torch.cat(column) for column in zip(*life, strict=True))), seed

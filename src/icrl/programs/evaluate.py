@@ -30,7 +30,7 @@ from icrl.evaluation.report import RESULTS, read_results, save_episodes
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.plots.figures import write_figures
-from icrl.plots.walks import write_comparisons
+from icrl.plots.walks import compared_tasks, write_comparisons
 from icrl.rl.statistics import Floats
 from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, write_owned
@@ -78,10 +78,7 @@ def main(config: Config) -> Path:
                 results = evaluate(config, env, model, tasks, store, suffix, owner)
                 write_owned(path, owner, opened.step, results | {"checkpoint": opened.checksum})
         print("\n\n".join(report.tables(results)))
-        print(f"\n{report.summary(results, env.spec)}\nnumbers and plots  {folder}")
-        if config.folder("videos").exists():
-            print(f"videos             {config.folder('videos')}")
-        print(f"board              tensorboard --logdir {config.folder('logs')}")
+        print(f"\n{report.summary(results, env.spec)}\n\n{_guide(config, env, results, folder, suffix)}")
     return folder
 
 
@@ -145,6 +142,31 @@ def evaluate(
     }
     write_figures(folder, config.name + suffix, env, results, learners)
     return results
+
+
+def _guide(config: Config, env: TensorEnv, results: dict[str, Any], folder: Path, suffix: str) -> str:
+    """Lines that name the results of an evaluation, with what to look for in the first picture and the first video."""
+    part, probes = protocol.shown_part(results["final"]), folder / "probes.png"
+    lines = [
+        f"look first    {folder / 'adaptation.png'}",
+        f"              The weights are frozen: if '{protocol.PARTS[part]}' rises, the model learns in its",
+        "              context, from near 'random' towards the other dashed lines, which are references.",
+    ]
+    if probes.exists():
+        lines += [f"              {probes.name} beside it: with a blanked or wiped context the curve should stay low."]
+    tasks = torch.tensor(results[f"{part}_tasks"])
+    films = config.folder("videos") / f"in_context{suffix}"
+    first = films / f"{env.label(tasks[compared_tasks(env, tasks)[-1]])}.mp4"
+    if first.exists():
+        lines += [
+            f"watch first   {first}",
+            "              One life on the task that takes longest, four of its episodes side by side. Above the",
+            "              model: it should search first and go straight later. Below the source agent of that task,",
+            "              if there is one, which learns by its own algorithm. The wall turns green at a reward.",
+        ]
+    lines += [f"all numbers   {folder / RESULTS}"]
+    lines += [f"all videos    {config.folder('videos')}"] if config.folder("videos").exists() else []
+    return "\n".join([*lines, f"all curves    tensorboard --logdir {config.folder('logs')}"])
 
 
 def _plays(

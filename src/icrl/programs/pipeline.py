@@ -34,8 +34,10 @@ def main(config: Config) -> Path:
         helper.give(config)
         train_gpt.main(replace(config, num_threads=max(1, threads - 1)))  # a core is left for the others
         torch.set_num_threads(threads)
-        while (found := helper.answer(_GLANCE)) is None:
-            pass
+        if (found := helper.answer(0.0)) is None:
+            print("waiting for the other process to examine and film the source agents")
+        while found is None:
+            found = helper.answer(_GLANCE)
     finally:
         helper.end()
     if isinstance(found, str):

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from pydantic import model_validator
+from tqdm import tqdm
 
 from icrl.config.options import Options, option, refuse, refuse_both
 from icrl.contracts import Json, Metrics
@@ -162,8 +163,13 @@ class Evaluations(AbstractContextManager["Evaluations"]):
 
     def wait(self, until: Callable[[], bool] = lambda: False) -> None:
         """`poll` until no evaluation is pending or `until()`, called about once a second, is true."""
-        while self._waiting and not until():
-            self.poll(_GLANCE)
+        if not self._waiting or until():
+            return
+        with tqdm(total=len(self._waiting), desc="waiting for evaluations", unit="evaluation") as bar:
+            while self._waiting and not until():
+                self.poll(_GLANCE)
+                bar.update(bar.total - len(self._waiting) - bar.n)
+                bar.refresh()  # the time that has passed
 
     def close(self) -> None:
         """End the process; unfinished evaluations are repeated when the run resumes. Calling it twice is fine."""

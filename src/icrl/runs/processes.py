@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from multiprocessing import active_children, get_all_start_methods, get_context, parent_process, resource_tracker
@@ -30,6 +30,8 @@ Result = TypeVar("Result")
 _START_METHOD = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
 _GLANCE = 0.5  # seconds between two checks of the parent
+_TICK = 1.0  # seconds between two pictures of a bar
+_LINES = 5  # above the bar of some jobs
 _EXIT = 10.0  # seconds in which a process exits, which takes time at the lowest priority
 
 
@@ -124,8 +126,35 @@ def at_once(jobs: Sequence[Callable[[], Result]], width: int, title: str) -> lis
     two threads of one process would wait for each other; if that is 1, in this process.
 
     Jobs and results must be picklable, exceptions are those of the jobs. Raises `PipelineError` if a process dies."""
+    with tqdm(total=len(jobs), desc=title, unit="job") as bar, ticking(bar):
+        return _all_done(jobs, width, bar)
+
+
+@contextmanager
+def ticking(bar: Any) -> Iterator[None]:
+    """Context in which the clock of the bar runs on while nothing is done."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(_TICK):
+            bar.refresh()
+
+    clock = threading.Thread(target=run, daemon=True)
+    clock.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        clock.join()
+
+
+def _all_done(jobs: Sequence[Callable[[], Result]], width: int, bar: Any) -> list[Result]:
     if width == 1:
-        return [job() for job in tqdm(jobs, desc=title, unit="job")]
+        results = []
+        for job in jobs:
+            results.append(job())
+            _advance(bar)
+        return results
     before = active_children()
     with without_signals():
         pool = ProcessPoolExecutor(width, get_context(_START_METHOD), _alone)
@@ -133,12 +162,24 @@ def at_once(jobs: Sequence[Callable[[], Result]], width: int, title: str) -> lis
         futures = [pool.submit(_done, pickle.dumps(job)) for job in jobs]
     kill = killed_at_the_end([process for process in active_children() if process not in before])
     try:
-        return [pickle.loads(future.result()) for future in tqdm(futures, desc=title, unit="job")]
+        for future in as_completed(futures):  # not in order, so that the bar does not wait for a long one
+            future.result()
+            _advance(bar)
+        return [pickle.loads(future.result()) for future in futures]
     except BrokenExecutor as error:
         raise PipelineError("a process that plays died. Run the same command again, or with num_threads=1") from error
     finally:
         kill()
         pool.shutdown(cancel_futures=True)
+
+
+def _advance(bar: Any) -> None:
+    """Move the bar on, with a line above it at each fifth of the jobs, as training has them."""
+    bar.update()
+    about, lines = bar.format_dict, (bar.n - 1) * _LINES // bar.total
+    if bar.n * _LINES // bar.total > lines:
+        left = about["elapsed"] / bar.n * (bar.total - bar.n)
+        bar.write(f"{about['prefix']}  {bar.n / bar.total:4.0%}  {bar.n} of {bar.total} jobs  about {left:.0f} s left")
 
 
 def _alone() -> None:

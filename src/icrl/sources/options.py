@@ -109,12 +109,17 @@ class SourceConfig(Options):
 
     def conflicts(self) -> Conflicts:
         steps, asked, unroll, made = self.num_env_steps, self.num_iterations, self.unroll_length, env_steps(self)
+        fits = max(min(self.history_steps, made) // self.num_envs, 1) * self.num_envs
         yield not steps and not asked, "{num_iterations} and {num_env_steps}: one of them must be above 0"
         yield not made, "{num_iterations} must be above {rl_train_after_update_steps}, which make no env steps"
         factors = f"{{num_envs}} x {{unroll_length}} = {self.num_envs * unroll:g}"
-        yield steps and made != steps and not asked, f"{{num_env_steps}} must be a multiple of {factors}, as {made} is"
-        given = f"{{num_iterations}} of {factors} env steps make {made}, not {{num_env_steps}}; give {made}, or 0"
-        yield steps and asked and made != steps, given + ("" if self.replays else " (more need a replay to learn from)")
+        more = f"{{num_env_steps}} must be a multiple of {factors}: give source.num_env_steps={made}"
+        yield steps and made != steps and not asked, more
+        given = f"{{num_iterations}} of {factors} env steps make {made}, not {{num_env_steps}}"
+        given += f"; give source.num_env_steps={made}, or 0" + (
+            "" if self.replays else " (more need a replay to learn from)"
+        )
+        yield steps and asked and made != steps, given
         given = f"{{initial_collect_steps}} leaves no steps to train: source.num_env_steps is {made}"
         yield self.initial_collect_steps >= made, given
         yield (
@@ -129,9 +134,16 @@ class SourceConfig(Options):
             )
         apart = "{task_change} needs source.vectorization=tensor and source.async_unroll=false"
         yield self.task_change and not (tensors and not self.async_unroll), apart
-        yield self.history_steps > made, f"{{history_steps}} is more than source.num_env_steps={made}"
-        yield self.history_steps % self.num_envs, "{history_steps} must be a multiple of {num_envs}"
-        yield self.videos_per_task > self.num_learners, "{videos_per_task} is more than {num_learners}"
+        yield (
+            self.history_steps > made,
+            f"{{history_steps}} is more than source.num_env_steps={made}: give source.history_steps={fits}",
+        )
+        yield (
+            self.history_steps % self.num_envs,
+            f"{{history_steps}} must be a multiple of {{num_envs}}: give source.history_steps={fits}",
+        )
+        fewer = f"give source.videos_per_task={self.num_learners}"
+        yield self.videos_per_task > self.num_learners, f"{{videos_per_task}} is more than {{num_learners}}: {fewer}"
         if not self.replays:  # an unroll is cut up
             length, size, whole = self.mini_batch_length, self.mini_batch_size, unroll == int(unroll)
             windows = self.num_envs * (int(unroll) // length if length and whole else 1)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from icrl.config.options import Name, Options, Rate, option, refuse
 from icrl.contracts import EnvSpec, Rollout
-from icrl.envs.rollout import is_success
+from icrl.envs.rollout import is_success, returns_so_far
 from icrl.nn.gpt import context_of
 from icrl.objectives.imitation import RESERVED
 from icrl.rl.returns import n_step_returns
@@ -86,7 +86,8 @@ def successes(spec: EnvSpec, trials: Rollout) -> Tensor:
     """Steps `[T, B]` that make their episodes a success, as the world defines it."""
     value = torch.tensor(spec.reward_values, device=trials.reward.device)[trials.reward]
     last, best = trials.terminated | trials.truncated, trials.action == trials.optimal_action
-    return torch.as_tensor(is_success(spec, value, trials.terminated, last, best))
+    so_far = torch.stack(returns_so_far(value, last, torch.zeros_like(value[0])))
+    return torch.as_tensor(is_success(spec, value, trials.terminated, last, best, so_far))
 
 
 def discoveries(spec: EnvSpec, trials: Rollout) -> Tensor:

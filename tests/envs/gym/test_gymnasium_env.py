@@ -1,5 +1,7 @@
 """Gymnasium environments as worlds: their transition tables, maps and refusals."""
 
+import re
+import shlex
 from collections import Counter
 from typing import Any
 
@@ -8,11 +10,15 @@ import torch
 from toy_env import LAKES, TOY, lake, toy
 
 from icrl.config.compose import load_config
+from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.exact import optimal_exact, random_exact
 from icrl.envs.gym.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.envs.render import render_cells
+from icrl.envs.tasks import development_of, split_tasks
+from icrl.evaluation.in_context import play_episodes
+from icrl.evaluation.references import chance
 from icrl.randomness import stream_seeds
 
 
@@ -28,12 +34,12 @@ def test_outcomes_have_the_frequencies_of_play() -> None:
     expected = Counter()
     for cell, action in tried:
         parts = env.outcomes(torch.tensor([0]), torch.tensor(cell), torch.tensor(action))
-        for chance, *outcome in zip(*(part.tolist() for part in parts), strict=True):
-            expected[cell, action, *outcome] += chance
-    for key, chance in expected.items():
+        for share, *outcome in zip(*(part.tolist() for part in parts), strict=True):
+            expected[cell, action, *outcome] += share
+    for key, share in expected.items():
         number = tried[key[:2]]
-        assert abs(counts[key] / number - chance) < 5 * (0.25 / number) ** 0.5, key
-    assert set(counts) <= {key for key, chance in expected.items() if chance > 0}
+        assert abs(counts[key] / number - share) < 5 * (0.25 / number) ** 0.5, key
+    assert set(counts) <= {key for key, share in expected.items() if share > 0}
 
 
 def test_fewer_outcomes_are_filled_up_with_impossible_ones() -> None:
@@ -108,6 +114,10 @@ def test_observations_of_no_square_are_folded_into_rows(num_obs: int) -> None:
         ({"reward_values": [0.0, 0.5]}, ["env.reward_values=[0.0, 0.5]", "lacks 1"]),
         ({"reward_values": [0.0, 1.0, 0.0]}, ["env.reward_values=[0.0, 1.0, 0.0]", "none twice"]),
         ({"reward_values": []}, ["env.reward_values=[]"]),
+        ({"width": 2}, ["give env.width=3"]),
+        ({"reward_values": [-1.0, 0.5]}, ["lacks 0, 1", "give env.reward_values=[0.0,1.0]"]),
+        ({"id": TOY, "tasks": [{}], "width": 0, "reward_values": [-1.0, 0.0]}, ["env.success=goal", "env.success=end"]),
+        ({"tasks": [{"side": 3}]}, ["unexpected keyword argument", "FrozenLake-v1 takes desc, map_name, is_slippery"]),
     ],
 )
 def test_wrong_options_are_refused_before_any_work(changes: dict[str, Any], parts: list[str]) -> None:
@@ -127,3 +137,41 @@ def test_the_preset_has_different_maps_that_can_all_be_solved() -> None:
     assert (optimum.success == 1).all() and optimum.steps_to_goal.min() >= 2
     assert len({env.map_view(task).goals for task in tasks}) >= 12
     assert random_exact(env, tasks).success.mean() < 0.3
+
+
+@pytest.mark.parametrize("success", ["survival", "return"])
+def test_success_by_survival_or_by_a_return(success: str) -> None:
+    """Play has the exact success rate, as far as it can; a walk of 6 steps to the goal returns -6."""
+    cliff = {"id": "CliffWalking-v1", "tasks": [{}, {"is_slippery": True}], "width": 0, "reward_values": [-100.0, -1.0]}
+    env = GymnasiumEnv(lake(**cliff, success=success, success_return=-20.0, max_episode_steps=16))
+    exact, best = random_exact(env, env.all_tasks()).success, optimal_exact(env, env.all_tasks()).success
+    assert best.tolist()[0] == (0.0 if success == "survival" else 1.0)
+    policy = chance(env, load_config(["env=gymnasium"]))
+    played, _ = play_episodes(policy, env, env.all_tasks(), 40, num_episodes=10, seed=0)
+    for rate, found in zip(exact.tolist(), played.success.mean((1, 2)).tolist(), strict=True):
+        assert abs(rate - found) < 5 * (0.25 / 400) ** 0.5
+    assert (played.success == (played.returns >= -20 if success == "return" else played.lengths == 16)).all()
+
+
+def commands_of_the_docs() -> list[list[str]]:
+    """Options of the commands for Gymnasium worlds in docs/worlds.md."""
+    text = (PROJECT / "docs/worlds.md").read_text().replace("\\\n", " ")
+    blocks = re.findall(r"^python -m src\.pipeline (env=gymnasium .*?)(?=\n\n|\n```)", text, re.M | re.S)
+    return [shlex.split(block) for block in blocks]
+
+
+def test_the_commands_of_the_docs_satisfy_all_rules_and_the_cliffs_are_where_they_say() -> None:
+    configs = [load_config(options) for options in commands_of_the_docs()]
+    assert [config.env.id for config in configs] == ["FrozenLake-v1", "examples.cliffs:Cliffs-v0", "Taxi-v4"]
+    for config in configs:
+        env = make_env(config.env)
+        split = split_tasks(env, config)
+        assert env.has_planner and development_of(env, config, split.train) and split.held_out
+    cliffs = make_env(configs[1].env)
+    optimum = optimal_exact(cliffs, cliffs.all_tasks())
+    assert optimum.success.tolist() == [1] * 5 and optimum.episode_return.tolist() == [-13, -11, -11, -11, -11]
+    start, right = torch.tensor(36), torch.tensor(1)
+    falls = [
+        float(cliffs.spec.reward_values[cliffs.outcomes(task, start, right).reward[0]]) for task in cliffs.all_tasks()
+    ]
+    assert falls == [-100, -1, -1, -1, -1]

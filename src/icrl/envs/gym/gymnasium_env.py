@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from inspect import signature
 from math import isqrt
 from typing import Any, Literal, NamedTuple
 
@@ -24,7 +25,7 @@ from icrl.config.options import EnvId, option, refuse
 from icrl.contracts import ConfigError, EnvSpec, Step
 from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv
 from icrl.envs.exact import best_actions
-from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, describe_error, reward_indices
+from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, creator_of, describe_error, reward_indices
 
 
 class GymnasiumConfig(EnvConfig):
@@ -32,11 +33,13 @@ class GymnasiumConfig(EnvConfig):
     id: EnvId = option("FrozenLake-v1", "a registered Gymnasium environment; `module:Name-v0` imports the module first")
     tasks: list[dict[str, Any]] = option([], "arguments of `gymnasium.make`, a mapping for each task")
     reward_values: list[float] = option([0.0, 1.0], "list of all possible rewards")
-    success: Literal["reward", "goal", "end"] = option(
+    success: Literal["reward", "goal", "end", "survival", "return"] = option(
         "goal",
         "definition of a successful episode. reward: a positive reward; goal: an end with a positive "
-        "reward; end: an end",
+        "reward; end: an end; survival: no end before env.max_episode_steps; return: a return of at least "
+        "env.success_return",
     )
+    success_return: float = option(0.0, "least return of a successful episode if env.success is return")
     width: int = option(
         4, "side of the square room whose cells the observations number, row by row (0: no room)", ge=0, le=1000
     )
@@ -68,9 +71,12 @@ class GymnasiumEnv(TensorEnv):
         for number, sizes in enumerate(told):
             where = f"env.tasks[{number}]={config.tasks[number]}"
             refuse(sizes != told[0], f"{where}: {sizes}, but env.tasks[0] has {told[0]}; they must agree")
+        side = isqrt(num_obs) if isqrt(num_obs) ** 2 == num_obs else 0
         allowed = f"its square must be the number of observations, which is {num_obs}; 0: no square"
-        refuse(config.width not in (0, num_obs**0.5), f"env.width={config.width}: {allowed}")
-        self.spec = EnvSpec(num_obs, num_actions, values, config.width, limit, config.success)
+        refuse(config.width not in (0, num_obs**0.5), f"env.width={config.width}: {allowed}; give env.width={side}")
+        _check_rewards(config, [task.table for task in tasks if task.table])
+        sizes = (num_obs, num_actions, values, config.width, limit, config.success)
+        self.spec = EnvSpec(*sizes, success_return=config.success_return)
         self.make_streams = partial(GymnasiumStreams, config.id, arguments, self.spec)
         self._streams = self.make_streams()
         self._fingerprints = [json.dumps([config.id, task], sort_keys=True) for task in config.tasks]
@@ -120,6 +126,10 @@ class GymnasiumEnv(TensorEnv):
             goals = tuple(self._next_state[number][reached].unique().tolist())
         return MapView(-(-num_obs // columns), columns, goals)
 
+    def pictures(self, task: Tensor, seed: int, episode: int, obs: Tensor, action: Tensor) -> list[Any]:
+        """Pictures by the environment's own `render()`."""
+        return self._streams.pictures(int(task[0]), seed, episode, obs.tolist(), action.tolist())
+
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
         state, step = self._streams.reset(tasks, seeds)
         return state, step._replace(optimal_action=self.optimal_action(state))
@@ -152,13 +162,27 @@ def _check_options(config: GymnasiumConfig) -> None:
         raise ConfigError(f"env.id={config.id}: {describe_error(error)}") from error
 
 
+def _check_rewards(config: GymnasiumConfig, tables: Sequence[Mapping[int, Any]]) -> None:
+    """Rules of the rewards, as far as the transition tables of the tasks tell them."""
+    outcomes = (outcome for table in tables for of_state in table.values() for outcome in of_state.values())
+    paid = sorted({float(value) for each in outcomes for _, _, value, _ in each})
+    given, all_paid = config.reward_values, f"give env.reward_values={paid}".replace(", ", ",")
+    lacking = [f"{value:g}" for value in paid if not np.isclose(value, given, rtol=1e-6, atol=1e-9).any()]
+    refuse(lacking, f"env.reward_values={given}: lacks {', '.join(lacking)}, rewards of this world: {all_paid}")
+    no_success = config.success in ("reward", "goal") and max(given) <= 0
+    alternatives = "give env.success=end, or survival, or return with env.success_return"
+    refuse(no_success, f"env.success={config.success} needs a positive reward, and there is none: {alternatives}")
+
+
 def _inspect(config: GymnasiumConfig, number: int, arguments: dict[str, Any]) -> _Task:
     """Make the environment of a task once, to see what it is."""
     where = f"env.tasks[{number}]={config.tasks[number]}"
     try:
         made = gymnasium.make(config.id, disable_env_checker=True, **arguments)
     except Exception as error:  # an environment from outside may raise anything
-        raise ConfigError(f"{where}: {describe_error(error)}") from error
+        names = [name for name in signature(creator_of(config.id)).parameters if name not in ("render_mode", "kwargs")]
+        known = f"; env.id={config.id} takes {', '.join(names) or 'no arguments'}" if type(error) is TypeError else ""
+        raise ConfigError(f"{where}: {describe_error(error)}{known}") from error
     with closing(made) as env:
         obs, actions = env.observation_space, env.action_space
         if not (isinstance(obs, Discrete) and isinstance(actions, Discrete) and obs.start == actions.start == 0):

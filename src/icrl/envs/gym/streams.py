@@ -4,13 +4,15 @@ Every episode is reset with a seed of its own, a function of (seed of the stream
 depend on earlier episodes. A Gymnasium environment cannot be put into a state: to restore one, its episode is replayed.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import torch
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 from torch import Tensor
@@ -18,6 +20,7 @@ from torch import Tensor
 from icrl.contracts import ConfigError, EnvSpec, PipelineError, Step
 from icrl.randomness import integers
 
+_WITHOUT_WINDOW = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 _NUM_SEEDS = 1 << 31  # even environments that keep their seed in 32 bits can take one of these
 
 
@@ -75,6 +78,22 @@ class GymnasiumStreams:
             stream.close()
         self._streams.clear()
         self._state = None
+
+    def pictures(self, task: int, seed: int, episode: int, seen: list[int], actions: list[int]) -> list[Any]:
+        """Pictures `[H, W, 3]` by the environment's own `render()`: of the start of an episode, and of the state after
+        each of its M `actions`, by replay. `seen` are its M + 1 observations. Raises `PipelineError` if the environment
+        has no pictures, lacks a package that draws them, or does other things in a replay."""
+        for name, value in _WITHOUT_WINDOW.items():
+            os.environ.setdefault(name, value)
+        stream = _Stream(self._id, [each | {"render_mode": "rgb_array"} for each in self._tasks], self._spec.num_obs)
+        try:
+            modes = getattr(creator_of(self._id), "metadata", {}).get("render_modes", ["rgb_array"])
+            if "rgb_array" not in modes:
+                raise ValueError(f"rgb_array is none of its render modes {modes}")
+            with closing(stream):
+                return stream.pictures(task, seed, episode, seen, actions)
+        except Exception as error:  # an environment from outside may raise anything
+            raise PipelineError(f"env.id={self._id}: {describe_error(error)}") from error
 
     @contextmanager
     def _environments(self, num_streams: int) -> Iterator[None]:
@@ -135,6 +154,17 @@ class _Stream:
         if obs != last_obs:
             raise ValueError(f"the same seed and actions led to {last_obs} before, now to {obs}: it cannot be resumed")
 
+    def pictures(self, task: int, seed: int, episode: int, seen: list[int], actions: list[int]) -> list[Any]:
+        """Pictures of an episode by replay, see `GymnasiumStreams.pictures`."""
+        self.restore(task, seed, episode, seen[0], 0, [])
+        assert self._env is not None
+        found = [self._env.render()]
+        for action, last_obs in zip(actions, seen[1:], strict=True):
+            if (obs := self._checked(self._env.step(action)[0])) != last_obs:
+                raise ValueError(f"the same seed and actions led to {last_obs} before, now to {obs}")
+            found.append(self._env.render())
+        return found
+
     def close(self) -> None:
         if self._env is not None:
             self._env.close()
@@ -144,6 +174,12 @@ class _Stream:
         if not self._space.contains(obs):
             raise ValueError(f"its observation {obs} is not in {self._space}")
         return int(obs)
+
+
+def creator_of(env_id: str) -> Any:
+    """Class or function that makes the registered environment `env_id`, whose module is imported already."""
+    entry_point = gymnasium.spec(env_id.rpartition(":")[2]).entry_point
+    return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
 
 def describe_error(error: Exception) -> str:
@@ -157,5 +193,7 @@ def reward_indices(values: NDArray[np.float64], spec: EnvSpec) -> NDArray[np.int
     index = np.abs(values[..., None] - known).argmin(axis=-1)
     unknown = values[~np.isclose(values, known[index], rtol=1e-6, atol=1e-9)]  # accepts float32 rewards
     if unknown.size:
-        raise ConfigError(f"env.reward_values={[*spec.reward_values]}: lacks {unknown[0]:g}, a reward of this world")
+        more = f"give env.reward_values={sorted([*spec.reward_values, float(unknown[0])])}".replace(", ", ",")
+        known_ones = [*spec.reward_values]
+        raise ConfigError(f"env.reward_values={known_ones}: lacks {unknown[0]:g}, a reward of this world: {more}")
     return index
