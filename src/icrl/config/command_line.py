@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from icrl.config.compose import CONF, AnyConfig, compose_config, groups_of, presets_of
+from icrl.config.compose import AnyConfig, compose_config, groups_of, own_presets, presets_of
 from icrl.config.options import walk
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, PipelineError, Stopped
@@ -57,7 +57,10 @@ def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], module: str
             print(help_text(module, meaning, root, others))
         else:
             _check_form(arguments)
-            main(compose_config(root, arguments))
+            config = compose_config(root, arguments)
+            if "seed=null" in arguments:
+                print(f"seed={config.seed}")
+            main(config)
         sys.stdout.flush()  # raise write errors here
     except (PipelineError, OSError) as error:  # an OSError has a clear message of its own
         if isinstance(error, BrokenPipeError) and close_outputs():
@@ -98,18 +101,18 @@ def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
 def help_text(module: str, meaning: str, root: type[AnyConfig], arguments: Sequence[str] = ()) -> str:
     """Help text for the choices in `arguments`: usage and every option with meaning, allowed values and value. If they
     name only a group, the presets of that group, each with the first comment of its file."""
-    groups = groups_of(root)
+    groups, own = groups_of(root), own_presets(arguments)
     lines: list[str] = []
     for group in (argument for argument in arguments if argument in groups):
         lines.append(f"{group}=NAME, NAME one of:")
-        for name in presets_of(group):
-            page = (CONF / group / f"{name}.yaml").read_text().splitlines()
+        for name, path in presets_of(group, own).items():
+            page = path.read_text().splitlines()
             said = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), page) if "@" not in line]
             lines.append(f"  {name:20} {' '.join(said)}".rstrip())
     if lines:
         return "\n".join(lines)
     lines = [f"usage: python -m {module} [KEY=VALUE ...]", "", meaning, "", "Presets (--help GROUP says what each is):"]
-    lines += [f"  {group}={'|'.join(presets_of(group))}" for group in groups]
+    lines += [f"  {group}={'|'.join(presets_of(group, own))}" for group in groups]
     lines += ["", "Options, with their values (one configuration describes all stages; give each the same):"]
     options = walk(compose_config(root, arguments))
     for group, of_group in groupby(options, key=lambda option: option[0].rpartition(".")[0]):

@@ -45,6 +45,18 @@ def option(default: Any, meaning: str, *, may_change: bool = False, stages: str 
     return Field(default, description=meaning, json_schema_extra=about, **limits)  # pyrefly: ignore
 
 
+def seed_option(meaning: str, stages: str) -> Any:
+    """Declare the seed of a run."""
+    drawn = "null: draw one, which is recorded and taken again when the run continues"
+    return option(0, f"{meaning}; {drawn}", ge=0, le=MOST_SEEDS, stages=stages)
+
+
+def presets_option(stages: str) -> Any:
+    """Declare the folder with the user's own presets, which `compose` reads."""
+    meaning = "folder with presets of your own, <group>/<name>.yaml, relative to the working directory"
+    return option("none", meaning, may_change=True, stages=stages)
+
+
 def refuse(condition: object, message: str) -> None:
     """Raise `ConfigError` with `message` if `condition` holds."""
     if condition:
@@ -122,6 +134,8 @@ Text = Annotated[_AnyText, "a text"]
 PluginName = Annotated[_AnyText, "a name or a path"]
 EnvId = Annotated[_AnyText, "an id of Gymnasium"]
 DeviceName = Annotated[_AnyText, "auto, cpu, cuda or cuda:N"]
+MOST_SEEDS = 10**9
+Seed = Annotated[int, f"null, or int >= 0 and <= {MOST_SEEDS}"]  # null: `compose` puts a number in its place
 OneOrMore = BeforeValidator(lambda value: value if isinstance(value, list) or value is None else [value])
 
 

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from icrl.config.options import Name, OneOrMore, Options, PathName, Text, group, option
+from icrl.config.options import (
+    Name,
+    OneOrMore,
+    Options,
+    PathName,
+    Seed,
+    Text,
+    group,
+    option,
+    presets_option,
+    seed_option,
+)
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError
 from icrl.data.windows import DataConfig
@@ -92,7 +103,8 @@ class Config(Options):
     root: PathName = option(
         ".", "folder that holds histories/, logs/ and videos/; relative to the project", stages="all"
     )
-    seed: int = option(0, "seed of everything random except the split of tasks", ge=0, le=10**9, stages="all")
+    presets: PathName = presets_option("all")
+    seed: Seed = seed_option("seed of everything random except the split of tasks", "all")
     num_threads: int = option(0, "CPU threads of PyTorch (0: all cores)", ge=0, le=1024, may_change=True, stages="all")
     format: Literal["txt", "npz"] = option("txt", "file format of the export", stages="export")
     device: DeviceConfig = group(DeviceConfig, "where tensors live, and their precision", "all")

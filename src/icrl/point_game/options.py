@@ -6,7 +6,21 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from icrl.config.options import Name, OneOf, OneOrMore, Options, PathName, Rate, group, option, refuse, refuse_both
+from icrl.config.options import (
+    Name,
+    OneOf,
+    OneOrMore,
+    Options,
+    PathName,
+    Rate,
+    Seed,
+    group,
+    option,
+    presets_option,
+    refuse,
+    refuse_both,
+    seed_option,
+)
 from icrl.config.paths import PROJECT
 from icrl.nn.networks import read_net_arch
 from icrl.point_game.fixed_players import AGENTS, HOSTS
@@ -166,7 +180,8 @@ class PlayerCurvesConfig(CurvesConfig):
 class PlayersConfig(Options):
     name: Name = option("point_game", "name of the run: its folder is logs/<name>/players/", stages="players")
     root: PathName = option(".", "folder that holds logs/; relative to the project", stages="players")
-    seed: int = option(0, "seed of all that is random", ge=0, le=10**9, stages="players")
+    presets: PathName = presets_option("players")
+    seed: Seed = seed_option("seed of all that is random", "players")
     num_threads: int = option(0, "CPU threads (0: all cores)", ge=0, le=1024, may_change=True, stages="players")
     device: DeviceConfig = group(DeviceConfig, "where tensors live, and their precision", "players")
     game: GameConfig = group(GameConfig, "the rules", "players")
