@@ -37,11 +37,13 @@ class Options(BaseModel, extra="forbid", strict=True, allow_inf_nan=False, prote
         return value
 
 
-def option(default: Any, meaning: str, *, may_change: bool = False, stages: str = "", **limits: float) -> Any:
+def option(
+    default: Any, meaning: str, *, may_change: bool = False, is_budget: bool = False, stages: str = "", **limits: float
+) -> Any:
     """Declare an option; `limits` are `ge`, `gt` and `le` of a number. `may_change` marks options that may change when
-    a run resumes, because they do not affect results. `stages` are those of the option, if they differ from its
-    group."""
-    about = {"may_change": may_change, "stages": stages}
+    a run resumes, because they do not affect results; `is_budget` those that say how long it is, which may change too
+    unless something else depends on that. `stages` are those of the option, if they differ from its group."""
+    about = {"may_change": may_change, "is_budget": is_budget, "stages": stages}
     return Field(default, description=meaning, json_schema_extra=about, **limits)  # pyrefly: ignore
 
 
@@ -145,6 +147,7 @@ class Declared(NamedTuple):
     meaning: str
     allowed: str
     may_change: bool
+    is_budget: bool
     stages: str  # that use it
 
 
@@ -156,7 +159,7 @@ def walk(config: Options, prefix: str = "", stages: str = "") -> Iterator[tuple[
         if isinstance(value, Options):
             yield from walk(value, f"{prefix}{name}.", used)
         else:
-            declared = Declared(field.description or "", allowed(field), about["may_change"], used)
+            declared = Declared(field.description or "", allowed(field), about["may_change"], about["is_budget"], used)
             yield f"{prefix}{name}", value, declared
 
 

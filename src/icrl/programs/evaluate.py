@@ -49,7 +49,8 @@ def main(config: Config) -> Path:
     before, is_mixture = opened.described["config"], len(config.histories) > 1
     changes = trained.changes_of(config, before)
     compared = opened.compared if is_mixture else (*opened.compared, "source")  # stores of a mixture record their own
-    check_same(config, before, compared if changes else (*_WORLD, *compared), str(opened.folder))
+    last = config.evaluation.checkpoint == "last"  # others may be older than the extension of a run
+    check_same(config, before, compared if changes else (*_WORLD, *compared), str(opened.folder), budgets=last)
     suffix = trained.suffix_of(changes | opened.suffixes, config.evaluation.tasks)
     identifying = (*_WORLD, *compared, "seed", "policy", "evaluation")
     folder = config.folder("logs") / f"evaluation{suffix}"
@@ -69,7 +70,7 @@ def main(config: Config) -> Path:
         with only_writer(folder):  # not before it is clear that there will be results
             if path.exists():
                 results, found = read_results(folder)
-                check_same(config, results["config"], identifying, str(folder))
+                check_same(config, results["config"], identifying, str(folder), budgets=False)
                 if results["checkpoint"] != opened.checksum:
                     raise ConfigError(f"{folder} holds results of another model: give another name=, or remove it")
                 check_owner(path, found, owner)

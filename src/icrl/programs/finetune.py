@@ -51,7 +51,7 @@ def main(config: Config) -> Path:
             raise ConfigError(f"{folder} started from another model: give another finetune.experiment_name= or name=")
         return {"start": model}
 
-    with open_run(config, "finetune", folder, compared(config, "objective", "finetune"), inputs) as context:
+    with open_run(config, "finetune", folder, compared(config, "objective", "finetune"), inputs, "finetune") as context:
         if context:
             refuse(context.ranks.size > 1, f"finetune runs in one process, not in {context.ranks.size}")
             if start:

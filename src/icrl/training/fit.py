@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
+from icrl.config.options import refuse
 from icrl.config.schedules import Clock
 from icrl.contracts import AnyBatch, Objective
 from icrl.runs.checkpoint import FINISHED, Interval, is_due
@@ -50,6 +51,8 @@ def fit(
     saving, owner, device = config.checkpoints, Identity.of(context.description), context.device
     updater = Updater(model.train(), objective, config, device, ranks, after_step)
     run = RunState(context.folder, context.description, saving, total, device, ranks=ranks, start=start)
+    beyond = f"{run.folder} is at update {run.done}, beyond the {total} of this configuration"
+    refuse(run.done > total, f"{beyond}: raise trainer.num_iterations (or what sets it), or give another name=")
     evaluation = Interval(config.evals.num_evals, config.evals.eval_interval, total, end=True)
     snapshot = Interval(0, -(-saving.snapshot_interval // config.trainer.mini_batch_size), total)
     with ExitStack() as stack:
@@ -99,6 +102,7 @@ def _services(
     logger = MetricLogger(folder if is_writer else None, run.done, config.summaries, run.total, progress, run.done)
     run.loggers.append(stack.enter_context(logger))
     if is_writer:
+        (folder / FINISHED).unlink(missing_ok=True)  # of a run that is extended
         texts = record_session(config, folder, owner, run.done)
         logger.texts(texts | {"parameters": parameters_table(model, updater.optimizer)})
     if not (is_writer and config.trainer.evaluate):
