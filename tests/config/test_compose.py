@@ -181,6 +181,28 @@ def test_presets_of_players_set_what_they_write(preset: str) -> None:
     check_same(config, json.loads(json.dumps(recorded(config))), recorded(config), "here")
 
 
+def test_presets_of_the_reference_offline_programs_have_its_defaults() -> None:
+    """Numbers of its option tables: ILQL, BERT, LAMB, and the newer of its two AWR programs."""
+    config = load_config(["experiment=offline_reference"])
+    expected = {
+        **{"critic.discount_factor": 1.0, "critic.return_lambda": 0.0, "critic.v_loss_scaling": 1.0},
+        **{"critic.target_update_interval": 1, "critic.target_update_rate": 0.1, "critic.conservative_scaling": 0.0},
+        **{"critic.backup": "expectile", "critic.separate_value": False, "critic.reward_plugin": "identity"},
+        **{"encoder.position": "learned", "encoder.embed_dim": 768, "encoder.num_heads": 12, "encoder.num_layers": 12},
+        **{"encoder.ff_dim": 3072, "encoder.activation": "gelu", "encoder.dropout": 0.1, "encoder.load_from": "none"},
+        **{"decoder.num_layers": 2, "decoder.ff_dim": 3072, "decoder.activation": "gelu", "decoder.dropout": 0.1},
+        **{"optimizer.name": "lamb", "optimizer.learning_rate": 1e-3, "optimizer.epsilon": 1e-6},
+        **{"optimizer.max_gradient_norm": 1.0, "optimizer.weight_decay": 0.01, "optimizer.initialize": False},
+        **{"trainer.gradient_accumulation_steps": 1, "trainer.activation_checkpointing": False},
+        **{"awr.temperature": 0.05, "awr.inverse_temperature": None, "awr.advantage_threshold": 20.0},
+        **{"awr.normalize": "none", "awr.num_epochs": 1, "awr.initial_encoder": "none"},
+        "checkpoints.snapshot_interval": 0,
+    }
+    assert {key: value_of(config, key) for key in expected} == expected
+    parts = load_config(["critic=reference", "awr=reference"])
+    assert (parts.critic, parts.awr) == (config.critic, config.awr)
+
+
 def test_options_of_a_fixed_player_are_not_compared_and_the_fixed_players_are_those_of_the_game() -> None:
     idle = ["host.opponents=[]", "host.net_arch=[{width: 8, residual: true}]"]
     assert load_players_config(["host.player=zeillinger", "agent.opponents=host", *idle]).learning == ["agent"]
