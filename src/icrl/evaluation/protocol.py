@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, PlainValidator, model_validator
 
 from icrl.config.options import Options, option, refuse
 from icrl.envs.exact import Expectation
@@ -90,8 +90,19 @@ DEFINITIONS = {
 }
 
 
+def _check_which(value: Any) -> str | int:
+    if value not in ("best", "last") and (type(value) is not int or value < 0):
+        raise ValueError
+    return value
+
+
+Which = Annotated[str | int, PlainValidator(_check_which), "best, last, or the number of an update"]
+
+
 class EvaluationConfig(Options):
-    checkpoint: Literal["best", "last"] = option("last", "checkpoint of stage two to roll out")
+    checkpoint: Which = option(
+        "last", "checkpoint to roll out: the best in evaluations, the last, or that of an update, such as a snapshot"
+    )
     tasks: Literal["test", "development"] = option(
         "test", "test: held-out tasks, and development tasks beside them; development: these alone, to choose a recipe"
     )

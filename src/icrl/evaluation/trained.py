@@ -31,7 +31,6 @@ from icrl.training.critics import PROGRAM, check_critic, load_critic, make_criti
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
-    from icrl.nn.gpt_policy import PolicyConfig
     from icrl.runs.evaluations import EvalsConfig
 
 PolicyLoader = Callable[["Config", EnvSpec, dict[str, Any], torch.device], GPT | Guided]
@@ -138,10 +137,11 @@ class TrainedPolicy(NamedTuple):
         return Guided(model, critic.target, config.policy.advantage_scale)
 
 
-def policy_suffixes(policy: PolicyConfig) -> dict[str, Any]:
+def policy_suffixes(config: Config) -> dict[str, Any]:
     """Options of the policy in the name of a results folder, for `suffix_of`."""
-    model, scale = policy.model, policy.advantage_scale
-    return ({"policy": model} if model != "gpt" else {}) | ({"advantage": scale} if scale else {})
+    model, scale, update = config.policy.model, config.policy.advantage_scale, config.evaluation.checkpoint
+    found = ({"policy": model} if model != "gpt" else {}) | ({"advantage": scale} if scale else {})
+    return found | ({"update": update} if isinstance(update, int) else {})
 
 
 def open_trained(config: Config, device: torch.device) -> TrainedPolicy:
@@ -161,7 +161,7 @@ def open_trained(config: Config, device: torch.device) -> TrainedPolicy:
         checksum = f"{checksum}+{advisor['state_sha256']}"
     compared = ("data", "model", "optimizer", "trainer", "device", *own)
     weights = state["model"] if name != "critic" else None
-    return TrainedPolicy(folder, described, compared, checksum, about["step"], policy_suffixes(config.policy), weights)
+    return TrainedPolicy(folder, described, compared, checksum, about["step"], policy_suffixes(config), weights)
 
 
 def training_store(config: Config, trained: Json) -> Histories:

@@ -5,7 +5,8 @@ python -m src.evaluate [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/evalu
 If options of the world differ from the training, such as `env.size=13`, all tasks without training are held out:
 logs/<name>/evaluation-size=13/, videos/<name>/in_context-size=13/. Folders of other policies are named likewise:
 `policy.model=awr` plays an extracted policy, `policy.model=critic` the values alone, `policy.advantage_scale=1` the
-model guided by them.
+model guided by them. `evaluation.checkpoint=500` plays the snapshot or other checkpoint of update 500, also of a
+training that is not finished: logs/<name>/evaluation-update=500/.
 """
 
 from collections.abc import Callable, Mapping, Sequence
