@@ -25,6 +25,7 @@ from icrl.config.options import (
     seed_option,
 )
 from icrl.config.paths import PROJECT
+from icrl.config.search import SearchConfig
 from icrl.contracts import ConfigError
 from icrl.data.windows import DataConfig
 from icrl.envs import env_options
@@ -58,16 +59,6 @@ else:
 
 _FITS = "2, ilql, awr, finetune"  # stages with a gradient loop
 _READS_POINTS = ("a2c", "a3c", "ppo", "random")  # sources that read observations of many numbers
-
-
-class SearchConfig(Options):
-    num_trials: int = option(
-        20, "trials in all; a repeated call adds only what is missing", ge=1, le=10**4, may_change=True
-    )
-    goal_row: int = option(0, "row of the goal that is searched on", ge=0, le=63)
-    goal_column: int = option(0, "column of the goal that is searched on", ge=0, le=63)
-    num_learners: int = option(8, "learners per trial, averaged", ge=1, le=10**5)
-    num_env_steps: int = option(20000, "env steps per learner", ge=1, le=10**8)
 
 
 class StudyConfig(Options):
@@ -131,7 +122,7 @@ class Config(Options):
     policy: PolicyConfig = group(PolicyConfig, "how the model acts", "2, 3, ilql, awr, finetune")
     evaluation: EvaluationConfig = group(EvaluationConfig, "the in-context protocol", "3")
     study: StudyConfig = group(StudyConfig, "a comparison of many runs", "study")
-    search: SearchConfig = group(SearchConfig, "the search over options of the source", "search")
+    search: SearchConfig = group(SearchConfig, "the search over options of a program", "search")
 
     def folder(self, kind: str) -> Path:
         """Folder of the run under `kind`: histories, logs or videos."""
