@@ -85,6 +85,8 @@ DEFINITIONS = {
     "other_goal_first": "share of episodes in which a move ends on another goal before any ends on the own one: in "
     "`moved_goal` on the first goal before the second, in `ablations` on the next task's",
     f"success_{LATER}_after_move, other_goal_first_{LATER}_after_move": f"in episode {LATER} after the move",
+    "calibration": "expected calibration error of the most probable action, over windows of the histories of "
+    "development tasks, and the bins of its reliability diagram",
     "coverage": "in a room without a goal: share of the possible goal cells visited by the end of each episode",
     "coverage_gain": "coverage with the context kept minus that with the context wiped, stream by stream",
 }
@@ -119,6 +121,9 @@ class EvaluationConfig(Options):
     moved_goal: bool = option(
         True,
         "in DarkRoom also move the goal after half of the episodes, with the context kept, to that of the next task",
+    )
+    calibration: bool = option(
+        False, "also measure on windows of the development tasks how well action probabilities are calibrated"
     )
     num_probe_streams: int = option(
         4, "streams per held-out task for each ablation or temperature, and where the goal moves", ge=1, le=10**5

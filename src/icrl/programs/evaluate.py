@@ -18,14 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icrl.config.options import replace
+from icrl.config.options import refuse, replace
 from icrl.config.root import Config
-from icrl.contracts import ConfigError, Env, EnvSpec, Policy, Rollout
+from icrl.contracts import Batch, ConfigError, Env, EnvSpec, Json, Policy, Rollout
 from icrl.data.history_store import Histories
 from icrl.envs import make_env
 from icrl.envs.core import State, TensorEnv
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation import in_context, measures, moved_goal, protocol, references, report, trained
+from icrl.evaluation.calibration import calibration, development_windows, target_of
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.report import RESULTS, read_results, save_episodes
 from icrl.nn.gpt import GPT
@@ -38,6 +39,7 @@ from icrl.runs.files import Identity, check_owner, check_same, identity_of, only
 from icrl.runs.processes import at_once
 from icrl.sources import source_of
 from icrl.training.needs import bootstrap, playing
+from icrl.training.program import unweighted
 
 _WORLD = ("env", "tasks")
 _STREAMS = 100  # that the model plays in one job
@@ -62,11 +64,14 @@ def main(config: Config) -> Path:
             parts = {"held_out": trained.new_tasks(config, env, before, opened.described["tasks"])}
         else:
             parts = trained.tasks_by_part(config, opened.described["tasks"])
-        store, path = None, folder / RESULTS
+        away = "evaluation.calibration=true needs the histories of this world, and the model learned from another one's"
+        refuse(changes and config.evaluation.calibration, away)
+        store, path, sections = None, folder / RESULTS, dict[str, Any]()
         if not path.exists():
             # In another world a source appears only in videos, and is the configured one unless there is a mixture.
             if not changes or (config.evaluation.videos and is_mixture):
                 store = trained.training_store(config, opened.described)
+                sections = _calibration(config, model, env.spec, opened.described["tasks"], store)
             check_room(config, model, env.spec, parts)
         with only_writer(folder):  # not before it is clear that there will be results
             if path.exists():
@@ -77,7 +82,7 @@ def main(config: Config) -> Path:
                 check_owner(path, found, owner)
             else:
                 tasks = {part: env.all_tasks().to(device)[numbers] for part, numbers in parts.items()}
-                results = evaluate(config, env, model, tasks, store, suffix, owner)
+                results = evaluate(config, env, model, tasks, store, suffix, owner, sections)
                 write_owned(path, owner, opened.step, results | {"checkpoint": opened.checksum})
         print("\n\n".join(report.tables(results)))
         print(f"\n{report.summary(results, env.spec)}\nnumbers and plots  {folder}")
@@ -95,9 +100,11 @@ def evaluate(
     store: Histories | None,
     suffix: str,
     owner: Identity,
+    sections: Json,
 ) -> dict[str, Any]:
     """Play `tasks` (by part, the main one first) and write episodes, plots and videos to folders with `suffix`; returns
-    the content of `results.json`. The source is that of `store`, or the configured one; `owner` is the run."""
+    the content of `results.json`, with further `sections`. The source is that of `store`, or the configured one;
+    `owner` is the run."""
     options, learners = config.evaluation, references.references_of(env, config)
     policy, folder = trained.policy_of(config, model), config.folder("logs") / f"evaluation{suffix}"
     (main_part, shown), *further = tasks.items()
@@ -144,9 +151,24 @@ def evaluate(
         "references": setting.references,
         **numbers,
         **protocol.coverage_numbers([covered], options, config.seed),
+        **sections,
     }
     write_figures(folder, config.name + suffix, env, results, learners)
     return results
+
+
+def _calibration(config: Config, model: GPT | Guided, spec: EnvSpec, split: Json, store: Histories) -> dict[str, Any]:
+    """Section with the calibration of `model` on the development tasks of the histories that it learned from; empty
+    unless it is asked for."""
+    if not config.evaluation.calibration:
+        return {}
+    given, tasks = "evaluation.calibration=true", split["development"]
+    refuse(not tasks, f"{given} needs development tasks: data.num_development_tasks=0 sets none aside")
+    imitates = config.policy.model in ("gpt", config.finetune.experiment_name)
+    objective = config.objective if imitates else unweighted(config.objective)
+    windows = development_windows(config, [store], tasks, objective, spec)
+    on_device = Batch(*(column.to(model.device) for column in windows))
+    return {"calibration": calibration(model.eval(), spec, on_device, target_of(objective))}
 
 
 def _plays(

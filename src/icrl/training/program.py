@@ -70,18 +70,10 @@ class RunContext(NamedTuple):
     def windows(self, objective: ObjectiveConfig, plugin: RewardPlugin | None = None) -> Mixture:
         """Windows of all training tasks that are not set aside, with the weights of `objective` and the rewards of
         `plugin`."""
-        config, tasks = self.config, self.tasks
-        learned = [task for task in tasks["train"] if task not in tasks["development"]]
-        length = config.trainer.mini_batch_length or config.model.context_len
-        labels = None
-        if objective.labels != "planner":
-            searcher = searcher_of(objective.labels, config)
-            labels = partial(relabelled, searcher, num_actions=self.spec().num_actions)
-        given = (config.data, objective, learned, length, self.device, plugin, labels)
-        parts = [Windows(store, *given) for store in self.stores]
-        mixture = Mixture(parts, config.data.weights)
-        for store, part, share in zip(self.stores, parts, mixture.shares, strict=True):
-            what = f"{part.num_windows:,} windows of {length} steps from {part.num_rows:,} rows of {store.folder}"
+        learned = [task for task in self.tasks["train"] if task not in self.tasks["development"]]
+        mixture = windows_of(self.config, self.stores, learned, objective, self.spec(), self.device, plugin)
+        for store, part, share in zip(self.stores, mixture.parts, mixture.shares, strict=True):
+            what = f"{part.num_windows:,} windows of {part.length} steps from {part.num_rows:,} rows of {store.folder}"
             announce(f"{what}, drawn with probability {share:.3f}", self.ranks)
         return mixture
 
@@ -89,6 +81,24 @@ class RunContext(NamedTuple):
         """Function from an update to this rank's share of its batch."""
         seed, size, ranks = self.config.seed, self.config.trainer.mini_batch_size, self.ranks
         return lambda update: mixture.batch(seed, update, size, ranks.rank, ranks.size)
+
+
+def windows_of(
+    config: Config,
+    stores: Sequence[Histories],
+    tasks: list[int],
+    objective: ObjectiveConfig,
+    spec: EnvSpec,
+    device: torch.device,
+    plugin: RewardPlugin | None = None,
+) -> Mixture:
+    """Windows of the rows of `tasks`, as `config` cuts them, with the weights and labels of `objective` and the rewards
+    of `plugin`."""
+    labels, length = None, config.trainer.mini_batch_length or config.model.context_len
+    if objective.labels != "planner":
+        labels = partial(relabelled, searcher_of(objective.labels, config), num_actions=spec.num_actions)
+    parts = [Windows(store, config.data, objective, tasks, length, device, plugin, labels) for store in stores]
+    return Mixture(parts, config.data.weights)
 
 
 def unweighted(objective: ObjectiveConfig) -> ObjectiveConfig:
