@@ -96,8 +96,9 @@ def inputs_of(config: Config, device: torch.device) -> Json:
     inputs = dict[str, str]()
     if (teacher := getattr(config.source, "teacher", "none")) != "none":
         inputs["source.teacher"] = open_teacher(config, teacher, device)[1]["state_sha256"]
-    if (name := getattr(config.source, "offline_buffer_dir", "none")) != "none":
-        inputs["source.offline_buffer_dir"] = checksum_of(read_manifest(config.folder("histories").parent / name))
+    if names := getattr(config.source, "offline_buffer_dir", []):
+        folders = [config.folder("histories").parent / name for name in names]
+        inputs["source.offline_buffer_dir"] = "+".join(checksum_of(read_manifest(folder)) for folder in folders)
     return inputs
 
 

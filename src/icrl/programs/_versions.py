@@ -111,8 +111,8 @@ def inputs_07(root: Path, config: Any, described: Json) -> Json:
     if (teacher := getattr(source, "teacher", "none")) != "none":
         sidecars = sorted((root / "logs" / teacher / "source").glob("last-*.json"))
         found["source.teacher"] = read_json(sidecars[-1])["state_sha256"] if sidecars else ""
-    if (others := getattr(source, "offline_buffer_dir", "none")) != "none":
-        path = root / "histories" / others / history_store.MANIFEST
+    if others := getattr(source, "offline_buffer_dir", []):
+        path = root / "histories" / others[0] / history_store.MANIFEST
         found["source.offline_buffer_dir"] = history_store.checksum_of(read_json(path)) if path.exists() else ""
     return found
 
