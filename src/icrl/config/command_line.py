@@ -16,9 +16,11 @@ from icrl.config.root import Config
 from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.point_game.options import PlayersConfig
 from icrl.runs.device import ran_out
+from icrl.runs.distributed import check_alone
 from icrl.runs.processes import close_outputs, open_outputs
 
 _BAD_INPUT = 2
+_PARALLEL = ("src.train_gpt", "src.train_ilql", "src.extract_policy", "src.finetune")  # or with a refusal of its own
 LARGE = {  # by program: the options that determine most of its memory
     "src.pipeline": "source.num_learners, trainer.mini_batch_size, evaluation.num_streams",
     "src.train_agents": "source.num_learners, source.num_envs, source.unroll_length",
@@ -57,6 +59,8 @@ def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], module: str
             print(help_text(module, meaning, root, others))
         else:
             _check_form(arguments)
+            if module not in _PARALLEL:
+                check_alone(module)
             config = compose_config(root, arguments)
             if "seed=null" in arguments:
                 print(f"seed={config.seed}")
