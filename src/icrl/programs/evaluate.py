@@ -103,8 +103,7 @@ def evaluate(
     sections: Json,
 ) -> dict[str, Any]:
     """Play `tasks` (by part, the main one first) and write episodes, plots and videos to folders with `suffix`; returns
-    the content of `results.json`, with further `sections`. The source is that of `store`, or the configured one;
-    `owner` is the run."""
+    the content of `results.json`, with `sections`. The source is that of `store`, or the configured one."""
     options, learners = config.evaluation, references.references_of(env, config)
     policy, folder = trained.policy_of(config, model), config.folder("logs") / f"evaluation{suffix}"
     (main_part, shown), *further = tasks.items()
@@ -125,9 +124,7 @@ def evaluate(
     episodes = {part: played[part][0] for part in tasks}
     source = source_of(store.manifest["config"]) if store else config.source
     if store and "train" in tasks:
-        label = f"{report.source_label(source.name)}, training tasks"
-        ends = in_context.source_adaptation(store, tasks["train"], options.num_train_streams, options.num_episodes)
-        episodes |= {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
+        episodes |= _source_episodes(config, store, tasks["train"])
     moved = [name for name in played if name.startswith(protocol.MOVED)]
     episodes |= {name: played[name][0] for name in (*learners, *probes, *moved)}
     misled = moved_goal.others_first(env, shown, played)
@@ -155,6 +152,16 @@ def evaluate(
     }
     write_figures(folder, config.name + suffix, env, results, learners)
     return results
+
+
+def _source_episodes(config: Config, store: Histories, tasks: Tensor) -> dict[str, Adaptation]:
+    """First and last episodes of the source agents of training `tasks` in `store`."""
+    label, options = (
+        f"{report.source_label(source_of(store.manifest['config']).name)}, training tasks",
+        config.evaluation,
+    )
+    ends = in_context.source_adaptation(store, tasks, options.num_train_streams, options.num_episodes)
+    return {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
 
 
 def _calibration(config: Config, model: GPT | Guided, spec: EnvSpec, split: Json, store: Histories) -> dict[str, Any]:

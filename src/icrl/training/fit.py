@@ -51,8 +51,6 @@ def fit(
     saving, owner, device = config.checkpoints, Identity.of(context.description), context.device
     updater = Updater(model.train(), objective, config, device, ranks, after_step)
     run = RunState(context.folder, context.description, saving, total, device, ranks=ranks, start=start)
-    beyond = f"{run.folder} is at update {run.done}, beyond the {total} of this configuration"
-    refuse(run.done > total, f"{beyond}: raise trainer.num_iterations (or what sets it), or give another name=")
     evaluation = Interval(config.evals.num_evals, config.evals.eval_interval, total, end=True)
     snapshot = Interval(0, -(-saving.snapshot_interval // config.trainer.mini_batch_size), total)
     with ExitStack() as stack:
@@ -97,6 +95,8 @@ def _services(
     stack: ExitStack, context: RunContext, run: RunState, evaluator: Evaluator, model: nn.Module, updater: Updater
 ) -> tuple[MetricLogger, Evaluations | None]:
     """Logger of a rank; rank 0 also gets the run record and the evaluations."""
+    beyond = f"{run.folder} is at update {run.done}, beyond the {run.total} of this configuration"
+    refuse(run.done > run.total, f"{beyond}: raise trainer.num_iterations (or what sets it), or give another name=")
     config, folder, is_writer, owner = context.config, run.folder, context.ranks.is_writer, Identity.of(run.description)
     progress = Progress(owner.program, run.total, run.done, "update", is_writer)
     logger = MetricLogger(folder if is_writer else None, run.done, config.summaries, run.total, progress, run.done)
