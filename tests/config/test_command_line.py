@@ -89,7 +89,7 @@ def test_torchrun_is_for_programs_that_share_their_work(start: Any, monkeypatch:
         monkeypatch.setenv("WORLD_SIZE", size)
         with pytest.raises(SystemExit if code else AssertionError):
             start()
-    assert "error: src.evaluate runs in one process, but torchrun started 2: " in capsys.readouterr().err
+    assert "error: WORLD_SIZE=2: src.evaluate runs in one process, without torchrun, because" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes do not fit"), ValueError("no"), OverflowError("math range")])

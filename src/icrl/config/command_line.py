@@ -20,7 +20,8 @@ from icrl.runs.distributed import check_alone
 from icrl.runs.processes import close_outputs, open_outputs
 
 _BAD_INPUT = 2
-_PARALLEL = ("src.train_gpt", "src.train_ilql", "src.extract_policy", "src.finetune")  # or with a refusal of its own
+_SHARED = ("src.train_gpt", "src.train_ilql", "src.extract_policy")  # programs for several processes
+_REFUSES = ("src.train_agents", "src.finetune")  # programs that say themselves why not
 LARGE = {  # by program: the options that determine most of its memory
     "src.pipeline": "source.num_learners, trainer.mini_batch_size, evaluation.num_streams",
     "src.train_agents": "source.num_learners, source.num_envs, source.unroll_length",
@@ -59,8 +60,8 @@ def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], module: str
             print(help_text(module, meaning, root, others))
         else:
             _check_form(arguments)
-            if module not in _PARALLEL:
-                check_alone(module)
+            if module not in (*_SHARED, *_REFUSES):
+                check_alone(module, "its updates are too small to be shared; several runs at a time need a name= each")
             config = compose_config(root, arguments)
             if "seed=null" in arguments:
                 print(f"seed={config.seed}")

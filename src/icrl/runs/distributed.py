@@ -82,16 +82,6 @@ class Ranks:
             )
 
 
-def check_alone(module: str) -> None:
-    """Raise `ConfigError` if `torchrun` started several processes of a program that cannot share its work."""
-    size = os.environ.get("WORLD_SIZE", "1") if os.environ.get("RANK") else "1"
-    if size != "1":
-        raise ConfigError(
-            f"{module} runs in one process, but torchrun started {size}: its updates are too small to be shared. "
-            "Start it without torchrun; several runs at a time need a name= each"
-        )
-
-
 @contextmanager
 def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
     """Ranks started by `torchrun` and the device of this one; a single rank without `torchrun`."""
