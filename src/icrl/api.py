@@ -78,12 +78,13 @@ class InContextPolicy:
 
 
 def load(
-    run_folder: str | Path, *, checkpoint: str = "last", temperature: float | None = None, seed: int = 0
+    run_folder: str | Path, *, checkpoint: str | int = "last", temperature: float | None = None, seed: int = 0
 ) -> InContextPolicy:
     """Load the model of stage two in `run_folder`, such as `logs/dark_room-search`, as a policy.
 
-    `checkpoint` is "last" or "best". Actions are drawn at `temperature` (None: as the run was configured; 0: the most
-    probable action), with luck that follows from `seed`. Raises `ConfigError` if no training is finished there."""
+    `checkpoint` is "last", "best" or the number of an update, such as that of a snapshot. Actions are drawn at
+    `temperature` (None: as the run was configured; 0: the most probable action), with luck that follows from
+    `seed`. Raises `ConfigError` if there is no such model."""
     device = torch.device("cpu")
     state, about = open_finished(Path(run_folder) / "gpt", checkpoint, "train_gpt", device)
     described = about["description"]

@@ -101,7 +101,11 @@ def paces(draw: st.DrawFn) -> SourceConfig:
     before = draw(st.integers(0, 3)) if offline else 0
     if offline:
         rise = {"kind": "linear", "progress": "percent", "points": [[0, 0.5], [1, 2.0]]}
-        changes |= {"offline_buffer_dir": "others", "offline_loss_weight": rise, "rl_train_after_update_steps": before}
+        changes |= {
+            "offline_buffer_dir": ["others"],
+            "offline_loss_weight": rise,
+            "rl_train_after_update_steps": before,
+        }
         changes["rl_train_every_update_steps"] = draw(st.integers(1, 3))
     changes |= {"num_envs": num_envs, "unroll_length": unroll_length, "mini_batch_length": length}
     changes |= {"initial_collect_steps": draw(st.integers(0, 30)), "mini_batch_size": size, "num_env_steps": 0}
@@ -130,7 +134,7 @@ def test_the_clock_counts_what_is_done(others: Path, source: Any) -> None:
     _, streams, noise = make_learners(config, ENV, task, CPU)
     worker = LocalUnrollWorker(source, ENV, learner, streams, noise)
     loop = collect(learner, worker, Experience(config, ENV.spec, task, CPU))
-    offline, pretraining = source.offline_buffer_dir != "none", source.rl_train_after_update_steps
+    offline, pretraining = bool(source.offline_buffer_dir), source.rl_train_after_update_steps
     for iteration, (transitions, metrics, _) in enumerate(loop, 1):
         at, new, steps = clock_of(source, iteration - 1), learner.updates[updates:], len(transitions.obs)
         over = 0 < source.num_env_steps == env_steps

@@ -28,7 +28,7 @@ TASKS = ENV.all_tasks()[[3, 8]]
 REPLAY = {"clear_replay_buffer": False, "replay_buffer_length": 9, "unroll_length": 1.5, "initial_value": 1.0}
 REPLAY |= {"mini_batch_length": 2, "mini_batch_size": 3, "num_updates_per_train_iter": 2}
 DRAWN = REPLAY | {"whole_replay_buffer_training": False}
-OFFLINE = {"offline_buffer_dir": "others", "rl_train_after_update_steps": 4, "rl_train_every_update_steps": 2}
+OFFLINE = {"offline_buffer_dir": ["others"], "rl_train_after_update_steps": 4, "rl_train_every_update_steps": 2}
 MODES: dict[str, dict[str, Any]] = {
     "sweep": REPLAY,
     "uniform": DRAWN,
@@ -185,7 +185,7 @@ def test_learners_of_other_tasks_learn_without_histories() -> None:
 
 
 def open_windows(root: Path, tasks: list[int], length: int, **changes: Any) -> OfflineWindows:
-    config = config_of(root, **{"offline_buffer_dir": "others"} | changes)
+    config = config_of(root, **{"offline_buffer_dir": ["others"]} | changes)
     return OfflineWindows(config, config.source, ENV.all_tasks()[tasks], length, CPU)
 
 
@@ -233,12 +233,29 @@ def test_every_window_of_a_task_is_drawn_once_in_as_many_draws(data, length, per
         assert torch.equal(mine[2], steps % 2) and torch.equal(mine[1], row % 5) and torch.equal(mine[7], steps % 5)
 
 
+def test_windows_of_several_histories_are_those_of_each(tmp_path: Path) -> None:
+    """All of a task equally often, from histories with other orders of tasks and numbers of rows."""
+    ends = torch.zeros(20, 6).bool()
+    write_histories(tmp_path, "others", TABULAR, [7, 2, 9], 2, ends)
+    write_histories(tmp_path, "more", TABULAR, [9, 7], 1, ends[:12, :2])
+    rows = {7: [(0, 20), (1, 20), (1, 12)], 9: [(4, 20), (5, 20), (0, 12)]}  # of a task: its number, its steps
+    windows = open_windows(tmp_path, [9, 7], 3, offline_buffer_dir=["others", "more"])
+    alone = open_windows(tmp_path, [9, 7], 3)
+    for learner, task in enumerate((9, 9, 7, 7)):
+        expected = sorted((row, start) for row, steps in rows[task] for start in range(steps - 2))
+        drawn = windows.draw(len(expected), torch.tensor(5))
+        obs, row = (column.unflatten(1, (4, -1))[:, learner] for column in (drawn.obs, drawn.next_obs))
+        assert sorted(zip(row[0].tolist(), obs[0].tolist(), strict=True)) == expected
+        assert (obs[1:] == obs[:-1] + 1).all()
+        assert alone.draw(36, torch.tensor(5)).obs.shape == (3, 4 * 36)
+
+
 @pytest.mark.parametrize(
     ("tasks", "changes", "episode", "message"),
     [
         ([1, 4], {}, 6, r"source\.offline_buffer_dir=others: .* has no histories of 1 of the 2 training tasks"),
         ([1], {"offline_buffer_length": 31}, 6, r"source\.offline_buffer_length=31 is more than the 30 steps"),
-        ([1], {"offline_buffer_dir": "nobody"}, 6, "no histories in .*nobody"),
+        ([1], {"offline_buffer_dir": ["nobody"]}, 6, "no histories in .*nobody"),
         ([1], {}, 7, r"source\.offline_buffer_dir=others: .*env\.max_episode_steps=7"),
     ],
 )

@@ -147,6 +147,16 @@ def test_wrong_options_a_lack_of_memory_and_a_stop_are_one_line(argument, error,
     assert line.startswith(parts[0]) and parts[1] in line
 
 
+def test_torchrun_is_for_programs_that_share_their_work(start: Any, monkeypatch: Any, capsys: Any) -> None:
+    """One process of it is as good as none."""
+    monkeypatch.setenv("RANK", "0")
+    for size, code in (("2", 2), ("1", None)):
+        monkeypatch.setenv("WORLD_SIZE", size)
+        with pytest.raises(SystemExit if code else AssertionError):
+            start()
+    assert "error: WORLD_SIZE=2: src.evaluate runs in one process, without torchrun, because" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("error", [RuntimeError("shapes do not fit"), ValueError("no"), OverflowError("math range")])
 def test_other_errors_stay_what_they_are(error: Exception, start: Any) -> None:
     with pytest.raises(type(error), match=str(error)):

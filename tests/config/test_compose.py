@@ -26,7 +26,7 @@ from icrl.nn.gpt import GPTConfig
 from icrl.point_game.fixed_players import AGENTS, HOSTS
 from icrl.point_game.options import FIXED_AGENTS, FIXED_HOSTS, PlayersConfig
 from icrl.runs.device import recorded
-from icrl.runs.files import check_same
+from icrl.runs.files import check_same, write_json
 from icrl.sources import source_options
 from icrl.sources.a2c import A2CConfig
 from icrl.sources.q_learning import DQNConfig
@@ -207,10 +207,84 @@ def test_presets_of_players_set_what_they_write(preset: str) -> None:
     check_same(config, json.loads(json.dumps(recorded(config))), recorded(config), "here")
 
 
+def test_presets_of_the_reference_offline_programs_have_its_defaults() -> None:
+    """Numbers of its option tables: ILQL, BERT, LAMB, and the newer of its two AWR programs."""
+    config = load_config(["experiment=offline_reference"])
+    expected = {
+        **{"critic.discount_factor": 1.0, "critic.return_lambda": 0.0, "critic.v_loss_scaling": 1.0},
+        **{"critic.target_update_interval": 1, "critic.target_update_rate": 0.1, "critic.conservative_scaling": 0.0},
+        **{"critic.backup": "expectile", "critic.separate_value": False, "critic.reward_plugin": "identity"},
+        **{"encoder.position": "learned", "encoder.embed_dim": 768, "encoder.num_heads": 12, "encoder.num_layers": 12},
+        **{"encoder.ff_dim": 3072, "encoder.activation": "gelu", "encoder.dropout": 0.1, "encoder.load_from": "none"},
+        **{"decoder.num_layers": 2, "decoder.ff_dim": 3072, "decoder.activation": "gelu", "decoder.dropout": 0.1},
+        **{"optimizer.name": "lamb", "optimizer.learning_rate": 1e-3, "optimizer.epsilon": 1e-6},
+        **{"optimizer.max_gradient_norm": 1.0, "optimizer.weight_decay": 0.01, "optimizer.initialize": False},
+        **{"trainer.gradient_accumulation_steps": 1, "trainer.activation_checkpointing": False},
+        **{"awr.temperature": 0.05, "awr.inverse_temperature": None, "awr.advantage_threshold": 20.0},
+        **{"awr.normalize": "none", "awr.num_epochs": 1, "awr.initial_encoder": "none"},
+        "checkpoints.snapshot_interval": 0,
+    }
+    assert {key: value_of(config, key) for key in expected} == expected
+    parts = load_config(["critic=reference", "awr=reference"])
+    assert (parts.critic, parts.awr) == (config.critic, config.awr)
+
+
 def test_options_of_a_fixed_player_are_not_compared_and_the_fixed_players_are_those_of_the_game() -> None:
     idle = ["host.opponents=[]", "host.net_arch=[{width: 8, residual: true}]"]
     assert load_players_config(["host.player=zeillinger", "agent.opponents=host", *idle]).learning == ["agent"]
     assert tuple(HOSTS) == FIXED_HOSTS and tuple(AGENTS) == FIXED_AGENTS
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A folder with presets of one's own, which build on each other and on those of the project."""
+    folder = tmp_path / "my 'own' presets"
+    for name, text in {
+        "experiment/mine": "# @package _global_\n# Mine.\ndefaults: [search, override /env: closet]\nname: mine\n",
+        "env/closet": "defaults: [dark_room]\nsize: 5\n",
+        "players/mine": "# @package _global_\ndefaults: [tiny]\nname: ours\n",
+    }.items():
+        (folder / name).parent.mkdir(parents=True)
+        (folder / f"{name}.yaml").write_text(text)
+    return folder
+
+
+def test_presets_of_ones_own_are_found_in_their_folder(own, monkeypatch) -> None:
+    monkeypatch.chdir(own.parent)
+    there = "presets=" + own.name.join('""')
+    config = load_config([there, "experiment=mine", "data.num_development_tasks=1", "seed=3"])
+    assert (config.name, value_of(config, "env.size"), config.seed, config.presets) == ("mine", 5, 3, own.name)
+    assert config.source == load_config(["experiment=search", "env.size=5", "data.num_development_tasks=1"]).source
+    assert load_players_config([f'presets="{own}"', "players=mine"]).game == load_players_config(["players=tiny"]).game
+    assert "mine" in presets_of("experiment", own) and "mine" not in presets_of("experiment")
+    (own / "env/closet.yaml").write_text("defaults: [dark_room]\nsize: 4\n")
+    changed = load_config([there, "env=closet", "data.num_development_tasks=1"])
+    assert value_of(changed, "env.size") == 4, "a preset may change while a notebook is open"
+    for options, said in (
+        ([there, "experiment=mind"], "experiment=mind: must be one of .*mine.*did you mean mine"),
+        (["experiment=mine"], "experiment=mine: must be one of"),
+        (["presets=nowhere"], "presets=nowhere: must be a folder"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            load_config(options)
+    (own / "env/bandit.yaml").touch()
+    with pytest.raises(ConfigError, match=r"env/bandit.yaml has the name of a preset in .*conf"):
+        load_config([there, "env=closet"])
+
+
+def test_a_seed_of_null_is_drawn_unless_the_run_has_recorded_one(tmp_path, monkeypatch) -> None:
+    asked = [f"root={tmp_path}", "name=a", "seed=null"]
+    drawn = {load_config(asked).seed for _ in range(4)} | {load_players_config(asked).seed for _ in range(4)}
+    assert len(drawn) == 8 and all(0 <= seed < 10**9 for seed in drawn)
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(ConfigError, match="each process of torchrun would draw a seed of its own"):
+        load_config(asked)
+    write_json(tmp_path / "logs/a/gpt/run.json", {"sessions": [{"config": {"seed": 5}}]})
+    assert load_config(asked).seed == load_players_config(asked).seed == 5
+    write_json(tmp_path / "logs/a/evaluation/results.json", {"config": {"seed": 6}})
+    assert load_config(asked).seed == 6
+    write_json(tmp_path / "histories/a/manifest.json", {"config": {"seed": 7}})
+    assert load_config(asked).seed == 7 and load_config([*asked[:2], "seed=8"]).seed == 8
 
 
 def test_the_page_in_the_docs_has_every_option_with_its_meaning_and_stages_and_every_choice() -> None:

@@ -97,7 +97,7 @@ def test_logits_see_the_past_and_nothing_else(form: dict, spec: EnvSpec) -> None
         moved = (logits_of(model, changed(columns, name, t)) - before).abs().amax(dim=-1)  # [B, T]
         first = t if name in ("obs", "timestep") else t + 1
         assert (moved[:, :first] < 1e-6).all()
-        seen = name != "timestep" or form["add_env_time"]
+        seen = name != "timestep" or (form["add_env_time"] and form["position"] != "none")
         assert (moved[:, first:].amax(0) > least).all() if seen else (moved == 0).all(), (name, t)
 
 

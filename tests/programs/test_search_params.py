@@ -18,7 +18,7 @@ from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
 from icrl.plots.search_plots import PLOTS, search_table, write_search_plots
-from icrl.programs import search_params
+from icrl.programs import search_params, train_agents, train_gpt, train_ilql
 from icrl.programs.search_params import main, score, searched_task
 from icrl.runs.files import read_json
 
@@ -48,8 +48,9 @@ def test_an_interrupted_search_tries_the_same_as_an_undisturbed_one(tmp_path, mo
     assert best == {"value": results["value"], **results["best"]} and results["value"] == max(values)
     printed = re.findall(r"source\.\S+", capsys.readouterr().out)
     source = load_config([*OPTIONS, *printed]).source
-    assert {option.partition("=")[0] for option in printed} == {f"source.{name}" for name in results["best"]}
-    assert all(getattr(source, name) == pytest.approx(value, rel=1e-3) for name, value in results["best"].items())
+    assert {option.partition("=")[0] for option in printed} == results["best"].keys()
+    for name, value in results["best"].items():
+        assert getattr(source, name.removeprefix("source.")) == pytest.approx(value, rel=1e-3)
     first = searched(tmp_path, 11)
     with monkeypatch.context() as patch, pytest.raises(SystemExit):  # amid the next trial
         patch.setattr(search_params, "score", lambda *_: sys.exit())
@@ -70,20 +71,21 @@ def test_an_interrupted_search_tries_the_same_as_an_undisturbed_one(tmp_path, mo
 @pytest.mark.parametrize("values", [[0.5], [0.0, 0.0, 0.0]])
 def test_pictures_of_few_trials_leave_pyplot_alone(tmp_path, values):
     study = optuna.create_study(direction="maximize")
-    distributions = {name: search_params.SPACE[name] for name in ("discount", "hidden_size")}
-    params = {"discount": 0.9, "hidden_size": 64}
+    space = search_params.space_of(load_config())
+    distributions = {name: space[name] for name in ("source.discount", "source.hidden_size")}
+    params = {"source.discount": 0.9, "source.hidden_size": 64}
     for value in values:
         study.add_trial(optuna.create_trial(value=value, params=params, distributions=distributions))
     plt.switch_backend("svg")
     before, figures = dict(mpl.rcParams), plt.get_fignums()
-    write_search_plots(tmp_path, study)
+    write_search_plots(tmp_path, study, "value")
     assert dict(mpl.rcParams) == before and plt.get_fignums() == figures and mpl.get_backend() == "svg"
 
 
 def test_table_has_the_best_first():
     trials = [{"value": value, "learning_rate": value / 100} for value in (0.2, 0.9, 0.5)]
     header, _, *rows = search_table(trials, num_best=2).splitlines()
-    assert header.split() == ["trial", "success", "learning_rate"]
+    assert header.split() == ["trial", "value", "learning_rate"]
     assert [row.split() for row in rows] == [["2", "0.900", "0.009"], ["3", "0.500", "0.005"]]
 
 
@@ -93,6 +95,21 @@ def test_table_has_the_best_first():
         ("search.num_env_steps=2001", ["search.num_env_steps=2001", "source.num_envs", "source.unroll_length"]),
         ("source=q_learning", ["source.name=q_learning", "a2c"]),
         ("search.num_env_steps=200 source.initial_collect_steps=300", ["source.initial_collect_steps=300"]),
+        (
+            "search.space={sauce.discount:[0.9]}",
+            ["search.space: sauce.discount: there is no such option", "source.discount"],
+        ),
+        ("search.space={seed:[0]}", ["search.space: seed has no effect on search.program=train_agents", "source.*"]),
+        (
+            "search.program=train_gpt",
+            ["source.learning_rate has no effect on search.program=train_gpt: it is of stage 1"],
+        ),
+        ("search.program=evaluate search.space={policy.temperature:[1.0]}", ["evaluation.tasks=test", "held-out"]),
+        ("search.options=['seed=1']", ["search.options=['seed=1']: is for search.program=train_players"]),
+        (
+            "search.program=train_gpt search.space={model.num_layers:[1]} trainer.evaluate=false",
+            ["search.program=train_gpt needs trainer.evaluate=true"],
+        ),
         ("env=bandit", ["env.name=bandit: the search needs a goal in a room"]),
         ("search.goal_row=2 search.goal_column=2", ["search.goal_row=2 and search.goal_column=2: no task"]),
         ("tasks.split=list tasks.held_out=[0] search.goal_row=0 search.goal_column=0", ["held out by tasks.split"]),
@@ -104,6 +121,78 @@ def test_impossible_searches_are_refused(tmp_path, options, parts):
         main(load_config(["experiment=tiny", f"root={tmp_path}", *options.split()]))
     assert all(part in str(refused.value) for part in parts), refused.value
     assert not (tmp_path / "logs").exists()
+
+
+WHOLE = (  # a run of all stages that takes seconds
+    *("source.num_env_steps=250", "source.history_steps=250", "source.videos_per_task=0", "data.keep_every=[1]"),
+    *("data.kept_steps=0", "data.min_final_success=0", "model.context_len=20", "evaluation.num_episodes=3"),
+    *(
+        "trainer.num_iterations=2",
+        "evaluation.videos=false",
+        "evaluation.ablations=false",
+        "evaluation.temperatures=[]",
+    ),
+    *(
+        "evaluation.moved_goal=false",
+        "evals.num_eval_episodes=4",
+        "evaluation.num_bootstrap=100",
+        "search.num_trials=2",
+    ),
+)
+BEFORE = {  # programs whose results a trial needs
+    **{"train_gpt": [train_agents.main], "train_ilql": [train_agents.main]},
+    "extract_policy": [train_agents.main, train_ilql.main],
+    "finetune": [train_agents.main, train_gpt.main],
+    "evaluate": [train_agents.main, train_gpt.main],
+}
+PLAYERS = "['players=tiny', 'training.num_updates=4', 'evaluation.pictures=false']"
+
+
+@pytest.mark.parametrize(
+    ("program", "space", "more"),
+    [
+        ("train_gpt", "{optimizer.learning_rate.initial: {low: 1e-4, high: 1e-2, log: true}}", ()),
+        ("train_ilql", "{critic.expectile: [0.5, 0.9], encoder.num_layers: {low: 1, high: 2}}", ()),
+        ("extract_policy", "{awr.inverse_temperature: [1.0, 10.0]}", ()),
+        ("finetune", "{finetune.discount: [0.9, 0.99]}", ("finetune.num_iterations=1", "finetune.trial_steps=20")),
+        ("evaluate", "{policy.temperature: [0.5, 1.0]}", ("evaluation.tasks=development", "search.num_trials=1")),
+        ("pipeline", "{source.learning_rate: [0.01]}", ("evaluation.tasks=development", "search.num_trials=1")),
+        ("train_players", "{host.epsilon: [0.1, 0.5], agent.discount: [0.9]}", (f"search.options={PLAYERS}",)),
+    ],
+)
+def test_options_of_every_program_are_searched(tmp_path, program, space, more):
+    """A trial is a run under a name of its own, whose value is that of the program's own files."""
+    options = (*WHOLE, f"search.program={program}", f"search.space={space}", *more)
+    for stage in BEFORE.get(program, ()):
+        stage(tiny(tmp_path, *options))
+    results = read_json(main(tiny(tmp_path, *options)) / "results.json")
+    keys = set(load_config([f"search.space={space}"]).search.space)
+    assert {frozenset(trial) for trial in results["trials"]} == {keys | {"value"}}
+    for number, trial in enumerate(results["trials"]):
+        folder = tmp_path / "logs" / f"tiny-trial-{number:03d}"
+        if program == "train_players":
+            matches = read_json(folder / "players/results.json")["matches"]
+            rho = {pair: found["rho"]["value"] for pair, found in matches.items()}
+            of_host = [value for pair, value in rho.items() if pair.startswith("host_vs_") and pair != "host_vs_agent"]
+            of_agent = [value for pair, value in rho.items() if pair.endswith("_vs_agent") and pair != "host_vs_agent"]
+            expected = sum(of_host) / 3 - sum(of_agent) / 8
+            assert (len(of_host), len(of_agent)) == (3, 8)
+        elif program in ("evaluate", "pipeline"):
+            expected = read_json(next(folder.glob("evaluation-*/results.json")))["final"]["development"]["success"][
+                "mean"
+            ]
+        else:
+            expected = read_json(next(folder.glob("*/evaluations.json")))["evaluations"][-1]["score"]
+        assert trial["value"] == pytest.approx(expected, abs=1e-12)
+    before = results["times"]
+    assert read_json(main(tiny(tmp_path, *options)) / "results.json")["times"] == before, "nothing is done twice"
+
+
+def test_a_trial_whose_options_conflict_is_the_worst(tmp_path, monkeypatch, capsys):
+    options = ("search.program=train_gpt", "search.num_trials=3", "search.space={model.num_heads: [3]}")
+    main(tiny(tmp_path, *options))
+    assert "model.num_heads=3 must divide model.embed_dim=32" in capsys.readouterr().out
+    assert {trial["value"] for trial in read_json(tmp_path / "logs/tiny/search/results.json")["trials"]} == {0.0}
 
 
 def test_the_searched_task_is_the_first_with_its_goal_in_the_cell():

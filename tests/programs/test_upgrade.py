@@ -192,6 +192,17 @@ def test_a_run_of_07_without_tasks_for_development_evaluated_on_held_out_tasks_o
     assert (present.trainer.evaluate, present.data.num_development_tasks) == (False, 0)
 
 
+def test_a_run_of_07_with_env_time_and_no_position_code_has_the_code_env_time(old):
+    """Which is what its model has: since then position=none means none."""
+    config = read_json(old / GPT_SIDECAR)["description"]["config"]
+    config["model"] |= {"position": "none", "add_env_time": True}
+    config["encoder"] |= {"position_encoder": "none"}
+    present, record = present_config(config, is_07=True)
+    assert (present.model.position, present.encoder.position) == ("env_time", "env_time")
+    record["model"]["position"] = "none"
+    assert present_config(record)[0].model.position == "none"
+
+
 def test_command_line(copy, monkeypatch, capsys):
     root, usage = f"root={copy}", "error: usage: python -m src.upgrade root=FOLDER [name=RUN]"
     for arguments, said in ((["--help"], "root=FOLDER"), ([root, "name=a2c"], "a2c: histories converted")):

@@ -103,7 +103,8 @@ def test_a_second_run_is_refused_until_the_first_is_done(tmp_path):
 
 GROUPS = ("seed", "model", "trainer", "checkpoints", "optimizer")
 SAME = ["name=other", "root=elsewhere", "num_threads=2", "checkpoints.keep_last=9", "env.size=7", "histories=[a,b]"]
-OTHER = ["seed=1", "model.embed_dim=64", "trainer.num_iterations=7", "optimizer.learning_rate=0.5"]
+SAME += ["trainer.num_iterations=7"]  # a longer run is the same one
+OTHER = ["seed=1", "model.embed_dim=64", "trainer.mini_batch_size=7", "optimizer.learning_rate=0.5"]
 INPUTS = {"histories": ["abc"], "critic": "def"}
 
 

@@ -146,6 +146,13 @@ def test_epochs_are_counted_in_windows(offline):
     assert read_json(offline / "logs/tiny/other/finished.json")["updates"] == expected
 
 
+def test_the_presets_of_the_reference_train(offline):
+    presets = ("critic=reference", "awr=reference", *NEW, "run=new")
+    for stage in ("train_ilql", "extract_policy"):
+        harness.done(stage, offline, *presets)
+    assert read_json(offline / "logs/new/awr/finished.json")["updates"] > 6
+
+
 def test_a_run_that_is_there_is_gone_on_with_only_if_asked(offline):
     go("extract_policy", offline, "awr.resume=false", "awr.experiment_name=other")
     for more in ((), ("awr.experiment_name=other",)):

@@ -167,7 +167,7 @@ def sync_limit(number: int) -> Iterator[None]:
     ("limit", "number", "stage", "part"),
     [
         (file_size_limit, 100, "train_agents", "obs.npy"),
-        (file_size_limit, 10_000, "train_agents", "last-000000002.pt"),
+        (file_size_limit, 14_000, "train_agents", "last-000000002.pt"),
         (file_size_limit, 20_000, "train_agents", "goals.png"),
         (file_size_limit, 20_000, "train_gpt", "last-000000002.pt"),
         (file_size_limit, 30_000, "evaluate", "adaptation.png"),

@@ -189,6 +189,25 @@ def test_what_stage_one_shows_if_asked_changes_nothing_of_what_is_learned(finish
 
 
 @pytest.mark.usefixtures("quick")
+def test_updates_are_counted_in_mini_batches_if_asked(finished, tmp_path):
+    """Two sweeps of two mini-batches an iteration, shown after every third update; the size of the averages' window
+    changes curves alone."""
+    several = ("source.num_updates_per_train_iter=2", "source.mini_batch_size=1", "summaries.summary_interval=3")
+    counted = ("summaries.update_counter_every_mini_batch=true", "summaries.metric_buffer_size=2")
+    roots = [tmp_path / name for name in ("plain", "counted")]
+    for root, more in zip(roots, ((), counted), strict=True):
+        done("train_agents", root, *several, *more)
+    plain, shown = (root / SOURCE for root in roots)
+    events = EventAccumulator(str(shown / "mini_batches")).Reload()
+    assert [event.step for event in events.Scalars("mini_batch/policy_loss")] == [3, 6, 9, 12, 15, 18, 21, 24]
+    assert not (plain / "mini_batches").exists()
+    ours, theirs = (state_in(root, "train_agents") for root in roots)
+    assert all(ours[part] == theirs[part] for part in ("learner", "streams", "step"))
+    assert ours["statistics"] != theirs["statistics"]
+    done("train_agents", roots[0], *several, *counted)
+
+
+@pytest.mark.usefixtures("quick")
 def test_so_many_lives_of_such_a_length_are_recorded_in_processes_if_asked(finished, tmp_path, monkeypatch):
     """Of 5 tasks with a learner of 2 environments each, and then with 2 of 3; 50 and 39 steps of each learner."""
     made: list[int] = []

@@ -9,6 +9,7 @@ import pytest
 import torch
 from harness import results_of
 from toy import curves
+from toy import plain as toy_plain
 
 from icrl.config.compose import load_players_config
 from icrl.contracts import ConfigError, PipelineError
@@ -68,6 +69,20 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path, capsys):
         path.unlink()
     with pytest.raises(ConfigError, match="finished but has no checkpoints"):
         run(tmp_path)
+
+
+def test_the_noise_scale_of_each_player_is_shown_if_asked_and_changes_nothing(tmp_path):
+    """Also with batch normalisation, whose averages a measurement leaves alone."""
+    folders = [run(tmp_path / kind, f"summaries.gradient_noise_scale={kind}") for kind in ("none", "alternative")]
+    plain, measured = (checkpoint.load_newest(folder, "last", torch.device("cpu")) for folder in folders)
+    assert plain and measured
+    for role in ("host", "agent"):
+        before, after = plain[0][role], measured[0][role]
+        found = after.pop("noise_scale")
+        assert before.pop("noise_scale")["update"] == 0 and found["update"] == 12 and found["weight"] > 0
+        assert toy_plain(before) == toy_plain(after)
+        tag = f"{role}/gradient_noise_scale"  # until an estimate is positive there is none
+        assert tag not in curves(folders[0]) and (tag in curves(folders[1])) == (found["valid"] is not None)
 
 
 def test_a_game_is_drawn_in_few_dimensions_and_one_role_may_learn_alone(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -114,11 +114,15 @@ class LocalUnrollWorker(UnrollWorker):
 
 
 def collect(
-    learner: Learner, worker: UnrollWorker, experience: Experience, first: int = 0
+    learner: Learner,
+    worker: UnrollWorker,
+    experience: Experience,
+    first: int = 0,
+    note: Callable[[int, dict[str, Tensor]], None] = lambda *_: None,
 ) -> Iterator[tuple[Rollout, dict[str, Tensor], Streams[State, Any]]]:
     """Run the iterations from `first` to the end: take an unroll, learn from the samples of `experience`, and yield the
     transitions `[T, B]` (no steps during pretraining), the metrics of the last update (empty if there was none) and the
-    streams.
+    streams. `note` takes the number of each update, from 1, and its metrics.
 
     Raises `DivergedError`, before anything is yielded, if a metric of an update is not finite."""
     source, watch = experience.source, Watch()
@@ -132,6 +136,7 @@ def collect(
             experience.learned(clock, learned)
             metrics = learned.metrics
             watch.note(clock.updates + 1, metrics)
+            note(clock.updates + 1, metrics)
         if found := watch.first_bad():
             update, bad = found
             raise _diverged(source, f"in update {update}", bad, torch.stack([*bad.values()]).any(0), streams)

@@ -117,7 +117,7 @@ class Experience:
 def without_others(config: Config) -> Config:
     """Configuration for tasks without recorded histories or a teacher: learners use only their own experience, and the
     planner is the expert."""
-    alone = {"teacher": "none", "offline_buffer_dir": "none"}
+    alone: dict[str, Any] = {"teacher": "none", "offline_buffer_dir": []}
     alone |= {"rl_train_after_update_steps": 0, "rl_train_every_update_steps": 1}
     changes = {name: value for name, value in alone.items() if hasattr(config.source, name)}
     return replace(config, source=replace(config.source, **changes)) if changes else config
@@ -151,8 +151,8 @@ def evenly_weighted(rollout: Rollout, targets: Columns) -> Sample:
 
 
 class OfflineWindows:
-    """Windows of T steps from the histories `source.offline_buffer_dir`, in memory in small dtypes. Every learner uses
-    all rows of its task.
+    """Windows of T steps from the histories in `source.offline_buffer_dir`, in memory in small dtypes. Every learner
+    uses all rows of its task, and all windows of a task are equally likely.
 
     Each row contributes its first or last `offline_buffer_length` steps, and of these every `offline_buffer_every`-th
     episode, concatenated. A window may cross the ends of episodes."""
@@ -160,30 +160,27 @@ class OfflineWindows:
     def __init__(self, config: Config, source: ReplayConfig, tasks: Tensor, length: int, device: torch.device) -> None:
         """Windows of `length` steps for learners of `tasks` `[G, task_dim]`. Raises `ConfigError` if the histories are
         from another world, lack a task or are too short, and the errors of `open_histories`."""
-        histories = open_histories(config.folder("histories").parent / source.offline_buffer_dir)
-        where = f"source.offline_buffer_dir={source.offline_buffer_dir}: {histories.folder}"
-        check_same(config, histories.manifest["config"], ("env",), where)
-        rows = _rows_of(histories, tasks, where)  # [G * R]
-        kept = _kept_steps(histories, rows, source, where)  # [G * R, steps]
-        columns = (histories.columns[name] for name in Rollout._fields)
-        used = ((torch.from_numpy(column[rows][kept]), indexable(str(column.dtype))) for column in columns)
-        self._columns = [column.to(device, dtype) for column, dtype in used]
-        steps = kept.sum(axis=1)
-        starts = np.maximum(steps - length + 1, 0)  # [G * R]: windows of each row
-        per_task = starts.reshape(len(tasks), -1).sum(axis=1)
-        too_long = f"source.mini_batch_length={length} is longer than the histories of a task: {where}"
+        parts = [_used_steps(config, source, tasks, name) for name in source.offline_buffer_dir]
+        columns = zip(*(columns for columns, _, _ in parts), strict=True)
+        self._columns = [torch.cat([*of_stores]).to(device) for of_stores in columns]
+        steps, task = (np.concatenate(numbers) for numbers in list(zip(*parts, strict=True))[1:])  # of each row
+        starts = np.maximum(steps - length + 1, 0)  # windows of each row
+        per_task = np.bincount(task, starts, len(tasks)).astype(np.int64)
+        named = f"source.offline_buffer_dir={','.join(source.offline_buffer_dir)}"
         refuse(
             not per_task.all(),
-            f"{too_long}, source.offline_buffer_length={source.offline_buffer_length}, "
+            f"source.mini_batch_length={length} is longer than the histories of a task: {named}, "
+            f"source.offline_buffer_length={source.offline_buffer_length}, "
             f"source.offline_buffer_every={source.offline_buffer_every}",
         )
-        ends = starts.cumsum()
+        order = task.argsort(kind="stable")  # rows task by task, whatever store they are in
+        first_step, ends = (steps.cumsum() - steps)[order], starts[order].cumsum()
         self._num_windows, self._first = (
             torch.from_numpy(np.repeat(numbers, source.num_learners)).to(device)
             for numbers in (per_task, per_task.cumsum() - per_task)
         )  # [L]
         self._row_end = torch.from_numpy(ends).to(device)
-        self._row_shift = torch.from_numpy((steps.cumsum() - steps) - (ends - starts)).to(device)
+        self._row_shift = torch.from_numpy(first_step - (ends - starts[order])).to(device)
         self._offset = torch.arange(length, device=device)[:, None, None]
 
     def draw(self, num_windows: int, key: Tensor) -> Rollout:
@@ -194,6 +191,21 @@ class OfflineWindows:
         start = number + self._row_shift[torch.searchsorted(self._row_end, number, right=True)]
         index = (start + self._offset).flatten(1)
         return restored(Rollout(*(column[index] for column in self._columns)))
+
+
+def _used_steps(
+    config: Config, source: ReplayConfig, tasks: Tensor, name: str
+) -> tuple[list[Tensor], np.ndarray, np.ndarray]:
+    """Columns of the steps that are used of the histories `name`, row after row, and for each row their number and the
+    place of its task among `tasks`."""
+    histories = open_histories(config.folder("histories").parent / name)
+    where = f"source.offline_buffer_dir={name}: {histories.folder}"
+    check_same(config, histories.manifest["config"], ("env",), where)
+    rows = _rows_of(histories, tasks, where)  # [G * R]
+    kept = _kept_steps(histories, rows, source, where)  # [G * R, steps]
+    columns = (histories.columns[name] for name in Rollout._fields)
+    used = [torch.from_numpy(column[rows][kept]).to(indexable(str(column.dtype))) for column in columns]
+    return used, kept.sum(axis=1), np.repeat(np.arange(len(tasks)), len(rows) // len(tasks))
 
 
 def _rows_of(histories: Histories, tasks: Tensor, where: str) -> np.ndarray:

@@ -27,7 +27,8 @@ _MEASURES = ("return", "success", "episode_length")
 
 
 class EpisodeStatistics:
-    """Return, success and length of the latest episodes of every stream, averaged over the streams of each learner."""
+    """Return, success and length of the latest `window` episodes of every stream, averaged over the streams of each
+    learner."""
 
     def __init__(self, spec: EnvSpec, num_learners: int, num_envs: int, window: int = 10) -> None:
         num_streams, self._num_learners, self._spec = num_learners * num_envs, num_learners, spec
@@ -55,8 +56,13 @@ class EpisodeStatistics:
         return {"arrays": [torch.from_numpy(array.copy()) for array in arrays]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._last, self._count, *still_open = (array.cpu().numpy().copy() for array in state["arrays"])
-        self._open = OpenEpisodes(*still_open)
+        last, self._count, *still_open = (array.cpu().numpy().copy() for array in state["arrays"])
+        self._open, size, before = OpenEpisodes(*still_open), self._last.shape[-1], last.shape[-1]
+        newest = self._count[:, None] - 1 - np.arange(min(size, before))  # numbers of episodes, in windows of any size
+        stream, place = np.nonzero(newest >= 0)
+        number = newest[stream, place]
+        self._last[:] = np.nan
+        self._last[:, stream, number % size] = last[:, stream, number % before]
 
     def _take_in(self) -> None:
         if not self._pending:
@@ -96,8 +102,9 @@ def inputs_of(config: Config, device: torch.device) -> Json:
     inputs = dict[str, str]()
     if (teacher := getattr(config.source, "teacher", "none")) != "none":
         inputs["source.teacher"] = open_teacher(config, teacher, device)[1]["state_sha256"]
-    if (name := getattr(config.source, "offline_buffer_dir", "none")) != "none":
-        inputs["source.offline_buffer_dir"] = checksum_of(read_manifest(config.folder("histories").parent / name))
+    if names := getattr(config.source, "offline_buffer_dir", []):
+        folders = [config.folder("histories").parent / name for name in names]
+        inputs["source.offline_buffer_dir"] = "+".join(checksum_of(read_manifest(folder)) for folder in folders)
     return inputs
 
 

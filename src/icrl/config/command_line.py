@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from icrl.config.compose import CONF, AnyConfig, compose_config, groups_of, presets_of
+from icrl.config.compose import AnyConfig, compose_config, groups_of, own_presets, presets_of
 from icrl.config.options import Declared, Options, walk
 from icrl.config.root import Config
 from icrl.config.schedules import nearest
@@ -22,11 +22,14 @@ from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
 from icrl.point_game.options import PlayersConfig
 from icrl.runs.device import ran_out
+from icrl.runs.distributed import check_alone
 from icrl.runs.processes import close_outputs, open_outputs
 
 _BAD_INPUT = 2
 _MOST_CONFLICTS = 20  # that are reported
 _MAKES_TASKS = ("src.pipeline", "src.train_agents")  # programs that split the tasks of the configured world
+_SHARED = ("src.train_gpt", "src.train_ilql", "src.extract_policy")  # programs for several processes
+_REFUSES = ("src.train_agents", "src.finetune")  # programs that say themselves why not
 LARGE = {  # by program: the options that determine most of its memory
     "src.pipeline": "source.num_learners, trainer.mini_batch_size, evaluation.num_streams",
     "src.train_agents": "source.num_learners, source.num_envs, source.unroll_length",
@@ -64,8 +67,7 @@ def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], module: str
             others = [argument for argument in arguments if argument not in ("--help", "-h")]
             print(help_text(module, meaning, root, others))
         else:
-            _check_form(arguments)
-            main(compose_config(root, arguments))
+            main(_configured(root, module, arguments))
         sys.stdout.flush()  # raise write errors here
     except ConfigError as error:
         _refuse(*all_conflicts(error, root, module, arguments))
@@ -86,6 +88,17 @@ def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], module: str
     finally:
         close_outputs()
         threading.excepthook = report
+
+
+def _configured(root: type[AnyConfig], module: str, arguments: Sequence[str]) -> AnyConfig:
+    """Configuration of the program `module`, whose seed is printed if it was drawn."""
+    _check_form(arguments)
+    if module not in (*_SHARED, *_REFUSES):
+        check_alone(module, "its updates are too small to be shared; several runs at a time need a name= each")
+    config = compose_config(root, arguments)
+    if "seed=null" in arguments:
+        print(f"seed={config.seed}")
+    return config
 
 
 def _check_form(arguments: Sequence[str]) -> None:
@@ -146,7 +159,7 @@ def help_text(module: str, meaning: str, root: type[AnyConfig], arguments: Seque
     the options that they name, each with meaning, allowed values and the value that it has: an option, a group (with
     its presets, each with the first comment of its file), a choice `GROUP=PRESET` (its group), or `all`."""
     config = compose_config(root, [argument for argument in arguments if "=" in argument])
-    options, presets = list(walk(config)), groups_of(root)
+    options, presets, own = list(walk(config)), groups_of(root), own_presets(arguments)
     named = {argument.partition("=")[0] for argument in arguments} - {"experiment", "players", "study"}
     known = {"all", *presets, *root.model_fields, *(key for key, _, _ in options)}
     for word in sorted(named - known):
@@ -161,13 +174,13 @@ def help_text(module: str, meaning: str, root: type[AnyConfig], arguments: Seque
         groups = {name: fields[name] for name, value in config if isinstance(value, Options)}
         for name, about in ({group: "presets of all groups" for group in presets} | groups).items():
             lines += [f"  {name:12} {about}"]
-            lines += [f"  {'':12} {name}={'|'.join(presets_of(name))}"] if name in presets else []
+            lines += [f"  {'':12} {name}={'|'.join(presets_of(name, own))}"] if name in presets else []
         lines += ["", "Options of the run, with their values (all stages take the same options; give each the same):"]
         return "\n".join(lines + _explained([one for one in options if "." not in one[0]]))
     for group in asked:
         lines.append(f"{group}=NAME, NAME one of:")
-        for name in presets_of(group):
-            page = (CONF / group / f"{name}.yaml").read_text().splitlines()
+        for name, path in presets_of(group, own).items():
+            page = path.read_text().splitlines()
             said = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), page) if "@" not in line]
             lines.append(f"  {name:20} {' '.join(said)}".rstrip())
     parts = [one for one in options if "all" in named or one[0] in named or one[0].partition(".")[0] in named]

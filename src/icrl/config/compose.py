@@ -1,7 +1,8 @@
 """Composition of a configuration: defaults from the code, presets from `conf/*.yaml`, then `KEY=VALUE` overrides.
 
 `load_config(overrides)` makes every `Config`, and `load_players_config(overrides)` every `PlayersConfig`: for the
-command line, notebooks, searches and tests.
+command line, notebooks, searches and tests. `presets=FOLDER` among the overrides adds presets of the user's own:
+`FOLDER/<group>/<name>.yaml`, which may build on those in `conf/`.
 """
 
 import copy
@@ -10,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sized
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -19,12 +20,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
-from icrl.config.options import Options, first_of, in_words
+from icrl.config.options import Options, first_of, in_words, refuse
+from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
 from icrl.envs import env_options
 from icrl.point_game.options import PlayersConfig
+from icrl.runs.record import seed_of
 from icrl.sources import source_options
 from icrl.sources.options import LEARN_NOTHING
 from icrl.training.optimizers import OPTIMIZERS
@@ -108,34 +111,44 @@ def groups_of(root: type[Config] | type[PlayersConfig]) -> list[str]:
     return [next(iter(entry)) for entry in page.defaults if OmegaConf.is_config(entry)]
 
 
-@cache
-def presets_of(group: str) -> list[str]:
-    """Names of the presets of a group."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+def presets_of(group: str, own: Path | None = None) -> dict[str, Path]:
+    """Files of the presets of a group by name, with those in the folder `own`. Raises `ConfigError` if one of these has
+    the name of another."""
+    found = {path.stem: path for path in sorted((CONF / group).glob("*.yaml"))}
+    for path in sorted((own / group).glob("*.yaml")) if own else ():
+        refuse(path.stem in found, f"presets={own}: {group}/{path.name} has the name of a preset in {CONF}: rename it")
+        found[path.stem] = path
+    return found
+
+
+def own_presets(overrides: Iterable[str]) -> Path | None:
+    """Folder that `presets=FOLDER` among the `overrides` names, relative to the working directory. Raises `ConfigError`
+    if it does not exist."""
+    named = [_parsed(override) for override in overrides if override.lstrip("+").startswith("presets=")]
+    if not named or (folder := str(named[-1]["presets"])) == "none":
+        return None
+    refuse(not Path(folder).is_dir(), f"presets={folder}: must be a folder, relative to the working directory")
+    return Path(folder).absolute()
 
 
 def compose_config(root: type[AnyConfig], overrides: Iterable[str]) -> AnyConfig:
     """Compose and check the configuration of class `root`, see `load_config`."""
-    chosen, written = list[str](), dict[str, Any]()
-    for override in overrides:
-        key, _, value = override.lstrip("+").partition("=")
-        if key in groups_of(root):
-            if value not in (names := presets_of(key)):
-                raise ConfigError(f"{override}: must be one of {', '.join(names)}{nearest(value, names)}")
-            chosen.append(f"{key}={value}")
-        else:
-            written |= _parsed(override)
+    overrides = list(overrides)
+    own = own_presets(overrides)
+    chosen, written = _chosen_and_written(root, overrides, own)
     kinds: dict[str, type[Options]] = {}
-    values: Any = {}
+    values: dict[str, Any] = {}
     try:
-        composed = copy.deepcopy(_composed(_PAGES[root], tuple(chosen)))
+        composed = _composed(_PAGES[root], (*chosen, _search_path(own))) if own else _kept(_PAGES[root], tuple(chosen))
         for nested in (False, True):  # last the parts of schedules, which may be defaults
             for key, value in written.items():
                 if (key.count(".") >= 2) == nested:
                     OmegaConf.update(composed, key, value, merge=False)
             if not nested:
                 kinds = _fill_in(composed, root)
-        values = OmegaConf.to_container(composed, resolve=True)
+        values = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
+        if values.get("seed", 0) is None:
+            values["seed"] = seed_of(PROJECT / str(values["root"]), str(values["name"]))
         return root.model_validate(values)
     except ValidationError as error:
         raise ConfigError(_in_words(error, root, kinds, values)) from error
@@ -143,12 +156,40 @@ def compose_config(root: type[AnyConfig], overrides: Iterable[str]) -> AnyConfig
         raise ConfigError(" ".join(str(error).split("\n")[:2])) from error
 
 
-@lru_cache(maxsize=64)
+def _chosen_and_written(
+    root: type[AnyConfig], overrides: Iterable[str], own: Path | None
+) -> tuple[list[str], dict[str, Any]]:
+    """The `overrides` that choose a preset, and the values of the others by key."""
+    chosen, written = list[str](), dict[str, Any]()
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        if key not in groups_of(root):
+            written |= _parsed(override)
+            continue
+        if value not in (names := presets_of(key, own)):
+            raise ConfigError(f"{override}: must be one of {', '.join(names)}{nearest(value, names)}")
+        chosen.append(f"{key}={value}")
+    return chosen, written
+
+
+def _kept(name: str, chosen: tuple[str, ...]) -> DictConfig:
+    """Copy of a composition of presets that cannot change while the program runs."""
+    return copy.deepcopy(_composed_once(name, chosen))
+
+
+def _search_path(own: Path) -> str:
+    quoted = str(own).replace("\\", "\\\\").replace("'", "\\'")
+    return f"hydra.searchpath=['file://{quoted}']"
+
+
 def _composed(name: str, chosen: tuple[str, ...]) -> DictConfig:
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         composed = compose(name, overrides=list(chosen))
     OmegaConf.set_struct(composed, False)
     return composed
+
+
+_composed_once = lru_cache(maxsize=64)(_composed)
 
 
 def _parsed(override: str) -> dict[str, Any]:

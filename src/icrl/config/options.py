@@ -37,12 +37,26 @@ class Options(BaseModel, extra="forbid", strict=True, allow_inf_nan=False, prote
         return value
 
 
-def option(default: Any, meaning: str, *, may_change: bool = False, stages: str = "", **limits: float) -> Any:
+def option(
+    default: Any, meaning: str, *, may_change: bool = False, is_budget: bool = False, stages: str = "", **limits: float
+) -> Any:
     """Declare an option; `limits` are `ge`, `gt` and `le` of a number. `may_change` marks options that may change when
-    a run resumes, because they do not affect results. `stages` are those of the option, if they differ from its
-    group."""
-    about = {"may_change": may_change, "stages": stages}
+    a run resumes, because they do not affect results; `is_budget` those that say how long it is, which may change too
+    unless something else depends on that. `stages` are those of the option, if they differ from its group."""
+    about = {"may_change": may_change, "is_budget": is_budget, "stages": stages}
     return Field(default, description=meaning, json_schema_extra=about, **limits)  # pyrefly: ignore
+
+
+def seed_option(meaning: str, stages: str) -> Any:
+    """Declare the seed of a run."""
+    drawn = "null: draw one, which is recorded and taken again when the run continues"
+    return option(0, f"{meaning}; {drawn}", ge=0, le=MOST_SEEDS, stages=stages)
+
+
+def presets_option(stages: str) -> Any:
+    """Declare the folder with the user's own presets, which `compose` reads."""
+    meaning = "folder with presets of your own, <group>/<name>.yaml, relative to the working directory"
+    return option("none", meaning, may_change=True, stages=stages)
 
 
 def refuse(condition: object, message: str) -> None:
@@ -122,6 +136,8 @@ Text = Annotated[_AnyText, "a text"]
 PluginName = Annotated[_AnyText, "a name or a path"]
 EnvId = Annotated[_AnyText, "an id of Gymnasium"]
 DeviceName = Annotated[_AnyText, "auto, cpu, cuda or cuda:N"]
+MOST_SEEDS = 10**9
+Seed = Annotated[int, f"null, or int >= 0 and <= {MOST_SEEDS}"]  # null: `compose` puts a number in its place
 OneOrMore = BeforeValidator(lambda value: value if isinstance(value, list) or value is None else [value])
 
 
@@ -131,6 +147,7 @@ class Declared(NamedTuple):
     meaning: str
     allowed: str
     may_change: bool
+    is_budget: bool
     stages: str  # that use it
 
 
@@ -142,7 +159,7 @@ def walk(config: Options, prefix: str = "", stages: str = "") -> Iterator[tuple[
         if isinstance(value, Options):
             yield from walk(value, f"{prefix}{name}.", used)
         else:
-            declared = Declared(field.description or "", allowed(field), about["may_change"], used)
+            declared = Declared(field.description or "", allowed(field), about["may_change"], about["is_budget"], used)
             yield f"{prefix}{name}", value, declared
 
 

@@ -17,7 +17,8 @@ prints the same. Options are given as `KEY=VALUE` on the command line, or in a p
 
 *Stages*: 1 `train_agents`, 2 `train_gpt`, 3 `evaluate`; *finetune* `finetune`, *search* `search_params`, *export*
 `export_histories`, *study* `study`; *players* `train_players`. *May change*: whether a continued run may have another
-value than before. *Schedule*: instead of a number, a mapping that says how the value changes
+value than before; *length*: it may, unless a schedule depends on the length of the run ([longer
+training](trainer.md#longer-training)). *Schedule*: instead of a number, a mapping that says how the value changes
 ([schedules](trainer.md#schedules)).
 """
 _PLAYERS = """
@@ -39,7 +40,7 @@ def table(config: Options, only: str | None = None) -> str:
         lines += ["", f"## {title}{of_choice}", _COLUMNS]
         for key, value, option in options:
             shown = f"`{textwrap.shorten(str(value), LONGEST, placeholder=' ...')}`"
-            change = "yes" if option.may_change else ""
+            change = "yes" if option.may_change else "length" if option.is_budget else ""
             cells = (f"`{key}`", option.meaning, option.allowed, shown, option.stages, change)
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines)

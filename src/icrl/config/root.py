@@ -12,8 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from icrl.config.options import Name, OneOrMore, Options, PathName, Text, group, option
+from icrl.config.options import (
+    Name,
+    OneOrMore,
+    Options,
+    PathName,
+    Seed,
+    Text,
+    group,
+    option,
+    presets_option,
+    seed_option,
+)
 from icrl.config.paths import PROJECT
+from icrl.config.search import SearchConfig
 from icrl.contracts import ConfigError
 from icrl.data.windows import DataConfig
 from icrl.envs import env_options
@@ -49,16 +61,6 @@ _FITS = "2, ilql, awr, finetune"  # stages with a gradient loop
 _READS_POINTS = ("a2c", "a3c", "ppo", "random")  # sources that read observations of many numbers
 
 
-class SearchConfig(Options):
-    num_trials: int = option(
-        20, "trials in all; a repeated call adds only what is missing", ge=1, le=10**4, may_change=True
-    )
-    goal_row: int = option(0, "row of the goal that is searched on", ge=0, le=63)
-    goal_column: int = option(0, "column of the goal that is searched on", ge=0, le=63)
-    num_learners: int = option(8, "learners per trial, averaged", ge=1, le=10**5)
-    num_env_steps: int = option(20000, "env steps per learner", ge=1, le=10**8)
-
-
 class StudyConfig(Options):
     question: Text = option("none", "question of the comparison, the title of its picture")
     measure: Literal["success", "returns"] = option("success", "measure that variants are compared by")
@@ -92,7 +94,8 @@ class Config(Options):
     root: PathName = option(
         ".", "folder that holds histories/, logs/ and videos/; relative to the project", stages="all"
     )
-    seed: int = option(0, "seed of everything random except the split of tasks", ge=0, le=10**9, stages="all")
+    presets: PathName = presets_option("all")
+    seed: Seed = seed_option("seed of everything random except the split of tasks", "all")
     num_threads: int = option(0, "CPU threads of PyTorch (0: all cores)", ge=0, le=1024, may_change=True, stages="all")
     format: Literal["txt", "npz"] = option("txt", "file format of the export", stages="export")
     device: DeviceConfig = group(DeviceConfig, "where tensors live, and their precision", "all")
@@ -119,7 +122,7 @@ class Config(Options):
     policy: PolicyConfig = group(PolicyConfig, "how the model acts", "2, 3, ilql, awr, finetune")
     evaluation: EvaluationConfig = group(EvaluationConfig, "the in-context protocol", "3")
     study: StudyConfig = group(StudyConfig, "a comparison of many runs", "study")
-    search: SearchConfig = group(SearchConfig, "the search over options of the source", "search")
+    search: SearchConfig = group(SearchConfig, "the search over options of a program", "search")
 
     def folder(self, kind: str) -> Path:
         """Folder of the run under `kind`: histories, logs or videos."""

@@ -165,6 +165,12 @@ def values_of(rate: Any) -> list[float]:
     return [float(value) for value in (*values, *([rate["warmup"]["start"]] if written.get("warmup") else []))]
 
 
+def needs_length(rate: Any) -> bool:
+    """True if the schedule `rate` depends on the length of the run."""
+    varies = isinstance(rate, dict) and (rate.get("kind") != "constant" or rate.get("warmup"))
+    return bool(varies) and rate.get("progress") == "percent"
+
+
 def nearest(name: object, names: Iterable[str], prefix: str = "") -> str:
     """Words that propose the nearest of `names`, written after `prefix`; empty if none is near."""
     near = get_close_matches(str(name), list(names), n=1)

@@ -100,7 +100,7 @@ class Windows:
         """Windows of the rows of `tasks` (indices into all tasks), with the recorded reward or that of `plugin`,
         and the recorded optimal actions or the `labels` of the columns `[N, T]`. Raises `ConfigError` if no window is
         left, or if `objective` needs optimal actions and they are unknown."""
-        self.device = device
+        self.device, self.length = device, context_len
         rows, spec, folder = _selected_rows(histories, config, tasks), histories.spec, histories.folder
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
         steps = config.history_len // num_envs or num_steps

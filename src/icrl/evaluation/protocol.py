@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, PlainValidator, model_validator
 
 from icrl.config.options import Options, option, refuse
 from icrl.envs.exact import Expectation
@@ -85,13 +85,26 @@ DEFINITIONS = {
     "other_goal_first": "share of episodes in which a move ends on another goal before any ends on the own one: in "
     "`moved_goal` on the first goal before the second, in `ablations` on the next task's",
     f"success_{LATER}_after_move, other_goal_first_{LATER}_after_move": f"in episode {LATER} after the move",
+    "calibration": "expected calibration error of the most probable action, over windows of the histories of "
+    "development tasks, and the bins of its reliability diagram",
     "coverage": "in a room without a goal: share of the possible goal cells visited by the end of each episode",
     "coverage_gain": "coverage with the context kept minus that with the context wiped, stream by stream",
 }
 
 
+def _check_which(value: Any) -> str | int:
+    if value not in ("best", "last") and (type(value) is not int or value < 0):
+        raise ValueError
+    return value
+
+
+Which = Annotated[str | int, PlainValidator(_check_which), "best, last, or the number of an update"]
+
+
 class EvaluationConfig(Options):
-    checkpoint: Literal["best", "last"] = option("last", "checkpoint of stage two to roll out")
+    checkpoint: Which = option(
+        "last", "checkpoint to roll out: the best in evaluations, the last, or that of an update, such as a snapshot"
+    )
     tasks: Literal["test", "development"] = option(
         "test", "test: held-out tasks, and development tasks beside them; development: these alone, to choose a recipe"
     )
@@ -108,6 +121,9 @@ class EvaluationConfig(Options):
     moved_goal: bool = option(
         True,
         "in DarkRoom also move the goal after half of the episodes, with the context kept, to that of the next task",
+    )
+    calibration: bool = option(
+        False, "also measure on windows of the development tasks how well action probabilities are calibrated"
     )
     num_probe_streams: int = option(
         4, "streams per held-out task for each ablation or temperature, and where the goal moves", ge=1, le=10**5

@@ -26,6 +26,7 @@ _OWNER = "owner"  # array with program and run
 COVERAGE, MISLED = "coverage", "other_goal_first"  # kinds of further arrays, by policy
 _TYPES = ("u1", "i1", "u2", "i2", "f2", "f4", "f8")  # the first exact one is taken
 _CURVE = {"mean": [float], "low": [float], "high": [float]}
+_BIN = {"bin": int, "confidence": float, "accuracy": float, "share": float}
 _PROBES = {str: {"label": str, "curves": dict.fromkeys(MEASURES, _CURVE)}}
 _FORM = {
     "config": {"seed": int, "env": dict},
@@ -56,6 +57,7 @@ def read_results(folder: Path) -> tuple[Json, Identity]:
     part = shown_part(results["final"])
     named = (results["final"], part), (results["protocol"]["num_tasks"], part), (results["curves"], PARTS[part])
     optional = {"coverage": {str: _CURVE}, "coverage_gain": {str: _CURVE}, "moved_goal": _PROBES}
+    optional |= {"calibration": {"error": float, "bins": [_BIN]}}
     given = [(results[section], form) for section, form in optional.items() if section in results]
     sound = all(content and fits(content, form) for content, form in given)
     if not (sound and all(name in section for section, name in named)):
@@ -266,4 +268,7 @@ def summary(results: Json, spec: EnvSpec) -> str:
         if share := near["share_reached"]:
             interval = f"{confidence} {near['low']:.0f} to {near['high']:.0f}"
             lines[-1] += f", {interval} (over tasks and streams drawn again, {share:.0%} of which get there)"
+    if found := results.get("calibration"):
+        means = f"confidence {found['confidence']:.3f}, right {found['accuracy']:.3f}"
+        lines.append(f"calibration error on windows of development tasks: {found['error']:.3f} ({means})")
     return "\n".join(lines)

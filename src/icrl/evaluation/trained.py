@@ -14,12 +14,13 @@ import torch
 
 from icrl.collection.collect import EpsilonGreedy, make_learners
 from icrl.config.options import refuse, replace, walk
-from icrl.contracts import ConfigError, EnvSpec, Json
+from icrl.contracts import Batch, ConfigError, EnvSpec, Json
 from icrl.data.history_store import Histories
 from icrl.data.windows import check_stores, open_stores
 from icrl.envs import env_options, make_env
 from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.tasks import permuted
+from icrl.evaluation.calibration import calibration, development_windows, target_of
 from icrl.evaluation.in_context import play_episodes, summary_of
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, Guided
@@ -28,10 +29,11 @@ from icrl.runs.device import device_of, dtype_of
 from icrl.runs.evaluations import Evaluation
 from icrl.sources.noise_distillation import NoiseDistillation
 from icrl.training.critics import PROGRAM, check_critic, load_critic, make_critic, open_finished
+from icrl.training.program import RunContext
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
-    from icrl.nn.gpt_policy import PolicyConfig
+    from icrl.objectives.imitation import ObjectiveConfig
     from icrl.runs.evaluations import EvalsConfig
 
 PolicyLoader = Callable[["Config", EnvSpec, dict[str, Any], torch.device], GPT | Guided]
@@ -64,6 +66,8 @@ class InContextEvaluator:
     config: Config
     development: list[int]
     load_policy: PolicyLoader = plain_gpt
+    windows: Batch | None = None  # of the development tasks, if calibration is measured
+    target: str = "action"  # column of them to predict
 
     def __call__(self, state: dict[str, Any]) -> Evaluation:
         config, device, options = self.config, device_of(self.config), self.config.policy
@@ -72,8 +76,25 @@ class InContextEvaluator:
             policy = GPTPolicy(model, config.evals.sample_probability, options.temperature, options.context_kept)
             tasks = env.all_tasks().to(device)[self.development]
             played, _ = play_episodes(policy, env, tasks, *streams_and_episodes(config.evals), config.seed)
-        metrics = {f"development_{name}": value for name, value in summary_of(played).items()}
+            found = summary_of(played)
+            if self.windows:
+                windows = Batch(*(column.to(device) for column in self.windows))
+                measured = calibration(model.eval(), env.spec, windows, self.target)
+                found |= {f"calibration_{name}": measured[name] for name in ("error", "accuracy", "confidence")}
+        metrics = {f"development_{name}": value for name, value in found.items()}
         return Evaluation(metrics, metrics["development_late_reward"])
+
+
+def evaluator_of(
+    context: RunContext, objective: ObjectiveConfig, load_policy: PolicyLoader = plain_gpt
+) -> InContextEvaluator:
+    """Evaluator of a training run, on its development tasks; with `evals.uncertainty` also on windows of them, with the
+    targets of `objective`."""
+    config, tasks = context.config, context.tasks["development"]
+    windows = None
+    if config.evals.uncertainty and config.trainer.evaluate and context.ranks.is_writer:
+        windows = development_windows(config, context.stores, tasks, objective, context.spec())
+    return InContextEvaluator(config, tasks, load_policy, windows, target_of(objective))
 
 
 @dataclass
@@ -138,10 +159,11 @@ class TrainedPolicy(NamedTuple):
         return Guided(model, critic.target, config.policy.advantage_scale)
 
 
-def policy_suffixes(policy: PolicyConfig) -> dict[str, Any]:
+def policy_suffixes(config: Config) -> dict[str, Any]:
     """Options of the policy in the name of a results folder, for `suffix_of`."""
-    model, scale = policy.model, policy.advantage_scale
-    return ({"policy": model} if model != "gpt" else {}) | ({"advantage": scale} if scale else {})
+    model, scale, update = config.policy.model, config.policy.advantage_scale, config.evaluation.checkpoint
+    found = ({"policy": model} if model != "gpt" else {}) | ({"advantage": scale} if scale else {})
+    return found | ({"update": update} if isinstance(update, int) else {})
 
 
 def open_trained(config: Config, device: torch.device) -> TrainedPolicy:
@@ -161,7 +183,7 @@ def open_trained(config: Config, device: torch.device) -> TrainedPolicy:
         checksum = f"{checksum}+{advisor['state_sha256']}"
     compared = ("data", "model", "optimizer", "trainer", "device", *own)
     weights = state["model"] if name != "critic" else None
-    return TrainedPolicy(folder, described, compared, checksum, about["step"], policy_suffixes(config.policy), weights)
+    return TrainedPolicy(folder, described, compared, checksum, about["step"], policy_suffixes(config), weights)
 
 
 def training_store(config: Config, trained: Json) -> Histories:

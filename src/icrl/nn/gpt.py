@@ -47,7 +47,7 @@ class GPTConfig(Options):
     position: Literal["env_time", "learned", "sinusoidal", "rope", "none"] = option(
         "env_time", "position code: env time step embedding, learned absolute, sinusoidal, rotary, or none"
     )
-    add_env_time: bool = option(True, "add the env time step embedding to another position code")
+    add_env_time: bool = option(True, "add the env time step embedding to another position code, but not to none")
     obs_encoding: Literal["cell", "coordinates", "framed"] = option(
         "coordinates",
         "cell: one embedding per observation (also in worlds without a square room); coordinates: the sum of those of "
@@ -153,7 +153,8 @@ class Trunk(nn.Module):
         self.prev_obs = embedding(config, spec) if config.tokens == "transition" else None
         self.prev_action = table(spec.num_actions + 1, width)
         self.prev_reward = table(spec.num_rewards + 1, width)
-        self.env_time = table(spec.max_episode_steps, width) if config.add_env_time else None
+        timed = config.add_env_time and config.position != "none"
+        self.env_time = table(spec.max_episode_steps, width) if timed else None
         self.position: Callable[[Tensor], Tensor] | None = None
         if config.position == "learned":
             self.position = table(config.context_len, width)

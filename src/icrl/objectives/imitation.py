@@ -120,7 +120,9 @@ class AwrConfig(Options):
     normalize: Literal["none", "mean", "softmax"] = option(
         "none", "none; mean: divide weights by their mean over the batch; softmax: the same before clipping"
     )
-    num_epochs: int = option(0, "passes over all windows (0: use trainer.num_iterations)", ge=0, le=10**6)
+    num_epochs: int = option(
+        0, "passes over all windows (0: use trainer.num_iterations)", ge=0, le=10**6, is_budget=True
+    )
     initial_encoder: PathName = option(
         "none", "a checkpoint (.pt) whose trunk a new policy starts from (none: at random)"
     )

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +16,31 @@ from optuna.visualization import matplotlib as plots
 
 from icrl.plots import style
 
-VALUE = "mean success over all episodes of a life"
-PLOTS: dict[str, Callable[[optuna.Study], Any]] = {  # by name of the picture; other importances need scikit-learn
-    "search": partial(plots.plot_slice, target_name=VALUE),
-    "search_history": partial(plots.plot_optimization_history, target_name=VALUE),
-    "search_importances": lambda study: plots.plot_param_importances(study, evaluator=PedAnovaImportanceEvaluator()),
-    "search_timeline": plots.plot_timeline,
+PLOTS: dict[str, Callable[[optuna.Study, str], Any]] = {  # by name of the picture; other importances need scikit-learn
+    "search": lambda study, value: plots.plot_slice(study, target_name=value),
+    "search_history": lambda study, value: plots.plot_optimization_history(study, target_name=value),
+    "search_importances": lambda study, _: plots.plot_param_importances(study, evaluator=PedAnovaImportanceEvaluator()),
+    "search_timeline": lambda study, _: plots.plot_timeline(study),
 }
 
 
-def write_search_plots(folder: Path, study: optuna.Study) -> None:
-    """Write a picture for each of `PLOTS` into `folder`, 1200 x 700 pixels, in the style of all pictures. Optuna draws
-    with pyplot, whose backend, style and figures are left alone."""
+def write_search_plots(folder: Path, study: optuna.Study, value: str) -> None:
+    """Write a picture for each of `PLOTS` into `folder`, 1200 x 700 pixels, in the style of all pictures; `value` says
+    what the value of a trial is. Optuna draws with pyplot, whose backend, style and figures are left alone."""
     backend = mpl.get_backend(auto_select=False)
     for name, draw in PLOTS.items():
         with mpl.rc_context(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # these functions are experimental, and warn if there are few trials
             plt.switch_backend("agg")  # so that no display is needed
             try:
-                figure = np.ravel(draw(study))[0].figure
+                figure = np.ravel(draw(study, value))[0].figure
                 plt.close(figure)
             finally:
                 with suppress(ImportError):  # a backend that needs a display, on a machine without one
                     plt.switch_backend(backend or "agg")
-        figure.set(size_inches=(12.0, 7.0), dpi=style.DPI, layout_engine="constrained", facecolor="white")
+        # The colour bar of a single slice has rows without height, which the constrained layout divides by.
+        layout = "tight" if name == "search" and len(study.best_params) == 1 else "constrained"
+        figure.set(size_inches=(12.0, 7.0), dpi=style.DPI, layout_engine=layout, facecolor="white")
         for axes in figure.axes:
             handles, labels = axes.get_legend_handles_labels()
             if legend := axes.get_legend():
@@ -55,12 +55,19 @@ def write_search_plots(folder: Path, study: optuna.Study) -> None:
         style.save_figure(folder / f"{name}.png", figure)
 
 
+def shown(value: Any) -> str:
+    """Value of an option as it is written on the command line, a number with four digits."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def search_table(trials: Sequence[dict[str, Any]], num_best: int = 5) -> str:
     """Table of the best trials, best first: number, value and hyper-parameters of each."""
     ranked = sorted(enumerate(trials, start=1), key=lambda numbered: -numbered[1]["value"])[:num_best]
-    rows = [["trial", "success", *(name for name in trials[0] if name != "value")]]
+    rows = [["trial", "value", *(name for name in trials[0] if name != "value")]]
     for number, trial in ranked:
-        rows.append([str(number), f"{trial['value']:.3f}", *(f"{trial[name]:.4g}" for name in rows[0][2:])])
+        rows.append([str(number), f"{trial['value']:.3f}", *(shown(trial[name]) for name in rows[0][2:])])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])

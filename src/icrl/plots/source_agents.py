@@ -28,7 +28,7 @@ from icrl.plots import style
 from icrl.plots.figures import success_figure
 from icrl.plots.walks import Film, film, play, walks_of
 from icrl.runs.metrics import MetricLogger, Progress, spread
-from icrl.sources.pace import due_steps, env_steps, num_iterations
+from icrl.sources.pace import clock_of, due_steps, env_steps, num_iterations
 from icrl.training.curves import inspect
 
 if TYPE_CHECKING:
@@ -64,8 +64,18 @@ class SourceCurves:
             MetricLogger(folder / "agents" / f"{k:04d}", done, options)
             for k in range(num_learners * source.per_agent_curves)
         ]
-        self.loggers = [self._logger, *self._own]
-        self.statistics = EpisodeStatistics(spec, num_learners, source.num_envs)
+        self._mini_batches: MetricLogger | None = None
+        if options.update_counter_every_mini_batch:  # in a folder of its own, because its steps are updates
+            updates, total = (clock_of(source, iteration).updates for iteration in (first, num_iterations(source)))
+            self._mini_batches = MetricLogger(folder / "mini_batches", updates, options, total)
+        self.loggers = [self._logger, *self._own, *([self._mini_batches] if self._mini_batches else [])]
+        self.statistics = EpisodeStatistics(spec, num_learners, source.num_envs, options.metric_buffer_size)
+
+    def add_update(self, update: int, metrics: dict[str, Tensor]) -> None:
+        """Take in the metrics `[L]` of an update, counted from 1."""
+        if self._mini_batches and self._mini_batches.due(update):
+            means = {name: value.mean().item() for name, value in metrics.items()}
+            self._mini_batches.scalars("mini_batch", means, update)
 
     def add(self, iteration: int, transitions: Rollout, metrics: dict[str, Tensor], learner: Learner) -> None:
         """Take in one iteration: its transitions `[T, B]`, metrics `[L]` and the learners after it. After the last env

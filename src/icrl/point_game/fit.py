@@ -76,7 +76,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
             run.save_if_due()
             if update == total:
                 break
-            metrics = learn(config, learners, update)
+            metrics = learn(config, learners, update, logger.due(update + 1))
             watched = {f"{n} {key}": metrics[n][key] for n in metrics for key in ("loss", "gradient_norm")}
             finite.note(update + 1, watched)
             curves.show(metrics, learners, update + 1)
@@ -86,13 +86,15 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
     return players
 
 
-def learn(config: PlayersConfig, learners: dict[str, Learner], update: int) -> dict[str, dict[str, Tensor]]:
-    """Make the update after `update` others; returns the metrics of the learners whose turn it is. The clock of each
-    counts its own updates."""
+def learn(
+    config: PlayersConfig, learners: dict[str, Learner], update: int, measures: bool = False
+) -> dict[str, dict[str, Tensor]]:
+    """Make the update after `update` others; returns the metrics of the learners whose turn it is, with what else they
+    measure if it `measures`. The clock of each counts its own updates."""
     options = config.training
     names, own = turn_of(update, [*learners], options.phase_length)
     clock = Clock(update / options.num_updates, own, 0, own)
-    metrics = {name: learners[name].learn(clock) for name in names}
+    metrics = {name: learners[name].learn(clock, measures) for name in names}
     if is_due(update + 1, options.league_interval):
         for learner in learners.values():
             learner.enter_league((update + 1) // options.league_interval)

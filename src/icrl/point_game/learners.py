@@ -37,6 +37,7 @@ from icrl.point_game.trained_players import NetworkPlayer, Player, load_for, loa
 from icrl.randomness import mix
 from icrl.rl.returns import blend, double_q_target
 from icrl.runs.checkpoint import is_due
+from icrl.training.curves import NoiseScale
 from icrl.training.optimizers import AdamConfig, SGDConfig, make_optimizer, set_rates
 
 _PARTS = ("network", "target_network", "optimizer", "replay")  # of a learner's state
@@ -80,6 +81,21 @@ class Transitions(NamedTuple):
     next_observation: Tensor  # [W, D]
 
 
+class _Batch(NamedTuple):
+    """Transitions of an update, with their targets and weights."""
+
+    observation: Tensor  # [W, D]
+    action: Tensor  # [W]
+    target: Tensor  # [W]
+    weight: Tensor  # [W]
+
+
+def _loss(network: nn.Module, batch: _Batch) -> tuple[Tensor, Tensor]:
+    """Loss of a batch, and the values `[W]` of its actions."""
+    value = network(batch.observation).gather(1, batch.action[:, None])[:, 0]
+    return (batch.weight * F.smooth_l1_loss(value, batch.target, reduction="none")).mean(), value
+
+
 def transition_replay(config: TransitionsConfig, width: int, dtype: torch.dtype, device: torch.device) -> Replay[Any]:
     """Replay of `replay.size` transitions with D = `width`, drawn uniformly or by priority: one learner, one stream,
     windows of one step, so its columns are `[C, 1, ...]`."""
@@ -112,6 +128,7 @@ class Learner(NetworkPlayer):
         self._epsilon, self._learning_rate = make_schedule(self.role.epsilon), make_schedule(self.role.learning_rate)
         self._opponents: list[Player] = []
         self._states: list[PointState] = []  # of the games against each of them
+        self._noise_scale = NoiseScale(config.summaries.gradient_noise_scale, self.role.batch_size)
         self._num_games, self._rollouts, self.moves = config.training.num_games, 0, 0
         self.replay = transition_replay(config.replay, self.num_inputs, self._dtype, device)
 
@@ -138,13 +155,14 @@ class Learner(NetworkPlayer):
         for _ in self._opponents:
             self._rollout(_START, self.role.initial_rollout_length)
 
-    def learn(self, clock: Clock) -> dict[str, Tensor]:
-        """Make the update after `clock.updates` others, and what else is due; returns its metrics and rates. The
-        `env_steps` of the role's schedules are its own moves."""
+    def learn(self, clock: Clock, measures: bool = False) -> dict[str, Tensor]:
+        """Make the update after `clock.updates` others, and what else is due; returns its metrics and rates, and if it
+        `measures` the gradient noise scale, if that is asked for. The `env_steps` of the role's schedules are its own
+        moves."""
         clock = clock._replace(env_steps=self.moves)
         rates = {"epsilon": self._epsilon(clock), "learning_rate": self._learning_rate(clock)}
         with self.watch.phase("train"):
-            metrics = self._update(clock)
+            metrics = self._update(clock, measures)
             if is_due(clock.updates + 1, self.role.steps_before_update_target):
                 blend(self.target_network, self.network, self.role.target_update_rate)
         if is_due(clock.updates + 1, self.role.steps_before_rollout):
@@ -158,21 +176,24 @@ class Learner(NetworkPlayer):
         chooser_values, target_values = self._legal_values(after), self.target_network(after)
         return double_q_target(transitions.reward, ended, target_values, chooser_values, self.role.discount)
 
-    def _update(self, clock: Clock) -> dict[str, Tensor]:
+    def _update(self, clock: Clock, measures: bool = False) -> dict[str, Tensor]:
         drawn = self.replay.draw(self.role.batch_size, mix(self._key_of_draws, clock.updates), clock)
         transitions = Transitions(*(column[0] for column in drawn.rollout))
         target = self.target(transitions)
+        batch = _Batch(transitions.observation, transitions.action, target, drawn.weight[0])
+        # In evaluation mode, where the gradient of a transition does not depend on the others of the batch.
+        noise = self._noise_scale.measure(self.network, _loss, batch, clock.updates + 1) if measures else {}
         self.network.train()
-        value = self.network(transitions.observation).gather(1, transitions.action[:, None])[:, 0]
+        loss, value = _loss(self.network, batch)
         self.network.eval()
-        loss = (drawn.weight[0] * F.smooth_l1_loss(value, target, reduction="none")).mean()
         self.optimizer.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), self._optimizer_config.max_gradient_norm)
         set_rates(self.optimizer, self._optimizer_config, clock)
         self.optimizer.step()
         self.replay.set_priorities(drawn.where, (value - target).detach().abs()[None], clock)
-        return {"loss": loss.detach(), "mean_q": value.detach().mean(), "gradient_norm": norm}
+        measured = {name: torch.tensor(number) for name, number in noise.items()}
+        return {"loss": loss.detach(), "mean_q": value.detach().mean(), "gradient_norm": norm} | measured
 
     def _rollout(self, clock: Clock, num_steps: int) -> None:
         """Play `num_steps` moves against the opponent whose turn it is, and store them."""
@@ -195,7 +216,8 @@ class Learner(NetworkPlayer):
         parts = {name: getattr(self, name).state_dict() for name in _PARTS}
         games = [state._asdict() for state in self._states]
         league = {"league": [member.network.state_dict() for member in self.league]} if self.league else {}
-        return parts | league | {"games": games, "rollouts": self._rollouts, "moves": self.moves}
+        counts = {"rollouts": self._rollouts, "moves": self.moves, "noise_scale": self._noise_scale.state_dict()}
+        return parts | league | {"games": games} | counts
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved `state`, against the same opponents."""
@@ -205,6 +227,8 @@ class Learner(NetworkPlayer):
             member.network.load_state_dict(network)
         self._states = [PointState(**games) for games in state["games"]]
         self._rollouts, self.moves = state["rollouts"], state["moves"]
+        if "noise_scale" in state:  # not in 0.8
+            self._noise_scale.load_state_dict(state["noise_scale"])
 
 
 def make_game(config: PlayersConfig) -> PointGame:

@@ -6,7 +6,21 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from icrl.config.options import Name, OneOf, OneOrMore, Options, PathName, Rate, group, option, refuse, refuse_both
+from icrl.config.options import (
+    Name,
+    OneOf,
+    OneOrMore,
+    Options,
+    PathName,
+    Rate,
+    Seed,
+    group,
+    option,
+    presets_option,
+    refuse,
+    refuse_both,
+    seed_option,
+)
 from icrl.config.paths import PROJECT
 from icrl.nn.networks import read_net_arch
 from icrl.point_game.fixed_players import AGENTS, HOSTS
@@ -158,15 +172,19 @@ class PlayerSavingConfig(SavingConfig):
 
 
 class PlayerCurvesConfig(CurvesConfig):
-    details = ("layerwise", "timing")
+    details = ("layerwise", "timing", "gradient_noise_scale")
     layerwise: bool = option(False, "mean and deviation of every parameter and its gradient", may_change=True)
+    gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
+        "none", "log the gradient noise scale of each player, the largest batch_size that helps much", may_change=True
+    )
     timing: bool = option(False, "milliseconds of each phase of an update (slower on a GPU)", may_change=True)
 
 
 class PlayersConfig(Options):
     name: Name = option("point_game", "name of the run: its folder is logs/<name>/players/", stages="players")
     root: PathName = option(".", "folder that holds logs/; relative to the project", stages="players")
-    seed: int = option(0, "seed of all that is random", ge=0, le=10**9, stages="players")
+    presets: PathName = presets_option("players")
+    seed: Seed = seed_option("seed of all that is random", "players")
     num_threads: int = option(0, "CPU threads (0: all cores)", ge=0, le=1024, may_change=True, stages="players")
     device: DeviceConfig = group(DeviceConfig, "where tensors live, and their precision", "players")
     game: GameConfig = group(GameConfig, "the rules", "players")
@@ -181,16 +199,20 @@ class PlayersConfig(Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         amp = self.device.amp_dtype
+        digits = "it must be auto or none, because values need more digits than half precision has"
         phase, learning = self.training.phase_length, self.learning
         alone = phase and len(learning) == 1
         refuse(alone, f"training.phase_length={phase}: needs two players that learn; only {learning} do")
-        refuse(amp not in ("auto", "none"), f"device.amp_dtype={amp}: with train_players it must be auto or none")
+        refuse(amp not in ("auto", "none"), f"device.amp_dtype={amp}: with train_players {digits}")
         for name in learning:
             self._check_role(name, self.roles[name])
         return self
 
     def _check_role(self, name: str, role: RoleConfig) -> None:
         """Raise `ConfigError` if the options of the learning `role` conflict with others."""
+        measured = f"summaries.gradient_noise_scale={self.summaries.gradient_noise_scale}"
+        alone = self.summaries.gradient_noise_scale != "none" and role.batch_size < 2
+        refuse(alone, f"{measured} needs parts of a batch; {name}.batch_size={role.batch_size} must be at least 2")
         games, size, opponents = self.training.num_games, self.replay.size, role.opponents
         fixed = {side: other.player for side, other in self.roles.items() if other.player != LEARNED}
         for player, times in Counter(fixed.get(one, one) for one in opponents).items():

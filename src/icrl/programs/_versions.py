@@ -45,6 +45,9 @@ def present_config(before: Json, is_07: bool = False) -> tuple[Any, Json]:
     if is_07 or "data.num_validation_tasks" in old:
         hosts = {key: value for key, value in new.items() if key.endswith(".opponents")}
         new |= {key: [renamed(name, KEYS_07) for name in value] for key, value in hosts.items()}
+    if old.get("model.add_env_time") and "presets" not in old:  # before, it was added to position=none too
+        no_code = [key for key in ("model.position", "encoder.position") if new.get(key) == "none"]
+        new |= dict.fromkeys(no_code, "env_time")
     if old.get("data.num_validation_tasks") == 0:
         new["trainer.evaluate"] = False  # 0.7 evaluated on held-out tasks only
     if "game" in before:
@@ -108,8 +111,8 @@ def inputs_07(root: Path, config: Any, described: Json) -> Json:
     if (teacher := getattr(source, "teacher", "none")) != "none":
         sidecars = sorted((root / "logs" / teacher / "source").glob("last-*.json"))
         found["source.teacher"] = read_json(sidecars[-1])["state_sha256"] if sidecars else ""
-    if (others := getattr(source, "offline_buffer_dir", "none")) != "none":
-        path = root / "histories" / others / history_store.MANIFEST
+    if others := getattr(source, "offline_buffer_dir", []):
+        path = root / "histories" / others[0] / history_store.MANIFEST
         found["source.offline_buffer_dir"] = history_store.checksum_of(read_json(path)) if path.exists() else ""
     return found
 

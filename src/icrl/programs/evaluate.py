@@ -5,7 +5,8 @@ python -m src.evaluate [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/evalu
 If options of the world differ from the training, such as `env.size=13`, all tasks without training are held out:
 logs/<name>/evaluation-size=13/, videos/<name>/in_context-size=13/. Folders of other policies are named likewise:
 `policy.model=awr` plays an extracted policy, `policy.model=critic` the values alone, `policy.advantage_scale=1` the
-model guided by them.
+model guided by them. `evaluation.checkpoint=500` plays the snapshot or other checkpoint of update 500, also of a
+training that is not finished: logs/<name>/evaluation-update=500/.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,14 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icrl.config.options import replace
+from icrl.config.options import refuse, replace
 from icrl.config.root import Config
-from icrl.contracts import ConfigError, Env, EnvSpec, Policy, Rollout
+from icrl.contracts import Batch, ConfigError, Env, EnvSpec, Json, Policy, Rollout
 from icrl.data.history_store import Histories
 from icrl.envs import make_env
 from icrl.envs.core import State, TensorEnv
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation import in_context, measures, moved_goal, protocol, references, report, trained
+from icrl.evaluation.calibration import calibration, development_windows, target_of
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.report import RESULTS, read_results, save_episodes
 from icrl.nn.gpt import GPT
@@ -37,6 +39,7 @@ from icrl.runs.files import Identity, check_owner, check_same, identity_of, only
 from icrl.runs.processes import at_once
 from icrl.sources import source_of
 from icrl.training.needs import bootstrap, playing
+from icrl.training.program import unweighted
 
 _WORLD = ("env", "tasks")
 _STREAMS = 100  # that the model plays in one job
@@ -49,7 +52,8 @@ def main(config: Config) -> Path:
     before, is_mixture = opened.described["config"], len(config.histories) > 1
     changes = trained.changes_of(config, before)
     compared = opened.compared if is_mixture else (*opened.compared, "source")  # stores of a mixture record their own
-    check_same(config, before, compared if changes else (*_WORLD, *compared), str(opened.folder))
+    last = config.evaluation.checkpoint == "last"  # others may be older than the extension of a run
+    check_same(config, before, compared if changes else (*_WORLD, *compared), str(opened.folder), budgets=last)
     suffix = trained.suffix_of(changes | opened.suffixes, config.evaluation.tasks)
     identifying = (*_WORLD, *compared, "seed", "policy", "evaluation")
     folder = config.folder("logs") / f"evaluation{suffix}"
@@ -60,22 +64,25 @@ def main(config: Config) -> Path:
             parts = {"held_out": trained.new_tasks(config, env, before, opened.described["tasks"])}
         else:
             parts = trained.tasks_by_part(config, opened.described["tasks"])
-        store, path = None, folder / RESULTS
+        away = "evaluation.calibration=true needs the histories of this world, and the model learned from another one's"
+        refuse(changes and config.evaluation.calibration, away)
+        store, path, sections = None, folder / RESULTS, dict[str, Any]()
         if not path.exists():
             # In another world a source appears only in videos, and is the configured one unless there is a mixture.
             if not changes or (config.evaluation.videos and is_mixture):
                 store = trained.training_store(config, opened.described)
+                sections = _calibration(config, model, env.spec, opened.described["tasks"], store)
             check_room(config, model, env.spec, parts)
         with only_writer(folder):  # not before it is clear that there will be results
             if path.exists():
                 results, found = read_results(folder)
-                check_same(config, results["config"], identifying, str(folder))
+                check_same(config, results["config"], identifying, str(folder), budgets=False)
                 if results["checkpoint"] != opened.checksum:
                     raise ConfigError(f"{folder} holds results of another model: give another name=, or remove it")
                 check_owner(path, found, owner)
             else:
                 tasks = {part: env.all_tasks().to(device)[numbers] for part, numbers in parts.items()}
-                results = evaluate(config, env, model, tasks, store, suffix, owner)
+                results = evaluate(config, env, model, tasks, store, suffix, owner, sections)
                 write_owned(path, owner, opened.step, results | {"checkpoint": opened.checksum})
         print("\n\n".join(report.tables(results)))
         print(f"\n{report.summary(results, env.spec)}\n\n{_guide(config, env, results, folder, suffix)}")
@@ -90,9 +97,10 @@ def evaluate(
     store: Histories | None,
     suffix: str,
     owner: Identity,
+    sections: Json,
 ) -> dict[str, Any]:
     """Play `tasks` (by part, the main one first) and write episodes, plots and videos to folders with `suffix`; returns
-    the content of `results.json`. The source is that of `store`, or the configured one; `owner` is the run."""
+    the content of `results.json`, with `sections`. The source is that of `store`, or the configured one."""
     options, learners = config.evaluation, references.references_of(env, config)
     policy, folder = trained.policy_of(config, model), config.folder("logs") / f"evaluation{suffix}"
     (main_part, shown), *further = tasks.items()
@@ -113,9 +121,7 @@ def evaluate(
     episodes = {part: played[part][0] for part in tasks}
     source = source_of(store.manifest["config"]) if store else config.source
     if store and "train" in tasks:
-        label = f"{report.source_label(source.name)}, training tasks"
-        ends = in_context.source_adaptation(store, tasks["train"], options.num_train_streams, options.num_episodes)
-        episodes |= {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
+        episodes |= _source_episodes(config, store, tasks["train"])
     moved = [name for name in played if name.startswith(protocol.MOVED)]
     episodes |= {name: played[name][0] for name in (*learners, *probes, *moved)}
     misled = moved_goal.others_first(env, shown, played)
@@ -139,6 +145,7 @@ def evaluate(
         "references": setting.references,
         **numbers,
         **protocol.coverage_numbers([covered], options, config.seed),
+        **sections,
     }
     write_figures(folder, config.name + suffix, env, results, learners)
     return results
@@ -167,6 +174,30 @@ def _guide(config: Config, env: TensorEnv, results: dict[str, Any], folder: Path
     lines += [f"all numbers   {folder / RESULTS}"]
     lines += [f"all videos    {config.folder('videos')}"] if config.folder("videos").exists() else []
     return "\n".join([*lines, f"all curves    tensorboard --logdir {config.folder('logs')}"])
+
+
+def _source_episodes(config: Config, store: Histories, tasks: Tensor) -> dict[str, Adaptation]:
+    """First and last episodes of the source agents of training `tasks` in `store`."""
+    label, options = (
+        f"{report.source_label(source_of(store.manifest['config']).name)}, training tasks",
+        config.evaluation,
+    )
+    ends = in_context.source_adaptation(store, tasks, options.num_train_streams, options.num_episodes)
+    return {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
+
+
+def _calibration(config: Config, model: GPT | Guided, spec: EnvSpec, split: Json, store: Histories) -> dict[str, Any]:
+    """Section with the calibration of `model` on the development tasks of the histories that it learned from; empty
+    unless it is asked for."""
+    if not config.evaluation.calibration:
+        return {}
+    given, tasks = "evaluation.calibration=true", split["development"]
+    refuse(not tasks, f"{given} needs development tasks: data.num_development_tasks=0 sets none aside")
+    imitates = config.policy.model in ("gpt", config.finetune.experiment_name)
+    objective = config.objective if imitates else unweighted(config.objective)
+    windows = development_windows(config, [store], tasks, objective, spec)
+    on_device = Batch(*(column.to(model.device) for column in windows))
+    return {"calibration": calibration(model.eval(), spec, on_device, target_of(objective))}
 
 
 def _plays(

@@ -11,7 +11,7 @@ import torch
 
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json
-from icrl.evaluation.trained import InContextEvaluator
+from icrl.evaluation.trained import evaluator_of
 from icrl.nn.gpt import GPT
 from icrl.objectives.imitation import AdvantageWeightedRegression
 from icrl.runs import checkpoint
@@ -48,7 +48,7 @@ def main(config: Config) -> Path:
             if awr.initial_encoder != "none":
                 load_trunk("awr.initial_encoder", awr.initial_encoder, [model], context.tasks, context.device)
             objective = AdvantageWeightedRegression(awr, critic.target.to(context.device))
-            evaluator = InContextEvaluator(config, context.tasks["development"])
+            evaluator = evaluator_of(context, unweighted(config.objective))
             updates = -(-awr.num_epochs * mixture.num_windows // config.trainer.mini_batch_size)
             fit(context, model, objective, context.batches(mixture), evaluator, num_updates=updates)
     return folder

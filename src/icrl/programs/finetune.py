@@ -18,7 +18,7 @@ from icrl.contracts import ConfigError, Json
 from icrl.data.windows import check_stores
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
-from icrl.evaluation.trained import InContextEvaluator, plain_gpt
+from icrl.evaluation.trained import evaluator_of, plain_gpt
 from icrl.nn.gpt import GPT
 from icrl.runs.device import dtype_of
 from icrl.runs.files import check_same
@@ -51,7 +51,7 @@ def main(config: Config) -> Path:
             raise ConfigError(f"{folder} started from another model: give another finetune.experiment_name= or name=")
         return {"start": model}
 
-    with open_run(config, "finetune", folder, compared(config, "objective", "finetune"), inputs) as context:
+    with open_run(config, "finetune", folder, compared(config, "objective", "finetune"), inputs, "finetune") as context:
         if context:
             refuse(context.ranks.size > 1, f"finetune runs in one process, not in {context.ranks.size}")
             if start:
@@ -67,7 +67,7 @@ def main(config: Config) -> Path:
                 trials = Trials(options, env, tasks, model, first, config.seed)
                 objective = PolicyGradient(options, spec, lambda: trials.metrics)
                 updates = options.num_iterations * trials.updates_per_iteration
-                evaluator = InContextEvaluator(config, context.tasks["development"])
+                evaluator = evaluator_of(context, config.objective)
                 parts = {"actor": trials}
                 fit(run, model, objective, trials.batch_at, evaluator, num_updates=updates, parts=parts)
     return folder

@@ -1,9 +1,12 @@
-"""Search for hyper-parameters of the source algorithm on one task, by default the one with its goal in the corner.
+"""Search for hyper-parameters of a program, by default of A2C on one task, the one with its goal in the corner.
 
     python -m src.search_params [KEY=VALUE ...]      -> logs/<name>/search/
 
-Each trial trains a few learners. Its value is the mean success over all their episodes, so both the speed and the
-result of learning matter. The same command continues a search: `search.num_trials` is the total number of trials.
+A trial of A2C trains a few learners. Its value is the mean success over all their episodes, so both the speed and the
+result of learning matter. With `search.program=train_gpt 'search.space={model.embed_dim: [32, 64]}'` it searches over
+options of another program: a trial runs that under the name <name>-trial-<number>. Options that follow from others, as
+those of `encoder=model` from `model.*`, keep their values. Trials are valued on development tasks, never on held-out
+ones. The same command continues a search: `search.num_trials` is the total number of trials.
 """
 
 import logging
@@ -15,83 +18,112 @@ from typing import Any
 import numpy as np
 import optuna
 import torch
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import TPESampler
 from optuna.trial import create_trial
+from pydantic import ValidationError
 from torch import Tensor
 from tqdm import tqdm
 
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import Experience
-from icrl.config.options import replace
+from icrl.config.options import refuse, replace, walk
 from icrl.config.root import Config
+from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
 from icrl.envs.tasks import split_tasks
-from icrl.plots.search_plots import write_search_plots
+from icrl.plots.search_plots import shown, write_search_plots
+from icrl.programs._trials import PROGRAMS, trial_of, value_of
 from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.divergence import DivergedError
-from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, write_owned
+from icrl.runs.files import (
+    Identity,
+    check_owner,
+    check_same,
+    identity_of,
+    only_writer,
+    read_owned,
+    write_owned,
+)
 from icrl.sources.options import check_source
 from icrl.sources.pace import num_iterations
 from icrl.training.needs import stage_one
 
-_COMPARED = ("seed", "env", "source", "search")
-
-SPACE: dict[str, BaseDistribution] = {  # options of `source` that are searched, with their ranges
-    "learning_rate": FloatDistribution(1e-4, 3e-2, log=True),
-    "entropy_coefficient": FloatDistribution(1e-4, 0.1, log=True),
-    "value_coefficient": FloatDistribution(0.1, 2.0, log=True),
-    "discount": FloatDistribution(0.8, 0.999),
-    "hidden_size": CategoricalDistribution([32, 64, 128]),
-}
+_ALWAYS = ("seed", "search")
+_A2C = "mean success over all episodes of a life"
 
 
 def main(config: Config) -> Path:
     """Run the missing trials; returns the folder with the pictures and `results.json`, updated after each trial."""
-    device = prepare(config)
+    device, program = prepare(config), config.search.program
     _check(config, device)
-    folder, owner = config.folder("logs") / "search", identity_of("search_params", config, _COMPARED)
-    given, path = folder / "config.json", folder / "results.json"
+    compared = [name for name in type(config).model_fields if name not in ("name", "root", "num_threads", "presets")]
+    compared = compared if program in PROGRAMS else [*_ALWAYS, "env", "source"]
+    folder, owner = config.folder("logs") / "search", identity_of("search_params", config, compared)
+    given, path, space = folder / "config.json", folder / "results.json", space_of(config)
     optuna.logging.set_verbosity(logging.WARNING)
     with only_writer(folder):
         if given.exists():
             before, found, _ = read_owned(given, {})
-            check_same(config, before, _COMPARED, str(folder))
+            check_same(config, before, compared, str(folder))
             check_owner(given, found, owner)
         write_owned(given, owner, 0, recorded(config))
-        study = _restored(path, owner)
+        study = _restored(path, owner, space)
         done, num_trials = len(study.trials), config.search.num_trials
         with tqdm(total=num_trials, initial=done, desc="search", unit="trial") as bar:
             for number in range(done, num_trials):
                 # Seeded for each trial, so that an interrupted search samples the same trials as an undisturbed one.
                 study.sampler = TPESampler(seed=config.seed + number)
-                trial, value = study.ask(SPACE), 0.0
-                try:
-                    value = score(_with(config, trial.params), device)
-                except DivergedError as error:
-                    tqdm.write(f"a trial diverged and gets the value 0: {error}")
-                study.tell(trial, value)
+                trial = study.ask(space)
+                study.tell(trial, _value(config, number, trial.params, [one.value for one in study.trials], device))
                 trials = [{"value": one.value, **one.params} for one in study.trials]
                 times = [[str(one.datetime_start), str(one.datetime_complete)] for one in study.trials]
                 content = {"best": study.best_params, "value": study.best_value, "trials": trials, "times": times}
                 write_owned(path, owner, len(trials), content)
                 bar.update()
                 bar.set_postfix(best=f"{study.best_value:.3f}")
-        write_search_plots(folder, study)
-    best = " ".join(f"source.{name}={value:.4g}" for name, value in study.best_params.items())
-    print(f"best of {len(study.trials)} trials, mean success {study.best_value:.3f}: {best}")
+        value = PROGRAMS[program][2] if program in PROGRAMS else _A2C
+        write_search_plots(folder, study, value)
+    best = " ".join(f"{name}={shown(found)}" for name, found in study.best_params.items())
+    print(f"best of {len(study.trials)} trials, {value} {study.best_value:.3f}: {best}")
     print(f"trials and pictures: {folder}")
     return folder
 
 
+def space_of(config: Config) -> dict[str, BaseDistribution]:
+    """Distribution of each option that is searched."""
+    space: dict[str, BaseDistribution] = {}
+    for key, values in config.search.space.items():
+        if isinstance(values, list):
+            space[key] = CategoricalDistribution(values)
+        else:
+            low, high, log = values["low"], values["high"], values.get("log", False)
+            whole = isinstance(low, int) and isinstance(high, int)
+            space[key] = IntDistribution(low, high, log) if whole else FloatDistribution(low, high, log)
+    return space
+
+
 def _check(config: Config, device: torch.device) -> None:
-    """Raise `ConfigError` if the source cannot be searched, or its trials are impossible."""
-    if config.source.name != "a2c":
-        raise ConfigError(f"source.name={config.source.name}: the search is over options of source.name=a2c")
-    tried = _with(config, {})
+    """Raise `ConfigError` if the program cannot be searched, or its trials are impossible."""
+    search, program = config.search, config.search.program
+    other = config.source.name != "a2c" and program not in PROGRAMS
+    refuse(other, f"source.name={config.source.name}: search.program=train_agents searches options of source.name=a2c")
+    tried = trial_of(config, 0, {}) if program in PROGRAMS else _with(config, {})
+    _check_keys(config, tried)
+    alone = f"search.options={search.options}: is for search.program=train_players"
+    refuse(search.options and program != "train_players", alone)
+    if program in ("evaluate", "pipeline"):
+        tasks, why = config.evaluation.tasks, "trials must not be chosen on held-out tasks"
+        given = f"evaluation.tasks={tasks} with search.program={program}"
+        refuse(tasks != "development", f"{given}: {why}; give development")
+    elif program in PROGRAMS and isinstance(tried, Config):
+        need = f"search.program={program} needs trainer.evaluate=true, whose last evaluation is the value of a trial"
+        refuse(not tried.trainer.evaluate, need)
+    if program in PROGRAMS:
+        return
     try:
         check_source(tried.source)
     except ConfigError as error:
@@ -101,18 +133,54 @@ def _check(config: Config, device: torch.device) -> None:
         check_memory(tried, stage_one(tried, env.spec, 1, "search", recorded=False), device)
 
 
-def _restored(path: Path, owner: Identity) -> optuna.Study:
+def _check_keys(config: Config, tried: Any) -> None:
+    """Raise `ConfigError` if an option in `search.space` is none of the program."""
+    program = config.search.program
+    stages = {key: field.stages for key, _, field in walk(tried)}
+    used = {*PROGRAMS[program][1].split(), "all"} if program in PROGRAMS else {"1"}
+    for key in config.search.space:
+        declared = next((name for name in stages if f"{key}.".startswith(f"{name}.")), "")  # of it or its schedule
+        refuse(not declared, f"search.space: {key}: there is no such option{nearest(key, stages)}")
+        of, where = stages[declared], f"search.space: {key} has no effect on search.program={program}"
+        alone = program in PROGRAMS or key.startswith("source.")
+        refuse(not alone, f"{where}, which searches source.* alone; give search.program=pipeline")
+        refuse(not used & {*of.replace(",", "").split()}, f"{where}: it is of stage {of}")
+
+
+def _restored(path: Path, owner: Identity, space: dict[str, BaseDistribution]) -> optuna.Study:
     """Study with the trials in the file `path`, if it exists."""
     study = optuna.create_study(direction="maximize")
     if not path.exists():
         return study
-    found, run, _ = read_owned(path, {"trials": [dict.fromkeys((*SPACE, "value"), float)], "times": [[str]]})
+    found, run, _ = read_owned(path, {"trials": [{"value": float}], "times": [[str]]})
     check_owner(path, run, owner)
     for params, times in zip(found["trials"], found["times"], strict=True):
-        trial = create_trial(value=params.pop("value"), params=params, distributions=SPACE)
+        trial = create_trial(value=params.pop("value"), params=params, distributions=space)
         trial.datetime_start, trial.datetime_complete = map(datetime.fromisoformat, times)
         study.add_trial(trial)
     return study
+
+
+def _value(
+    config: Config, number: int, params: dict[str, Any], others: list[float | None], device: torch.device
+) -> float:
+    """Value of a trial. If it diverges or its options conflict, it is as bad as the worst of the `others`, or 0."""
+    program = config.search.program
+    try:
+        trial = trial_of(config, number, params) if program in PROGRAMS else None
+    except (ValidationError, ConfigError) as error:
+        return _worst(others, error)
+    try:
+        if trial is None:
+            return score(_with(config, {key.removeprefix("source."): value for key, value in params.items()}), device)
+        return value_of(program, trial)
+    except DivergedError as error:
+        return _worst(others, error)
+
+
+def _worst(others: list[float | None], error: Exception) -> float:
+    tqdm.write(f"a trial diverged or is impossible, and gets the worst value: {' '.join(str(error).split())}")
+    return min([0.0, *(value for value in others if value is not None)])
 
 
 def _with(config: Config, tried: dict[str, Any]) -> Config:

@@ -156,7 +156,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, devi
         iteration_done = stack.enter_context(profiled(folder, config.summaries.profiled_iterations))
         stack.enter_context(run)
         evaluate_if_due = stack.enter_context(evaluating(config, split.train, run, learner, check))
-        for transitions, metrics, position.streams in collect(learner, worker, experience, run.done):
+        for transitions, metrics, position.streams in collect(learner, worker, experience, run.done, curves.add_update):
             run.done += 1
             if len(transitions.obs):
                 writer.add(transitions)

@@ -10,7 +10,7 @@ Data parallel: torchrun --standalone --nproc-per-node 2 -m src.train_gpt [KEY=VA
 from pathlib import Path
 
 from icrl.config.root import Config
-from icrl.evaluation.trained import InContextEvaluator
+from icrl.evaluation.trained import evaluator_of
 from icrl.nn.gpt import GPT
 from icrl.objectives.imitation import AlgorithmDistillation, DecisionPretraining
 from icrl.runs.device import dtype_of
@@ -32,5 +32,5 @@ def main(config: Config) -> Path:
             model = model.to(context.device, dtype_of(config))
             objective = OBJECTIVES[config.objective.name](config.objective, spec)
             batches = context.batches(context.windows(config.objective))
-            fit(context, model, objective, batches, InContextEvaluator(config, context.tasks["development"]))
+            fit(context, model, objective, batches, evaluator_of(context, config.objective))
     return folder

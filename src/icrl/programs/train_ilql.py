@@ -12,7 +12,7 @@ from pathlib import Path
 from icrl.config.root import Config
 from icrl.contracts import Json
 from icrl.data.rewards import check_plugin, described, load_plugin
-from icrl.evaluation.trained import InContextEvaluator, lone_critic
+from icrl.evaluation.trained import evaluator_of, lone_critic
 from icrl.nn.critic import trunk_config
 from icrl.objectives.ilql import ImplicitQLearning, value_bound
 from icrl.runs.device import dtype_of
@@ -53,6 +53,6 @@ def main(config: Config) -> Path:
                 start = snapshot_state(config, critic, tasks, context.device)
             run = context.described_by({"reward_plugin": described(plugin)})
             objective, batches = ImplicitQLearning(critic, bound), context.batches(mixture)
-            evaluator = InContextEvaluator(config, tasks["development"], lone_critic)
+            evaluator = evaluator_of(context, unweighted(config.objective), lone_critic)
             fit(run, critic, objective, batches, evaluator, after_step=critic.after_update, start=start)
     return folder

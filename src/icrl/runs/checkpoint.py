@@ -44,7 +44,11 @@ class SavingConfig(Options):
 
 class CheckpointsConfig(SavingConfig):
     snapshot_interval: int = option(
-        0, "training windows between snapshots, which are kept (0: none)", ge=0, may_change=True, stages="2, ilql, awr"
+        0,
+        "training windows between snapshots, which are kept and can be evaluated (0: none)",
+        ge=0,
+        may_change=True,
+        stages="2, ilql, awr, finetune",
     )
 
 
@@ -104,6 +108,11 @@ def sidecars(folder: Path, kind: str) -> list[Path]:
     """JSON sidecars of the checkpoints of `kind`, newest first."""
     found = [file for file in folder.glob(f"{kind}-*.json") if re.fullmatch(r"\d{9,}", file.stem.rpartition("-")[2])]
     return sorted(found, key=step_of, reverse=True)
+
+
+def by_step(folder: Path) -> dict[int, Path]:
+    """Sidecars of all checkpoints in `folder` whose models can be used, by step; those of `last` hold the most."""
+    return {step_of(sidecar): sidecar for kind in ("best", "snapshot", "last") for sidecar in sidecars(folder, kind)}
 
 
 def step_of(sidecar: Path) -> int:

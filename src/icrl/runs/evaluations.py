@@ -36,6 +36,11 @@ class EvalsConfig(Options):
         8, "streams to spread the episodes over; the first ceil(episodes / streams) of each count", ge=1, le=10**5
     )
     sample_probability: float = option(1.0, "probability of drawing an action, else the most probable one", ge=0, le=1)
+    uncertainty: bool = option(
+        False,
+        "also measure on windows of the development tasks how well action probabilities are calibrated",
+        stages="2, ilql, awr, finetune",
+    )
     async_eval: bool = option(True, "evaluate in another process while training continues", may_change=True)
     timeout: float = option(
         3600.0, "seconds without an answer after which that process is restarted", gt=0, le=10**6, may_change=True

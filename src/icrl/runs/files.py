@@ -136,9 +136,11 @@ class Identity(NamedTuple):
 
 
 def identity_of(program: str, config: Options, groups: Collection[str], inputs: Json | None = None) -> Identity:
-    """Identity of the run of `program` with `config`: its options in `groups`, without those that `may_change` when it
-    resumes, and checksums of its `inputs`. Whole floats count as ints, because an option may be written either way."""
-    options = {key: value for key, value, field in walk(config) if key.split(".")[0] in groups and not field.may_change}
+    """Identity of the run of `program` with `config`: its options in `groups`, without budgets and those that
+    `may_change` when it resumes, and checksums of its `inputs`. Whole floats count as ints, because an option may be
+    written either way."""
+    of_groups = [option for option in walk(config) if option[0].split(".")[0] in groups]
+    options = {key: value for key, value, field in of_groups if not (field.may_change or field.is_budget)}
     text = json.dumps({"program": program, "options": options, "inputs": inputs or {}})
     return Identity(program, digest(json.loads(text, parse_float=_plain)))
 
@@ -167,19 +169,24 @@ def read_owned(path: Path, form: Any) -> tuple[Json, Identity, int]:
     return content, Identity(owner["program"], owner["run"]), owner["step"]
 
 
-def check_same(config: Options, recorded: Json, sections: Iterable[str], where: str) -> None:
-    """Raise `ConfigError` unless `config` equals the `recorded` one in `sections`, but for options that `may_change`.
+def check_same(config: Options, recorded: Json, sections: Iterable[str], where: str, *, budgets: bool = True) -> None:
+    """Raise `ConfigError` unless `config` equals the `recorded` one in `sections`, but for options that `may_change`
+    and, without `budgets`, for those.
 
     All stages of a run take the same options, so each is compared with the record of the stage before it."""
     for key, value, field in walk(config):
-        section, _, leaf = key.partition(".")
-        if section not in sections or field.may_change:
+        section, _, _ = key.partition(".")
+        if section not in sections or field.may_change or (field.is_budget and not budgets):
             continue
-        before = recorded.get(section)
-        if leaf:
-            before = before.get(leaf) if isinstance(before, dict) else None
-        if before != value:
+        if (before := recorded_value(recorded, key)) != value:
             raise ConfigError(
                 f"{where} was made with {key}={before}, but this configuration has {value}: "
                 f"give {key}={before} here too, or another name="
             )
+
+
+def recorded_value(recorded: Json, key: str) -> Any:
+    """Value of the option with the dotted `key` in a recorded configuration; None if it is missing."""
+    section, _, leaf = key.partition(".")
+    value = recorded.get(section)
+    return (value.get(leaf) if isinstance(value, dict) else None) if leaf else value

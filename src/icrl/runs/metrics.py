@@ -54,13 +54,36 @@ class SummariesConfig(CurvesConfig):
     summarize_first_interval: bool = option(False, "also log every iteration of the first interval", may_change=True)
     grads_and_vars: bool = option(False, "norm and histogram of every parameter and its gradient", may_change=True)
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
-        "none", "log the gradient noise scale, the largest batch size that helps much", may_change=True, stages="2"
+        "none",
+        "log the gradient noise scale, the largest batch size that helps much",
+        may_change=True,
+        stages="2, ilql, awr, finetune",
+    )
+    metric_buffer_size: int = option(
+        10,
+        "newest episodes of each environment that running averages are over",
+        ge=1,
+        le=10**5,
+        may_change=True,
+        stages="1",
+    )
+    update_counter_every_mini_batch: bool = option(
+        False,
+        "also log the metrics of updates by their number, spaced in updates (mini-batches) instead of iterations",
+        may_change=True,
+        stages="1",
     )
     action_distributions: bool = option(False, "mean probability of every action, and entropy", may_change=True)
     outputs: bool = option(False, "histograms of the network's outputs", may_change=True)
     debug: bool = option(False, "histograms of the training observations, actions and rewards", may_change=True)
 
-    details = ("summarize_first_interval", "grads_and_vars", "gradient_noise_scale", *_OF_A_POINT)
+    details = (
+        "summarize_first_interval",
+        "update_counter_every_mini_batch",
+        "grads_and_vars",
+        "gradient_noise_scale",
+        *_OF_A_POINT,
+    )
 
 
 class Progress(tqdm):  # pyrefly: ignore - generic in its stubs alone

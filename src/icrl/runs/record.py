@@ -7,10 +7,12 @@ code.diff       diff of the first session's code to its revision; code-<k>.diff 
 import os
 import platform
 import re
+import secrets
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -21,14 +23,15 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from icrl.config.options import refuse
+from icrl.config.options import MOST_SEEDS, refuse
 from icrl.config.paths import PROJECT
 from icrl.contracts import Json, PipelineError
 from icrl.runs.device import recorded
-from icrl.runs.files import Identity, check_owner, read_owned, write_atomically, write_owned
+from icrl.runs.files import Identity, check_owner, read_json, read_owned, write_atomically, write_owned
 
 _MAX_DIFF = 100_000  # characters
 _GIT_SECONDS = 30
+_RECORDS = ("run", "results", "config")  # JSON files with the configuration of a run
 _GIT = {"revision": (str, type(None)), "dirty": (bool, type(None))}
 _FORM = {"sessions": [{"started": str, "git": _GIT}]}
 
@@ -125,6 +128,20 @@ def read_sessions(path: Path, owner: Identity) -> list[Json]:
     written, found, _ = read_owned(path, _FORM)
     check_owner(path, found, owner)
     return written["sessions"]
+
+
+def seed_of(root: Path, name: str) -> int:
+    """Seed that the histories or logs of the run `name` under `root` record, or else a new random one. Raises
+    `ConfigError` where each of several processes would draw its own."""
+    logs = sorted((root / "logs" / name).glob("*/*.json"))
+    for path in (root / "histories" / name / "manifest.json", *(path for path in logs if path.stem in _RECORDS)):
+        with suppress(PipelineError):  # missing or damaged
+            content = read_json(path)
+            config = content.get("config") or content.get("sessions", [content])[-1].get("config", content)
+            if isinstance(seed := config.get("seed"), int):
+                return seed
+    refuse("RANK" in os.environ, "seed=null: each process of torchrun would draw a seed of its own; give a number")
+    return secrets.randbelow(MOST_SEEDS)
 
 
 def _flat(nested: Json, prefix: str) -> Iterator[tuple[str, Any]]:

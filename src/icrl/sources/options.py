@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, model_validator
 
 from icrl.config.options import Name, OneOrMore, Options, Rate, option
 from icrl.contracts import ConfigError
@@ -11,6 +11,7 @@ from icrl.sources.pace import env_steps
 
 LEARN_NOTHING = ("noise_distillation", "searcher", "optimal", "random")
 
+NoneOrMore = BeforeValidator(lambda value: [] if value == "none" else value if isinstance(value, list) else [value])
 NotNegative = Annotated[Any, Rate(ge=0)]
 Positive = Annotated[Any, Rate(gt=0)]
 Share = Annotated[Any, Rate(ge=0, le=1)]
@@ -95,7 +96,7 @@ class SourceConfig(Options):
     @property
     def has_offline(self) -> bool:
         """True if the source learns from histories of other learners too."""
-        return getattr(self, "offline_buffer_dir", "none") != "none"
+        return bool(getattr(self, "offline_buffer_dir", []))
 
     @property
     def trains_on(self) -> bool:
@@ -165,6 +166,8 @@ def check_source(source: SourceConfig) -> None:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(map(_shown, value))}]"
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -189,7 +192,9 @@ class ReplayConfig(SourceConfig):
     priority_replay_alpha: NotNegative = option(0.7, "priority is (|TD error| + source.priority_replay_eps)^alpha")
     priority_replay_beta: NotNegative = option(0.4, "a window's weight is priority^(-beta), over the largest drawn")
     priority_replay_eps: Positive = option(1e-06, "added to the TD error of every window")
-    offline_buffer_dir: Name = option("none", "name of recorded histories of the same tasks to learn from too")
+    offline_buffer_dir: Annotated[list[Name], NoneOrMore] = option(
+        [], "names of recorded histories of the same tasks to learn from too; none or []: of no others"
+    )
     offline_buffer_length: int = option(0, "env steps to use of each row of the recorded histories (0: all)", ge=0)
     offline_buffer_range: Literal["first", "last"] = option("first", "end of a row that this length counts from")
     offline_buffer_every: int = option(1, "use every k-th episode of the recorded histories", ge=1)
@@ -207,6 +212,8 @@ class ReplayConfig(SourceConfig):
         yield replays and length > min(kept, per_env), too_long
         sizeless = "{mini_batch_size} draws nothing %s: give a size above 0"
         yield self.draws and not size, sizeless % "with {whole_replay_buffer_training}"
+        twice = len({*self.offline_buffer_dir}) < len(self.offline_buffer_dir)
+        yield twice, "{offline_buffer_dir} must have no name twice"
         yield offline and not size, sizeless % "from {offline_buffer_dir}"
         unknown = "{offline_buffer_dir} needs a length; {mini_batch_length} is the unroll with {clear_replay_buffer}"
         yield offline and not length and not replays, unknown

@@ -151,7 +151,7 @@ class _Planner:
         for test, changes in variant.test.items():
             there = load_config([*options, *changes]) if changes else composed
             parts = trained_for(there.policy, there.finetune)
-            suffix = suffix_of(_changes(there, composed) | policy_suffixes(there.policy), there.evaluation.tasks)
+            suffix = suffix_of(_changes(there, composed) | policy_suffixes(there), there.evaluation.tasks)
             evaluated: list[Config] = []
             for name, run in runs.items():
                 played = _run(there, [*options, *changes], trained[name], name, run.config.histories[0], run.config.run)

@@ -16,7 +16,7 @@ from icrl.nn.critic import Critic, ValueNetwork, trunk_config
 from icrl.nn.gpt import Trunk
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of, recorded
-from icrl.runs.files import check_same, fits
+from icrl.runs.files import Identity, check_same, fits
 from icrl.training.optimizers import make_optimizer
 
 if TYPE_CHECKING:
@@ -40,9 +40,17 @@ def make_critic(config: Config, spec: EnvSpec, recompute: bool = False) -> Criti
     return Critic(ValueNetwork(trunk, config.decoder, config.critic, spec, recompute))
 
 
-def open_finished(folder: Path, kind: str, program: str, device: torch.device) -> tuple[dict[str, Any], Json]:
-    """State and sidecar as by `checkpoint.open_finished`. Raises `ConfigError` if no training is finished there."""
-    found = checkpoint.open_finished(folder, kind, program, device)
+def open_finished(folder: Path, kind: str | int, program: str, device: torch.device) -> tuple[dict[str, Any], Json]:
+    """State and sidecar as by `checkpoint.open_finished`, or those of the update `kind`, if it is a number, also of a
+    run that is not finished. Raises `ConfigError` if there are none."""
+    if isinstance(kind, int):
+        there = checkpoint.by_step(folder)
+        known = f"{folder} has checkpoints of the updates {', '.join(map(str, sorted(there))) or '(none)'}"
+        refuse(kind not in there, f"evaluation.checkpoint={kind}: {known}; checkpoints.snapshot_interval keeps more")
+        found = checkpoint.load(there[kind], device)
+        checkpoint.check_run(folder, found[1], Identity(program, found[1]["description"].get("run")))
+    else:
+        found = checkpoint.open_finished(folder, kind, program, device)
     if found is None:
         raise ConfigError(f"no finished training in {folder}: run `python -m src.{program}` with the same options")
     check_described(found[1]["description"], folder)
@@ -56,10 +64,11 @@ def check_described(described: Json, folder: Path) -> None:
 
 
 def load_critic(
-    config: Config, device: torch.device, spec: EnvSpec | None = None, kind: str = "last"
+    config: Config, device: torch.device, spec: EnvSpec | None = None, kind: str | int = "last"
 ) -> tuple[Critic, Json]:
     """Critic of `config.run`, for a world with `spec` if that differs from its own, and the sidecar of its newest
-    checkpoint of `kind`. Raises `ConfigError` if there is none or its options differ from those of `config`."""
+    checkpoint of `kind` (see `open_finished`). Raises `ConfigError` if there is none or its options differ from
+    those of `config`."""
     state, about = open_finished(config.run_folder / "ilql", kind, PROGRAM, device)
     described, where = about["description"], f"the critic of run={config.run}"
     check_same(config, described["config"], ("model", "encoder", "decoder", "critic"), where)
@@ -169,8 +178,7 @@ def _sidecar(option: str, path: str, config: Config | None = None) -> Path:
     """Sidecar of the checkpoint at `path`, or of the snapshot in the folder `path` that `config` chooses."""
     if option == _PREFIX and config:
         index, folder = config.critic.initial_model_index, Path(path)
-        found = [*checkpoint.sidecars(folder, "last"), *checkpoint.sidecars(folder, "snapshot")]
-        by_update = {checkpoint.step_of(sidecar): sidecar for sidecar in found}
+        by_update = {step: path for step, path in checkpoint.by_step(folder).items() if "best" not in path.name}
         refuse(not by_update, f"{_PREFIX}={path}: has no snapshots")
         there = ", ".join(map(str, sorted(by_update)))
         wrong = index >= 0 and index not in by_update

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
+from icrl.config.options import refuse
 from icrl.config.schedules import Clock
 from icrl.contracts import AnyBatch, Objective
 from icrl.runs.checkpoint import FINISHED, Interval, is_due
@@ -94,11 +95,14 @@ def _services(
     stack: ExitStack, context: RunContext, run: RunState, evaluator: Evaluator, model: nn.Module, updater: Updater
 ) -> tuple[MetricLogger, Evaluations | None]:
     """Logger of a rank; rank 0 also gets the run record and the evaluations."""
+    beyond = f"{run.folder} is at update {run.done}, beyond the {run.total} of this configuration"
+    refuse(run.done > run.total, f"{beyond}: raise trainer.num_iterations (or what sets it), or give another name=")
     config, folder, is_writer, owner = context.config, run.folder, context.ranks.is_writer, Identity.of(run.description)
     progress = Progress(owner.program, run.total, run.done, "update", is_writer)
     logger = MetricLogger(folder if is_writer else None, run.done, config.summaries, run.total, progress, run.done)
     run.loggers.append(stack.enter_context(logger))
     if is_writer:
+        (folder / FINISHED).unlink(missing_ok=True)  # of a run that is extended
         texts = record_session(config, folder, owner, run.done)
         logger.texts(texts | {"parameters": parameters_table(model, updater.optimizer)})
     if not (is_writer and config.trainer.evaluate):

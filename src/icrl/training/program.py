@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from icrl.config.options import replace
+from icrl.config.options import replace, walk
 from icrl.config.paths import PROJECT
+from icrl.config.schedules import needs_length
 from icrl.contracts import Batch, ConfigError, EnvSpec, Json
 from icrl.data.history_store import Histories
 from icrl.data.rewards import RewardPlugin
@@ -21,7 +22,7 @@ from icrl.envs.tasks import development_of
 from icrl.runs.checkpoint import FINISHED, check_end, check_run, load_newest
 from icrl.runs.device import Need, check_memory, prepare, recorded
 from icrl.runs.distributed import Ranks, joined
-from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned
+from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, recorded_value
 from icrl.runs.record import check_snapshots
 from icrl.sources.searcher import relabelled, searcher_of
 from icrl.training.critics import check_described
@@ -69,18 +70,10 @@ class RunContext(NamedTuple):
     def windows(self, objective: ObjectiveConfig, plugin: RewardPlugin | None = None) -> Mixture:
         """Windows of all training tasks that are not set aside, with the weights of `objective` and the rewards of
         `plugin`."""
-        config, tasks = self.config, self.tasks
-        learned = [task for task in tasks["train"] if task not in tasks["development"]]
-        length = config.trainer.mini_batch_length or config.model.context_len
-        labels = None
-        if objective.labels != "planner":
-            searcher = searcher_of(objective.labels, config)
-            labels = partial(relabelled, searcher, num_actions=self.spec().num_actions)
-        given = (config.data, objective, learned, length, self.device, plugin, labels)
-        parts = [Windows(store, *given) for store in self.stores]
-        mixture = Mixture(parts, config.data.weights)
-        for store, part, share in zip(self.stores, parts, mixture.shares, strict=True):
-            what = f"{part.num_windows:,} windows of {length} steps from {part.num_rows:,} rows of {store.folder}"
+        learned = [task for task in self.tasks["train"] if task not in self.tasks["development"]]
+        mixture = windows_of(self.config, self.stores, learned, objective, self.spec(), self.device, plugin)
+        for store, part, share in zip(self.stores, mixture.parts, mixture.shares, strict=True):
+            what = f"{part.num_windows:,} windows of {part.length} steps from {part.num_rows:,} rows of {store.folder}"
             announce(f"{what}, drawn with probability {share:.3f}", self.ranks)
         return mixture
 
@@ -88,6 +81,24 @@ class RunContext(NamedTuple):
         """Function from an update to this rank's share of its batch."""
         seed, size, ranks = self.config.seed, self.config.trainer.mini_batch_size, self.ranks
         return lambda update: mixture.batch(seed, update, size, ranks.rank, ranks.size)
+
+
+def windows_of(
+    config: Config,
+    stores: Sequence[Histories],
+    tasks: list[int],
+    objective: ObjectiveConfig,
+    spec: EnvSpec,
+    device: torch.device,
+    plugin: RewardPlugin | None = None,
+) -> Mixture:
+    """Windows of the rows of `tasks`, as `config` cuts them, with the weights and labels of `objective` and the rewards
+    of `plugin`."""
+    labels, length = None, config.trainer.mini_batch_length or config.model.context_len
+    if objective.labels != "planner":
+        labels = partial(relabelled, searcher_of(objective.labels, config), num_actions=spec.num_actions)
+    parts = [Windows(store, config.data, objective, tasks, length, device, plugin, labels) for store in stores]
+    return Mixture(parts, config.data.weights)
 
 
 def unweighted(objective: ObjectiveConfig) -> ObjectiveConfig:
@@ -109,22 +120,24 @@ def open_run(
     folder: Path,
     groups: Sequence[str],
     inputs: Callable[[Json | None], Json] = lambda _: {},
+    rates: str = "optimizer",
 ) -> Iterator[RunContext | None]:
-    """Lock `folder` for a run of `program`, new or resumed. Yields None if all updates are done.
+    """Lock `folder` for a run of `program`, new, resumed or extended. Yields None if all updates are done.
 
-    `inputs` maps the description of the newest checkpoint, or None, to checksums of the inputs other than histories.
-    Raises `ConfigError` if the model in the folder has other histories or other options in `groups`, and
-    `PipelineError` if the folder has files of another run."""
+    `inputs` maps the description of the newest checkpoint, or None, to checksums of the inputs other than histories;
+    `rates` is the group of its rates. Raises `ConfigError` if the model in the folder has other histories or other
+    options in `groups`, and `PipelineError` if the folder has files of another run."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     with joined(prepare(config)) as (ranks, device):
         ranks.check_divides(config.trainer.mini_batch_size, config.trainer.gradient_accumulation_steps)
         stores = open_stores(config)
         with only_writer(folder) if ranks.is_writer else nullcontext():
             found, finished = load_newest(folder, "last", torch.device("cpu")), folder / FINISHED
-            before = found[1]["description"] if found else None
+            before, extended = found[1]["description"] if found else None, False
             if before and Identity.of(before).program == program:
                 check_described(before, folder)
-                check_same(config, before["config"], groups, str(folder))
+                check_same(config, before["config"], groups, str(folder), budgets=False)
+                extended = check_length(config, before["config"], groups, rates, str(folder))
                 check_stores(stores, before["histories"], folder)
             else:
                 before = None
@@ -138,9 +151,10 @@ def open_run(
                 _, whose, updates = read_owned(finished, {})
                 check_owner(finished, whose, owner)
                 check_end(finished, updates, found[1]["step"])
-                announce(f"all {updates} updates of {config.name} are done: {folder}", ranks)
-                yield None
-                return
+                if not extended:
+                    announce(f"all {updates} updates of {config.name} are done: {folder}", ranks)
+                    yield None
+                    return
             split, env = stores[0].manifest["tasks"], make_env(config.env, device)
             development = development_of(env, config, split["train"])
             description = owner._asdict() | {
@@ -152,6 +166,22 @@ def open_run(
             }
             yield RunContext(config, folder, device, ranks, description, stores, before)
     announce(f"checkpoints and TensorBoard curves: {folder}", ranks)
+
+
+def check_length(config: Config, before: Json, groups: Sequence[str], rates: str, where: str) -> bool:
+    """True if a run with the configuration `before` gets another length now. Raises `ConfigError` if a schedule in the
+    group `rates` depends on its length, because then the updates so far would have had other rates."""
+    budgets = {key: value for key, value, field in walk(config) if field.is_budget and key.split(".")[0] in groups}
+    changed = [key for key, value in budgets.items() if recorded_value(before, key) != value]
+    for name, rate in getattr(config, rates):
+        if changed and needs_length(rate):
+            then = f"{changed[0]}={recorded_value(before, changed[0])}"
+            raise ConfigError(
+                f"{where} was made with {then}, and the schedule {rates}.{name}={rate} depends on it, because its "
+                f"progress is percent: give {then} here too, or another name=. A run with a constant rate, or with "
+                "progress: updates, can be extended"
+            )
+    return bool(changed)
 
 
 def announce(line: str, ranks: Ranks) -> None:

@@ -27,7 +27,7 @@ _LEAST_GAIN = 1.5  # casts take a part of what faster products save
 
 
 class TrainerConfig(Options):
-    num_iterations: int = option(2000, "gradient updates", ge=1)
+    num_iterations: int = option(2000, "gradient updates", ge=1, is_budget=True)
     mini_batch_size: int = option(32, "windows per update, over all processes and accumulation steps", ge=1)
     mini_batch_length: int = option(0, "env steps in a window (0: model.context_len)", ge=0)
     gradient_accumulation_steps: int = option(

@@ -1,0 +1,58 @@
+"""Options of the search for hyper-parameters: the program, the options that are searched, and their ranges."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator
+
+from icrl.config.options import Options, Text, option
+
+A2C_SPACE: dict[str, Any] = {
+    "source.learning_rate": {"low": 1e-4, "high": 3e-2, "log": True},
+    "source.entropy_coefficient": {"low": 1e-4, "high": 0.1, "log": True},
+    "source.value_coefficient": {"low": 0.1, "high": 2.0, "log": True},
+    "source.discount": {"low": 0.8, "high": 0.999},
+    "source.hidden_size": [32, 64, 128],
+}
+_KEYS = {"low": (int, float), "high": (int, float), "log": bool}
+_CHOICE = (int, float, str, bool, type(None))
+
+
+def _check_space(space: dict[str, Any]) -> dict[str, Any]:
+    for key, values in space.items():
+        if isinstance(values, list):
+            known = values and all(isinstance(value, _CHOICE) for value in values) and len({*values}) == len(values)
+            why = "must be a list of numbers, names or flags that differ"
+        else:
+            known = isinstance(values, Mapping) and {"low", "high"} <= values.keys() <= _KEYS.keys()
+            known = known and all(isinstance(value, _KEYS[name]) for name, value in values.items())
+            known = known and values["low"] < values["high"] and (values["low"] > 0 or not values.get("log"))
+            why = "must be a list of choices, or a mapping with low, a greater high and perhaps log: true (low > 0)"
+        if not known:
+            raise ValueError(f"{key}: {values}: {why}")
+    return space
+
+
+class SearchConfig(Options):
+    program: Literal[
+        "train_agents", "train_gpt", "train_ilql", "extract_policy", "finetune", "evaluate", "pipeline", "train_players"
+    ] = option(
+        "train_agents",
+        "program that a trial runs. train_agents: A2C on one task; others: the whole program, valued on development "
+        "tasks (train_players: by its matches with fixed players)",
+    )
+    space: Annotated[dict[str, Any], AfterValidator(_check_space)] = option(
+        A2C_SPACE,
+        "options that are searched, each with a list of choices or a range {low: .., high: .., log: true}, of ints if "
+        "both ends are",
+    )
+    options: list[Text] = option(
+        [], "options of each trial of train_players, ['KEY=VALUE', ...]: they are not those above"
+    )
+    num_trials: int = option(
+        20, "trials in all; a repeated call adds only what is missing", ge=1, le=10**4, may_change=True
+    )
+    goal_row: int = option(0, "row of the goal that is searched on (train_agents)", ge=0, le=63)
+    goal_column: int = option(0, "column of the goal that is searched on (train_agents)", ge=0, le=63)
+    num_learners: int = option(8, "learners per trial, averaged (train_agents)", ge=1, le=10**5)
+    num_env_steps: int = option(20000, "env steps per learner (train_agents)", ge=1, le=10**8)

@@ -1,0 +1,203 @@
+"""The tables "options of the reference and ours" in the docs: all options in them exist, with the defaults they say."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icrl.config.compose import load_config, load_players_config, presets_of
+from icrl.config.options import walk
+from icrl.config.paths import PROJECT
+
+CHOSEN = [[f"{group}={name}"] for group in ("source", "optimizer") for name in presets_of(group)]
+OPTIONS = {key for chosen in [["experiment=four_layers"], *CHOSEN] for key, _, _ in walk(load_config(chosen))}
+PLAYERS = {key for key, _, _ in walk(load_players_config())}
+HEADINGS = {
+    "trainer.md": "## Settings of the reference, and ours",
+    "offline_rl.md": "## Options of the reference and ours",
+    "point_game.md": "### Options",
+}
+NUM_SETTINGS = 61  # of the reference trainer
+# The default here, as the last column shows it, by document and first name of a row: option, preset, value.
+DEFAULTS: list[tuple[str, str, str, list[str], Any, str]] = [
+    ("trainer.md", "random_seed", "seed", [], 0, "; 0"),
+    ("trainer.md", "num_iterations", "source.num_env_steps", [], 30000, "`source.num_env_steps=30000`"),
+    ("trainer.md", "num_iterations", "trainer.num_iterations", [], 2000, "`trainer.num_iterations=2000`"),
+    ("trainer.md", "unroll_length", "source.unroll_length", [], 10.0, "8; 10 (Q-learning 1, DQN 2)"),
+    ("trainer.md", "unroll_length", "source.unroll_length", ["source=q_learning"], 1.0, "Q-learning 1"),
+    ("trainer.md", "unroll_length", "source.unroll_length", ["source=dqn"], 2.0, "DQN 2"),
+    ("trainer.md", "initial_collect_steps", "source.initial_collect_steps", [], 0, "0; 0 (DQN 400)"),
+    ("trainer.md", "initial_collect_steps", "source.initial_collect_steps", ["source=dqn"], 400, "DQN 400"),
+    ("trainer.md", "num_updates_per_train_iter", "source.num_updates_per_train_iter", [], 1, "4; 1"),
+    ("trainer.md", "mini_batch_length", "source.mini_batch_length", [], 0, "none; 0"),
+    ("trainer.md", "mini_batch_length", "source.mini_batch_length", ["source=dqn"], 1, "DQN 1"),
+    ("trainer.md", "mini_batch_length", "trainer.mini_batch_length", [], 0, "none; 0"),
+    ("trainer.md", "mini_batch_size", "source.mini_batch_size", [], 0, "0, all windows"),
+    ("trainer.md", "mini_batch_size", "source.mini_batch_size", ["source=dqn"], 32, "DQN 32"),
+    ("trainer.md", "mini_batch_size", "trainer.mini_batch_size", [], 32, "and 32"),
+    ("trainer.md", "async_unroll", "source.async_unroll", [], False, "equal: false, 0"),
+    ("trainer.md", "async_unroll", "source.unroll_step_interval", [], 0.0, "equal: false, 0"),
+    ("trainer.md", "unroll_queue_size", "source.unroll_queue_size", [], 2, "200, 10; 2, 1"),
+    ("trainer.md", "unroll_queue_size", "source.unroll_parameter_update_period", [], 1, "200, 10; 2, 1"),
+    ("trainer.md", "num_checkpoints", "checkpoints.num_checkpoints", [], 10, "equal: 10"),
+    ("trainer.md", "confirm_checkpoint_upon_crash", "checkpoints.on_crash", [], "save", "ask; save"),
+    ("trainer.md", "evaluate", "source.evaluate", [], False, "false; false, true"),
+    ("trainer.md", "evaluate", "trainer.evaluate", [], True, "false; false, true"),
+    ("trainer.md", "num_evals", "evals.num_evals", [], 5, "none, 10; 5, 0"),
+    ("trainer.md", "num_evals", "evals.eval_interval", [], 0, "none, 10; 5, 0"),
+    ("trainer.md", "epsilon_greedy", "evals.sample_probability", [], 1.0, "1.0, always drawn"),
+    ("trainer.md", "epsilon_greedy", "evaluation.sample_probability", [], 1.0, "1.0, always drawn"),
+    ("trainer.md", "num_eval_episodes", "evals.num_eval_episodes", [], 128, "128, 8"),
+    ("trainer.md", "num_eval_episodes", "evals.num_eval_environments", [], 8, "128, 8"),
+    ("trainer.md", "async_eval", "evals.async_eval", [], True, "equal: true"),
+    ("trainer.md", "eval_uncertainty", "evals.uncertainty", [], False, "equal: false"),
+    ("trainer.md", "eval_uncertainty", "evaluation.calibration", [], False, "equal: false"),
+    ("trainer.md", "ddp_paras_check_interval", "trainer.parameter_check_interval", [], 0, "equal: 0"),
+    ("trainer.md", "num_summaries", "summaries.num_summaries", [], 100, "none, 50; 100, 0"),
+    ("trainer.md", "num_summaries", "summaries.summary_interval", [], 0, "none, 50; 100, 0"),
+    ("trainer.md", "summarize_first_interval", "summaries.summarize_first_interval", [], False, "true; false"),
+    ("trainer.md", "summaries_flush_secs", "summaries.flush_secs", [], 10, "1, 10; 10, 100"),
+    ("trainer.md", "summaries_flush_secs", "summaries.max_queue", [], 100, "1, 10; 10, 100"),
+    *(
+        ("trainer.md", "debug_summaries", f"summaries.{name}", [], False, "equal: false")
+        for name in ("debug", "grads_and_vars", "action_distributions", "outputs")
+    ),
+    ("trainer.md", "summarize_gradient_noise_scale", "summaries.gradient_noise_scale", [], "none", "false; none"),
+    ("trainer.md", "code_snapshots", "summaries.code_snapshots", [], [], "equal: none"),
+    ("trainer.md", "profiling", "summaries.profiled_iterations", [], 0, "false; 0"),
+    (
+        *("trainer.md", "update_counter_every_mini_batch", "summaries.update_counter_every_mini_batch"),
+        *([], False, "equal: false"),
+    ),
+    ("trainer.md", "metric_min_buffer_size", "summaries.metric_buffer_size", [], 10, "10 in all; 10"),
+    ("trainer.md", "enable_amp", "device.amp_dtype", [], "none", "false; none"),
+    ("trainer.md", "empty_cache", "trainer.empty_cache", [], False, "equal: false"),
+    *(
+        ("trainer.md", "whole_replay_buffer_training", f"source.{name}", [f"source={source}"], default, shown)
+        for name in ("whole_replay_buffer_training", "clear_replay_buffer")
+        for source, default, shown in (("q_learning", True, "true, true for Q"), ("dqn", False, "false, false for DQN"))
+    ),
+    ("trainer.md", "replay_buffer_length", "source.replay_buffer_length", ["source=dqn"], 1000, "1024; 1000"),
+    ("trainer.md", "priority_replay", "source.priority_replay", ["source=q_learning"], False, "false for Q-learning"),
+    ("trainer.md", "priority_replay", "source.priority_replay", ["source=dqn"], True, "true for DQN"),
+    ("trainer.md", "priority_replay_alpha", "source.priority_replay_alpha", ["source=dqn"], 0.6, "DQN 0.6"),
+    ("trainer.md", "priority_replay_alpha", "source.priority_replay_eps", ["source=dqn"], 1e-6, "1e-6; DQN"),
+    ("trainer.md", "offline_buffer_dir", "source.offline_buffer_dir", ["source=dqn"], [], "equal: none, all"),
+    ("trainer.md", "offline_buffer_dir", "source.offline_buffer_length", ["source=dqn"], 0, "equal: none, all"),
+    *(
+        ("trainer.md", "rl_train_after_update_steps", f"source.{name}", ["source=dqn"], default, "equal: 0, 1")
+        for name, default in (("rl_train_after_update_steps", 0), ("rl_train_every_update_steps", 1))
+    ),
+    ("offline_rl.md", "device.type", "device.type", [], "auto", "; `auto`"),
+    ("offline_rl.md", "device.dtype", "device.dtype", [], "float32", "float32 on both"),
+    ("offline_rl.md", "device.amp_dtype", "device.amp_dtype", [], "none", "none on both"),
+    ("offline_rl.md", "encoder.position", "encoder.position", [], "env_time", "`env_time` with `encoder=model`"),
+    (
+        "offline_rl.md",
+        "encoder.position",
+        "encoder.position",
+        ["encoder=bert_base"],
+        "learned",
+        "`learned` in the other",
+    ),
+    ("offline_rl.md", "encoder.activation", "encoder.activation", [], "gelu", "equal: gelu"),
+    ("offline_rl.md", "encoder.dropout", "encoder.dropout", [], 0.0, "0.0 with `encoder=model`"),
+    ("offline_rl.md", "encoder.dropout", "encoder.dropout", ["encoder=tiny"], 0.1, "0.1 in the other"),
+    ("offline_rl.md", "decoder", "decoder.num_layers", [], 2, "two layers, in both"),
+    ("offline_rl.md", "reward_plugin", "critic.reward_plugin", [], "identity", "`identity`"),
+    ("offline_rl.md", "discount_factor", "critic.discount_factor", [], 0.9, "1.0; 0.9"),
+    ("offline_rl.md", "discount_factor", "critic.discount_factor", ["critic=reference"], 1.0, "1.0 with `critic="),
+    ("offline_rl.md", "expectile", "critic.expectile", [], 0.8, "required; 0.8"),
+    ("offline_rl.md", "v_loss_scaling", "critic.v_loss_scaling", [], 1.0, "equal: 1.0"),
+    ("offline_rl.md", "target_update_interval", "critic.target_update_interval", [], 1, "equal: 1"),
+    ("offline_rl.md", "target_update_rate", "critic.target_update_rate", [], 0.2, "0.1; 0.2"),
+    (
+        "offline_rl.md",
+        "target_update_rate",
+        "critic.target_update_rate",
+        ["critic=reference"],
+        0.1,
+        "0.1 with `critic=",
+    ),
+    ("offline_rl.md", "checkpointing", "trainer.activation_checkpointing", [], False, "equal: false"),
+    ("offline_rl.md", "batch_size", "trainer.mini_batch_size", [], 32, "32 windows of 160 steps"),
+    (
+        "offline_rl.md",
+        "batch_size",
+        "trainer.mini_batch_size",
+        ["experiment=default"],
+        16,
+        "16 in `experiment=default`",
+    ),
+    ("offline_rl.md", "batch_size", "model.context_len", [], 160, "of 160 steps"),
+    ("offline_rl.md", "gradient_accumulation_steps", "trainer.gradient_accumulation_steps", [], 1, "equal: 1"),
+    ("offline_rl.md", "max_gradient_norm", "optimizer.max_gradient_norm", [], 1.0, "1.0 in both"),
+    ("offline_rl.md", "optimizer", "optimizer.name", [], "adamw", "`lamb`; `adamw`"),
+    ("offline_rl.md", "optimizer", "optimizer.name", ["experiment=default"], "muon", "in `experiment=default` `muon`"),
+    ("offline_rl.md", "momentum", "optimizer.momentum", ["optimizer=sgd"], 0.9, "; 0.9"),
+    ("offline_rl.md", "epsilon", "optimizer.epsilon", ["optimizer=lamb"], 1e-6, "1e-6 for LAMB"),
+    ("offline_rl.md", "epsilon", "optimizer.epsilon", ["optimizer=adam"], 1e-8, "1e-8 for the others"),
+    (
+        "offline_rl.md",
+        "weight decay",
+        "optimizer.weight_decay",
+        ["optimizer=lamb"],
+        0.01,
+        "0.01 for LAMB, AdamW and Muon",
+    ),
+    ("offline_rl.md", "weight decay", "optimizer.weight_decay", ["optimizer=mtadam"], 0.0, "0 for MTAdam"),
+    *(
+        ("offline_rl.md", "learning_rate", "optimizer.learning_rate.initial", [f"optimizer={name}"], rate, shown)
+        for name, rate, shown in (
+            *(("adamw", 4e-3, "Muon 4e-3"), ("radam", 4e-3, "Muon 4e-3"), ("muon", 4e-3, "Muon 4e-3")),
+            *(("lamb", 1e-2, "LAMB 1e-2"), ("mtadam", 1e-3, "MTAdam 1e-3"), ("adam", 3e-4, "Adam 3e-4")),
+            ("sgd", 0.1, "sgd 0.1"),
+        )
+    ),
+    ("offline_rl.md", "initialize", "optimizer.initialize", [], False, "else false; false"),
+    ("offline_rl.md", "snapshot_interval", "checkpoints.snapshot_interval", [], 0, "equal: 0"),
+    ("offline_rl.md", "AWR: `inverse_temperature`", "awr.inverse_temperature", [], 10.0, "inverse temperature 10"),
+    ("offline_rl.md", "AWR: `inverse_temperature`", "awr.temperature", ["awr=reference"], 0.05, "0.05 with `awr="),
+    ("offline_rl.md", "AWR: `advantage_threshold`", "awr.advantage_threshold", [], 20.0, "here 20"),
+    ("offline_rl.md", "AWR: `initial_encoder`", "awr.initial_encoder", [], "none", "equal: none"),
+    ("offline_rl.md", "AWR: `num_epochs`", "awr.num_epochs", [], 0, "1; 0"),
+    ("offline_rl.md", "AWR: `experiment_name`", "awr.experiment_name", [], "awr", "; `awr`"),
+    ("offline_rl.md", "AWR: `resume`", "awr.resume", [], True, "false; true"),
+    ("offline_rl.md", "CQL: quantile Q", "critic.conservative_scaling", ["critic=cql"], 0.1, "0.1 with `critic=cql`"),
+    ("offline_rl.md", "CQL: quantile Q", "critic.conservative_scaling", [], 0.0, "else 0"),
+]
+
+
+def rows_of(page: str) -> list[list[str]]:
+    """Cells of the rows of the table of a page."""
+    text = (PROJECT / "docs" / page).read_text()
+    table = text[text.index(HEADINGS[page]) :].split("\n|---")[1].split("\n\n")[0]
+    return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines()[1:]]
+
+
+@pytest.mark.parametrize("page", HEADINGS)
+def test_every_option_exists(page: str) -> None:
+    known = PLAYERS if page == "point_game.md" else OPTIONS
+    for row in rows_of(page):
+        for name in re.findall(r"`([a-z]+\.[a-z0-9_]+)(?:=[^`]*)?`", " ".join(row[1:])):
+            named = name in known or Path(name).suffix in (".md", ".py")
+            assert named or name.startswith("train/"), (page, name)
+        for group in re.findall(r"`([a-z]+)\.`", row[1]):
+            assert any(key.startswith(f"{group}.") for key in known), (page, group)
+
+
+def test_the_table_has_every_setting_of_the_reference_trainer() -> None:
+    names = [name for row in rows_of("trainer.md") for name in re.findall(r"`([a-z_]+)`", row[0])]
+    assert len(names) == len({*names}) == NUM_SETTINGS
+
+
+@pytest.mark.parametrize(("page", "row", "key", "chosen", "value", "shown"), DEFAULTS)
+def test_defaults_are_those_of_the_options(page: str, row: str, key: str, chosen: Any, value: Any, shown: str) -> None:
+    found = [cells for cells in rows_of(page) if cells[0].replace("`", "").startswith(row.replace("`", ""))]
+    assert found and any(shown in cells[-1] for cells in found), (row, found)
+    options = {name: default for name, default, _ in walk(load_config(chosen or ["experiment=four_layers"]))}
+    if chosen and "experiment" not in chosen[0]:
+        options = {name: default for name, default, _ in walk(load_config(["experiment=four_layers", *chosen]))}
+    *_, part = key.split(".")
+    assert (options[key] if key in options else options[key.removesuffix(f".{part}")][part]) == value

@@ -1,0 +1,88 @@
+"""Calibration of action probabilities: the equation on numbers worked by hand, in evaluations, and its picture."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from harness import done, refusal, run
+from matplotlib import pyplot as plt
+
+from icrl.contracts import Batch, EnvSpec
+from icrl.evaluation import calibration as measured
+from icrl.evaluation.calibration import calibration, reliability
+from icrl.runs.files import read_json
+
+FEW = ("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.moved_goal=false")
+
+
+def test_the_error_is_the_mean_gap_of_the_bins() -> None:
+    """0.1 and 0.2 end a bin, and do not begin the next."""
+    confidence = torch.tensor([0.1, 0.15, 0.2, 0.9, 0.95, 1.0], dtype=torch.float64)
+    correct = torch.tensor([0.0, 1.0, 0.0, 1.0, 1.0, 1.0], dtype=torch.float64)
+    found = reliability(confidence, correct)
+    assert [one["bin"] for one in found["bins"]] == [0, 1, 8, 9]
+    assert [one["share"] for one in found["bins"]] == pytest.approx([1 / 6, 2 / 6, 1 / 6, 2 / 6])
+    assert [one["accuracy"] for one in found["bins"]] == [0, 0.5, 1, 1]
+    assert [one["confidence"] for one in found["bins"]] == pytest.approx([0.1, 0.175, 0.9, 0.975])
+    assert found["error"] == pytest.approx((0.1 + 2 * 0.325 + 0.1 + 2 * 0.025) / 6)
+    assert (found["accuracy"], found["confidence"]) == (pytest.approx(4 / 6), pytest.approx(3.3 / 6))
+
+
+@pytest.mark.parametrize(("scale", "low", "high"), [(1.0, 0.0, 0.01), (3.0, 0.1, 1.0), (0.2, 0.1, 1.0)])
+def test_a_model_that_knows_the_probabilities_is_calibrated_and_a_bold_or_a_shy_one_is_not(scale, low, high) -> None:
+    spec, generator = EnvSpec(50, 4, (0.0,), 0, 5), torch.Generator().manual_seed(0)
+    table = 1.5 * torch.randn(50, 4, generator=generator)
+    obs = torch.randint(50, (1000, 20), generator=generator)
+    action = torch.multinomial(table.softmax(-1)[obs.flatten()], 1, generator=generator).view_as(obs)
+    wrong = (action + 1) % 4
+    batch = Batch(obs, action, *5 * [torch.zeros_like(obs)], wrong, obs.float(), obs.float())
+
+    class Model(torch.nn.Module):
+        def forward(self, context):
+            return scale * table[context.obs]
+
+    found = calibration(Model(), spec, batch, "action")
+    assert low <= found["error"] < high
+    assert sum(one["share"] for one in found["bins"]) == pytest.approx(1)
+    assert calibration(Model(), spec, batch, "optimal_action")["accuracy"] < found["accuracy"]
+
+
+def test_it_is_measured_during_training_and_after_it_if_asked(finished, root, monkeypatch) -> None:
+    """And changes nothing else: neither the model, nor which one is the best."""
+    monkeypatch.setattr(measured, "NUM_WINDOWS", 40)
+    options = ("name=sure", "run=sure", "histories=tiny")
+    done("train_gpt", root, *options, "evals.uncertainty=true")
+    ours, theirs = (read_json(path / "evaluations.json")["evaluations"] for path in folders(root, finished))
+    for one, other in zip(ours, theirs, strict=True):
+        more = {name for name in one["metrics"] if name not in other["metrics"]}
+        assert more == {f"development_calibration_{name}" for name in ("error", "accuracy", "confidence")}
+        assert {name: one["metrics"][name] for name in other["metrics"]} == other["metrics"]
+        assert one["score"] == other["score"] and 0 <= one["metrics"]["development_calibration_error"] <= 1
+    assert "needs the histories of this world" in refusal(
+        "evaluate",
+        root,
+        *options,
+        "evals.uncertainty=true",
+        "evaluation.calibration=true",
+        "env.terminate_on_goal=false",
+    )
+    told = done("evaluate", root, *options, "evals.uncertainty=true", "evaluation.calibration=true", *FEW)
+    folder = root / "logs/sure/evaluation"
+    found, best = read_json(folder / "results.json")["calibration"], max(ours[1:], key=lambda one: one["score"])
+    assert found["error"] == pytest.approx(best["metrics"]["development_calibration_error"])
+    assert f"calibration error on windows of development tasks: {found['error']:.3f}" in told
+    assert plt.imread(folder / "calibration.png").shape[:2] == (700, 1200)
+    again = done("evaluate", root, *options, "evals.uncertainty=true", "evaluation.calibration=true", *FEW)
+    assert f"{found['error']:.3f}" in again
+    assert "calibration" not in read_json(finished / "logs/tiny/evaluation/results.json")
+
+
+def folders(root: Path, finished: Path) -> tuple[Path, Path]:
+    return root / "logs/sure/gpt", finished / "logs/tiny/gpt"
+
+
+def test_it_needs_development_tasks(root) -> None:
+    none = ("data.num_development_tasks=0", "trainer.evaluate=false", "evaluation.checkpoint=last")
+    options = ("name=none", "run=none", "histories=tiny", *none)
+    done("train_gpt", root, *options)
+    assert "needs development tasks" in run("evaluate", root, *options, "evaluation.calibration=true").refusal

@@ -1,0 +1,110 @@
+"""Longer training of a finished run: the bits of a run in one go, or a refusal that names the schedule in the way."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from harness import TINY, done, files_of, kill_late, refusal, run
+from toy import plain, steps_of
+
+from icrl.contracts import Json
+from icrl.runs.checkpoint import load_newest
+
+CONSTANT = ("optimizer.learning_rate=0.01",)
+DECAY = "{kind: inverse, progress: updates, initial: 0.01, rate: 0.1}"
+LONGER, SHORTER = "trainer.num_iterations=6", "trainer.num_iterations=4"
+FOLDER = "logs/tiny/gpt"
+TRIALS = (
+    "finetune.trial_steps=8",
+    "finetune.num_epochs=1",
+    "finetune.num_mini_batches=3",
+    "finetune.learning_rate=0.01",
+)
+
+
+@pytest.fixture
+def fresh(finished: Path, tmp_path: Path) -> Path:
+    """A root with histories."""
+    shutil.copytree(finished / "histories", tmp_path / "fresh/histories")
+    return tmp_path / "fresh"
+
+
+def state_of(folder: Path) -> Json:
+    found = load_newest(folder, "last", torch.device("cpu"))
+    assert found
+    return plain(found[0])
+
+
+@pytest.mark.parametrize("rate", [*CONSTANT, f"optimizer.learning_rate={DECAY}"])
+def test_an_extended_run_has_the_bits_of_one_in_one_go(fresh, tmp_path, rate):
+    """With dropout, mixed precision and accumulation; also if it is killed on the way, or extended twice."""
+    whole = Path(shutil.copytree(fresh, tmp_path / "whole"))
+    done("train_gpt", whole, LONGER, rate)
+    done("train_gpt", fresh, "trainer.num_iterations=3", rate)
+    done("train_gpt", fresh, SHORTER, rate)
+    done("train_gpt", fresh, LONGER, rate)
+    assert state_of(fresh / FOLDER) == state_of(whole / FOLDER)
+    assert "all 6 updates of tiny are done" in done("train_gpt", fresh, LONGER, rate)
+    kill_late(fresh / FOLDER, 4)
+    done("train_gpt", fresh, LONGER, rate)
+    assert state_of(fresh / FOLDER) == state_of(whole / FOLDER)
+    evaluated = [
+        entry["step"] for entry in json.loads((fresh / FOLDER / "evaluations.json").read_text())["evaluations"]
+    ]
+    assert evaluated == [0, 3, 4, 6] and steps_of(fresh / FOLDER) == [4, 6]
+
+
+def test_an_unfinished_run_may_get_another_length_and_a_finished_one_is_not_shortened(fresh):
+    done("train_gpt", fresh, LONGER, *CONSTANT)
+    before = files_of(fresh)
+    assert "is at update 6, beyond the 4 of this configuration" in run("train_gpt", fresh, SHORTER, *CONSTANT).refusal
+    after = files_of(fresh)
+    assert {name for name in before if after[name] != before[name]} == set()
+    kill_late(fresh / FOLDER, 2)
+    done("train_gpt", fresh, SHORTER, *CONSTANT)
+    assert steps_of(fresh / FOLDER) == [2, 4]
+
+
+def test_the_schedule_in_the_way_is_named(finished):
+    message = refusal("train_gpt", finished, "trainer.num_iterations=12")
+    assert "made with trainer.num_iterations=6, and the schedule optimizer.learning_rate={'kind': 'cosine'" in message
+    assert "give trainer.num_iterations=6 here too, or another name=" in message
+
+
+def test_models_before_and_after_are_evaluated_each_in_its_own_folder(fresh):
+    """The best model may be older than the extension."""
+    done("train_gpt", fresh, SHORTER, *CONSTANT)
+    done("evaluate", fresh, SHORTER, *CONSTANT, "evaluation.checkpoint=last")
+    done("train_gpt", fresh, LONGER, *CONSTANT)
+    last = (LONGER, *CONSTANT, "evaluation.checkpoint=last")
+    assert "holds results of another model: give another name=" in refusal("evaluate", fresh, *last)
+    assert "held-out tasks solved" in done("evaluate", fresh, *last, "name=longer", "run=tiny", "histories=tiny")
+    assert SHORTER.partition("=")[0] in refusal("evaluate", fresh, *last, SHORTER, "name=other", "run=tiny")
+    assert "held-out tasks solved" in done(
+        "evaluate", fresh, LONGER, *CONSTANT, "name=best", "run=tiny", "histories=tiny"
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "folder", "budget", "options"),
+    [
+        ("train_ilql", "ilql", "trainer.num_iterations", CONSTANT),
+        ("extract_policy", "awr", "awr.num_epochs", CONSTANT),
+        ("finetune", "finetuned", "finetune.num_iterations", TRIALS),
+    ],
+)
+def test_every_gradient_loop_can_be_extended(root, tmp_path, program, folder, budget, options):
+    if program == "extract_policy":
+        done("train_ilql", root)
+    whole = Path(shutil.copytree(root, tmp_path / "whole"))
+    done(program, whole, *options, f"{budget}=2")
+    done(program, root, *options, f"{budget}=1")
+    done(program, root, *options, f"{budget}=2")
+    assert state_of(root / "logs/tiny" / folder) == state_of(whole / "logs/tiny" / folder)
+    if program == "finetune":
+        schedule = "finetune.bonus={kind: linear, progress: percent, points: [[0, 1], [1, 0]]}"
+        done(program, root, *options, f"{budget}=1", schedule, "finetune.experiment_name=other")
+        other = (*options, f"{budget}=2", schedule, "finetune.experiment_name=other")
+        assert "the schedule finetune.bonus={" in refusal(program, root, *other, preset=TINY)

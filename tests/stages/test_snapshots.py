@@ -1,0 +1,77 @@
+"""Snapshots and other checkpoints of every program that trains a model, played by the number of their update."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from harness import done, run
+from toy import assert_same
+
+import icrl
+from icrl.contracts import ConfigError
+from icrl.runs.files import read_json
+
+SNAPSHOTS = ("checkpoints.snapshot_interval=8", "checkpoints.keep_last=1", "trainer.evaluate=false")  # every 2 updates
+TRIALS = ("finetune.trial_steps=8", "finetune.num_iterations=6", "finetune.num_epochs=1", "finetune.num_mini_batches=1")
+LAST = (
+    "evaluation.checkpoint=last",
+    "evaluation.ablations=false",
+    "evaluation.temperatures=[]",
+    "evaluation.moved_goal=false",
+)
+
+
+@pytest.fixture(scope="module")
+def trained(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with snapshots of every program; only to be read."""
+    root = tmp_path_factory.mktemp("snapshots")
+    shutil.copytree(finished / "histories", root / "histories")
+    for program in ("train_gpt", "train_ilql", "extract_policy"):
+        done(program, root, *SNAPSHOTS, *LAST)
+    done("finetune", root, *LAST, *TRIALS, "trainer.evaluate=false", "checkpoints.snapshot_interval=48")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("folder", "player"),
+    [
+        ("gpt", ()),
+        ("ilql", ("policy.model=critic", "policy.advantage_scale=1")),
+        ("awr", ("policy.model=awr",)),
+        ("finetuned", ("policy.model=finetuned", *TRIALS)),
+    ],
+)
+def test_a_snapshot_is_played_whether_its_run_is_finished_or_not(trained, tmp_path, folder, player):
+    root = Path(shutil.copytree(trained, tmp_path / "root"))
+    options = (*LAST, *player, "trainer.evaluate=false")
+    logs = root / "logs/tiny"
+    snapshots = sorted(int(path.stem.rpartition("-")[2]) for path in (logs / folder).glob("snapshot-*.pt"))
+    assert snapshots == [2, 4, 6]
+    done("evaluate", root, *options)
+    (last,) = logs.glob("evaluation*/results.json")
+    (logs / folder / "finished.json").unlink()
+    for update in (2, 6):
+        done("evaluate", root, *options, f"evaluation.checkpoint={update}")
+    (early,) = logs.glob("evaluation*-update=2/results.json")
+    (late,) = logs.glob("evaluation*-update=6/results.json")
+    found = {path: read_json(path) for path in (last, early, late)}
+    sidecar = read_json(logs / folder / "snapshot-000000002.json")
+    assert found[early]["checkpoint"] == sidecar["state_sha256"]
+    assert found[late]["curves"] == found[last]["curves"] != found[early]["curves"]
+    refused = run("evaluate", root, *options, "evaluation.checkpoint=5").refusal
+    assert refused.startswith("evaluation.checkpoint=5: ") and "has checkpoints of the updates 2, 4, 6;" in refused
+
+
+def test_a_snapshot_is_loaded_by_the_library(trained):
+    policy = icrl.load(trained / "logs/tiny", checkpoint=2)
+    weights = torch.load(trained / "logs/tiny/gpt/snapshot-000000002.pt", weights_only=True)["model"]
+    assert_same(dict(policy.policy.model.state_dict()), dict(weights))
+    with pytest.raises(ConfigError, match="evaluation.checkpoint=3: "):
+        icrl.load(trained / "logs/tiny", checkpoint=3)
+
+
+@pytest.mark.parametrize("value", ["first", "-1", "2.0", "true", "null"])
+def test_other_names_of_checkpoints_are_refused(tmp_path, value):
+    refused = run("evaluate", tmp_path, f"evaluation.checkpoint={value}").refusal
+    assert "must be best, last, or the number of an update" in refused
