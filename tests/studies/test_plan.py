@@ -250,7 +250,9 @@ def preset_plan(preset: str) -> Plan:
 def test_every_preset_can_be_run(preset: str) -> None:
     """The plan checks all its runs; the command line of a run gives the configuration of the row."""
     config, rows, jobs = preset_plan(preset)
-    assert config.name == f"study-{preset}" and len(config.study.seeds) == 3
+    assert config.name == f"study-{preset}" and len(config.study.seeds) == (
+        5 if preset in {"search", "terminating"} else 3
+    )
     evaluations = [command for job in jobs for command in job.commands if command[0] == "evaluate"]
     worlds = ("env.size=", "env.opponents=")
     runs = {(value(one, "name"), tuple(option for option in one if option.startswith(worlds))) for one in evaluations}
