@@ -39,6 +39,7 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.recipe
 	$(BIN)/python -m benchmarks.trunks
+	$(BIN)/python -m benchmarks.offline
 	$(BIN)/python -m benchmarks.hugging_face
 	$(BIN)/python -m benchmarks.point_game
 	$(BIN)/python -m benchmarks.point_players

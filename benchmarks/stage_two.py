@@ -1,13 +1,14 @@
-"""A training update of our model on random windows, which several benchmarks measure."""
+"""A training update of our models on random windows, which several benchmarks measure."""
 
 from collections.abc import Callable
 from functools import partial
 
 import torch
+from torch import nn
 
 from icrl.config.root import Config
 from icrl.config.schedules import Clock
-from icrl.contracts import Batch, EnvSpec
+from icrl.contracts import Batch, EnvSpec, Objective
 from icrl.envs import make_env
 from icrl.nn.gpt import GPT
 from icrl.programs.train_gpt import OBJECTIVES
@@ -26,11 +27,17 @@ def random_batch(config: Config, spec: EnvSpec) -> Batch:
     return Batch(**columns, weight=torch.ones(shape), training_reward=torch.zeros(shape))
 
 
-def our_update(config: Config, spec: EnvSpec, batch: Batch) -> Callable[[], object]:
-    """Update of our model on one batch."""
-    objective = OBJECTIVES[config.objective.name](config.objective, spec)
-    updater = Updater(GPT(config.model, spec).train(), objective, config, torch.device("cpu"), Ranks())
+def update_of(
+    model: nn.Module, objective: Objective, config: Config, batch: Batch, after_step: Callable[[], None] | None = None
+) -> Callable[[], object]:
+    """Update of `model` on one batch, with `after_step` (see `Updater`)."""
+    updater = Updater(model.train(), objective, config, torch.device("cpu"), Ranks(), after_step)
     return lambda: updater.update(batch, HALFWAY)
+
+
+def our_update(config: Config, spec: EnvSpec, batch: Batch) -> Callable[[], object]:
+    """Update of the model of stage two on one batch."""
+    return update_of(GPT(config.model, spec), OBJECTIVES[config.objective.name](config.objective, spec), config, batch)
 
 
 def repeated(update: Callable[[], object], times: int) -> int:
@@ -41,6 +48,6 @@ def repeated(update: Callable[[], object], times: int) -> int:
 
 
 def updates(config: Config, times: int) -> Callable[[], int]:
-    """`times` updates of our model in the world of `config`, on one batch; a call returns their number."""
+    """`times` updates of the model of stage two in the world of `config`, on one batch; a call returns their number."""
     spec = make_env(config.env).spec
     return partial(repeated, our_update(config, spec, random_batch(config, spec)), times)

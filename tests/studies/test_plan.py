@@ -9,7 +9,7 @@ from results import write_results
 
 from icrl.config.compose import CONF, load_config
 from icrl.config.options import replace
-from icrl.contracts import ConfigError
+from icrl.contracts import ConfigError, Json
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoomConfig
 from icrl.envs.tasks import split_tasks
@@ -250,24 +250,21 @@ def preset_plan(preset: str) -> Plan:
 def test_every_preset_can_be_run(preset: str) -> None:
     """The plan checks all its runs; the command line of a run gives the configuration of the row."""
     config, rows, jobs = preset_plan(preset)
-    assert config.name == f"study-{preset}" and len(config.study.seeds) == (
-        5 if preset in {"search", "terminating"} else 3
-    )
+    seeds = {"search": 5, "terminating": 5, "offline_settings": 1}.get(preset, 3)
+    assert config.name == f"study-{preset}" and len(config.study.seeds) == seeds
     evaluations = [command for job in jobs for command in job.commands if command[0] == "evaluate"]
     worlds = ("env.size=", "env.opponents=")
     runs = {(value(one, "name"), tuple(option for option in one if option.startswith(worlds))) for one in evaluations}
     assert len(runs) == len(rows) * len(config.study.seeds)
     assert load_config(evaluations[0][1:]) == rows[0].config
     assert not config.trainer.evaluate and not config.evaluation.videos and not config.source.videos_per_task
-    chooses = preset in {"decoding", "objective", "offline", "pace", "position", "tokens"}
+    chooses = preset in {"decoding", "objective", "offline_settings", "pace", "position", "tokens"}
     shown = {"development"} if chooses else {"test"}  # a recipe is chosen without a look at the test
     assert {row.config.evaluation.tasks for row in rows} == shown
     assert {folder.name.startswith("evaluation-development") for row in rows for folder in row.folders} == {chooses}
 
 
 def test_presets_take_options_and_compare_what_they_promise() -> None:
-    """The study of offline learning trains nothing twice: for each kind of histories a plain and a weighted model and a
-    critic, and for one of them two more critics. There are as many poor histories as good ones, as long as those."""
     config, rows, _ = plan(["study=tokens", "root=/tmp/none", "study.scale=0.5", "env.size=5", "study.seeds=[7]"])
     assert isinstance(config.env, DarkRoomConfig) and config.env.size == 5
     assert rows[0].config.trainer.num_iterations == config.trainer.num_iterations // 2
@@ -279,16 +276,24 @@ def test_presets_take_options_and_compare_what_they_promise() -> None:
     assert len({tuple(split.held_out) for split in splits}) == 1 and len(splits[0].held_out) == 10
     assert [len(split.train) for split in splits] == [row.x for row in rows]
 
-    config, rows, jobs = preset_plan("offline")
-    programs = [program for job in jobs for program in modules(job)]
-    expected = {"train_agents": 2, "train_gpt": 6, "train_ilql": 5, "extract_policy": 5, "evaluate": len(rows)}
-    assert {program: programs.count(program) / 3 for program in programs} == expected, "with three seeds"
-    assert len(rows) == 15 and sum(job.updates for job in jobs) == 3 * 16 * config.trainer.num_iterations
-    assert {row.config.data.min_final_success for row in rows} == {0.0}
-    sources = [row.config.source for row in rows]
-    assert len({(one.num_learners, one.num_envs, one.history_steps) for one in sources}) == 1
-    read = {row.x: row.config.data.history_len / row.config.source.history_steps for row in rows}
-    assert read == {"whole lives": 0.0, "first 30 %": 0.3, "half of optimum": 0.0}  # 0: all
-    assert {(row.x, row.config.source.name, getattr(row.config.source, "max_performance", 1.0)) for row in rows} == {
-        *(("whole lives", "a2c", 1.0), ("first 30 %", "a2c", 1.0), ("half of optimum", "noise_distillation", 0.5))
-    }
+
+def test_methods_of_offline_rl_cost_the_same_and_were_searched_equally() -> None:
+    """An update costs 1 (imitation), 2.1 (critic) or 1.4 (extraction): `python -m benchmarks.offline`. In each world a
+    method has one of the four settings that were tried for it."""
+    costs = {"train_gpt": 1.0, "train_ilql": 2.1, "extract_policy": 1.4}
+    groups = ("source", "data", "model", "objective", "optimizer", "trainer", "device", "policy", "critic", "awr")
+    rows, tried = (preset_plan(preset).rows for preset in ("offline", "offline_settings"))
+    settings: dict[str, list[Json]] = {}
+    for row in (*tried, *rows):
+        updates = row.config.trainer.num_iterations
+        programs = trained_for(row.config.policy, row.config.finetune).values()
+        assert updates * sum(costs[program] for program in programs) == pytest.approx(1400, rel=0.01)
+        assert row.config.data.history_len / row.config.source.history_steps == 0.3
+        setting = {group: recorded(row.config)[group] for group in groups}
+        if row in tried:
+            settings.setdefault(row.line, []).append(setting)
+        else:
+            assert setting in settings[row.line]
+    assert {*map(len, settings.values())} == {4}
+    assert {(row.line, row.x) for row in rows} == {(line, row.x) for line in settings for row in rows}
+    assert len({row.x for row in rows}) == 3
