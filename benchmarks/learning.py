@@ -131,7 +131,7 @@ def table(name: str, folder: Path = FIGURES) -> str:
         written += [figures.get(column, "") for column in chosen.columns]
     lines = [[chosen.head, *chosen.columns], ["---"] * (1 + len(chosen.columns)), *cells]
     made = (
-        f"`python -m src.study study={study}`, {len(found['seeds'])} seeds, at {' and '.join(found['trained_at'])}"
+        f"`python -m src.study study={study}`, seeds {', '.join(map(str, found['seeds']))}, at {' and '.join(found['trained_at'])}"
         for study, found in kept.items()
     )
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", f"({'; '.join(made)})"])

@@ -100,7 +100,7 @@ def test_figures_of_learning_are_those_of_the_study(tmp_path: Path) -> None:
     figures = "0.750 [0.500, 1.000]", "4.00 [3.00, 5.00]", "0.800 [0.700, 0.900]", "0.500 [0.400, 0.600]", "7"
     lines = ["variant", *columns], ["---"] * 6, ["ours", *figures]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    made = "(`python -m src.study study=rooms`, 2 seeds, at 0123456+ and abcdefg)"
+    made = "(`python -m src.study study=rooms`, seeds 0, 1, at 0123456+ and abcdefg)"
     shown = written("before\n<!-- results: rooms -->\nstale\n<!-- end -->\nafter\n", tmp_path)
     assert shown == f"before\n<!-- results: rooms -->\n\n{table}\n\n{made}\n\n<!-- end -->\nafter\n"
     walked = figures_of(row)["a walk"]
