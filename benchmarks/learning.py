@@ -130,11 +130,12 @@ def table(name: str, folder: Path = FIGURES) -> str:
         figures = rows[line.study, line.variant, line.test].get(line.policy, {})
         written += [figures.get(column, "") for column in chosen.columns]
     lines = [[chosen.head, *chosen.columns], ["---"] * (1 + len(chosen.columns)), *cells]
-    made = (
-        f"`python -m src.study study={study}`, seeds {', '.join(map(str, found['seeds']))}, at {' and '.join(found['trained_at'])}"
-        for study, found in kept.items()
-    )
+    made = [f"`python -m src.study study={name}`, {_origin(found)}" for name, found in kept.items()]
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", f"({'; '.join(made)})"])
+
+
+def _origin(kept: Json) -> str:
+    return f"seeds {', '.join(map(str, kept['seeds']))}, at {' and '.join(kept['trained_at'])}"
 
 
 def _whole(study: str, folder: Path) -> Table:
