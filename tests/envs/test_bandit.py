@@ -85,7 +85,7 @@ def test_outcomes_differ_from_step_to_step_and_stream_to_stream(num_steps: int) 
 def test_sizes_descriptions_and_the_best_arm(kind: str) -> None:
     env = bandit(num_arms=4, num_tasks=6, max_episode_steps=9, distribution=kind)
     values = (0.0, 1.0) if kind == "bernoulli" else env.spec.reward_values
-    assert env.spec == (1, 4, values, 0, 9, "best_action", (0, 0))
+    assert env.spec == (1, 4, values, 0, 9, "best_action", (0, 0), 0.0)
     assert env.all_tasks().tolist() == [[number] for number in range(6)] and env.goal_cell(env.all_tasks()) is None
     best = env.reset(env.all_tasks(), stream_seeds(0, 6))[1].optimal_action
     assert torch.equal(best, env.means.argmax(1))

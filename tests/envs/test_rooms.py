@@ -110,7 +110,7 @@ def test_tasks_sizes_and_descriptions() -> None:
     assert plain.all_tasks().tolist() == [[goal] for goal in goals]
     assert room(size=3, random_start=True).all_tasks()[:, 0].tolist() == list(range(9))
     assert permuted.all_tasks().tolist() == [[goal, order] for goal in goals for order in range(120)]
-    assert room(size=6, max_episode_steps=11).spec == (36, NUM_ACTIONS, (0.0, 1.0), 6, 11, "goal", (0, 0))
+    assert room(size=6, max_episode_steps=11).spec == (36, NUM_ACTIONS, (0.0, 1.0), 6, 11, "goal", (0, 0), 0.0)
     assert room(size=6, terminate_on_goal=False).spec.success == "reward"
     assert permuted.label(torch.tensor([5, 119])) == "goal_1_2_actions_43210"
     assert plain.label(torch.tensor([5])) == "goal_1_2"
@@ -120,7 +120,7 @@ def test_tasks_sizes_and_descriptions() -> None:
     pairs = [[key, door] for key in range(4) for door in range(4) if key != door]
     assert key_to_door(size=2).all_tasks().tolist() == pairs and len(key_to_door().all_tasks()) == 6480
     shown, hidden, task = key_to_door(size=4), key_to_door(size=4, show_key=False), torch.tensor([6, 13])
-    assert shown.spec._replace(num_obs=16) == hidden.spec == (16, NUM_ACTIONS, (0.0, 1.0), 4, 50, "goal", (0, 0))
+    assert shown.spec._replace(num_obs=16) == hidden.spec == (16, NUM_ACTIONS, (0.0, 1.0), 4, 50, "goal", (0, 0), 0.0)
     assert shown.num_states == hidden.num_states == shown.spec.num_obs == 32
     assert (shown.label(task), shown.map_view(task)) == ("key_1_2_door_3_1", (4, 4, (6, 13)))
     assert shown.goal_cell(shown.all_tasks()[:2]).tolist() == [1, 2]

@@ -32,7 +32,7 @@ def test_layers_repeat_and_nest_in_order() -> None:
         ([{"width": 8, "activation": None}], "[0].activation=None: must be one of relu, tanh, gelu"),
         ([{"width": 8, "residual": 1}], "[0].residual=1: must be true or false"),
         ([{"residual": True}], "[0].width is missing: must be int >= 1 and <= 16384"),
-        ([{"width": 8, "widht": 8}], "[0].widht: there is no such option (did you mean width?)"),
+        ([{"width": 8, "widht": 8}], "[0].widht: there is no such option (did you mean net[0].width?)"),
         ([{"width": 1, "repeat": 600}] * 2, "[1]={'width': 1, 'repeat': 600}: makes more than 1000 layers"),
         ([{"net_arch": [], "width": 8}], "[0].width: there is no such option"),
         ([{"net_arch": [{"width": -1}]}], "[0].net_arch[0].width=-1: must be int >= 1 and <= 16384"),

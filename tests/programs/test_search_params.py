@@ -167,7 +167,7 @@ def test_options_of_every_program_are_searched(tmp_path, program, space, more):
         stage(tiny(tmp_path, *options))
     results = read_json(main(tiny(tmp_path, *options)) / "results.json")
     keys = set(load_config([f"search.space={space}"]).search.space)
-    assert {frozenset(trial) for trial in results["trials"]} == {keys | {"value"}}
+    assert {frozenset(trial) for trial in results["trials"]} == {frozenset(keys | {"value"})}
     for number, trial in enumerate(results["trials"]):
         folder = tmp_path / "logs" / f"tiny-trial-{number:03d}"
         if program == "train_players":

@@ -121,7 +121,7 @@ def test_updates_equal_those_of_a_plain_learner(name: str, options: Any, max_gra
 
 def test_a3c_that_learns_from_its_own_policy_is_a2c() -> None:
     """With the same parameters, metrics and next parameters, up to rounding; no ratio is clipped."""
-    both = [learners_of(name, 2, OTHER_REWARDS, **RATES) for name in ("a2c", "a3c")]
+    both = [learners_of(name, 2, OTHER_REWARDS, discount=0.9, **RATES) for name in ("a2c", "a3c")]
     for update in range(3):
         steps = random_rollout(5, 6, update)
         steps.next_obs[:-1] = torch.where((steps.terminated | steps.truncated)[:-1], steps.next_obs[:-1], steps.obs[1:])

@@ -85,7 +85,7 @@ def main(config: Config) -> Path:
                 results = evaluate(config, env, model, tasks, store, suffix, owner, sections)
                 write_owned(path, owner, opened.step, results | {"checkpoint": opened.checksum})
         print("\n\n".join(report.tables(results)))
-        print(f"\n{report.summary(results, env.spec)}\n\n{_guide(config, env, results, folder, suffix)}")
+        print(f"\n{report.summary(results, env.spec)}\n\n{_guide(config, env, parts, folder, suffix)}")
     return folder
 
 
@@ -151,9 +151,9 @@ def evaluate(
     return results
 
 
-def _guide(config: Config, env: TensorEnv, results: dict[str, Any], folder: Path, suffix: str) -> str:
+def _guide(config: Config, env: TensorEnv, parts: dict[str, list[int]], folder: Path, suffix: str) -> str:
     """Lines that name the results of an evaluation, with what to look for in the first picture and the first video."""
-    part, probes = protocol.shown_part(results["final"]), folder / "probes.png"
+    part, probes = protocol.shown_part(parts), folder / "probes.png"
     lines = [
         f"look first    {folder / 'adaptation.png'}",
         f"              The weights are frozen: if '{protocol.PARTS[part]}' rises, the model learns in its",
@@ -161,7 +161,7 @@ def _guide(config: Config, env: TensorEnv, results: dict[str, Any], folder: Path
     ]
     if probes.exists():
         lines += [f"              {probes.name} beside it: with a blanked or wiped context the curve should stay low."]
-    tasks = torch.tensor(results[f"{part}_tasks"])
+    tasks = env.all_tasks()[parts[part]]
     films = config.folder("videos") / f"in_context{suffix}"
     first = films / f"{env.label(tasks[compared_tasks(env, tasks)[-1]])}.mp4"
     if first.exists():
