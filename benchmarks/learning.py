@@ -25,6 +25,7 @@ from benchmarks.tables import (
     MODEL,
     OF_STUDY,
     RETURN,
+    RETURN_4,
     STEPS,
     TABLES,
     Line,
@@ -102,8 +103,10 @@ def _late(curves: Json) -> dict[str, str]:
 
 
 def _early(curves: Json) -> dict[str, str]:
-    success = curves["success"]["mean"]
-    return {f"episode {episode}": f"{success[episode - 1]:.3f}" for episode in _EPISODES if episode <= len(success)}
+    success, returns = curves["success"]["mean"], curves.get("returns", {"mean": []})["mean"]
+    return {RETURN_4: f"{one:.2f}" for one in returns[3:4]} | {
+        f"episode {episode}": f"{success[episode - 1]:.3f}" for episode in _EPISODES if episode <= len(success)
+    }
 
 
 def _final(final: Json) -> dict[str, str]:
@@ -141,14 +144,18 @@ def _origin(kept: Json) -> str:
 def _whole(study: str, folder: Path) -> Table:
     """All variants of a study, in columns that have figures."""
     kept = read_json(folder / f"{study}.json")
-    rows, unread = kept["rows"], RETURN if kept["measure"] == "success" else ""
+    rows, unread = kept["rows"], (RETURN, RETURN_4) if kept["measure"] == "success" else ()
     lines = [
         Line(study, row["variant"], test=row["test"], label=", ".join(filter(None, (row["variant"], row["test"]))))
         for row in rows
     ]
     return Table(
         lines,
-        [column for column in OF_STUDY if column != unread and any(row["figures"][MODEL].get(column) for row in rows)],
+        [
+            column
+            for column in OF_STUDY
+            if column not in unread and any(row["figures"][MODEL].get(column) for row in rows)
+        ],
         "variant",
     )
 

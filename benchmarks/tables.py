@@ -34,7 +34,20 @@ _REFERENCES = (
     "random",
 )
 VISITED = [f"cells by {episode}" for episode in range(1, 7)]
-OF_STUDY = (LATE, RETURN, STEPS, "episode 10", "training tasks", "solved at .5", AFTER, COVERED, MEMORY, "updates")
+RETURN_4 = "return, episode 4"
+OF_STUDY = (
+    LATE,
+    RETURN,
+    RETURN_4,
+    STEPS,
+    "episode 10",
+    "training tasks",
+    "solved at .5",
+    AFTER,
+    COVERED,
+    MEMORY,
+    "updates",
+)
 _HEADLINES = [
     Line("search", _SEARCH, label="model of the covering plan (`make run`), 23 goals held out at random"),
     Line("search", "a quadrant", label="the same, a quadrant held out (16 goals)"),
