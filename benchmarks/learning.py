@@ -104,9 +104,8 @@ def _late(curves: Json) -> dict[str, str]:
 
 def _early(curves: Json) -> dict[str, str]:
     success, returns = curves["success"]["mean"], curves.get("returns", {"mean": []})["mean"]
-    return {RETURN_4: f"{one:.2f}" for one in returns[3:4]} | {
-        f"episode {episode}": f"{success[episode - 1]:.3f}" for episode in _EPISODES if episode <= len(success)
-    }
+    early = {f"episode {number}": f"{success[number - 1]:.3f}" for number in _EPISODES if number <= len(success)}
+    return early | ({RETURN_4: f"{returns[3]:.2f}"} if len(returns) > 3 else {})
 
 
 def _final(final: Json) -> dict[str, str]:
