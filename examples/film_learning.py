@@ -49,6 +49,7 @@ for episode in range(NUM_EPISODES):
         if ended:
             obs, _ = single.reset()
         action = policy.act([obs], [reward], [terminated], [truncated])
-images = [Image.fromarray(frame).convert("P", palette=Image.Palette.ADAPTIVE, colors=32) for frame in frames]
+palette = Image.fromarray(np.concatenate([frames[0], frames[-1]])).quantize(32)  # one for all: colours stay the same
+images = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
 images[0].save(sys.argv[2], save_all=True, append_images=images[1:], duration=FRAME_MS, loop=0, optimize=True)
 print(f"{len(images)} frames, success by episode {[round(float(one), 2) for one in success]}")
