@@ -47,7 +47,7 @@ _LIFE, _EPISODES, _DEVELOPMENT = 30_000, 40, 4  # env steps of a learner, episod
 
 
 def _number_of(*arguments: object) -> bool:
-    """Whether all `arguments` of a resolver are positive numbers; other values are refused later, where they belong."""
+    """True if all `arguments` of a resolver are positive numbers; other values are refused later, where they belong."""
     return all(isinstance(one, (int, float)) and one > 0 for one in arguments)
 
 

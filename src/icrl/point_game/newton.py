@@ -52,7 +52,7 @@ def is_vertex(points: Integers) -> NDArray[np.bool_]:
 
 
 def _is_unbounded(differences: Integers) -> NDArray[np.bool_]:
-    """Whether each of P linear programs is unbounded, `[P]`, for differences d `[P, K, n]`.
+    """Mask `[P]` of the unbounded ones among P linear programs, for differences d `[P, K, n]`.
 
     A tableau `[n + 1, K + n]` has a row for each basic variable and, last, the row of reduced costs; its columns are l
     and the slacks. The right side is 0 throughout, so all positive rows tie and the smallest basic variable leaves."""
