@@ -63,9 +63,8 @@ _BLOCK = re.compile(r"(<!-- results: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 def keep(name: str, found: Json, folder: Path = FIGURES) -> None:
     """Keep the figures of the study `name`, whose `results.json` says `found`."""
     rows = [{"variant": row["variant"], "test": row["test"], "figures": figures_of(row)} for row in found["rows"]]
-    commits = sorted(
-        {f"{at[:7]}{'+' if at.endswith('+') else ''}" for row in found["rows"] for at in row["trained_at"]}
-    )
+    revisions = {revision for row in found["rows"] for revision in row["trained_at"]}
+    commits = sorted(f"{revision[:7]}{'+' if revision.endswith('+') else ''}" for revision in revisions)
     about = {key: found["config"]["study"][key] for key in ("seeds", "measure")} | {"trained_at": commits}
     folder.mkdir(exist_ok=True)
     write_json(folder / f"{name}.json", about | {key: found[key] for key in ("machine", "versions")} | {"rows": rows})
@@ -148,15 +147,8 @@ def _whole(study: str, folder: Path) -> Table:
         Line(study, row["variant"], test=row["test"], label=", ".join(filter(None, (row["variant"], row["test"]))))
         for row in rows
     ]
-    return Table(
-        lines,
-        [
-            column
-            for column in OF_STUDY
-            if column not in unread and any(row["figures"][MODEL].get(column) for row in rows)
-        ],
-        "variant",
-    )
+    there = {column for row in rows for column, figure in row["figures"][MODEL].items() if figure}.difference(unread)
+    return Table(lines, [column for column in OF_STUDY if column in there], "variant")
 
 
 def written(page: str, folder: Path = FIGURES) -> str:

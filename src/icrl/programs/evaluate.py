@@ -178,10 +178,8 @@ def _guide(config: Config, env: TensorEnv, parts: dict[str, list[int]], folder: 
 
 def _source_episodes(config: Config, store: Histories, tasks: Tensor) -> dict[str, Adaptation]:
     """First and last episodes of the source agents of training `tasks` in `store`."""
-    label, options = (
-        f"{report.source_label(source_of(store.manifest['config']).name)}, training tasks",
-        config.evaluation,
-    )
+    label = f"{report.source_label(source_of(store.manifest['config']).name)}, training tasks"
+    options = config.evaluation
     ends = in_context.source_adaptation(store, tasks, options.num_train_streams, options.num_episodes)
     return {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
 
