@@ -12,8 +12,9 @@ from transformers import Cache, GPT2Config, GPT2Model  # type: ignore  # needs b
 
 from icrl.config.root import Config
 from icrl.config.schedules import Clock, make_schedule
-from icrl.contracts import Batch, EnvSpec
+from icrl.contracts import Batch
 from icrl.nn.transformer import NUM_STREAMS
+from icrl.spaces import EnvSpec
 from icrl.training.optimizers import make_optimizer, set_rates
 
 

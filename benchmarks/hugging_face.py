@@ -27,12 +27,12 @@ from benchmarks.measure import Report, fastest, side_by_side
 from benchmarks.stage_two import HALFWAY, our_update, random_batch, repeated
 from icrl.config.compose import load_config
 from icrl.config.root import Config
-from icrl.contracts import EnvSpec
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
 from icrl.evaluation.in_context import play_steps
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
+from icrl.spaces import EnvSpec
 
 UPDATES, ATTENTIONS = 3, ("eager", "sdpa")
 CLOCKS = {1: time.process_time, 2: time.perf_counter}  # by the number of threads

@@ -8,11 +8,12 @@ from torch import nn
 
 from icrl.config.root import Config
 from icrl.config.schedules import Clock
-from icrl.contracts import Batch, EnvSpec, Objective
+from icrl.contracts import Batch, Objective
 from icrl.envs import make_env
 from icrl.nn.gpt import GPT
 from icrl.programs.train_gpt import OBJECTIVES
 from icrl.runs.distributed import Ranks
+from icrl.spaces import EnvSpec
 from icrl.training.updates import Updater
 
 HALFWAY = Clock(0.5, 1000, 0, 1000)

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from icrl.config.compose import load_config
 from icrl.config.root import Config
-from icrl.contracts import ConfigError, EnvSpec, Json
+from icrl.contracts import ConfigError, Json
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
 from icrl.envs.core import TensorEnv
@@ -25,6 +25,7 @@ from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.trained import plain_gpt
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
 from icrl.randomness import Noise, stream_seeds
+from icrl.spaces import EnvSpec
 from icrl.training.critics import open_finished
 
 __all__ = ["InContextPolicy", "evaluate", "load", "make_env", "open_histories", "rollout"]
@@ -40,7 +41,6 @@ class InContextPolicy:
         """`tasks` is the split that the model was trained with: rows of `all` tasks under `train` and `held_out`."""
         self.policy, self.config, self.tasks, self.seed = policy, config, tasks, seed
         self.spec = policy.model.spec  # of the world that the model reads
-        self._rewards = np.array(self.spec.reward_values)
         self.reset()
 
     def reset(self, num_streams: int = 1) -> None:
@@ -59,7 +59,9 @@ class InContextPolicy:
         episode ended, `obs` is the first observation of the next one (Gymnasium's SAME_STEP mode). Raises `ValueError`
         for wrong shapes, observations or rewards that the model does not know."""
         device = self.policy.model.device
-        seen = torch.as_tensor(np.asarray(obs), dtype=torch.long, device=device).reshape(-1, *self.spec.obs_shape)
+        seen = torch.as_tensor(np.asarray(obs), dtype=self.spec.obs_dtype, device=device).reshape(
+            -1, *self.spec.obs_shape
+        )
         if self._started == (reward is None):
             raise ValueError("reward=None: leave reward out in the first step after `reset`, and nowhere else")
         others: dict[str, torch.Tensor] = {}
@@ -67,10 +69,12 @@ class InContextPolicy:
             ended = np.zeros(len(seen), dtype=bool) | np.asarray(terminated) | np.asarray(truncated)
             self._timestep = torch.where(torch.from_numpy(ended), 0, self._timestep + 1)
             values = np.asarray(reward, dtype=float).reshape(-1)
-            index = np.abs(values[:, None] - self._rewards).argmin(axis=1)
-            if not np.allclose(self._rewards[index], values):
-                raise ValueError(f"reward={values.tolist()}: the model knows only the rewards {self._rewards.tolist()}")
-            others = {"reward": torch.from_numpy(index).to(device), "timestep": self._timestep.to(device)}
+            paid = torch.as_tensor(values, dtype=torch.float32, device=device)
+            if self.spec.reward_values:
+                paid, known = self.spec.reward_of(self.spec.reward_index(paid)), [*self.spec.reward_values]
+                if not np.allclose(paid.cpu(), values):
+                    raise ValueError(f"reward={values.tolist()}: the model knows only the rewards {known}")
+            others = {"reward": paid, "timestep": self._timestep.to(device)}
         step = step_of(self.spec, obs=seen, **others)
         self._started = True
         action, self._carry = self.policy.act(self._carry, step, next(iter(self._noise.draw(1))).to(device))

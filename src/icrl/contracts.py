@@ -4,10 +4,11 @@ Legend for shapes: T steps, B streams. A stream is one environment that is playe
 learns in context keeps its context over the episodes of its stream.
 """
 
-import math
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
+
+from icrl.spaces import EnvSpec
 
 State = TypeVar("State")
 Carry = TypeVar("Carry")
@@ -33,80 +34,34 @@ class Step(NamedTuple):
     your own, `envs.rollout.step_of` makes a checked step.
     """
 
-    obs: Tensor  # int64, [B], or [B, K] if an observation has K numbers
-    reward: Tensor  # int64, an index into the environment's reward values
+    obs: Tensor  # [B, *obs_shape], of the spec's `obs_dtype`
+    reward: Tensor  # float32
     terminated: Tensor  # bool: the task ended (nothing to bootstrap from)
     truncated: Tensor  # bool: the time limit was reached (bootstrap from final_obs)
-    final_obs: Tensor  # int64, of the shape of `obs`
+    final_obs: Tensor  # of the shape and dtype of `obs`
     timestep: Tensor  # int64, steps since the last reset
-    optimal_action: Tensor  # int64, of a planner that knows the task (num_actions: unknown); no learner reads it
-
-
-class EnvSpec(NamedTuple):
-    """Sizes of an environment, as far as a model or a table needs them.
-
-    An observation is one number, or with `points` = (N, n) K of them: N points of n coordinates, each stored as the
-    coordinate plus one and 0 for no point, then n + num_actions flags. The last num_actions flags mark legal actions.
-    """
-
-    num_obs: int  # numbers of observations lie in [0, num_obs)
-    num_actions: int
-    reward_values: tuple[float, ...]  # value of each reward 0 .. num_rewards - 1
-    width: int  # an observation is (layer * width + row) * width + column; 0: the world is not a square room
-    max_episode_steps: int
-    success: str = "reward"  # rule that makes an episode a success, see `envs.rollout.is_success`
-    points: tuple[int, int] = (0, 0)
-    success_return: float = 0.0  # least return of a successful episode, if `success` is "return"
-
-    @classmethod
-    def of(cls, recorded: dict[str, Any]) -> "EnvSpec":
-        """Spec from a manifest or a checkpoint: its fields, with lists for tuples."""
-        values: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
-        return cls(**values)
-
-    @property
-    def num_rewards(self) -> int:
-        return len(self.reward_values)
-
-    @property
-    def obs_shape(self) -> tuple[int, ...]:
-        rows, dimension = self.points
-        return ((rows + 1) * dimension + self.num_actions,) if rows else ()
-
-    def legal(self, obs: Tensor) -> Tensor | None:
-        """Legal actions for observations `[..., K]`, `[..., A]` bool; None if all actions are always legal."""
-        return obs[..., -self.num_actions :] > 0 if self.points[0] else None
-
-    def legal_of(self, values: Tensor, obs: Tensor, otherwise: float = -math.inf) -> Tensor:
-        """`values` `[..., A]` of actions for observations `[..., K]`, with `otherwise` for illegal actions."""
-        legal = self.legal(obs)
-        return values if legal is None else values.masked_fill(~legal, otherwise)
-
-
-_INTS = ("num_obs", "num_actions", "width", "max_episode_steps")
-SPEC_FORM = {  # form of an `EnvSpec` in JSON, as `files.fits` takes it
-    **dict.fromkeys(_INTS, int),
-    **{"reward_values": [float], "success": str, "points": [int]},
-}
+    optimal_action: Tensor  # [B, *action_shape]: of a planner that knows the task (see `EnvSpec.unknown_action`); no
+    # learner reads it
 
 
 class Env(Protocol[State]):
-    """Environment as pure functions over tensors; a task is a row of a tensor `[B, task_dim]`."""
+    """Environment as pure functions over tensors; a task is a row of a tensor `[B, task_dim]`, int64 or float32."""
 
     spec: EnvSpec
 
     def all_tasks(self) -> Tensor:
-        """Every task, `[num_tasks, task_dim]` int64."""
+        """Every task, `[num_tasks, task_dim]`."""
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[State, Step]:
         """Start one stream per row of `tasks`. `seeds` `[B]` int64 determine all randomness of a stream, so a stream
         does not depend on the others. The returned `Step` has reward 0 and ends no episode."""
 
     def step(self, state: State, action: Tensor) -> tuple[State, Step]:
-        """Advance every stream by `action` `[B]` int64; an episode that ends is followed by one on the same task."""
+        """Advance every stream by `action` `[B, *action_shape]`; an episode that ends is followed by one on the same
+        task."""
 
     def optimal_action(self, state: State) -> Tensor:
-        """Best action in every stream's state, `[B]` int64; num_actions if it is unknown."""
+        """Best action in every stream's state, `[B, *action_shape]`; see `EnvSpec.unknown_action`."""
 
 
 class Policy(Protocol[Carry]):
@@ -118,12 +73,13 @@ class Policy(Protocol[Carry]):
     def initial_carry(self, num_streams: int) -> Carry: ...
 
     def act(self, carry: Carry, step: Step, noise: Tensor) -> tuple[Tensor, Carry]:
-        """Choose actions `[B]` int64 for the observations in `step`. `noise` `[B]` is uniform in [0, 1): the only
-        randomness that a policy may use at this step, one number per stream."""
+        """Choose actions `[B, *action_shape]` for the observations in `step`. `noise` `[B]` is uniform in [0, 1): the
+        only randomness that a policy may use at this step, one number per stream (`randomness.spread`: several)."""
 
 
 class Rollout(NamedTuple):
-    """Transitions `[T, B]` (`obs` and `next_obs` may be `[T, B, K]`), the columns of a history.
+    """Transitions `[T, B]`, of observations `[T, B, *obs_shape]` and actions `[T, B, *action_shape]`: the columns of a
+    history, with the dtypes of `Step`.
 
     The action was chosen on `obs` and `timestep`; `next_obs` is the observation after it, before any reset."""
 
@@ -154,18 +110,19 @@ class Learned(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Windows of histories for an objective, `[B, T]` each (`obs` and `next_obs` may be `[B, T, K]`), int64 by default.
+    """Windows of histories for an objective, `[B, T]` each, of observations `[B, T, *obs_shape]` and actions
+    `[B, T, *action_shape]` in the dtypes of `Step`; int64 by default.
 
     A window never leaves its history row."""
 
     obs: Tensor
     action: Tensor
-    reward: Tensor
+    reward: Tensor  # float32
     next_obs: Tensor
     timestep: Tensor
     terminated: Tensor  # 0 or 1
     truncated: Tensor  # 0 or 1
-    optimal_action: Tensor  # num_actions if it is unknown
+    optimal_action: Tensor  # see `EnvSpec.unknown_action`
     weight: Tensor  # float32: weight of a step in the loss
     training_reward: Tensor  # float32: reward that a critic learns from, computed by a plug-in from the observed one
 

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icrl.collection.source_run import EpisodeStatistics
-from icrl.contracts import EnvSpec, Rollout
+from icrl.contracts import Rollout
+from icrl.spaces import discrete_spec
 
 NUM_LEARNERS, NUM_ENVS, WINDOW = 2, 2, 3
 VALUES = (-1.0, 0.5, 2.0)
-SPEC = EnvSpec(9, 5, VALUES, 3, 4, "goal")
+SPEC = discrete_spec(9, 5, VALUES, 3, 4, "goal")
 
 
 def life(seed: int, num_steps: int) -> Rollout:

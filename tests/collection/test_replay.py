@@ -11,10 +11,11 @@ from icrl.collection.replay import Replay, indexable, rollout_replay, shuffled, 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
-from icrl.contracts import EnvSpec, Rollout
+from icrl.contracts import Rollout
+from icrl.spaces import discrete_spec
 
 CPU = torch.device("cpu")
-SPEC = EnvSpec(100_000, 5, (0.0, 1.0), 0, 300)
+SPEC = discrete_spec(100_000, 5, (0.0, 1.0), 0, 300)
 CLOCK = Clock(0.5, 7, 100, 20)
 UNIFORM = load_config(["source=dqn", "source.priority_replay=false"]).source
 LINEAR = {"kind": "linear", "progress": "percent", "points": [[0, 0.0], [1, 1.0]]}

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import icrl.runs.files
-from icrl.contracts import EnvSpec, PipelineError, Rollout
+from icrl.contracts import PipelineError, Rollout
 from icrl.data.history_store import DamagedHistoriesError, Histories, HistoryWriter, column_dtypes, open_histories
 from icrl.runs.files import read_json, write_json
+from icrl.spaces import EnvSpec, discrete_spec
 
-SPEC = EnvSpec(num_obs=81, num_actions=5, reward_values=(-0.25, 0.0, 1.0), width=9, max_episode_steps=20)
-POINTS = EnvSpec(2**31, 4, (0.0, 1.0), 0, 20, "end", points=(5, 3))  # an observation is 22 numbers
+SPEC = discrete_spec(num_obs=81, num_actions=5, reward_values=(-0.25, 0.0, 1.0), width=9, max_episode_steps=20)
+POINTS = discrete_spec(2**31, 4, (0.0, 1.0), 0, 20, "end", points=(5, 3))  # an observation is 22 numbers
 TASKS = {"all": [[3], [7], [9]], "seed": 0, "train": [2, 0], "held_out": [1]}
 ROWS = {"num_learners": 2, "num_envs": 3}
 NUM_ROWS, NUM_STEPS = 12, 30
@@ -114,7 +115,7 @@ def test_an_interrupted_writer_continues(tmp_path: Path, resumed_from: int) -> N
     ],
 )
 def test_dtypes_are_the_smallest_that_hold_all(tmp_path, num_obs, num_actions, num_rewards, limit, dtypes):
-    spec = EnvSpec(num_obs, num_actions, tuple(map(float, range(num_rewards))), 9, limit)
+    spec = discrete_spec(num_obs, num_actions, tuple(map(float, range(num_rewards))), 9, limit)
     found = column_dtypes(spec)
     assert found.pop("terminated") == found.pop("truncated") == "uint8" and list(found.values()) == dtypes.split()
     lived = life(3, spec)
@@ -283,6 +284,6 @@ def test_final_success_equals_loops(data: st.DataObject, num_steps: int, limit: 
     success = data.draw(st.sampled_from(["reward", "goal", "end", "best_action"]))
     values = data.draw(st.sampled_from([(0.0, 1.0), (1.0, 0.0), (-1.0, 2.0), (0.0, -1.0)]))
     spec = SPEC._replace(num_actions=3, reward_values=values, max_episode_steps=limit, success=success)
-    manifest = {"env": json.loads(json.dumps(spec._asdict())), "tasks": TASKS, "rows": ROWS}
+    manifest = {"env": json.loads(json.dumps(spec.to_json())), "tasks": TASKS, "rows": ROWS}
     histories = Histories(Path(), manifest, {k: v.astype(np.uint8) for k, v in columns._asdict().items()})
     assert np.allclose(histories.final_success(), success_in_loops(histories), atol=1e-12)

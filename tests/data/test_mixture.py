@@ -14,11 +14,12 @@ from lives import ALIKE, CONFIG, CPU, NUM_ROWS, TRAIN, codes_of, histories_of, r
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.root import Config
-from icrl.contracts import ConfigError, EnvSpec, Json, Rollout
+from icrl.contracts import ConfigError, Json, Rollout
 from icrl.data.history_store import HistoryWriter
 from icrl.data.windows import Mixture, Windows, check_stores, described, open_stores
 from icrl.randomness import integers, mix
 from icrl.runs.device import recorded
+from icrl.spaces import EnvSpec, discrete_spec
 
 LENGTHS = [20, 35, 11]  # steps of a row, for each of three stores
 NUM_CODES = [NUM_ROWS * (length - 4) for length in LENGTHS]  # windows of 5 steps
@@ -75,7 +76,7 @@ def test_every_window_is_as_likely_as_its_store_says(weights: list[float], share
     assert abs(chi_square - freedom) < 4 * (2 * freedom + sum(1 / count for count in expected.values())) ** 0.5
 
 
-SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=15)
+SPEC = discrete_spec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=15)
 TASKS = {"all": [[3], [7], [9]], "seed": 0, "train": [2, 0], "held_out": [1]}
 
 

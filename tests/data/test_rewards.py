@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import NUM_ROWS, PER_TASK, TRAIN, histories_of, random_done
 
-from icrl.contracts import ConfigError, EnvSpec, PipelineError
+from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import Histories
 from icrl.data.rewards import BUILT_IN, History, RewardPlugin, check_plugin, described, load_plugin, training_rewards
+from icrl.spaces import discrete_spec
 
-SPEC = EnvSpec(num_obs=12, num_actions=5, reward_values=(-0.5, 0.0, 1.0), width=3, max_episode_steps=4)
+SPEC = discrete_spec(num_obs=12, num_actions=5, reward_values=(-0.5, 0.0, 1.0), width=3, max_episode_steps=4)
 NEEDED = "not a NumPy float32 array of shape (6,): one number for each step"
 GOALS = [[10 * task] for task in range(9)]  # any numbers
 steps_of = st.lists(st.tuples(st.sampled_from([-0.5, 0.0, 1.0]), st.booleans(), st.booleans()), min_size=1, max_size=20)

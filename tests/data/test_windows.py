@@ -16,7 +16,7 @@ from stage_one import play
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.contracts import Batch, ConfigError, EnvSpec
+from icrl.contracts import Batch, ConfigError
 from icrl.data.history_store import Histories
 from icrl.data.rewards import RewardPlugin
 from icrl.data.windows import Windows, step_weights
@@ -24,6 +24,7 @@ from icrl.envs import make_env
 from icrl.envs.rooms import next_cells, symmetries
 from icrl.evaluation.references import chance
 from icrl.runs.device import recorded
+from icrl.spaces import discrete_spec
 
 
 def whole(windows: Windows) -> Batch:
@@ -138,7 +139,7 @@ def test_unusable_histories_are_refused(options: dict, objective: str, tasks: in
         Windows(histories, replace(CONFIG, **options), chosen, TRAIN[:tasks], 4, CPU)
 
 
-SPEC = EnvSpec(num_obs=4, num_actions=2, reward_values=(-0.5, 0.0, 1.0), width=0, max_episode_steps=4)
+SPEC = discrete_spec(num_obs=4, num_actions=2, reward_values=(-0.5, 0.0, 1.0), width=0, max_episode_steps=4)
 SHAPE = (3, 10)
 
 
@@ -177,7 +178,7 @@ def test_turned_rows_are_lives_in_the_same_room() -> None:
     goals = env.all_tasks()[tasks]
     played, _ = play(chance(env, config), env, goals.repeat_interleave(8, 0), 120)
     columns = {name: column.T.numpy() for name, column in played._asdict().items()}
-    rows, world = {"num_learners": 8, "num_envs": 1}, {"env": env.spec._asdict(), "config": recorded(config)}
+    rows, world = {"num_learners": 8, "num_envs": 1}, {"env": env.spec.to_json(), "config": recorded(config)}
     histories = Histories(Path("lives"), {"tasks": {"train": tasks}, "rows": rows} | world, columns)
     turned = replace(CONFIG, symmetries=True)
     batch = whole(Windows(histories, turned, ALIKE, tasks, 120, CPU))

@@ -11,10 +11,10 @@ from torch import Tensor
 from toy_env import lake
 from worlds import WORLDS, key_to_door, room
 
-from icrl.contracts import EnvSpec
 from icrl.envs.core import Outcomes, State, TensorEnv
 from icrl.envs.exact import best_actions, expectation, noisy_exact, optimal_exact, random_exact
 from icrl.envs.gym.gymnasium_env import GymnasiumEnv
+from icrl.spaces import discrete_spec
 
 SUCCESSES = ["reward", "goal", "end", "survival", "best_action", "return"]
 VALUES = torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64)
@@ -24,7 +24,7 @@ class Chance(TensorEnv):
     """3 places, 2 actions, 2 outcomes, all drawn from a seed; the optimal action is anything."""
 
     def __init__(self, seed: int, success: str, num_steps: int) -> None:
-        self.spec = EnvSpec(3, 2, tuple(VALUES.tolist()), 0, num_steps, success, success_return=1.0)
+        self.spec = discrete_spec(3, 2, tuple(VALUES.tolist()), 0, num_steps, success, success_return=1.0)
         generator = torch.Generator().manual_seed(seed)
         table = (2, 3, 2, 2)  # [task, place, action, outcome]
         self.starts = torch.tensor([0, 2])

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from worlds import room, scalar_move
 
-from icrl.contracts import EnvSpec, Rollout, Step
+from icrl.contracts import Rollout, Step
 from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered, rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
+from icrl.spaces import discrete_spec
 
 SIZE, LIMIT, NUM_STREAMS = 4, 5, 6
 ENV = room(size=SIZE, max_episode_steps=LIMIT, random_start=True)
@@ -115,7 +116,7 @@ def step_by_step(steps, success: str) -> list:
 @settings(deadline=None, max_examples=60)
 @given(STREAMS, st.sets(st.integers(1, 29)), st.sampled_from(SUCCESSES))
 def test_equals_steps_one_by_one_wherever_rollouts_are_cut(steps, cuts: set[int], success: str) -> None:
-    whole, spec = rollout_of(steps), EnvSpec(9, 5, VALUES, 3, LIMIT, success, success_return=1.5)
+    whole, spec = rollout_of(steps), discrete_spec(9, 5, VALUES, 3, LIMIT, success, success_return=1.5)
     still_open, found = OpenEpisodes.none(len(steps[0])), []
     edges = [0, *sorted(cut for cut in cuts if cut < len(steps)), len(steps)]
     for start, stop in itertools.pairwise(edges):

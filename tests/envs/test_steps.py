@@ -17,15 +17,15 @@ from worlds import room
 
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
-from icrl.contracts import EnvSpec
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import rollout, start_streams, step_of
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
+from icrl.spaces import EnvSpec, discrete_spec
 
-SPEC = EnvSpec(num_obs=9, num_actions=5, reward_values=(0.0, 1.0), width=3, max_episode_steps=6)
+SPEC = discrete_spec(num_obs=9, num_actions=5, reward_values=(0.0, 1.0), width=3, max_episode_steps=6)
 POINTS = SPEC._replace(width=0, points=(2, 1))  # observations of 8 numbers
 HIGH = {"obs": 8, "reward": 1, "timestep": 5, "final_obs": 8}  # of SPEC
 

@@ -7,10 +7,11 @@ import torch
 from harness import done, refusal, run
 from matplotlib import pyplot as plt
 
-from icrl.contracts import Batch, EnvSpec
+from icrl.contracts import Batch
 from icrl.evaluation import calibration as measured
 from icrl.evaluation.calibration import calibration, reliability
 from icrl.runs.files import read_json
+from icrl.spaces import discrete_spec
 
 FEW = ("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.moved_goal=false")
 
@@ -30,7 +31,7 @@ def test_the_error_is_the_mean_gap_of_the_bins() -> None:
 
 @pytest.mark.parametrize(("scale", "low", "high"), [(1.0, 0.0, 0.01), (3.0, 0.1, 1.0), (0.2, 0.1, 1.0)])
 def test_a_model_that_knows_the_probabilities_is_calibrated_and_a_bold_or_a_shy_one_is_not(scale, low, high) -> None:
-    spec, generator = EnvSpec(50, 4, (0.0,), 0, 5), torch.Generator().manual_seed(0)
+    spec, generator = discrete_spec(50, 4, (0.0,), 0, 5), torch.Generator().manual_seed(0)
     table = 1.5 * torch.randn(50, 4, generator=generator)
     obs = torch.randint(50, (1000, 20), generator=generator)
     action = torch.multinomial(table.softmax(-1)[obs.flatten()], 1, generator=generator).view_as(obs)

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from icrl.config.compose import load_config
-from icrl.contracts import EnvSpec, Rollout
+from icrl.contracts import Rollout
 from icrl.data.history_store import Histories
 from icrl.envs import make_env
 from icrl.evaluation import in_context
 from icrl.evaluation.in_context import Adaptation, adaptation_of, evaluate_policy, play_episodes, source_adaptation
 from icrl.evaluation.references import chance, references_of
+from icrl.spaces import EnvSpec, discrete_spec
 
 CONFIG = load_config(["env.size=3", "env.max_episode_steps=6"])
 ENV = make_env(CONFIG.env)
@@ -89,7 +90,7 @@ def histories_of(spec: EnvSpec, num_learners: int, columns: dict[str, np.ndarray
     nothing = np.zeros_like(next(iter(columns.values())))
     rows = {"num_learners": num_learners, "num_envs": 1}
     tasks = {"all": [[2 * task] for task in range(9)], "train": [7, 4][:num_learners]}
-    manifest = {"tasks": tasks, "rows": rows, "env": spec._asdict()}
+    manifest = {"tasks": tasks, "rows": rows, "env": spec.to_json()}
     return Histories(Path(), manifest, dict.fromkeys(Rollout._fields, nothing) | columns)
 
 
@@ -97,7 +98,7 @@ def histories_of(spec: EnvSpec, num_learners: int, columns: dict[str, np.ndarray
 def test_source_agents_are_seen_at_both_ends_of_their_lives(limit: int) -> None:
     """Two tasks with two rows each, of which the first counts: its first three whole episodes and its last three."""
     rng = np.random.default_rng(0)
-    spec = EnvSpec(1, 2, (-1.0, 0.5, 2.0), 0, limit, "best_action")
+    spec = discrete_spec(1, 2, (-1.0, 0.5, 2.0), 0, limit, "best_action")
     shape = (4, 40)
     time = np.broadcast_to(np.arange(40) % limit, shape)
     columns = {"action": rng.integers(2, size=shape), "reward": rng.integers(3, size=shape), "timestep": time}
@@ -113,7 +114,7 @@ def test_source_agents_are_seen_at_both_ends_of_their_lives(limit: int) -> None:
 
 def test_the_end_of_a_life_is_its_end_after_episodes_got_short() -> None:
     """Episodes of 6 steps at first, then of 1, each with its number as its return; the last stays unfinished."""
-    spec = EnvSpec(1, 2, tuple(float(value) for value in range(40)), 0, 6, "best_action")
+    spec = discrete_spec(1, 2, tuple(float(value) for value in range(40)), 0, 6, "best_action")
     done = np.zeros((1, 60), bool)
     done[0, [*range(5, 36, 6), *range(40, 59)]] = True
     number = np.cumsum(done, axis=1) - done

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icrl.config.compose import load_config
-from icrl.contracts import EnvSpec
 from icrl.envs.exact import Expectation
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import DEFINITIONS, Setting, coverage_numbers, decoding_name, exact_numbers, numbers_of
@@ -26,9 +25,10 @@ from icrl.evaluation.report import (
     table,
 )
 from icrl.rl.statistics import bootstrap_means, interquartile_mean, percentile_interval
+from icrl.spaces import discrete_spec
 
 OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
-SPEC = EnvSpec(1, 2, (0.0, 1.0), 0, 1)
+SPEC = discrete_spec(1, 2, (0.0, 1.0), 0, 1)
 
 
 def exact(random: list[float], optimum: list[float]) -> dict[str, dict[str, list[float]]]:

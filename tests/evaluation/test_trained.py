@@ -12,16 +12,17 @@ from harness import run
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.root import Config
-from icrl.contracts import ConfigError, EnvSpec
+from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.evaluation.trained import changes_of, new_tasks, readable_spec, suffix_of
 from icrl.runs.device import recorded
 from icrl.runs.files import read_json
+from icrl.spaces import discrete_spec
 
 CONFIG = load_config(["env.size=5"])
 BY_CELL = load_config(["env.size=5", "model.obs_encoding=cell"])
-SPEC = EnvSpec(25, 5, (0.0, 1.0), 5, 20, "goal")
-TRAINED = json.loads(json.dumps(SPEC._asdict()))  # as checkpoints keep it: lists for tuples
+SPEC = discrete_spec(25, 5, (0.0, 1.0), 5, 20, "goal")
+TRAINED = json.loads(json.dumps(SPEC.to_json()))  # as checkpoints keep it: lists for tuples
 
 
 def changed(config: Config = CONFIG, **options: Any) -> Config:

@@ -12,15 +12,16 @@ from torch import Tensor, nn
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.root import Config
-from icrl.contracts import Batch, EnvSpec, Json
+from icrl.contracts import Batch, Json
 from icrl.nn.critic import Critic, ValueNetwork
 from icrl.nn.gpt import Context, context_of
 from icrl.runs import checkpoint
 from icrl.runs.device import recorded
 from icrl.runs.files import Identity, write_owned
+from icrl.spaces import EnvSpec, discrete_spec
 from icrl.training.critics import make_critic
 
-SPEC = EnvSpec(num_obs=9, num_actions=4, reward_values=(-1.0, 0.0, 2.0), width=3, max_episode_steps=5)
+SPEC = discrete_spec(num_obs=9, num_actions=4, reward_values=(-1.0, 0.0, 2.0), width=3, max_episode_steps=5)
 LENGTH = 7
 SPLIT = {"all": [[0], [1], [2], [3], [4], [5]], "train": [0, 1, 2, 3], "held_out": [4, 5], "development": [3]}
 CONFIG = load_config(
@@ -103,7 +104,7 @@ def value_at_the_end(network: ValueNetwork, batch: Batch, row: int, step: int) -
 
 def described(config: Config = CONFIG, program: str = "train_ilql", tasks: Json = SPLIT) -> Json:
     """Description of a model in its checkpoint's sidecar."""
-    about = {"program": program, "config": recorded(config), "env": SPEC._asdict(), "tasks": tasks}
+    about = {"program": program, "config": recorded(config), "env": SPEC.to_json(), "tasks": tasks}
     made_of = {"histories": [{"name": "mine", "sha256": "abc"}], "inputs": {"histories": ["abc"]}}
     return json.loads(json.dumps(about | {"run": RUN} | made_of))
 

@@ -10,16 +10,17 @@ from torch import Tensor, nn
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
-from icrl.contracts import EnvSpec, Learned, Rollout, Sample, Step
+from icrl.contracts import Learned, Rollout, Sample, Step
 from icrl.envs import make_env
 from icrl.envs.core import Outcomes, State, TensorEnv, certain
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_class
+from icrl.spaces import EnvSpec, discrete_spec
 
 CPU = torch.device("cpu")
 START = Clock(percent=0.0, iterations=0, env_steps=0, updates=0)
-SPEC = EnvSpec(num_obs=6, num_actions=3, reward_values=(0.0, 1.0), width=6, max_episode_steps=20)
+SPEC = discrete_spec(num_obs=6, num_actions=3, reward_values=(0.0, 1.0), width=6, max_episode_steps=20)
 OTHER_REWARDS = SPEC._replace(reward_values=(0.5, -2.0))
 
 
@@ -27,7 +28,7 @@ class Probe(TensorEnv):
     """World with one rule: `outcomes` gives the next state, the reward and whether the task ended."""
 
     def __init__(self, num_obs: int, num_actions: int, max_episode_steps: int, rule: Any, num_starts: int = 1) -> None:
-        self.spec = EnvSpec(num_obs, num_actions, (0.0, 1.0), 0, max_episode_steps)
+        self.spec = discrete_spec(num_obs, num_actions, (0.0, 1.0), 0, max_episode_steps)
         self.starts, self._rule = torch.arange(num_starts), rule
 
     def optimal_action(self, state: State) -> Tensor:

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.contracts import EnvSpec
 from icrl.nn.embeddings import ObsEmbedding, PointEmbedding, draw_corners, point_features, sinusoids
 from icrl.nn.networks import StackedPointNetwork
+from icrl.spaces import discrete_spec
 
 CONFIG = replace(load_config().model, embed_dim=16, max_size=8, obs_encoding="cell")
-SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
-POINTS = EnvSpec(2**20, 4, (0.0, 1.0), 0, 6, "end", points=(5, 3))
+SPEC = discrete_spec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
+POINTS = discrete_spec(2**20, 4, (0.0, 1.0), 0, 6, "end", points=(5, 3))
 CPU, SEEDS = torch.device("cpu"), torch.tensor([3, 1, 4])
 
 

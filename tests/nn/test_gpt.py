@@ -9,13 +9,13 @@ from torch import Tensor
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.contracts import EnvSpec
 from icrl.nn.embeddings import draw_corners
 from icrl.nn.gpt import GPT, Context, context_in, context_of, windows_of
 from icrl.nn.transformer import NO_VISIT
+from icrl.spaces import EnvSpec, discrete_spec
 
-SPEC = EnvSpec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
-POINTS = EnvSpec(2**20, 5, (0.0, 1.0), 0, 7, "end", points=(3, 2))
+SPEC = discrete_spec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
+POINTS = discrete_spec(2**20, 5, (0.0, 1.0), 0, 7, "end", points=(3, 2))
 CONFIG = replace(load_config().model, context_len=12, embed_dim=16, num_layers=2, num_heads=2, ff_dim=32, max_size=8)
 LENGTH, CPU = CONFIG.context_len, torch.device("cpu")
 TOKENS = ("transition", "interleaved", "cross")

@@ -9,11 +9,12 @@ from torch import nn
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.contracts import ConfigError, EnvSpec
+from icrl.contracts import ConfigError
 from icrl.nn import networks
 from icrl.nn.networks import Layer, StackedNetwork, StackedPointNetwork, make_network, read_net_arch
+from icrl.spaces import discrete_spec
 
-SEEDS, POINTS = torch.tensor([3, 1, 4]), EnvSpec(2**20, 4, (0.0, 1.0), 0, 6, "end", points=(5, 3))
+SEEDS, POINTS = torch.tensor([3, 1, 4]), discrete_spec(2**20, 4, (0.0, 1.0), 0, 6, "end", points=(5, 3))
 SIZES = (5, 2, 7)  # observations, outputs, hidden
 
 

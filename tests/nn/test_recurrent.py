@@ -8,9 +8,9 @@ from torch import Tensor
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.contracts import EnvSpec
 from icrl.nn.gpt import GPT
 from icrl.nn.recurrent import CHUNK, GRU, RECURRENT, GatedDelta, gated_delta
+from icrl.spaces import discrete_spec
 
 CONFIG = replace(load_config().model, trunk="delta", embed_dim=8, num_heads=2, num_layers=2, ff_dim=16)
 HEADS, HEAD_DIM, LONG = 2, 4, 2 * CHUNK + 5
@@ -129,7 +129,7 @@ def test_mixed_precision_rounds_the_linear_layers_alone(trunk: str) -> None:
 
 @every_trunk
 def test_a_cache_has_the_same_size_for_every_context(trunk: str) -> None:
-    spec = EnvSpec(num_obs=9, num_actions=5, reward_values=(0.0, 1.0), width=3, max_episode_steps=5)
+    spec = discrete_spec(num_obs=9, num_actions=5, reward_values=(0.0, 1.0), width=3, max_episode_steps=5)
     sizes = {"delta": 2 * 4 * 4, "gru": 8}
     for length in (10, 100):
         (cache,) = GPT(replace(CONFIG, trunk=trunk, context_len=length), spec).new_cache(3)

@@ -17,13 +17,14 @@ from models import outspoken
 from torch import Tensor
 
 from icrl.config.options import replace
-from icrl.contracts import Batch, EnvSpec
+from icrl.contracts import Batch
 from icrl.nn.critic import Critic
 from icrl.nn.gpt import Context, context_of
 from icrl.objectives.ilql import ImplicitQLearning
 from icrl.objectives.imitation import AdvantageWeightedRegression, AlgorithmDistillation, DecisionPretraining
+from icrl.spaces import EnvSpec, discrete_spec
 
-LEGAL = EnvSpec(4, 3, (0.0, 1.0), 0, max_episode_steps=5, points=(1, 1))
+LEGAL = discrete_spec(4, 3, (0.0, 1.0), 0, max_episode_steps=5, points=(1, 1))
 TARGETS = {AlgorithmDistillation: "action", DecisionPretraining: "optimal_action"}
 
 

@@ -10,7 +10,7 @@ from toy import events_of
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.contracts import EnvSpec, Rollout
+from icrl.contracts import Rollout
 from icrl.data.history_store import Histories, open_histories
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
@@ -20,6 +20,7 @@ from icrl.plots import source_agents
 from icrl.plots.source_agents import LearningCurves, SourceCurves, examine, learning_curves, learning_figure
 from icrl.plots.walks import HOLD
 from icrl.programs.train_agents import announce
+from icrl.spaces import discrete_spec
 
 LEARNERS, ENVS, LENGTH = 3, 2, 5  # one learner for each of 3 tasks; an unroll is an episode of each environment
 STEPS = LENGTH * ENVS  # env steps of a learner in an iteration
@@ -31,7 +32,7 @@ CONFIG = load_config(
         *("model.context_len=8", "summaries.num_summaries=0", "summaries.summary_interval=1"),
     ]
 )
-SPEC = EnvSpec(9, NUM_ACTIONS, (0.0, 1.0), 3, LENGTH)
+SPEC = discrete_spec(9, NUM_ACTIONS, (0.0, 1.0), 3, LENGTH)
 REWARDS = torch.tensor([3, 3, 0, 0, 1, 0])  # of the first five steps of each environment, learner by learner
 SPREAD = {"return": (3.5 / 3, 0.05, 2.75), "success": (0.5, 0.05, 0.95), "episode_length": (5, 5, 5)}
 KINDS = ("mean", "p05", "p95")
@@ -230,8 +231,8 @@ def test_success_is_that_of_the_episodes_that_ended(asked: int, drawn: int) -> N
             ended[place] += wins or cut
             won[place] += wins
             time = 0 if wins or cut else time + 1
-    spec = EnvSpec(9, 5, (-1.0, 0.0, 1.0), 3, longest, "goal")
-    manifest = {"rows": {"num_learners": 2, "num_envs": 2}, "tasks": {"train": [0, 1, 2]}, "env": spec._asdict()}
+    spec = discrete_spec(9, 5, (-1.0, 0.0, 1.0), 3, longest, "goal")
+    manifest = {"rows": {"num_learners": 2, "num_envs": 2}, "tasks": {"train": [0, 1, 2]}, "env": spec.to_json()}
     curves = learning_curves(Histories(Path(), manifest, columns), asked)
     np.testing.assert_array_equal(curves.success, won / ended)
     np.testing.assert_allclose(curves.env_steps, (np.arange(drawn) + 0.5) * life * 2 / drawn)

@@ -9,11 +9,12 @@ from harness import TINY, flip
 
 from icrl.config.compose import load_config
 from icrl.config.root import Config
-from icrl.contracts import ConfigError, EnvSpec, Rollout
+from icrl.contracts import ConfigError, Rollout
 from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
 from icrl.programs import train_agents
 from icrl.programs.export_histories import main, text_content
 from icrl.runs.files import read_json, sha256, write_json
+from icrl.spaces import discrete_spec
 
 COLUMNS = Rollout._fields
 
@@ -90,9 +91,9 @@ def test_stage_one_exports_its_histories_and_the_held_out_tasks(root, tmp_path):
 
 
 def test_an_observation_of_many_numbers_becomes_as_many_columns():
-    spec = EnvSpec(9, 2, (0.0, 0.1), 0, 4, points=(1, 1))  # 4 numbers
+    spec = discrete_spec(9, 2, (0.0, 0.1), 0, 4, points=(1, 1))  # 4 numbers
     columns = {name: np.arange(3)[None] % 2 for name in COLUMNS} | {"obs": np.arange(12).reshape(1, 3, 4)}
-    lines = text_content(Histories(Path(), {"env": spec._asdict()}, columns), 0).decode().splitlines()
+    lines = text_content(Histories(Path(), {"env": spec.to_json()}, columns), 0).decode().splitlines()
     assert lines[0].split()[:6] == ["obs_0", "obs_1", "obs_2", "obs_3", "action", "reward"]
     assert [line.split()[:6] for line in lines[2:]] == [[*"4567", "1", "0.1"], ["8", "9", "10", "11", "0", "0.0"]]
 

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from probes import step_of as fresh
 
 from icrl.config.compose import load_config
-from icrl.contracts import EnvSpec, Step
+from icrl.contracts import Step
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.bandit_policies import UCB1, Pulls, ThompsonSampling
+from icrl.spaces import discrete_spec
 
 VALUES = (-1.0, 0.0, 0.5, 2.0)
-SPEC = EnvSpec(1, 3, VALUES, 0, 4, success="best_action")
-COIN = EnvSpec(1, 3, (0.0, 1.0), 0, 1, success="best_action")
+SPEC = discrete_spec(1, 3, VALUES, 0, 4, success="best_action")
+COIN = discrete_spec(1, 3, (0.0, 1.0), 0, 1, success="best_action")
 
 
 def step_of(reward: int, timestep: int, ended: bool) -> Step:

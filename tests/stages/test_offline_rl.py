@@ -14,12 +14,12 @@ from harness import TINY, files_of, kill_late, results_of, run
 from toy import plain
 
 from icrl.config.root import Config
-from icrl.contracts import EnvSpec
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes
 from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.runs import checkpoint
 from icrl.runs.files import read_json, write_json
+from icrl.spaces import EnvSpec
 from icrl.training.critics import make_critic
 
 CPU = torch.device("cpu")

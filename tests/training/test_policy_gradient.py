@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.contracts import EnvSpec, Rollout
+from icrl.contracts import Rollout
 from icrl.nn.gpt import GPT
+from icrl.spaces import discrete_spec
 from icrl.training.policy_gradient import (
     FinetuneConfig,
     PolicyGradient,
@@ -21,7 +22,7 @@ from icrl.training.policy_gradient import (
     log_probabilities,
 )
 
-SPEC = EnvSpec(num_obs=9, num_actions=3, reward_values=(0.0, 1.0), width=3, max_episode_steps=20)
+SPEC = discrete_spec(num_obs=9, num_actions=3, reward_values=(0.0, 1.0), width=3, max_episode_steps=20)
 MODEL = replace(load_config(["experiment=tiny"]).model, residual_dropout=0.5)
 OPTIONS = FinetuneConfig(entropy_coefficient=0.25, kl_coefficient=0.5)
 
@@ -142,7 +143,7 @@ def test_at_the_actor_the_gradient_is_that_of_the_log_probabilities():
 
 def test_illegal_actions_have_no_share_in_any_term():
     """Flags of legal actions are the last numbers of an observation."""
-    spec = EnvSpec(4, 3, (0.0, 1.0), 0, 20, points=(1, 2))
+    spec = discrete_spec(4, 3, (0.0, 1.0), 0, 20, points=(1, 2))
     model, batch = random_batch((2, 4))
     obs = torch.zeros(2, 4, *spec.obs_shape, dtype=torch.long)
     obs[..., -3:-1] = 1  # the third action is illegal

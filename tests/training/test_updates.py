@@ -14,16 +14,17 @@ from toy import CONFIG, CPU, Naming, assert_same, batch_at, config_of, dying, mo
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
-from icrl.contracts import Batch, ConfigError, EnvSpec
+from icrl.contracts import Batch, ConfigError
 from icrl.nn.gpt import GPT
 from icrl.objectives.imitation import AlgorithmDistillation, batch_context
 from icrl.runs.distributed import Ranks
+from icrl.spaces import discrete_spec
 from icrl.training.optimizers import make_optimizer
 from icrl.training.updates import Updater
 
 START = Clock(0, 0, 0, 0)
 FLOAT16 = {"amp_dtype": "float16"}
-SPEC = EnvSpec(num_obs=9, num_actions=3, reward_values=(0.0, 1.0), width=3, max_episode_steps=5)
+SPEC = discrete_spec(num_obs=9, num_actions=3, reward_values=(0.0, 1.0), width=3, max_episode_steps=5)
 
 
 def updater_of(model: nn.Module, after_step: Any = None, **changes: dict[str, Any]) -> Updater:

@@ -16,12 +16,13 @@ from torch import Tensor
 from icrl.collection.replay import Drawn, Replay, indexable, restored, rollout_replay, shuffled, stratified
 from icrl.config.options import refuse, replace
 from icrl.config.schedules import Clock, make_schedule
-from icrl.contracts import ConfigError, EnvSpec, Learned, Rollout, Sample
+from icrl.contracts import ConfigError, Learned, Rollout, Sample
 from icrl.data.history_store import Histories, open_histories
 from icrl.randomness import mix
 from icrl.runs.files import check_same
 from icrl.sources.options import ReplayConfig, SourceConfig
 from icrl.sources.pace import batches_of_a_sweep, clock_of, own_windows, window_length
+from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -46,7 +47,7 @@ class Experience:
             if source.replays:
                 self._replay = rollout_replay(source, spec, self._num_learners, length, device)
             if source.has_offline:
-                self._offline = OfflineWindows(config, source, tasks, length, device)
+                self._offline = OfflineWindows(config, source, spec, tasks, length, device)
 
     def samples(
         self, iteration: int, transitions: Rollout, targets: Callable[[Rollout], Columns]
@@ -157,11 +158,14 @@ class OfflineWindows:
     Each row contributes its first or last `offline_buffer_length` steps, and of these every `offline_buffer_every`-th
     episode, concatenated. A window may cross the ends of episodes."""
 
-    def __init__(self, config: Config, source: ReplayConfig, tasks: Tensor, length: int, device: torch.device) -> None:
+    def __init__(
+        self, config: Config, source: ReplayConfig, spec: EnvSpec, tasks: Tensor, length: int, device: torch.device
+    ) -> None:
         """Windows of `length` steps for learners of `tasks` `[G, task_dim]`. Raises `ConfigError` if the histories are
         from another world, lack a task or are too short, and the errors of `open_histories`."""
         parts = [_used_steps(config, source, tasks, name) for name in source.offline_buffer_dir]
         columns = zip(*(columns for columns, _, _ in parts), strict=True)
+        self._spec = spec
         self._columns = [torch.cat([*of_stores]).to(device) for of_stores in columns]
         steps, task = (np.concatenate(numbers) for numbers in list(zip(*parts, strict=True))[1:])  # of each row
         starts = np.maximum(steps - length + 1, 0)  # windows of each row
@@ -190,7 +194,7 @@ class OfflineWindows:
         number = self._first[:, None] + within  # [L, W]
         start = number + self._row_shift[torch.searchsorted(self._row_end, number, right=True)]
         index = (start + self._offset).flatten(1)
-        return restored(Rollout(*(column[index] for column in self._columns)))
+        return restored(self._spec, Rollout(*(column[index] for column in self._columns)))
 
 
 def _used_steps(
@@ -203,8 +207,10 @@ def _used_steps(
     check_same(config, histories.manifest["config"], ("env",), where)
     rows = _rows_of(histories, tasks, where)  # [G * R]
     kept = _kept_steps(histories, rows, source, where)  # [G * R, steps]
-    columns = (histories.columns[name] for name in Rollout._fields)
-    used = [torch.from_numpy(column[rows][kept]).to(indexable(str(column.dtype))) for column in columns]
+    columns = histories.columns | {"reward": histories.rewards()}
+    used = [
+        torch.from_numpy(columns[name][rows][kept]).to(indexable(str(columns[name].dtype))) for name in Rollout._fields
+    ]
     return used, kept.sum(axis=1), np.repeat(np.arange(len(tasks)), len(rows) // len(tasks))
 
 

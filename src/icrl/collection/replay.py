@@ -7,17 +7,19 @@ transitions of the point game with one learner, one stream and windows of one st
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from icrl.config.schedules import Clock, make_schedule
-from icrl.contracts import EnvSpec, Rollout
-from icrl.data.history_store import column_dtypes
+from icrl.contracts import Rollout
+from icrl.data.history_store import column_forms, step_dtypes
 from icrl.randomness import integers, uniform
 from icrl.rl.sum_tree import SumTree
 from icrl.sources.options import ReplayConfig
+from icrl.spaces import EnvSpec
 
 _RANGE = 1e-150, 1e150  # of priorities: keeps sums finite and above 0 for any alpha
 
@@ -167,13 +169,18 @@ def rollout_replay(
     source: ReplayConfig, spec: EnvSpec, num_learners: int, length: int, device: torch.device
 ) -> Replay[Rollout]:
     """Replay in the smallest indexable dtypes, with windows of `length` steps."""
-    capacity, dtypes = source.replay_buffer_length, map(indexable, column_dtypes(spec).values())
+    capacity, forms = source.replay_buffer_length, column_forms(spec) | {"reward": ("float32", ())}
     shape = capacity, num_learners * source.num_envs
-    columns = Rollout(*(torch.zeros(shape, dtype=dtype, device=device) for dtype in dtypes))
+    columns = Rollout(
+        **{
+            name: torch.zeros(*shape, *of_step, dtype=indexable(dtype), device=device)
+            for name, (dtype, of_step) in forms.items()
+        }
+    )
     rates = source.priority_replay_alpha, source.priority_replay_beta, source.priority_replay_eps
     places = source.num_envs * capacity
     priorities = Priorities(num_learners, places, *rates, device) if source.priority_replay else None
-    return Replay(columns, num_learners, length, priorities, restore=restored)
+    return Replay(columns, num_learners, length, priorities, restore=partial(restored, spec))
 
 
 def stratified(count: int, key: Tensor) -> Tensor:
@@ -187,12 +194,13 @@ def shuffled(count: int, key: Tensor) -> Tensor:
     return integers(key.expand(count), torch.arange(count, device=key.device), 1 << 30).argsort()
 
 
-def restored(small: Rollout) -> Rollout:
-    """Columns in their original dtypes: bool for the ends of episodes, int64 for all others."""
-    ends = {"terminated": small.terminated.bool(), "truncated": small.truncated.bool()}
-    return Rollout(*(column.long() for column in small))._replace(**ends)
+def restored(spec: EnvSpec, small: Rollout) -> Rollout:
+    """Columns in the dtypes of `Step`."""
+    dtypes = step_dtypes(spec)
+    return Rollout(*(column.to(dtypes[name]) for name, column in zip(Rollout._fields, small, strict=True)))
 
 
 def indexable(name: str) -> torch.dtype:
-    """Smallest dtype that PyTorch can index and that holds the values of NumPy's unsigned dtype `name`."""
-    return {"uint8": torch.uint8, "uint16": torch.int32, "uint32": torch.int64}[name]
+    """Smallest dtype that PyTorch can index and that holds the values of NumPy's dtype `name`."""
+    integers = {"uint8": torch.uint8, "uint16": torch.int32, "uint32": torch.int64}
+    return integers.get(name, torch.float32)

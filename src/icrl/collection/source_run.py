@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from icrl.config.options import refuse
-from icrl.contracts import ConfigError, EnvSpec, Json, Rollout
+from icrl.contracts import ConfigError, Json, Rollout
 from icrl.data.history_store import HistoryWriter, checksum_of, read_manifest
 from icrl.envs.core import State
 from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered
@@ -17,6 +17,7 @@ from icrl.runs import checkpoint
 from icrl.runs.files import Identity, check_same, fits
 from icrl.sources.noise_distillation import open_teacher
 from icrl.sources.pace import unrolled
+from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

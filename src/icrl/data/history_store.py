@@ -9,7 +9,9 @@ with its checksum. When a run ends, checksums of whole columns replace them. Not
 
 import hashlib
 import importlib.metadata
+import json
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +19,13 @@ import numpy as np
 import torch
 
 from icrl.config.options import refuse
-from icrl.contracts import SPEC_FORM, EnvSpec, Json, PipelineError, Rollout
+from icrl.contracts import Json, PipelineError, Rollout
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered
 from icrl.runs.files import Identity, check_owner, digest, fits, read_json, reserve, sha256, write_json
+from icrl.spaces import SPEC_FORM, EnvSpec
 
 SCHEMA_VERSION, MANIFEST = 3, "manifest.json"
-OBSERVATIONS = ("obs", "next_obs")  # the columns that may have a third axis
+OBSERVATIONS, ACTIONS = ("obs", "next_obs"), ("action", "optimal_action")  # columns with the shape of a space
 # Options that were added later, with the values that describe older histories.
 _ADDED: Json = {"tasks": {"split": "random", "held_out": []}, "source": {"num_workers": 0}}
 _FORM: Json = {
@@ -41,12 +44,47 @@ class DamagedHistoriesError(PipelineError):
     """A history store has missing, cut, changed or foreign files."""
 
 
-def column_dtypes(spec: EnvSpec) -> dict[str, str]:
-    """The smallest dtype that holds the values of each column."""
-    largest = dict.fromkeys(OBSERVATIONS, spec.num_obs - 1) | {"action": spec.num_actions - 1}
-    largest |= {"reward": spec.num_rewards - 1, "timestep": spec.max_episode_steps - 1, "terminated": 1, "truncated": 1}
-    largest["optimal_action"] = spec.num_actions  # this value means that the optimal action is unknown
-    return {name: str(np.min_scalar_type(largest[name])) for name in Rollout._fields}
+def column_forms(spec: EnvSpec) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """dtype and shape of a step in each column: that of its space, and for integers the smallest that holds them. The
+    rewards are indices into the spec's reward values, if it has them."""
+    dtypes = {name: str(np.min_scalar_type(largest)) for name, largest in _largest(spec).items()}
+    floats = {"reward": "float32"} if not spec.reward_values else {}
+    floats |= {name: str(spec.observation_space.dtype) for name in OBSERVATIONS if name not in dtypes}
+    floats |= {name: str(spec.action_space.dtype) for name in ACTIONS if name not in dtypes}
+    shapes = dict.fromkeys(OBSERVATIONS, spec.obs_shape) | dict.fromkeys(ACTIONS, spec.action_shape)
+    return {name: ((dtypes | floats)[name], shapes.get(name, ())) for name in Rollout._fields}
+
+
+def _largest(spec: EnvSpec) -> dict[str, int]:
+    """Largest number of each column of integers."""
+    largest = {"timestep": spec.max_episode_steps - 1, "terminated": 1, "truncated": 1}
+    if spec.reward_values:
+        largest["reward"] = spec.num_rewards - 1
+    if spec.obs_dtype == torch.int64:
+        largest |= dict.fromkeys(OBSERVATIONS, spec.num_obs - 1)
+    if spec.action_dtype == torch.int64:
+        largest |= {"action": spec.num_actions - 1, "optimal_action": spec.num_actions}  # num_actions: it is unknown
+    return largest
+
+
+def step_dtypes(spec: EnvSpec) -> dict[str, torch.dtype]:
+    """dtype of each column of a `Rollout` while it is played."""
+    dtypes = dict.fromkeys(OBSERVATIONS, spec.obs_dtype) | dict.fromkeys(ACTIONS, spec.action_dtype)
+    return dtypes | {
+        "reward": torch.float32,
+        "timestep": torch.int64,
+        "terminated": torch.bool,
+        "truncated": torch.bool,
+    }
+
+
+def rollout_of(spec: EnvSpec, columns: Mapping[str, np.ndarray]) -> Rollout:
+    """Transitions in the dtypes of `Step` from recorded columns of any leading shape."""
+    steps = {name: torch.from_numpy(np.ascontiguousarray(columns[name])) for name in Rollout._fields}
+    dtypes = step_dtypes(spec)
+    if spec.reward_values:
+        steps["reward"] = spec.reward_of(steps["reward"].long())
+    return Rollout(**{name: step.to(dtypes[name]) for name, step in steps.items()})
 
 
 def read_manifest(folder: Path) -> Json:
@@ -72,7 +110,10 @@ def read_manifest(folder: Path) -> Json:
 
 
 def upgrade(manifest: Json, path: Path) -> None:
-    """Convert a manifest of versions 0.6 and 0.7, which had no block checksums, no owner and fewer options."""
+    """Convert a manifest of an older version. Those of 0.6 and 0.7 had no block checksums, no owner and fewer options;
+    those up to 0.8 recorded numbers of observations and actions instead of spaces."""
+    if fits(manifest.get("env"), SPEC_FORM):
+        manifest["env"] = json.loads(json.dumps(EnvSpec.of(manifest["env"]).to_json()))
     if manifest.get("schema_version") != 2 or not fits(manifest, {"config": dict.fromkeys(_ADDED, dict)}):
         return
     if not manifest.get("complete"):
@@ -107,7 +148,7 @@ class Histories:
 
     folder: Path
     manifest: Json
-    columns: dict[str, np.ndarray]  # by the names of `Rollout`, `[rows, time]` or `[rows, time, K]`
+    columns: dict[str, np.ndarray]  # by the names of `Rollout`, as recorded: `[rows, time, ...]` (see `column_forms`)
 
     @property
     def spec(self) -> EnvSpec:
@@ -125,6 +166,11 @@ class Histories:
         rows = self.manifest["rows"]
         return np.repeat(self.tasks["train"], rows["num_learners"] * rows["num_envs"])
 
+    def rewards(self) -> np.ndarray:
+        """Rewards of all steps, `[rows, time]` float32."""
+        recorded, values = self.columns["reward"], np.array(self.spec.reward_values, np.float32)
+        return values[recorded] if len(values) else np.asarray(recorded)
+
     @property
     def checksum(self) -> str:
         return checksum_of(self.manifest)
@@ -135,10 +181,10 @@ class Histories:
         num_rows, num_steps = self.columns["reward"].shape
         first, rows = num_steps * 9 // 10, self.manifest["rows"]
         start = max(0, first - self.spec.max_episode_steps)  # of an episode that is open at `first`, or before it
-        columns = (self.columns[name][:, start:].swapaxes(0, 1) for name in Rollout._fields)
-        steps = Rollout(*(torch.from_numpy(column.copy()) for column in columns))  # [T, rows]
+        columns = {name: column[:, start:].swapaxes(0, 1) for name, column in self.columns.items()}
+        steps = rollout_of(self.spec, columns)  # [T, rows]
         episodes, _ = finished_episodes(steps, OpenEpisodes.none(num_rows), self.spec)
-        earlier = ((steps.terminated | steps.truncated)[: first - start] > 0).sum(0).numpy()
+        earlier = (steps.terminated | steps.truncated)[: first - start].sum(0).numpy()
         late = numbered(episodes.stream) >= earlier[episodes.stream]
         learner, num_learners = episodes.stream[late] // rows["num_envs"], num_rows // rows["num_envs"]
         ended = np.bincount(learner, minlength=num_learners)
@@ -190,12 +236,13 @@ class HistoryWriter:
             versions = {"python": platform.python_version()}
             versions |= {name: importlib.metadata.version(name) for name in ("torch", "numpy", "gymnasium")}
             about = {"schema_version": SCHEMA_VERSION, "columns": columns, "tasks": tasks, "rows": rows}
-            about |= {"env": spec._asdict(), "config": config, "versions": versions, "committed": 0, "complete": False}
+            about |= {"env": spec.to_json(), "config": config, "versions": versions, "committed": 0, "complete": False}
             write_json(folder / MANIFEST, about | {"blocks": list[Json](), "owner": owner and owner._asdict()})
         self.manifest = read_manifest(folder)
         if owner and self.manifest["owner"]:
             check_owner(folder / MANIFEST, Identity(**self.manifest["owner"]), owner)
         self._columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r+") for name in Rollout._fields}
+        self.spec = EnvSpec.of(self.manifest["env"])
         self.num_steps: int = self._columns["obs"].shape[1]  # that a row has room for
         self._pending: list[Rollout] = []
 
@@ -203,8 +250,8 @@ class HistoryWriter:
         """Reserve the disk space of every column; returns their description."""
         columns: Json = {}
         self.folder.mkdir(parents=True, exist_ok=True)
-        for name, dtype in column_dtypes(spec).items():
-            path, whole = self.folder / f"{name}.npy", (*shape, *(spec.obs_shape if name in OBSERVATIONS else ()))
+        for name, (dtype, of_step) in column_forms(spec).items():
+            path, whole = self.folder / f"{name}.npy", (*shape, *of_step)
             try:
                 np.lib.format.open_memmap(path, "w+", np.dtype(dtype), whole, version=(2, 0))
             except OSError as error:
@@ -215,6 +262,8 @@ class HistoryWriter:
 
     def add(self, rollout: Rollout) -> None:
         """Keep `[T, rows]` transitions in memory; `commit` drops the steps beyond the end of the store."""
+        if self.spec.reward_values:
+            rollout = rollout._replace(reward=self.spec.reward_index(rollout.reward))
         dtypes = (getattr(torch, str(column.dtype)) for column in self._columns.values())
         self._pending.append(Rollout(*(column.to(dtype) for column, dtype in zip(rollout, dtypes, strict=True))))
 

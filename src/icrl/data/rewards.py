@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icrl.config.options import refuse
-from icrl.contracts import ConfigError, EnvSpec, Json, PipelineError
-from icrl.data.history_store import Histories
+from icrl.contracts import ConfigError, Json, PipelineError
+from icrl.data.history_store import Histories, rollout_of
 from icrl.runs.files import fits
+from icrl.spaces import EnvSpec
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.integer]
@@ -29,7 +30,7 @@ class History(NamedTuple):
 
     obs: Integers
     action: Integers
-    reward: Floats  # values, not indices
+    reward: Floats
     next_obs: Integers  # the observation after the action, before any reset
     timestep: Integers  # env steps since the last reset
     terminated: Booleans
@@ -137,14 +138,12 @@ def training_rewards(plugin: RewardPlugin, histories: Histories, rows: Rows, num
 
 
 def _life(histories: Histories, row: int, num_steps: int) -> History:
-    columns = {name: column[row, :num_steps].astype(np.int64) for name, column in histories.columns.items()}
+    recorded = {name: column[row, :num_steps] for name, column in histories.columns.items()}
+    columns = {name: column.numpy() for name, column in rollout_of(histories.spec, recorded)._asdict().items()}
     del columns["optimal_action"]
-    terminated, truncated = columns["terminated"] > 0, columns["truncated"] > 0
+    terminated, truncated = columns["terminated"], columns["truncated"]
     done = terminated | truncated
     arrays: dict[str, NDArray[Any]] = columns | {
-        "reward": np.array(histories.spec.reward_values, np.float32)[columns["reward"]],
-        "terminated": terminated,
-        "truncated": truncated,
         "episode": np.cumsum(done) - done,
         "task": np.array(histories.tasks["all"][histories.row_tasks[row]], np.int64),
     }

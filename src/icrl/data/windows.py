@@ -16,12 +16,13 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from icrl.config.options import OneOrMore, Options, option, refuse
-from icrl.contracts import Batch, EnvSpec, Json
-from icrl.data.history_store import Histories, open_histories
+from icrl.contracts import Batch, Json
+from icrl.data.history_store import ACTIONS, OBSERVATIONS, Histories, open_histories
 from icrl.data.rewards import Booleans, Floats, Integers, RewardPlugin, training_rewards
 from icrl.envs.rooms import symmetries
 from icrl.randomness import cumulative, draw, integers, mix, uniform
 from icrl.runs.files import check_same
+from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -101,25 +102,29 @@ class Windows:
         and the recorded optimal actions or the `labels` of the columns `[N, T]`. Raises `ConfigError` if no window is
         left, or if `objective` needs optimal actions and they are unknown."""
         self.device, self.length = device, context_len
+        self._dtypes = dict.fromkeys((*_FLOATS, "reward"), torch.float32)
+        self._dtypes |= dict.fromkeys(OBSERVATIONS, histories.spec.obs_dtype)
+        self._dtypes |= dict.fromkeys(ACTIONS, histories.spec.action_dtype)
         rows, spec, folder = _selected_rows(histories, config, tasks), histories.spec, histories.folder
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
         steps = config.history_len // num_envs or num_steps
         least = f"must be at least the {num_envs} environments of a learner in {folder}, a step each, or 0 for all"
         refuse(0 < config.history_len < num_envs, f"data.history_len={config.history_len}: {least}")
         columns = {name: histories.columns[name][rows, :steps] for name in _RECORDED}
+        columns["reward"] = rewards = histories.rewards()[rows, :steps]
         if config.symmetries:
             _turn(columns, histories)
         if labels:
             used = slice(config.kept_steps if config.kept_steps and config.keep_every == [1] else steps)
             columns["optimal_action"] = columns["optimal_action"].copy()
             columns["optimal_action"][:, used] = labels({name: column[:, used] for name, column in columns.items()})
-        unknown = objective.name == "dpt" and (columns["optimal_action"] == spec.num_actions).any()
-        refuse(unknown, f"objective.name=dpt: optimal actions are unknown in {folder}")
+        best = columns["optimal_action"]
+        unknown = np.isnan(best) if best.dtype.kind == "f" else best == spec.num_actions
+        without = objective.name == "dpt" and unknown.any()
+        refuse(without, f"objective.name=dpt: optimal actions are unknown in {folder}")
         done = (columns["terminated"] | columns["truncated"]) > 0
-        columns["training_reward"] = np.array(spec.reward_values, np.float32)[columns["reward"]]
-        if plugin:
-            columns["training_reward"] = training_rewards(plugin, histories, rows, steps)
-        columns["weight"] = step_weights(objective, spec, columns["reward"], done).astype(np.float16)
+        columns["training_reward"] = training_rewards(plugin, histories, rows, steps) if plugin else rewards
+        columns["weight"] = step_weights(objective, spec, rewards, done).astype(np.float16)
         numbers, lengths = _kept_steps(done, config)
         usable = lengths >= context_len
         given = f"data.keep_every={config.keep_every} and data.kept_steps={config.kept_steps}"
@@ -140,7 +145,7 @@ class Windows:
         row = torch.searchsorted(self._row_end, window, right=True)
         index = self._steps[(window + self._row_shift[row])[:, None] + self._offsets]  # [B, T]
         columns = {name: column[index] for name, column in self._columns.items()}
-        return Batch(**{name: part.float() if name in _FLOATS else part.long() for name, part in columns.items()})
+        return Batch(**{name: part.to(self._dtypes.get(name, torch.int64)) for name, part in columns.items()})
 
 
 def _turn(columns: dict[str, np.ndarray], histories: Histories) -> None:
@@ -190,8 +195,8 @@ def _kept_steps(done: Booleans, config: DataConfig) -> tuple[Integers, Integers]
     return np.concatenate(numbers), np.concatenate(lengths)
 
 
-def step_weights(config: ObjectiveConfig, spec: EnvSpec, reward: Integers, done: Booleans) -> Floats:
-    """Weight of each step in the loss, given rewards (indices into the reward values) and episode ends, `[N, T]` each.
+def step_weights(config: ObjectiveConfig, spec: EnvSpec, reward: Floats, done: Booleans) -> Floats:
+    """Weight of each step in the loss, given rewards and episode ends, `[N, T]` each.
 
     The mean weight over whole lives is 1, apart from clipping. `none`: 1. `recency`: 2 (t + 1) / (T + 1).
     `improvement`: the return-to-go over the mean return-to-go of all rows at that age,
@@ -206,7 +211,7 @@ def step_weights(config: ObjectiveConfig, spec: EnvSpec, reward: Integers, done:
         return np.ones(reward.shape, np.float32)
     if config.weighting == "recency":
         return np.tile(2 * np.arange(1, num_steps + 1, dtype=np.float32) / (num_steps + 1), (num_rows, 1))
-    values, going = np.array(spec.reward_values, np.float32)[reward.T.copy()], ~done.T.copy()  # [T, N]
+    values, going = reward.T.copy(), ~done.T.copy()  # [T, N]
     gains, later = np.empty_like(values), np.zeros(num_rows, np.float32)
     for t in reversed(range(num_steps)):
         gains[t] = later = values[t] + config.discount * later * going[t]

@@ -7,8 +7,8 @@ from pydantic import model_validator
 from torch import Tensor
 
 from icrl.config.options import option, refuse
-from icrl.contracts import EnvSpec
 from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv
+from icrl.spaces import discrete_spec
 
 _MOST_ARMS = 10**6  # of all bandits: with 65 rewards each, half a gigabyte
 GRID = 0.25  # distance between two reward values of a gaussian bandit
@@ -62,7 +62,7 @@ class Bandit(TensorEnv):
         self.means = self._probabilities @ values  # [tasks, arms]
         self._best = self.means.argmax(dim=1)
         limit = config.max_episode_steps
-        self.spec = EnvSpec(1, config.num_arms, tuple(values.tolist()), 0, limit, success="best_action")
+        self.spec = discrete_spec(1, config.num_arms, tuple(values.tolist()), 0, limit, success="best_action")
         self.starts = torch.zeros(1, dtype=torch.long)
         self._one_pull = limit == 1
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from icrl.config.options import Name, Options, option
-from icrl.contracts import EnvSpec, Step
+from icrl.contracts import Step
 from icrl.randomness import integers, mix, uniform
+from icrl.spaces import EnvSpec
 
 NAME = "rules of the world; the preset `env=` sets all of this group"
 _OUTCOMES = 1 << 40  # added to the episode number, so that outcomes and starts use different random numbers
@@ -40,7 +41,7 @@ class Outcomes(NamedTuple):
 
     probability: Tensor  # float
     state_index: Tensor  # int64
-    reward: Tensor  # int64, an index into the reward values
+    reward: Tensor  # int64, an index into the spec's reward values
     terminated: Tensor  # bool
 
 
@@ -123,7 +124,7 @@ class TensorEnv:
         zero = torch.zeros_like(seeds)
         state = State(tasks, seeds, zero, self.start(seeds, zero), zero)
         obs = self.observe(state.state_index)
-        return state, Step(obs, zero, zero.bool(), zero.bool(), obs, zero, self.optimal_action(state))
+        return state, Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, self.optimal_action(state))
 
     def start(self, seed: Tensor, episode: Tensor) -> Tensor:
         """State index `[B]` where an episode starts."""
@@ -131,7 +132,7 @@ class TensorEnv:
         return self.starts.expand_as(seed) if one else self.starts[integers(seed, episode, len(self.starts))]
 
     def move(self, state: State, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Next state index, reward and whether the task ended, `[B]` each, drawn from the outcomes."""
+        """Next state index, index of the reward, and whether the task ended, `[B]` each, drawn from the outcomes."""
         probability, *outcomes = self.outcomes(state.task, state.state_index, action)
         if probability.shape[-1] > 1:
             noise = uniform(mix(state.seed, state.episode + _OUTCOMES), state.timestep)
@@ -154,7 +155,8 @@ class TensorEnv:
         final_obs = self.observe(state_index)
         state = self.next_episode(state._replace(state_index=state_index, timestep=timestep), terminated | truncated)
         obs, best = self.observe(state.state_index), self.optimal_action(state)
-        return state, Step(obs, reward, terminated, truncated, final_obs, state.timestep, best)
+        paid = self.spec.reward_of(reward)
+        return state, Step(obs, paid, terminated, truncated, final_obs, state.timestep, best)
 
 
 def certain(state_index: Tensor, reward: Tensor, terminated: Tensor) -> Outcomes:

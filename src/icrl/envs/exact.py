@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from icrl.contracts import EnvSpec
 from icrl.envs.core import Outcomes, State, TensorEnv
 from icrl.envs.rollout import is_success
+from icrl.spaces import EnvSpec
 
 _EQUAL = 1e-9  # returns that differ by less are equal
 

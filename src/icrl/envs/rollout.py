@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icrl.contracts import Carry, Env, EnvSpec, Policy, Rollout, State, Step
+from icrl.contracts import Carry, Env, Policy, Rollout, State, Step
 from icrl.randomness import Noise
+from icrl.spaces import EnvSpec
 
 Column = Any  # a tensor or an array, which share these operators
 _ROUNDING = 1e-6  # of sums of rewards
@@ -35,17 +36,17 @@ def step_of(
         missing = "timestep" if timestep is None else "reward"
         raise ValueError(f"{missing} is missing: give reward and timestep, or neither in the first step of all streams")
     num_streams = tuple(getattr(obs, "shape", ()))[:1] or (1,)
-    _check("obs", obs, (*num_streams, *spec.obs_shape), torch.long)
+    _check("obs", obs, (*num_streams, *spec.obs_shape), spec.obs_dtype)
     zero = torch.zeros(num_streams, dtype=torch.long, device=obs.device)
     ends = {"terminated": terminated, "truncated": truncated, "final_obs": final_obs}
     given = {"reward": reward, "timestep": timestep} | ends
-    first = Step(obs, zero, zero.bool(), zero.bool(), obs, zero, zero + spec.num_actions)
+    first = Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, spec.unknown_action(zero))
     step = first._replace(**{name: value for name, value in given.items() if value is not None})
     check_form(spec, step, len(zero))
     for name in ends:
         _check(name, getattr(step, name), getattr(first, name).shape, getattr(first, name).dtype)
     check_ranges(spec, step)
-    _check_range("final_obs", step.final_obs, spec.num_obs)
+    _check_obs("final_obs", step.final_obs, spec)
     late = step.timestep[step.terminated | step.truncated]
     if late.any():
         raise ValueError(f"timestep is {int(late.max())} where an episode ended: must be 0, that of the next episode")
@@ -53,15 +54,21 @@ def step_of(
 
 
 def check_form(spec: EnvSpec, step: Step, num_streams: int) -> None:
-    """Raise `ValueError` unless the fields that a model reads have the shapes and the dtype of a world with `spec`."""
-    for name, shape in (("obs", spec.obs_shape), ("reward", ()), ("timestep", ())):
-        _check(name, getattr(step, name), (num_streams, *shape), torch.long)
+    """Raise `ValueError` unless the fields that a model reads have the shapes and dtypes of a world with `spec`."""
+    _check("obs", step.obs, (num_streams, *spec.obs_shape), spec.obs_dtype)
+    _check("reward", step.reward, (num_streams,), torch.float32)
+    _check("timestep", step.timestep, (num_streams,), torch.long)
 
 
 def check_ranges(spec: EnvSpec, step: Step) -> None:
     """Raise `ValueError` unless the fields that a model reads are in range. Synchronises with the device."""
-    _check_range("obs", step.obs, spec.num_obs)
-    _check_range("reward", step.reward, spec.num_rewards)
+    _check_obs("obs", step.obs, spec)
+    known = step.reward.isfinite()
+    if spec.reward_values:
+        known &= spec.reward_of(spec.reward_index(step.reward)) == step.reward
+    if not known.all():
+        allowed = f"one of {spec.reward_values}" if spec.reward_values else "a finite number"
+        raise ValueError(f"reward is {float(step.reward[~known][0]):g} in some stream: must be {allowed}")
     _check_range("timestep", step.timestep, spec.max_episode_steps)
 
 
@@ -69,10 +76,16 @@ def _check(name: str, value: Tensor, shape: tuple[int, ...], dtype: torch.dtype)
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} is a {type(value).__name__}: must be a tensor")
     if value.shape != shape or value.dtype != dtype:
-        hint = ", an index into spec.reward_values" if name == "reward" else ""
         form, allowed = f"{tuple(value.shape)} {value.dtype}", f"{tuple(shape)} {dtype}"
-        message = f"{name} is {form}: must be {allowed}{hint}, one row for each stream"
+        message = f"{name} is {form}: must be {allowed}, one row for each stream"
         raise ValueError(message.replace("torch.", ""))
+
+
+def _check_obs(name: str, obs: Tensor, spec: EnvSpec) -> None:
+    if spec.obs_dtype == torch.int64:
+        _check_range(name, obs, spec.num_obs)
+    elif not obs.isfinite().all():
+        raise ValueError(f"{name} is not finite in some stream: must be finite numbers")
 
 
 def _check_range(name: str, value: Tensor, end: int) -> None:
@@ -170,18 +183,26 @@ def returns_so_far(value: Column, done: Column, before: Column) -> list[Column]:
     return found
 
 
+def reward_values(spec: EnvSpec, reward: np.ndarray) -> np.ndarray:
+    """Rewards in float64 of recorded ones in float32, exactly as the spec lists them if it does."""
+    if not spec.reward_values:
+        return reward.astype(np.float64)
+    return np.array(spec.reward_values)[spec.reward_index(torch.from_numpy(reward)).numpy()]
+
+
 def finished_episodes(rollout: Rollout, before: OpenEpisodes, spec: EnvSpec) -> tuple[Episodes, OpenEpisodes]:
     """Episodes that end in `rollout` `[T, B]`, and the progress of those that do not. `before` is the progress of the
     first episode of each stream in earlier rollouts."""
     reward, timestep, terminated, truncated, action, optimal_action = (
-        getattr(rollout, name).T.cpu().numpy()
+        getattr(rollout, name).transpose(0, 1).cpu().numpy()
         for name in ("reward", "timestep", "terminated", "truncated", "action", "optimal_action")
     )  # [B, T]
-    value, ends = np.array(spec.reward_values)[reward], terminated.astype(bool)
+    value, ends = reward_values(spec, reward), terminated.astype(bool)
     done = ends | truncated.astype(bool)
     by_return = spec.success == "return"
     so_far = np.stack(returns_so_far(value.T, done.T, before.returns), axis=1) if by_return else value
-    won = is_success(spec, value, ends, done, action == optimal_action, so_far)
+    best = (action == optimal_action).reshape(*done.shape, -1).all(-1)
+    won = is_success(spec, value, ends, done, best, so_far)
     num_streams, num_steps = done.shape
     # Cut the flattened [B * T] steps where a stream begins and after each end: a segment is a part of one episode.
     start = np.flatnonzero(np.pad(done[:, :-1], ((0, 0), (1, 0)), constant_values=True))

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from icrl.config.options import option
-from icrl.contracts import EnvSpec
 from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv, certain, look_up
+from icrl.spaces import discrete_spec
 
 NUM_ACTIONS = 5
 STAY, UP, RIGHT, DOWN, LEFT = range(NUM_ACTIONS)
@@ -46,7 +46,7 @@ class Room(TensorEnv):
         self.starts = torch.arange(self.num_cells) if config.random_start else torch.tensor([centre])
         self._next_cell = next_cells(self.size)
         num_obs = num_layers * self.num_cells
-        self.spec = EnvSpec(num_obs, NUM_ACTIONS, (0.0, 1.0), self.size, config.max_episode_steps, success)
+        self.spec = discrete_spec(num_obs, NUM_ACTIONS, (0.0, 1.0), self.size, config.max_episode_steps, success)
 
     def label(self, task: Tensor) -> str:
         places = ((name, *divmod(int(cell), self.size)) for name, cell in zip(self.goal_columns, task, strict=False))

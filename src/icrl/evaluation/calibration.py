@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from icrl.contracts import Batch, EnvSpec, Json
+from icrl.contracts import Batch, Json
 from icrl.data.history_store import Histories
 from icrl.objectives.imitation import ObjectiveConfig, batch_context
+from icrl.spaces import EnvSpec
 from icrl.training.program import windows_of
 
 if TYPE_CHECKING:

@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icrl.contracts import Carry, Env, EnvSpec, Policy, Rollout, State
-from icrl.data.history_store import Histories
+from icrl.contracts import Carry, Env, Policy, Rollout, State
+from icrl.data.history_store import Histories, rollout_of
 from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered, rollout, start_streams
 from icrl.envs.tasks import streams_of
 from icrl.randomness import Noise, stream_seeds
 from icrl.rl.statistics import Floats, bootstrap_means, percentile_interval
 from icrl.sources.pace import BLOCK
+from icrl.spaces import EnvSpec
 
 
 class Adaptation(NamedTuple):
@@ -179,8 +180,8 @@ def source_adaptation(
     enough = (num_episodes + 1) * histories.spec.max_episode_steps  # one more, as the last part may begin mid-episode
 
     def part(steps: slice) -> Rollout:
-        columns = (histories.columns[name][rows, steps].swapaxes(0, 1) for name in Rollout._fields)
-        return Rollout(*(torch.from_numpy(column.astype(np.int64)) for column in columns))
+        columns = {name: column[rows, steps].swapaxes(0, 1) for name, column in histories.columns.items()}
+        return rollout_of(histories.spec, columns)
 
     first = adaptation_of(part(slice(enough)), len(tasks), num_episodes, histories.spec)
     return first, adaptation_of(part(slice(-enough, None)), len(tasks), num_episodes, histories.spec, last=True)

@@ -88,7 +88,7 @@ class Counterfactual:
 
     def act(self, carry: Carry, step: Step, noise: Tensor) -> tuple[Tensor, Carry]:
         acted = (step.timestep > 0) | step.terminated | step.truncated
-        paid = (acted & (step.final_obs == carry.cell)).long()
+        paid = (acted & (step.final_obs == carry.cell)).float()
         action, inner = self.policy.act(carry.carry, step._replace(reward=paid), noise)
         return action, Carry(inner, carry.cell)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,7 +27,7 @@ from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.moved_goal import Counterfactual, can_move
 from icrl.evaluation.protocol import TEMPERATURE, decoding_name
 from icrl.evaluation.trained import policy_of
-from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, context_in, windows_of
+from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy, Guided
 from icrl.point_game.world import PointFamily, PointGameConfig, fixed_players
 from icrl.randomness import mix
@@ -44,9 +45,9 @@ COVERING_PLAN = "covering plan"
 NUM_EPISODES = 6  # of coverage
 _NOISE_BITS = 24  # random bits in a policy's noise
 
-# The new past of n streams `[rows, n, T]` (see `gpt.windows_of`), given their past, the indices of the streams `[n]`,
-# the number of steps they played, and their noise `[n]`.
-Rewrite = Callable[[Tensor, Tensor, int, Tensor], Tensor]
+# The new past `[n, T, ...]` of n streams, given their past, the indices of the streams `[n]`, the number of steps they
+# played, and their noise `[n]`.
+Rewrite = Callable[[Window, Tensor, int, Tensor], Window]
 
 
 def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
@@ -128,8 +129,7 @@ class Blanked:
     def __init__(self, policy: GPTPolicy) -> None:
         self.policy = policy
         self.initial_carry = policy.initial_carry
-        values = policy.model.spec.reward_values
-        self.reward = min(range(len(values)), key=lambda index: abs(values[index]))
+        self.reward = min(policy.model.spec.reward_values or (0.0,), key=abs)
 
     def act(self, carry: GPTCarry, step: Step, noise: Tensor) -> tuple[Tensor, GPTCarry]:
         return self.policy.act(carry, step._replace(reward=torch.full_like(step.reward, self.reward)), noise)
@@ -152,12 +152,13 @@ class Rewritten:
         window, cache, seen = context
         begun, model = (step.timestep == 0).nonzero()[:, 0], self.policy.model
         if seen and len(begun):
-            window[REWARD, :, seen - 1] = step.reward
-            window[:, begun, :seen] = self.rewrite(window[:, begun, :seen], begun, time, noise[begun])
-            step = step._replace(reward=window[REWARD, :, seen - 1])
+            window.reward[:, seen - 1] = step.reward
+            past = self.rewrite(window.at((begun, np.s_[:seen])), begun, time, noise[begun])
+            window.write((begun, np.s_[:seen]), past)
+            step = step._replace(reward=window.reward[:, seen - 1])
             if seen < model.config.context_len:  # a full context is read again in any case
                 anew = model.new_cache(len(begun))
-                model(context_in(model.spec, window[:, begun, :seen]), anew)
+                model(context_of(past), anew)
                 cache.replace(begun, cast(Any, anew))  # of the same kind, as it is of the same model
         action, context = self.policy.act(context, step, noise)
         return action, (context, time + 1)
@@ -167,36 +168,37 @@ class Wiped:
     """Policy that begins each episode on an empty context: stream by stream it equals a fresh policy that starts there.
 
     Streams are at different steps of their episodes. Each is read again at every step from the left end of its window
-    `[rows, B, T]`, of which `[B]` steps are filled; steps to the right of its newest one do not reach it."""
+    `[B, T, ...]`, of which `[B]` steps are filled; steps to the right of its newest one do not reach it."""
 
     def __init__(self, policy: GPTPolicy) -> None:
         self.policy = policy
 
-    def initial_carry(self, num_streams: int) -> tuple[Tensor, Tensor]:
+    def initial_carry(self, num_streams: int) -> tuple[Window, Tensor]:
         window = self.policy.initial_carry(num_streams).window
-        return window, torch.zeros(num_streams, dtype=torch.long, device=window.device)
+        return window, torch.zeros(num_streams, dtype=torch.long, device=window.timestep.device)
 
     @torch.no_grad()
-    def act(self, carry: tuple[Tensor, Tensor], step: Step, noise: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def act(self, carry: tuple[Window, Tensor], step: Step, noise: Tensor) -> tuple[Tensor, tuple[Window, Tensor]]:
         (window, seen), model, num_kept = carry, self.policy.model, self.policy.num_kept
-        streams = torch.arange(len(step.obs), device=window.device)
-        window[REWARD, streams, (seen - 1).clamp(min=0)] = step.reward  # read only after a step was taken
+        streams = torch.arange(len(step.obs), device=seen.device)
+        window.reward[streams, (seen - 1).clamp(min=0)] = step.reward  # read only after a step was taken
         seen = seen.masked_fill(step.timestep == 0, 0)
         full = (seen == model.config.context_len).nonzero()[:, 0]
-        window[:, full, :num_kept] = window[:, full, -num_kept:]
+        window.write((full, np.s_[:num_kept]), window.at((full, np.s_[-num_kept:])))
         seen = seen.index_fill(0, full, num_kept)
-        window[OBS:, streams, seen] = step.obs if step.obs.ndim == 1 else step.obs.T
-        window[TIMESTEP, streams, seen] = step.timestep
-        read = model(context_in(model.spec, window[:, :, : int(seen.max()) + 1]))
+        window.obs[streams, seen], window.timestep[streams, seen] = step.obs, step.timestep
+        read = model(context_of(window.at(np.s_[:, : int(seen.max()) + 1])))
         action = self.policy.choose(read[streams, seen], step.obs, noise)
-        window[ACTION, streams, seen] = action
+        window.action[streams, seen] = action
         return action, (window, seen + 1)
 
 
-def shuffled(window: Tensor, begun: Tensor, time: int, noise: Tensor) -> Tensor:
+def shuffled(window: Window, begun: Tensor, time: int, noise: Tensor) -> Window:
     """Rewrite that puts the transitions in an order drawn from the stream's noise."""
-    keys = mix((noise * (1 << _NOISE_BITS)).long()[:, None], torch.arange(window.shape[2], device=window.device))
-    return window.gather(2, keys.argsort(dim=1).expand(len(window), -1, -1))
+    num_steps = window.timestep.shape[1]
+    keys = mix((noise * (1 << _NOISE_BITS)).long()[:, None], torch.arange(num_steps, device=noise.device))
+    streams, order = torch.arange(len(noise), device=noise.device)[:, None], keys.argsort(dim=1)
+    return window.at((streams, order))
 
 
 class OtherLife:
@@ -209,17 +211,16 @@ class OtherLife:
         self._life, self._shift = life, shift
 
     @cached_property
-    def _columns_and_ends(self) -> tuple[Tensor, Tensor]:
-        """Columns `[rows, B, T]`, and for each step `[B, T]` the first end after that many steps or more."""
+    def _window_and_ends(self) -> tuple[Window, Tensor]:
+        """Window `[B, T, ...]`, and for each step `[B, T]` the first end after that many steps or more."""
         life = self._life()
-        lived = (life.obs, life.action, life.reward, life.timestep)
-        columns = windows_of(*(column.transpose(0, 1) for column in lived))
+        window = Window(*(column.transpose(0, 1).roll(-self._shift, dims=0) for column in Window.of(life)))
         ended = (life.terminated | life.truncated).T.roll(-self._shift, dims=0)
         numbers = torch.arange(1, ended.shape[1] + 1, device=ended.device).expand_as(ended)
         later = numbers.masked_fill(~ended, ended.shape[1] + 1).flip(1).cummin(dim=1).values
-        return columns.roll(-self._shift, dims=1), later.flip(1)
+        return window, later.flip(1)
 
-    def __call__(self, window: Tensor, begun: Tensor, time: int, noise: Tensor) -> Tensor:
-        columns, ends = self._columns_and_ends
-        back = torch.arange(-window.shape[2], 0, device=window.device)
-        return columns[:, begun[:, None], ends[begun, time - 1, None] + back]
+    def __call__(self, window: Window, begun: Tensor, time: int, noise: Tensor) -> Window:
+        lived, ends = self._window_and_ends
+        back = torch.arange(-window.timestep.shape[1], 0, device=begun.device)
+        return lived.at((begun[:, None], ends[begun, time - 1, None] + back))

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icrl.contracts import EnvSpec, Json, PipelineError
+from icrl.contracts import Json, PipelineError
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.measures import LATER, MEASURES, move_of, tail_of
 from icrl.evaluation.protocol import PARTS, Setting, coverage_numbers, numbers_of, shown_part
 from icrl.rl.statistics import Floats
 from icrl.runs.files import Identity, fits, read_owned, sha256, write_atomically
+from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.evaluation.protocol import EvaluationConfig

@@ -14,7 +14,7 @@ import torch
 
 from icrl.collection.collect import EpsilonGreedy, make_learners
 from icrl.config.options import refuse, replace, walk
-from icrl.contracts import Batch, ConfigError, EnvSpec, Json
+from icrl.contracts import Batch, ConfigError, Json
 from icrl.data.history_store import Histories
 from icrl.data.windows import check_stores, open_stores
 from icrl.envs import env_options, make_env
@@ -28,6 +28,7 @@ from icrl.objectives.imitation import inverse_temperature
 from icrl.runs.device import device_of, dtype_of
 from icrl.runs.evaluations import Evaluation
 from icrl.sources.noise_distillation import NoiseDistillation
+from icrl.spaces import EnvSpec
 from icrl.training.critics import PROGRAM, check_critic, load_critic, make_critic, open_finished
 from icrl.training.program import RunContext
 

@@ -13,10 +13,10 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from icrl.config.options import Options, PathName, PluginName, option, refuse, replace
-from icrl.contracts import EnvSpec
 from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.gpt import Context, GPTConfig, Trunk, check_heads
 from icrl.nn.networks import ACTIVATIONS, in_full
+from icrl.spaces import EnvSpec
 
 NUM_CRITICS = 2
 _WITHOUT_VALUE = {"v_loss_scaling": 0.0, "expectile": 0.5, "separate_value": False}  # options that a lone Q must have

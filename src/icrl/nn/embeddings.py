@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from icrl.contracts import EnvSpec
+from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -23,11 +23,11 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from icrl.config.options import Options, option, refuse
-from icrl.contracts import EnvSpec
 from icrl.nn.cache import Cache, KVCache, StateCache, TokenCache
 from icrl.nn.embeddings import ObsEmbedding, PointEmbedding, draw_corners, sinusoids, table
 from icrl.nn.recurrent import RECURRENT
 from icrl.nn.transformer import NO_VISIT, NUM_STREAMS, Induction, Transformer
+from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.nn.critic import EncoderConfig
@@ -98,13 +98,40 @@ def check_heads(name: str, config: GPTConfig | EncoderConfig) -> None:
     refuse(config.position == "rope" and width // heads % 2, rotary)
 
 
-ACTION, REWARD, TIMESTEP, OBS = range(4)  # rows of windows; the rows from OBS on are the numbers of an observation
+class Window(NamedTuple):
+    """Transitions `[B, T, ...]` in the dtypes of `contracts.Step`."""
+
+    obs: Tensor
+    action: Tensor
+    reward: Tensor
+    timestep: Tensor
+
+    @classmethod
+    def empty(cls, spec: EnvSpec, num_streams: int, num_steps: int, device: torch.device) -> Self:
+        """Zeros for `num_steps` steps of a world with `spec`."""
+        shapes = (spec.obs_shape, spec.action_shape, (), ())
+        dtypes = (spec.obs_dtype, spec.action_dtype, torch.float32, torch.int64)
+        each = zip(shapes, dtypes, strict=True)
+        return cls(*(torch.zeros(num_streams, num_steps, *shape, dtype=kind, device=device) for shape, kind in each))
+
+    @classmethod
+    def of(cls, steps: Any) -> Self:
+        """The columns of a `Batch` `[B, T, ...]`, or of anything with these names."""
+        return cls(steps.obs, steps.action, steps.reward, steps.timestep)
+
+    def at(self, where: Any) -> Self:
+        """The index `where` of each column."""
+        return self._make(column[where] for column in self)
+
+    def write(self, where: Any, other: Window) -> None:
+        """Write the columns of `other` at the index `where`, in place."""
+        for column, new in zip(self, other, strict=True):
+            column[where] = new
 
 
 class Context(NamedTuple):
-    """Model input at each step, int64 `[B, T]` each (observations may be `[B, T, K]`). The first step of a context has
-    no previous transition: its previous action is `num_actions`, its previous reward `num_rewards`, and its previous
-    obs and timestep are its own."""
+    """Model input at each step, `[B, T, ...]` each. The first step of a context has no previous transition: what is
+    there for its action and reward means nothing, and its previous obs and timestep are its own."""
 
     prev_obs: Tensor
     prev_action: Tensor
@@ -112,33 +139,20 @@ class Context(NamedTuple):
     prev_timestep: Tensor
     obs: Tensor
     timestep: Tensor
+    first: Tensor  # bool
 
 
-def context_of(spec: EnvSpec, obs: Tensor, action: Tensor, reward: Tensor, timestep: Tensor) -> Context:
-    """Context of a window of transitions, integers `[B, T]` each (observations may be `[B, T, K]`). The last action and
-    reward are not in it."""
-    obs, action, reward, timestep = (column.long() for column in (obs, action, reward, timestep))
-    none = torch.ones_like(action[:, :1])
-    return Context(
-        prev_obs=torch.cat([obs[:, :1], obs[:, :-1]], dim=1),
-        prev_action=torch.cat([none * spec.num_actions, action[:, :-1]], dim=1),
-        prev_reward=torch.cat([none * spec.num_rewards, reward[:, :-1]], dim=1),
-        prev_timestep=torch.cat([timestep[:, :1], timestep[:, :-1]], dim=1),
-        obs=obs,
-        timestep=timestep,
-    )
+def context_of(window: Window) -> Context:
+    """Context of a window. The last action and reward are not in it."""
 
+    def previous(column: Tensor) -> Tensor:
+        return torch.cat([column[:, :1], column[:, :-1]], dim=1)
 
-def windows_of(obs: Tensor, action: Tensor, reward: Tensor, timestep: Tensor) -> Tensor:
-    """Columns `[B, T]` (observations may be `[B, T, K]`) as one int64 tensor `[rows, B, T]`."""
-    numbers = obs[..., None] if obs.ndim == 2 else obs
-    return torch.cat([torch.stack([action, reward, timestep]).long(), numbers.movedim(-1, 0).long()])
-
-
-def context_in(spec: EnvSpec, window: Tensor) -> Context:
-    """Context of a window as `windows_of` returns it."""
-    obs = window[OBS:].movedim(0, -1) if spec.obs_shape else window[OBS]
-    return context_of(spec, obs, window[ACTION], window[REWARD], window[TIMESTEP])
+    obs, action, reward, timestep = window
+    first = torch.zeros_like(timestep, dtype=torch.bool)
+    first[:, 0] = True
+    before = (previous(obs), previous(action), previous(reward), previous(timestep))
+    return Context(*before, obs=obs, timestep=timestep, first=first)
 
 
 class Trunk(nn.Module):
@@ -195,8 +209,9 @@ class Trunk(nn.Module):
     def _tokens(self, context: Context, cache: Sequence[TokenCache]) -> Tensor:
         """Tokens `[B, T, N, D]` of the steps; the induction layer adds to the last token of each step."""
         corners = draw_corners(self.obs, len(context.obs), context.obs.device)
-        obs, action = self.obs(context.obs, corners), self.prev_action(context.prev_action)
-        reward = self.prev_reward(context.prev_reward)
+        obs, spec = self.obs(context.obs, corners), self.spec
+        action = self.prev_action(context.prev_action.masked_fill(context.first, spec.num_actions))
+        reward = self.prev_reward(spec.reward_index(context.prev_reward).masked_fill(context.first, spec.num_rewards))
         outcome = action + reward + obs
         if self.position is not None:
             first = cache[0].length // self.tokens_per_step if cache else 0
@@ -211,7 +226,7 @@ class Trunk(nn.Module):
         tokens = self.dropout(torch.stack(parts, dim=2))
         if self.induction is None:
             return tokens
-        visited = context.prev_obs.masked_fill(context.prev_action == self.spec.num_actions, NO_VISIT)
+        visited = context.prev_obs.masked_fill(context.first, NO_VISIT)
         visits = cache[1] if cache else None
         found = self.induction(tokens[:, :, -1], outcome, visited, context.obs, visits)
         return tokens + F.pad(found[:, :, None], (0, 0, self.tokens_per_step - 1, 0))

@@ -5,10 +5,10 @@ cache would not do, because the keys of deeper layers would still carry the drop
 equal one uncached forward over the steps since the start of the last rebuild.
 """
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +17,7 @@ from icrl.contracts import Step
 from icrl.envs.rollout import check_form, check_ranges
 from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.critic import ValueNetwork
-from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, TIMESTEP, Context, context_in
+from icrl.nn.gpt import GPT, Context, Window, context_of
 from icrl.randomness import draw_possible, epsilon_greedy
 
 
@@ -57,12 +57,12 @@ class Guided(nn.Module):
 
 
 class GPTCarry(NamedTuple):
-    """Context of B streams: a window of transitions (see `gpt.windows_of`) and its cache.
+    """Context of B streams: a window of transitions and its cache.
 
     `seen` steps are filled, the last of them without its reward. Tensors are written in place: a carry belongs to one
     rollout."""
 
-    window: Tensor
+    window: Window
     cache: Cache
     seen: int
 
@@ -74,22 +74,20 @@ class GPTPolicy:
         self.num_kept = max(1, min(int(context_kept * model.config.context_len), model.config.context_len - 1))
 
     def initial_carry(self, num_streams: int) -> GPTCarry:
-        device = self.model.device
-        rows = OBS + math.prod(self.model.spec.obs_shape)
-        window = torch.zeros(rows, num_streams, self.model.config.context_len, dtype=torch.long, device=device)
+        window = Window.empty(self.model.spec, num_streams, self.model.config.context_len, self.model.device)
         return GPTCarry(window, self.model.new_cache(num_streams), 0)
 
     def act(self, carry: GPTCarry, step: Step, noise: Tensor) -> tuple[Tensor, GPTCarry]:
         """Actions `[B]` for `step` (`step_of` makes your own). Raises `ValueError` for wrong shapes, dtypes and,
         on a CPU, values out of range."""
-        check_form(self.model.spec, step, carry.window.shape[1])
+        check_form(self.model.spec, step, len(carry.window.timestep))
         if noise.shape != (expected := step.reward.shape):
             raise ValueError(f"noise is {tuple(noise.shape)}: must be {tuple(expected)}, one number per stream")
         if step.obs.is_cpu:
             check_ranges(self.model.spec, step)
         logits, carry = self.logits(carry, step)
         action = self.choose(logits, step.obs, noise)
-        carry.window[ACTION, :, carry.seen - 1] = action
+        carry.window.action[:, carry.seen - 1] = action
         return action, carry
 
     def choose(self, logits: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
@@ -102,14 +100,15 @@ class GPTPolicy:
         """Action logits `[B, A]` for `step`, and the carry with `step` added to its context."""
         window, cache, seen = carry
         if seen:
-            window[REWARD, :, seen - 1] = step.reward
+            window.reward[:, seen - 1] = step.reward
         if seen == self.model.config.context_len:
-            window[:, :, : self.num_kept] = window[:, :, -self.num_kept :].clone()
+            newest = torch.arange(seen - self.num_kept, seen, device=self.model.device)
+            kept = window.at((slice(None), newest))  # a copy, because old and new places overlap
+            window.write(np.s_[:, : self.num_kept], kept)
             cache.clear()
             seen = self.num_kept
-            self.model(context_in(self.model.spec, window[:, :, :seen]), cache)
-        window[OBS:, :, seen] = step.obs if step.obs.ndim == 1 else step.obs.T
-        window[TIMESTEP, :, seen] = step.timestep
-        last_two = context_in(self.model.spec, window[:, :, max(seen - 1, 0) : seen + 1])
+            self.model(context_of(kept), cache)
+        window.obs[:, seen], window.timestep[:, seen] = step.obs, step.timestep
+        last_two = context_of(window.at(np.s_[:, max(seen - 1, 0) : seen + 1]))
         newest = Context(*(column[:, -1:] for column in last_two))
         return self.model(newest, cache)[:, -1], GPTCarry(window, cache, seen + 1)

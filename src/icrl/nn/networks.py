@@ -14,8 +14,9 @@ from pydantic import Field, ValidationError
 from torch import Generator, Tensor, nn
 
 from icrl.config.options import Options, in_words, refuse
-from icrl.contracts import ConfigError, EnvSpec
+from icrl.contracts import ConfigError
 from icrl.nn.embeddings import pooled_points
+from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.sources.options import NetworkConfig

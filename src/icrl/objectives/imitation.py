@@ -26,9 +26,10 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from icrl.config.options import Name, Options, PathName, option, refuse
-from icrl.contracts import Batch, EnvSpec
+from icrl.contracts import Batch
 from icrl.nn.critic import ValueNetwork, in_full
-from icrl.nn.gpt import Context, context_of
+from icrl.nn.gpt import Context, Window, context_of
+from icrl.spaces import EnvSpec
 
 RESERVED = ("gpt", "ilql", "critic", "source", "search", "evals", "in_context")  # folders of a run, names of policies
 
@@ -60,7 +61,7 @@ class ObjectiveConfig(Options):
 
 def batch_context(spec: EnvSpec, batch: Batch) -> Context:
     """Context of the windows of a batch."""
-    return context_of(spec, batch.obs, batch.action, batch.reward, batch.timestep)
+    return context_of(Window.of(batch))
 
 
 class Imitation:

@@ -12,12 +12,13 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import PercentFormatter
 from torch import Tensor
 
-from icrl.contracts import EnvSpec, Json
+from icrl.contracts import Json
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.protocol import PARTS, shown_part
 from icrl.evaluation.report import Curves, all_curves, probes_of
 from icrl.plots import style
 from icrl.runs.metrics import MetricLogger
+from icrl.spaces import EnvSpec
 
 SIZE = (8.0, 7.2)  # inches of a picture of tasks
 NO_VALUE_COLOR = "#E4E4E4"

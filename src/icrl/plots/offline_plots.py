@@ -24,7 +24,7 @@ from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.references import references_of
 from icrl.evaluation.report import read_results
 from icrl.nn.critic import ValueNetwork
-from icrl.nn.gpt import context_in, windows_of
+from icrl.nn.gpt import Window, context_of
 from icrl.objectives.imitation import AdvantageWeightedRegression
 from icrl.plots import style
 from icrl.plots.figures import Panel, adaptation_figure
@@ -75,9 +75,11 @@ def write_value_maps(config: Config) -> Path:
         if not goals:
             allowed = f"must be enough for a searcher to reach a held-out goal {max(VIEWS)} times"
             raise ConfigError(f"evaluation.num_episodes={config.evaluation.num_episodes}: {allowed}")
-        lived = windows_of(steps.obs, steps.action, steps.reward, steps.timestep)  # [rows, T, G]
+        lived = Window.of(steps)  # [T, G]
         obs = env.observe(torch.arange(env.spec.width**2, device=device))
-        maps = [[cell_values(critic.target, lived[:, :age, goal], obs) for age in ages[goal]] for goal in goals]
+        maps = [
+            [cell_values(critic.target, lived.at((np.s_[:age], goal)), obs) for age in ages[goal]] for goal in goals
+        ]
         figure = maps_figure(env, tasks[goals], maps, f"V in context, and the best action by Q: {config.run}")
     return style.save_figure(config.run_folder / "ilql" / "values.png", figure)
 
@@ -93,15 +95,15 @@ def ages_at(played: Adaptation) -> NDArray[np.int64]:
 
 
 @torch.no_grad()
-def cell_values(critic: ValueNetwork, lived: Tensor, obs: Tensor) -> CellValues:
-    """Values of each of `obs` `[C]` if the next episode began there, after the `lived` steps `[rows, W]` (see
-    `gpt.windows_of`), the newest of which fit into a context. Where all episodes begin on one cell, the values of the
+def cell_values(critic: ValueNetwork, lived: Window, obs: Tensor) -> CellValues:
+    """Values of each of `obs` `[C]` if the next episode began there, after the `lived` steps `[W]`, the newest of which
+    fit into a context. Where all episodes begin on one cell, the values of the
     others are those of starts that the critic never saw."""
-    newest = lived[:, max(lived.shape[1] - critic.config.context_len + 1, 0) :]
-    zero = torch.zeros_like(obs)[:, None]
-    now = windows_of(obs[:, None], zero, zero, zero)  # [rows, C, 1]
-    window = torch.cat([newest[:, None].expand(-1, len(obs), -1), now], dim=2)
-    values = critic(context_in(critic.spec, window))
+    num_kept = min(len(lived.timestep), critic.config.context_len - 1)
+    window = Window.empty(critic.spec, len(obs), num_kept + 1, obs.device)
+    window.write(np.s_[:, :num_kept], lived.at(np.s_[len(lived.timestep) - num_kept :]))
+    window.obs[:, -1] = obs
+    values = critic(context_of(window))
     return CellValues(values.value[:, -1], values.least_q[:, -1].argmax(-1))
 
 

@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 from icrl.collection.collect import Learner
 from icrl.collection.source_run import EpisodeStatistics
-from icrl.contracts import EnvSpec, Rollout, Step
-from icrl.data.history_store import Histories, open_histories
+from icrl.contracts import Rollout, Step
+from icrl.data.history_store import Histories, open_histories, rollout_of
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
@@ -29,6 +29,7 @@ from icrl.plots.figures import success_figure
 from icrl.plots.walks import Film, film, play, walks_of
 from icrl.runs.metrics import MetricLogger, Progress, spread
 from icrl.sources.pace import clock_of, due_steps, env_steps, num_iterations
+from icrl.spaces import EnvSpec
 from icrl.training.curves import inspect
 
 if TYPE_CHECKING:
@@ -195,8 +196,9 @@ def learning_curves(histories: Histories, num_points: int = NUM_POINTS) -> Learn
     ended, won = np.zeros((2, num_tasks, num_learners, num_points))
     num_rows = num_learners * num_envs  # of a task
     for task in range(num_tasks):
-        columns = (histories.columns[name][task * num_rows :][:num_rows] for name in Rollout._fields)
-        lives = Rollout(*(torch.from_numpy(column.swapaxes(0, 1).astype(np.int64)) for column in columns))
+        rows = slice(task * num_rows, (task + 1) * num_rows)
+        columns = {name: column[rows].swapaxes(0, 1) for name, column in histories.columns.items()}
+        lives = rollout_of(histories.spec, columns)
         episodes, _ = finished_episodes(lives, OpenEpisodes.none(num_rows), histories.spec)
         total = episodes.length.cumsum()  # episodes follow each other without gaps
         first = np.searchsorted(episodes.stream, episodes.stream)  # the first episode of the same row

@@ -15,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import SCALARS, Even
 from icrl.contracts import ConfigError
 from icrl.plots import style
 from icrl.runs.checkpoint import check, sidecars
+from icrl.spaces import EnvSpec
 from icrl.training.critics import PROGRAM, open_finished
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def write_training_curves(config: Config) -> Path:
     if not best and not last:
         raise ConfigError(f"no training in {folder}: run `python -m src.train_gpt` with the same options first")
     about = check((best or last)[0])
-    num_actions, title = about["description"]["env"]["num_actions"], f"Training on histories: {config.name}"
+    num_actions, title = EnvSpec.of(about["description"]["env"]).num_actions, f"Training on histories: {config.name}"
     curves = read_scalars(folder) | (read_scalars(folder / "evals") if best else {})
     figure = model_figure(curves, num_actions, about["step"] if best else None, title)
     return style.save_figure(folder / "training.png", figure)

@@ -26,7 +26,7 @@ from icrl.contracts import PipelineError, Rollout
 from icrl.envs.core import MapView, TensorEnv
 from icrl.envs.exact import optimal_exact
 from icrl.envs.render import caption, frame_pictures, render_cells
-from icrl.envs.rollout import is_success, returns_so_far
+from icrl.envs.rollout import is_success, returns_so_far, reward_values
 from icrl.evaluation.in_context import seeds_of_play
 from icrl.evaluation.report import source_label
 from icrl.plots.style import Frame, Frames, tile, write_video
@@ -59,10 +59,10 @@ def walks_of(env: TensorEnv, transitions: Rollout, stream: int, task: Tensor, se
     transitions = Rollout(*(column[:, stream].cpu() for column in transitions))
     before = env.cell(transitions.obs, transitions.action).numpy()
     after = env.cell(transitions.next_obs, transitions.action).numpy()
-    value = np.array(env.spec.reward_values)[transitions.reward.numpy()]
+    value = reward_values(env.spec, transitions.reward.numpy())
     done = (transitions.terminated | transitions.truncated).bool()
     rewarded, ends = value > 0, np.flatnonzero(done) + 1
-    if max(env.spec.reward_values) <= 0:  # where nothing pays, successes stand out instead
+    if max(env.spec.reward_values, default=1.0) <= 0:  # where nothing pays, successes stand out instead
         best = transitions.action == transitions.optimal_action
         so_far = returns_so_far(value[:, None], done.numpy()[:, None], np.zeros(1))
         ended = transitions.terminated.bool().numpy()

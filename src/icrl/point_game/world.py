@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from icrl.contracts import EnvSpec, Step
+from icrl.contracts import Step
 from icrl.envs.core import TensorEnv
 from icrl.point_game.fixed_players import AGENTS, HOSTS, choose
 from icrl.point_game.opponents import PointGameConfig, opponents_of, stretched
 from icrl.point_game.rollout import PointGame, PointGameOptions
 from icrl.point_game.rules import PADDING, canonical, subset_of, subsets
+from icrl.spaces import discrete_spec
 
 _REFERENCES = {"host": ("zeillinger", "weak_spivakovsky"), "agent": ("first", "last")}  # the best fixed players
 
@@ -56,7 +57,7 @@ class PointFamily(TensorEnv):
         self._game = self._games[dimension, 0]  # all have the same rules
         actions, success = (len(subsets(dimension)), "end") if self._is_host else (dimension, "survival")
         sizes = (config.largest_coordinate + 2, actions, (0.0, 1.0), 0, config.max_episode_steps, success)
-        self.spec = EnvSpec(*sizes, points=(max(cloud["max_num_points"] for cloud in config.clouds), dimension))
+        self.spec = discrete_spec(*sizes, points=(max(cloud["max_num_points"] for cloud in config.clouds), dimension))
         self._noise = torch.tensor([opponent.noise for opponent in self.opponents])  # [P]
         self._choice = torch.stack([opponent.answers(dimension) for opponent in self.opponents])  # [P, A]
         beyond = torch.stack([torch.arange(dimension) >= size for size in range(dimension + 1)])
@@ -89,7 +90,8 @@ class PointFamily(TensorEnv):
         zero = torch.zeros_like(seeds)
         state = self._start(tasks, seeds, zero)
         obs = self._observe(state)
-        return state, Step(obs, zero, zero.bool(), zero.bool(), obs, zero, zero + self.spec.num_actions)
+        unknown = self.spec.unknown_action(zero)
+        return state, Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, unknown)
 
     def step(self, state: Any, action: Tensor) -> tuple[Any, Step]:
         """Raises `ValueError` for an action that is not legal."""
@@ -104,7 +106,7 @@ class PointFamily(TensorEnv):
             fresh = self._start(state.task[done], state.seed[done], state.episode[done] + 1)
             state = GamesState(*(old.index_put((done,), new) for old, new in zip(state, fresh, strict=True)))
             obs = final_obs.index_put((done,), self._observe(fresh))
-        reward = (terminated if self._is_host else ~terminated).long()
+        reward = (terminated if self._is_host else ~terminated).float()
         unknown = torch.full_like(action, self.spec.num_actions)
         return state, Step(obs, reward, terminated, truncated, final_obs, state.timestep, unknown)
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from icrl.config.options import refuse, replace
 from icrl.config.root import Config
-from icrl.contracts import Batch, ConfigError, Env, EnvSpec, Json, Policy, Rollout
+from icrl.contracts import Batch, ConfigError, Env, Json, Policy, Rollout
 from icrl.data.history_store import Histories
 from icrl.envs import make_env
 from icrl.envs.core import State, TensorEnv
@@ -38,6 +38,7 @@ from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, write_owned
 from icrl.runs.processes import at_once
 from icrl.sources import source_of
+from icrl.spaces import EnvSpec
 from icrl.training.needs import bootstrap, playing
 from icrl.training.program import unweighted
 

@@ -25,6 +25,7 @@ from icrl.data.history_store import Histories
 from icrl.data.windows import open_stores
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
+from icrl.envs.rollout import reward_values
 from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
 
@@ -107,6 +108,5 @@ def archive(histories: Histories) -> bytes:
 
 def exported_columns(histories: Histories, rows: slice) -> dict[str, Any]:
     """Columns of these rows, `[rows, time]` or `[rows, time, K]`, with rewards as float64 values."""
-    values = np.array(histories.spec.reward_values, np.float64)
     columns = {name: histories.columns[name][rows] for name in Rollout._fields}
-    return columns | {"reward": values[columns["reward"]]}
+    return columns | {"reward": reward_values(histories.spec, histories.rewards()[rows])}

@@ -17,7 +17,7 @@ from icrl.collection.experience import Experience
 from icrl.collection.source_run import Position, align_writer, check_continues, compared, inputs_of
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
-from icrl.contracts import ConfigError, Env, EnvSpec, Json, PipelineError
+from icrl.contracts import ConfigError, Env, Json, PipelineError
 from icrl.data.history_store import HistoryWriter, open_histories, read_manifest
 from icrl.envs import make_env
 from icrl.envs.core import State
@@ -36,6 +36,7 @@ from icrl.runs.metrics import MetricLogger, profiled
 from icrl.runs.record import check_snapshots, record_session
 from icrl.runs.run_state import RunState
 from icrl.sources.pace import clock_of, due_steps, num_iterations
+from icrl.spaces import EnvSpec
 from icrl.training.needs import check_stage_one
 
 _NAMED = 10  # unsolved tasks that are printed

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from icrl.config.options import option
-from icrl.contracts import EnvSpec, Learned, Rollout, Sample, Step
+from icrl.contracts import Learned, Rollout, Sample, Step
 from icrl.envs.core import look_up
 from icrl.nn.networks import StackedAdam, StackedNetwork, StackedPointNetwork
 from icrl.randomness import cumulative, draw, draw_possible
@@ -24,6 +24,7 @@ from icrl.rl.returns import gae, n_step_returns
 from icrl.sources import source
 from icrl.sources.learners import Learner, table_rows
 from icrl.sources.options import Conflicts, NetworkConfig, NotNegative, Positive, named
+from icrl.spaces import EnvSpec
 
 _IMPOSSIBLE = -1e30  # logit of an illegal action: its probability is 0, and p log p stays finite
 
@@ -152,8 +153,8 @@ class A2C(Learner):
         """Loss of the actor and returns for the critic, `[T, B]`, and metrics `[L]`. `log_prob` of the actions has a
         gradient, `value` of the observations has none; both are `[T, B]`."""
         rollout, next_value = sample.rollout, self.heads.value(sample.rollout.next_obs)
-        reward, ends = look_up(self._reward_values, rollout.reward), (rollout.terminated, rollout.truncated)
-        returns = n_step_returns(reward, next_value, *ends, self._discount)
+        ends = rollout.terminated, rollout.truncated
+        returns = n_step_returns(rollout.reward, next_value, *ends, self._discount)
         return -log_prob * (returns - value), returns, {}
 
 
@@ -180,9 +181,8 @@ class PPO(A2C):
         """log pi_old(a|s), advantage and return of an unroll, `[T, B]` each."""
         with torch.no_grad():
             log_prob, value, _ = self.heads.evaluate_actions(rollout.obs, rollout.action)
-        next_value, reward = self.heads.value(rollout.next_obs), self._reward_values[rollout.reward]
-        ends = rollout.terminated, rollout.truncated
-        advantage = gae(reward, value, next_value, *ends, self._discount, self.config.gae_lambda)
+        next_value, ends = self.heads.value(rollout.next_obs), (rollout.terminated, rollout.truncated)
+        advantage = gae(rollout.reward, value, next_value, *ends, self._discount, self.config.gae_lambda)
         return {"log_prob": log_prob, "advantage": advantage, "return": advantage + value}
 
     def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:

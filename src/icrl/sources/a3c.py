@@ -18,7 +18,6 @@ from torch import Tensor
 
 from icrl.config.options import option
 from icrl.contracts import Rollout, Sample
-from icrl.envs.core import look_up
 from icrl.rl.returns import v_trace
 from icrl.sources import source
 from icrl.sources.a2c import A2C, ActorCriticConfig
@@ -50,10 +49,10 @@ class A3C(A2C):
         """Losses and metrics. actor_kl estimates KL(mu || pi) as PPO's approx_kl does; clip_fraction is the share of
         ratios above rho_clip."""
         rollout, next_value = sample.rollout, self.heads.value(sample.rollout.next_obs)
-        reward, ends = look_up(self._reward_values, rollout.reward), (rollout.terminated, rollout.truncated)
+        ends = rollout.terminated, rollout.truncated
         log_ratio, given = log_prob.detach() - sample.targets["log_prob"], self.config
         ratio, form = log_ratio.exp(), (given.trace_lambda, given.rho_clip, given.c_clip)
-        returns, advantage = v_trace(reward, value, next_value, *ends, self._discount, ratio, *form)
+        returns, advantage = v_trace(rollout.reward, value, next_value, *ends, self._discount, ratio, *form)
         metrics = {
             "actor_kl": self._per_learner(ratio - 1 - log_ratio),
             "clip_fraction": self._per_learner((ratio > given.rho_clip).float()),

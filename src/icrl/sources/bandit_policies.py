@@ -9,8 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from icrl.contracts import EnvSpec, Step
+from icrl.contracts import Step
 from icrl.randomness import mix, uniform
+from icrl.spaces import EnvSpec
 
 _NOISE_BITS = 24  # of a policy's noise
 _TRIES = 8  # candidates for each gamma number; all are rejected once in 10^10 times
@@ -30,7 +31,6 @@ class _BanditPolicy:
     def __init__(self, spec: EnvSpec, deviation: float | None) -> None:
         """`deviation` of the rewards of an arm; None: they are 0 or 1."""
         self._num_arms, self._deviation = spec.num_actions, deviation
-        self._reward_values = torch.tensor(spec.reward_values)
 
     def initial_carry(self, num_streams: int) -> Pulls:
         nothing = torch.zeros(num_streams, self._num_arms)
@@ -41,7 +41,7 @@ class _BanditPolicy:
         acted = (step.timestep > 0) | step.terminated | step.truncated  # false before a stream's first pull
         pulled = torch.nn.functional.one_hot(last, self._num_arms) * acted[:, None]
         count = count + pulled
-        total = total + pulled * self._reward_values.to(noise.device)[step.reward][:, None]
+        total = total + pulled * step.reward[:, None]
         action = self.scores(count, total, noise).argmax(dim=1)
         return action, Pulls(count, total, action)
 

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from icrl.config.schedules import Clock, Schedule, make_schedule
-from icrl.contracts import Env, EnvSpec, Learned, Rollout, Sample, Step
+from icrl.contracts import Env, Learned, Rollout, Sample, Step
 from icrl.randomness import draw_possible
+from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -31,7 +32,6 @@ class Learner:
         """Learner k's initial parameters are a function of `seeds[k]` alone; `config` are the options of the source."""
         self.config, self.num_learners, self.device = config, len(seeds), device
         self._spec, self._discount = spec, config.discount
-        self._reward_values = torch.tensor(spec.reward_values, device=device)
         self._schedules: dict[str, Schedule] = {}
 
     @classmethod

@@ -20,7 +20,7 @@ from torch.nn.functional import one_hot
 
 from icrl.config.options import Name, option, refuse
 from icrl.config.paths import PROJECT
-from icrl.contracts import ConfigError, Env, EnvSpec, Json, Learned, Sample, Step
+from icrl.contracts import ConfigError, Env, Json, Learned, Sample, Step
 from icrl.envs import make_env
 from icrl.envs.core import EnvConfig
 from icrl.envs.exact import noisy_exact
@@ -29,6 +29,7 @@ from icrl.runs.files import check_same
 from icrl.sources import source, source_class
 from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, Share, SourceConfig, falling, named
+from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

@@ -21,13 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from icrl.config.options import Rate, option
-from icrl.contracts import EnvSpec, Learned, Sample, Step
+from icrl.contracts import Learned, Sample, Step
 from icrl.envs.core import look_up
 from icrl.nn.networks import StackedAdam, StackedNetwork
 from icrl.rl.returns import blend, double_q_target
 from icrl.sources import source
 from icrl.sources.learners import Learner, table_rows
 from icrl.sources.options import NetworkConfig, ReplayConfig, Share, falling, named
+from icrl.spaces import EnvSpec
 
 
 class QLearningConfig(ReplayConfig):
@@ -82,7 +83,7 @@ class QLearning(ActionValues):
         rollout, table, row = sample.rollout, self._values, self._rows(sample.rollout.obs)
         ahead = table[self._rows(rollout.next_obs)].amax(-1).masked_fill(rollout.terminated, 0.0)
         cell = row * table.shape[1] + rollout.action
-        error = self._reward_values[rollout.reward] + self._discount * ahead - table.view(-1)[cell]
+        error = rollout.reward + self._discount * ahead - table.view(-1)[cell]
         metrics = self._metrics(error, row)
         cells, which = cell.unique(return_inverse=True)
         # In float64 the sums of a cell's few float32 numbers of weight 1 are exact: their order does not matter.
@@ -137,7 +138,7 @@ class DQN(ActionValues):
         next_row = self._rows(rollout.next_obs)
         chooser = self._values.detach() if self.config.double else self._target_values
         target_values, chooser_values = self._target_values[next_row], chooser[next_row]
-        reward, ended = self._reward_values[rollout.reward], rollout.terminated
+        reward, ended = rollout.reward, rollout.terminated
         value = look_up(self._values.flatten(), row * self._values.shape[1] + rollout.action)
         error = double_q_target(reward, ended, target_values, chooser_values, self._discount) - value
         metrics = self._metrics(error.detach(), row)

@@ -246,14 +246,15 @@ def relabelled(policy: Any, columns: Mapping[str, NDArray[Any]], num_actions: in
     """Actions `[N, T]` that the searcher `policy` would take at every step of rows `[N, T]` of histories, given what
     the row has shown before: labels of an expert for what others played (Ross et al., 2011, arXiv 1011.0686). Ties are
     broken by random numbers of row and step."""
-    time = {name: torch.from_numpy(columns[name].T.astype(np.int64)) for name in _READ}  # [T, N]
+    time = {name: torch.from_numpy(columns[name].T.copy()) for name in _READ}  # [T, N]
+    time |= {name: column.long() for name, column in time.items() if name != "reward"}
     num_steps, num_rows = time["obs"].shape
     noise, carry = Noise(stream_seeds(0, num_rows)), policy.initial_carry(num_rows)
     zero = torch.zeros(num_rows, dtype=torch.long)
     none, unknown = zero.bool(), zero + num_actions
     labels = torch.empty(num_steps, num_rows, dtype=torch.uint8)
     for t in range(num_steps):
-        last = [time[name][t - 1] for name in _READ[:4]] if t else [zero, none, none, time["obs"][0]]
+        last = [time[name][t - 1] for name in _READ[:4]] if t else [zero.float(), none, none, time["obs"][0]]
         reward, terminated, truncated, landed = last
         step = Step(time["obs"][t], reward, terminated > 0, truncated > 0, landed, time["timestep"][t], unknown)
         labels[t], carry = policy.act(carry, step, noise.draw(1)[0])

@@ -226,6 +226,6 @@ def _changes(there: Config, trained: Config) -> dict[str, Any]:
     changes = changes_of(there, recorded(trained))
     if changes:
         with closing(make_env(there.env)) as env:
-            readable_spec(there, env.spec, spec._asdict())
+            readable_spec(there, env.spec, spec.to_json())
             new_tasks(there, env, recorded(trained), split._asdict() | {"all": all_tasks.tolist()})
     return changes

@@ -11,12 +11,13 @@ import torch
 from torch import nn
 
 from icrl.config.options import refuse, walk
-from icrl.contracts import SPEC_FORM, ConfigError, EnvSpec, Json, PipelineError
+from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.nn.critic import Critic, ValueNetwork, trunk_config
 from icrl.nn.gpt import Trunk
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of, recorded
 from icrl.runs.files import Identity, check_same, fits
+from icrl.spaces import SPEC_FORM, EnvSpec
 from icrl.training.optimizers import make_optimizer
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from icrl.contracts import EnvSpec, Rollout
-from icrl.data.history_store import OBSERVATIONS, column_dtypes
+from icrl.data.history_store import column_forms
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import GPT
 from icrl.nn.networks import PointValues, point_layers, read_net_arch
@@ -25,6 +24,7 @@ from icrl.runs.device import Need, check_fits, check_memory, dtype_of, free_disk
 from icrl.sources.options import NetworkConfig, ReplayConfig
 from icrl.sources.pace import BLOCK, num_iterations, unrolled, window_length
 from icrl.sources.q_learning import DQNConfig, QLearningConfig
+from icrl.spaces import EnvSpec
 from icrl.training.optimizers import SGDConfig
 
 if TYPE_CHECKING:
@@ -201,8 +201,7 @@ def _step_bytes(spec: EnvSpec) -> int:
 
 def _recorded_bytes(spec: EnvSpec) -> int:
     """Bytes of a transition in the dtypes of histories."""
-    sizes = {name: np.dtype(dtype).itemsize for name, dtype in column_dtypes(spec).items()}
-    return sum(sizes[name] * (math.prod(spec.obs_shape) if name in OBSERVATIONS else 1) for name in Rollout._fields)
+    return sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in column_forms(spec).values())
 
 
 def _played(num_episodes: int) -> int:

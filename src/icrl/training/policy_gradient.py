@@ -24,11 +24,12 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from icrl.config.options import Name, Options, Rate, option, refuse
-from icrl.contracts import EnvSpec, Rollout
+from icrl.contracts import Rollout
 from icrl.envs.rollout import is_success, returns_so_far
-from icrl.nn.gpt import context_of
+from icrl.nn.gpt import Window, context_of
 from icrl.objectives.imitation import RESERVED
 from icrl.rl.returns import n_step_returns
+from icrl.spaces import EnvSpec
 
 _RATE: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 1e-3], [1, 1e-4]]}
 _NEVER = -1e9  # logit of an illegal action: its probability is 0, and 0 times it is not NaN as with -inf
@@ -86,7 +87,7 @@ class TrialBatch(NamedTuple):
 
 def successes(spec: EnvSpec, trials: Rollout) -> Tensor:
     """Steps `[T, B]` that make their episodes a success, as the world defines it."""
-    value = torch.tensor(spec.reward_values, device=trials.reward.device)[trials.reward]
+    value = trials.reward
     last, best = trials.terminated | trials.truncated, trials.action == trials.optimal_action
     so_far = torch.stack(returns_so_far(value, last, torch.zeros_like(value[0])))
     return torch.as_tensor(is_success(spec, value, trials.terminated, last, best, so_far))
@@ -120,7 +121,7 @@ def group_advantages(reward: Tensor, num_streams: int, discount: float) -> Tenso
 def log_probabilities(spec: EnvSpec, model: nn.Module, batch: Any) -> Tensor:
     """Log-probabilities `[B, T, A]` of actions, from one uncached forward over whole trials. Dropout is off and a
     framed room in its middle, as in the actor, so that ratios compare like with like."""
-    context = context_of(spec, batch.obs, batch.action, batch.reward, batch.timestep)
+    context = context_of(Window.of(batch))
     return spec.legal_of(model.eval()(context), batch.obs, _NEVER).float().log_softmax(-1)
 
 

@@ -13,7 +13,7 @@ import torch
 from icrl.config.options import replace, walk
 from icrl.config.paths import PROJECT
 from icrl.config.schedules import needs_length
-from icrl.contracts import Batch, ConfigError, EnvSpec, Json
+from icrl.contracts import Batch, ConfigError, Json
 from icrl.data.history_store import Histories
 from icrl.data.rewards import RewardPlugin
 from icrl.data.windows import Mixture, Windows, check_stores, described, open_stores
@@ -25,6 +25,7 @@ from icrl.runs.distributed import Ranks, joined
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, recorded_value
 from icrl.runs.record import check_snapshots
 from icrl.sources.searcher import relabelled, searcher_of
+from icrl.spaces import EnvSpec
 from icrl.training.critics import check_described
 from icrl.training.needs import EVALS, playing
 
@@ -160,7 +161,7 @@ def open_run(
             description = owner._asdict() | {
                 "inputs": made_of,
                 "config": recorded(config),
-                "env": env.spec._asdict(),
+                "env": env.spec.to_json(),
                 "tasks": split | {"development": development},
                 "histories": described(stores),
             }

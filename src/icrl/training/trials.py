@@ -91,7 +91,7 @@ class Trials:
     def _collect(self, iteration: int) -> TrialBatch:
         """All streams of `iteration` with their advantages."""
         config, spec, played = self.config, self.env.spec, self.play(iteration)
-        value = torch.tensor(spec.reward_values, device=played.reward.device)[played.reward]
+        value = played.reward
         total, updates = config.num_iterations, self.updates_per_iteration
         bonus = self._bonus(Clock(iteration / total, iteration, iteration * value.numel(), iteration * updates))
         new = discoveries(spec, played).float() if bonus else torch.zeros_like(value)

@@ -25,6 +25,7 @@ from icrl.config.options import in_words
 from icrl.envs import env_options, make_env
 from icrl.envs.core import State, TensorEnv
 from icrl.envs.render import Frames, render_cells
+from icrl.envs.rollout import reward_values
 from icrl.randomness import integers
 
 Bools = NDArray[np.bool_]
@@ -54,7 +55,6 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.core, self._tasks = core, tasks
-        self._reward_values = np.array(core.spec.reward_values)
         self._actions = np.full(num_envs, _NO_ACTION)
         self._state: State | None = None
 
@@ -93,7 +93,13 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         if done.any():
             final_info = {"timestep": np.where(done, state.timestep.numpy() + 1, 0), "_timestep": done.copy()}
             infos |= final_infos(done, step.final_obs.numpy()[done], final_info)
-        return self._observe(self._state), self._reward_values[step.reward.numpy()], terminated, truncated, infos
+        return (
+            self._observe(self._state),
+            reward_values(self.core.spec, step.reward.numpy()),
+            terminated,
+            truncated,
+            infos,
+        )
 
     def render(self, obs: Ints | None = None) -> tuple[Frames, ...] | None:
         """Map of every stream with the agent (in a bandit, the last arm pulled), now or at an earlier `obs` `[B]`: B

@@ -22,10 +22,11 @@ from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from icrl.config.options import EnvId, option, refuse
-from icrl.contracts import ConfigError, EnvSpec, Step
+from icrl.contracts import ConfigError, Step
 from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv
 from icrl.envs.exact import best_actions
 from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, creator_of, describe_error, reward_indices
+from icrl.spaces import EnvSpec, discrete_spec
 
 
 class GymnasiumConfig(EnvConfig):
@@ -76,7 +77,7 @@ class GymnasiumEnv(TensorEnv):
         refuse(config.width not in (0, num_obs**0.5), f"env.width={config.width}: {allowed}; give env.width={side}")
         _check_rewards(config, [task.table for task in tasks if task.table])
         sizes = (num_obs, num_actions, values, config.width, limit, config.success)
-        self.spec = EnvSpec(*sizes, success_return=config.success_return)
+        self.spec = discrete_spec(*sizes, success_return=config.success_return)
         self.make_streams = partial(GymnasiumStreams, config.id, arguments, self.spec)
         self._streams = self.make_streams()
         self._fingerprints = [json.dumps([config.id, task], sort_keys=True) for task in config.tasks]

@@ -17,8 +17,9 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 from torch import Tensor
 
-from icrl.contracts import ConfigError, EnvSpec, PipelineError, Step
+from icrl.contracts import ConfigError, PipelineError, Step
 from icrl.randomness import integers
+from icrl.spaces import EnvSpec
 
 _WITHOUT_WINDOW = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 _NUM_SEEDS = 1 << 31  # even environments that keep their seed in 32 bits can take one of these
@@ -53,7 +54,8 @@ class GymnasiumStreams:
         obs = torch.tensor(first, device=seeds.device)
         actions = zero[:, None].repeat(1, self._spec.max_episode_steps)
         self._state = PlayedState(tasks, seeds, zero, obs, zero, actions)
-        return self._state, Step(obs, zero, zero.bool(), zero.bool(), obs, zero, zero + self._spec.num_actions)
+        unknown = self._spec.unknown_action(zero)
+        return self._state, Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, unknown)
 
     def step(self, state: PlayedState, action: Tensor) -> tuple[PlayedState, Step]:
         """Any `state` is valid: environments in another one are set to it first."""
@@ -63,13 +65,13 @@ class GymnasiumStreams:
                 self._each_stream(_Stream.restore, *columns, state.actions.tolist())
             rows = self._each_stream(_Stream.act, action.tolist())
             arrays = [np.array(column) for column in zip(*rows, strict=True)]
-            arrays[1] = reward_indices(arrays[1], self._spec)
+            arrays[1] = np.array(self._spec.reward_values, np.float32)[reward_indices(arrays[1], self._spec)]
         obs, reward, terminated, truncated, final_obs = (torch.from_numpy(each).to(action.device) for each in arrays)
         ended = terminated | truncated
         actions = state.actions.scatter(1, state.timestep[:, None], action[:, None]).masked_fill(ended[:, None], 0)
         timestep = (state.timestep + 1).masked_fill(ended, 0)
         self._state = PlayedState(state.task, state.seed, state.episode + ended, obs, timestep, actions)
-        unknown = torch.full_like(obs, self._spec.num_actions)
+        unknown = self._spec.unknown_action(timestep)
         return self._state, Step(obs, reward, terminated, truncated, final_obs, timestep, unknown)
 
     def close(self) -> None:
