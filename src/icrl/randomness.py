@@ -57,6 +57,12 @@ class Noise:
         return uniform(self.seeds, times[:, None])
 
 
+def spread(noise: Tensor, number: int) -> Tensor:
+    """`number` uniform numbers `[B, number]` from one `noise` `[B]` of a policy, unrelated to it and to each other."""
+    seed = mix((noise * (1 << _UNIFORM_BITS)).long(), 0)
+    return uniform(seed[:, None], torch.arange(number, device=noise.device))
+
+
 def cumulative(probabilities: Tensor, dim: int = -1) -> Tensor:
     """Inner steps of the cumulative distribution of a categorical, along `dim`, `[..., A] -> [..., A - 1]`."""
     return probabilities.cumsum(dim).narrow(dim, 0, probabilities.shape[dim] - 1)

@@ -28,7 +28,7 @@ def life(seed: int, num_steps: int) -> Rollout:
     for t in range(1, num_steps):
         timestep[t] = torch.where(terminated[t - 1] | (timestep[t - 1] == 3), 0, timestep[t - 1] + 1)
     nothing = torch.zeros_like(reward)
-    return Rollout(nothing, nothing, reward, nothing, timestep, terminated, timestep == 3, nothing)
+    return Rollout(nothing, nothing, SPEC.reward_of(reward), nothing, timestep, terminated, timestep == 3, nothing)
 
 
 def by_queues(lived: Rollout) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def by_queues(lived: Rollout) -> dict[str, Any]:
     for stream, episodes in enumerate(last):
         values: list[float] = []
         for t in range(lived.reward.shape[0]):
-            values.append(VALUES[int(lived.reward[t, stream])])
+            values.append(float(lived.reward[t, stream]))
             if lived.terminated[t, stream] or lived.truncated[t, stream]:
                 episodes.append((sum(values), values[-1] > 0 and bool(lived.terminated[t, stream]), len(values)))
                 values = []

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from gymnasium.spaces import Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probes import CPU, changed
@@ -57,7 +58,7 @@ def cuts(draw: st.DrawFn) -> Any:
 def numbered(num_steps: int, num_streams: int) -> Rollout:
     """Transitions whose every column but the ends tells step and stream."""
     number = torch.arange(num_steps)[:, None] * 100 + torch.arange(num_streams)
-    return Rollout(*[number] * 5, number % 3 == 0, number % 5 == 0, number)
+    return Rollout(number, number, number.float(), number, number, number % 3 == 0, number % 5 == 0, number)
 
 
 @settings(max_examples=30, deadline=None)
@@ -166,7 +167,9 @@ def test_targets_are_asked_for_once_where_the_unroll_is_learned_from() -> None:
     for changes, asked in (({"mini_batch_length": 2, "mini_batch_size": 1}, 1), (REPLAY, 0), (DRAWN, 0)):
         config = config_of(**{**changes, "unroll_length": 4, "num_updates_per_train_iter": 3})
         targets = Mock(side_effect=lambda whole: {"twice": 2 * whole.obs})
-        experience = Experience(config, ENV.spec._replace(num_obs=999, max_episode_steps=999), TASKS, CPU)
+        experience = Experience(
+            config, ENV.spec._replace(observation_space=Discrete(999), max_episode_steps=999), TASKS, CPU
+        )
         samples = [sample for _, sample in experience.samples(1, numbered(4, 8), targets)]
         assert targets.call_count == asked and len(samples) >= 3
         for sample in samples:
@@ -186,7 +189,7 @@ def test_learners_of_other_tasks_learn_without_histories() -> None:
 
 def open_windows(root: Path, tasks: list[int], length: int, **changes: Any) -> OfflineWindows:
     config = config_of(root, **{"offline_buffer_dir": ["others"]} | changes)
-    return OfflineWindows(config, config.source, ENV.all_tasks()[tasks], length, CPU)
+    return OfflineWindows(config, config.source, ENV.spec, ENV.all_tasks()[tasks], length, CPU)
 
 
 def windows_of_row(ends: list[bool], length: int, used: int, last: bool, every: int) -> list[list[int]]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from gymnasium.spaces import Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -28,7 +29,7 @@ def key_of(number: int) -> Tensor:
 def steps_of(first: int, count: int, streams: Tensor) -> Rollout:
     """Steps `first`, `first` + 1, ... of `streams` `[B]`, whose observation tells step and stream."""
     obs = torch.arange(first, first + count)[:, None] * 100 + streams
-    return Rollout(obs, obs % 5, obs % 2, obs + 1, obs % 300, obs % 3 == 0, obs % 7 == 0, obs % 4)
+    return Rollout(obs, obs % 5, (obs % 2).float(), obs + 1, obs % 300, obs % 3 == 0, obs % 7 == 0, obs % 4)
 
 
 def assert_whole(rollout: Rollout, length: int) -> None:
@@ -157,7 +158,7 @@ def test_stratified_numbers(count: int, key: int) -> None:
 
 def test_columns_are_as_small_as_can_be_indexed() -> None:
     """Of a world of 300 observations, whose histories have uint16."""
-    columns = rollout_replay(UNIFORM, SPEC._replace(num_obs=300), 1, 1, CPU)._columns
+    columns = rollout_replay(UNIFORM, SPEC._replace(observation_space=Discrete(300)), 1, 1, CPU)._columns
     assert (columns.obs.dtype, columns.action.dtype) == (torch.int32, torch.uint8)
     for name, bits in (("uint8", 8), ("uint16", 16), ("uint32", 32)):
         column = torch.tensor([0, 2**bits - 1]).to(indexable(name))

@@ -9,12 +9,14 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import icrl.runs.files
 from icrl.contracts import PipelineError, Rollout
-from icrl.data.history_store import DamagedHistoriesError, Histories, HistoryWriter, column_dtypes, open_histories
+from icrl.data.columns import column_forms
+from icrl.data.history_store import DamagedHistoriesError, Histories, HistoryWriter, open_histories
 from icrl.runs.files import read_json, write_json
 from icrl.spaces import EnvSpec, discrete_spec
 
@@ -34,7 +36,9 @@ def life(num_steps: int = NUM_STEPS, spec: EnvSpec = SPEC) -> Rollout:
         shape = (num_steps, NUM_ROWS, *(spec.obs_shape if "obs" in name else ()))
         columns.append(torch.randint(high, shape, generator=generator))
         columns[-1].view(-1)[0] = high - 1
-    return Rollout(*columns)
+    lived = Rollout(*columns)
+    ends = {"terminated": lived.terminated.bool(), "truncated": lived.truncated.bool()}
+    return lived._replace(reward=spec.reward_of(lived.reward), **ends)
 
 
 def writer_of(folder: Path, num_steps: int = NUM_STEPS, spec: EnvSpec = SPEC) -> HistoryWriter:
@@ -55,8 +59,13 @@ def write(writer: HistoryWriter, lived: Rollout, *cuts: int, finish: bool = True
 
 
 def assert_holds(histories: Histories, lived: Rollout) -> None:
+    """The store holds `lived`, with rewards as their numbers among the world's."""
     for name in COLUMNS:
-        assert np.array_equal(histories.columns[name], getattr(lived, name).transpose(0, 1).numpy()), name
+        expected, recorded = getattr(lived, name).transpose(0, 1).numpy(), histories.columns[name]
+        if name == "reward":
+            assert recorded.dtype.kind == "u" and np.array_equal(histories.rewards(), expected)
+        else:
+            assert np.array_equal(recorded, expected), name
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +125,7 @@ def test_an_interrupted_writer_continues(tmp_path: Path, resumed_from: int) -> N
 )
 def test_dtypes_are_the_smallest_that_hold_all(tmp_path, num_obs, num_actions, num_rewards, limit, dtypes):
     spec = discrete_spec(num_obs, num_actions, tuple(map(float, range(num_rewards))), 9, limit)
-    found = column_dtypes(spec)
+    found = {name: dtype for name, (dtype, _) in column_forms(spec).items()}
     assert found.pop("terminated") == found.pop("truncated") == "uint8" and list(found.values()) == dtypes.split()
     lived = life(3, spec)
     write(writer_of(tmp_path, 3, spec), lived)
@@ -283,7 +292,7 @@ def test_final_success_equals_loops(data: st.DataObject, num_steps: int, limit: 
     columns = Rollout(zero, action, reward, zero, timestep, terminated, timestep == limit - 1, best)
     success = data.draw(st.sampled_from(["reward", "goal", "end", "best_action"]))
     values = data.draw(st.sampled_from([(0.0, 1.0), (1.0, 0.0), (-1.0, 2.0), (0.0, -1.0)]))
-    spec = SPEC._replace(num_actions=3, reward_values=values, max_episode_steps=limit, success=success)
+    spec = SPEC._replace(action_space=Discrete(3), reward_values=values, max_episode_steps=limit, success=success)
     manifest = {"env": json.loads(json.dumps(spec.to_json())), "tasks": TASKS, "rows": ROWS}
     histories = Histories(Path(), manifest, {k: v.astype(np.uint8) for k, v in columns._asdict().items()})
     assert np.allclose(histories.final_success(), success_in_loops(histories), atol=1e-12)

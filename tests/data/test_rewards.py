@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import NUM_ROWS, PER_TASK, TRAIN, histories_of, random_done
@@ -27,7 +28,7 @@ steps_of = st.lists(st.tuples(st.sampled_from([-0.5, 0.0, 1.0]), st.booleans(), 
 
 def history(reward, *ends, cells=None, goal=0, width=3) -> History:
     """A life with these rewards, terminations and truncations, and moves."""
-    num_steps, spec = len(reward), SPEC._replace(width=width, num_obs=width**2)
+    num_steps, spec = len(reward), SPEC._replace(width=width, observation_space=Discrete(width**2))
     terminated, cut = np.array(ends or [[False] * num_steps] * 2)
     before, after = np.array(cells or [(0, 0)] * num_steps).T
     episode = np.cumsum(terminated | cut) - (terminated | cut)

@@ -12,6 +12,7 @@ from icrl.contracts import Step
 from icrl.envs.bandit import Bandit
 from icrl.envs.tasks import streams_of
 from icrl.randomness import stream_seeds
+from icrl.spaces import discrete_spec
 
 KINDS = ["bernoulli", "gaussian"]
 
@@ -41,7 +42,7 @@ def test_rewards_come_as_often_as_the_outcomes_say(kind: str, num_steps: int) ->
         chance = env.outcomes(torch.tensor([task]), torch.tensor(0), torch.arange(4)).probability
         for arm in range(4):
             paid = torch.cat([step.reward[task * 1000 : (task + 1) * 1000] for step in steps[arm::4]])
-            got = paid.bincount(minlength=env.spec.num_rewards) / 6000
+            got = env.spec.reward_index(paid).bincount(minlength=env.spec.num_rewards) / 6000
             assert ((got - chance[arm]).abs() <= 5 * (chance[arm] * (1 - chance[arm]) / 6000).sqrt() + 1e-3).all()
 
 
@@ -85,7 +86,7 @@ def test_outcomes_differ_from_step_to_step_and_stream_to_stream(num_steps: int) 
 def test_sizes_descriptions_and_the_best_arm(kind: str) -> None:
     env = bandit(num_arms=4, num_tasks=6, max_episode_steps=9, distribution=kind)
     values = (0.0, 1.0) if kind == "bernoulli" else env.spec.reward_values
-    assert env.spec == (1, 4, values, 0, 9, "best_action", (0, 0), 0.0)
+    assert env.spec == discrete_spec(1, 4, values, 0, 9, "best_action")
     assert env.all_tasks().tolist() == [[number] for number in range(6)] and env.goal_cell(env.all_tasks()) is None
     best = env.reset(env.all_tasks(), stream_seeds(0, 6))[1].optimal_action
     assert torch.equal(best, env.means.argmax(1))

@@ -86,7 +86,9 @@ def rollout_of(steps) -> Rollout:
         timestep[t] = torch.where(ended, 0, timestep[t - 1] + 1)
     nothing, action = torch.zeros_like(reward), torch.full_like(reward, 3)
     truncated, optimal_action = timestep + 1 == LIMIT, torch.where(best, 3, 4)
-    return Rollout(nothing, action, reward, nothing, timestep, terminated, truncated, optimal_action)
+    return Rollout(
+        nothing, action, torch.tensor(VALUES)[reward], nothing, timestep, terminated, truncated, optimal_action
+    )
 
 
 def step_by_step(steps, success: str) -> list:

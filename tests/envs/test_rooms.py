@@ -14,6 +14,7 @@ from worlds import WORLDS, key_to_door, room, scalar_move
 from icrl.envs.core import State, look_up
 from icrl.envs.rooms import DOWN, LEFT, NUM_ACTIONS, RIGHT, STAY, UP, first_move, symmetries
 from icrl.randomness import stream_seeds
+from icrl.spaces import discrete_spec
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,8 @@ def test_tasks_sizes_and_descriptions() -> None:
     pairs = [[key, door] for key in range(4) for door in range(4) if key != door]
     assert key_to_door(size=2).all_tasks().tolist() == pairs and len(key_to_door().all_tasks()) == 6480
     shown, hidden, task = key_to_door(size=4), key_to_door(size=4, show_key=False), torch.tensor([6, 13])
-    assert shown.spec._replace(num_obs=16) == hidden.spec == (16, NUM_ACTIONS, (0.0, 1.0), 4, 50, "goal", (0, 0), 0.0)
+    assert hidden.spec == discrete_spec(16, NUM_ACTIONS, (0.0, 1.0), 4, 50, "goal")
+    assert shown.spec == discrete_spec(32, NUM_ACTIONS, (0.0, 1.0), 4, 50, "goal")
     assert shown.num_states == hidden.num_states == shown.spec.num_obs == 32
     assert (shown.label(task), shown.map_view(task)) == ("key_1_2_door_3_1", (4, 4, (6, 13)))
     assert shown.goal_cell(shown.all_tasks()[:2]).tolist() == [1, 2]

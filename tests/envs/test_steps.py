@@ -1,5 +1,6 @@
 """Steps of an environment that is not ours: right ones are kept as they are, wrong ones refused by field name."""
 
+import copy
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,14 +27,14 @@ from icrl.randomness import Noise, stream_seeds
 from icrl.spaces import EnvSpec, discrete_spec
 
 SPEC = discrete_spec(num_obs=9, num_actions=5, reward_values=(0.0, 1.0), width=3, max_episode_steps=6)
-POINTS = SPEC._replace(width=0, points=(2, 1))  # observations of 8 numbers
+POINTS = discrete_spec(9, 5, (0.0, 1.0), 0, 6, points=(2, 1))  # observations of 8 numbers
 HIGH = {"obs": 8, "reward": 1, "timestep": 5, "final_obs": 8}  # of SPEC
 
 
 def fields(spec: EnvSpec = SPEC, **changes: Any) -> dict[str, Tensor]:
     """Fields of a step of 3 streams amid episodes, right but for the `changes`."""
     obs, zero = torch.ones(3, *spec.obs_shape, dtype=torch.long), torch.zeros(3, dtype=torch.long)
-    right = {"obs": obs, "reward": zero, "timestep": zero + 2, "final_obs": obs}
+    right = {"obs": obs, "reward": zero.float(), "timestep": zero + 2, "final_obs": obs}
     return right | dict.fromkeys(("terminated", "truncated"), zero.bool()) | changes
 
 
@@ -64,7 +65,10 @@ def test_values_are_accepted_exactly_if_they_are_in_range(name: str, stream: int
     if 0 <= value <= HIGH[name]:
         assert torch.equal(getattr(step_of(spec, **given), name), changed)
     else:
-        with pytest.raises(ValueError, match=f"^{name} is {value} in some stream: must be from 0 to {HIGH[name]}$"):
+        shown, allowed = f"{value}", f"from 0 to {HIGH[name]}"
+        if name == "reward":
+            shown, allowed = re.escape(f"{float(changed[stream]):g}"), r"one of \(0\.0, 1\.0\)"
+        with pytest.raises(ValueError, match=f"^{name} is {shown} in some stream: must be {allowed}$"):
             step_of(spec, **given)
 
 
@@ -73,7 +77,7 @@ def test_values_are_accepted_exactly_if_they_are_in_range(name: str, stream: int
 def test_shapes_and_dtypes_are_checked(name: str, spec: EnvSpec) -> None:
     right = fields(spec)[name]
     other = torch.bool if right.dtype == torch.long else torch.long
-    for wrong in (right[:2], right[None], right[..., None], right.to(other), right.float(), right.int()):
+    for wrong in (right[:2], right[None], right[..., None], right.to(other), right.double(), right.int()):
         with pytest.raises(ValueError, match=r"^(obs|reward|final_obs|" + name + r") is \(.* must be \("):
             step_of(spec, **fields(spec, **{name: wrong}))
     with pytest.raises(ValueError, match=f"^{name} is a ndarray: must be a tensor"):
@@ -129,9 +133,10 @@ def test_the_model_refuses_wrong_steps(spec: EnvSpec) -> None:
     """And nothing of them comes into its context."""
     policy, step, noise = policy_of(spec), step_of(spec, obs=torch.zeros(3, *spec.obs_shape).long()), torch.zeros(3)
     carry = policy.initial_carry(3)
-    before = carry.window.clone()
+    before = copy.deepcopy(carry.window)
     for wrong, message in (
-        ({"reward": step.reward.float()}, r"reward is \(3,\) float32: must be \(3,\) int64, an index"),
+        ({"reward": step.reward.long()}, r"reward is \(3,\) int64: must be \(3,\) float32"),
+        ({"reward": step.reward + 0.5}, r"reward is 0\.5 in some stream: must be one of \(0\.0, 1\.0\)"),
         ({"timestep": step.timestep - 1}, "timestep is -1 in some stream"),
         ({"obs": step.obs + 10}, "obs is 10 in some stream"),
         ({"obs": step.obs[:2]}, r"obs is \(2\D"),
@@ -140,4 +145,4 @@ def test_the_model_refuses_wrong_steps(spec: EnvSpec) -> None:
             policy.act(carry, step._replace(**wrong), noise)
     with pytest.raises(ValueError, match=r"noise is \(1,\): must be \(3,\), one number per stream"):
         policy.act(carry, step, noise[:1])
-    assert torch.equal(carry.window, before)
+    assert all(torch.equal(now, then) for now, then in zip(carry.window, before, strict=True))

@@ -10,6 +10,7 @@ import torch
 
 from icrl.config.compose import load_config
 from icrl.contracts import Rollout
+from icrl.data.columns import rollout_of
 from icrl.data.history_store import Histories
 from icrl.envs import make_env
 from icrl.evaluation import in_context
@@ -33,7 +34,7 @@ def scalar_adaptation(transitions: Rollout, num_episodes: int, spec: EnvSpec) ->
         episode, total, length, first = 0, 0.0, 0, None
         for t in range(num_steps):
             length += 1
-            value, ended = spec.reward_values[int(transitions.reward[t, b])], bool(transitions.terminated[t, b])
+            value, ended = float(transitions.reward[t, b]), bool(transitions.terminated[t, b])
             total += value
             last = ended or bool(transitions.truncated[t, b])
             won = {
@@ -104,7 +105,7 @@ def test_source_agents_are_seen_at_both_ends_of_their_lives(limit: int) -> None:
     columns = {"action": rng.integers(2, size=shape), "reward": rng.integers(3, size=shape), "timestep": time}
     histories = histories_of(spec, 2, columns | {"truncated": time == limit - 1})
     first, last = source_adaptation(histories, torch.tensor([[14], [8]]), num_streams=1, num_episodes=3)
-    rows = Rollout(*(torch.tensor(histories.columns[name][::2].T.astype(int)) for name in Rollout._fields))
+    rows = rollout_of(spec, {name: column[::2].T for name, column in histories.columns.items()})
     whole = scalar_adaptation(rows, 40 // limit, spec).reshape(4, 2, -1)
     np.testing.assert_array_equal(np.stack(first)[:, :, 0], whole[..., :3])
     np.testing.assert_array_equal(np.stack(last)[:, :, 0], whole[..., -3:])

@@ -19,7 +19,7 @@ from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.references import Blanked, OtherLife, Rewritten, Wiped, probes_for, shuffled
 from icrl.evaluation.trained import policy_of
 from icrl.nn.critic import ValueNetwork, trunk_config
-from icrl.nn.gpt import ACTION, GPT, OBS, REWARD, context_of
+from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.randomness import Noise, mix, stream_seeds
 
@@ -68,8 +68,9 @@ def check_logits(policy: Spied, played: Rollout, past: Past, reward_scale: int =
             if len(context) == CONTEXT_LEN:
                 context = context[-NUM_KEPT:]
             columns = (played.obs, played.action, played.reward * reward_scale, played.timestep)
-            context.append([int(column[t, stream]) for column in columns])
-            expected = policy.model(context_of(ENV.spec, *torch.tensor(context).T[:, None]))[0, -1]
+            context.append([column[t, stream] for column in columns])
+            seen = Window(*(torch.stack(column)[None] for column in zip(*context, strict=True)))
+            expected = policy.model(context_of(seen))[0, -1]
             assert torch.allclose(policy.noted[t][stream], expected, atol=1e-4), (stream, t)
 
 
@@ -109,12 +110,12 @@ def test_a_wiped_context_is_that_of_a_fresh_policy(form: str, context_len: int) 
     for stream in range(NUM_STREAMS):
         for t in range(14):
             if int(played.timestep[t, stream]) == 0:
-                carry, reward = policy.initial_carry(1), torch.zeros(1, dtype=torch.long)
+                carry, reward = policy.initial_carry(1), torch.zeros(1)
             obs, timestep = played.obs[t, stream, None], played.timestep[t, stream, None]
             no = torch.zeros(1, dtype=torch.bool)
             expected, carry = policy.logits(carry, Step(obs, reward, no, no, obs, timestep, obs))
             assert torch.allclose(policy.noted[t][stream], expected[0], atol=1e-5), (stream, t)
-            carry.window[ACTION, :, carry.seen - 1] = played.action[t, stream]
+            carry.window.action[:, carry.seen - 1] = played.action[t, stream]
             reward = played.reward[t, stream, None]
 
 
@@ -143,14 +144,14 @@ def test_where_a_life_is_cut(seed: int, num_tasks: int, num_streams: int) -> Non
     num_steps, number = 20, num_tasks * num_streams
     ends, by_task = torch.rand((2, num_steps, number), generator=generator) < torch.tensor([0.3, 0.5])[:, None, None]
     ends[-1] = True
-    columns = torch.randint(99, (4, num_steps, number), generator=generator)
-    action, reward, timestep, obs = columns
+    obs, action, reward, timestep = columns = torch.randint(99, (4, num_steps, number), generator=generator)
     life = Rollout(obs, action, reward, obs, timestep, ends & by_task, ends & ~by_task, ends)
     other = OtherLife(lambda: life, num_streams)
     begun = torch.randperm(number, generator=generator)[: 1 + seed % number]
     for time in range(1, num_steps + 1):
         length = 1 + seed % time
-        found = other(torch.zeros(4, len(begun), length, dtype=torch.long), begun, time, torch.zeros(len(begun)))
+        past = Window(*torch.zeros(4, len(begun), length, dtype=torch.long))
+        found = torch.stack([*other(past, begun, time, torch.zeros(len(begun)))])
         for i, stream in enumerate(begun.tolist()):
             donor = (stream // num_streams + 1) % num_tasks * num_streams + stream % num_streams
             end = next(e for e in range(time, num_steps + 1) if ends[e - 1, donor])
@@ -159,9 +160,10 @@ def test_where_a_life_is_cut(seed: int, num_tasks: int, num_streams: int) -> Non
 
 def test_the_reward_that_is_none_is_the_one_nearest_to_zero() -> None:
     policy = Spied()
-    for values, index in (((0.0, 1.0), 0), ((-1.0, 0.0, 1.0), 1), ((-100.0, -1.0), 1), ((0.5, -0.2, 3.0), 1)):
+    each = ((0.0, 1.0), 0), ((-1.0, 0.0, 1.0), 0), ((-100.0, -1.0), -1), ((0.5, -0.2, 3.0), -0.2), ((), 0)
+    for values, least in each:
         policy.model.spec = ENV.spec._replace(reward_values=values)
-        assert Blanked(policy).reward == index
+        assert Blanked(policy).reward == least
 
 
 # ---- which probes there are
@@ -191,8 +193,8 @@ def test_ablations_act_as_the_model_does() -> None:
     config = config_of(*options, "evaluation.num_episodes=4", "evaluation.num_probe_streams=2")
     lived = play_steps(policy_of(config, gpt(*options)), ENV, ENV.all_tasks()[:3], 2, 64 + 6, config.seed)
     other = vars(found["other_task"])["rewrite"]
-    columns, ends = other._columns_and_ends
-    assert torch.equal(columns[OBS], lived.obs.T[[2, 3, 4, 5, 0, 1]])
+    window, ends = other._window_and_ends
+    assert torch.equal(window.obs, lived.obs.T[[2, 3, 4, 5, 0, 1]])
     assert (ends[:, 64 - 2] <= ends.shape[1]).all()  # 4 episodes of 6 steps, played in blocks of 64
     assert list(probes("evaluation.temperatures=[]", num_tasks=1)) == ["blank", "shuffled", "wiped"]
 
@@ -203,11 +205,11 @@ def test_ablations_of_rewards() -> None:
     found = probes(*options)
     assert list(found) == ["no_success", "counterfactual"]
     assert vars(found["counterfactual"])["_cells"].tolist() == ENV.all_tasks()[[1, 2, 0], 0].tolist()
-    columns, ends = vars(found["no_success"])["rewrite"]._columns_and_ends
+    window, ends = vars(found["no_success"])["rewrite"]._window_and_ends
     nowhere = torch.full((3, 1), 16)
     config = config_of(*options, "evaluation.num_episodes=4", "evaluation.num_probe_streams=2")
     lived = play_steps(policy_of(config, gpt(*options)), ENV, nowhere, 2, 64 + 6, config.seed)
-    assert torch.equal(columns[OBS], lived.obs.T) and not columns[REWARD].any()
+    assert torch.equal(window.obs, lived.obs.T) and not window.reward.any()
     assert (ends[:, [0, 5, 6]] == torch.tensor([6, 6, 12])).all()  # only the clock ends episodes
     assert list(probes(*options, num_tasks=1)) == ["no_success"]
     permuted = make_env(load_config([*WORLD, "env.permute_actions=true"]).env)

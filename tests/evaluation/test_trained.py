@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gymnasium.spaces import Discrete
 from harness import run
 
 from icrl.config.compose import load_config
@@ -52,7 +53,12 @@ def test_suffixes_of_folders() -> None:
 
 
 def test_a_readable_world_keeps_all_but_its_clock() -> None:
-    for changes in ({}, {"max_episode_steps": 7}, {"success": "reward"}, {"num_obs": 49, "width": 7}):
+    for changes in (
+        {},
+        {"max_episode_steps": 7},
+        {"success": "reward"},
+        {"observation_space": Discrete(49), "width": 7},
+    ):
         spec = SPEC._replace(**changes)
         assert readable_spec(CONFIG, spec, TRAINED) == spec._replace(max_episode_steps=20)
 
@@ -60,11 +66,23 @@ def test_a_readable_world_keeps_all_but_its_clock() -> None:
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
     [
-        (CONFIG, {"num_actions": 4}, "number of actions of this world is 4, but the model was trained with 5"),
+        (
+            CONFIG,
+            {"action_space": Discrete(4)},
+            "number of actions of this world is 4, but the model was trained with 5",
+        ),
         (CONFIG, {"reward_values": (0.0, 2.0)}, r"reward values .* is \(0\.0, 2\.0\), .* with \(0\.0, 1\.0\)"),
-        (CONFIG, {"num_obs": 50}, "layers of observations of this world is 2, but the model was trained with 1"),
+        (
+            CONFIG,
+            {"observation_space": Discrete(50)},
+            "layers of observations of this world is 2, but the model was trained with 1",
+        ),
         (CONFIG, {"max_episode_steps": 21}, r"env\.max_episode_steps=21: .*env\.max_episode_steps=20"),
-        (BY_CELL, {"num_obs": 49, "width": 7}, r"49 observations, .* with 25; .*model\.obs_encoding=.*not with cell"),
+        (
+            BY_CELL,
+            {"observation_space": Discrete(49), "width": 7},
+            r"49 observations, .* with 25; .*model\.obs_encoding=.*not with cell",
+        ),
     ],
 )
 def test_unreadable_worlds_are_refused(config: Config, changes: dict[str, Any], message: str) -> None:

@@ -14,7 +14,7 @@ from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import Batch, Json
 from icrl.nn.critic import Critic, ValueNetwork
-from icrl.nn.gpt import Context, context_of
+from icrl.nn.gpt import Context, Window, context_of
 from icrl.runs import checkpoint
 from icrl.runs.device import recorded
 from icrl.runs.files import Identity, write_owned
@@ -76,7 +76,7 @@ def batch_of(
     return Batch(
         obs=below(SPEC.num_obs),
         action=below(SPEC.num_actions),
-        reward=below(SPEC.num_rewards),
+        reward=SPEC.reward_of(below(SPEC.num_rewards)),
         next_obs=below(SPEC.num_obs),
         timestep=below(SPEC.max_episode_steps),
         terminated=flags(terminated),
@@ -89,7 +89,7 @@ def batch_of(
 
 def shown(batch: Batch) -> Context:
     """Context of a batch."""
-    return context_of(SPEC, batch.obs, batch.action, batch.reward, batch.timestep)
+    return context_of(Window.of(batch))
 
 
 @torch.no_grad()
@@ -99,7 +99,7 @@ def value_at_the_end(network: ValueNetwork, batch: Batch, row: int, step: int) -
     last = (int(batch.next_obs[row, step]), 0, 0, late)
     columns = zip((batch.obs, batch.action, batch.reward, batch.timestep), last, strict=True)
     cut = [torch.cat([column[row, : step + 1], torch.tensor([end])])[None] for column, end in columns]
-    return float(network(context_of(SPEC, *cut)).value[0, -1])
+    return float(network(context_of(Window(*cut))).value[0, -1])
 
 
 def described(config: Config = CONFIG, program: str = "train_ilql", tasks: Json = SPLIT) -> Json:

@@ -87,7 +87,7 @@ def random_rollout(num_steps: int, num_streams: int, seed: int) -> Rollout:
     return Rollout(
         obs=below(SPEC.num_obs),
         action=below(SPEC.num_actions),
-        reward=below(2),
+        reward=SPEC.reward_of(below(2)),
         next_obs=below(SPEC.num_obs),
         timestep=below(SPEC.max_episode_steps),
         terminated=below(4) == 0,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from icrl.config.options import replace
 from icrl.nn.critic import Head, ValueNetwork, Values, trunk_config
 from icrl.nn.gpt import Context
+from icrl.spaces import discrete_spec
 
 FORMS = {
     "one trunk": {},
@@ -40,11 +41,11 @@ def test_shapes_and_precision(form: str) -> None:
 
 
 def test_the_largest_q_is_that_of_a_legal_action() -> None:
-    spec = SPEC._replace(points=(1, 1), num_obs=4, width=0)
+    spec = discrete_spec(4, SPEC.num_actions, SPEC.reward_values, 0, SPEC.max_episode_steps, points=(1, 1))
     critic = fresh_critic(config_of(critic=FORMS["largest Q"]), spec).eval()
     obs = torch.tensor([[[2, 1, *legal] for legal in ((1, 1, 0, 0), (0, 0, 1, 1), (0, 1, 0, 0))]])
     zero = torch.zeros(1, 3, dtype=torch.long)
-    values = critic(Context(obs, zero, zero, zero, obs, zero))
+    values = critic(Context(obs, zero, zero.float(), zero, obs, zero, zero.bool()))
     for t, legal in enumerate(obs[0, :, -4:].bool()):
         assert values.value[0, t] == values.least_q[0, t][legal].max()
 

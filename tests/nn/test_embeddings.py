@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from gymnasium.spaces import Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import outspoken
@@ -27,7 +28,9 @@ CPU, SEEDS = torch.device("cpu"), torch.tensor([3, 1, 4])
 
 def embedding(obs_encoding: str, width: int = 5, num_layers: int = 1) -> ObsEmbedding:
     config = replace(CONFIG, obs_encoding=obs_encoding)
-    return ObsEmbedding(config, SPEC._replace(num_obs=num_layers * (width**2 or 25), width=width)).eval()
+    return ObsEmbedding(
+        config, SPEC._replace(observation_space=Discrete(num_layers * (width**2 or 25)), width=width)
+    ).eval()
 
 
 @pytest.mark.parametrize("num_layers", [1, 2])

@@ -10,7 +10,7 @@ from torch import Tensor
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.nn.embeddings import draw_corners
-from icrl.nn.gpt import GPT, Context, context_in, context_of, windows_of
+from icrl.nn.gpt import GPT, Context, Window, context_of
 from icrl.nn.transformer import NO_VISIT
 from icrl.spaces import EnvSpec, discrete_spec
 
@@ -50,6 +50,7 @@ def window(num_streams: int = 3, spec: EnvSpec = SPEC) -> dict[str, Tensor]:
     """Random transitions among few observations; episodes of the streams end at different times."""
     generator = torch.Generator().manual_seed(1)
     columns = {name: torch.randint(high, (num_streams, LENGTH), generator=generator) for name, high in HIGHS.items()}
+    columns["reward"] = spec.reward_of(columns["reward"])
     columns["timestep"] = (torch.arange(LENGTH) + torch.arange(num_streams)[:, None] * 3) % SPEC.max_episode_steps
     if spec.obs_shape:
         flags = torch.randint(2, (num_streams, LENGTH, 7), generator=generator)
@@ -67,14 +68,14 @@ def changed(columns: dict[str, Tensor], name: str, t: int) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def logits_of(model: GPT, columns: dict[str, Tensor]) -> Tensor:
-    return model(context_of(model.spec, **columns))
+    return model(context_of(Window(**columns)))
 
 
 @every_form
 @torch.no_grad()
 def test_steps_through_the_cache_equal_one_forward(form: dict, spec: EnvSpec) -> None:
     model, columns = gpt(spec, **form), window(spec=spec)
-    context, expected = context_of(spec, **columns), logits_of(model, columns)
+    context, expected = context_of(Window(**columns)), logits_of(model, columns)
     for lengths in ([1] * LENGTH, [5, 1, 4, 2]):
         cache, start = model.new_cache(3), 0
         for length in lengths:
@@ -90,7 +91,7 @@ def test_logits_see_the_past_and_nothing_else(form: dict, spec: EnvSpec) -> None
     which float64 shows."""
     model, columns = gpt(spec, **form), window(20, spec)
     model, least = (model.double(), 1e-12) if "trunk" in form else (model, 1e-5)
-    model(context_of(spec, **columns)).square().mean().backward()
+    model(context_of(Window(**columns))).square().mean().backward()
     assert not [name for name, parameter in model.named_parameters() if not parameter.grad.abs().sum() > 0]
     before = logits_of(model, columns)
     for name, t in itertools.product(("obs", "action", "reward", "timestep"), (0, 4, LENGTH - 2)):
@@ -102,15 +103,11 @@ def test_logits_see_the_past_and_nothing_else(form: dict, spec: EnvSpec) -> None
 
 
 def test_context_is_the_window_shifted() -> None:
-    rows = {"obs": [4, 5, 6], "action": [1, 2, 3], "reward": [0, 1, 1], "timestep": [5, 6, 0]}
-    columns = {name: torch.tensor([row], dtype=torch.uint8) for name, row in rows.items()}
-    before = [[4, 4, 5]], [[SPEC.num_actions, 1, 2]], [[SPEC.num_rewards, 0, 1]], [[5, 5, 6]]
-    for context in (context_of(SPEC, **columns), context_in(SPEC, windows_of(**columns))):
-        assert [column.tolist() for column in context] == [*before, [[4, 5, 6]], [[5, 6, 0]]]
-        assert all(column.dtype == torch.long for column in context)
-    columns = window(spec=POINTS)
-    for ours, theirs in zip(context_in(POINTS, windows_of(**columns)), context_of(POINTS, **columns), strict=True):
-        assert torch.equal(ours, theirs)
+    rows = {"obs": [4, 5, 6], "action": [1, 2, 3], "reward": [0.0, 1.0, 1.0], "timestep": [5, 6, 0]}
+    context = context_of(Window(**{name: torch.tensor([row]) for name, row in rows.items()}))
+    before = [[4, 4, 5]], [[1, 1, 2]], [[0, 0, 1]], [[5, 5, 6]]
+    assert [column.tolist() for column in context[:-1]] == [*before, [[4, 5, 6]], [[5, 6, 0]]]
+    assert context.first.tolist() == [[True, False, False]] and context.prev_reward.dtype == torch.float32
 
 
 @pytest.mark.parametrize("induction", [False, True])
@@ -122,7 +119,7 @@ def test_tokens_are_the_sums_of_their_parts(tokens: str, position: str, inductio
     the sum of all parts and the observation before. Induction reads plain parts; the first step shows no visit. In
     training, a window's observations are at one place of the grid."""
     model = gpt(tokens=tokens, position=position, induction=induction, obs_encoding="framed").train()
-    context = context_of(SPEC, **window())
+    context = context_of(Window(**window()))
     torch.manual_seed(3)
     found = model._tokens(context, ())
     torch.manual_seed(3)
@@ -152,7 +149,7 @@ def test_recomputed_blocks_give_the_same_gradient(form: dict, induction: bool) -
     gradients = []
     for model in (plain, again.train()):
         torch.manual_seed(0)
-        model(context_of(SPEC, **window())).square().mean().backward()
+        model(context_of(Window(**window()))).square().mean().backward()
         gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
     assert torch.equal(*gradients)
 
@@ -166,4 +163,4 @@ def test_dropout_acts_in_training_alone(tokens: str, induction: bool, dropout: s
     model.train()
     assert not torch.allclose(logits_of(model, columns), logits_of(model, columns))
     with pytest.raises(RuntimeError, match="eval mode"):
-        model(context_of(SPEC, **columns), model.new_cache(3))
+        model(context_of(Window(**columns)), model.new_cache(3))

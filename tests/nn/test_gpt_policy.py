@@ -15,7 +15,7 @@ from icrl.contracts import Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
 from icrl.nn.critic import ValueNetwork, trunk_config
-from icrl.nn.gpt import GPT, Context, context_of
+from icrl.nn.gpt import GPT, Context, Window, context_of
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy, Guided
 from icrl.randomness import Noise, stream_seeds
 
@@ -87,7 +87,7 @@ def slow_logits(model: GPT | Guided, played: Rollout, num_kept: int) -> list[Ten
     start, logits = 0, []
     for t in range(len(played.obs)):
         start = t - num_kept if t - start == CONTEXT_LEN else start
-        context = context_of(model.spec, *(column[:, start : t + 1] for column in columns_of(played)))
+        context = context_of(Window(*(column[:, start : t + 1] for column in columns_of(played))))
         logits.append(model(context)[:, -1])
     return logits
 
@@ -166,7 +166,7 @@ def test_guided_logits_are_the_priors_and_the_scaled_advantages(form: str, has_p
     policy = Recorded(model)
     played = play(policy)
     assert_slow(policy, played)
-    context = context_of(ROOM.spec, *(column[:, :CONTEXT_LEN] for column in columns_of(played)))
+    context = context_of(Window(*(column[:, :CONTEXT_LEN] for column in columns_of(played))))
     with torch.no_grad():
         got, values = model(context), model.critic(context)
         before = model.prior(context) if model.prior else values.logits
@@ -181,7 +181,7 @@ def test_guided_logits_are_the_priors_and_the_scaled_advantages(form: str, has_p
 def test_streams_of_a_cache_are_replaced_with_their_memory(form: str) -> None:
     model, some = guided(form, has_prior=True), torch.tensor([1, 3])
     columns = columns_of(play(Recorded(model)))
-    one, other = (context_of(ROOM.spec, *(column[:, at : at + 3] for column in columns)) for at in (0, 4))
+    one, other = (context_of(Window(*(column[:, at : at + 3] for column in columns))) for at in (0, 4))
     mixed, kept, theirs = (model.new_cache(size) for size in (NUM_STREAMS, NUM_STREAMS, 2))
     model(one, mixed)
     model(one, kept)

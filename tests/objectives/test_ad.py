@@ -19,7 +19,7 @@ from torch import Tensor
 from icrl.config.options import replace
 from icrl.contracts import Batch
 from icrl.nn.critic import Critic
-from icrl.nn.gpt import Context, context_of
+from icrl.nn.gpt import Context, Window, context_of
 from icrl.objectives.ilql import ImplicitQLearning
 from icrl.objectives.imitation import AdvantageWeightedRegression, AlgorithmDistillation, DecisionPretraining
 from icrl.spaces import EnvSpec, discrete_spec
@@ -44,7 +44,7 @@ def objective(smoothing: float, kind: type = AlgorithmDistillation, spec: EnvSpe
 
 
 def context_in(batch: Batch, spec: EnvSpec = LEGAL) -> Context:
-    return context_of(spec, batch.obs, batch.action, batch.reward, batch.timestep)
+    return context_of(Window.of(batch))
 
 
 def by_hand(logits: list[float], action: int, smoothing: float) -> tuple[float, list[float]]:

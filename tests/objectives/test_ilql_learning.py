@@ -16,7 +16,7 @@ from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
 from icrl.envs.rooms import next_cells
 from icrl.nn.critic import Critic
-from icrl.nn.gpt import context_of
+from icrl.nn.gpt import Window, context_of
 from icrl.objectives.ilql import ImplicitQLearning
 from icrl.randomness import Noise, stream_seeds
 from icrl.runs.distributed import Ranks
@@ -49,14 +49,14 @@ def random_play(number: int, num_steps: int, goals: Sequence[int] = (GOAL,)) -> 
     tasks = torch.tensor(goals).repeat(-(-number // len(goals)))[:number, None]
     streams = start_streams(Chance(), ENV, tasks, stream_seeds(0, number))
     played, _ = rollout(Chance(), ENV, streams, num_steps, Noise(stream_seeds(1, number)))
-    return {name: column.T.long() for name, column in played._asdict().items()}
+    return {name: column.T for name, column in played._asdict().items()}
 
 
 def windows_of(columns: dict[str, Tensor], number: int, length: int) -> Batch:
     rows, num_steps = columns["obs"].shape
     row, start = torch.randint(rows, (number, 1)), torch.randint(num_steps - length + 1, (number, 1))
     window = {name: column[row, start + torch.arange(length)] for name, column in columns.items()}
-    return Batch(**window, weight=torch.ones(number, length), training_reward=window["reward"].float())
+    return Batch(**window, weight=torch.ones(number, length), training_reward=window["reward"])
 
 
 def expectile_of(values: list[float], expectile: float) -> float:
@@ -70,7 +70,7 @@ def expectile_of(values: list[float], expectile: float) -> float:
 @torch.no_grad()
 def values_on(seen: Batch, critic: Critic) -> tuple[Tensor, Tensor]:
     """Q of the actions taken, mean of both, and V."""
-    values = critic.target(context_of(ENV.spec, *seen[:3], seen.timestep))
+    values = critic.target(context_of(Window(*seen[:3], seen.timestep)))
     return values.q.mean(0).gather(-1, seen.action[..., None])[..., 0], values.value
 
 

@@ -20,7 +20,7 @@ from icrl.data.windows import Mixture
 from icrl.envs import make_env
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import Adaptation
-from icrl.nn.gpt import REWARD, context_of, windows_of
+from icrl.nn.gpt import Window, context_of
 from icrl.objectives.imitation import AdvantageWeightedRegression
 from icrl.plots import offline_plots as plots
 from icrl.plots import style
@@ -36,15 +36,16 @@ CRITIC = critic_of().target
 @given(lived_len=st.integers(0, 2 * LENGTH), seed=st.integers(0, 99))
 def test_values_are_those_of_a_window_that_ends_on_the_cell(lived_len: int, seed: int) -> None:
     batch = batch_of(1, lived_len + 1, seed)
-    columns = (batch.obs, batch.action, batch.reward, batch.timestep)
-    lived = windows_of(*(column[:1, :lived_len] for column in columns))[:, 0]
+    columns = Window.of(batch)
+    lived = columns.at((0, np.s_[:lived_len]))
     found = plots.cell_values(CRITIC, lived, torch.arange(SPEC.num_obs))
     newest = range(max(0, lived_len - (LENGTH - 1)), lived_len)
     for cell in range(SPEC.num_obs):
         ends = zip(columns, (cell, 1, 1, 0), strict=True)  # the last action and reward are not read
-        window = [torch.tensor([[*(int(column[0, step]) for step in newest), last]]) for column, last in ends]
+        rows = [([*column[0, newest], last], column.dtype) for column, last in ends]
+        window = [torch.tensor([row], dtype=dtype) for row, dtype in rows]
         with torch.no_grad():
-            values = CRITIC(context_of(SPEC, *window))
+            values = CRITIC(context_of(Window(*window)))
         torch.testing.assert_close(found.value[cell], values.value[0, -1])
         assert int(found.best[cell]) == int(torch.minimum(*values.q[:, 0, -1]).argmax())
 
@@ -107,9 +108,9 @@ def test_the_critic_watches_a_searcher_find_goals(config, tmp_path: Path, monkey
     assert path == tmp_path / "logs" / "tiny" / "ilql" / "values.png" and not (tmp_path / "logs" / "other").exists()
     with Image.open(path) as image:
         assert image.size == (1200, 800)
-    assert [int(lived[REWARD].sum()) for lived in seen] == [0, 1, 4] * 2  # how often it was rewarded
+    assert [int(lived.reward.sum()) for lived in seen] == [0, 1, 4] * 2  # how often it was rewarded
     # The last goal takes the searcher 40 steps: with a step on the map itself they do not fit into a context of 40.
-    assert [lived.shape[1] for lived in seen[2::3]] == [12, 8]
+    assert [len(lived.timestep) for lived in seen[2::3]] == [12, 8]
     for lived in (seen[2], seen[5]):
         cell, at = 12, 0
         for action, reward, timestep, obs in lived.T.tolist():

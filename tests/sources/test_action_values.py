@@ -40,7 +40,7 @@ class Dictionary:
             for t in range(samples.obs.shape[0]):
                 obs, action, reward, next_obs, _, ended, _, _ = (column[t, window].item() for column in samples)
                 best = max(self.values[next_obs, other] for other in range(OTHER_REWARDS.num_actions))
-                error = OTHER_REWARDS.reward_values[reward] + (0.0 if ended else discount * best)
+                error = reward + (0.0 if ended else discount * best)
                 error -= self.values[obs, action]
                 found[obs, action].append((heaviness, error))
                 own.append(abs(error))
@@ -116,8 +116,7 @@ class PlainDQN(Plain):
             chooser = self.network if self.config.double else self.target
             best = chooser(samples.next_obs).argmax(-1, keepdim=True)
             ahead = self.target(samples.next_obs).gather(-1, best)[..., 0] * ~samples.terminated
-        rewards = torch.tensor(OTHER_REWARDS.reward_values)[samples.reward]
-        error = rewards + self.config.discount * ahead - values.gather(-1, samples.action[..., None])[..., 0]
+        error = samples.reward + self.config.discount * ahead - values.gather(-1, samples.action[..., None])[..., 0]
         loss = (weight * error.square()).mean()
         metrics = {"td_error": error.abs().mean().item(), "value": values.amax(-1).mean().item(), "loss": loss.item()}
         metrics |= {"gradient_norm": self.descend(loss, rate), "learning_rate": rate, "epsilon": 0.25}

@@ -10,7 +10,6 @@ from torch import Tensor
 from icrl.contracts import Rollout, Sample
 from icrl.rl.returns import gae, n_step_returns, v_trace
 
-REWARDS = torch.tensor(OTHER_REWARDS.reward_values)
 RATES = {"learning_rate": falling(0.06, 0.02), "value_coefficient": falling(1.0, 0.2)}
 RATES |= {"entropy_coefficient": falling(0.1, 0.3)}
 CLIPPED, NORMALISED = {"clip_range": falling(0.1, 0.02)}, {"normalize_advantage": True}
@@ -26,7 +25,7 @@ class PlainA2C(Plain):
         """Loss of the actor, returns of the critic, and metrics."""
         steps, ends = sample.rollout, (sample.rollout.terminated, sample.rollout.truncated)
         next_value = self.value(steps.next_obs).detach()
-        returns = n_step_returns(REWARDS[steps.reward], next_value, *ends, self.config.discount)
+        returns = n_step_returns(steps.reward, next_value, *ends, self.config.discount)
         advantage = returns - self.value(steps.obs).detach()
         return -(self.policy(steps.obs).log_prob(steps.action) * advantage).mean(), returns, {}
 
@@ -47,7 +46,7 @@ class PlainPPO(PlainA2C):
     def targets(self, steps: Rollout) -> dict[str, Tensor]:
         value, ends = self.value(steps.obs), (steps.terminated, steps.truncated)
         rates = self.config.discount, self.config.gae_lambda
-        advantage = gae(REWARDS[steps.reward], value, self.value(steps.next_obs), *ends, *rates)
+        advantage = gae(steps.reward, value, self.value(steps.next_obs), *ends, *rates)
         log_prob = self.policy(steps.obs).log_prob(steps.action)
         return {"log_prob": log_prob, "advantage": advantage, "return": advantage + value}
 
@@ -80,7 +79,7 @@ class PlainA3C(PlainA2C):
             values, ends = (self.value(steps.obs), self.value(steps.next_obs)), (steps.terminated, steps.truncated)
             ratio = (log_prob - sample.targets["log_prob"]).exp()
             form = config.discount, ratio, config.trace_lambda, config.rho_clip, config.c_clip
-            returns, advantage = v_trace(REWARDS[steps.reward], *values, *ends, *form)
+            returns, advantage = v_trace(steps.reward, *values, *ends, *form)
         kl, clipped = (ratio - 1 - ratio.log()).mean().item(), (ratio > config.rho_clip).float().mean().item()
         return -(log_prob * advantage).mean(), returns, {"actor_kl": kl, "clip_fraction": clipped}
 

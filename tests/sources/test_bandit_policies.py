@@ -25,7 +25,7 @@ COIN = discrete_spec(1, 3, (0.0, 1.0), 0, 1, success="best_action")
 def step_of(reward: int, timestep: int, ended: bool) -> Step:
     nothing = torch.zeros(1, dtype=torch.long)
     over = torch.tensor([ended])
-    return Step(nothing, nothing + reward, over, over, nothing, nothing + timestep, nothing)
+    return Step(nothing, SPEC.reward_of(nothing + reward), over, over, nothing, nothing + timestep, nothing)
 
 
 @settings(max_examples=40, deadline=None)

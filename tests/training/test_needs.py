@@ -15,7 +15,7 @@ from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.nn.critic import trunk_config
-from icrl.nn.gpt import GPT, context_of
+from icrl.nn.gpt import GPT, Window, context_of
 from icrl.point_game.learners import Stopwatch
 from icrl.point_game.learners import make_learners as make_players
 from icrl.runs.device import Need
@@ -86,12 +86,12 @@ def test_histories_and_steps_between_checkpoints(monkeypatch: pytest.MonkeyPatch
         needs.check_stage_one(config, spec, TASKS, CPU)
 
 
-def saved_by(model: nn.Module, window: tuple[Tensor, ...]) -> int:
+def saved_by(model: nn.Module, window: Window) -> int:
     """Bytes that autograd keeps for the gradient, without parameters."""
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     held = list[Tensor]()
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: held.append(tensor) or tensor, lambda tensor: tensor):
-        model(context_of(SPEC, *window))
+        model(context_of(window))
     kept = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in held}
     return sum(size for address, size in kept.items() if address not in own)
 
@@ -106,14 +106,15 @@ def test_training_a_model(kind: str, induction: bool, checkpointing: bool) -> No
     trainer = {"mini_batch_size": 8, "activation_checkpointing": checkpointing}
     config = config_of(model=form, trainer=trainer)
     model = GPT(config.model, SPEC, checkpointing).train()
-    window = tuple(torch.randint(3, (8, 16)) for _ in range(4))
+    obs, action, reward, timestep = (torch.randint(3, (8, 16)) for _ in Window._fields)
+    window = Window(obs, action, reward.float(), timestep)
     luck = torch.get_rng_state()
     found = needs.fitting_gpt(config, SPEC, 1)
     assert torch.equal(torch.get_rng_state(), luck)
     activations, kept = size(found, "activations of a batch"), saved_by(model, window)
     assert activations <= kept and (induction or activations >= kept / 3)
     optimizer = make_optimizer(model, config.optimizer)
-    model(context_of(SPEC, *window)).sum().backward()
+    model(context_of(window)).sum().backward()
     optimizer.step()
     state = [value for of_one in optimizer.state.values() for value in of_one.values() if value.numel() > 1]
     assert size(found, STATE) == bytes_of(model.parameters()) * 2 + bytes_of(state)

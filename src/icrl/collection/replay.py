@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import Rollout
-from icrl.data.history_store import column_forms, step_dtypes
+from icrl.data.columns import column_forms, step_dtypes
 from icrl.randomness import integers, uniform
 from icrl.rl.sum_tree import SumTree
 from icrl.sources.options import ReplayConfig

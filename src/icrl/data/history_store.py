@@ -11,7 +11,6 @@ import hashlib
 import importlib.metadata
 import json
 import platform
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,12 +19,12 @@ import torch
 
 from icrl.config.options import refuse
 from icrl.contracts import Json, PipelineError, Rollout
+from icrl.data.columns import column_forms, rollout_of
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered
 from icrl.runs.files import Identity, check_owner, digest, fits, read_json, reserve, sha256, write_json
 from icrl.spaces import SPEC_FORM, EnvSpec
 
 SCHEMA_VERSION, MANIFEST = 3, "manifest.json"
-OBSERVATIONS, ACTIONS = ("obs", "next_obs"), ("action", "optimal_action")  # columns with the shape of a space
 # Options that were added later, with the values that describe older histories.
 _ADDED: Json = {"tasks": {"split": "random", "held_out": []}, "source": {"num_workers": 0}}
 _FORM: Json = {
@@ -42,49 +41,6 @@ Owner = Identity | None  # the run that records; histories of older versions hav
 
 class DamagedHistoriesError(PipelineError):
     """A history store has missing, cut, changed or foreign files."""
-
-
-def column_forms(spec: EnvSpec) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """dtype and shape of a step in each column: that of its space, and for integers the smallest that holds them. The
-    rewards are indices into the spec's reward values, if it has them."""
-    dtypes = {name: str(np.min_scalar_type(largest)) for name, largest in _largest(spec).items()}
-    floats = {"reward": "float32"} if not spec.reward_values else {}
-    floats |= {name: str(spec.observation_space.dtype) for name in OBSERVATIONS if name not in dtypes}
-    floats |= {name: str(spec.action_space.dtype) for name in ACTIONS if name not in dtypes}
-    shapes = dict.fromkeys(OBSERVATIONS, spec.obs_shape) | dict.fromkeys(ACTIONS, spec.action_shape)
-    return {name: ((dtypes | floats)[name], shapes.get(name, ())) for name in Rollout._fields}
-
-
-def _largest(spec: EnvSpec) -> dict[str, int]:
-    """Largest number of each column of integers."""
-    largest = {"timestep": spec.max_episode_steps - 1, "terminated": 1, "truncated": 1}
-    if spec.reward_values:
-        largest["reward"] = spec.num_rewards - 1
-    if spec.obs_dtype == torch.int64:
-        largest |= dict.fromkeys(OBSERVATIONS, spec.num_obs - 1)
-    if spec.action_dtype == torch.int64:
-        largest |= {"action": spec.num_actions - 1, "optimal_action": spec.num_actions}  # num_actions: it is unknown
-    return largest
-
-
-def step_dtypes(spec: EnvSpec) -> dict[str, torch.dtype]:
-    """dtype of each column of a `Rollout` while it is played."""
-    dtypes = dict.fromkeys(OBSERVATIONS, spec.obs_dtype) | dict.fromkeys(ACTIONS, spec.action_dtype)
-    return dtypes | {
-        "reward": torch.float32,
-        "timestep": torch.int64,
-        "terminated": torch.bool,
-        "truncated": torch.bool,
-    }
-
-
-def rollout_of(spec: EnvSpec, columns: Mapping[str, np.ndarray]) -> Rollout:
-    """Transitions in the dtypes of `Step` from recorded columns of any leading shape."""
-    steps = {name: torch.from_numpy(np.ascontiguousarray(columns[name])) for name in Rollout._fields}
-    dtypes = step_dtypes(spec)
-    if spec.reward_values:
-        steps["reward"] = spec.reward_of(steps["reward"].long())
-    return Rollout(**{name: step.to(dtypes[name]) for name, step in steps.items()})
 
 
 def read_manifest(folder: Path) -> Json:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from icrl.config.options import refuse
 from icrl.contracts import ConfigError, Json, PipelineError
-from icrl.data.history_store import Histories, rollout_of
+from icrl.data.columns import rollout_of
+from icrl.data.history_store import Histories
 from icrl.runs.files import fits
 from icrl.spaces import EnvSpec
 

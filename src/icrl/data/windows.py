@@ -17,7 +17,8 @@ from torch import Tensor
 
 from icrl.config.options import OneOrMore, Options, option, refuse
 from icrl.contracts import Batch, Json
-from icrl.data.history_store import ACTIONS, OBSERVATIONS, Histories, open_histories
+from icrl.data.columns import ACTIONS, OBSERVATIONS
+from icrl.data.history_store import Histories, open_histories
 from icrl.data.rewards import Booleans, Floats, Integers, RewardPlugin, training_rewards
 from icrl.envs.rooms import symmetries
 from icrl.randomness import cumulative, draw, integers, mix, uniform

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from icrl.contracts import Carry, Env, Policy, Rollout, State
-from icrl.data.history_store import Histories, rollout_of
+from icrl.data.columns import rollout_of
+from icrl.data.history_store import Histories
 from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered, rollout, start_streams
 from icrl.envs.tasks import streams_of
 from icrl.randomness import Noise, stream_seeds

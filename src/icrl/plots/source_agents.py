@@ -18,7 +18,8 @@ from tqdm import tqdm
 from icrl.collection.collect import Learner
 from icrl.collection.source_run import EpisodeStatistics
 from icrl.contracts import Rollout, Step
-from icrl.data.history_store import Histories, open_histories, rollout_of
+from icrl.data.columns import rollout_of
+from icrl.data.history_store import Histories, open_histories
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from icrl.data.history_store import column_forms
+from icrl.data.columns import column_forms
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import GPT
 from icrl.nn.networks import PointValues, point_layers, read_net_arch

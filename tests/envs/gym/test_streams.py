@@ -111,11 +111,14 @@ def test_our_time_limit_counts_unless_an_environment_ends_sooner_by_itself() -> 
         assert same(env.step(PlayedState(*played[9][0]), torch.tensor([0])), played[10])
 
 
-def test_rewards_are_indices_of_their_values() -> None:
+def test_rewards_are_those_of_the_world() -> None:
     tasks = [{"reward": torch.tensor(0.1).item(), "slip": 0}]  # rounded to float32
     env = GymnasiumEnv(lake(id=TOY, tasks=tasks, width=0, reward_values=[2, 0, 0.1]))
     played = play(env, FIRST, SEEDS[:1], torch.ones(12, 1).long())
-    assert {(int(step.reward), bool(step.terminated)) for _, step in played[1:]} == {(1, False), (2, True)}
+    assert {(float(step.reward), bool(step.terminated)) for _, step in played[1:]} == {
+        (0, False),
+        (tasks[0]["reward"], True),
+    }
 
 
 def test_environments_are_closed_when_they_are_no_longer_needed() -> None:
