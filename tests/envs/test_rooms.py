@@ -111,7 +111,7 @@ def test_tasks_sizes_and_descriptions() -> None:
     assert plain.all_tasks().tolist() == [[goal] for goal in goals]
     assert room(size=3, random_start=True).all_tasks()[:, 0].tolist() == list(range(9))
     assert permuted.all_tasks().tolist() == [[goal, order] for goal in goals for order in range(120)]
-    assert room(size=6, max_episode_steps=11).spec == (36, NUM_ACTIONS, (0.0, 1.0), 6, 11, "goal", (0, 0), 0.0)
+    assert room(size=6, max_episode_steps=11).spec == discrete_spec(36, NUM_ACTIONS, (0.0, 1.0), 6, 11, "goal")
     assert room(size=6, terminate_on_goal=False).spec.success == "reward"
     assert permuted.label(torch.tensor([5, 119])) == "goal_1_2_actions_43210"
     assert plain.label(torch.tensor([5])) == "goal_1_2"

@@ -124,7 +124,10 @@ def test_tokens_are_the_sums_of_their_parts(tokens: str, position: str, inductio
     found = model._tokens(context, ())
     torch.manual_seed(3)
     corners = draw_corners(model.obs, 3, CPU)
-    action, reward = model.prev_action(context.prev_action), model.prev_reward(context.prev_reward)
+    numbers = context.prev_action.clone(), SPEC.reward_index(context.prev_reward)
+    for number, none in zip(numbers, (SPEC.num_actions, SPEC.num_rewards), strict=True):
+        number[:, 0] = none
+    action, reward = model.prev_action(numbers[0]), model.prev_reward(numbers[1])
     plain = action, reward, model.obs(context.obs, corners)
     now, then = model.env_time(context.timestep), model.env_time(context.prev_timestep)
     code = model.position(torch.arange(LENGTH)) if model.position else 0

@@ -113,7 +113,7 @@ def test_the_critic_watches_a_searcher_find_goals(config, tmp_path: Path, monkey
     assert [len(lived.timestep) for lived in seen[2::3]] == [12, 8]
     for lived in (seen[2], seen[5]):
         cell, at = 12, 0
-        for action, reward, timestep, obs in lived.T.tolist():
+        for obs, action, reward, timestep in zip(*(column.tolist() for column in lived), strict=True):
             assert (obs, timestep) == (cell, at)
             over = reward or at == 9
             cell, at = (12, 0) if over else (int(next_cells(5)[cell * 5 + action]), at + 1)

@@ -47,7 +47,7 @@ def step_dtypes(spec: EnvSpec) -> dict[str, torch.dtype]:
 
 def rollout_of(spec: EnvSpec, columns: Mapping[str, np.ndarray]) -> Rollout:
     """Transitions in the dtypes of `Step` from recorded columns of any leading shape."""
-    steps = {name: torch.from_numpy(np.ascontiguousarray(columns[name])) for name in Rollout._fields}
+    steps = {name: torch.from_numpy(np.array(columns[name], order="C")) for name in Rollout._fields}
     dtypes = step_dtypes(spec)
     if spec.reward_values:
         steps["reward"] = spec.reward_of(steps["reward"].long())

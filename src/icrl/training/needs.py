@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from icrl.data.columns import column_forms
+from icrl.data.columns import column_forms, step_dtypes
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import GPT
 from icrl.nn.networks import PointValues, point_layers, read_net_arch
@@ -195,8 +195,9 @@ def _parameters(module: nn.Module) -> tuple[int, int]:
 
 
 def _step_bytes(spec: EnvSpec) -> int:
-    """Bytes of a transition in a rollout: two observations, four other numbers, two flags."""
-    return (2 * math.prod(spec.obs_shape) + 4) * _INT + 2
+    """Bytes of a transition in a rollout."""
+    dtypes, forms = step_dtypes(spec), column_forms(spec)
+    return sum(dtypes[name].itemsize * math.prod(shape) for name, (_, shape) in forms.items())
 
 
 def _recorded_bytes(spec: EnvSpec) -> int:

@@ -104,7 +104,7 @@ def test_streams_equal_the_tensors(name: str) -> None:
         actions = rng.integers(core.spec.num_actions, size=4)
         shown, rewards, terminated, truncated, infos = batched.step(actions)
         before, (state, step) = state, core.step(state, torch.from_numpy(actions))
-        assert rewards.tolist() == [core.spec.reward_values[reward] for reward in step.reward]
+        assert rewards.tolist() == [core.spec.reward_values[i] for i in core.spec.reward_index(step.reward)]
         assert [*terminated, *truncated, *infos["timestep"]] == [*step.terminated, *step.truncated, *step.timestep]
         infos["timestep"][:] = 9
         for stream in (terminated | truncated).nonzero()[0]:
