@@ -102,7 +102,7 @@ class Windows:
         """Windows of the rows of `tasks` (indices into all tasks), with the recorded reward or that of `plugin`,
         and the recorded optimal actions or the `labels` of the columns `[N, T]`. Raises `ConfigError` if no window is
         left, or if `objective` needs optimal actions and they are unknown."""
-        self.device, self.length = device, context_len
+        self.device, self.length, self.spec = device, context_len, histories.spec
         self._dtypes = dict.fromkeys((*_FLOATS, "reward"), torch.float32)
         self._dtypes |= dict.fromkeys(OBSERVATIONS, histories.spec.obs_dtype)
         self._dtypes |= dict.fromkeys(ACTIONS, histories.spec.action_dtype)
@@ -132,9 +132,9 @@ class Windows:
         longest = f"the longest row of {folder}, {lengths.max(initial=0)} steps with {given}"
         refuse(not usable.any(), f"model.context_len={context_len} is longer than {longest}: lower it")
         flat = ((name, column.reshape(-1, *column.shape[2:])) for name, column in columns.items())
-        self._columns = {name: torch.from_numpy(column).to(device) for name, column in flat}
+        self.columns = {name: torch.from_numpy(column).to(device) for name, column in flat}  # [N * T, ...]
         self._steps = torch.from_numpy(numbers).to(device)  # in the columns, row after row
-        self.largest_reward = float(self._columns["training_reward"].abs().max())
+        self.largest_reward = float(self.columns["training_reward"].abs().max())
         starts, num_windows = (lengths.cumsum() - lengths)[usable], lengths[usable] - context_len + 1
         self.num_windows, self.num_rows = int(num_windows.sum()), int(usable.sum())
         self._row_end = torch.from_numpy(num_windows.cumsum()).to(device)  # windows before the end of each row
@@ -145,7 +145,7 @@ class Windows:
         """The windows with these numbers `[B]`, from 0 to num_windows - 1."""
         row = torch.searchsorted(self._row_end, window, right=True)
         index = self._steps[(window + self._row_shift[row])[:, None] + self._offsets]  # [B, T]
-        columns = {name: column[index] for name, column in self._columns.items()}
+        columns = {name: column[index] for name, column in self.columns.items()}
         return Batch(**{name: part.to(self._dtypes.get(name, torch.int64)) for name, part in columns.items()})
 
 

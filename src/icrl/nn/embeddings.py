@@ -6,7 +6,7 @@ B windows, T steps, D width, K numbers in an observation; a point set has N poin
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +16,13 @@ from icrl.spaces import EnvSpec
 if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
 
-_STD = 0.02  # initial standard deviation of embeddings
+STD = 0.02  # initial standard deviation of embeddings
 
 
 def table(size: int, width: int) -> nn.Embedding:
     """A new embedding table."""
     made = nn.Embedding(size, width)
-    nn.init.normal_(made.weight, std=_STD)
+    nn.init.normal_(made.weight, std=STD)
     return made
 
 
@@ -61,14 +61,14 @@ class PointEmbedding(nn.Module):
         self.spec = spec
         self.of_point = nn.Linear(2 * spec.points[1], config.embed_dim)
         self.of_set = nn.Linear(2 * config.embed_dim + spec.points[1] + spec.num_actions, config.embed_dim)
-        nn.init.normal_(self.of_set.weight, std=_STD)
+        nn.init.normal_(self.of_set.weight, std=STD)
 
     def forward(self, obs: Tensor, corners: Tensor) -> Tensor:
         """`[B, T, K] -> [B, T, D]`."""
         return self.of_set(pooled_points(self.spec, obs, lambda x: self.of_point(x.to(self.of_point.weight.dtype))))
 
 
-def draw_corners(embedding: ObsEmbedding | PointEmbedding, num_windows: int, device: torch.device) -> Tensor:
+def draw_corners(embedding: Any, num_windows: int, device: torch.device) -> Tensor:
     """Row and column of the grid at which the room of each window begins, `[2, B, 1]`: uniform in training, by torch's
     global generator, else those of a room in the middle."""
     if embedding.training and embedding.slack:
@@ -81,7 +81,7 @@ def sinusoids(width: int, position: Tensor) -> Tensor:
     sine and cosine of p * 10000 ** (-2 i / D), scaled to the initial size of the other embeddings."""
     frequency = 10000.0 ** (-torch.arange(0, width, 2, device=position.device) / width)
     angle = position[:, None] * frequency
-    return _STD * 2**0.5 * torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width]
+    return STD * 2**0.5 * torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width]
 
 
 def point_features(spec: EnvSpec, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
+from gymnasium.spaces import Discrete
 from pydantic import model_validator
 from torch import Tensor, nn
 
 from icrl.config.options import Options, option, refuse
 from icrl.nn.cache import Cache, KVCache, StateCache, TokenCache
-from icrl.nn.embeddings import ObsEmbedding, PointEmbedding, draw_corners, sinusoids, table
+from icrl.nn.embeddings import draw_corners, sinusoids, table
+from icrl.nn.encoders import encode_action, encode_obs, encode_reward
+from icrl.nn.heads import make_head
 from icrl.nn.recurrent import RECURRENT
 from icrl.nn.transformer import NO_VISIT, NUM_STREAMS, Induction, Transformer
 from icrl.spaces import EnvSpec
@@ -50,10 +53,21 @@ class GPTConfig(Options):
     add_env_time: bool = option(True, "add the env time step embedding to another position code, but not to none")
     obs_encoding: Literal["cell", "coordinates", "framed"] = option(
         "coordinates",
-        "cell: one embedding per observation (also in worlds without a square room); coordinates: the sum of those of "
-        "row, column and the rest; framed: coordinates in a grid of side model.max_size, the room at random places and "
-        "after training in the middle, so that larger rooms can be read",
+        "of Discrete observations. cell: one embedding per observation (also in worlds without a square room); "
+        "coordinates: the sum of those of row, column and the rest; framed: coordinates in a grid of side "
+        "model.max_size, the room at random places and after training in the middle, so that larger rooms can be read",
     )
+    reward_encoding: Literal["auto", "table", "scaled", "symlog"] = option(
+        "auto",
+        "table: one embedding per reward, where all rewards are known; scaled: linear in the reward divided by its "
+        "standard deviation in the training histories; symlog: linear in sign(r) log(1 + |r|); auto: table or scaled",
+    )
+    head: Literal["auto", "gaussian", "binned"] = option(
+        "auto",
+        "density of actions in a Box. gaussian: a Gaussian squashed into the bounds; binned: a histogram of "
+        "model.num_bins bins per number of an action, which can have several modes; auto: gaussian",
+    )
+    num_bins: int = option(64, "bins of each number of an action if model.head is binned", ge=2, le=4096)
     max_size: int = option(17, "largest room side the coordinate tables cover", ge=2, le=64)
     induction: bool = option(False, "add a first layer that looks up the outcomes of earlier visits to the observation")
     context_len: int = option(160, "env steps in the context, across episodes", ge=2, le=10**6)
@@ -96,6 +110,17 @@ def check_heads(name: str, config: GPTConfig | EncoderConfig) -> None:
     refuse(width % heads, f"{name}.num_heads={heads} must divide {name}.embed_dim={width}")
     rotary = f"{name}.position=rope needs an even {name}.embed_dim / {name}.num_heads, not {width} / {heads}"
     refuse(config.position == "rope" and width // heads % 2, rotary)
+
+
+def check_spaces(config: GPTConfig, spec: EnvSpec) -> None:
+    """Refuse options that the spaces of a world do not allow; those of the head: see `make_head`."""
+    discrete = isinstance(spec.observation_space, Discrete)
+    needs = f"needs Discrete observations, and these are in {spec.observation_space}"
+    rooms = config.obs_encoding != "coordinates" and not discrete and not spec.points[0]
+    refuse(rooms, f"model.obs_encoding={config.obs_encoding} {needs}: give model.obs_encoding=coordinates")
+    refuse(config.induction and not discrete, f"model.induction=true {needs}: give model.induction=false")
+    unknown = "model.reward_encoding=table needs a world whose rewards can be listed: give auto, scaled or symlog"
+    refuse(config.reward_encoding == "table" and not spec.reward_values, unknown)
 
 
 class Window(NamedTuple):
@@ -162,11 +187,10 @@ class Trunk(nn.Module):
         super().__init__()  # `recompute`: activation checkpointing in training
         self.config, self.spec, width = config, spec, config.embed_dim
         self.tokens_per_step = 1 if config.tokens == "transition" else NUM_STREAMS
-        embedding = PointEmbedding if spec.points[0] else ObsEmbedding
-        self.obs = embedding(config, spec)
-        self.prev_obs = embedding(config, spec) if config.tokens == "transition" else None
-        self.prev_action = table(spec.num_actions + 1, width)
-        self.prev_reward = table(spec.num_rewards + 1, width)
+        check_spaces(config, spec)
+        self.obs = encode_obs(config, spec)
+        self.prev_obs = encode_obs(config, spec) if config.tokens == "transition" else None
+        self.prev_action, self.prev_reward = encode_action(spec, width), encode_reward(config, spec)
         timed = config.add_env_time and config.position != "none"
         self.env_time = table(spec.max_episode_steps, width) if timed else None
         self.position: Callable[[Tensor], Tensor] | None = None
@@ -189,11 +213,11 @@ class Trunk(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return self.prev_action.weight.device
+        return next(self.parameters()).device
 
     def new_cache(self, num_streams: int) -> Cache:
         """An empty cache for a whole context. A cache with more behind it, which others read, is as good."""
-        config, like, steps = self.config, self.prev_action.weight, self.config.context_len
+        config, like, steps = self.config, next(self.parameters()), self.config.context_len
         layers = (config.num_layers, num_streams)
         if recurrent := RECURRENT.get(config.trunk):
             tokens: TokenCache = StateCache(like.new_empty(*layers, *recurrent.state_shape(config)))
@@ -209,9 +233,8 @@ class Trunk(nn.Module):
     def _tokens(self, context: Context, cache: Sequence[TokenCache]) -> Tensor:
         """Tokens `[B, T, N, D]` of the steps; the induction layer adds to the last token of each step."""
         corners = draw_corners(self.obs, len(context.obs), context.obs.device)
-        obs, spec = self.obs(context.obs, corners), self.spec
-        action = self.prev_action(context.prev_action.masked_fill(context.first, spec.num_actions))
-        reward = self.prev_reward(spec.reward_index(context.prev_reward).masked_fill(context.first, spec.num_rewards))
+        obs, action = self.obs(context.obs, corners), self.prev_action(context.prev_action, context.first)
+        reward = self.prev_reward(context.prev_reward, context.first)
         outcome = action + reward + obs
         if self.position is not None:
             first = cache[0].length // self.tokens_per_step if cache else 0
@@ -233,12 +256,14 @@ class Trunk(nn.Module):
 
 
 class GPT(Trunk):
-    """The in-context policy: a trunk with a linear head over actions."""
+    """The in-context policy: a trunk, and a linear layer to the parameters of the `head` (of Discrete actions:
+    logits)."""
 
     def __init__(self, config: GPTConfig, spec: EnvSpec, recompute: bool = False) -> None:
         super().__init__(config, spec, recompute)
-        self.policy_head = nn.Linear(config.embed_dim, spec.num_actions)
+        self.head = make_head(spec.action_space, config.head, config.num_bins)
+        self.policy_head = nn.Linear(config.embed_dim, self.head.num_parameters)
 
     def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
-        """Action logits `[B, T, A]` of a context."""
+        """Parameters `[B, T, P]` of the head, of a context."""
         return self.policy_head(super().forward(context, cache))

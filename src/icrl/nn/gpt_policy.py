@@ -18,7 +18,8 @@ from icrl.envs.rollout import check_form, check_ranges
 from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import GPT, Context, Window, context_of
-from icrl.randomness import draw_possible, epsilon_greedy
+from icrl.nn.heads import Categorical
+from icrl.randomness import draw_possible, epsilon_greedy, spread
 
 
 class PolicyConfig(Options):
@@ -78,8 +79,8 @@ class GPTPolicy:
         return GPTCarry(window, self.model.new_cache(num_streams), 0)
 
     def act(self, carry: GPTCarry, step: Step, noise: Tensor) -> tuple[Tensor, GPTCarry]:
-        """Actions `[B]` for `step` (`step_of` makes your own). Raises `ValueError` for wrong shapes, dtypes and,
-        on a CPU, values out of range."""
+        """Actions `[B, *action_shape]` for `step` (`step_of` makes your own). Raises `ValueError` for wrong shapes,
+        dtypes and, on a CPU, values out of range."""
         check_form(self.model.spec, step, len(carry.window.timestep))
         if noise.shape != (expected := step.reward.shape):
             raise ValueError(f"noise is {tuple(noise.shape)}: must be {tuple(expected)}, one number per stream")
@@ -91,13 +92,19 @@ class GPTPolicy:
         return action, carry
 
     def choose(self, logits: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
-        """Legal actions `[B]` on `obs` by `logits` `[B, A]`."""
-        logits = self.model.spec.legal_of(logits, obs)
+        """Legal actions `[B, *action_shape]` on `obs` by the parameters of the head, `logits` `[B, P]`."""
+        model = self.model
+        if isinstance(model, GPT) and not isinstance(model.head, Categorical):
+            numbers = spread(noise, model.head.num_noise + 1)
+            drawn = model.head.sample(logits, numbers[:, 1:], self.temperature)
+            return torch.where(numbers[:, :1] < self.epsilon, drawn, model.head.mode(logits))
+        logits = model.spec.legal_of(logits, obs)
         return draw_possible(epsilon_greedy((logits / self.temperature).softmax(-1), self.epsilon), noise)
 
     @torch.no_grad()
     def logits(self, carry: GPTCarry, step: Step) -> tuple[Tensor, GPTCarry]:
-        """Action logits `[B, A]` for `step`, and the carry with `step` added to its context."""
+        """Parameters `[B, P]` of the head for `step` (of Discrete actions: logits), and the carry with `step` added to
+        its context."""
         window, cache, seen = carry
         if seen:
             window.reward[:, seen - 1] = step.reward

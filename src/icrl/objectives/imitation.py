@@ -5,8 +5,9 @@ All three predict an action at every step of a window b of a history:
     loss = - mean over b, t of w_bt log pi(a_t | everything before it in the window, o_t)
 
 Algorithm distillation (Laskin et al., 2022) predicts the learning agent's next action a_t, with the weights w of the
-batch (`data/windows.py`) and targets smoothed to 1 - label_smoothing on a_t. The rest is spread over all actions. If
-legal actions are known, both pi and the rest are over legal actions only.
+batch (`data/windows.py`). Of Discrete actions, targets are smoothed to 1 - label_smoothing on a_t. The rest is spread
+over all actions. If legal actions are known, both pi and the rest are over legal actions only. Of other actions, pi is
+the probability or the density of the model's head (`nn/heads.py`).
 
 Advantage-weighted regression (Peng et al., 2019) makes a policy from a frozen critic:
 
@@ -22,6 +23,7 @@ from typing import Literal, Self
 
 import torch
 import torch.nn.functional as F
+from gymnasium.spaces import Discrete
 from pydantic import model_validator
 from torch import Tensor, nn
 
@@ -29,6 +31,7 @@ from icrl.config.options import Name, Options, PathName, option, refuse
 from icrl.contracts import Batch
 from icrl.nn.critic import ValueNetwork, in_full
 from icrl.nn.gpt import Context, Window, context_of
+from icrl.nn.heads import Head
 from icrl.spaces import EnvSpec
 
 RESERVED = ("gpt", "ilql", "critic", "source", "search", "evals", "in_context")  # folders of a run, names of policies
@@ -70,7 +73,8 @@ class Imitation:
     spec: EnvSpec
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Action logits at every step of windows `[B, T]`, `[B, T, A]`: -inf for illegal actions."""
+        """Parameters of the model's head at every step of windows `[B, T]`, `[B, T, P]`; of Discrete actions logits,
+        -inf for illegal actions."""
         return self.spec.legal_of(model(batch_context(self.spec, batch)), batch.obs)
 
 
@@ -79,23 +83,38 @@ class AlgorithmDistillation(Imitation):
 
     target = "action"  # column of the batch to predict
 
-    def __init__(self, config: ObjectiveConfig, spec: EnvSpec) -> None:
+    def __init__(self, config: ObjectiveConfig, spec: EnvSpec, head: Head | None = None) -> None:
+        """`head` of the model; Discrete actions need none. Raises `ConfigError` for an option that needs them."""
+        discrete = isinstance(spec.action_space, Discrete)
+        smoothed = f"objective.label_smoothing={config.label_smoothing} needs Discrete actions, not {spec.action_space}"
+        refuse(config.label_smoothing and not discrete, f"{smoothed}: must be 0")
         self.label_smoothing, self.spec, self.weights = config.label_smoothing, spec, {"imitation": 1.0}
+        self.head = None if discrete else head
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Loss over windows `[B, T]`. Metrics: the negative log likelihood without smoothing and weights (`nll`) and
-        the share of steps where the most likely action is the target (`accuracy`)."""
-        logits, target = self.logits(model, batch).flatten(0, 1), getattr(batch, self.target).flatten()  # [B * T, A]
+        """Loss over windows `[B, T]`. Metrics: the negative log likelihood without smoothing and weights (`nll`), and
+        the share of steps where the most likely action is the target (`accuracy`). In a Box, `action_error` instead:
+        the mean absolute difference of the target and the mode of the head, over steps and numbers of an action."""
+        parameters, target = self.logits(model, batch).flatten(0, 1), getattr(batch, self.target).flatten(0, 1)
+        if self.head:
+            losses = -self.head.log_prob(parameters, target)
+            nll, error = losses.detach().mean(), self.head.mode(parameters.detach()) - target
+            metrics = {"accuracy": (error == 0).all(-1).float().mean()}
+            if target.is_floating_point():
+                metrics = {"action_error": error.abs().mean()}
+        else:
+            losses, nll = self._smoothed(parameters, target, batch), F.cross_entropy(parameters.detach(), target)
+            metrics = {"accuracy": (parameters.argmax(-1) == target).float().mean()}
+        return {"imitation": (losses * batch.weight.flatten()).mean()}, {"nll": nll} | metrics
+
+    def _smoothed(self, logits: Tensor, target: Tensor, batch: Batch) -> Tensor:
+        """Cross-entropies `[B * T]` of smoothed targets."""
         legal = self.spec.legal(batch.obs.flatten(0, 1))
         if legal is None:
-            losses = F.cross_entropy(logits, target, label_smoothing=self.label_smoothing, reduction="none")
-        else:
-            each = -logits.log_softmax(-1)
-            spread = each.masked_fill(~legal, 0.0).sum(-1) / legal.sum(-1)
-            losses = torch.lerp(each.gather(-1, target[:, None])[:, 0], spread, self.label_smoothing)
-        accuracy = (logits.argmax(-1) == target).float().mean()
-        metrics = {"nll": F.cross_entropy(logits.detach(), target), "accuracy": accuracy}
-        return {"imitation": (losses * batch.weight.flatten()).mean()}, metrics
+            return F.cross_entropy(logits, target, label_smoothing=self.label_smoothing, reduction="none")
+        each = -logits.log_softmax(-1)
+        spread = each.masked_fill(~legal, 0.0).sum(-1) / legal.sum(-1)
+        return torch.lerp(each.gather(-1, target[:, None])[:, 0], spread, self.label_smoothing)
 
 
 class DecisionPretraining(AlgorithmDistillation):

@@ -10,7 +10,9 @@ Data parallel: torchrun --standalone --nproc-per-node 2 -m src.train_gpt [KEY=VA
 from pathlib import Path
 
 from icrl.config.root import Config
+from icrl.data.moments import moments_of
 from icrl.evaluation.trained import evaluator_of
+from icrl.nn.encoders import set_moments
 from icrl.nn.gpt import GPT
 from icrl.objectives.imitation import AlgorithmDistillation, DecisionPretraining
 from icrl.runs.device import dtype_of
@@ -30,7 +32,9 @@ def main(config: Config) -> Path:
             context.check_memory(fitting_gpt(config, spec, context.ranks.size), config.model)
             model = GPT(config.model, spec, config.trainer.activation_checkpointing)
             model = model.to(context.device, dtype_of(config))
-            objective = OBJECTIVES[config.objective.name](config.objective, spec)
-            batches = context.batches(context.windows(config.objective))
-            fit(context, model, objective, batches, evaluator_of(context, config.objective))
+            objective = OBJECTIVES[config.objective.name](config.objective, spec, model.head)
+            mixture = context.windows(config.objective)
+            if not spec.is_discrete:
+                set_moments(model, moments_of(mixture))  # of a new run; one that resumes has those of its checkpoint
+            fit(context, model, objective, context.batches(mixture), evaluator_of(context, config.objective))
     return folder
