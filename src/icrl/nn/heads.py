@@ -9,7 +9,7 @@ Leading axes are any positions, P parameters, k numbers of an action. The space 
 gaussian: a Gaussian squashed into the bounds (Haarnoja et al., 2018, arXiv 1801.01290, appendix C). With u normal, mean
 m and deviation s from the parameters, c the middle of the bounds and h half their distance:
 
-    a = c + h tanh u,    log p(a) = log N(u; m, s^2) - log(h (1 - tanh^2 u)),    log s = -1.5 + 3.5 tanh(parameter)
+    a = c + h tanh u,    log p(a) = log N(u; m, s^2) - log(h (1 - tanh^2 u)),    log s = 4 tanh(parameter)
 
 binned: a histogram of n bins of equal width w, which can have several modes:  log p(a) = log softmax_bin(a) - log w
 
@@ -31,8 +31,8 @@ from icrl.nn.networks import in_full
 from icrl.randomness import cumulative, draw_possible
 
 _INSIDE = 1 - 1e-4  # largest |tanh u|: actions on a bound have no finite u, so they are read as actions beside it
-_MIDDLE_LOG_STD, _HALF_LOG_STD = -1.5, 3.5
-_HERMITE = 32  # nodes of the quadrature of an entropy
+_LOG_STD = 4.0  # largest |log s|
+_HERMITE = 64  # nodes of the quadrature of an entropy
 
 
 class Head(nn.Module):
@@ -165,7 +165,7 @@ class SquashedGaussian(_Bounded):
     def _normal(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and logarithm of the deviation of u, `[..., k]` each."""
         mean, free = in_full(parameters).chunk(2, dim=-1)
-        return mean, _MIDDLE_LOG_STD + _HALF_LOG_STD * free.tanh()
+        return mean, _LOG_STD * free.tanh()
 
 
 class Binned(_Bounded):

@@ -1,0 +1,146 @@
+"""Imitation of actions that are no single integers: losses and metrics by hand, moments by NumPy, models that learn."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from space_worlds import ARM, IMAGE, WORLDS, elements, spec_of, window_of
+from torch import Tensor
+
+from icrl.config.compose import load_config
+from icrl.config.options import replace
+from icrl.contracts import Batch, ConfigError
+from icrl.data.moments import mean_and_std, moments_of
+from icrl.nn.encoders import set_moments
+from icrl.nn.gpt import GPT, Window, context_of
+from icrl.objectives.imitation import AlgorithmDistillation, DecisionPretraining, ObjectiveConfig
+from icrl.spaces import EnvSpec
+
+CONFIG = load_config()
+OBJECTIVE = ObjectiveConfig(weighting="none")
+MODEL = replace(CONFIG.model, context_len=8, embed_dim=32, num_layers=1, num_heads=2, ff_dim=64)
+KINDS = {"action": AlgorithmDistillation, "optimal_action": DecisionPretraining}
+
+
+def batch_of(window: Window, target: Tensor | None = None, weight: Tensor | None = None) -> Batch:
+    """A batch with the windows; `target` is the optimal action."""
+    ones = torch.ones(window.reward.shape)
+    best = window.action if target is None else target
+    rest = window.obs, window.timestep, ones.long(), ones.long(), best, ones if weight is None else weight, ones
+    return Batch(window.obs, window.action, window.reward, *rest)
+
+
+@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize("world", ["vector to arm", "integers to integers"])
+def test_losses_are_weighted_log_probabilities_of_the_head(world: str, target: str) -> None:
+    spec = WORLDS[world]
+    torch.manual_seed(0)
+    model, window = GPT(MODEL, spec).eval(), window_of(spec, 3, 8)
+    best, weight = elements(spec.action_space, 3, 8, seed=9), torch.rand(3, 8)
+    batch = batch_of(window, best, weight)
+    losses, metrics = KINDS[target](OBJECTIVE, spec, model.head)(model, batch)
+    with torch.no_grad():
+        parameters, wanted = model(context_of(window)), getattr(batch, target)
+        each, mode = model.head.log_prob(parameters, wanted), model.head.mode(parameters)
+    total, nll, right, away = 0.0, 0.0, 0, 0.0
+    for row in range(3):
+        for t in range(8):
+            total -= float(weight[row, t]) * float(each[row, t]) / 24
+            nll -= float(each[row, t]) / 24
+            right += mode[row, t].tolist() == wanted[row, t].tolist()
+            away += float((mode[row, t] - wanted[row, t]).abs().double().mean()) / 24
+    assert losses.keys() == {"imitation"} and losses["imitation"].item() == pytest.approx(total, rel=1e-4)
+    second = {"action_error": away} if world == "vector to arm" else {"accuracy": right / 24}
+    assert {name: value.item() for name, value in metrics.items()} == pytest.approx({"nll": nll} | second, rel=1e-4)
+
+
+def test_label_smoothing_is_for_discrete_actions() -> None:
+    message = r"objective.label_smoothing=0.1 needs Discrete actions, not Box.*: must be 0"
+    with pytest.raises(ConfigError, match=message):
+        AlgorithmDistillation(ObjectiveConfig(label_smoothing=0.1), WORLDS["vector to arm"])
+
+
+def parts_of(spec: EnvSpec, *windows: Window) -> SimpleNamespace:
+    """What `moments_of` reads of a mixture of stores."""
+    columns = ({"obs": one.obs.flatten(0, 1), "reward": one.reward.flatten()} for one in windows)
+    return SimpleNamespace(parts=[SimpleNamespace(spec=spec, columns=each) for each in columns])
+
+
+@pytest.mark.parametrize("world", ["vector to arm", "image to integers"])
+def test_moments_are_those_of_numpy_over_all_stores(world: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icrl.data.moments._CHUNK", 10)
+    spec = WORLDS[world]
+    one, two = window_of(spec, 3, 8), window_of(spec, 5, 7, seed=1)
+    found = moments_of(parts_of(spec, one, two))
+    channels = spec.obs_shape[-1]
+    obs = np.concatenate([window.obs.numpy().reshape(-1, channels) for window in (one, two)]).astype(np.float64)
+    reward = np.concatenate([window.reward.numpy().ravel() for window in (one, two)])
+    for got, expected in zip(found, (obs.mean(0), obs.std(0), [reward.std()]), strict=True):
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5)
+
+
+def test_numbers_far_from_zero_lose_no_digits() -> None:
+    column = 1e6 + torch.randn(1000, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    mean, std = mean_and_std([column])
+    assert std.item() == pytest.approx(column.std(correction=0).item(), rel=1e-4)
+    assert mean.item() == pytest.approx(1e6)
+
+
+def task(obs: Tensor) -> Tensor:
+    """Actions of the arm: functions of a vector with components of mean 5, 500 and -1 and deviation 1, 100 and 0.01."""
+    x = (obs - torch.tensor([5.0, 500.0, -1.0])) / torch.tensor([1.0, 100.0, 0.01])
+    squashed = torch.stack([(x[..., 0] - x[..., 1]).tanh(), (x[..., 2] * 2).tanh()], -1)
+    low, high = torch.tensor(ARM.low), torch.tensor(ARM.high)
+    return (low + high) / 2 + (high - low) / 2 * squashed
+
+
+@pytest.mark.parametrize("head", ["gaussian", "binned"])
+def test_models_learn_actions_of_vectors(head: str) -> None:
+    """The error of the mode, as a share of the range of the actions, from that of a constant to below 0.05."""
+    spec, generator = WORLDS["vector to arm"], torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    played = window_of(spec, 32, 8)
+    model = GPT(replace(MODEL, head=head, num_bins=32), spec)
+    objective, span = AlgorithmDistillation(OBJECTIVE, spec, model.head), torch.tensor(ARM.high - ARM.low)
+
+    def batch() -> Batch:
+        obs = torch.randn(32, 8, 3, generator=generator) * torch.tensor([1.0, 100.0, 0.01])
+        obs = obs + torch.tensor([5.0, 500.0, -1.0])
+        return batch_of(played._replace(obs=obs, action=task(obs)))
+
+    def error(windows: Batch) -> float:
+        with torch.no_grad():
+            return ((model.head.mode(objective.logits(model, windows)) - windows.action).abs() / span).mean().item()
+
+    fixed = batch()
+    set_moments(model, moments_of(parts_of(spec, Window.of(fixed))))
+    before, descent = error(fixed), torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(150):
+        descent.zero_grad()
+        objective(model, batch())[0]["imitation"].backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        descent.step()
+    assert before > 0.2 and error(fixed) < 0.05
+
+
+def test_models_learn_integers_of_images() -> None:
+    """Which half of an image is brighter, and whether its first channel is dark."""
+    spec = spec_of(IMAGE, WORLDS["image to integers"].action_space)
+    torch.manual_seed(0)
+    model, generator = GPT(replace(MODEL, context_len=4), spec), torch.Generator().manual_seed(0)
+    objective = AlgorithmDistillation(OBJECTIVE, spec, model.head)
+    descent = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    played = window_of(spec, 16, 4)
+    for _ in range(150):
+        left, dark = torch.randint(2, (2, 16, 4), generator=generator)
+        obs = torch.randint(100, (16, 4, 5, 4, 3), generator=generator)
+        obs[..., :2, :] += (100 * left)[..., None, None, None]
+        obs[..., 2:, :] += (100 * (1 - left))[..., None, None, None]
+        obs[..., 0] = obs[..., 0] // (1 + 9 * dark)[..., None, None]
+        window = played._replace(obs=obs.to(torch.uint8), action=torch.stack([left + dark, dark], -1))
+        losses, metrics = objective(model, batch_of(window))
+        descent.zero_grad()
+        losses["imitation"].backward()
+        descent.step()
+    assert metrics["accuracy"] > 0.9
