@@ -17,8 +17,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
+from icrl.config.options import refuse
 from icrl.contracts import Batch, Json
 from icrl.data.history_store import Histories
 from icrl.objectives.imitation import ObjectiveConfig, batch_context
@@ -41,7 +43,10 @@ def target_of(objective: ObjectiveConfig) -> str:
 def development_windows(
     config: Config, stores: Sequence[Histories], tasks: list[int], objective: ObjectiveConfig, spec: EnvSpec
 ) -> Batch:
-    """Windows of the development `tasks` on which calibration is measured, the same in every evaluation."""
+    """Windows of the development `tasks` on which calibration is measured, the same in every evaluation.
+    Raises `ConfigError` unless actions are Discrete."""
+    options = "evals.uncertainty and evaluation.calibration"
+    refuse(not isinstance(spec.action_space, Discrete), f"{options} need Discrete actions, not {spec.action_space}")
     mixture = windows_of(config, stores, tasks, objective, spec, torch.device("cpu"))
     return mixture.batch(config.seed, 0, NUM_WINDOWS)
 

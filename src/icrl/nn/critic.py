@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from icrl.config.options import Options, PathName, PluginName, option, refuse, replace
 from icrl.nn.cache import Cache, TokenCache
-from icrl.nn.gpt import Context, GPTConfig, Trunk, check_heads
+from icrl.nn.gpt import Context, GPTConfig, Trunk, check_discrete, check_heads
 from icrl.nn.networks import ACTIVATIONS, in_full
 from icrl.spaces import EnvSpec
 
@@ -154,6 +154,7 @@ class ValueNetwork(nn.Module):
     ) -> None:
         """`model` holds the options of the trunk (`trunk_config`); `recompute` is activation checkpointing."""
         super().__init__()
+        check_discrete("a critic", spec)
         self.config, self.spec, self.critic = model, spec, critic
         self.trunk = Trunk(model, spec, recompute)
         self.value_trunk = Trunk(model, spec, recompute) if critic.separate_value else None

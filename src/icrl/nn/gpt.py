@@ -113,7 +113,7 @@ def check_heads(name: str, config: GPTConfig | EncoderConfig) -> None:
 
 
 def check_spaces(config: GPTConfig, spec: EnvSpec) -> None:
-    """Refuse options that the spaces of a world do not allow; those of the head: see `make_head`."""
+    """Refuse options that the spaces of a world do not allow."""
     discrete = isinstance(spec.observation_space, Discrete)
     needs = f"needs Discrete observations, and these are in {spec.observation_space}"
     rooms = config.obs_encoding != "coordinates" and not discrete and not spec.points[0]
@@ -121,6 +121,16 @@ def check_spaces(config: GPTConfig, spec: EnvSpec) -> None:
     refuse(config.induction and not discrete, f"model.induction=true {needs}: give model.induction=false")
     unknown = "model.reward_encoding=table needs a world whose rewards can be listed: give auto, scaled or symlog"
     refuse(config.reward_encoding == "table" and not spec.reward_values, unknown)
+    make_head(spec.action_space, config.head)
+
+
+def check_discrete(what: str, spec: EnvSpec) -> None:
+    """Refuse `what`, the beginning of a message, in a world whose actions, observations or rewards are no integers."""
+    rewards = f"{spec.num_rewards or 'any number of'} rewards"
+    has = f"this world has actions in {spec.action_space}, observations in {spec.observation_space} and {rewards}"
+    refuse(
+        not spec.is_discrete, f"{what} needs Discrete actions, observations of integers and a list of rewards; {has}"
+    )
 
 
 class Window(NamedTuple):

@@ -19,7 +19,7 @@ from icrl.data.windows import check_stores
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.trained import evaluator_of, plain_gpt
-from icrl.nn.gpt import GPT
+from icrl.nn.gpt import GPT, check_discrete
 from icrl.runs.device import dtype_of
 from icrl.runs.files import check_same
 from icrl.training.critics import open_finished
@@ -77,6 +77,7 @@ def _adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     """Context with the optimizer, batches and precision of policy gradients on the training `tasks` `[N, task_dim]` of
     `env`. Raises `ConfigError` if there are too few tasks or streams, or too little memory."""
     config, options, spec = context.config, context.config.finetune, env.spec
+    check_discrete("finetune", spec)
     drawn, most = options.num_tasks or len(tasks), f"must be at most {len(tasks)}, the training tasks"
     refuse(drawn > len(tasks), f"finetune.num_tasks={drawn}: {most}")
     unsolvable = f"finetune.num_unsolvable={options.num_unsolvable}"

@@ -38,6 +38,7 @@ from icrl.runs.run_state import RunState
 from icrl.sources.pace import clock_of, due_steps, num_iterations
 from icrl.spaces import EnvSpec
 from icrl.training.needs import check_stage_one
+from icrl.training.program import check_stage_two
 
 _NAMED = 10  # unsolved tasks that are printed
 _FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]}]}
@@ -58,7 +59,8 @@ def record(config: Config) -> None:
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
     with closing(make_env(config.env, device)) as env:
         all_tasks, split = env.all_tasks(), split_tasks(env, config)
-        development_of(env, config, split.train)  # early check for stage two
+        development_of(env, config, split.train)  # early checks for stage two
+        check_stage_two(config, env.spec)
         with only_writer(histories):
             if (histories / "manifest.json").exists():
                 check_same(config, read_manifest(histories)["config"], compared(config), str(histories))

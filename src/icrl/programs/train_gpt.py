@@ -18,7 +18,7 @@ from icrl.objectives.imitation import AlgorithmDistillation, DecisionPretraining
 from icrl.runs.device import dtype_of
 from icrl.training.fit import fit
 from icrl.training.needs import fitting_gpt
-from icrl.training.program import compared, open_run
+from icrl.training.program import check_stage_two, compared, open_run
 
 OBJECTIVES = {"ad": AlgorithmDistillation, "dpt": DecisionPretraining}
 
@@ -29,6 +29,7 @@ def main(config: Config) -> Path:
     with open_run(config, "train_gpt", folder, compared(config, "objective")) as context:
         if context:
             spec = context.spec()
+            check_stage_two(config, spec)
             context.check_memory(fitting_gpt(config, spec, context.ranks.size), config.model)
             model = GPT(config.model, spec, config.trainer.activation_checkpointing)
             model = model.to(context.device, dtype_of(config))

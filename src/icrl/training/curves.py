@@ -58,7 +58,8 @@ class UpdateCurves:
 
         inspect(self.logger, self.config.summaries, update, model.named_parameters(), policy, batch._asdict())
         if self.logger.line_due(update):
-            self.logger.line({name: values[name] for name in ("loss", "accuracy", "return") if name in values})
+            shown = ("loss", "accuracy", "action_error", "return")
+            self.logger.line({name: values[name] for name in shown if name in values})
 
 
 def inspect(

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from gymnasium.spaces import Discrete
 
-from icrl.config.options import replace, walk
+from icrl.config.options import refuse, replace, walk
 from icrl.config.paths import PROJECT
 from icrl.config.schedules import needs_length
 from icrl.contracts import Batch, ConfigError, Json
@@ -19,6 +20,8 @@ from icrl.data.rewards import RewardPlugin
 from icrl.data.windows import Mixture, Windows, check_stores, described, open_stores
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of
+from icrl.nn.gpt import check_spaces
+from icrl.objectives.imitation import AlgorithmDistillation
 from icrl.runs.checkpoint import FINISHED, check_end, check_run, load_newest
 from icrl.runs.device import Need, check_memory, prepare, recorded
 from icrl.runs.distributed import Ranks, joined
@@ -100,6 +103,14 @@ def windows_of(
         labels = partial(relabelled, searcher_of(objective.labels, config), num_actions=spec.num_actions)
     parts = [Windows(store, config.data, objective, tasks, length, device, plugin, labels) for store in stores]
     return Mixture(parts, config.data.weights)
+
+
+def check_stage_two(config: Config, spec: EnvSpec) -> None:
+    """Raise `ConfigError` for options of stage two that the spaces of a world do not allow."""
+    check_spaces(config.model, spec)
+    AlgorithmDistillation(config.objective, spec)
+    counted = f"summaries.action_distributions=true needs Discrete actions, not {spec.action_space}: give false"
+    refuse(config.summaries.action_distributions and not isinstance(spec.action_space, Discrete), counted)
 
 
 def unweighted(objective: ObjectiveConfig) -> ObjectiveConfig:
