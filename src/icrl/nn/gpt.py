@@ -128,9 +128,8 @@ def check_discrete(what: str, spec: EnvSpec) -> None:
     """Refuse `what`, the beginning of a message, in a world whose actions, observations or rewards are no integers."""
     rewards = f"{spec.num_rewards or 'any number of'} rewards"
     has = f"this world has actions in {spec.action_space}, observations in {spec.observation_space} and {rewards}"
-    refuse(
-        not spec.is_discrete, f"{what} needs Discrete actions, observations of integers and a list of rewards; {has}"
-    )
+    needs = "needs Discrete actions, observations of integers and a list of rewards"
+    refuse(not spec.is_discrete, f"{what} {needs}; {has}")
 
 
 class Window(NamedTuple):
