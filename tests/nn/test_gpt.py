@@ -127,7 +127,7 @@ def test_tokens_are_the_sums_of_their_parts(tokens: str, position: str, inductio
     numbers = context.prev_action.clone(), SPEC.reward_index(context.prev_reward)
     for number, none in zip(numbers, (SPEC.num_actions, SPEC.num_rewards), strict=True):
         number[:, 0] = none
-    action, reward = model.prev_action(numbers[0]), model.prev_reward(numbers[1])
+    action, reward = model.prev_action.weight[numbers[0]], model.prev_reward.weight[numbers[1]]
     plain = action, reward, model.obs(context.obs, corners)
     now, then = model.env_time(context.timestep), model.env_time(context.prev_timestep)
     code = model.position(torch.arange(LENGTH)) if model.position else 0

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from critics import fresh_critic
 from space_worlds import ARM, IMAGE, WORLDS, elements, spec_of, window_of
 from torch import Tensor
 
@@ -15,11 +16,13 @@ from icrl.data.moments import mean_and_std, moments_of
 from icrl.nn.encoders import set_moments
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.objectives.imitation import AlgorithmDistillation, DecisionPretraining, ObjectiveConfig
-from icrl.spaces import EnvSpec
+from icrl.spaces import EnvSpec, discrete_spec
+from icrl.training.program import check_stage_two
 
 CONFIG = load_config()
 OBJECTIVE = ObjectiveConfig(weighting="none")
 MODEL = replace(CONFIG.model, context_len=8, embed_dim=32, num_layers=1, num_heads=2, ff_dim=64)
+HOST = discrete_spec(9, 4, (0.0, 1.0), 3, 5)
 KINDS = {"action": AlgorithmDistillation, "optimal_action": DecisionPretraining}
 
 
@@ -55,10 +58,30 @@ def test_losses_are_weighted_log_probabilities_of_the_head(world: str, target: s
     assert {name: value.item() for name, value in metrics.items()} == pytest.approx({"nll": nll} | second, rel=1e-4)
 
 
-def test_label_smoothing_is_for_discrete_actions() -> None:
-    message = r"objective.label_smoothing=0.1 needs Discrete actions, not Box.*: must be 0"
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"objective.label_smoothing": 0.1},
+            r"objective\.label_smoothing=0\.1 needs Discrete actions, not Box.*: must be 0",
+        ),
+        ({"summaries.action_distributions": True}, r"summaries\.action_distributions=true needs Discrete actions"),
+        ({"objective.name": "dpt", "objective.labels": "nearest"}, r"objective\.labels=nearest needs Discrete actions"),
+        ({"model.induction": True}, r"model\.induction=true needs Discrete observations"),
+    ],
+    ids=str,
+)
+def test_options_of_stage_two_that_need_integers_are_refused(options: dict, message: str) -> None:
+    config = load_config([f"{key}={value}" for key, value in options.items()])
+    check_stage_two(config, HOST)
     with pytest.raises(ConfigError, match=message):
-        AlgorithmDistillation(ObjectiveConfig(label_smoothing=0.1), WORLDS["vector to arm"])
+        check_stage_two(config, WORLDS["vector to arm"])
+
+
+def test_critics_are_for_integers() -> None:
+    message = r"a critic needs Discrete actions, .*; this world has actions in Box.* and any number of rewards"
+    with pytest.raises(ConfigError, match=message):
+        fresh_critic(CONFIG, WORLDS["vector to arm"])
 
 
 def parts_of(spec: EnvSpec, *windows: Window) -> SimpleNamespace:

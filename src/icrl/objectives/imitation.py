@@ -84,7 +84,7 @@ class AlgorithmDistillation(Imitation):
     target = "action"  # column of the batch to predict
 
     def __init__(self, config: ObjectiveConfig, spec: EnvSpec, head: Head | None = None) -> None:
-        """`head` of the model; Discrete actions need none. Raises `ConfigError` for an option that needs them."""
+        """`head` of the model, which Discrete actions do not need. Raises `ConfigError` if others are smoothed."""
         discrete = isinstance(spec.action_space, Discrete)
         smoothed = f"objective.label_smoothing={config.label_smoothing} needs Discrete actions, not {spec.action_space}"
         refuse(config.label_smoothing and not discrete, f"{smoothed}: must be 0")

@@ -20,7 +20,7 @@ from icrl.data.rewards import RewardPlugin
 from icrl.data.windows import Mixture, Windows, check_stores, described, open_stores
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of
-from icrl.nn.gpt import check_spaces
+from icrl.nn.gpt import check_discrete, check_spaces
 from icrl.objectives.imitation import AlgorithmDistillation
 from icrl.runs.checkpoint import FINISHED, check_end, check_run, load_newest
 from icrl.runs.device import Need, check_memory, prepare, recorded
@@ -108,7 +108,9 @@ def windows_of(
 def check_stage_two(config: Config, spec: EnvSpec) -> None:
     """Raise `ConfigError` for options of stage two that the spaces of a world do not allow."""
     check_spaces(config.model, spec)
-    AlgorithmDistillation(config.objective, spec)
+    AlgorithmDistillation(config.objective, spec)  # raises as well
+    if config.objective.labels != "planner":
+        check_discrete(f"objective.labels={config.objective.labels}", spec)
     counted = f"summaries.action_distributions=true needs Discrete actions, not {spec.action_space}: give false"
     refuse(config.summaries.action_distributions and not isinstance(spec.action_space, Discrete), counted)
 

@@ -180,8 +180,10 @@ class Updater:
 
 
 def _precision(config: Config, objective: Objective, device: torch.device, ranks: Ranks) -> str:
-    """Precision that `device.amp_dtype=auto` means for an objective: values need more digits than bfloat16 has."""
-    if not isinstance(objective, AlgorithmDistillation) or config.device.dtype != "float32":
+    """Precision that `device.amp_dtype=auto` means for an objective: values, and numbers that are observed or chosen,
+    need more digits than bfloat16 has."""
+    imitates = isinstance(objective, AlgorithmDistillation) and objective.spec.is_discrete
+    if not imitates or config.device.dtype != "float32":
         return "none"
     gain = ranks.average(torch.tensor(bfloat16_gain(device), device=device)).item()  # all ranks must agree
     found = "bfloat16" if gain >= _LEAST_GAIN else "none"
