@@ -63,7 +63,7 @@ def test_losses_are_weighted_log_probabilities_of_the_head(world: str, target: s
     [
         (
             {"objective.label_smoothing": 0.1},
-            r"objective\.label_smoothing=0\.1 needs Discrete actions, not Box.*: must be 0",
+            r"label_smoothing=0\.1 needs Discrete actions, not Box.*: must be 0",
         ),
         ({"summaries.action_distributions": True}, r"summaries\.action_distributions=true needs Discrete actions"),
         ({"objective.name": "dpt", "objective.labels": "nearest"}, r"objective\.labels=nearest needs Discrete actions"),
