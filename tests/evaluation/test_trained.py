@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from harness import run
 
 from icrl.config.compose import load_config
@@ -88,6 +88,14 @@ def test_a_readable_world_keeps_all_but_its_clock() -> None:
 def test_unreadable_worlds_are_refused(config: Config, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         readable_spec(config, SPEC._replace(**changes), TRAINED)
+
+
+def test_spaces_that_cannot_be_counted_must_be_equal() -> None:
+    arm = SPEC._replace(observation_space=Box(-1, 1, (3,)), action_space=Box(-2, 2, (1,)), width=0)
+    assert readable_spec(CONFIG, arm, arm.to_json()) == arm
+    for changes in ({"action_space": Box(-2, 2, (2,))}, {"observation_space": Box(-1, 1, (4,))}):
+        with pytest.raises(ConfigError, match=r"env: the space of .* of this world is Box\(.*, .* with Box\("):
+            readable_spec(CONFIG, arm._replace(**changes), arm.to_json())
 
 
 def played(config: Config, before: Config, train: list[int]) -> list[list[int]]:

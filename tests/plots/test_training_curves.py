@@ -63,6 +63,13 @@ def test_without_evaluations_there_are_the_panels_of_the_fit_alone() -> None:
     assert len(figure.axes) == 2 and legend(figure) == ["one batch", "running mean", "uniform guess"]
 
 
+def test_densities_may_be_above_one_and_have_an_error_in_place_of_an_accuracy() -> None:
+    curves = dict.fromkeys(("train/nll", "train/action_error"), (STEPS, STEPS / 10 - 5))
+    likelihood, error = plots.model_figure(curves, num_actions=0, best_update=None, title="run").axes
+    assert likelihood.get_ylim()[0] < -5 and error.get_title() == "mean absolute error of the action"
+    assert len(likelihood.lines) == len(error.lines) == 2
+
+
 def logged(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {f"train/{name}": (STEPS, value + STEPS / 10) for name, value in values.items()}
 

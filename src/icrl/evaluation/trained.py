@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from gymnasium.spaces import Discrete
 
 from icrl.collection.collect import EpsilonGreedy, make_learners
 from icrl.config.options import refuse, replace, walk
@@ -226,23 +227,33 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
     """The `spec` of a world for a model that was trained with the `trained` one: equal, but for the number of time step
     embeddings, which is the model's. Raises `ConfigError` if the model cannot read the world."""
     before, encoding = EnvSpec.of(trained), config.model.obs_encoding
-    layers, layers_before = (one.num_obs // one.width**2 if one.width else 0 for one in (spec, before))
-    for name, now, then in (
-        ("number of actions", spec.num_actions, before.num_actions),
-        ("reward values", spec.reward_values, before.reward_values),
-        ("number of layers of observations", layers, layers_before),
-        ("number of points and coordinates", spec.points, before.points),
-    ):
+    has, had = _unchangeable(spec), _unchangeable(before)
+    for name in has | had:
+        now, then = has.get(name), had.get(name)
         refuse(now != then, f"env: the {name} of this world is {now}, but the model was trained with {then}")
     name, now, then = "env.max_episode_steps", spec.max_episode_steps, before.max_episode_steps
     refuse(now > then, f"{name}={now}: the model was trained with {name}={then} and has not learned later time steps")
     listed = (encoding == "cell" or not spec.width) and not spec.obs_shape  # an observation has its own embedding
-    refuse(
-        listed and spec.num_obs != before.num_obs,
-        f"env: this world has {spec.num_obs} observations, but the model was trained with {before.num_obs}; it can "
-        f"read more only in square rooms with model.obs_encoding=coordinates or framed, not with {encoding}",
-    )
+    if listed and spec.num_obs != before.num_obs:
+        raise ConfigError(
+            f"env: this world has {spec.num_obs} observations, but the model was trained with {before.num_obs}; it can "
+            f"read more only in square rooms with model.obs_encoding=coordinates or framed, not with {encoding}"
+        )
     return spec._replace(max_episode_steps=before.max_episode_steps)
+
+
+def _unchangeable(spec: EnvSpec) -> dict[str, Any]:
+    """What is the same in all worlds that a model can read, by its name in a message."""
+    obs, action = spec.observation_space, spec.action_space
+    layers = spec.num_obs // spec.width**2 if spec.width else 0
+    counted = isinstance(action, Discrete)
+    return {
+        "number of actions" if counted else "space of actions": spec.num_actions if counted else action,
+        "reward values": spec.reward_values,
+        "number of layers of observations": layers,
+        "number of points and coordinates": spec.points,
+        "space of observations": None if isinstance(obs, Discrete) or spec.points[0] else obs,
+    }
 
 
 def _world_of(trained: Json) -> EnvConfig:

@@ -52,7 +52,8 @@ def write_training_curves(config: Config) -> Path:
     if not best and not last:
         raise ConfigError(f"no training in {folder}: run `python -m src.train_gpt` with the same options first")
     about = check((best or last)[0])
-    num_actions, title = EnvSpec.of(about["description"]["env"]).num_actions, f"Training on histories: {config.name}"
+    actions, title = EnvSpec.of(about["description"]["env"]).action_space, f"Training on histories: {config.name}"
+    num_actions = math.prod(np.atleast_1d(getattr(actions, "nvec", getattr(actions, "n", 0))).tolist())
     curves = read_scalars(folder) | (read_scalars(folder / "evals") if best else {})
     figure = model_figure(curves, num_actions, about["step"] if best else None, title)
     return style.save_figure(folder / "training.png", figure)
@@ -84,13 +85,17 @@ def read_scalars(folder: Path) -> Scalars:
 
 def model_figure(curves: Scalars, num_actions: int, best_update: int | None, title: str) -> Figure:
     """Fit to the source agents' actions above, performance in context below, over gradient updates; the best is
-    marked. Without evaluations, `best_update` is None, and there is nothing below."""
+    marked. Without evaluations, `best_update` is None, and there is nothing below. `num_actions` is 0 if they cannot be
+    counted."""
     figure, panels = style.new_panels(title, 1 if best_update is None else 2, 2, sharex=True)
     likelihood, accuracy, *in_context = panels
     lines: style.Handles = {}
-    for axes, tag, guess in ((likelihood, "nll", math.log(num_actions)), (accuracy, "accuracy", 1 / num_actions)):
+    guesses = (math.log(num_actions), 1 / num_actions) if num_actions else (None, None)
+    tags = ("nll", "accuracy" if num_actions else "action_error")
+    for axes, tag, guess in zip((likelihood, accuracy), tags, guesses, strict=True):
         lines["one batch"], lines["running mean"] = _draw_noisy(axes, curves[f"train/{tag}"], BLUE)
-        lines["uniform guess"] = axes.axhline(guess, **style.BASELINE)
+        if guess is not None:
+            lines["uniform guess"] = axes.axhline(guess, **style.BASELINE)
     for place, measure, suffix, dashes in (
         (0, "last_success", "", "-"),
         (0, "first_success", ", first episode", ":"),
@@ -104,10 +109,13 @@ def model_figure(curves: Scalars, num_actions: int, best_update: int | None, tit
             lines.setdefault(f"development tasks{suffix}", line)
     for axes, label in zip(panels, MODEL_PANELS, strict=False):
         axes.set_title(label, fontsize=13)
-        axes.set_ylim(bottom=0)
+        if num_actions or axes is not likelihood:  # a log-density may be above 0
+            axes.set_ylim(bottom=0)
         style.tidy(axes, "gradient update" if axes in panels[-2:] else "", "")
         if best_update is not None:
             lines["best checkpoint"] = axes.axvline(best_update, **BEST)
+    if not num_actions:
+        accuracy.set_title("mean absolute error of the action", fontsize=13)
     if in_context:
         in_context[0].set_ylim(top=1.02)
     style.legend_below(figure, lines, num_columns=4)
