@@ -1,7 +1,8 @@
 """Base class of tensor environments: randomness, the clock and the auto-reset, written once. B streams.
 
-A world gives its rules: where episodes start and what an action can lead to (`outcomes`). Play and the exact
-expectations of `exact.py` both follow from them. The state of a world is one integer per stream, `state_index`.
+A finite world gives its rules: where episodes start and what an action can lead to (`outcomes`). Play and the exact
+expectations of `exact.py` both follow from them. Its state is one integer per stream, `state_index`; that of a
+`VectorEnv` is n numbers, and its rule is `move`.
 """
 
 from typing import Any, NamedTuple, Self
@@ -27,12 +28,12 @@ class EnvConfig(Options):
 
 
 class State(NamedTuple):
-    """State of B streams, `[B]` int64 each, except `task` `[B, task_dim]`."""
+    """State of B streams, `[B]` int64 each, except `task` `[B, task_dim]` and the inner state of a `VectorEnv`."""
 
     task: Tensor
     seed: Tensor  # determines all randomness of the stream
     episode: Tensor  # episodes finished so far
-    state_index: Tensor  # the world's state as an integer
+    inner: Tensor  # state of the world itself: an integer; of a `VectorEnv` numbers, [B, n] float32
     timestep: Tensor  # steps since the last reset
 
 
@@ -74,8 +75,8 @@ class TensorEnv:
         """All possible outcomes; `task` is `[..., task_dim]`, the others broadcast to `[...]`."""
         raise NotImplementedError
 
-    def observe(self, state_index: Tensor) -> Tensor:
-        return state_index
+    def observe(self, inner: Tensor) -> Tensor:
+        return inner
 
     def optimal_action(self, state: State) -> Tensor:
         """Best action for states of any leading shape; `spec.num_actions` if it is unknown."""
@@ -123,40 +124,44 @@ class TensorEnv:
         """Start a stream for each row of `tasks` `[B, task_dim]`; see `contracts.Env`."""
         zero = torch.zeros_like(seeds)
         state = State(tasks, seeds, zero, self.start(seeds, zero), zero)
-        obs = self.observe(state.state_index)
+        obs = self.observe(state.inner)
         return state, Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, self.optimal_action(state))
 
     def start(self, seed: Tensor, episode: Tensor) -> Tensor:
-        """State index `[B]` where an episode starts."""
+        """Inner state of streams `[B]` where an episode starts."""
         one = len(self.starts) == 1
         return self.starts.expand_as(seed) if one else self.starts[integers(seed, episode, len(self.starts))]
 
     def move(self, state: State, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Next state index, index of the reward, and whether the task ended, `[B]` each, drawn from the outcomes."""
-        probability, *outcomes = self.outcomes(state.task, state.state_index, action)
+        """Next inner state, reward, and whether the task ended, `[B]` each, drawn from the outcomes."""
+        probability, *outcomes = self.outcomes(state.task, state.inner, action)
         if probability.shape[-1] > 1:
             noise = uniform(mix(state.seed, state.episode + _OUTCOMES), state.timestep)
             chosen = (probability.cumsum(-1)[..., :-1] <= noise[..., None]).sum(-1, keepdim=True)
             outcomes = [column.gather(-1, chosen) for column in outcomes]
         state_index, reward, terminated = (column[..., 0] for column in outcomes)
-        return state_index, reward, terminated
+        return state_index, self.spec.reward_of(reward), terminated
 
     def next_episode(self, state: State, where: Tensor) -> State:
         """Start the next episode on the same task in the streams where `where` `[B]` is true."""
         episode = state.episode + where
-        state_index = torch.where(where, self.start(state.seed, episode), state.state_index)
-        return State(state.task, state.seed, episode, state_index, state.timestep.masked_fill(where, 0))
+        inner = choose_rows(where, self.start(state.seed, episode), state.inner)
+        return State(state.task, state.seed, episode, inner, state.timestep.masked_fill(where, 0))
 
     def step(self, state: State, action: Tensor) -> tuple[State, Step]:
         """Advance every stream; streams that end restart at once (SAME_STEP); see `contracts.Env`."""
-        state_index, reward, terminated = self.move(state, action)
+        inner, reward, terminated = self.move(state, action)
         timestep = state.timestep + 1
         truncated = timestep >= self.spec.max_episode_steps
-        final_obs = self.observe(state_index)
-        state = self.next_episode(state._replace(state_index=state_index, timestep=timestep), terminated | truncated)
-        obs, best = self.observe(state.state_index), self.optimal_action(state)
-        paid = self.spec.reward_of(reward)
-        return state, Step(obs, paid, terminated, truncated, final_obs, state.timestep, best)
+        final_obs = self.observe(inner)
+        state = self.next_episode(state._replace(inner=inner, timestep=timestep), terminated | truncated)
+        obs, best = self.observe(state.inner), self.optimal_action(state)
+        return state, Step(obs, reward, terminated, truncated, final_obs, state.timestep, best)
+
+
+def choose_rows(where: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    """Rows of `new` `[B, ...]` where `where` `[B]` is true, else those of `old`."""
+    return torch.where(where.view(-1, *[1] * (new.dim() - 1)), new, old)
 
 
 def certain(state_index: Tensor, reward: Tensor, terminated: Tensor) -> Outcomes:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from icrl.config.options import in_words
 from icrl.envs import env_options, make_env
-from icrl.envs.core import State, TensorEnv
+from icrl.envs.core import State, TensorEnv, choose_rows
 from icrl.envs.render import Frames, render_cells
 from icrl.envs.rollout import reward_values
 from icrl.randomness import integers
@@ -75,7 +75,7 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
                 fresh = where & np.array([each is not None for each in seeds])
                 pairs = zip(self._start(seeds), self._state, strict=True)
                 chosen = torch.from_numpy(fresh)
-                self._state = State(*(torch.where(chosen.view(-1, *[1] * (a.dim() - 1)), a, b) for a, b in pairs))
+                self._state = State(*(choose_rows(chosen, new, old) for new, old in pairs))
                 self._actions = np.where(fresh, _NO_ACTION, self._actions)
         return self._observe(self._state), {"timestep": np.zeros(self.num_envs, np.int64), "_timestep": where}
 
@@ -114,7 +114,7 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         return tuple(render_cells(cell.numpy(), view)[0] for cell, view in zip(cells, views, strict=True))
 
     def _observe(self, state: State) -> Ints:
-        return self.core.observe(state.state_index).numpy().copy()  # a copy: the caller may write to it
+        return self.core.observe(state.inner).numpy().copy()  # a copy: the caller may write to it
 
     def _start(self, seeds: Sequence[int | None]) -> State:
         """State of every stream at its beginning; np_random checks each seed, and draws one for None."""
