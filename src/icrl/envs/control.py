@@ -4,7 +4,8 @@ With Gymnasium's constants both equal its CartPole-v1 and Pendulum-v1 step by st
 """
 
 import math
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from gymnasium.spaces import Box, Discrete
@@ -40,17 +41,25 @@ class PendulumConfig(PhysicsConfig):
     name: Literal["pendulum"] = option("pendulum", NAME)
 
 
-def drawn(config: PhysicsConfig, constants: dict[str, float]) -> Tensor:
-    """Tasks `[num_tasks, constants]`, float64. The last constant is the one whose sign is flipped."""
-    generator = torch.Generator().manual_seed(config.tasks_seed)
-    power = 2 * torch.rand(config.num_tasks, len(constants), generator=generator, dtype=torch.float64) - 1
-    tasks = torch.tensor(list(constants.values()), dtype=torch.float64) * config.spread**power
-    if config.flip:
-        tasks[1::2, -1] *= -1
-    return tasks
+class Physics(VectorEnv):
+    """World whose tasks are physical constants, above 0 but for the last one, whose sign may be flipped."""
+
+    def __init__(self, config: PhysicsConfig, constants: dict[str, float], start: tuple[float, ...]) -> None:
+        generator = torch.Generator().manual_seed(config.tasks_seed)
+        power = 2 * torch.rand(config.num_tasks, len(constants), generator=generator, dtype=torch.float64) - 1
+        tasks = torch.tensor(list(constants.values()), dtype=torch.float64) * config.spread**power
+        if config.flip:
+            tasks[1::2, -1] *= -1
+        super().__init__(tasks, start)
+
+    def read_task(self, given: Sequence[Any]) -> list[float]:
+        task = super().read_task(given)
+        if min(task[:-1]) <= 0:
+            raise ValueError(f"must be above 0 ({', '.join(self.task_columns[:-1])})")
+        return task
 
 
-class CartPole(VectorEnv):
+class CartPole(Physics):
     """Keep a pole upright on a cart (Barto, Sutton and Anderson, 1983): reward 1 for each step until it falls.
 
     State and observation are x, its velocity, the pole's angle and its velocity. Action 1 pushes with `force` newtons,
@@ -61,7 +70,7 @@ class CartPole(VectorEnv):
     view = 2.6
 
     def __init__(self, config: CartPoleConfig) -> None:
-        super().__init__(drawn(config, CART_POLE), (0.05,) * 4)
+        super().__init__(config, CART_POLE, (0.05,) * 4)
         high = torch.tensor([2 * CART_LIMIT, math.inf, 2 * POLE_LIMIT, math.inf]).numpy()
         # No step pays 0, but the first observation of a stream comes with that reward.
         about = ((0.0, 1.0), 0, config.max_episode_steps, "survival")
@@ -92,7 +101,7 @@ class CartPole(VectorEnv):
             canvas.line([(x + 0.4 * side, height), (x + 0.7 * side, height)], 0.1, GOALS[1])
 
 
-class Pendulum(VectorEnv):
+class Pendulum(Physics):
     """Swing a pendulum up and hold it there, by a torque that is too weak to lift it at once.
 
     The state is the angle from upright and its velocity; the observation is cosine, sine and velocity. An action is a
@@ -103,7 +112,7 @@ class Pendulum(VectorEnv):
     view = 1.7
 
     def __init__(self, config: PendulumConfig) -> None:
-        super().__init__(drawn(config, PENDULUM), (math.pi, 1.0))
+        super().__init__(config, PENDULUM, (math.pi, 1.0))
         high = torch.tensor([1.0, 1.0, MAX_SPEED]).numpy()
         spaces = Box(-high, high), Box(-MAX_TORQUE, MAX_TORQUE, (1,))
         self.spec = EnvSpec(*spaces, (), 0, config.max_episode_steps, "final_reward", success_return=-0.1)

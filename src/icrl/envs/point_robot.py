@@ -35,7 +35,7 @@ class PointRobot(VectorEnv):
     An action moves the point by `SPEED` times its two numbers in [-1, 1]. A task is the goal (x, y), `[B, 2]`. With
     dense rewards an episode succeeds if it ends within `RADIUS` of the goal, with sparse ones if it gets there."""
 
-    task_columns = ("x", "y")
+    task_columns = ("goal_x", "goal_y")
     has_planner = True
     view = 1.3
 

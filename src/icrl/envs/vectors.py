@@ -1,5 +1,6 @@
 """Worlds whose state is a vector of numbers: tasks drawn once, starts, bounded actions and pictures. B streams."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,12 @@ class VectorEnv(TensorEnv):
 
     def all_tasks(self) -> Tensor:
         return self._tasks.cpu()
+
+    def read_task(self, given: Sequence[Any]) -> list[float]:
+        """Any finite numbers make a task."""
+        if len(given) != len(self.task_columns) or not np.isfinite(given).all():
+            raise ValueError(f"must be finite numbers ({', '.join(self.task_columns)})")
+        return [float(number) for number in given]
 
     def start(self, seed: Tensor, episode: Tensor) -> Tensor:
         """Inner state `[B, n]` where an episode starts."""
