@@ -65,7 +65,12 @@ class TensorEnv:
     task_columns: tuple[str, ...]  # meaning of the numbers of a task; they are cells if the world is a room
     starts: Tensor  # states where an episode may start, all equally likely
     goal_cell_name: str = "goal"  # meaning of `goal_cell`
-    has_planner: bool = True  # whether `outcomes` and `optimal_action` are known
+    has_planner: bool = True  # whether `optimal_action` is known, and in a finite world `outcomes`
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether expectations of episodes can be computed (`exact.py`)."""
+        return self.has_planner and self.spec.is_discrete
 
     @property
     def num_states(self) -> int:
