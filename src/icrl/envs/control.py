@@ -28,7 +28,10 @@ PENDULUM_TIME = 0.05
 class PhysicsConfig(VectorConfig):
     max_episode_steps: int = option(200, "env steps after which an episode is truncated", ge=1, le=10000)
     spread: float = option(
-        1.5, "a constant is Gymnasium's times a factor drawn from [1/spread, spread], its logarithm uniformly", gt=1, le=4
+        1.5,
+        "a constant is Gymnasium's times a factor drawn from [1/spread, spread], its logarithm uniformly",
+        gt=1,
+        le=4,
     )
     flip: bool = option(True, "in every other task the action pushes the other way")
 

@@ -96,7 +96,7 @@ class TensorEnv:
         try:
             task = [integer(part) for part in given]
         except (TypeError, ValueError):  # not made of integers, or of cells inside the room
-            task = []
+            task = list[int]()
         if tuple(task) not in self._known_tasks:
             cells = f", a cell as (row, column) with both >= 0 and < size={width}" if width else ""
             listed = f"{len(self._known_tasks)} tasks ({', '.join(self.task_columns)})"

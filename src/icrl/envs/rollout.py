@@ -161,10 +161,9 @@ def is_success(spec: EnvSpec, value: Column, terminated: Column, last: Column, b
     `return`: it is the `last` and the return of the episode, `so_far`, is at least `spec.success_return`;
     `final_reward`: it is the `last` and its value is at least that."""
     match spec.success:
-        case "final_reward":
-            return last & (value >= spec.success_return - _ROUNDING)
-        case "return":
-            return last & (so_far >= spec.success_return - _ROUNDING)
+        case "return" | "final_reward":
+            reached = so_far if spec.success == "return" else value
+            return last & (reached >= spec.success_return - _ROUNDING)
         case "best_action":
             return best & last
         case "end":

@@ -140,8 +140,8 @@ class DarkKeyToDoor(Room):
         state_index = cell + self.num_cells * (had_key | found_key)
         return certain(state_index, (found_key | opened).long(), opened)
 
-    def observe(self, state_index: Tensor) -> Tensor:
-        return state_index if self.show_key else state_index % self.num_cells
+    def observe(self, inner: Tensor) -> Tensor:
+        return inner if self.show_key else inner % self.num_cells
 
     def optimal_action(self, state: State) -> Tensor:
         target = torch.where(state.inner < self.num_cells, state.task[..., 0], state.task[..., 1])

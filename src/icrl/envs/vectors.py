@@ -38,9 +38,13 @@ class VectorEnv(TensorEnv):
 
     def read_task(self, given: Sequence[Any]) -> list[float]:
         """Any finite numbers make a task."""
-        if len(given) != len(self.task_columns) or not np.isfinite(given).all():
+        try:
+            task = np.array(given, np.float32)
+        except (TypeError, ValueError):  # not made of numbers
+            task = np.empty(0)
+        if task.shape != (len(self.task_columns),) or not np.isfinite(task).all():
             raise ValueError(f"must be finite numbers ({', '.join(self.task_columns)})")
-        return [float(number) for number in given]
+        return task.tolist()
 
     def start(self, seed: Tensor, episode: Tensor) -> Tensor:
         """Inner state `[B, n]` where an episode starts."""
@@ -82,5 +86,5 @@ class VectorEnv(TensorEnv):
         return frames
 
     def draw(self, canvas: Canvas, task: Tensor, obs: Tensor, action: Tensor) -> None:
-        """Draw the last of the observations `obs` `[M + 1, n]` of an episode of `task` `[task_dim]`, after M actions."""
+        """Draw the last of the observations `obs` `[M + 1, n]` of an episode of `task` `[task_dim]` with M actions."""
         raise NotImplementedError

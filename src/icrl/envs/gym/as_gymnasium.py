@@ -95,8 +95,8 @@ class BatchedEnv(VectorEnv[Column, Column, NDArray[Any]]):
         return self._observe(self._state), rewards, terminated, truncated, infos
 
     def render(self, obs: Column | None = None) -> tuple[Frames, ...] | None:
-        """Picture of every stream, now or at an earlier `obs` `[B, ...]`: the world's own, or a map with the agent (in a
-        bandit, the last arm pulled); B frames `[H, W, 3]`."""
+        """Picture of every stream, now or at an earlier `obs` `[B, ...]`: the world's own, or a map with the agent (in
+        a bandit, the last arm pulled); B frames `[H, W, 3]`."""
         state = started(self._state)
         if self.render_mode is None:
             logger.warn("render() shows nothing: make the environment with render_mode='rgb_array'")
