@@ -104,6 +104,39 @@ def test_constants_are_drawn_around_gymnasiums() -> None:
         assert (world(config(flip=False)).all_tasks() > 0).all()
 
 
+class Balancer:
+    """Policy that pushes the cart under the pole. With `memory` it reverses its pushes from then on if the cart went
+    the wrong way: the memory of a stream is +1 or -1."""
+
+    def __init__(self, memory: bool) -> None:
+        self._memory = memory
+
+    def initial_carry(self, num_streams: int) -> Any:
+        return torch.ones(num_streams), torch.zeros(num_streams, 4), torch.zeros(num_streams)
+
+    def act(self, carry: Any, step: Any, noise: Any) -> Any:
+        sign, before, push = carry
+        if self._memory:  # the cart's velocity follows the force
+            gained = (step.obs[:, 1] - before[:, 1]) * push
+            sign = torch.where((step.timestep > 0) & (gained < 0), -sign, sign)
+        right = (step.obs[:, 2] + 0.3 * step.obs[:, 3] + 0.05 * step.obs[:, 1] > 0) == (sign > 0)
+        return right.long(), (sign, step.obs, sign * (2 * right.float() - 1))
+
+
+def test_only_a_policy_with_memory_balances_all_poles() -> None:
+    """The same pushes throw down every pole whose force is flipped."""
+    env = CartPole(CartPoleConfig())
+    tasks, found = env.all_tasks(), {}
+    for memory in (False, True):
+        streams = start_streams(Balancer(memory), env, tasks, stream_seeds(0, len(tasks)))
+        transitions, _ = rollout(Balancer(memory), env, streams, 600, Noise(stream_seeds(0, len(tasks))))
+        episodes, _ = finished_episodes(transitions, OpenEpisodes.none(len(tasks)), env.spec)
+        found[memory] = episodes.success[np.unique(episodes.stream, return_index=True)[1] + 1]  # the second episodes
+    flipped = (tasks[:, -1] < 0).numpy()
+    assert not found[False][flipped].any() and found[False][~flipped].mean() > 0.9
+    assert found[True].mean() > 0.9
+
+
 @pytest.mark.parametrize("env", [CartPole(CartPoleConfig()), Pendulum(PendulumConfig())])
 def test_random_play_succeeds_rarely(env: Any) -> None:
     policy = learners_of("random", 1, env.spec)

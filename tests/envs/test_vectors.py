@@ -26,6 +26,8 @@ from icrl.envs.render import AGENT, FLOOR, GOALS
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
 from icrl.envs.tasks import split_tasks
 from icrl.envs.vectors import VectorEnv
+from icrl.evaluation.in_context import play_episodes
+from icrl.evaluation.references import references_of
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_class
 
@@ -245,6 +247,23 @@ def test_tasks_without_a_place_have_no_quadrants() -> None:
         split_tasks(make_env(config.env), config)
     split = split_tasks(make_env(config.env), load_config(["env=point_robot", "source=optimal"]))
     assert (len(split.train), len(split.held_out)) == (80, 20)
+
+
+@pytest.mark.parametrize(
+    ("world", "random", "optimum"),
+    [("point_robot", -20, -3.81), ("cart_pole", 22, None), ("pendulum", -1260, None)],
+)
+def test_returns_of_random_play_and_of_the_planner_are_those_of_the_docs(
+    world: str, random: float, optimum: float | None
+) -> None:
+    """With the options of the preset, over all tasks: docs/worlds.md."""
+    config = load_config([f"env={world}", "source=random"])
+    env = make_env(config.env)
+    players = references_of(env, config)
+    assert [*players] == (["random", "optimum"] if optimum else ["random"])
+    for name, expected in zip(players, (random, optimum), strict=False):
+        found, _ = play_episodes(players[name], env, env.all_tasks(), 4, 3, 1)
+        assert found.returns.mean() == pytest.approx(expected, rel=0.05 if name == "random" else 0.002)
 
 
 # ---- pictures
