@@ -27,7 +27,7 @@ class EnvSpec(NamedTuple):
     max_episode_steps: int
     success: str = "reward"  # rule that makes an episode a success, see `envs.rollout.is_success`
     points: tuple[int, int] = (0, 0)
-    success_return: float = 0.0  # least return of a successful episode, if `success` is "return"
+    success_return: float = 0.0  # least return of a successful episode, or least last reward, if `success` says so
 
     @classmethod
     def of(cls, recorded: dict[str, Any]) -> "EnvSpec":

@@ -42,7 +42,7 @@ class Chance(TensorEnv):
         return Outcomes(*(table[index] for table in (self.chances, self.places, self.rewards, self.ends)))
 
     def optimal_action(self, state: State) -> Tensor:
-        return self.best[state.task[..., 0], state.state_index]
+        return self.best[state.task[..., 0], state.inner]
 
 
 def enumerated(env: Chance, task: int, first: float) -> tuple[float, float, float]:
@@ -81,7 +81,7 @@ def enumerated(env: Chance, task: int, first: float) -> tuple[float, float, floa
 def test_equals_enumeration(seed: int, success: str, num_steps: int, first: float) -> None:
     env = Chance(seed, success, num_steps)
     probabilities = torch.tensor([first, 1 - first], dtype=torch.float64)
-    found = expectation(env, env.all_tasks(), lambda state: probabilities.expand(*state.state_index.shape, 2))
+    found = expectation(env, env.all_tasks(), lambda state: probabilities.expand(*state.inner.shape, 2))
     expected = np.array([enumerated(env, task, first) for task in (0, 1)])
     np.testing.assert_allclose(torch.stack(found, dim=1), expected, atol=1e-12)
 

@@ -32,7 +32,7 @@ class Probe(TensorEnv):
         self.starts, self._rule = torch.arange(num_starts), rule
 
     def optimal_action(self, state: State) -> Tensor:
-        return torch.full_like(state.state_index, self.spec.num_actions)
+        return torch.full_like(state.inner, self.spec.num_actions)
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         return certain(*self._rule(state_index, action))

@@ -71,7 +71,7 @@ def test_maps_show_values_and_moves() -> None:
         (arrows,) = [one for one in axes.collections if isinstance(one, Quiver)]
         for cell, action in enumerate(cells.best.tolist()):
             state, _ = env.reset(tasks[number // 3, None], torch.zeros(1, dtype=torch.long))
-            moved, _ = env.move(state._replace(state_index=torch.tensor([cell])), torch.tensor([action]))[:2]
+            moved, _ = env.move(state._replace(inner=torch.tensor([cell])), torch.tensor([action]))[:2]
             assert (arrows.X[cell], arrows.Y[cell]) == (cell % 3, cell // 3)
             assert (cell % 3 + arrows.U[cell], cell // 3 + arrows.V[cell]) == (int(moved) % 3, int(moved) // 3)
         star, ring = axes.lines

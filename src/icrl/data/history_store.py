@@ -29,7 +29,7 @@ SCHEMA_VERSION, MANIFEST = 3, "manifest.json"
 _ADDED: Json = {"tasks": {"split": "random", "held_out": []}, "source": {"num_workers": 0}}
 _FORM: Json = {
     "columns": {name: {"dtype": str, "shape": [int], "sha256": (str, type(None))} for name in Rollout._fields},
-    "tasks": {"all": [[int]], "train": [int], "held_out": [int]},
+    "tasks": {"all": [[float]], "train": [int], "held_out": [int]},
     "rows": {"num_learners": int, "num_envs": int},
     "blocks": [{"start": int, "end": int, "sha256": {name: str for name in Rollout._fields}}],
     "owner": ({"program": str, "run": str}, type(None)),

@@ -146,7 +146,7 @@ def _life(histories: Histories, row: int, num_steps: int) -> History:
     done = terminated | truncated
     arrays: dict[str, NDArray[Any]] = columns | {
         "episode": np.cumsum(done) - done,
-        "task": np.array(histories.tasks["all"][histories.row_tasks[row]], np.int64),
+        "task": np.array(histories.tasks["all"][histories.row_tasks[row]]),
     }
     for array in arrays.values():
         array.flags.writeable = False

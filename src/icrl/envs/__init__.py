@@ -15,6 +15,9 @@ WORLDS = {  # by `env.name`: module, class, and class of its options
     "dark_room": ("icrl.envs.rooms", "DarkRoom", "DarkRoomConfig"),
     "dark_key_to_door": ("icrl.envs.rooms", "DarkKeyToDoor", "KeyToDoorConfig"),
     "bandit": ("icrl.envs.bandit", "Bandit", "BanditConfig"),
+    "point_robot": ("icrl.envs.point_robot", "PointRobot", "PointRobotConfig"),
+    "cart_pole": ("icrl.envs.control", "CartPole", "CartPoleConfig"),
+    "pendulum": ("icrl.envs.control", "Pendulum", "PendulumConfig"),
     "gymnasium": ("icrl.envs.gym.gymnasium_env", "GymnasiumEnv", "GymnasiumConfig"),
     "point_game": ("icrl.point_game.world", "PointFamily", "PointGameConfig"),
 }

@@ -1,11 +1,16 @@
 """Base class of tensor environments: randomness, the clock and the auto-reset, written once. B streams.
 
-A world gives its rules: where episodes start and what an action can lead to (`outcomes`). Play and the exact
-expectations of `exact.py` both follow from them. The state of a world is one integer per stream, `state_index`.
+A finite world gives its rules: where episodes start and what an action can lead to (`outcomes`). Play and the exact
+expectations of `exact.py` both follow from them. Its state is one integer per stream, `state_index`; that of a
+`VectorEnv` is n numbers, and its rule is `move`.
 """
 
+import operator
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,12 +32,12 @@ class EnvConfig(Options):
 
 
 class State(NamedTuple):
-    """State of B streams, `[B]` int64 each, except `task` `[B, task_dim]`."""
+    """State of B streams, `[B]` int64 each, except `task` `[B, task_dim]` and the inner state of a `VectorEnv`."""
 
     task: Tensor
     seed: Tensor  # determines all randomness of the stream
     episode: Tensor  # episodes finished so far
-    state_index: Tensor  # the world's state as an integer
+    inner: Tensor  # state of the world itself: an integer; of a `VectorEnv` numbers, [B, n] float32
     timestep: Tensor  # steps since the last reset
 
 
@@ -60,22 +65,50 @@ class TensorEnv:
     task_columns: tuple[str, ...]  # meaning of the numbers of a task; they are cells if the world is a room
     starts: Tensor  # states where an episode may start, all equally likely
     goal_cell_name: str = "goal"  # meaning of `goal_cell`
-    has_planner: bool = True  # whether `outcomes` and `optimal_action` are known
+    has_planner: bool = True  # whether `optimal_action` is known, and in a finite world `outcomes`
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether expectations of episodes can be computed (`exact.py`)."""
+        return self.has_planner and self.spec.is_discrete
 
     @property
     def num_states(self) -> int:
         return self.spec.num_obs
 
     def all_tasks(self) -> Tensor:
-        """Every task, `[num_tasks, task_dim]` int64."""
+        """Every task, `[num_tasks, task_dim]` int64, or float32 in a `VectorEnv`."""
         raise NotImplementedError
+
+    @cached_property
+    def _known_tasks(self) -> set[tuple[int, ...]]:
+        return {tuple(task) for task in self.all_tasks().tolist()}
+
+    def read_task(self, given: Sequence[Any]) -> list[float]:
+        """Task from its numbers; a cell may be given as (row, column). Raises `ValueError` if there is no such task."""
+        width = self.spec.width
+
+        def integer(part: Any) -> int:
+            if np.ndim(part) == 0:
+                return operator.index(part)
+            return int(np.ravel_multi_index(tuple(map(operator.index, part)), (width, width)))
+
+        try:
+            task = [integer(part) for part in given]
+        except (TypeError, ValueError):  # not made of integers, or of cells inside the room
+            task = list[int]()
+        if tuple(task) not in self._known_tasks:
+            cells = f", a cell as (row, column) with both >= 0 and < size={width}" if width else ""
+            listed = f"{len(self._known_tasks)} tasks ({', '.join(self.task_columns)})"
+            raise ValueError(f"must be one of the world's {listed}{cells}")
+        return [*task]
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         """All possible outcomes; `task` is `[..., task_dim]`, the others broadcast to `[...]`."""
         raise NotImplementedError
 
-    def observe(self, state_index: Tensor) -> Tensor:
-        return state_index
+    def observe(self, inner: Tensor) -> Tensor:
+        return inner
 
     def optimal_action(self, state: State) -> Tensor:
         """Best action for states of any leading shape; `spec.num_actions` if it is unknown."""
@@ -123,40 +156,44 @@ class TensorEnv:
         """Start a stream for each row of `tasks` `[B, task_dim]`; see `contracts.Env`."""
         zero = torch.zeros_like(seeds)
         state = State(tasks, seeds, zero, self.start(seeds, zero), zero)
-        obs = self.observe(state.state_index)
+        obs = self.observe(state.inner)
         return state, Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, self.optimal_action(state))
 
     def start(self, seed: Tensor, episode: Tensor) -> Tensor:
-        """State index `[B]` where an episode starts."""
+        """Inner state of streams `[B]` where an episode starts."""
         one = len(self.starts) == 1
         return self.starts.expand_as(seed) if one else self.starts[integers(seed, episode, len(self.starts))]
 
     def move(self, state: State, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Next state index, index of the reward, and whether the task ended, `[B]` each, drawn from the outcomes."""
-        probability, *outcomes = self.outcomes(state.task, state.state_index, action)
+        """Next inner state, reward, and whether the task ended, `[B]` each, drawn from the outcomes."""
+        probability, *outcomes = self.outcomes(state.task, state.inner, action)
         if probability.shape[-1] > 1:
             noise = uniform(mix(state.seed, state.episode + _OUTCOMES), state.timestep)
             chosen = (probability.cumsum(-1)[..., :-1] <= noise[..., None]).sum(-1, keepdim=True)
             outcomes = [column.gather(-1, chosen) for column in outcomes]
         state_index, reward, terminated = (column[..., 0] for column in outcomes)
-        return state_index, reward, terminated
+        return state_index, self.spec.reward_of(reward), terminated
 
     def next_episode(self, state: State, where: Tensor) -> State:
         """Start the next episode on the same task in the streams where `where` `[B]` is true."""
         episode = state.episode + where
-        state_index = torch.where(where, self.start(state.seed, episode), state.state_index)
-        return State(state.task, state.seed, episode, state_index, state.timestep.masked_fill(where, 0))
+        inner = choose_rows(where, self.start(state.seed, episode), state.inner)
+        return State(state.task, state.seed, episode, inner, state.timestep.masked_fill(where, 0))
 
     def step(self, state: State, action: Tensor) -> tuple[State, Step]:
         """Advance every stream; streams that end restart at once (SAME_STEP); see `contracts.Env`."""
-        state_index, reward, terminated = self.move(state, action)
+        inner, reward, terminated = self.move(state, action)
         timestep = state.timestep + 1
         truncated = timestep >= self.spec.max_episode_steps
-        final_obs = self.observe(state_index)
-        state = self.next_episode(state._replace(state_index=state_index, timestep=timestep), terminated | truncated)
-        obs, best = self.observe(state.state_index), self.optimal_action(state)
-        paid = self.spec.reward_of(reward)
-        return state, Step(obs, paid, terminated, truncated, final_obs, state.timestep, best)
+        final_obs = self.observe(inner)
+        state = self.next_episode(state._replace(inner=inner, timestep=timestep), terminated | truncated)
+        obs, best = self.observe(state.inner), self.optimal_action(state)
+        return state, Step(obs, reward, terminated, truncated, final_obs, state.timestep, best)
+
+
+def choose_rows(where: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    """Rows of `new` `[B, ...]` where `where` `[B]` is true, else those of `old`."""
+    return torch.where(where.view(-1, *[1] * (new.dim() - 1)), new, old)
 
 
 def certain(state_index: Tensor, reward: Tensor, terminated: Tensor) -> Outcomes:

@@ -32,7 +32,7 @@ def noisy_exact(env: TensorEnv, tasks: Tensor, noise: float | Tensor, max_cells:
     noises = torch.as_tensor(noise, dtype=torch.float64).expand(len(tasks))
 
     def noisy_policy(share: Tensor, state: State) -> Tensor:
-        uniform = torch.full((*state.state_index.shape, num_actions), 1 / num_actions, dtype=torch.float64)
+        uniform = torch.full((*state.inner.shape, num_actions), 1 / num_actions, dtype=torch.float64)
         if (share == 1.0).all():
             return uniform
         best = torch.nn.functional.one_hot(env.optimal_action(state).cpu(), num_actions).double()

@@ -1,4 +1,4 @@
-"""Pictures of a map, one frame per step. T frames, S = rows * columns cells, P pixels a cell."""
+"""Pictures of a map or of the plane, one frame per step. T frames, S = rows * columns cells, P pixels a cell."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +23,7 @@ CAPTION: Color = (28, 31, 38)
 CAPTION_TEXT: Color = (240, 240, 240)
 SMALLEST_FONT = 6.0
 WALL_PIXELS = 6  # around pictures of the world's own
+CANVAS = 240  # pixels of a picture of the plane
 
 
 def render_cells(
@@ -58,6 +59,29 @@ def render_cells(
         frames[rewarded] = REWARDED
     frames[:, wall : wall + height, wall : wall + width] = floor
     return frames
+
+
+class Canvas:
+    """Picture of the square [-view, view]^2 of the plane, with y upwards: shapes in the units of a world."""
+
+    def __init__(self, view: float) -> None:
+        self._image = Image.new("RGB", (2 * CANVAS, 2 * CANVAS), FLOOR)  # made half as large in the end: anti-aliased
+        self._draw, self._view, self._scale = ImageDraw.Draw(self._image), view, CANVAS / view
+
+    def disc(self, centre: Sequence[float], radius: float, color: Color) -> None:
+        self._draw.circle(self._pixels(centre), radius * self._scale, color)
+
+    def line(self, points: Sequence[Sequence[float]], width: float, color: Color) -> None:
+        pixels = [self._pixels(point) for point in points]
+        self._draw.line(pixels, color, max(1, round(width * self._scale)), joint="curve")
+
+    def picture(self) -> NDArray[np.uint8]:
+        """The picture `[CANVAS, CANVAS, 3]`."""
+        return np.asarray(self._image.resize((CANVAS, CANVAS), Image.Resampling.BOX))
+
+    def _pixels(self, point: Sequence[float]) -> tuple[float, float]:
+        x, y = point
+        return (self._view + x) * self._scale, (self._view - y) * self._scale
 
 
 def frame_pictures(pictures: Sequence[NDArray[np.uint8]], rewarded: NDArray[np.bool_], room: int) -> Frames:

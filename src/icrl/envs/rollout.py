@@ -158,10 +158,12 @@ def is_success(spec: EnvSpec, value: Column, terminated: Column, last: Column, b
 
     `reward`: its value is positive; `goal`: that, and it ends the task; `end`: it ends the task; `survival`: it is the
     `last` of the episode and does not end the task; `best_action`: it is the `last` and its action was optimal;
-    `return`: it is the `last` and the return of the episode, `so_far`, is at least `spec.success_return`."""
+    `return`: it is the `last` and the return of the episode, `so_far`, is at least `spec.success_return`;
+    `final_reward`: it is the `last` and its value is at least that."""
     match spec.success:
-        case "return":
-            return last & (so_far >= spec.success_return - _ROUNDING)
+        case "return" | "final_reward":
+            reached = so_far if spec.success == "return" else value
+            return last & (reached >= spec.success_return - _ROUNDING)
         case "best_action":
             return best & last
         case "end":

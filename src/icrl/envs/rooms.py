@@ -96,7 +96,7 @@ class DarkRoom(Room):
         return certain(state_index, on_goal.long(), on_goal if self.terminate_on_goal else torch.zeros_like(on_goal))
 
     def optimal_action(self, state: State) -> Tensor:
-        move = first_move(state.state_index, state.task[..., 0], self.size)
+        move = first_move(state.inner, state.task[..., 0], self.size)
         return self._inverse[state.task[..., 1], move] if self.permute_actions else move
 
     def label(self, task: Tensor) -> str:
@@ -140,12 +140,12 @@ class DarkKeyToDoor(Room):
         state_index = cell + self.num_cells * (had_key | found_key)
         return certain(state_index, (found_key | opened).long(), opened)
 
-    def observe(self, state_index: Tensor) -> Tensor:
-        return state_index if self.show_key else state_index % self.num_cells
+    def observe(self, inner: Tensor) -> Tensor:
+        return inner if self.show_key else inner % self.num_cells
 
     def optimal_action(self, state: State) -> Tensor:
-        target = torch.where(state.state_index < self.num_cells, state.task[..., 0], state.task[..., 1])
-        return first_move(state.state_index % self.num_cells, target, self.size)
+        target = torch.where(state.inner < self.num_cells, state.task[..., 0], state.task[..., 1])
+        return first_move(state.inner % self.num_cells, target, self.size)
 
 
 def next_cells(size: int) -> Tensor:

@@ -34,7 +34,7 @@ from icrl.randomness import mix
 from icrl.rl.statistics import Floats
 from icrl.sources.bandit_policies import UCB1
 from icrl.sources.explorers import CoveringPlan, PersistentWalk, UniformWalk, has_explorers
-from icrl.sources.noise_distillation import Random
+from icrl.sources.noise_distillation import NoiseDistillation, Optimal, Random
 from icrl.sources.pace import BLOCK
 from icrl.sources.searcher import in_context_learner
 
@@ -54,7 +54,7 @@ def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
     """Policies to play beside the model, by name.
 
     In rooms with one start and unpermuted actions, these are the searcher, the covering plan and two walkers with a
-    perfect goal memory. Other worlds without a planner have random play alone."""
+    perfect goal memory. Other worlds have random play, and the planner's if there is one, unless both are exact."""
     learner = in_context_learner(env, config.env)
     if learner and isinstance(config.env, BanditConfig):
         deviation = config.env.deviation if config.env.distribution == "gaussian" else 0.5  # of rewards in [0, 1]
@@ -67,17 +67,24 @@ def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
         return {"searcher": learner}
     if isinstance(env, PointFamily) and isinstance(config.env, PointGameConfig):
         return {"random": chance(env, config), **fixed_players(env, config.env)}
-    return {} if env.has_planner else {"random": chance(env, config)}
+    if env.is_exact:
+        return {}
+    return {"random": chance(env, config)} | ({"optimum": unlearned(Optimal, env, config)} if env.has_planner else {})
 
 
 def exact_references(env: TensorEnv, tasks: Tensor) -> dict[str, Expectation]:
     """Exact expectations of random and of optimal play on `tasks` `[N, task_dim]`; empty without a planner."""
-    return {"random": random_exact(env, tasks), "optimum": optimal_exact(env, tasks)} if env.has_planner else {}
+    return {"random": random_exact(env, tasks), "optimum": optimal_exact(env, tasks)} if env.is_exact else {}
 
 
 def chance(env: TensorEnv, config: Config) -> Policy[Any]:
     """Uniformly random play."""
-    policy = Random(config.source, env.spec, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
+    return unlearned(Random, env, config)
+
+
+def unlearned(source: type[NoiseDistillation], env: TensorEnv, config: Config) -> Policy[Any]:
+    """Policy of a `source` that learns nothing."""
+    policy = source(config.source, env.spec, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
     policy.set_clock(Clock(0.0, 0, 0, 0))
     return policy
 

@@ -62,8 +62,8 @@ def walks_of(env: TensorEnv, transitions: Rollout, stream: int, task: Tensor, se
     value = reward_values(env.spec, transitions.reward.numpy())
     done = (transitions.terminated | transitions.truncated).bool()
     rewarded, ends = value > 0, np.flatnonzero(done) + 1
-    if max(env.spec.reward_values, default=1.0) <= 0:  # where nothing pays, successes stand out instead
-        best = transitions.action == transitions.optimal_action
+    if max(env.spec.reward_values or value.tolist()) <= 0:  # where nothing pays, successes stand out instead
+        best = (transitions.action == transitions.optimal_action).view(len(value), -1).all(1)
         so_far = returns_so_far(value[:, None], done.numpy()[:, None], np.zeros(1))
         ended = transitions.terminated.bool().numpy()
         rewarded = is_success(env.spec, value, ended, done.numpy(), best.numpy(), np.concatenate(so_far))
@@ -156,7 +156,7 @@ def side_by_side(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], view: M
 
 def compared_tasks(env: TensorEnv, tasks: Tensor) -> list[int]:
     """Numbers of the tasks among `tasks` `[G, task_dim]` that are filmed, from the quickest to the longest to solve."""
-    length = optimal_exact(env, tasks).steps_to_goal if env.has_planner else torch.arange(len(tasks))
+    length = optimal_exact(env, tasks).steps_to_goal if env.is_exact else torch.arange(len(tasks))
     by_length = length.argsort(stable=True).tolist()
     return [*dict.fromkeys(by_length[i * (len(tasks) - 1) // (NUM_COMPARED - 1)] for i in range(NUM_COMPARED))]
 

@@ -127,7 +127,7 @@ def rebuild_state(program: str, state: dict[str, Any], step: int) -> dict[str, A
         return new
     if program == "train_agents" and "iteration" in state:
         streams = {"step": state["step"], "carry": state.get("carry", [])}
-        streams["state"] = {"state_index" if key == "place" else key: value for key, value in state["state"].items()}
+        streams["state"] = {"inner" if key == "place" else key: value for key, value in state["state"].items()}
         new = _without(state, "iteration", "state", "step", "carry", "player")
         return new | {"step": step, "streams": streams, "unroll_worker": state["player"]}
     if program not in ("train_agents", "train_players") and "update" in state:

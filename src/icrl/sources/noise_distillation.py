@@ -3,6 +3,10 @@ arXiv 2312.12275): histories that improve without a learning agent, because nois
 
     pi_t(a | s) = noise(t) / A + (1 - noise(t)) * pi_expert(a | s)
 
+In a Box of actions the action itself is the mixture, as in Vintix (Polubarov et al., 2025, arXiv 2501.19400),
+
+    a_t = noise(t) * u + (1 - noise(t)) * a_expert(s),    u uniform in the Box
+
 The expert is the planner, whose action is in `Step.optimal_action`, or the trained agents of another run. The limits of
 noise 0 and 1 are sources of their own, `optimal` and `random`.
 """
@@ -15,6 +19,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
+from gymnasium.spaces import Box
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -24,6 +29,7 @@ from icrl.contracts import ConfigError, Env, Json, Learned, Sample, Step
 from icrl.envs import make_env
 from icrl.envs.core import EnvConfig
 from icrl.envs.exact import noisy_exact
+from icrl.randomness import spread
 from icrl.runs import checkpoint
 from icrl.runs.files import check_same
 from icrl.sources import source, source_class
@@ -71,11 +77,15 @@ class NoiseDistillation(Learner):
         """Learners with their expert and least noise. Raises `ConfigError` without a planner or such a teacher."""
         learners, options = super().create(config, env, tasks, seeds, device), config.source
         teacher, best = getattr(options, "teacher", "none"), getattr(options, "max_performance", 1.0)
+        where, limited = f"env.name={config.env.name}", best < 1 and not env.spec.is_discrete
+        refuse(limited, f"source.max_performance={best} needs exact expectations, and {where} has none: give 1")
+        taught = teacher != "none" and isinstance(env.spec.action_space, Box)
+        refuse(taught, f"source.teacher={teacher} needs Discrete actions; {where} has {env.spec.action_space}")
         if teacher != "none":
             learners.expert = trained_agents(config, teacher, env.spec, tasks, seeds, device)
         elif cls.constant_noise != 1:
             with closing(make_env(config.env)) as world:
-                known, where = world.has_planner, f"env.name={config.env.name}"
+                known = world.has_planner
             refuse(not known, f"source.name={options.name} needs the optimal action, which is unknown with {where}")
         if best < 1:
             find = partial(least_noise, config.env, tasks.cpu(), best)
@@ -94,8 +104,22 @@ class NoiseDistillation(Learner):
         constant = self.constant_noise
         return self.least_noise.clamp(min=self.rate("noise") if constant is None else constant)
 
+    def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
+        """A sample of `action_probabilities`, or in a Box the mixture of a uniform action and the expert's."""
+        space = self._spec.action_space
+        if not isinstance(space, Box):
+            return super().act(carry, step, noise)
+        low, high = (torch.from_numpy(bound).to(noise.device) for bound in (space.low, space.high))
+        uniform = low + (high - low) * spread(noise, low.numel()).view(-1, *low.shape)
+        share = self._shares(len(noise)).view(-1, *[1] * low.dim())
+        return torch.where(share == 1.0, uniform, share * uniform + (1 - share) * step.optimal_action), carry
+
+    def _shares(self, num_streams: int) -> Tensor:
+        """Noise of each stream, `[B]`."""
+        return self.noise.repeat_interleave(num_streams // self.num_learners)
+
     def action_probabilities(self, step: Step) -> Tensor:
-        share = self.noise.repeat_interleave(len(step.obs) // self.num_learners)[:, None]
+        share = self._shares(len(step.obs))[:, None]
         num_actions = self._spec.num_actions
         if (share == 1.0).all():  # needs no expert, and so no planner
             if (legal := self._spec.legal(step.obs)) is None:

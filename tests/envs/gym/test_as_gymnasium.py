@@ -29,8 +29,9 @@ ROOM = {"name": "dark_room", "size": 3, "random_start": False, "terminate_on_goa
 KEY_TO_DOOR = {"name": "dark_key_to_door", "size": 3, "random_start": False, "show_key": True}
 BANDIT = {"name": "bandit", "num_arms": 4, "distribution": "bernoulli", "deviation": 0.5, "num_tasks": 9}
 BANDIT["tasks_seed"] = 0
+VECTORS = {"icrl/PointRobot-v0": 20, "icrl/PointRobotSparse-v0": 20, "icrl/CartPole-v0": 200, "icrl/Pendulum-v0": 200}
 POINT_GAMES = ["icrl/PointGameHost-v0", "icrl/PointGameAgent-v0"]
-LIMITS = dict.fromkeys(ROOMS, 20) | {IDS[4]: 50} | dict.fromkeys(BANDITS, 1) | dict.fromkeys(POINT_GAMES, 100)
+LIMITS = dict.fromkeys(ROOMS, 20) | {IDS[4]: 50} | dict.fromkeys(BANDITS, 1) | VECTORS | dict.fromkeys(POINT_GAMES, 100)
 
 
 def room(**options: Any) -> SingleEnv:
@@ -42,7 +43,7 @@ def rooms(num_envs: int, **options: Any) -> BatchedEnv:
 
 
 def test_importing_the_library_registers_every_world_without_pytorch() -> None:
-    program = "import sys, icrl, gymnasium; print('torch' in sys.modules, *list(gymnasium.registry)[-9:])"
+    program = "import sys, icrl, gymnasium; print('torch' in sys.modules, *list(gymnasium.registry)[-13:])"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert out.split() == ["False", *LIMITS]
     assert {name: gymnasium.spec(name).max_episode_steps for name in LIMITS} == LIMITS
@@ -137,9 +138,15 @@ def test_the_time_limit_of_make_is_the_only_clock(limit: int) -> None:
 
 MASK = "reset_mask.*2 bools"
 STARTED = [
-    *((lambda one, _, a=a: one.step(a), InvalidAction, "integer >= 0 and < 5") for a in (5, -1, 1.5, "up", None)),
-    *((lambda _, two, a=a: two.step(np.array([0, a])), InvalidAction, "2 integers >= 0") for a in (5, -1, 1.5, "up")),
-    *((lambda _, two, a=a: two.step(a), InvalidAction, "be 2 integers") for a in (np.zeros(3, int), np.int64(0))),
+    *(
+        (lambda one, _, a=a: one.step(a), InvalidAction, r"an action of Discrete\(5\)")
+        for a in (5, -1, 1.5, "up", None)
+    ),
+    *(
+        (lambda _, two, a=a: two.step(np.array([0, a])), InvalidAction, r"2 actions of Discrete\(5\)")
+        for a in (5, -1, 1.5, "up")
+    ),
+    *((lambda _, two, a=a: two.step(a), InvalidAction, "be 2 actions") for a in (np.zeros(3, int), np.int64(0))),
     *(
         (lambda _, two, mask=mask: two.reset(options={"reset_mask": mask}), ValueError, MASK)
         for mask in ([True, False], np.array([1, 0]), np.array([True]), np.array([False, False]), None, np.array(True))

@@ -27,9 +27,9 @@ def test_outcomes_have_the_frequencies_of_play() -> None:
     state, _ = env.reset(torch.zeros(60, 1).long(), stream_seeds(1, 60))
     for action in torch.randint(4, (100, 60), generator=torch.Generator().manual_seed(0)):
         before, (state, step) = state, env.step(state, action)
-        columns = (before.state_index, action, step.final_obs, step.reward, step.terminated)
+        columns = (before.inner, action, step.final_obs, step.reward, step.terminated)
         counts.update(zip(*(column.tolist() for column in columns), strict=True))
-        tried.update(zip(before.state_index.tolist(), action.tolist(), strict=True))
+        tried.update(zip(before.inner.tolist(), action.tolist(), strict=True))
     assert len(tried) == 7 * 4  # all but the hole and the goal
     expected = Counter()
     for cell, action in tried:

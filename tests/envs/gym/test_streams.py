@@ -71,7 +71,7 @@ def test_steps_are_those_of_a_plain_loop(seed: int, task: int, limit: int, actio
         shown = [step.obs, step.reward, step.terminated, step.truncated, step.final_obs, step.timestep, state.episode]
         assert [value.item() for value in shown] == expected
         assert torch.equal(step.optimal_action, env.optimal_action(state))
-        assert state.state_index.item() == step.obs.item() and state.timestep.item() == step.timestep.item()
+        assert state.inner.item() == step.obs.item() and state.timestep.item() == step.timestep.item()
         this_episode = actions[number - state.timestep.item() : number]
         assert state.actions.tolist() == [this_episode + [0] * (limit - len(this_episode))]
 

@@ -7,6 +7,9 @@ import gymnasium
 _ROOM = {"name": "dark_room", "size": 9, "random_start": False, "terminate_on_goal": True, "permute_actions": False}
 _BANDIT = {"name": "bandit", "num_arms": 10, "deviation": 0.5, "num_tasks": 1100, "tasks_seed": 0}
 _POINTS = {"dimension": 3, "max_num_points": 20, "max_value": 20, "reposition": False, "scale_observation": True}
+_DRAWN = {"num_tasks": 100, "tasks_seed": 0}
+_ROBOT = {"name": "point_robot", "goals": "semicircle", **_DRAWN}
+_PHYSICS = {"spread": 1.5, "flip": True, **_DRAWN}
 _OURS, _POINT_GAME = "icrl.envs.gym.as_gymnasium", "icrl.point_game.gymnasium"
 
 # Module, steps of an episode, and options of the world; every option is a keyword argument of `gymnasium.make`.
@@ -18,6 +21,10 @@ _IDS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "DarkKeyToDoor": (_OURS, 50, {"name": "dark_key_to_door", "size": 9, "random_start": True, "show_key": False}),
     "Bandit": (_OURS, 1, {**_BANDIT, "distribution": "bernoulli"}),
     "BanditGaussian": (_OURS, 1, {**_BANDIT, "distribution": "gaussian"}),
+    "PointRobot": (_OURS, 20, {**_ROBOT, "reward": "dense"}),
+    "PointRobotSparse": (_OURS, 20, {**_ROBOT, "reward": "sparse"}),
+    "CartPole": (_OURS, 200, {"name": "cart_pole", **_PHYSICS}),
+    "Pendulum": (_OURS, 200, {"name": "pendulum", **_PHYSICS}),
     "PointGameHost": (_POINT_GAME, 100, {"role": "host", "opponent": "random", **_POINTS}),
     "PointGameAgent": (_POINT_GAME, 100, {"role": "agent", "opponent": "zeillinger", **_POINTS}),
 }

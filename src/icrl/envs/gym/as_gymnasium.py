@@ -5,15 +5,14 @@ determines all randomness of a stream: the starts of its episodes, the outcomes 
 its task. A reset without a seed starts the next episode of the same stream.
 """
 
-import operator
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from gymnasium import Env, logger
 from gymnasium.error import InvalidAction, ResetNeeded
-from gymnasium.spaces import Discrete
 from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
@@ -23,13 +22,13 @@ from torch import Tensor
 
 from icrl.config.options import in_words
 from icrl.envs import env_options, make_env
-from icrl.envs.core import State, TensorEnv
+from icrl.envs.core import State, TensorEnv, choose_rows
 from icrl.envs.render import Frames, render_cells
 from icrl.envs.rollout import reward_values
 from icrl.randomness import integers
 
 Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
+Column = NDArray[Any]  # observations or actions, [B, ...] in the dtype of their space
 Infos = dict[str, Any]
 StateType = TypeVar("StateType")
 
@@ -38,7 +37,7 @@ _TASK_DRAW = 2**62  # counter of the draw of the task; the counters of episodes 
 _NO_ACTION = -1  # the last action of a stream that has not acted yet
 
 
-class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
+class BatchedEnv(VectorEnv[Column, Column, NDArray[Any]]):
     """B streams of `core` stepped as one batch of tensors, with auto-reset in the same step. `infos["timestep"]` counts
     the steps since the last reset. `tasks` are `[B, task_dim]`; None draws them from the seeds."""
 
@@ -50,17 +49,17 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode={render_mode!r}: must be 'rgb_array' or None")
         self.num_envs, self.render_mode = num_envs, render_mode
-        self.single_observation_space = Discrete(core.spec.num_obs)
-        self.single_action_space = Discrete(core.spec.num_actions)
+        self.single_observation_space = deepcopy(core.spec.observation_space)  # has random numbers of its own
+        self.single_action_space = deepcopy(core.spec.action_space)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.core, self._tasks = core, tasks
-        self._actions = np.full(num_envs, _NO_ACTION)
+        self._actions = np.full((num_envs, *core.spec.action_shape), _NO_ACTION)
         self._state: State | None = None
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Infos | None = None
-    ) -> tuple[Ints, Infos]:
+    ) -> tuple[Column, Infos]:
         """Stream i takes seed + i or item i of a list. `options["reset_mask"]`, bool `[B]`, leaves the others as they
         are."""
         super().reset(seed=seed if isinstance(seed, int) else None)
@@ -75,46 +74,45 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
                 fresh = where & np.array([each is not None for each in seeds])
                 pairs = zip(self._start(seeds), self._state, strict=True)
                 chosen = torch.from_numpy(fresh)
-                self._state = State(*(torch.where(chosen.view(-1, *[1] * (a.dim() - 1)), a, b) for a, b in pairs))
-                self._actions = np.where(fresh, _NO_ACTION, self._actions)
+                self._state = State(*(choose_rows(chosen, new, old) for new, old in pairs))
+                self._actions[fresh] = _NO_ACTION
         return self._observe(self._state), {"timestep": np.zeros(self.num_envs, np.int64), "_timestep": where}
 
-    def step(self, actions: Ints) -> tuple[Ints, NDArray[Any], Bools, Bools, Infos]:
+    def step(self, actions: Column) -> tuple[Column, NDArray[Any], Bools, Bools, Infos]:
         state = started(self._state)
         actions = np.asarray(actions)
         if not self.action_space.contains(actions):
-            allowed = f"{self.num_envs} integers >= 0 and < {self.core.spec.num_actions}"
-            raise InvalidAction(f"actions={actions!r}: must be {allowed}")
+            raise InvalidAction(f"actions={actions!r}: must be {self.num_envs} actions of {self.single_action_space}")
         self._actions = actions.copy()
-        self._state, step = self.core.step(state, torch.from_numpy(actions).long())
+        self._state, step = self.core.step(state, torch.from_numpy(actions).to(self.core.spec.action_dtype))
         terminated, truncated = step.terminated.numpy(), step.truncated.numpy()
         infos: Infos = {"timestep": self._state.timestep.numpy().copy(), "_timestep": np.ones(self.num_envs, bool)}
         done = terminated | truncated
         if done.any():
             final_info = {"timestep": np.where(done, state.timestep.numpy() + 1, 0), "_timestep": done.copy()}
             infos |= final_infos(done, step.final_obs.numpy()[done], final_info)
-        return (
-            self._observe(self._state),
-            reward_values(self.core.spec, step.reward.numpy()),
-            terminated,
-            truncated,
-            infos,
-        )
+        rewards = reward_values(self.core.spec, step.reward.numpy())
+        return self._observe(self._state), rewards, terminated, truncated, infos
 
-    def render(self, obs: Ints | None = None) -> tuple[Frames, ...] | None:
-        """Map of every stream with the agent (in a bandit, the last arm pulled), now or at an earlier `obs` `[B]`: B
-        frames `[H, W, 3]`."""
+    def render(self, obs: Column | None = None) -> tuple[Frames, ...] | None:
+        """Picture of every stream, now or at an earlier `obs` `[B, ...]`: the world's own, or a map with the agent (in
+        a bandit, the last arm pulled); B frames `[H, W, 3]`."""
         state = started(self._state)
         if self.render_mode is None:
             logger.warn("render() shows nothing: make the environment with render_mode='rgb_array'")
             return None
         obs = self._observe(state) if obs is None else obs
-        cells = self.core.cell(torch.from_numpy(obs), torch.from_numpy(self._actions)).split(1)
+        seen, actions = torch.from_numpy(obs), torch.from_numpy(self._actions)
+        rows = zip(state.task, seen, actions, strict=True)
+        drawn = [self.core.pictures(task, 0, 0, one[None], action[None][:0]) for task, one, action in rows]
+        if all(drawn):
+            return tuple(pictures[0] for pictures in drawn)
+        cells = self.core.cell(seen, actions).split(1)
         views = map(self.core.map_view, state.task)
         return tuple(render_cells(cell.numpy(), view)[0] for cell, view in zip(cells, views, strict=True))
 
-    def _observe(self, state: State) -> Ints:
-        return self.core.observe(state.state_index).numpy().copy()  # a copy: the caller may write to it
+    def _observe(self, state: State) -> Column:
+        return self.core.observe(state.inner).numpy().copy()  # a copy: the caller may write to it
 
     def _start(self, seeds: Sequence[int | None]) -> State:
         """State of every stream at its beginning; np_random checks each seed, and draws one for None."""
@@ -126,7 +124,7 @@ class BatchedEnv(VectorEnv[Ints, Ints, NDArray[Any]]):
         return self.core.reset(tasks, drawn)[0]
 
 
-class SingleEnv(Env[np.int64, np.int64]):
+class SingleEnv(Env[Any, Any]):
     """The one stream of `batched`. `info["timestep"]` counts the steps since the last reset."""
 
     metadata: Infos = {"render_modes": ["rgb_array"], "render_fps": 4}
@@ -135,10 +133,10 @@ class SingleEnv(Env[np.int64, np.int64]):
         self._batched, self.render_mode = batched, batched.render_mode
         self.observation_space = batched.single_observation_space
         self.action_space = batched.single_action_space
-        self._obs: Ints | None = None  # the last observation shown, [1]
-        self._next_obs: Ints | None = None  # once an episode ended: the first observation of the next
+        self._obs: Column | None = None  # the last observation shown, [1, ...]
+        self._next_obs: Column | None = None  # once an episode ended: the first observation of the next
 
-    def reset(self, *, seed: int | None = None, options: Infos | None = None) -> tuple[np.int64, Infos]:
+    def reset(self, *, seed: int | None = None, options: Infos | None = None) -> tuple[Any, Infos]:
         super().reset(seed=seed)
         if seed is not None or self._obs is None:
             self._obs, _ = self._batched.reset(seed=[self.np_random_seed])
@@ -147,13 +145,12 @@ class SingleEnv(Env[np.int64, np.int64]):
         self._next_obs = None
         return self._obs[0], {"timestep": 0}
 
-    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, Infos]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Infos]:
         started(self._obs)
         if self._next_obs is not None:
             raise ResetNeeded("the episode has ended: call reset() before step()")
         if not self.action_space.contains(action):
-            allowed = f"an integer >= 0 and < {self._batched.core.spec.num_actions}"
-            raise InvalidAction(f"action={action!r}: must be {allowed}")
+            raise InvalidAction(f"action={action!r}: must be an action of {self.action_space}")
         self._obs, reward, terminated, truncated, infos = self._batched.step(np.array([action]))
         if terminated[0] or truncated[0]:
             self._next_obs, self._obs, infos = self._obs, np.array([*infos["final_obs"]]), infos["final_info"]
@@ -216,26 +213,16 @@ def make_world(
 
 def _read_tasks(given: dict[str, Sequence[Any]], core: TensorEnv) -> Tensor:
     """Tasks `[num_envs, task_dim]` from one value per environment under each name."""
-    columns, width = core.task_columns, core.spec.width
-
-    def integer(part: Any) -> int:
-        if np.ndim(part) == 0:
-            return operator.index(part)
-        return int(np.ravel_multi_index(tuple(map(operator.index, part)), (width, width)))
-
+    columns, tasks = core.task_columns, list[list[float]]()
     if given.keys() not in ({"task"}, {*columns}):
         raise ValueError(f"{', '.join(given)}: a task is given by task alone, or by all of {', '.join(columns)}")
     rows = given["task"] if "task" in given else list(zip(*(given[name] for name in columns), strict=True))
-    tasks, known = list[list[int]](), core.all_tasks().tolist()
     for i, row in enumerate(rows):
         try:
-            tasks.append([integer(part) for part in row])
-        except (TypeError, ValueError):  # not made of integers, or of cells inside the room
-            tasks.append([])
-        if tasks[i] not in known:
+            tasks.append(core.read_task(row))
+        except ValueError as error:
             values = ", ".join(f"{name}={column[i]}" for name, column in given.items())
-            cells = f", a cell as (row, column) with both >= 0 and < size={width}" if width else ""
-            raise ValueError(f"{values}: must be one of the world's {len(known)} tasks ({', '.join(columns)}){cells}")
+            raise ValueError(f"{values}: {error}") from error
     return torch.tensor(tasks)
 
 

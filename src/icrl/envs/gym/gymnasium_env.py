@@ -104,8 +104,8 @@ class GymnasiumEnv(TensorEnv):
     def optimal_action(self, state: State | PlayedState) -> Tensor:
         """Best action for the steps that are left, from the table; see `best_actions`."""
         if not self.has_planner:
-            return torch.full_like(state.state_index, self.spec.num_actions)
-        return self._best[state.task[..., 0], state.timestep, state.state_index].long()
+            return torch.full_like(state.inner, self.spec.num_actions)
+        return self._best[state.task[..., 0], state.timestep, state.inner].long()
 
     def label(self, task: Tensor) -> str:
         return f"task_{int(task[0])}"

@@ -31,7 +31,7 @@ class PlayedState(NamedTuple):
     task: Tensor  # [B, 1] int64
     seed: Tensor  # [B] int64
     episode: Tensor  # [B] int64: episodes finished so far
-    state_index: Tensor  # [B] int64: the last observation
+    inner: Tensor  # [B] int64: the last observation
     timestep: Tensor  # [B] int64: steps since the last reset
     actions: Tensor  # [B, M] int64: of this episode; zeros from the time step on
 

@@ -1,0 +1,90 @@
+"""Worlds whose state is a vector of numbers: tasks drawn once, starts, bounded actions and pictures. B streams."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+from torch import Tensor
+
+from icrl.config.options import option
+from icrl.envs.core import EnvConfig, MapView, State, TensorEnv
+from icrl.envs.render import Canvas
+from icrl.randomness import mix, uniform
+
+
+class VectorConfig(EnvConfig):
+    num_tasks: int = option(100, "tasks in all, drawn by env.tasks_seed", ge=3, le=10**5)
+    tasks_seed: int = option(0, "seed of the tasks", ge=0, le=10**9)
+
+
+class VectorEnv(TensorEnv):
+    """World whose inner state is n numbers, `[B, n]` float32. Subclasses set the attributes and give `move` and `draw`.
+
+    A task is a row of numbers, `[B, task_dim]` float32. An episode starts uniformly in a box, at a point that is a
+    function of the stream's seed and the number of the episode."""
+
+    has_planner = False
+    view: float  # half the side of a picture, in the world's units
+
+    def __init__(self, tasks: Tensor, start: tuple[float, ...]) -> None:
+        """`tasks` `[num_tasks, task_dim]`; coordinate i of a start lies within `start[i]` around 0."""
+        self._tasks, self._start = tasks.float(), torch.tensor(start)
+
+    def all_tasks(self) -> Tensor:
+        return self._tasks.cpu()
+
+    def read_task(self, given: Sequence[Any]) -> list[float]:
+        """Any finite numbers make a task."""
+        try:
+            task = np.array(given, np.float32)
+        except (TypeError, ValueError):  # not made of numbers
+            task = np.empty(0)
+        if task.shape != (len(self.task_columns),) or not np.isfinite(task).all():
+            raise ValueError(f"must be finite numbers ({', '.join(self.task_columns)})")
+        return task.tolist()
+
+    def start(self, seed: Tensor, episode: Tensor) -> Tensor:
+        """Inner state `[B, n]` where an episode starts."""
+        coordinates = torch.arange(len(self._start), device=seed.device)
+        return self._start * (2 * uniform(mix(seed, episode)[:, None], coordinates) - 1)
+
+    def move(self, state: State, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Next inner state `[B, n]`, reward `[B]` float32 and whether the task ended, `[B]`."""
+        raise NotImplementedError
+
+    def bounded(self, action: Tensor) -> Tensor:
+        """Action inside the bounds of its Box, which are the same in each dimension; NaN becomes 0."""
+        space = self.spec.action_space
+        assert isinstance(space, Box)
+        return action.nan_to_num(0.0).clamp(float(space.low.min()), float(space.high.max()))
+
+    def optimal_action(self, state: State) -> Tensor:
+        return self.spec.unknown_action(state.timestep)
+
+    def label(self, task: Tensor) -> str:
+        return "_".join(f"{name}_{value:.4g}" for name, value in zip(self.task_columns, task.tolist(), strict=True))
+
+    def fingerprint(self, tasks: Tensor) -> list[str]:
+        return [str(task) for task in tasks.tolist()]
+
+    def map_view(self, task: Tensor) -> MapView:
+        """One cell: these worlds draw their own pictures."""
+        return MapView(1, 1, ())
+
+    def cell(self, obs: Tensor, action: Tensor) -> Tensor:
+        return torch.zeros(obs.shape[:-1], dtype=torch.long)
+
+    def pictures(self, task: Tensor, seed: int, episode: int, obs: Tensor, action: Tensor) -> list[Any]:
+        frames = list[NDArray[np.uint8]]()
+        for time in range(len(obs)):
+            canvas = Canvas(self.view)
+            self.draw(canvas, task, obs[: time + 1], action[:time])
+            frames.append(canvas.picture())
+        return frames
+
+    def draw(self, canvas: Canvas, task: Tensor, obs: Tensor, action: Tensor) -> None:
+        """Draw the last of the observations `obs` `[M + 1, n]` of an episode of `task` `[task_dim]` with M actions."""
+        raise NotImplementedError

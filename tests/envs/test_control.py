@@ -1,0 +1,158 @@
+"""Cart pole and pendulum against Gymnasium's own, step by step, with its constants and with drawn ones."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from probes import learners_of
+from torch import Tensor
+
+from icrl.contracts import Rollout
+from icrl.envs.control import CART_POLE, PENDULUM, CartPole, CartPoleConfig, Pendulum, PendulumConfig
+from icrl.envs.core import State
+from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
+from icrl.randomness import Noise, stream_seeds
+
+STEPS = 400
+
+
+def moved(env: Any, task: Tensor, inner: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    zero = torch.zeros(len(inner), dtype=torch.long)
+    return env.move(State(task.expand(len(inner), -1), zero, zero, inner, zero), action)
+
+
+def uniform(*half: float) -> Tensor:
+    """States of `STEPS` streams, uniform within `half` around 0."""
+    drawn = torch.rand(STEPS, len(half), generator=torch.Generator().manual_seed(0))
+    return (2 * drawn - 1) * torch.tensor(half)
+
+
+@pytest.mark.parametrize("number", [None, 0, 1, 2, 3])
+def test_every_step_equals_gymnasiums_cart_pole(number: int | None) -> None:
+    """From states inside and outside the limits; Gymnasium computes in float64."""
+    env, theirs = CartPole(CartPoleConfig()), gymnasium.make("CartPole-v1").unwrapped
+    task = torch.tensor([*CART_POLE.values()]) if number is None else env.all_tasks()[number]
+    assert number is None or (task[-1] < 0) == bool(number % 2)
+    theirs.length, theirs.masspole, theirs.masscart, theirs.gravity, theirs.force_mag = task.double().tolist()
+    theirs.total_mass, theirs.polemass_length = theirs.masspole + theirs.masscart, theirs.masspole * theirs.length
+    inner, action = uniform(2.5, 4, 0.22, 4), torch.arange(STEPS) % 2
+    after, reward, terminated = moved(env, task, inner, action)
+    for i in range(STEPS):
+        theirs.reset(seed=0)
+        theirs.state = inner[i].double().numpy()
+        obs, paid, ended, *_ = theirs.step(int(action[i]))
+        assert np.allclose(after[i].numpy(), obs, rtol=1e-6, atol=2e-6)
+        assert (float(reward[i]), bool(terminated[i])) == (paid, ended)
+    assert 0 < terminated.sum() < STEPS
+
+
+def test_an_episode_equals_gymnasiums_cart_pole() -> None:
+    """From the same start until the fall, also in the number of steps."""
+    env, theirs = CartPole(CartPoleConfig()), gymnasium.make("CartPole-v1")
+    state, step = env.reset(torch.tensor([[*CART_POLE.values()]]), torch.tensor([4]))
+    theirs.reset(seed=0)
+    theirs.unwrapped.state = step.obs[0].double().numpy()
+    for time in range(200):
+        action = time // 2 % 2
+        state, step = env.step(state, torch.tensor([action]))
+        obs, reward, terminated, *_ = theirs.step(action)
+        assert np.allclose(step.final_obs[0].numpy(), obs, atol=1e-5)
+        assert (step.reward.item(), step.terminated.item()) == (reward, terminated)
+        if terminated:
+            break
+    assert terminated and time > 8
+
+
+@pytest.mark.parametrize("number", [None, 0, 1, 2, 3])
+def test_every_step_equals_gymnasiums_pendulum(number: int | None) -> None:
+    """Torques beyond the bounds are clipped. Gymnasium's torque has no factor: here it is 1 or -1."""
+    env, theirs = Pendulum(PendulumConfig()), gymnasium.make("Pendulum-v1").unwrapped
+    task = torch.tensor([*PENDULUM.values()]) if number is None else env.all_tasks()[number]
+    task[-1] = sign = task[-1].sign()
+    theirs.g, theirs.m, theirs.l = task.double().tolist()[:3]
+    inner, action = uniform(12, 8), uniform(3)
+    after, reward, terminated = moved(env, task, inner, action)
+    shown = env.observe(after).numpy()
+    for i in range(STEPS):
+        theirs.reset(seed=0)
+        theirs.state = inner[i].double().numpy()
+        obs, paid, *_ = theirs.step((sign * action[i]).numpy())
+        assert np.allclose(shown[i], obs, atol=5e-6) and paid == pytest.approx(float(reward[i]), abs=2e-5)
+    assert not terminated.any()
+
+
+def test_the_torque_is_a_factor_of_the_action_but_not_of_its_cost() -> None:
+    env = Pendulum(PendulumConfig())
+    inner, task = torch.tensor([[0.5, 0.0]]), torch.tensor([10.0, 1.0, 1.0, 0.5])
+    (half, paid, _), (whole, _, _) = (
+        moved(env, task, inner, torch.tensor([[2.0]])),
+        moved(env, torch.tensor([10.0, 1.0, 1.0, 1.0]), inner, torch.tensor([[1.0]])),
+    )
+    assert half.equal(whole) and paid.item() == pytest.approx(-(0.25 + 0.004))
+
+
+def test_constants_are_drawn_around_gymnasiums() -> None:
+    """Each within a factor of `spread`, the logarithm uniform; every other last one has the other sign."""
+    for world, config, constants in ((CartPole, CartPoleConfig, CART_POLE), (Pendulum, PendulumConfig, PENDULUM)):
+        env = world(config(num_tasks=2000, spread=2.0))
+        factor = env.all_tasks() / torch.tensor([*constants.values()])
+        assert (factor[1::2, -1] < 0).all() and (factor[::2, -1] > 0).all() and (factor[:, :-1] > 0).all()
+        power = factor.abs().log2().sort(dim=0).values
+        assert (power - torch.linspace(-1, 1, 2000)[:, None]).abs().max() < 0.1
+        assert (world(config(flip=False)).all_tasks() > 0).all()
+
+
+class Balancer:
+    """Policy that pushes the cart under the pole. With `memory` it reverses its pushes from then on if the cart went
+    the wrong way: the memory of a stream is +1 or -1."""
+
+    def __init__(self, memory: bool) -> None:
+        self._memory = memory
+
+    def initial_carry(self, num_streams: int) -> Any:
+        return torch.ones(num_streams), torch.zeros(num_streams, 4), torch.zeros(num_streams)
+
+    def act(self, carry: Any, step: Any, noise: Any) -> Any:
+        sign, before, push = carry
+        if self._memory:  # the cart's velocity follows the force
+            gained = (step.obs[:, 1] - before[:, 1]) * push
+            sign = torch.where((step.timestep > 0) & (gained < 0), -sign, sign)
+        right = (step.obs[:, 2] + 0.3 * step.obs[:, 3] + 0.05 * step.obs[:, 1] > 0) == (sign > 0)
+        return right.long(), (sign, step.obs, sign * (2 * right.float() - 1))
+
+
+def test_only_a_policy_with_memory_balances_all_poles() -> None:
+    """The same pushes throw down every pole whose force is flipped."""
+    env = CartPole(CartPoleConfig())
+    tasks, found = env.all_tasks(), {}
+    for memory in (False, True):
+        streams = start_streams(Balancer(memory), env, tasks, stream_seeds(0, len(tasks)))
+        transitions, _ = rollout(Balancer(memory), env, streams, 600, Noise(stream_seeds(0, len(tasks))))
+        episodes, _ = finished_episodes(transitions, OpenEpisodes.none(len(tasks)), env.spec)
+        found[memory] = episodes.success[np.unique(episodes.stream, return_index=True)[1] + 1]  # the second episodes
+    flipped = (tasks[:, -1] < 0).numpy()
+    assert not found[False][flipped].any() and found[False][~flipped].mean() > 0.9
+    assert found[True].mean() > 0.9
+
+
+@pytest.mark.parametrize("env", [CartPole(CartPoleConfig()), Pendulum(PendulumConfig())])
+def test_random_play_succeeds_rarely(env: Any) -> None:
+    policy = learners_of("random", 1, env.spec)
+    streams = start_streams(policy, env, env.all_tasks()[:20], stream_seeds(0, 20))
+    transitions, _ = rollout(policy, env, streams, 400, Noise(stream_seeds(1, 20)))
+    episodes, _ = finished_episodes(transitions, OpenEpisodes.none(20), env.spec)
+    assert len(episodes.success) > 20 and episodes.success.mean() < 0.2
+
+
+@pytest.mark.parametrize(("last", "success"), [(-0.0999, True), (-0.1001, False)])
+def test_a_pendulum_succeeds_by_its_last_reward(last: float, success: bool) -> None:
+    """Whatever came before it, and nothing earlier counts."""
+    spec, (reward, zero) = Pendulum(PendulumConfig()).spec, torch.zeros(2, 3, 1)
+    reward[:, 0] = torch.tensor([0.0, -9.0, last])
+    truncated = torch.tensor([[False], [False], [True]])
+    obs, action, timestep = torch.zeros(3, 1, 3), zero[..., None], torch.arange(3)[:, None]
+    played = Rollout(obs, action, reward, obs, timestep, truncated & False, truncated, action)
+    episodes, _ = finished_episodes(played, OpenEpisodes.none(1), spec)
+    assert (episodes.success.tolist(), episodes.steps_to_goal.tolist()) == ([success], [3])

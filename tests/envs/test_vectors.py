@@ -1,0 +1,331 @@
+"""Worlds of vectors: streams, tasks, bounds and pictures of all of them, and the point robot by hand."""
+
+import itertools
+import json
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AutoresetMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from probes import START, learners_of
+from torch import Tensor
+
+from icrl.config.compose import load_config
+from icrl.contracts import ConfigError, Step
+from icrl.envs import make_env
+from icrl.envs.control import CartPole, CartPoleConfig, Pendulum, PendulumConfig
+from icrl.envs.gym.as_gymnasium import make_batched
+from icrl.envs.point_robot import PointRobot, PointRobotConfig
+from icrl.envs.render import AGENT, FLOOR, GOALS
+from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
+from icrl.envs.tasks import split_tasks
+from icrl.envs.vectors import VectorEnv
+from icrl.evaluation.in_context import play_episodes
+from icrl.evaluation.references import references_of
+from icrl.randomness import Noise, stream_seeds
+from icrl.sources import source_class
+
+
+def robot(**options: Any) -> PointRobot:
+    return PointRobot(PointRobotConfig(**options))
+
+
+WORLDS: dict[str, VectorEnv] = {
+    "dense": robot(max_episode_steps=7),
+    "sparse": robot(reward="sparse", goals="disc", max_episode_steps=5),
+    "cart pole": CartPole(CartPoleConfig(max_episode_steps=30)),
+    "pendulum": Pendulum(PendulumConfig(max_episode_steps=9)),
+}
+IDS = ["icrl/PointRobot-v0", "icrl/PointRobotSparse-v0", "icrl/CartPole-v0", "icrl/Pendulum-v0"]
+
+
+def random_actions(env: VectorEnv, num_steps: int, num_streams: int) -> Tensor:
+    space = env.spec.action_space
+    space.seed(0)
+    drawn = [[space.sample() for _ in range(num_streams)] for _ in range(num_steps)]
+    return torch.from_numpy(np.array(drawn))
+
+
+def played(env: VectorEnv, tasks: Tensor, seeds: Tensor, actions: Tensor) -> list[Step]:
+    state, step = env.reset(tasks, seeds)
+    steps = [step]
+    for action in actions:
+        state, step = env.step(state, action)
+        steps.append(step)
+    return steps
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_stream_depends_on_its_seed_and_actions_alone(name: str) -> None:
+    """Bit for bit, alone and among others at another place of the batch, over many episodes."""
+    env, num_streams = WORLDS[name], 11
+    tasks, seeds = env.all_tasks()[:num_streams], stream_seeds(3, num_streams)
+    actions = random_actions(env, 40, num_streams)
+    together = played(env, tasks, seeds, actions)
+    assert sum(int((step.terminated | step.truncated).sum()) for step in together) > num_streams
+    for stream in (0, 4, 10):
+        one = slice(stream, stream + 1)
+        alone = played(env, tasks[one], seeds[one], actions[:, one])
+        for ours, theirs in zip(alone, together, strict=True):
+            assert all(torch.equal(a.nan_to_num(9), b[one].nan_to_num(9)) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_an_episode_that_ends_restarts_at_once_where_seed_and_number_say(name: str) -> None:
+    """Whatever was played: the starts of two streams with one seed are equal, also with other tasks and actions."""
+    env = WORLDS[name]
+    tasks, seeds = env.all_tasks()[:2], torch.tensor([5, 5])
+    steps = played(env, tasks, seeds, random_actions(env, 80, 2))
+    starts: list[list[Any]] = [[steps[0].obs[k]] for k in range(2)]
+    for before, step in itertools.pairwise(steps):
+        over = step.terminated | step.truncated
+        assert torch.equal(step.truncated, before.timestep + 1 == env.spec.max_episode_steps)
+        assert torch.equal(step.timestep, torch.where(over, 0, before.timestep + 1))
+        assert torch.equal(step.obs[~over], step.final_obs[~over])
+        for k in over.nonzero()[:, 0].tolist():
+            starts[k].append(step.obs[k])
+    assert min(map(len, starts)) > 3 and all(torch.equal(a, b) for a, b in zip(*starts, strict=False))
+    moving = len({tuple(start.tolist()) for start in starts[0]}) > 1
+    assert moving is (not isinstance(env, PointRobot))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(sorted(WORLDS)), st.integers(0, 99), st.lists(st.floats(width=32) | st.just(math.nan), min_size=1)
+)
+def test_no_step_leaves_its_spaces_or_is_not_a_number(name: str, task: int, numbers: list[float]) -> None:
+    """Also for actions that are not: infinite ones are the bounds, NaN is 0."""
+    env = WORLDS[name]
+    number = torch.tensor(numbers).view(-1, 1, *[1] * len(env.spec.action_shape))
+    actions = number.expand(-1, 1, *env.spec.action_shape)
+    if env.spec.action_dtype == torch.int64:
+        actions = (actions > 0).long()
+    for step in played(env, env.all_tasks()[task : task + 1], torch.tensor([task]), actions):
+        assert step.reward.isfinite().all()
+        for obs in (step.obs, step.final_obs):
+            assert env.spec.observation_space.contains(obs[0].numpy())
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_tasks_are_drawn_once_and_survive_json(name: str) -> None:
+    env = WORLDS[name]
+    tasks = env.all_tasks()
+    assert tasks.dtype == torch.float32 and tasks.shape == (100, len(env.task_columns))
+    assert torch.tensor(json.loads(json.dumps(tasks.tolist()))).equal(tasks)
+    assert len(set(env.fingerprint(tasks))) == len({env.label(task) for task in tasks}) == 100
+    assert all(name.replace("_", "").replace(".", "").replace("-", "").isalnum() for name in map(env.label, tasks))
+    config = {PointRobot: PointRobotConfig, CartPole: CartPoleConfig, Pendulum: PendulumConfig}[type(env)]
+    drawn = [type(env)(config(tasks_seed=seed)).all_tasks() for seed in (1, 1, 2)]
+    assert drawn[0].equal(drawn[1]) and not drawn[0].equal(drawn[2])
+
+
+# ---- point robot
+
+
+@pytest.mark.parametrize("reward", ["dense", "sparse"])
+def test_moves_and_rewards_by_hand(reward: str) -> None:
+    """To a goal at (0.3, 0.4), a triangle of 3, 4 and 5. Actions are clipped to [-1, 1] and scaled by 0.1."""
+    actions = torch.tensor([[[0.0, 0.0]], [[0.6, 0.8]], [[2.4, 0.6]], [[1.0, 5.0]], [[0.4, 0.6]]])
+    places = [(0, 0), (0.06, 0.08), (0.16, 0.14), (0.26, 0.24), (0.3, 0.3)]
+    away = [math.dist(place, (0.3, 0.4)) for place in places]
+    expected = [0.0, 0.0, 0.0, 1.0, 1.0] if reward == "sparse" else [-distance for distance in away]
+    env = robot(reward=reward, max_episode_steps=5)
+    steps = played(env, torch.tensor([[0.3, 0.4]]), torch.tensor([0]), actions)[1:]
+    assert [step.reward.item() for step in steps] == pytest.approx(expected, abs=1e-6)
+    assert [step.final_obs[0].tolist() for step in steps] == [pytest.approx(place, abs=1e-6) for place in places]
+    assert [step.truncated.item() for step in steps] == [False] * 4 + [True]
+    assert steps[-1].obs.abs().tolist() == [[0.0, 0.0]] and not any(step.terminated for step in steps)
+
+
+@pytest.mark.parametrize(("goals", "reward"), itertools.product(("semicircle", "disc"), ("dense", "sparse")))
+def test_goals_lie_where_they_should(goals: str, reward: str) -> None:
+    tasks = robot(goals=goals, reward=reward, num_tasks=2000).all_tasks()
+    radius = tasks.norm(dim=1)
+    if goals == "semicircle":
+        assert radius.allclose(torch.ones(1)) and (tasks[:, 1] >= 0).all()
+        angle = torch.atan2(tasks[:, 1], tasks[:, 0])
+        assert (angle.sort().values / math.pi - torch.arange(2000) / 2000).abs().max() < 0.05
+    else:
+        assert ((radius**2).sort().values - torch.arange(2000) / 2000).abs().max() < 0.05  # uniform over the area
+        assert (tasks.mean(0).abs() < 0.05).all()
+
+
+def test_the_planner_is_nearer_at_every_step_than_any_other_policy() -> None:
+    env = robot(goals="disc")
+    tasks = env.all_tasks()[:50].repeat_interleave(20, dim=0)
+    seeds, best, others = stream_seeds(0, 1000), [], []
+    for planned, found in ((True, best), (False, others)):
+        state, step = env.reset(tasks, seeds)
+        for time in range(20):
+            plan = step.optimal_action
+            away = torch.randn(1000, 2, generator=torch.Generator().manual_seed(time)) * torch.rand(1000, 1)
+            state, step = env.step(state, plan if planned else plan + away)
+            found.append(step.reward)
+    assert (torch.stack(best) >= torch.stack(others) - 1e-6).all()
+    assert torch.stack(best)[10:].abs().max() < 1e-6  # ten steps suffice, and it stays there
+
+
+def test_returns_and_successes_of_the_planner() -> None:
+    """From (1, 0) ten steps away the rewards are -0.9, -0.8, ..., 0: -4.5 in all. Standing still fails."""
+    for reward, total in (("dense", -4.5), ("sparse", 13.0)):
+        env = robot(reward=reward)
+        assert env.spec.success == ("final_reward" if reward == "dense" else "reward")
+        for share, won in ((1.0, True), (0.0, False)):
+            policy = Scaled(share)
+            streams = start_streams(policy, env, torch.tensor([[1.0, 0.0]]), torch.tensor([0]))
+            transitions, _ = rollout(policy, env, streams, 40, Noise(torch.tensor([0])))
+            episodes, _ = finished_episodes(transitions, OpenEpisodes.none(1), env.spec)
+            assert episodes.success.tolist() == [won] * 2
+            assert not won or episodes.returns == pytest.approx([total] * 2, abs=1e-4)
+            assert episodes.steps_to_goal.tolist() == [20 if reward == "dense" or not won else 8] * 2
+
+
+class Scaled:
+    """Policy that takes a share of the planner's action."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+
+    def initial_carry(self, num_streams: int) -> tuple[()]:
+        return ()
+
+    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
+        return self._share * step.optimal_action, carry
+
+
+def test_continuous_noise_by_hand() -> None:
+    """At 0.45 of the run the noise is a half: the mean of a uniform action and the planner's."""
+    env = robot()
+    _, step = env.reset(env.all_tasks()[:6], stream_seeds(0, 6))
+    noise = torch.rand(6, generator=torch.Generator().manual_seed(1))
+    found = {}
+    for name, percent in (("random", 0.0), ("noise_distillation", 0.45), ("optimal", 0.0)):
+        learners = learners_of(name, 2, env.spec)
+        learners.set_clock(START._replace(percent=percent))
+        found[name], _ = learners.act((), step, noise)
+        again, _ = learners.act((), step._replace(obs=step.obs + 1), noise)
+        assert again.equal(found[name])
+    assert found["optimal"].equal(step.optimal_action)
+    assert (found["random"] != found["random"].flip(1)).all() and found["random"].abs().max() <= 1
+    half = (found["random"] + found["optimal"]) / 2
+    assert found["noise_distillation"].allclose(half, atol=1e-6)
+
+
+def test_random_actions_are_uniform_in_the_box_and_need_no_planner() -> None:
+    env = WORLDS["pendulum"]
+    _, step = env.reset(env.all_tasks()[:1].expand(4000, -1), stream_seeds(0, 4000))
+    assert step.optimal_action.isnan().all()
+    action, _ = learners_of("random", 1, env.spec).act((), step, torch.rand(4000))
+    assert ((action[:, 0].sort().values + 2) / 4 - torch.arange(4000) / 4000).abs().max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["env=pendulum", "source=optimal"], "needs the optimal action, which is unknown with env.name=pendulum"),
+        (["env=cart_pole", "source=noise_distillation"], "needs the optimal action, which is unknown"),
+        (["env=point_robot", "source=noise_distillation", "source.max_performance=0.5"], "needs exact expectations"),
+        (["env=point_robot", "source=noise_distillation", "source.teacher=x", "source.max_performance=1"], "Discrete"),
+    ],
+)
+def test_sources_that_do_not_fit_are_refused(options: list[str], message: str) -> None:
+    config = load_config(options)
+    env, device = make_env(config.env), torch.device("cpu")
+    with pytest.raises(ConfigError, match=message):
+        source_class(config.source.name).create(config, env, env.all_tasks()[:1], stream_seeds(0, 1), device)
+
+
+def test_tasks_without_a_place_have_no_quadrants() -> None:
+    config = load_config(["env=point_robot", "source=optimal", "tasks.split=quadrant"])
+    with pytest.raises(ConfigError, match="tasks of env.name=point_robot have no place on a map"):
+        split_tasks(make_env(config.env), config)
+    split = split_tasks(make_env(config.env), load_config(["env=point_robot", "source=optimal"]))
+    assert (len(split.train), len(split.held_out)) == (80, 20)
+
+
+@pytest.mark.parametrize(
+    ("world", "random", "optimum"),
+    [("point_robot", -20, -3.81), ("cart_pole", 22, None), ("pendulum", -1260, None)],
+)
+def test_returns_of_random_play_and_of_the_planner_are_those_of_the_docs(
+    world: str, random: float, optimum: float | None
+) -> None:
+    """With the options of the preset, over all tasks: docs/worlds.md."""
+    config = load_config([f"env={world}", "source=random"])
+    env = make_env(config.env)
+    players = references_of(env, config)
+    assert [*players] == (["random", "optimum"] if optimum else ["random"])
+    for name, expected in zip(players, (random, optimum), strict=False):
+        found, _ = play_episodes(players[name], env, env.all_tasks(), 4, 3, 1)
+        assert found.returns.mean() == pytest.approx(expected, rel=0.05 if name == "random" else 0.002)
+
+
+# ---- pictures
+
+
+def test_pictures_show_the_point_its_goal_and_its_path() -> None:
+    env, goal = robot(), torch.tensor([0.0, 1.0])
+    obs = torch.tensor([[0.0, 0.0], [-0.1, 0.0], [-0.65, -0.65]])
+    frames = env.pictures(goal, 0, 0, obs, torch.zeros(2, 2))
+    assert len(frames) == 3 and {frame.shape for frame in frames} == {(240, 240, 3)}
+    for frame, (x, y) in zip(frames, obs.tolist(), strict=True):
+        row, column = round(120 * (1 - y / env.view)), round(120 * (1 + x / env.view))
+        assert tuple(frame[row, column]) == AGENT
+        assert tuple(frame[round(120 * (1 - 1 / env.view)), 120]) == GOALS[0]
+        assert tuple(frame[230, 230]) == FLOOR
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_pictures_of_an_episode_change(name: str) -> None:
+    env = WORLDS[name]
+    actions = random_actions(env, 4, 1)
+    steps = played(env, env.all_tasks()[:1], torch.tensor([0]), actions)
+    seen = torch.stack([steps[0].obs[0], *(step.final_obs[0] for step in steps[1:])])
+    frames = env.pictures(env.all_tasks()[0], 0, 0, seen, actions[:, 0])
+    assert len(frames) == 5 and not any(np.array_equal(a, b) for a, b in itertools.pairwise(frames))
+
+
+# ---- as Gymnasium environments
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of unbounded observations
+@pytest.mark.parametrize("env_id", IDS)
+def test_gymnasium_takes_them(env_id: str) -> None:
+    """Its checker, and its vector environment over single ones: every value, with resets in between."""
+    check_env(gymnasium.make(f"icrl:{env_id}", render_mode="rgb_array").unwrapped)
+    native = gymnasium.make_vec(f"icrl:{env_id}", 3)
+    same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    sync = gymnasium.make_vec(env_id, 3, vectorization_mode="sync", vector_kwargs=same_step)
+    assert (native.observation_space, native.action_space) == (sync.observation_space, sync.action_space)
+    native.action_space.seed(0)
+    for time in range(50):
+        if time in (0, 30):
+            assert data_equivalence(native.reset(seed=7 + time), sync.reset(seed=7 + time), exact=True)
+        actions = native.action_space.sample()
+        ours, theirs = native.step(actions), sync.step(actions)
+        assert data_equivalence(ours, theirs, exact=True), f"{time}: {ours} {theirs}"
+
+
+def test_a_task_is_given_by_its_numbers() -> None:
+    made = gymnasium.make("icrl:icrl/PointRobot-v0", goal_x=0, goal_y=0.5).unwrapped
+    made.reset(seed=0)
+    assert made.step(np.array([0, 1], np.float32))[1] == pytest.approx(-0.4)
+    pole = {"name": "cart_pole"}
+    for options, message in (
+        ({"name": "point_robot", "task": (1.0,)}, r"task=\(1.0,\): must be finite numbers \(goal_x, goal_y\)"),
+        ({"name": "point_robot", "goal_x": math.nan, "goal_y": 0}, "must be finite"),
+        ({"name": "point_robot", "task": "up"}, "task=up: must be"),
+        ({**pole, "task": (0.5, 0.1, 1, 9.8)}, "finite numbers"),
+        ({**pole, "task": (0.0, 0.1, 1, 9.8, 10)}, r"must be above 0 \(length, pole_mass, cart_mass, gravity\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_batched(2, **options)
+    make_batched(2, **pole, tasks=[(0.5, 0.1, 1, 9.8, 10), (0.5, 0.1, 1, 9.8, -10)]).reset(seed=0)
+    with pytest.raises(gymnasium.error.InvalidAction, match=r"must be an action of Box\(-1.0, 1.0, \(2,\), float32\)"):
+        made.step(np.array([0, 2], np.float32))
