@@ -169,7 +169,7 @@ def _guide(config: Config, env: TensorEnv, parts: dict[str, list[int]], folder: 
             f"watch first   {first}",
             "              One life on the task that takes longest, four of its episodes side by side. Above the",
             "              model: it should search first and go straight later. Below the source agent of that task,",
-            "              if there is one, which learns by its own algorithm. The wall turns green at a reward.",
+            "              if there is one, which learns by its own algorithm. Green walls: a reward, or a success.",
         ]
     lines += [f"all numbers   {folder / RESULTS}"]
     lines += [f"all videos    {config.folder('videos')}"] if config.folder("videos").exists() else []
