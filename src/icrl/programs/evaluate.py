@@ -76,7 +76,8 @@ def main(config: Config) -> Path:
         with only_writer(folder):  # not before it is clear that there will be results
             if path.exists():
                 results, found = read_results(folder)
-                check_same(config, results["config"], identifying, str(folder), budgets=False)
+                other = f"another name= with run={config.run} histories=[{','.join(config.histories)}]"
+                check_same(config, results["config"], identifying, str(folder), budgets=False, other=other)
                 if results["checkpoint"] != opened.checksum:
                     raise ConfigError(f"{folder} holds results of another model: give another name=, or remove it")
                 check_owner(path, found, owner)
