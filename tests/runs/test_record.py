@@ -177,7 +177,8 @@ def test_record_and_tensorboard_have_what_is_needed_to_run_again(project, tmp_pa
     shown = record(folder, project, "code.py", "lib/deep.py")
     (found,) = read_sessions(folder / "run.json", OWNER)
     assert found["config"] == recorded(CONFIG) | {"summaries": found["config"]["summaries"]}
-    assert found["command"] == sys.orig_argv and found["git"] == {"revision": revision, "dirty": True, "diff": "code.diff"}
+    assert found["command"] == sys.orig_argv
+    assert found["git"] == {"revision": revision, "dirty": True, "diff": "code.diff"}
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "numpy": np.__version__}
     assert versions.items() <= found["versions"].items()
     assert found["host"]["cores"] >= 1 and len(found["host"]["gpus"]) == torch.cuda.device_count()
