@@ -5,8 +5,9 @@
 For each of the seeds 0, 1, 2, one after the other on one thread, `python -m src.train_players` trains
 
 - both players into logs/point_league-early-<seed>/, with snapshots of three updates;
-- a host against the three agents of these snapshots, into logs/point_league-three-<seed>/;
-- both players against each other and a league of four earlier selves, into logs/point_league-league-<seed>/.
+- a host against the three agents of these snapshots and the fixed agents, into logs/point_league-three-<seed>/;
+- both players against each other, a league of four earlier selves and fixed players, into
+  logs/point_league-league-<seed>/.
 
 Then each of these hosts, and Zeillinger's, play all these agents, with the reduction of the training, and some of them
 with the other. Unfinished runs are continued, finished ones read. 95 % intervals over seeds and games.
@@ -46,10 +47,11 @@ def main(overrides: list[str]) -> None:
     wall, processor = time.perf_counter(), time.process_time()
     for seed in SEEDS:
         early, three, league = (f"point_league-{kind}-{seed}" for kind in KINDS)
+        saved, fixed = ",".join(f"logs/{early}@{step}" for step in EARLY), ",".join(AGENTS)
         options: dict[str, list[str]] = {
             early: [],
-            three: ["agent.player=random", f"host.opponents=[{','.join(f'logs/{early}@{step}' for step in EARLY)}]"],
-            league: ["host.opponents=[agent,league]", "agent.opponents=[host,league]"],
+            three: ["agent.player=random", f"host.opponents=[{saved},{fixed}]"],
+            league: [f"host.opponents=[agent,league,{fixed}]", "agent.opponents=[host,league,zeillinger]"],
         }
         for name, own in options.items():
             train_players(load_players_config([*SHARED, f"name={name}", f"seed={seed}", *own, *overrides]))

@@ -1,6 +1,6 @@
 """Comparison of all sources on DarkRoom: tasks solved, env steps to solve them, and env steps per second.
 
-    python -m benchmarks.sources [KEY=VALUE ...]
+    python -m benchmarks.sources [SOURCE ...] [KEY=VALUE ...]
 
 Default presets with 4 learners for each of 57 tasks, one thread (A3C: one in each of its two processes), sources in
 turn, medians over 3 seeds. A learner solves its task when the success of its last episodes, 10 of each environment,
@@ -70,10 +70,12 @@ def live(overrides: list[str]) -> Life:
 
 def main() -> None:
     torch.set_num_threads(1)
-    found: dict[str, list[Life]] = {source: [] for source in SOURCES}
+    options = [word for word in sys.argv[1:] if "=" in word]
+    named = [word for word in sys.argv[1:] if "=" not in word] or SOURCES
+    found: dict[str, list[Life]] = {source: [] for source in named}
     for seed in SEEDS:
         for source, lives in found.items():
-            lives.append(live([f"source={source}", f"seed={seed}", *sys.argv[1:]]))
+            lives.append(live([f"source={source}", f"seed={seed}", *options]))
     print(
         f"{'source':<14}{'learners solved':>17}{'tasks solved by all':>21}{'env steps to solve':>20}{'env steps/s':>14}"
     )

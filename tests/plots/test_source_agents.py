@@ -136,6 +136,18 @@ def test_everything_that_is_asked_for_is_shown_over_env_steps(tmp_path: Path) ->
         assert points(folder / "agents" / f"{agent:04d}") == own
 
 
+def test_curves_begin_when_every_agent_has_ended_an_episode(tmp_path: Path) -> None:
+    """In the first iteration only the luckiest agent ends one: the mean over agents would be its own."""
+    early = unroll(False)
+    early.truncated[-1, :ENVS] = True
+    with SourceCurves(config_of(tmp_path), SPEC, LEARNERS, 0) as board:
+        board.add(1, early, {}, Shown())
+        board.add(2, unroll(True), {}, Shown())
+    found = points(tmp_path / "logs" / "board" / "source")
+    assert [at for at, _ in found["source/return/mean"]] == [2 * STEPS]
+    assert found["source/fraction_solved"] == [(STEPS, round(1 / 3, 5)), (2 * STEPS, round(1 / 3, 5))]
+
+
 @pytest.mark.parametrize("interval", [1, 3])
 def test_a_board_goes_on_as_one_that_was_not_interrupted(tmp_path: Path, interval: int) -> None:
     """Amid an episode, after one that was interrupted further on: the same averages, and each point once."""

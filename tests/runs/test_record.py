@@ -37,7 +37,7 @@ def git(folder: Path, *arguments: str) -> str:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with one commit: code.py, lib/deep.py, and build/ ignored."""
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["src/train_gpt.py", "name=two words"])
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "src.train_gpt", "name=two words"])
     for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"):  # of a hook that runs the tests
         monkeypatch.delenv(name, raising=False)
     project = tmp_path / "project"
@@ -177,7 +177,8 @@ def test_record_and_tensorboard_have_what_is_needed_to_run_again(project, tmp_pa
     shown = record(folder, project, "code.py", "lib/deep.py")
     (found,) = read_sessions(folder / "run.json", OWNER)
     assert found["config"] == recorded(CONFIG) | {"summaries": found["config"]["summaries"]}
-    assert found["command"] == sys.argv and found["git"] == {"revision": revision, "dirty": True, "diff": "code.diff"}
+    assert found["command"] == sys.orig_argv
+    assert found["git"] == {"revision": revision, "dirty": True, "diff": "code.diff"}
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "numpy": np.__version__}
     assert versions.items() <= found["versions"].items()
     assert found["host"]["cores"] >= 1 and len(found["host"]["gpus"]) == torch.cuda.device_count()
@@ -187,7 +188,7 @@ def test_record_and_tensorboard_have_what_is_needed_to_run_again(project, tmp_pa
     assert len(pages) == 5
     for tag, parts in {
         "configuration": [f"\nseed: {CONFIG.seed}\n", "\ntrainer.evaluate: True\n"],
-        "command": ["src/train_gpt.py 'name=two words'"],
+        "command": ["python -m src.train_gpt 'name=two words'"],
         "git": [revision, "with changes", "\n-x = 1\n+x < '<b>'\n"],
         "code_snapshots/code.py": ["<pre><code>x < '<b>'\n"],
         "code_snapshots/lib/deep.py": ["<pre><code>y = 1\n"],

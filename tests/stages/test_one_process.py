@@ -1,5 +1,6 @@
 """`src.pipeline` beside the three programs: one after the other they leave the same, from any point on."""
 
+import re
 from pathlib import Path
 
 import torch
@@ -31,6 +32,11 @@ def test_the_pipeline_leaves_what_its_programs_leave(finished: Path, tmp_path: P
     assert outcome.code == 0, outcome
     assert "training tasks solved by all their agents" in outcome.out and "success on held-out tasks" in outcome.out
     (picture,) = [line.split()[-1] for line in outcome.out.splitlines() if line.startswith("look first")]
+    short = r"in short +model, held-out tasks: success (\d\.\d\d) in episode 1, (\d\.\d\d) in the last quarter"
+    found = read_json(tmp_path / "logs/tiny/evaluation/results.json")
+    success = found["curves"]["model, held-out tasks"]["success"]["mean"]
+    shown = re.search(short, outcome.out)
+    assert shown and shown.groups() == (f"{success[0]:.2f}", f"{success[-1]:.2f}")
     assert Path(picture).read_bytes() and "evaluate  100%" in outcome.out
     assert "videos:" not in outcome.err  # the other process shows no bar
     assert same(tmp_path, finished)

@@ -36,7 +36,7 @@ NEW, EVALUATED = ("name=new", "histories=tiny"), ("name=new", "histories=tiny", 
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        (["experiment=tiny", "experiment=searcher"], ["experiment=tiny experiment=searcher: ", "only one preset"]),
+        (["experiment=tiny", "experiment=search"], ["experiment=tiny experiment=search: ", "only one preset"]),
         (["summaries.code_snapshots=[no.py]"], ["summaries.code_snapshots=no.py", "does not exist"]),
         (["tasks.num_train=8"], ["tasks.num_train=8", "tasks.num_held_out=0", "has 8 tasks", "one held out"]),
     ],

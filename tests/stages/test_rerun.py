@@ -146,6 +146,7 @@ def test_other_options_are_refused(finished, stage, field, made_with, value):
     message = refusal(stage, finished, f"{field}={value}")
     assert f"{field}={made_with}" in message and value in message.replace(made_with, "")
     assert "or another name=" in message
+    assert ("another name= with run=tiny histories=[tiny]" in message) == (field == "policy.temperature")
 
 
 def test_another_name_beside_the_old_one(root):

@@ -51,7 +51,8 @@ def write_search_plots(folder: Path, study: optuna.Study, value: str) -> None:
             if axes.get_xscale() == "log":
                 axes.xaxis.set_minor_formatter(NullFormatter())
             if axes.get_label() != "<colorbar>":
-                style.tidy(axes, axes.get_xlabel(), axes.get_ylabel())
+                xlabel = axes.get_xlabel().replace(".", ".\n", 1)  # names of options are long
+                style.tidy(axes, xlabel, axes.get_ylabel())
         style.save_figure(folder / f"{name}.png", figure)
 
 

@@ -97,8 +97,10 @@ class SourceCurves:
     def _add_episodes(self, steps: int, transitions: Rollout, learner: Learner) -> dict[str, float]:
         """Show the latest episodes and what is inspected; returns the return and the fraction of solved tasks."""
         summary = self.statistics.summary()
+        all_ended = not np.isnan(summary["return"]).any()  # before, only agents that were lucky have ended an episode
         for name, values in summary.items():
-            self._logger.scalars(f"source/{name}", spread(values), steps)
+            if all_ended:
+                self._logger.scalars(f"source/{name}", spread(values), steps)
             for logger, value in zip(self._own, values, strict=False):
                 if not np.isnan(value):
                     logger.scalars("source", {name: float(value)}, steps)
@@ -107,8 +109,7 @@ class SourceCurves:
         policy = lambda: (learner.action_probabilities(_last_step(transitions)), learner.outputs())  # noqa: E731
         data = {name: getattr(transitions, name) for name in ("obs", "action", "reward", "timestep")}
         inspect(self._logger, self._options, steps, learner.parameters(), policy, data, "source_")
-        mean = spread(summary["return"]).get("mean")
-        return ({} if mean is None else {"return": mean}) | solved
+        return ({"return": float(summary["return"].mean())} if all_ended else {}) | solved
 
     def __enter__(self) -> Self:
         return self

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -77,7 +78,8 @@ def main(config: Config) -> Path:
         with only_writer(folder):  # not before it is clear that there will be results
             if path.exists():
                 results, found = read_results(folder)
-                check_same(config, results["config"], identifying, str(folder), budgets=False)
+                other = f"another name= with run={config.run} histories=[{','.join(config.histories)}]"
+                check_same(config, results["config"], identifying, str(folder), budgets=False, other=other)
                 if results["checkpoint"] != opened.checksum:
                     raise ConfigError(f"{folder} holds results of another model: give another name=, or remove it")
                 check_owner(path, found, owner)
@@ -86,7 +88,7 @@ def main(config: Config) -> Path:
                 results = evaluate(config, env, model, tasks, store, suffix, owner, sections)
                 write_owned(path, owner, opened.step, results | {"checkpoint": opened.checksum})
         print("\n\n".join(report.tables(results)))
-        print(f"\n{report.summary(results, env.spec)}\n\n{_guide(config, env, parts, folder, suffix)}")
+        print(f"\n{report.summary(results, env.spec)}\n\n{_guide(config, env, parts, folder, suffix, results)}")
     return folder
 
 
@@ -152,12 +154,23 @@ def evaluate(
     return results
 
 
-def _guide(config: Config, env: TensorEnv, parts: dict[str, list[int]], folder: Path, suffix: str) -> str:
-    """Lines that name the results of an evaluation, with what to look for in the first picture and the first video."""
+def _guide(
+    config: Config, env: TensorEnv, parts: dict[str, list[int]], folder: Path, suffix: str, results: Json
+) -> str:
+    """Lines that say in short what an evaluation found, and name its results, with what to look for in the first
+    picture and the first video."""
     part, probes = protocol.shown_part(parts), folder / "probes.png"
+    label, wiped = protocol.PARTS[part], protocol.ABLATIONS["wiped"]
+    curves = {name: np.array(of["success"]["mean"]) for name, of in report.all_curves(results).items()}
+    tail = measures.tail_of(len(curves[label]))
+    late = {name: f"{curve[-tail:].mean():.2f}" for name, curve in curves.items()}
+    others = {"with its context wiped at each reset": wiped, "random play": "random"}
+    there = [f"{late[name]} {words}" for words, name in others.items() if name in late]
     lines = [
+        f"in short      {label}: success {curves[label][0]:.2f} in episode 1, {late[label]} in the last quarter",
+        *([f"              of the episodes (there {', '.join(there)})"] if there else []),
         f"look first    {folder / 'adaptation.png'}",
-        f"              The weights are frozen: if '{protocol.PARTS[part]}' rises, the model learns in its",
+        f"              The weights are frozen: if '{label}' rises, the model learns in its",
         "              context, from near 'random' towards the other dashed lines, which are references.",
     ]
     if probes.exists():
@@ -170,7 +183,7 @@ def _guide(config: Config, env: TensorEnv, parts: dict[str, list[int]], folder: 
             f"watch first   {first}",
             "              One life on the task that takes longest, four of its episodes side by side. Above the",
             "              model: it should search first and go straight later. Below the source agent of that task,",
-            "              if there is one, which learns by its own algorithm. The wall turns green at a reward.",
+            "              if there is one, which learns by its own algorithm. Green walls: a reward, or a success.",
         ]
     lines += [f"all numbers   {folder / RESULTS}"]
     lines += [f"all videos    {config.folder('videos')}"] if config.folder("videos").exists() else []

@@ -169,9 +169,17 @@ def read_owned(path: Path, form: Any) -> tuple[Json, Identity, int]:
     return content, Identity(owner["program"], owner["run"]), owner["step"]
 
 
-def check_same(config: Options, recorded: Json, sections: Iterable[str], where: str, *, budgets: bool = True) -> None:
+def check_same(
+    config: Options,
+    recorded: Json,
+    sections: Iterable[str],
+    where: str,
+    *,
+    budgets: bool = True,
+    other: str = "another name=",
+) -> None:
     """Raise `ConfigError` unless `config` equals the `recorded` one in `sections`, but for options that `may_change`
-    and, without `budgets`, for those.
+    and, without `budgets`, for those. `other`: options with which there would be no conflict.
 
     All stages of a run take the same options, so each is compared with the record of the stage before it."""
     for key, value, field in walk(config):
@@ -181,7 +189,7 @@ def check_same(config: Options, recorded: Json, sections: Iterable[str], where: 
         if (before := recorded_value(recorded, key)) != value:
             raise ConfigError(
                 f"{where} was made with {key}={before}, but this configuration has {value}: "
-                f"give {key}={before} here too, or another name="
+                f"give {key}={before} here too, or {other}"
             )
 
 

@@ -233,9 +233,6 @@ def profiled(folder: Path, num_iterations: int) -> Iterator[Callable[[], None]]:
 
 
 def spread(values: np.ndarray) -> dict[str, float]:
-    """Mean, 5th and 95th percentile over learners; empty if no learner has a value yet."""
-    known = values[~np.isnan(values)]
-    if not len(known):
-        return {}
-    low, high = np.percentile(known, [5, 95])
-    return {"mean": float(known.mean()), "p05": float(low), "p95": float(high)}
+    """Mean, 5th and 95th percentile over learners."""
+    low, high = np.percentile(values, [5, 95])
+    return {"mean": float(values.mean()), "p05": float(low), "p95": float(high)}

@@ -105,7 +105,7 @@ def record_session(config: Any, folder: Path, owner: Identity, step: int, projec
         write_atomically(folder / diff, git["diff"].encode())
     session = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": sys.argv,
+        "command": sys.orig_argv,
         "config": recorded(config),
         "git": git | {"diff": diff},
         "versions": {"python": platform.python_version(), "torch": torch.__version__}
@@ -118,7 +118,7 @@ def record_session(config: Any, folder: Path, owner: Identity, step: int, projec
     changes = f"with changes\n\n{fenced(git['diff'])}" if git["dirty"] else "without changes"
     return {
         "configuration": fenced("\n".join(f"{key}: {value}" for key, value in _flat(session["config"], ""))),
-        "command": fenced(shlex.join(sys.argv)),
+        "command": fenced(shlex.join(sys.orig_argv)),
         "git": f"revision `{git['revision']}` {changes}" if git["revision"] else "not a git checkout",
     } | {f"code_snapshots/{name}": fenced(text) for name, text in snapshots.items()}
 
