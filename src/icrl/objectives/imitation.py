@@ -38,7 +38,7 @@ class ObjectiveConfig(Options):
     name: Literal["ad", "dpt"] = option(
         "ad", "ad: predict the source's next action at every step; dpt: the best action by objective.labels"
     )
-    labels: Literal["planner", "nearest", "covering_plan", "persistent_walk", "uniform_walk"] = option(
+    labels: Literal["planner", "nearest", "covering_plan", "persistent_walk", "turning_walk", "uniform_walk"] = option(
         "planner",
         "best actions for dpt. planner: knows the task; the others: the searcher of that source.strategy, which knows "
         "what the row of the history has shown so far (of a random walk one draw per step)",

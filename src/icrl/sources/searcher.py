@@ -30,7 +30,7 @@ from icrl.envs.rooms import NUM_ACTIONS, STAY, DarkKeyToDoor, DarkRoom, first_mo
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source
 from icrl.sources.bandit_policies import ThompsonSampling
-from icrl.sources.explorers import CoveringPlan, PersistentWalk, UniformWalk, has_explorers
+from icrl.sources.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
 from icrl.sources.learners import Learner
 from icrl.sources.options import Share, SourceConfig, named
 
@@ -161,10 +161,10 @@ def chosen(allowed: Tensor, noise: Tensor) -> Tensor:
 
 class SearcherConfig(SourceConfig):
     name: Literal["searcher"] = named("searcher")
-    strategy: Literal["nearest", "covering_plan", "persistent_walk", "uniform_walk"] = option(
+    strategy: Literal["nearest", "covering_plan", "persistent_walk", "turning_walk", "uniform_walk"] = option(
         "nearest",
         "how it looks for the goal. nearest: the nearest cell where it may be (bandits: Thompson sampling); in DarkRoom"
-        " with one start also covering_plan: paths that visit all cells with few wasted steps, and two random walks",
+        " with one start also covering_plan: paths that visit all cells with few wasted steps, and three random walks",
     )
     noise: Annotated[list[Share], OneOrMore] = option(
         [0.03],
@@ -173,7 +173,12 @@ class SearcherConfig(SourceConfig):
     )
 
 
-_EXPLORERS = {"covering_plan": CoveringPlan, "persistent_walk": PersistentWalk, "uniform_walk": UniformWalk}
+_EXPLORERS = {
+    "covering_plan": CoveringPlan,
+    "persistent_walk": PersistentWalk,
+    "turning_walk": TurningWalk,
+    "uniform_walk": UniformWalk,
+}
 _READ = ("reward", "terminated", "truncated", "next_obs", "obs", "timestep", "action")  # columns, by `relabelled`
 
 
