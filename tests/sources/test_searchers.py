@@ -20,7 +20,8 @@ from icrl.envs import make_env
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.bandit_policies import ThompsonSampling
 from icrl.sources.explorers import CoveringPlan
-from icrl.sources.searcher import PermutedSearcher, RoomSearcher, Searcher, relabelled, searcher_of
+from icrl.sources.room_searchers import PermutedSearcher, PosteriorSampler, RoomSearcher
+from icrl.sources.searcher import Searcher, relabelled, searcher_of
 
 
 def pick(options: list[int], noise: float) -> int:
@@ -55,6 +56,22 @@ class ScalarSearcher:
             self.stage = min(self.stage + 1, len(self.possible) - 1)
         if ended:
             self.stage = 0
+
+
+class ScalarPosteriorSampler(ScalarSearcher):
+    target = -1
+    begins = True
+
+    def act(self, cell: int, noise: float) -> int:
+        if self.begins or self.target not in self.wanted():
+            self.target = pick(sorted(self.wanted()), noise)
+        ahead = self.distance(cell, self.target)
+        shorter = (a for a in (1, 3, 2, 4) if self.distance(scalar_move(self.size, cell, a), self.target) < ahead)
+        return next(shorter, 0)
+
+    def learn(self, cell: int, action: int, landed: int, rewarded: bool, ended: bool) -> None:
+        super().learn(cell, action, landed, rewarded, ended)
+        self.begins = ended
 
 
 class ScalarPermutedSearcher(ScalarSearcher):
@@ -93,19 +110,20 @@ def play_scalar(env: Any, searcher: ScalarSearcher, goals: list[int], does: Any,
     return played
 
 
-@pytest.mark.parametrize("kind", ["room", "permuted room", "key to door"])
+@pytest.mark.parametrize("kind", ["room", "sampled room", "permuted room", "key to door", "sampled key to door"])
 @settings(max_examples=8, deadline=None)
 @given(st.integers(2, 5), st.booleans(), st.booleans(), st.integers(2, 16), st.integers(0, 10**6))
 def test_searchers_equal_a_scalar_search(kind: str, size: int, start: bool, other: bool, num_steps: int, seed: int):
     """Step by step, on a few tasks."""
     options: dict[str, Any] = {"size": size, "random_start": start, "max_episode_steps": num_steps}
-    permuted, num_goals = kind == "permuted room", 2 if kind == "key to door" else 1
-    if kind == "key to door":
+    permuted, sampled, num_goals = kind == "permuted room", "sampled" in kind, 2 if "key" in kind else 1
+    if num_goals == 2:
         env: Any = key_to_door(show_key=other, **options)
     else:
         env = room(terminate_on_goal=other, permute_actions=permuted, **options)
-    policy: Any = PermutedSearcher(env) if permuted else RoomSearcher(env)
-    scalar, all_tasks = ScalarPermutedSearcher if permuted else ScalarSearcher, env.all_tasks()
+    kinds = (PosteriorSampler, ScalarPosteriorSampler) if sampled else (RoomSearcher, ScalarSearcher)
+    searcher, scalar = (PermutedSearcher, ScalarPermutedSearcher) if permuted else kinds
+    policy, all_tasks = searcher(env), env.all_tasks()
     tasks = all_tasks[torch.randperm(len(all_tasks), generator=torch.Generator().manual_seed(seed))[:3]]
     played, _ = play(policy, env, tasks, 60, seed)
     noise = Noise(stream_seeds(seed, len(tasks), purpose=1)).draw(60)
