@@ -17,6 +17,7 @@ from worlds import key_to_door, room, scalar_move
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
+from icrl.evaluation.references import coverage_of
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.bandit_policies import ThompsonSampling
 from icrl.sources.explorers import CoveringPlan
@@ -186,6 +187,25 @@ def test_every_world_has_its_own_searcher_or_is_refused() -> None:
     for world in ("env=bandit", "env.random_start=true", "env=dark_room_permuted"):
         with pytest.raises(ConfigError, match=r"strategy=covering_plan: there is no such searcher with env\.name="):
             searcher_in("source=covering_plan", world)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "covered"),
+    [
+        ("covering_plan", 1.0),
+        ("nearest", 0.872),
+        ("posterior_sampling", 0.697),
+        ("turning_walk", 0.507),
+        ("persistent_walk", 0.458),
+        ("uniform_walk", 0.350),
+    ],
+)
+def test_coverage_of_the_default_room_in_four_episodes(strategy: str, covered: float) -> None:
+    """The numbers of the documentation, within four standard errors of the mean of 100 streams."""
+    env = room()
+    searcher = searcher_of(strategy, load_config(["source=searcher"]))
+    found = coverage_of(searcher, env, 100, seed=3)[0, :, 3]
+    assert found.mean() == pytest.approx(covered, abs=4 * found.std() / 10 + 0.001)
 
 
 def test_learners_of_a_task_have_the_levels_of_noise_in_turn() -> None:
