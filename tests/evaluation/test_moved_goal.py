@@ -28,7 +28,7 @@ from icrl.evaluation.moved_goal import (
 from icrl.evaluation.references import chance, references_of
 from icrl.randomness import stream_seeds
 from icrl.sources.explorers import CoveringPlan, PersistentWalk, UniformWalk
-from icrl.sources.searcher import RoomSearcher
+from icrl.sources.room_searchers import RoomSearcher
 
 CONFIG = load_config(["env.size=4", "env.max_episode_steps=6"])
 

@@ -12,8 +12,16 @@ from worlds import room, scalar_move
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import play_episodes
 from icrl.randomness import Noise
-from icrl.sources import explorers
-from icrl.sources.explorers import CoveringPlan, cells_covered, coverage_bound, covering_plan
+from icrl.sources.explorers import (
+    CoveringPlan,
+    PersistentWalk,
+    TurningWalk,
+    UniformWalk,
+    cells_covered,
+    cells_walked,
+    coverage_bound,
+    covering_plan,
+)
 
 
 def walked(plan: np.ndarray, size: int, start: int) -> list[int]:
@@ -71,7 +79,7 @@ def test_pushed_off_its_path_the_plan_comes_back_to_it_in_time() -> None:
     is where the shortest path of the explorer leads."""
     env = room()
     plan, (task, seeds) = CoveringPlan(env), (torch.full((200, 1), 81), torch.arange(200))
-    walks = explorers.cells_walked(covering_plan(9, 20, 40), 9, 40).tolist()
+    walks = cells_walked(covering_plan(9, 20, 40), 9, 40).tolist()
     state, step = env.reset(task, seeds)
     carry, noise = plan.initial_carry(200), Noise(seeds)
     for t in range(100):
@@ -107,7 +115,7 @@ def test_a_goal_that_is_missed_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("terminate", [True, False])
-@pytest.mark.parametrize("kind", [explorers.UniformWalk, explorers.PersistentWalk, CoveringPlan])
+@pytest.mark.parametrize("kind", [UniformWalk, PersistentWalk, TurningWalk, CoveringPlan])
 def test_a_known_goal_is_approached_by_a_shortest_path(kind: Any, terminate: bool) -> None:
     env = room(size=5, max_episode_steps=10, terminate_on_goal=terminate)
     tasks: Any = env.all_tasks()
@@ -121,17 +129,63 @@ def test_a_known_goal_is_approached_by_a_shortest_path(kind: Any, terminate: boo
 
 
 def test_walks_before_the_goal_is_found() -> None:
-    """A uniform walk takes each action equally often. A persistent walk keeps its direction with probability
-    1/2 + 1/2 * 1/4, at walls too, and never stays; episodes begin anew."""
+    """A uniform walk takes each action equally often. Persistent and turning walks keep their direction with
+    probability 5/8 = 1/2 + 1/2 * 1/4, at walls too, and never stay; episodes begin anew. A persistent walk takes the
+    other moves equally often, a turning walk never the one back."""
     env = room(size=4, max_episode_steps=8)
     nowhere = torch.tensor([[16]])
-    _, played = play_episodes(explorers.UniformWalk(env), env, nowhere, 3000, 2, seed=1)
+    _, played = play_episodes(UniformWalk(env), env, nowhere, 3000, 2, seed=1)
     shares = played.action.flatten().bincount(minlength=5) / played.action.numel()
     assert torch.allclose(shares, torch.full((5,), 0.2), atol=0.005)
-    _, played = play_episodes(explorers.PersistentWalk(env), env, nowhere, 3000, 2, seed=1)
-    action, begins = played.action, played.timestep[1:] == 0
-    same = action[1:] == action[:-1]
-    assert action.min() == 1 and same[~begins].double().mean().item() == pytest.approx(0.625, abs=0.005)
-    assert same[begins].double().mean().item() == pytest.approx(0.25, abs=0.02)
-    turned = (action[1:] - action[:-1])[~begins & ~same] % 4
-    assert torch.allclose(turned.bincount(minlength=4)[1:] / len(turned), torch.full((3,), 1 / 3), atol=0.01)
+    for walk, others in ((PersistentWalk(env), [1 / 3, 1 / 3, 1 / 3]), (TurningWalk(env), [1 / 2, 0, 1 / 2])):
+        _, played = play_episodes(walk, env, nowhere, 3000, 2, seed=1)
+        action, begins = played.action, played.timestep[1:] == 0
+        same = action[1:] == action[:-1]
+        assert action.min() == 1 and same[~begins].double().mean().item() == pytest.approx(0.625, abs=0.005)
+        assert same[begins].double().mean().item() == pytest.approx(0.25, abs=0.02)
+        turned = (action[1:] - action[:-1])[~begins & ~same] % 4
+        shares = turned.bincount(minlength=4)[1:] / len(turned)
+        assert torch.allclose(shares, torch.tensor(others), atol=0.01)
+        assert (shares > 0).tolist() == [share > 0 for share in others]
+
+
+def hit(size: int, horizon: int, turns: tuple[float, ...]) -> torch.Tensor:
+    """Exact probabilities `[S]` that a walk with the odds `turns` from the centre visits each cell in an episode.
+    The episode is followed once for each cell, which absorbs it."""
+    after, cells = next_cells(size).view(-1, 5)[:, 1:], torch.arange(size**2)
+    at = torch.zeros(len(cells), len(cells), 4, dtype=torch.float64)  # absorbing cell, cell, last move
+    odds = torch.tensor([[turns[(move - last) % 4] for move in range(4)] for last in range(4)], dtype=torch.float64)
+    at[:, size**2 // 2] = 1 / 4
+    odds_now, found = torch.eye(4, dtype=torch.float64), torch.zeros(len(cells), dtype=torch.float64)
+    for _ in range(horizon):
+        moves, at = at @ odds_now, torch.zeros_like(at)
+        for move in range(4):
+            at[:, :, move].index_add_(1, after[:, move], moves[:, :, move])
+        found += at[cells, cells].sum(1)
+        at[cells, cells] = 0.0
+        odds_now = odds
+    return found
+
+
+def success(size: int, horizon: int, turns: tuple[float, ...], episodes: range) -> float:
+    """Exact mean success of such a walk with goal memory in `episodes` (from 1), over all goals beside the start."""
+    found = hit(size, horizon, turns)[torch.arange(size**2) != size**2 // 2]
+    return torch.stack([1 - (1 - found) ** episode for episode in episodes]).mean().item()
+
+
+def test_the_odds_of_the_walks_and_their_exact_success() -> None:
+    """The success that is simulated is the exact one. Of the multiples of 1/16, the probability with which a turning
+    walk keeps its direction has the highest mean success in the rooms of 9 x 9 and 11 x 11, above persistent walks."""
+    env = room(size=5, max_episode_steps=6)
+    for kind in (PersistentWalk, TurningWalk):
+        found, _ = play_episodes(kind(env), env, env.all_tasks(), 400, 6, seed=2)
+        for episode in (1, 3, 6):
+            exact = success(5, 6, kind.turns, range(episode, episode + 1))
+            assert found.success[..., episode - 1].mean().item() == pytest.approx(exact, abs=0.015)
+
+    def in_two_rooms(turns: tuple[float, ...]) -> float:
+        return (success(9, 20, turns, range(31, 41)) + success(11, 20, turns, range(31, 41))) / 2
+
+    worth = {kept: in_two_rooms((kept / 16, (1 - kept / 16) / 2, 0.0, (1 - kept / 16) / 2)) for kept in range(6, 15)}
+    assert max(worth, key=worth.__getitem__) == TurningWalk.turns[0] * 16
+    assert worth[10] == in_two_rooms(TurningWalk.turns) > in_two_rooms(PersistentWalk.turns) + 0.02

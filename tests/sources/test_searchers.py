@@ -17,10 +17,12 @@ from worlds import key_to_door, room, scalar_move
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
+from icrl.evaluation.references import coverage_of
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.bandit_policies import ThompsonSampling
 from icrl.sources.explorers import CoveringPlan
-from icrl.sources.searcher import PermutedSearcher, RoomSearcher, Searcher, relabelled, searcher_of
+from icrl.sources.room_searchers import PermutedSearcher, PosteriorSampler, RoomSearcher
+from icrl.sources.searcher import Searcher, relabelled, searcher_of
 
 
 def pick(options: list[int], noise: float) -> int:
@@ -55,6 +57,22 @@ class ScalarSearcher:
             self.stage = min(self.stage + 1, len(self.possible) - 1)
         if ended:
             self.stage = 0
+
+
+class ScalarPosteriorSampler(ScalarSearcher):
+    target = -1
+    begins = True
+
+    def act(self, cell: int, noise: float) -> int:
+        if self.begins or self.target not in self.wanted():
+            self.target = pick(sorted(self.wanted()), noise)
+        ahead = self.distance(cell, self.target)
+        shorter = (a for a in (1, 3, 2, 4) if self.distance(scalar_move(self.size, cell, a), self.target) < ahead)
+        return next(shorter, 0)
+
+    def learn(self, cell: int, action: int, landed: int, rewarded: bool, ended: bool) -> None:
+        super().learn(cell, action, landed, rewarded, ended)
+        self.begins = ended
 
 
 class ScalarPermutedSearcher(ScalarSearcher):
@@ -93,19 +111,20 @@ def play_scalar(env: Any, searcher: ScalarSearcher, goals: list[int], does: Any,
     return played
 
 
-@pytest.mark.parametrize("kind", ["room", "permuted room", "key to door"])
+@pytest.mark.parametrize("kind", ["room", "sampled room", "permuted room", "key to door", "sampled key to door"])
 @settings(max_examples=8, deadline=None)
 @given(st.integers(2, 5), st.booleans(), st.booleans(), st.integers(2, 16), st.integers(0, 10**6))
 def test_searchers_equal_a_scalar_search(kind: str, size: int, start: bool, other: bool, num_steps: int, seed: int):
     """Step by step, on a few tasks."""
     options: dict[str, Any] = {"size": size, "random_start": start, "max_episode_steps": num_steps}
-    permuted, num_goals = kind == "permuted room", 2 if kind == "key to door" else 1
-    if kind == "key to door":
+    permuted, sampled, num_goals = kind == "permuted room", "sampled" in kind, 2 if "key" in kind else 1
+    if num_goals == 2:
         env: Any = key_to_door(show_key=other, **options)
     else:
         env = room(terminate_on_goal=other, permute_actions=permuted, **options)
-    policy: Any = PermutedSearcher(env) if permuted else RoomSearcher(env)
-    scalar, all_tasks = ScalarPermutedSearcher if permuted else ScalarSearcher, env.all_tasks()
+    kinds = (PosteriorSampler, ScalarPosteriorSampler) if sampled else (RoomSearcher, ScalarSearcher)
+    searcher, scalar = (PermutedSearcher, ScalarPermutedSearcher) if permuted else kinds
+    policy, all_tasks = searcher(env), env.all_tasks()
     tasks = all_tasks[torch.randperm(len(all_tasks), generator=torch.Generator().manual_seed(seed))[:3]]
     played, _ = play(policy, env, tasks, 60, seed)
     noise = Noise(stream_seeds(seed, len(tasks), purpose=1)).draw(60)
@@ -168,6 +187,25 @@ def test_every_world_has_its_own_searcher_or_is_refused() -> None:
     for world in ("env=bandit", "env.random_start=true", "env=dark_room_permuted"):
         with pytest.raises(ConfigError, match=r"strategy=covering_plan: there is no such searcher with env\.name="):
             searcher_in("source=covering_plan", world)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "covered"),
+    [
+        ("covering_plan", 1.0),
+        ("nearest", 0.872),
+        ("posterior_sampling", 0.697),
+        ("turning_walk", 0.507),
+        ("persistent_walk", 0.458),
+        ("uniform_walk", 0.350),
+    ],
+)
+def test_coverage_of_the_default_room_in_four_episodes(strategy: str, covered: float) -> None:
+    """The numbers of the documentation, within four standard errors of the mean of 100 streams."""
+    env = room()
+    searcher = searcher_of(strategy, load_config(["source=searcher"]))
+    found = coverage_of(searcher, env, 100, seed=3)[0, :, 3]
+    assert found.mean() == pytest.approx(covered, abs=4 * found.std() / 10 + 0.001)
 
 
 def test_learners_of_a_task_have_the_levels_of_noise_in_turn() -> None:

@@ -18,7 +18,7 @@ from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import MISLEADING, MOVED
 from icrl.rl.statistics import Floats
 from icrl.sources.explorers import Explorer
-from icrl.sources.searcher import RoomSearcher
+from icrl.sources.room_searchers import RoomSearcher
 
 
 class MovedGoal:

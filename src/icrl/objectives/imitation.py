@@ -41,10 +41,12 @@ class ObjectiveConfig(Options):
     name: Literal["ad", "dpt"] = option(
         "ad", "ad: predict the source's next action at every step; dpt: the best action by objective.labels"
     )
-    labels: Literal["planner", "nearest", "covering_plan", "persistent_walk", "uniform_walk"] = option(
+    labels: Literal[
+        "planner", "nearest", "covering_plan", "posterior_sampling", "persistent_walk", "turning_walk", "uniform_walk"
+    ] = option(
         "planner",
         "best actions for dpt. planner: knows the task; the others: the searcher of that source.strategy, which knows "
-        "what the row of the history has shown so far (of a random walk one draw per step)",
+        "what the row of the history has shown so far (where it draws, one draw per step)",
     )
     label_smoothing: float = option(0.0, "probability mass spread over all actions", ge=0, le=0.99)
     weighting: Literal["none", "improvement", "recency"] = option(

@@ -19,7 +19,6 @@ from icrl.contracts import Step
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP, DarkRoom, first_move, next_cells
 from icrl.randomness import draw_possible
 
-KEPT = 0.5  # probability that a persistent walk keeps its direction
 _RESTARTS = 12  # most searches, each with weights and random numbers of its own
 _EFFORT = 1 << 19  # no search starts after so many steps of plans times cells of the room
 _WIDTHS = (8, 64)  # least and most plans that are kept at a time
@@ -86,13 +85,23 @@ class UniformWalk(Explorer):
 
 class PersistentWalk(Explorer):
     """Repeats its last move with probability 1/2, else takes one of the four moves with the same probability, also at
-    the start of an episode and at walls. It never stays on purpose."""
+    walls. The first move of an episode is uniform over the four. It never stays on purpose."""
+
+    turns = (5 / 8, 1 / 8, 1 / 8, 1 / 8)  # probability of the last move turned clockwise by k quarters
 
     def explore(self, memory: Memory, step: Step, noise: Tensor) -> Tensor:
-        moves = torch.arange(UP, NUM_ACTIONS, device=noise.device)
-        kept = ((moves == memory.last[:, None]) & (step.timestep > 0)[:, None]) * KEPT
-        rest = 1 - kept.sum(dim=1, keepdim=True)
-        return UP + draw_possible(kept + rest / len(moves), noise)
+        moves = torch.arange(UP, NUM_ACTIONS, device=noise.device)  # clockwise
+        begins = (step.timestep == 0) | (memory.last == STAY)
+        turned = torch.tensor(self.turns, device=noise.device)[(moves - memory.last[:, None]) % len(moves)]
+        return UP + draw_possible(turned.masked_fill(begins[:, None], 1 / len(moves)), noise)
+
+
+class TurningWalk(PersistentWalk):
+    """Persistent walk that never turns back: it repeats its last move with probability 5/8, else turns right or left.
+
+    In rooms of 9 x 9 and 11 x 11, no other multiple of 1/16 gives a higher mean success in episodes 31 to 40."""
+
+    turns = (5 / 8, 3 / 16, 0.0, 3 / 16)
 
 
 class CoveringPlan(Explorer):
