@@ -63,6 +63,12 @@ def spread(noise: Tensor, number: int) -> Tensor:
     return uniform(seed[:, None], torch.arange(number, device=noise.device))
 
 
+def normal(noise: Tensor) -> Tensor:
+    """Standard normal numbers, float32, from uniform ones by inversion."""
+    half = 0.5 / (1 << _UNIFORM_BITS)  # the middle of each possible uniform number, never 0
+    return torch.special.ndtri(noise.double() + half).float()
+
+
 def cumulative(probabilities: Tensor, dim: int = -1) -> Tensor:
     """Inner steps of the cumulative distribution of a categorical, along `dim`, `[..., A] -> [..., A - 1]`."""
     return probabilities.cumsum(dim).narrow(dim, 0, probabilities.shape[dim] - 1)

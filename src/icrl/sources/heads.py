@@ -1,0 +1,205 @@
+"""Heads of actor-critics: networks of many learners with their policies and values, one class per kind of observation.
+
+T steps, B streams, L learners, S observations, A actions, P parameters of a policy.
+"""
+
+import math
+from typing import Any
+
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from icrl.config.options import refuse
+from icrl.envs.core import look_up
+from icrl.nn.clipped_gaussian import ClippedGaussian
+from icrl.nn.networks import StackedNetwork, StackedPointNetwork
+from icrl.nn.stacked_mlp import StackedActorCritic
+from icrl.randomness import cumulative, draw, draw_possible, spread
+from icrl.sources.learners import table_rows
+from icrl.spaces import EnvSpec
+
+_IMPOSSIBLE = -1e30  # logit of an illegal action: its probability is 0, and p log p stays finite
+
+
+class Categorical:
+    """Distribution of actions `[...]`, given their logits `[..., A]`."""
+
+    num_noise = 1
+
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
+        return parameters.log_softmax(-1).gather(-1, action[..., None])[..., 0]
+
+    def entropy(self, parameters: Tensor) -> Tensor:
+        log_policy = parameters.log_softmax(-1)
+        return -(log_policy.exp() * log_policy).sum(-1)
+
+    def mode(self, parameters: Tensor) -> Tensor:
+        return parameters.argmax(-1)
+
+    def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
+        return draw_possible(parameters.log_softmax(-1).exp(), noise[:, 0])
+
+
+class Heads:
+    """Policies and values of L learners over observations `[..., B]` or `[..., B, ...]`."""
+
+    network: Any  # module whose parameters have a leading learner axis
+
+    def refresh(self) -> None:
+        """Compute what depends on the network, after each change of it."""
+
+    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        """Sample actions for observations `[B, ...]`, given a uniform number each `[B]`."""
+        raise NotImplementedError
+
+    def probabilities(self, obs: Tensor) -> Tensor:
+        """Distribution that `act` samples from, `[B, A]`, if actions are discrete."""
+        raise NotImplementedError
+
+    def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log probabilities of actions, values, and entropies of the policy, `[T, B]` each, with gradient."""
+        raise NotImplementedError
+
+    def value(self, obs: Tensor) -> Tensor:
+        """Values `[T, B]`, without gradient."""
+        raise NotImplementedError
+
+    def outputs(self) -> dict[str, Tensor]:
+        """See `Learner.outputs`."""
+        return {}
+
+    def observe(self, obs: Tensor, returns: Tensor) -> None:
+        """Take in observations `[T, B, ...]` and returns `[T, B]` that the learners have learned from."""
+
+    def scaled(self, errors: Tensor) -> Tensor:
+        """Errors of values `[T, B]` in the unit of the value loss."""
+        return errors
+
+
+class TableHeads(Heads):
+    """Actors and critics of L learners as tables over all L * S observations. They are constant between updates, so one
+    table serves acting and the loss of the next update, whose gradient flows through it."""
+
+    def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
+        self._parts = [spec.num_actions, 1]  # the actor's logits, then the critic's value
+        network = StackedNetwork(len(seeds), spec.num_obs, sum(self._parts), hidden_size, seeds)
+        self.network = network.to(device)
+        self._rows = table_rows(len(seeds), spec.num_obs, device)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Compute the tables. The rows of observations are the last axis, because operations over it are faster than
+        operations over the few actions."""
+        logits, values = self.network().permute(2, 0, 1).flatten(1).split(self._parts)  # [A, L * S], [1, L * S]
+        self._values, self._log_policy = values[0], logits.log_softmax(0)
+        self._cumulative = cumulative(self._log_policy.detach().exp(), 0)  # [A - 1, L * S]
+
+    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        return draw(self._cumulative.index_select(1, self._rows(obs)), noise, 0)
+
+    def probabilities(self, obs: Tensor) -> Tensor:
+        return self._log_policy.detach()[:, self._rows(obs)].exp().T
+
+    def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        log_policy, row = self._log_policy, self._rows(obs)  # [T, B]
+        entropies = -(log_policy.exp() * log_policy).sum(0)  # [L * S]
+        log_prob = look_up(log_policy.flatten(), row + action * log_policy.shape[1])
+        return log_prob, look_up(self._values, row), look_up(entropies, row)
+
+    def value(self, obs: Tensor) -> Tensor:
+        return look_up(self._values.detach(), self._rows(obs))
+
+    def outputs(self) -> dict[str, Tensor]:
+        return {"log_policy": self._log_policy.detach().T, "values": self._values.detach()}
+
+
+class NetworkHeads(Heads):
+    """Networks that run on each observation. A subclass sets `network` and `policy`, and gives `_both`."""
+
+    policy: Categorical | ClippedGaussian
+
+    def _both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Parameters of the policies `[T, B, P]` and values `[T, B]` for observations `[T, B, ...]`."""
+        raise NotImplementedError
+
+    def _parameters(self, obs: Tensor) -> Tensor:
+        """Parameters of the policies `[B, P]` for observations `[B, ...]`."""
+        return self._both(obs[None])[0][0]
+
+    @torch.no_grad()
+    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        number = self.policy.num_noise
+        return self.policy.sample(self._parameters(obs), spread(noise, number) if number > 1 else noise[:, None])
+
+    @torch.no_grad()
+    def mode(self, obs: Tensor) -> Tensor:
+        """The most probable actions before any clip, for observations `[B, ...]`."""
+        return self.policy.mode(self._parameters(obs))
+
+    @torch.no_grad()
+    def probabilities(self, obs: Tensor) -> Tensor:
+        if isinstance(self.policy, ClippedGaussian):
+            raise TypeError("the actions of a Box cannot be listed, so they have no probabilities")
+        return self._parameters(obs).log_softmax(-1).exp()
+
+    def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        parameters, value = self._both(obs)
+        return self.policy.log_prob(parameters, action), value, self.policy.entropy(parameters)
+
+    @torch.no_grad()
+    def value(self, obs: Tensor) -> Tensor:
+        return self._both(obs)[1]
+
+
+class PointHeads(NetworkHeads):
+    """Heads over point sets. Illegal actions have probability 0."""
+
+    def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
+        self._spec, self.policy = spec, Categorical()
+        self.network = StackedPointNetwork(spec, spec.num_actions + 1, hidden_size, seeds).to(device)
+
+    def _both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = self.network(obs)
+        return self._spec.legal_of(outputs[..., :-1], obs, _IMPOSSIBLE), outputs[..., -1]
+
+
+class VectorHeads(NetworkHeads):
+    """Heads over vectors: an observation is a row of numbers, whatever its shape; one of S integers is one-hot."""
+
+    def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
+        """Raises `ConfigError` unless actions are Discrete or a Box."""
+        space, self._num_obs = spec.action_space, 0 if spec.obs_shape else spec.num_obs
+        num_inputs = self._num_obs or math.prod(spec.obs_shape)
+        if isinstance(space, Box):
+            self.policy, sizes = ClippedGaussian(space).to(device), 2 * (math.prod(space.shape),)
+        else:
+            refuse(not isinstance(space, Discrete), f"env: an actor needs Discrete actions or a Box, not {space}")
+            self.policy, sizes = Categorical(), (spec.num_actions, 0)
+        self.network = StackedActorCritic(num_inputs, *sizes, hidden_size, seeds).to(device)
+
+    def _rows(self, obs: Tensor) -> Tensor:
+        return (one_hot(obs, self._num_obs) if self._num_obs else obs.flatten(2)).float()
+
+    def _both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        return self.network(self._rows(obs))
+
+    def _parameters(self, obs: Tensor) -> Tensor:
+        return self.network.policy(self._rows(obs[None]))[0]
+
+    @torch.no_grad()
+    def value(self, obs: Tensor) -> Tensor:
+        return self.network.value(self._rows(obs))
+
+    def observe(self, obs: Tensor, returns: Tensor) -> None:
+        self.network.observe(self._rows(obs), returns)
+
+    def scaled(self, errors: Tensor) -> Tensor:
+        return self.network.in_deviations(errors)
+
+
+def heads_of(spec: EnvSpec) -> type[TableHeads | PointHeads | VectorHeads]:
+    """Class of the heads for the spaces of `spec`: tables, or networks if observations or actions cannot be listed."""
+    listed = isinstance(spec.observation_space, Discrete) and isinstance(spec.action_space, Discrete)
+    return PointHeads if spec.points[0] else TableHeads if listed else VectorHeads
