@@ -3,7 +3,7 @@
 import textwrap
 from itertools import groupby
 
-from icrl.config.compose import CHOICES, load_config, load_players_config, presets_of
+from icrl.config.compose import load_config, load_players_config, presets_of
 from icrl.config.options import Options, walk
 
 _COLUMNS = """

@@ -4,13 +4,15 @@ A world gives its rules: where episodes start and what an action can lead to (`o
 expectations of `exact.py` both follow from them. The state of a world is one integer per stream, `state_index`.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from icrl.config.options import Name, Options, option
+from icrl.config.options import Name, Options, option, refuse
 from icrl.contracts import Step
+from icrl.envs import OWN, WORLDS
 from icrl.randomness import integers, mix, uniform
 from icrl.spaces import EnvSpec
 
@@ -24,6 +26,20 @@ class EnvConfig(Options):
     name: str = option("", NAME)
     variant: Name = option("dark_room", "label of the preset, used in run names")
     max_episode_steps: int = option(20, "env steps after which an episode is truncated", ge=1, le=10000)
+
+
+def world(name: str, options: type[EnvConfig]) -> Callable[[Any], Any]:
+    """Decorator of a class of the user's own that `env=name` stands for; `options` is the class of its options. Raises
+    `ConfigError` if another world has this name."""
+
+    def register(made: Any) -> Any:
+        taken = name in WORLDS or OWN.get(name, made).__module__ != made.__module__
+        refuse(taken, f"@world({name!r}) of {made.__module__}.{made.__name__}: there is another world of this name")
+        made.options = options
+        OWN[name] = made
+        return made
+
+    return register
 
 
 class State(NamedTuple):

@@ -171,7 +171,7 @@ def read_owned(path: Path, form: Any) -> tuple[Json, Identity, int]:
 
 def check_same(config: Options, recorded: Json, sections: Iterable[str], where: str, *, budgets: bool = True) -> None:
     """Raise `ConfigError` unless `config` equals the `recorded` one in `sections`, but for options that `may_change`
-    and, without `budgets`, for those.
+    and, without `budgets`, for those; and unless files of the user's own are the same as then.
 
     All stages of a run take the same options, so each is compared with the record of the stage before it."""
     for key, value, field in walk(config):
@@ -183,6 +183,11 @@ def check_same(config: Options, recorded: Json, sections: Iterable[str], where: 
                 f"{where} was made with {key}={before}, but this configuration has {value}: "
                 f"give {key}={before} here too, or another name="
             )
+    for module, now in getattr(config, "code", {}).items():
+        before = (recorded.get("code") or {}).get(module, now)
+        changed = f"{where} was made with another {module}.py (sha256 {before[:12]}, now {now[:12]})"
+        if now != before:
+            raise ConfigError(f"{changed}: restore that file, or give another name=")
 
 
 def recorded_value(recorded: Json, key: str) -> Any:
