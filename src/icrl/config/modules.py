@@ -31,19 +31,19 @@ def load_module(name: str, option: str) -> ModuleType:
             sys.path.append(str(path.parent))
     try:
         module = importlib.import_module(name)
-        if path and Path(module.__file__ or "").resolve() == path and _texts.setdefault(name, text_of(path)) != text_of(path):
-            module = importlib.reload(module)
-            _texts[name] = text_of(path)
+        if path and (text := text_of(path)) != _texts.setdefault(name, text):
+            module, _texts[name] = importlib.reload(module), text
+    except ConfigError:
+        raise
     except (Exception, SystemExit) as error:
-        if isinstance(error, ConfigError):
-            raise
         raise ConfigError(f"{given}: {type(error).__name__}: {' '.join(str(error).split())}") from error
-    other = module.__file__ or "built in"
-    refuse(path and Path(other).resolve() != path, f"{given}: there is another module {name} ({other}): rename the file")
+    there = module.__file__ or "built in"
+    refuse(path and Path(there).resolve() != path, f"{given}: {there} is another module {name}; rename the file")
     return module
 
 
 def text_of(path: Path) -> str:
+    """Checksum of a file."""
     return sha256(path.read_bytes()).hexdigest()
 
 

@@ -135,7 +135,7 @@ class Choice:
     def _check(self, value: Any) -> Options:
         if isinstance(value, Options):
             return value
-        name = value.get("name") if isinstance(value, dict) else value
+        name = str(value["name"] if isinstance(value, dict) and "name" in value else value)
         if (kind := self.choices().get(name)) is None:
             own = f"must be one of {', '.join(self.choices())}, or one that a file of yours registers: module=FILE"
             raise ConfigError(f"{self.group}.name={name}: {own}")

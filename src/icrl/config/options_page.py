@@ -5,6 +5,7 @@ from itertools import groupby
 
 from icrl.config.compose import load_config, load_players_config, presets_of
 from icrl.config.options import Options, walk
+from icrl.config.root import CHOICES
 
 _COLUMNS = """
 | option | meaning | allowed | default | stages | may change |

@@ -108,7 +108,13 @@ class Config(Options):
     )
     seed: Seed = seed_option("seed of everything random except the split of tasks", "all")
     num_threads: int = option(0, "CPU threads of PyTorch (0: all cores)", ge=0, le=1024, may_change=True, stages="all")
-    format: Literal["txt", "npz"] = option("txt", "file format of the export", stages="export")
+    format: Literal["txt", "npz", "hdf5", "parquet", "minari"] = option(
+        "txt", "file format of the export or import; hdf5, parquet and minari need an extra", stages="export, import"
+    )
+    path: PathName = option("none", "file or folder to import, relative to the working directory", stages="import")
+    columns: dict[str, str] = option(
+        {}, "names of columns in the imported file, by their names here: {obs: states}", stages="import"
+    )
     device: DeviceConfig = group(DeviceConfig, "where tensors live, and their precision", "all")
     env: AnyEnv = group(DarkRoomConfig, "the world", "all")
     tasks: TasksConfig = group(TasksConfig, "training and held-out tasks", "all")

@@ -20,6 +20,7 @@ WORLDS = {  # by `env.name`: module, class, and class of its options
     "dark_key_to_door": ("icrl.envs.rooms", "DarkKeyToDoor", "KeyToDoorConfig"),
     "bandit": ("icrl.envs.bandit", "Bandit", "BanditConfig"),
     "gymnasium": ("icrl.envs.gym.gymnasium_env", "GymnasiumEnv", "GymnasiumConfig"),
+    "recorded": ("icrl.data.recorded", "RecordedWorld", "RecordedConfig"),
     "point_game": ("icrl.point_game.world", "PointFamily", "PointGameConfig"),
 }
 

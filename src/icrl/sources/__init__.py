@@ -48,9 +48,9 @@ def source_class(name: str) -> Any:
 
 
 def source_options() -> dict[str, type[SourceConfig]]:
-    """Class of the options of each source, by `source.name`."""
+    """Class of the options of each source, by `source.name`, in the order of their files."""
     _scan()
-    return {name: learner.options for name, learner in _CLASSES.items()}
+    return {name: _CLASSES[name].options for name in sorted(_CLASSES, key=lambda name: _CLASSES[name].__module__)}
 
 
 @cache

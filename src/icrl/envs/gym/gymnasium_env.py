@@ -31,7 +31,11 @@ from icrl.spaces import EnvSpec, discrete_spec
 
 class GymnasiumConfig(EnvConfig):
     name: Literal["gymnasium"] = option("gymnasium", NAME)
-    id: EnvId = option("FrozenLake-v1", "a registered Gymnasium environment; `module:Name-v0` imports the module first; a class of your own: `FILE.py:Class`")
+    id: EnvId = option(
+        "FrozenLake-v1",
+        "a registered Gymnasium environment; `module:Name-v0` imports the module first; a class of your own: "
+        "`FILE.py:Class`",
+    )
     tasks: list[dict[str, Any]] = option([], "arguments of `gymnasium.make`, a mapping for each task")
     reward_values: list[float] = option([0.0, 1.0], "list of all possible rewards")
     success: Literal["reward", "goal", "end", "survival", "return"] = option(

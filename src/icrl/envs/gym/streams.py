@@ -136,7 +136,8 @@ class _Stream:
         if self._env is None or self.task != task:
             self.close()
             self.task = task
-            self._env = gymnasium.make(registered(self._id), disable_env_checker=True, **self._tasks[task])  # `_checked` checks it
+            made = registered(self._id)
+            self._env = gymnasium.make(made, disable_env_checker=True, **self._tasks[task])  # `_checked` checks it
         return self._checked(self._env.reset(seed=int(integers(torch.tensor(seed), episode, _NUM_SEEDS)))[0])
 
     def act(self, action: int) -> tuple[int, float, bool, bool, int]:
