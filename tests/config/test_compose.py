@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from icrl.config.compose import CHOICES, CONF, groups_of, load_config, load_players_config, presets_of
+from icrl.config.compose import CONF, groups_of, load_config, load_players_config, presets_of
 from icrl.config.options import Options, replace, walk
 from icrl.config.options_page import page, table
 from icrl.config.paths import PROJECT
-from icrl.config.root import Config
+from icrl.config.root import CHOICES, Config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.nn.gpt import GPTConfig
@@ -295,6 +295,6 @@ def test_the_page_in_the_docs_has_every_option_with_its_meaning_and_stages_and_e
         for key, _, option in walk(config):
             assert f"| `{key}` | {option.meaning} | {option.allowed} |" in text and f"| {option.stages} |" in text
             assert len(option.meaning) > 3 and option.stages and option.meaning != key
-    for group, choices in CHOICES.items():
+    for group, choices in ((group, choices()) for group, choices in CHOICES.items()):
         named = {name for name in choices if f"of `{group}.name={name}`" in whole}
         assert {choices[name] for name in named} == set(choices.values())

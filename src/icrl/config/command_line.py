@@ -40,6 +40,7 @@ LARGE = {  # by program: the options that determine most of its memory
     "src.evaluate": "evaluation.num_streams, evaluation.num_train_streams, evaluation.num_bootstrap",
     "src.search_params": "search.num_learners, source.num_envs",
     "src.export_histories": "the number of histories",
+    "src.import_histories": "the number of histories",
     "src.study": "study.num_workers",
     "src.train_players": "training.num_games, replay.size, the batch_size of host and agent",
 }

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sized
 from functools import cache, lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar, cast
 
 from hydra import compose, initialize_config_dir
@@ -20,24 +21,17 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
+from icrl.config.modules import checksums, load_module
 from icrl.config.options import Options, first_of, in_words, refuse
 from icrl.config.paths import PROJECT
-from icrl.config.root import Config
+from icrl.config.root import CHOICES, Config
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
-from icrl.envs import env_options
 from icrl.point_game.options import PlayersConfig
 from icrl.runs.record import seed_of
-from icrl.sources import source_options
 from icrl.sources.options import LEARN_NOTHING
-from icrl.training.optimizers import OPTIMIZERS
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
-CHOICES: dict[str, dict[str, Any]] = {  # groups with several classes, chosen by `name`
-    "env": env_options(),
-    "source": source_options(),
-    "optimizer": OPTIMIZERS,
-}
 AnyConfig = TypeVar("AnyConfig", Config, PlayersConfig)
 _PAGES: dict[Any, str] = {Config: "config", PlayersConfig: "players"}
 
@@ -131,9 +125,23 @@ def own_presets(overrides: Iterable[str]) -> Path | None:
     return Path(folder).absolute()
 
 
+def own_modules(overrides: Iterable[str]) -> list[ModuleType]:
+    """Import the modules that `module=` among the `overrides` names."""
+    named = [_parsed(override)["module"] for override in overrides if override.lstrip("+").startswith("module=")]
+    names = [name for each in named[-1:] for name in (each if isinstance(each, list) else [each])]
+    return [load_module(str(name), "module") for name in names]
+
+
+def module_of_id(env: Any) -> list[ModuleType]:
+    """Import the file in `env.id=FILE.py:Name`, if the world `env` is one of these."""
+    file = str(env.get("id", "")).rpartition(":")[0] if isinstance(env, dict) else ""
+    return [load_module(file, "env.id")] if file.endswith(".py") else []
+
+
 def compose_config(root: type[AnyConfig], overrides: Iterable[str]) -> AnyConfig:
     """Compose and check the configuration of class `root`, see `load_config`."""
     overrides = list(overrides)
+    modules = own_modules(overrides)
     own = own_presets(overrides)
     chosen, written = _chosen_and_written(root, overrides, own)
     kinds: dict[str, type[Options]] = {}
@@ -147,6 +155,8 @@ def compose_config(root: type[AnyConfig], overrides: Iterable[str]) -> AnyConfig
             if not nested:
                 kinds = _fill_in(composed, root)
         values = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
+        if root is Config:
+            values["code"] = checksums([*modules, *module_of_id(values["env"])])
         if values.get("seed", 0) is None:
             values["seed"] = seed_of(PROJECT / str(values["root"]), str(values["name"]))
         return root.model_validate(values)
@@ -166,7 +176,13 @@ def _chosen_and_written(
         if key not in groups_of(root):
             written |= _parsed(override)
             continue
-        if value not in (names := presets_of(key, own)):
+        registered = CHOICES[key]() if key in CHOICES else {}
+        if value not in (names := presets_of(key, own)) and value in registered:  # it needs no preset
+            chosen.append(f"~{key}")
+            written |= {f"{key}.name": value} | ({"env.variant": value} if key == "env" else {})
+            continue
+        if value not in names:
+            names = [*dict.fromkeys([*names, *registered])]
             raise ConfigError(f"{override}: must be one of {', '.join(names)}{nearest(value, names)}")
         chosen.append(f"{key}={value}")
     return chosen, written
@@ -216,7 +232,7 @@ def _fill_in(composed: DictConfig, root: type[Options]) -> dict[str, type[Option
         if kind is None:
             continue
         if group in CHOICES:
-            name, choices = OmegaConf.select(composed, f"{group}.name", default=kind().name), CHOICES[group]
+            name, choices = OmegaConf.select(composed, f"{group}.name", default=kind().name), CHOICES[group]()
             if name not in choices:
                 raise ConfigError(f"{group}.name={name}: must be one of {', '.join(choices)}{nearest(name, choices)}")
             kind = choices[name]
@@ -238,12 +254,12 @@ def _in_words(error: ValidationError, root: type[Options], kinds: dict[str, type
         return _or_elsewhere(in_words(error, root, values), group, kinds)
     if not isinstance(values[group], dict):
         return f"{group}={values[group]}: must be a mapping of its options"
-    found = in_words(error, kinds[group], values[group], f"{group}.", depth=1 + (group in CHOICES))
+    found = in_words(error, kinds[group], values[group], f"{group}.", depth=1)
     if first["type"] != "extra_forbidden":
         return found
     if group in CHOICES:
         chosen = f"no such option with {group}.name={values[group]['name']}"
-        if owners := [choice for choice, kind in CHOICES[group].items() if name in kind.model_fields]:
+        if owners := [choice for choice, kind in CHOICES[group]().items() if name in kind.model_fields]:
             one = f"give {group}={owners[0]}, or leave it out" if len(owners) == 1 else "choose one, or leave it out"
             belongs = ", ".join(f"{group}={choice}" for choice in owners)
             return f"{group}.{name} belongs to {belongs}: there is {chosen}; {one}"

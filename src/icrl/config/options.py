@@ -10,7 +10,7 @@ option is an error.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
@@ -119,6 +119,27 @@ class OneOf:
         if not self.pattern:
             return names
         return core_schema.union_schema([names, core_schema.str_schema(pattern=self.pattern, strict=True)])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Annotation of a group that is one of several classes of options, the one with its `name` in `choices()`. These
+    are asked when a configuration is made, so a module of the user's own may have added some."""
+
+    group: str
+    choices: Callable[[], Mapping[str, type[Options]]]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._check)
+
+    def _check(self, value: Any) -> Options:
+        if isinstance(value, Options):
+            return value
+        name = str(value["name"] if isinstance(value, dict) and "name" in value else value)
+        if (kind := self.choices().get(name)) is None:
+            own = f"must be one of {', '.join(self.choices())}, or one that a file of yours registers: module=FILE"
+            raise ConfigError(f"{self.group}.name={name}: {own}")
+        return kind.model_validate(value)
 
 
 def _check_text(value: Any, pattern: str = "(?s:.+)") -> str:

@@ -3,8 +3,9 @@
 import textwrap
 from itertools import groupby
 
-from icrl.config.compose import CHOICES, load_config, load_players_config, presets_of
+from icrl.config.compose import load_config, load_players_config, presets_of
 from icrl.config.options import Options, walk
+from icrl.config.root import CHOICES
 
 _COLUMNS = """
 | option | meaning | allowed | default | stages | may change |

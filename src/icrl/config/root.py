@@ -4,15 +4,15 @@ rules across groups. Each message of a rule names both fields: `$key` in it stan
 
 import math
 import re
-from collections.abc import Iterator
-from functools import reduce
-from operator import attrgetter, or_
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from icrl.config.options import (
+    Choice,
     Name,
     OneOrMore,
     Options,
@@ -49,13 +49,14 @@ from icrl.training.optimizers import OPTIMIZERS, AdamWConfig, OptimizerConfig
 from icrl.training.policy_gradient import FinetuneConfig
 from icrl.training.updates import TrainerConfig
 
-if TYPE_CHECKING:
-    AnyEnv, AnySource, AnyOptimizer = EnvConfig, SourceConfig, OptimizerConfig
-else:
-    AnyEnv = Annotated[reduce(or_, env_options().values()), Field(discriminator="name")]
-    AnySource = Annotated[reduce(or_, source_options().values()), Field(discriminator="name")]
-    AnyOptimizer = Annotated[reduce(or_, OPTIMIZERS.values()), Field(discriminator="name")]
-
+CHOICES: dict[str, Callable[[], Mapping[str, Any]]] = {  # groups with several classes, chosen by `name`
+    "env": env_options,
+    "source": source_options,
+    "optimizer": lambda: OPTIMIZERS,
+}
+AnyEnv = Annotated[EnvConfig, Choice("env", CHOICES["env"])]
+AnySource = Annotated[SourceConfig, Choice("source", CHOICES["source"])]
+AnyOptimizer = Annotated[OptimizerConfig, Choice("optimizer", CHOICES["optimizer"])]
 
 _FITS = "2, ilql, awr, finetune"  # stages with a gradient loop
 _READS_POINTS = ("a2c", "a3c", "ppo", "random")  # sources that read observations of many numbers
@@ -95,9 +96,25 @@ class Config(Options):
         ".", "folder that holds histories/, logs/ and videos/; relative to the project", stages="all"
     )
     presets: PathName = presets_option("all")
+    module: Annotated[list[PathName], OneOrMore] = option(
+        [],
+        "Python file of your own, or installed module, that is imported first and registers worlds and sources; a list "
+        "of several",
+        may_change=True,
+        stages="all",
+    )
+    code: dict[str, str] = option(
+        {}, "checksum of each file in module and env.id; filled in, not set", may_change=True, stages="all"
+    )
     seed: Seed = seed_option("seed of everything random except the split of tasks", "all")
     num_threads: int = option(0, "CPU threads of PyTorch (0: all cores)", ge=0, le=1024, may_change=True, stages="all")
-    format: Literal["txt", "npz"] = option("txt", "file format of the export", stages="export")
+    format: Literal["txt", "npz", "hdf5", "parquet", "minari"] = option(
+        "txt", "file format of the export or import; hdf5, parquet and minari need an extra", stages="export, import"
+    )
+    path: PathName = option("none", "file or folder to import, relative to the working directory", stages="import")
+    columns: dict[str, str] = option(
+        {}, "names of columns in the imported file, by their names here: {obs: states}", stages="import"
+    )
     device: DeviceConfig = group(DeviceConfig, "where tensors live, and their precision", "all")
     env: AnyEnv = group(DarkRoomConfig, "the world", "all")
     tasks: TasksConfig = group(TasksConfig, "training and held-out tasks", "all")

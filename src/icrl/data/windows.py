@@ -78,6 +78,7 @@ class DataConfig(Options):
 
 
 _SET_ASIDE = ("num_development_tasks", "development", "development_tasks")  # options that set tasks aside
+_WORLD = ("env", "tasks")
 _FLOATS = ("weight", "training_reward")
 _RECORDED = tuple(name for name in Batch._fields if name not in _FLOATS)
 
@@ -250,14 +251,14 @@ def open_stores(config: Config) -> list[Histories]:
     unless a single store was recorded with this configuration. Several stores may have different sources, but must
     share the world and the task split, so that no training task of one is held out in another."""
     stores = [open_histories(folder) for folder in config.histories_folders]
-    compared = ("env", "tasks", "source") if len(stores) == 1 else ("env", "tasks")
     for store in stores:
         recorded = store.manifest["config"]
-        check_same(config, recorded, compared, str(store.folder))
+        imported = recorded["source"]["name"] == "imported"  # its options are no one's choice
+        check_same(config, recorded, _WORLD if imported or len(stores) > 1 else (*_WORLD, "source"), str(store.folder))
         if recorded["source"].get("task_change"):  # its streams went to all other training tasks
             then, now = ({name: each[name] for name in _SET_ASIDE} for each in (recorded["data"], dict(config.data)))
             refuse(then != now, f"data: {now}, but streams of {store.folder} changed among the tasks with {then}")
-        for part in ("env", "tasks"):  # the same options may have meant something else to another version
+        for part in _WORLD:  # the same options may have meant something else to another version
             one, two = stores[0].manifest[part], store.manifest[part]
             for name in sorted(one | two):
                 then, now = (reprlib.repr(each.get(name)) for each in (one, two))

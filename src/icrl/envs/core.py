@@ -6,7 +6,7 @@ expectations of `exact.py` both follow from them. Its state is one integer per s
 """
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icrl.config.options import Name, Options, option
+from icrl.config.options import Name, Options, option, refuse
 from icrl.contracts import Step
+from icrl.envs import OWN, WORLDS
 from icrl.randomness import integers, mix, uniform
 from icrl.spaces import EnvSpec
 
@@ -29,6 +30,20 @@ class EnvConfig(Options):
     name: str = option("", NAME)
     variant: Name = option("dark_room", "label of the preset, used in run names")
     max_episode_steps: int = option(20, "env steps after which an episode is truncated", ge=1, le=10000)
+
+
+def world(name: str, options: type[EnvConfig]) -> Callable[[Any], Any]:
+    """Decorator of a class of the user's own that `env=name` stands for; `options` is the class of its options. Raises
+    `ConfigError` if another world has this name."""
+
+    def register(made: Any) -> Any:
+        taken = name in WORLDS or OWN.get(name, made).__module__ != made.__module__
+        refuse(taken, f"@world({name!r}) of {made.__module__}.{made.__name__}: there is another world of this name")
+        made.options = options
+        OWN[name] = made
+        return made
+
+    return register
 
 
 class State(NamedTuple):

@@ -109,7 +109,7 @@ def split_tasks(env: TensorEnv, config: Config) -> Split:
     `ConfigError` if a rule has no meaning in this world, or if there are too few tasks."""
     options = config.tasks
     order = permuted(len(env.all_tasks()), options.seed)
-    outside = _held_out_region(env, config, order)
+    outside = held_out_region(env, config, order)
     train, held_out = ([task for task in order if (task in outside) is side] for side in (False, True))
     number = max(2, len(order) * 2 // 3)
     refuse(
@@ -122,7 +122,7 @@ def split_tasks(env: TensorEnv, config: Config) -> Split:
     return Split(train[: options.num_train or None], held_out[-options.num_held_out :])
 
 
-def _held_out_region(env: TensorEnv, config: Config, order: list[int]) -> set[int]:
+def held_out_region(env: TensorEnv, config: Config, order: list[int]) -> set[int]:
     """Tasks that the rule holds out. In a room of even side the middle lines lie between two rows and two columns."""
     options = config.tasks
     if options.split == "random":

@@ -209,6 +209,9 @@ def changes_of(config: Config, trained: Json) -> dict[str, Any]:
     it is another kind of world."""
     if (name := config.env.name) != (before := trained["env"]["name"]):
         raise ConfigError(f"env.name={name}: the model was trained in env.name={before}, and cannot read other kinds")
+    given, trained_in = getattr(config.env, "id", ""), trained["env"].get("id", "")
+    other = given.rpartition(":")[0] != trained_in.rpartition(":")[0]  # which only a command may name, see `modules`
+    refuse(other, f"env.id={given}: the model was trained in env.id={trained_in}; the module must be the same")
     changes = {key: value for key, value, _ in walk(config.env) if trained["env"].get(key) != value}
     return {} if changes.keys() == {"variant"} else changes  # a new label alone is the same world
 

@@ -2,7 +2,8 @@
 
 python -m src.export_histories format=txt [KEY=VALUE ...]      histories/<histories>/ -> histories/<histories>/export/
 
-`txt`: one file per row with a line per step, after a line of column names. `npz`: one compressed file of all columns.
+`txt`: one file per row with a line per step, after a line of column names. `npz`, `hdf5`, `parquet`: one compressed
+file of all columns. `minari`: a data set in the folder minari. `src.import_histories` reads all of them but `txt`.
 `test_tasks.txt` lists the held-out tasks. Stage one exports its histories itself with `source.export=[txt,npz]`.
 Rewards are values, in `txt` the shortest decimals that read back exactly; all other columns are integers as recorded.
 `export.json` has the checksums of the histories and of each exported file.
@@ -11,7 +12,7 @@ Rewards are values, in `txt` the shortest decimals that read back exactly; all o
 import io
 from collections.abc import Callable
 from contextlib import closing, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tqdm import tqdm
 
 from icrl.config.root import Config
 from icrl.contracts import PipelineError, Rollout
+from icrl.data.formats import WRITERS
 from icrl.data.history_store import Histories
 from icrl.data.windows import open_stores
 from icrl.envs import make_env
@@ -30,6 +32,7 @@ from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
 
 _TEST_TASKS = "test_tasks.txt"
+_EXPORTS = ("task_*.txt", _TEST_TASKS, "histories.*", "minari/data/*")
 
 
 def main(config: Config) -> list[Path]:
@@ -43,22 +46,26 @@ def main(config: Config) -> list[Path]:
 
 
 def export(store: Histories, form: str, env: TensorEnv) -> Path:
-    """Export complete histories of the world `env` as `form`, txt or npz; returns the folder. An existing file is
+    """Export complete histories of the world `env` as `form`; returns the folder. An existing file is
     written again only if it is damaged or from other histories. Files that may be from other histories are removed
     first, with a message."""
     folder = store.folder / "export"
     about, known = folder / "export.json", dict[str, str]()  # checksums of files from these histories, by name
+
+    def name_of(path: Path) -> str:
+        return path.relative_to(folder).as_posix()
+
     with only_writer(folder):
         with suppress(PipelineError):  # missing or damaged
             before = read_json(about, {"histories": str, "files": {str: str}})
             known = before["files"] if before["histories"] == store.checksum else {}
-        present = [path for name in ("task_*.txt", _TEST_TASKS, "histories.npz") for path in folder.glob(name)]
-        if stale := [path for path in present if path.name not in known]:
+        present = [path for name in _EXPORTS for path in folder.glob(name)]
+        if stale := [path for path in present if name_of(path) not in known]:
             tqdm.write(f"{folder}: removed {len(stale)} files that are not from the present {store.folder}")
         for path in stale:
             path.unlink()
         written: dict[str, str] = {}
-        files = text_files(store) if form == "txt" else {"histories.npz": partial(archive, store)}
+        files = text_files(store) if form == "txt" else whole_files(store, form)
         files[_TEST_TASKS] = partial(held_out_table, store, env)
         for name, content in tqdm(files.items(), desc="export", unit="file"):
             if not ((folder / name).exists() and sha256(folder / name) == known.get(name)):
@@ -99,11 +106,18 @@ def text_content(histories: Histories, row: int) -> bytes:
     return text.getvalue().encode()
 
 
-def archive(histories: Histories) -> bytes:
-    """Compressed file of all columns `[rows, time]` and the task of each row."""
-    content = io.BytesIO()
-    np.savez_compressed(content, task=histories.row_tasks, **exported_columns(histories, slice(None)))
-    return content.getvalue()
+def whole_files(histories: Histories, form: str) -> dict[str, Callable[[], bytes]]:
+    """Content of each file of `form` by its name, with all columns `[rows, time]` and the task of each row."""
+    names, write = WRITERS[form]
+
+    @cache
+    def contents() -> list[bytes]:
+        return write({"task": histories.row_tasks} | exported_columns(histories, slice(None)), histories.spec)
+
+    def content(place: int) -> bytes:
+        return contents()[place]
+
+    return {name: partial(content, place) for place, name in enumerate(names)}
 
 
 def exported_columns(histories: Histories, rows: slice) -> dict[str, Any]:

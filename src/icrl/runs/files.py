@@ -179,7 +179,8 @@ def check_same(
     other: str = "another name=",
 ) -> None:
     """Raise `ConfigError` unless `config` equals the `recorded` one in `sections`, but for options that `may_change`
-    and, without `budgets`, for those. `other`: options with which there would be no conflict.
+    and, without `budgets`, for those; and unless files of the user's own are the same as then. `other`: options with
+    which there would be no conflict.
 
     All stages of a run take the same options, so each is compared with the record of the stage before it."""
     for key, value, field in walk(config):
@@ -191,6 +192,11 @@ def check_same(
                 f"{where} was made with {key}={before}, but this configuration has {value}: "
                 f"give {key}={before} here too, or {other}"
             )
+    for module, now in getattr(config, "code", {}).items():
+        before = (recorded.get("code") or {}).get(module, now)
+        changed = f"{where} was made with another {module}.py (sha256 {before[:12]}, now {now[:12]})"
+        if now != before:
+            raise ConfigError(f"{changed}: restore that file, or give another name=")
 
 
 def recorded_value(recorded: Json, key: str) -> Any:

@@ -1,7 +1,7 @@
 """Source algorithms, one file each, found by scanning this folder; many learners are one batched learner.
 
 A new source is one file here, with a `Learner` under the decorator `@source(name, options)`, and one preset
-`conf/source/<name>.yaml`.
+`conf/source/<name>.yaml`. A source of the user's own is a file of the same form that `module=` names.
 
 Shapes: T steps, L learners, N environments or W windows of each, B = L * N or L * W streams (learner by learner),
 S observations, A actions.
@@ -15,6 +15,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
+from icrl.config.modules import load_installed
+from icrl.config.options import refuse
 from icrl.contracts import ConfigError
 
 if TYPE_CHECKING:
@@ -24,9 +26,13 @@ _CLASSES: dict[str, Any] = {}  # by `source.name`
 
 
 def source(name: str, options: type[Any]) -> Callable[[Any], Any]:
-    """Decorator of the class that `source.name=name` stands for; `options` is the class of its options."""
+    """Decorator of the class that `source.name=name` stands for; `options` is the class of its options. Raises
+    `ConfigError` if another source has this name."""
 
     def register(learner: Any) -> Any:
+        taken = _CLASSES.get(name, learner).__module__ != learner.__module__
+        there = "there is another source of this name"
+        refuse(taken, f"@source({name!r}) of {learner.__module__}.{learner.__name__}: {there}")
         learner.options = options
         _CLASSES[name] = learner
         return learner
@@ -35,18 +41,23 @@ def source(name: str, options: type[Any]) -> Callable[[Any], Any]:
 
 
 def source_class(name: str) -> Any:
-    """Class of the source algorithm `name`. Raises `ConfigError` if no file of this folder has one."""
+    """Class of the source algorithm `name`. Raises `ConfigError` if there is none."""
     if name not in _CLASSES and name not in source_options():
         raise ConfigError(f"source.name={name} is unknown: it must be one of {', '.join(sorted(_CLASSES))}")
     return _CLASSES[name]
 
 
-@cache
 def source_options() -> dict[str, type[SourceConfig]]:
-    """Class of the options of each source, by `source.name`."""
+    """Class of the options of each source, by `source.name`, in the order of their files."""
+    _scan()
+    return {name: _CLASSES[name].options for name in sorted(_CLASSES, key=lambda name: _CLASSES[name].__module__)}
+
+
+@cache
+def _scan() -> None:
     for module in iter_modules(__path__, f"{__name__}."):
         import_module(module.name)
-    return {name: learner.options for name, learner in _CLASSES.items()}
+    load_installed("icrl.sources")
 
 
 def source_of(recorded: Any) -> SourceConfig:

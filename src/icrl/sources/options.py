@@ -72,7 +72,7 @@ class SourceConfig(Options):
     discount: float = option(0.99, "discount factor of the returns", ge=0, le=1)
     evaluate: bool = option(False, "also play evaluation episodes during training (evals.*), and keep the best agents")
     per_agent_curves: bool = option(False, "also write one TensorBoard curve per agent", may_change=True)
-    export: Annotated[list[Literal["txt", "npz"]], OneOrMore] = option(
+    export: Annotated[list[Literal["txt", "npz", "hdf5", "parquet", "minari"]], OneOrMore] = option(
         [], "file formats to export the histories to, with the list of held-out tasks", may_change=True
     )
     videos_per_task: int = option(1, "learners per task that get a video of their own (0: none)", ge=0, may_change=True)

@@ -5,7 +5,6 @@ A task is a set of keyword arguments. If the environments have a transition tabl
 optimum is known as well. N tasks, S states, A actions, K outcomes, M steps an episode, B streams.
 """
 
-import importlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -25,13 +24,18 @@ from icrl.config.options import EnvId, option, refuse
 from icrl.contracts import ConfigError, Step
 from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv
 from icrl.envs.exact import best_actions
+from icrl.envs.gym.registered import registered
 from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, creator_of, describe_error, reward_indices
 from icrl.spaces import EnvSpec, discrete_spec
 
 
 class GymnasiumConfig(EnvConfig):
     name: Literal["gymnasium"] = option("gymnasium", NAME)
-    id: EnvId = option("FrozenLake-v1", "a registered Gymnasium environment; `module:Name-v0` imports the module first")
+    id: EnvId = option(
+        "FrozenLake-v1",
+        "a registered Gymnasium environment; `module:Name-v0` imports the module first; a class of your own: "
+        "`FILE.py:Class`",
+    )
     tasks: list[dict[str, Any]] = option([], "arguments of `gymnasium.make`, a mapping for each task")
     reward_values: list[float] = option([0.0, 1.0], "list of all possible rewards")
     success: Literal["reward", "goal", "end", "survival", "return"] = option(
@@ -154,12 +158,9 @@ def _check_options(config: GymnasiumConfig) -> None:
         clock = "give env.max_episode_steps for all tasks instead of here"
         refuse("max_episode_steps" in task, f"{here}={task}: {clock}")
         refuse(first < number, f"env.tasks[{first}] and {here} are both {task}: must differ")
-    module, _, name = config.id.rpartition(":")
     try:
-        if module:
-            importlib.import_module(module)
-        gymnasium.spec(name)
-    except (ImportError, gymnasium.error.Error) as error:
+        registered(config.id)
+    except gymnasium.error.Error as error:
         raise ConfigError(f"env.id={config.id}: {describe_error(error)}") from error
 
 
@@ -179,7 +180,7 @@ def _inspect(config: GymnasiumConfig, number: int, arguments: dict[str, Any]) ->
     """Make the environment of a task once, to see what it is."""
     where = f"env.tasks[{number}]={config.tasks[number]}"
     try:
-        made = gymnasium.make(config.id, disable_env_checker=True, **arguments)
+        made = gymnasium.make(registered(config.id), disable_env_checker=True, **arguments)
     except Exception as error:  # an environment from outside may raise anything
         names = [name for name in signature(creator_of(config.id)).parameters if name not in ("render_mode", "kwargs")]
         known = f"; env.id={config.id} takes {', '.join(names) or 'no arguments'}" if type(error) is TypeError else ""

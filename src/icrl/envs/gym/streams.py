@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from icrl.contracts import ConfigError, PipelineError, Step
+from icrl.envs.gym.registered import registered
 from icrl.randomness import integers
 from icrl.spaces import EnvSpec
 
@@ -135,7 +136,8 @@ class _Stream:
         if self._env is None or self.task != task:
             self.close()
             self.task = task
-            self._env = gymnasium.make(self._id, disable_env_checker=True, **self._tasks[task])  # `_checked` checks it
+            made = registered(self._id)
+            self._env = gymnasium.make(made, disable_env_checker=True, **self._tasks[task])  # `_checked` checks it
         return self._checked(self._env.reset(seed=int(integers(torch.tensor(seed), episode, _NUM_SEEDS)))[0])
 
     def act(self, action: int) -> tuple[int, float, bool, bool, int]:
@@ -179,8 +181,8 @@ class _Stream:
 
 
 def creator_of(env_id: str) -> Any:
-    """Class or function that makes the registered environment `env_id`, whose module is imported already."""
-    entry_point = gymnasium.spec(env_id.rpartition(":")[2]).entry_point
+    """Class or function that makes the environment `env_id`."""
+    entry_point = registered(env_id).entry_point
     return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
 

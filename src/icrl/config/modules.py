@@ -1,0 +1,59 @@
+"""Modules of the user's own, which register worlds and sources: Python files and installed modules.
+
+A file is imported as the module of its name, and its folder is appended to `sys.path`, so that processes started later
+find it too. Only what a command or an import of the user's names is imported: never what a file of a run names.
+"""
+
+import importlib
+import importlib.metadata
+import sys
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+
+from icrl.config.options import refuse
+from icrl.contracts import ConfigError
+
+_texts: dict[str, str] = {}  # checksum of each file when it was imported, by module
+
+
+def load_module(name: str, option: str) -> ModuleType:
+    """Import the module `name`, a dotted name or the path of a Python file; a file that changed since is imported
+    again. Raises `ConfigError`, which names `option`, if it is missing, fails, or has the name of another module."""
+    given, path = f"{option}={name}", None
+    if name.endswith(".py"):
+        path = Path(name).resolve()
+        refuse(not path.is_file(), f"{given}: there is no such file, relative to the working directory")
+        refuse(not path.stem.isidentifier(), f"{given}: must be named as a module is: letters, digits and _")
+        name = path.stem
+        if str(path.parent) not in sys.path:
+            sys.path.append(str(path.parent))
+    try:
+        module = importlib.import_module(name)
+        if path and (text := text_of(path)) != _texts.setdefault(name, text):
+            module, _texts[name] = importlib.reload(module), text
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{given}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    there = module.__file__ or "built in"
+    refuse(path and Path(there).resolve() != path, f"{given}: {there} is another module {name}; rename the file")
+    return module
+
+
+def text_of(path: Path) -> str:
+    """Checksum of a file."""
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def checksums(modules: list[ModuleType]) -> dict[str, str]:
+    """Checksum of the file of each module, by its name."""
+    return {one.__name__: text_of(Path(one.__file__)) for one in modules if one.__file__}
+
+
+@cache
+def load_installed(group: str) -> None:
+    """Import what installed packages declare in the entry point group `group`."""
+    for point in importlib.metadata.entry_points(group=group):
+        load_module(point.module, f"entry point {group}")

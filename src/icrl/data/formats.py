@@ -1,0 +1,271 @@
+"""Histories in file formats that other programs read and write: npz, HDF5, Parquet, Minari.
+
+A life is what one agent saw and did on one task, `[T, ...]` for each column of `Rollout`. Nothing is unpickled. h5py,
+pyarrow and minari are optional: `pip install "in-context-rl[hdf5]"`, `[parquet]`, `[minari]`.
+"""
+
+import io
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from icrl.config.options import refuse
+from icrl.contracts import ConfigError, PipelineError, Rollout
+from icrl.spaces import EnvSpec
+
+ALIASES = {  # names of columns elsewhere, for those that a file does not have under the name here
+    **{"states": "obs", "observations": "obs", "proprio_observation": "obs", "next_observations": "next_obs"},
+    **{"actions": "action", "rewards": "reward", "terminations": "terminated", "truncations": "truncated"},
+    **{"dones": "terminated", "done": "terminated", "expert_actions": "optimal_action"},
+    **{"step_num": "timestep", "tasks": "task"},
+}
+Arrays = dict[str, np.ndarray]
+_SUFFIXES = {"npz": ".npz", "hdf5": (".hdf5", ".h5"), "parquet": ".parquet"}
+_CHUNK = 4096  # env steps of a compressed piece of HDF5
+_ID, _MINARI = "icrl/histories-v0", ("main_data.hdf5", "metadata.json")  # an exported Minari data set, and its files
+_ROOT = "MINARI_DATASETS_PATH"  # environment variable with the folder of all data sets
+
+
+class Life(NamedTuple):
+    """One row of histories in a file."""
+
+    place: str  # in the file, for messages
+    task: int | None  # number of its task; None: the file does not say
+    columns: Arrays  # `[T, ...]` each, by the names of `Rollout`
+
+
+def package(name: str, form: str) -> Any:
+    """The optional package `name`. Raises `ConfigError` if it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        how = f'pip install "in-context-rl[{form}]", or in a clone pip install -e ".[{form}]"'
+        raise ConfigError(f"format={form} needs the package {name}: {how}") from error
+
+
+# ---- writing: columns `[N, T, ...]` and the task `[N]` of each row as the contents of files
+
+
+def npz_files(arrays: Arrays, spec: EnvSpec) -> list[bytes]:
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # pyrefly: ignore
+    return [content.getvalue()]
+
+
+def hdf5_files(arrays: Arrays, spec: EnvSpec) -> list[bytes]:
+    """One data set for each column, compressed in pieces along time."""
+    content = io.BytesIO()
+    with package("h5py", "hdf5").File(content, "w") as file:
+        for name, array in arrays.items():
+            pieces = (1, min(_CHUNK, array.shape[1]), *array.shape[2:]) if array.ndim > 1 else None
+            file.create_dataset(name, data=array, chunks=pieces, compression="gzip" if pieces else None)
+    return [content.getvalue()]
+
+
+def parquet_files(arrays: Arrays, spec: EnvSpec) -> list[bytes]:
+    """A line for each env step, with its `row` and `task`; a column of K numbers is a list of K."""
+    pa, parquet = (package(name, "parquet") for name in ("pyarrow", "pyarrow.parquet"))
+    num_rows, num_steps = arrays["reward"].shape
+    of_row = {"row": np.arange(num_rows), "task": arrays["task"]}
+    columns = {name: pa.array(np.repeat(each, num_steps)) for name, each in of_row.items()}
+    for name in Rollout._fields:
+        flat, size = pa.array(arrays[name].ravel()), int(np.prod(arrays[name].shape[2:]))
+        columns[name] = pa.FixedSizeListArray.from_arrays(flat, size) if arrays[name].ndim > 2 else flat
+    content = io.BytesIO()
+    parquet.write_table(pa.table(columns), content, compression="zstd")
+    return [content.getvalue()]
+
+
+def minari_files(arrays: Arrays, spec: EnvSpec) -> list[bytes]:
+    """Data set with one Minari episode for each row, a whole life: episodes of the world end inside it. Columns that
+    Minari does not have are in `infos`, whose last entry, after the last step, is a copy."""
+    minari, collector = package("minari", "minari"), package("minari.data_collector", "minari")
+    further = ("next_obs", "timestep", "optimal_action")
+    buffers = []
+    for row, task in enumerate(arrays["task"]):
+        life = {name: arrays[name][row] for name in Rollout._fields}
+        infos = {name: np.concatenate([life[name], life[name][-1:]]) for name in further}
+        buffers.append(
+            collector.EpisodeBuffer(
+                id=row,
+                observations=np.concatenate([life["obs"], life["next_obs"][-1:]]),
+                actions=life["action"],
+                rewards=life["reward"],
+                terminations=life["terminated"].astype(bool),
+                truncations=life["truncated"].astype(bool),
+                infos=infos | {"task": np.full(len(life["reward"]) + 1, task)},
+            )
+        )
+    spaces = {"observation_space": spec.observation_space, "action_space": spec.action_space}
+    about = "One episode is the whole life of an agent: episodes of the world end inside it."
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.environ.get(_ROOT)
+        os.environ[_ROOT] = folder
+        try:
+            made = {"data_format": "hdf5", "jpeg_encoding": False, "description": about}
+            minari.create_dataset_from_buffers(_ID, buffers, **spaces, **made)
+        finally:
+            os.environ.pop(_ROOT) if before is None else os.environ.update({_ROOT: before})
+        return [(Path(folder) / _ID / "data" / name).read_bytes() for name in _MINARI]
+
+
+WRITERS: dict[str, tuple[tuple[str, ...], Callable[[Arrays, EnvSpec], list[bytes]]]] = {  # names of files, and contents
+    "npz": (("histories.npz",), npz_files),
+    "hdf5": (("histories.hdf5",), hdf5_files),
+    "parquet": (("histories.parquet",), parquet_files),
+    "minari": (tuple(f"minari/data/{name}" for name in _MINARI), minari_files),
+}
+
+
+# ---- reading
+
+
+def read_lives(form: str, path: Path, names: Mapping[str, str]) -> list[Life]:
+    """Lives in the file `path`; in a folder every file is a task of its own, unless it says which. `names` are those of
+    columns in the file, by the names of `Rollout` or `task`; for others see `ALIASES`. Raises `ConfigError` for a file
+    that is missing or has no steps, and `PipelineError` for one that cannot be read."""
+    unknown = sorted(set(names) - {*Rollout._fields, "task"})
+    refuse(unknown, f"columns: {', '.join(unknown)}: must be among {', '.join(Rollout._fields)}, task")
+    refuse(not path.exists(), f"path={path}: there is no such file or folder, relative to the working directory")
+    refuse(names and form == "minari", "columns: those of format=minari have fixed names; leave it out")
+    suffixes = _SUFFIXES.get(form, "")
+    if form == "minari":
+        files = [path] if (path / "data").is_dir() else sorted(one.parent for one in path.rglob("data") if one.is_dir())
+    else:
+        files = [path] if path.is_file() else _in_order(one for one in path.iterdir() if one.name.endswith(suffixes))
+    lives: list[Life] = []
+    for number, file in enumerate(files):
+        try:
+            found = [*_READERS[form](file, dict(names))]
+        except PipelineError:
+            raise
+        except Exception as error:  # readers raise errors of many types
+            raise PipelineError(f"{file} cannot be read as {form}: {type(error).__name__}: {error}") from error
+        given = number if len(files) > 1 else None
+        place = f"{file.name}, " if len(files) > 1 else ""
+        lives += [one._replace(place=place + one.place, task=given if one.task is None else one.task) for one in found]
+    refuse(not lives, f"path={path}: has no histories in format={form}")
+    return lives
+
+
+def _in_order(paths: Iterable[Any]) -> list[Any]:
+    """Sorted by name, with numbers in names as numbers."""
+    return sorted(
+        paths, key=lambda one: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(one))]
+    )
+
+
+def _renamed(arrays: Mapping[str, Any], names: dict[str, str], place: str) -> Arrays:
+    """Columns of histories among `arrays`, by their names here. Raises `ConfigError` if one that `names` has is
+    missing."""
+    for here, there in names.items():
+        refuse(there not in arrays, f"columns={{{here}: {there}}}: {place} has {', '.join(arrays)}")
+    known = {there: here for here, there in names.items()}
+    for there in arrays:
+        here = there if there in (*Rollout._fields, "task") else ALIASES.get(there)
+        if there not in known and here and here not in known.values():
+            known[there] = here
+    return {here: np.asarray(arrays[there]) for there, here in known.items()}
+
+
+def _rows(arrays: Mapping[str, Any], names: dict[str, str], place: str, task: int | None = None) -> Iterator[Life]:
+    """Lives of columns `[N, T, ...]`, or of one life `[T, ...]`."""
+    columns = _renamed(arrays, names, place)
+    refuse("reward" not in columns, f"{place}: lacks a column reward; it has {', '.join(arrays)}")
+    if columns["reward"].ndim == 1:
+        columns = {name: column[None] for name, column in columns.items()}
+    tasks, number = columns.pop("task", None), len(columns["reward"])
+    for name, column in columns.items():
+        refuse(len(column) != number, f"{place}: column {name} has {len(column)} rows, and reward has {number}")
+    refuse(tasks is not None and tasks.size != number, f"{place}: column task must have one number for each row")
+    for row in range(number):
+        of_row = task if tasks is None else int(tasks.ravel()[row])
+        yield Life(f"{place}, row {row}", of_row, {name: column[row] for name, column in columns.items()})
+
+
+def read_npz(path: Path, names: dict[str, str]) -> Iterator[Life]:
+    with np.load(path, allow_pickle=False) as arrays:
+        yield from _rows({name: arrays[name] for name in arrays.files}, names, path.name)
+
+
+def read_hdf5(path: Path, names: dict[str, str]) -> Iterator[Life]:
+    """Data sets of columns; or groups of such. Groups whose columns have rows are tasks in the order of their names;
+    groups of one life each, `[T, ...]`, are its parts in this order."""
+    h5py = package("h5py", "hdf5")
+    with h5py.File(path, "r") as file:
+        groups: dict[str, dict[str, Any]] = {}
+
+        def keep(name: str, item: Any) -> None:
+            group, _, leaf = name.rpartition("/")
+            if isinstance(item, h5py.Dataset):
+                groups.setdefault(group, {})[leaf] = item
+
+        file.visititems(keep)
+        order = _in_order(groups)
+        parts = [_renamed(groups[group], names, f"{path.name}, group {group}") for group in order]
+        if len(order) > 1 and all(part.get("reward", np.zeros((1, 1))).ndim == 1 for part in parts):
+            yield from _rows(_joined(parts), {}, path.name)
+            return
+        for number, (group, part) in enumerate(zip(order, parts, strict=True)):
+            task = number if len(order) > 1 else None
+            yield from _rows(part, {}, f"{path.name}, group {group}" if group else path.name, task)
+
+
+def _joined(parts: list[Arrays]) -> Arrays:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def read_parquet(path: Path, names: dict[str, str]) -> Iterator[Life]:
+    """A line for each env step, in the order of time. Lines with the same `row` are a life; without such a column,
+    lines with the same task are."""
+    table = package("pyarrow.parquet", "parquet").read_table(path)
+    arrays: Arrays = {}
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        if hasattr(column.type, "value_type"):  # lists of equal length
+            flat = column.flatten().to_numpy(zero_copy_only=False)
+            arrays[name] = flat.reshape(len(column), -1)
+        else:
+            arrays[name] = column.to_numpy(zero_copy_only=False)
+    columns = _renamed(arrays, names, path.name)
+    of = arrays.get("row", columns.get("task", np.zeros(table.num_rows, int)))
+    order = np.argsort(of, kind="stable")
+    for lines in np.split(order, np.flatnonzero(np.diff(of[order])) + 1):
+        life = {name: column[lines] for name, column in columns.items()}
+        tasks = life.pop("task", None)
+        several = tasks is not None and len(set(tasks.tolist())) > 1
+        refuse(several, f"{path.name}, row {of[lines[0]]}: is on several tasks")
+        yield Life(f"{path.name}, row {of[lines[0]]}", None if tasks is None else int(tasks[0]), life)
+
+
+def read_minari(path: Path, names: dict[str, str]) -> Iterator[Life]:
+    """Data set in a folder: if its infos say the task, every Minari episode is a life; otherwise all of them together
+    are one, in their order."""
+    data, parts = package("minari", "minari").MinariDataset(path / "data"), list[Arrays]()
+    for episode in data.iterate_episodes():
+        refuse(not isinstance(episode.observations, np.ndarray), f"{path.name}: observations must be arrays")
+        steps, infos = len(episode.rewards), episode.infos or {}
+        columns = {"obs": episode.observations[:-1], "next_obs": episode.observations[1:], "action": episode.actions}
+        columns |= {"reward": episode.rewards, "terminated": episode.terminations, "truncated": episode.truncations}
+        if "task" not in infos:
+            parts.append(columns)
+            continue
+        columns |= {name: infos[name][:steps] for name in Rollout._fields if name in infos}
+        yield Life(f"{path.name}, episode {episode.id}", int(infos["task"][0]), columns)
+    if parts:
+        yield Life(path.name, None, _joined(parts))
+
+
+_READERS: dict[str, Callable[[Path, dict[str, str]], Iterator[Life]]] = {
+    "npz": read_npz,
+    "hdf5": read_hdf5,
+    "parquet": read_parquet,
+    "minari": read_minari,
+}
+FORMATS = tuple(_READERS)

@@ -1,0 +1,160 @@
+"""Imported lives as columns of a history store: missing columns derived, all of them checked.
+
+N lives (rows of the store), T steps, after every life is cut to the length of the shortest.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+
+from icrl.config.options import refuse
+from icrl.contracts import ConfigError, Rollout
+from icrl.data.columns import ACTIONS, OBSERVATIONS, step_dtypes
+from icrl.data.formats import Arrays, Life
+from icrl.spaces import EnvSpec
+
+_NEEDED = ("obs", "action", "reward", "terminated")
+_MOST_REWARDS = 64  # distinct ones that a table lists
+_IMAGE = 3  # dimensions of an observation of uint8 that is one
+
+
+def complete(life: Life) -> Arrays:
+    """All columns of a life but unknown optimal actions. What is missing is derived: `truncated` is false; `timestep`
+    counts from 0 after each end; `next_obs` is the next observation, or at an end, where the file has none, the last
+    one again. Raises `ConfigError`, which names place, column and step, if lengths differ, a reward is not finite, the
+    first step does not begin an episode, or columns contradict each other."""
+    columns = dict(life.columns)
+    lacking = [name for name in _NEEDED if name not in columns]
+    refuse(lacking, f"{life.place}: lacks {', '.join(lacking)}; it has {', '.join(columns) or 'none'} (see columns=)")
+    length = len(columns["reward"])
+    refuse(not length, f"{life.place}: has no steps")
+    for name, column in columns.items():
+        refuse(len(column) != length, f"{life.place}: column {name} has {len(column)} steps, and reward has {length}")
+    columns.setdefault("truncated", np.zeros(length, bool))
+    for name in ("terminated", "truncated"):
+        _require(life, name, columns[name], np.isin(columns[name], (0, 1)), "must be 0 or 1")
+        columns[name] = columns[name].astype(bool)
+    _require(life, "reward", columns["reward"], np.isfinite(columns["reward"]), "must be finite")
+    ended = columns["terminated"] | columns["truncated"]
+    starts = np.flatnonzero(np.append(True, ended[:-1]))
+    timestep = np.arange(length) - np.repeat(starts, np.diff(np.append(starts, length)))
+    given = columns.setdefault("timestep", timestep)
+    counts = "must count from 0 at the first step and after each end"
+    _require(life, "timestep", given, given == timestep, counts)
+    following = np.concatenate([columns["obs"][1:], columns["obs"][-1:]])
+    going = ~ended & (np.arange(length) < length - 1)
+    if (found := columns.get("next_obs")) is None:
+        columns["next_obs"] = np.where(_wide(going, following), following, columns["obs"])
+    else:
+        agrees = (found == following).reshape(length, -1).all(axis=1)
+        _require(life, "next_obs", found, agrees | ~going, "must be the next observation, inside an episode")
+    return columns
+
+
+def _wide(mask: np.ndarray, like: np.ndarray) -> np.ndarray:
+    return mask.reshape(-1, *[1] * (like.ndim - 1))
+
+
+def _require(life: Life, name: str, column: np.ndarray, valid: np.ndarray, rule: str) -> None:
+    """Raise `ConfigError` about the first step `[T]` of a column that is not `valid`."""
+    if not valid.all():
+        step = int(valid.argmin())
+        raise ConfigError(f"{life.place}: column {name}, step {step}: {column[step].tolist()} {rule}")
+
+
+def spec_of(lives: Sequence[Arrays]) -> EnvSpec:
+    """Spaces that complete lives need: the integers up to the largest, all vectors, images of bytes, actions between
+    their extremes; and a table of the rewards, if they are at most 64 numbers."""
+    obs = [life[name] for life in lives for name in OBSERVATIONS]
+    rewards = np.unique(np.concatenate([np.unique(life["reward"].astype(np.float32)) for life in lives]))
+    values = tuple(float(str(value)) for value in rewards) if len(rewards) <= _MOST_REWARDS else ()
+    longest = 1 + max(int(life["timestep"].max()) for life in lives)
+    actions = [life["action"] for life in lives]
+    return EnvSpec(_space(obs, "obs", math.inf), _space(actions, "action"), values, 0, longest)
+
+
+def _space(columns: Sequence[np.ndarray], name: str, bound: float = 0.0) -> Space[Any]:
+    """Space of columns `[T, ...]`; floats lie within `bound`, or if it is 0 between their extremes."""
+    kinds, shapes = {column.dtype.kind for column in columns}, {column.shape[1:] for column in columns}
+    refuse(len(shapes) > 1, f"column {name}: has the shapes {sorted(shapes)} in different rows; must have one")
+    shape = shapes.pop()
+    if kinds <= set("iub"):
+        if len(shape) == _IMAGE and all(column.dtype == np.uint8 for column in columns):
+            return Box(0, 255, shape, np.uint8)
+        least = min(column.min() for column in columns)
+        refuse(least < 0, f"column {name}: {least} must not be below 0, as all integers here are numbers from 0 on")
+        largest = np.max([column.max(axis=0) for column in columns], axis=0)
+        refuse(len(shape) > 1, f"column {name}: integers of shape {shape} of a step; must be one, a list, or an image")
+        return MultiDiscrete(largest.astype(np.int64) + 1) if shape else Discrete(int(largest) + 1)
+    refuse(not kinds <= set("iubf"), f"column {name}: is of type {columns[0].dtype}; must have numbers")
+    shape = shape or (1,)
+    low, high = (
+        np.full(shape, sign * bound) if bound else find([find(column, axis=0) for column in columns], axis=0)
+        for sign, find in ((-1, np.min), (1, np.max))
+    )
+    return Box(np.float32(low).reshape(shape), np.float32(high).reshape(shape), shape, np.float32)
+
+
+def checked(life: Life, spec: EnvSpec, steps: int) -> dict[str, torch.Tensor]:
+    """First `steps` of a complete life in the dtypes of a `Rollout`. Raises `ConfigError`, which names place, column,
+    step and value, for what is not in the spaces of `spec`."""
+    found = {name: column[:steps] for name, column in life.columns.items()}
+    for names, space, shape in ((OBSERVATIONS, spec.observation_space, spec.obs_shape),
+                                (ACTIONS, spec.action_space, spec.action_shape)):  # fmt: skip
+        for name in (name for name in names if name in found):
+            column = found[name]
+            fits = column[0].size == math.prod(shape)
+            refuse(not fits, f"{life.place}: column {name} has the shape {column.shape[1:]} of a step, not {shape}")
+            found[name] = column = column.reshape(steps, *shape)
+            valid = contained(space, column)
+            if name == "optimal_action":
+                valid |= unknown(spec, column)
+            _require(life, name, column, valid, f"must be in {space}")
+    late = f"must be below {spec.max_episode_steps}, the longest episode"
+    _require(life, "timestep", found["timestep"], found["timestep"] < spec.max_episode_steps, late)
+    if spec.reward_values:
+        reward = torch.from_numpy(np.asarray(found["reward"], np.float32))
+        nearest = spec.reward_of(spec.reward_index(reward)).numpy()
+        table = f"must be one of the rewards of this world, {list(spec.reward_values)}"
+        _require(life, "reward", found["reward"], np.isclose(found["reward"], nearest, rtol=1e-6, atol=1e-9), table)
+    tensors = {name: torch.from_numpy(np.ascontiguousarray(found[name])) for name in found}
+    tensors.setdefault("optimal_action", spec.unknown_action(torch.zeros(steps)))
+    dtypes = step_dtypes(spec)
+    return {name: tensors[name].to(dtypes[name]) for name in Rollout._fields}
+
+
+def contained(space: Space[Any], column: np.ndarray) -> np.ndarray:
+    """Whether each step of a column `[T, ...]` is in `space`, `[T]`."""
+    flat = column.reshape(len(column), -1)
+    if isinstance(space, Box):
+        inside = np.isfinite(flat) & (flat >= space.low.ravel()) & (flat <= space.high.ravel())
+    else:
+        end = space.nvec.ravel() if isinstance(space, MultiDiscrete) else int(getattr(space, "n", 0))
+        inside = (flat >= 0) & (flat < end) & (flat == np.floor(flat))
+    return np.asarray(inside.all(axis=1))
+
+
+def unknown(spec: EnvSpec, column: np.ndarray) -> np.ndarray:
+    """Whether each step of a column of optimal actions `[T, ...]` stands for an unknown one, `[T]`."""
+    flat = column.reshape(len(column), -1)
+    return np.asarray((np.isnan(flat) if isinstance(spec.action_space, Box) else flat == spec.num_actions).all(axis=1))
+
+
+def evened(lives: Sequence[Life], train: Sequence[int], say: Callable[[str], object]) -> tuple[list[Life], int]:
+    """As many lives of each task of `train`, in this order, and the number of steps that all of them have. What is
+    left out is said."""
+    of_task = {task: [life for life in lives if life.task == task] for task in train}
+    counts = {task: len(each) for task, each in of_task.items()}
+    fewest = min(counts.values())
+    if max(counts.values()) > fewest:
+        say(f"{fewest} rows of each task are used, as many as the task with the fewest has; some have up to "
+            f"{max(counts.values())}")  # fmt: skip
+    kept = [life for each in of_task.values() for life in each[:fewest]]
+    lengths = [len(life.columns["reward"]) for life in kept]
+    if max(lengths) > min(lengths):
+        say(f"all rows are cut to {min(lengths)} steps, the length of the shortest; the longest has {max(lengths)}")
+    return kept, min(lengths)

@@ -1,0 +1,45 @@
+"""World that is known from histories alone: its spaces and tasks, but no rules to play by."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from icrl.config.options import PathName, option
+from icrl.config.paths import PROJECT
+from icrl.contracts import ConfigError, Step
+from icrl.data.history_store import read_manifest
+from icrl.envs.core import NAME, EnvConfig, TensorEnv
+from icrl.spaces import EnvSpec
+
+
+class RecordedConfig(EnvConfig):
+    name: Literal["recorded"] = option("recorded", NAME)
+    path: PathName = option("none", "folder of the histories, relative to the project", may_change=True)
+
+
+class RecordedWorld(TensorEnv):
+    """World of imported histories. It has the spaces that their columns need; nobody can play in it."""
+
+    task_columns = ("task",)
+    has_planner = False
+
+    def __init__(self, config: RecordedConfig) -> None:
+        manifest = read_manifest(PROJECT / config.path)
+        self.spec = EnvSpec.of(manifest["env"])
+        self._tasks = torch.tensor(manifest["tasks"]["all"])
+
+    def all_tasks(self) -> Tensor:
+        return self._tasks
+
+    def label(self, task: Tensor) -> str:
+        return f"task_{int(task[0])}"
+
+    def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
+        raise ConfigError(UNPLAYABLE)
+
+
+UNPLAYABLE = (
+    "env=recorded: the world of these histories is not known, so nothing can be played in it. Import them once more "
+    "with env= and the options of their world"
+)

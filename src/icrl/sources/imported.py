@@ -1,0 +1,20 @@
+"""Source of histories that another program made: a name in their manifest, which cannot play."""
+
+from typing import Any, Literal
+
+from icrl.contracts import ConfigError
+from icrl.sources import source
+from icrl.sources.options import SourceConfig, named
+
+
+class ImportedConfig(SourceConfig):
+    name: Literal["imported"] = named("imported")
+
+
+@source("imported", ImportedConfig)
+class Imported:
+    """Stand-in for the agents of imported histories, of which nothing but their lives is known."""
+
+    @classmethod
+    def create(cls, *_: Any) -> Any:
+        raise ConfigError("source.name=imported: made by src.import_histories, and cannot play; choose another source")

@@ -1,0 +1,4 @@
+from icrl.__main__ import run  # see icrl/programs/import_histories.py
+
+if __name__ == "__main__":
+    run("import_histories")
