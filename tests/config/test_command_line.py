@@ -42,7 +42,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def test_help_is_short_and_explains_what_is_named() -> None:
     short = help_text("src.train_agents", "meaning", Config)
-    assert len(short.splitlines()) < 70 and "usage: python -m src.train_agents" in short and "meaning" in short
+    assert len(short.splitlines()) < 80 and "usage: python -m src.train_agents" in short and "meaning" in short
     assert all(f"source={'|'.join(presets_of('source'))}" in short for _ in "1") and "num_learners" not in short
     for given, shown in (
         (["source=dqn", "all"], ""),
@@ -77,11 +77,11 @@ CONFLICTS = [  # options, and parts of the lines about them
         ["env.width=4", "lacks -100, -1", "env.success=goal needs a positive reward", "has 2 tasks"],
     ),
     (
-        ["source.num_env_steps=30050", "source.history_steps=30055", "modle.context_len=4000", "data.kept_steps=0"],
+        ["source.num_env_steps=30050", "source.history_steps=30055", "modell.context_len=4000", "data.kept_steps=0"],
         [
             "source.num_env_steps=30050",
             "source.history_steps=30055",
-            "modle: there is no such option",
+            "modell: there is no such option",
             "model.context_len=4000",
         ],
     ),

@@ -19,6 +19,7 @@ from icrl.evaluation import trained
 from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator, check_streams
 from icrl.nn.gpt import GPT
 from icrl.runs.evaluations import Evaluation
+from icrl.sources.learners import Learner
 from icrl.sources.noise_distillation import NoiseDistillation
 from icrl.sources.q_learning import QLearning
 
@@ -45,12 +46,14 @@ def config_of(episodes: int, streams: int, probability: float = 1.0, config: Con
 # ---- source agents
 
 
-class TwoStreams:
+class TwoStreams(Learner):
     """Even streams go up three times, then stay; odd ones stay for four steps, then go up. With the goal above the
     start and four steps an episode, the returns are 1, 1, 1, 0, 0, ... and 0, 1, 1, ..."""
 
     num_steps = 0
     state: Any = None
+
+    def __init__(self) -> None: ...
 
     def load_state_dict(self, state: Any) -> None:
         self.state = state

@@ -253,7 +253,7 @@ def open_stores(config: Config) -> list[Histories]:
     stores = [open_histories(folder) for folder in config.histories_folders]
     for store in stores:
         recorded = store.manifest["config"]
-        imported = recorded["source"]["name"] == "imported"  # its options are no one's choice
+        imported = (recorded.get("source") or {}).get("name") == "imported"  # its options are no one's choice
         check_same(config, recorded, _WORLD if imported or len(stores) > 1 else (*_WORLD, "source"), str(store.folder))
         if recorded["source"].get("task_change"):  # its streams went to all other training tasks
             then, now = ({name: each[name] for name in _SET_ASIDE} for each in (recorded["data"], dict(config.data)))

@@ -102,7 +102,7 @@ def test_observations_of_no_square_are_folded_into_rows(num_obs: int) -> None:
     ("changes", "parts"),
     [
         ({"id": "FrozenLake-v9"}, ["env.id=FrozenLake-v9", "v1"]),
-        ({"id": "no_such_module:A-v0"}, ["env.id=no_such_module:A-v0", "No module named"]),
+        ({"id": "no_such_module:A-v0"}, ["env.id=no_such_module", "No module named"]),
         ({"tasks": []}, ["env.tasks=[]"]),
         ({"tasks": [{"map_name": "9x9"}]}, ["env.tasks[0]={'map_name': '9x9'}", "KeyError"]),
         ({"tasks": [*LAKES, {}]}, ["env.tasks[3]={}", "16 observations", "env.tasks[0]", "9 observations"]),
