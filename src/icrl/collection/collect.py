@@ -13,7 +13,7 @@ from icrl.contracts import Env, Policy, Rollout, Step
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams, rollout, start_streams
 from icrl.envs.tasks import streams_of
-from icrl.randomness import Noise, draw_possible, epsilon_greedy, stream_seeds
+from icrl.randomness import Noise, stream_seeds
 from icrl.runs.divergence import DivergedError, Watch, bad_rows, diverged
 from icrl.sources import source_class
 from icrl.sources.learners import Learner
@@ -34,8 +34,7 @@ class EpsilonGreedy:
         return ()
 
     def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
-        probabilities = epsilon_greedy(self._learner.action_probabilities(step), self._epsilon)
-        return draw_possible(probabilities, noise), carry
+        return self._learner.act_in_evaluation(step, noise, self._epsilon), carry
 
 
 def make_learners(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from icrl.config.schedules import Clock, Schedule, make_schedule
 from icrl.contracts import Env, Learned, Rollout, Sample, Step
-from icrl.randomness import draw_possible
+from icrl.randomness import draw_possible, epsilon_greedy
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ class Learner:
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         """Sample from `action_probabilities` by inverting the cumulative distribution at `noise`."""
         return draw_possible(self.action_probabilities(step), noise), carry
+
+    def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
+        """Sample with probability `sample_probability`, else take the most probable action."""
+        return draw_possible(epsilon_greedy(self.action_probabilities(step), sample_probability), noise)
 
     def action_probabilities(self, step: Step) -> Tensor:
         """Distribution that `act` samples from, `[B, A]`; B is any multiple of L."""
