@@ -88,3 +88,15 @@ def epsilon_greedy(probabilities: Tensor, epsilon: float) -> Tensor:
     epsilon * p + (1 - epsilon) * 1[a = argmax p]."""
     mode = torch.zeros_like(probabilities).scatter_(-1, probabilities.argmax(-1, keepdim=True), 1.0)
     return epsilon * probabilities + (1 - epsilon) * mode
+
+
+def spread(noise: Tensor, number: int) -> Tensor:
+    """`number` uniform numbers for each of `noise` `[B]`, a function of it alone: `[B, number]` float32 in [0, 1)."""
+    bits = noise.float().view(torch.int32).long()
+    return uniform(bits[:, None], torch.arange(number, device=noise.device))
+
+
+def normal(noise: Tensor) -> Tensor:
+    """Standard normal numbers from uniform ones in [0, 1), float32. They stand for the middle of their cells, so that
+    none is infinite."""
+    return torch.special.ndtri(noise.double() + 2.0 ** (-1 - _UNIFORM_BITS)).float()

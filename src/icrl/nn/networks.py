@@ -130,10 +130,20 @@ class PointValues(nn.Module):
         return self.layers(torch.cat([rows, observation[:, num_points * dimension :]], 1))
 
 
-def _stacked(seeds: Tensor, parameters: Callable[[Generator], list[Tensor]]) -> list[Tensor]:
+def stacked(seeds: Tensor, parameters: Callable[[Generator], list[Tensor]]) -> list[Tensor]:
     """Initial parameters of all learners, `[L, ...]` each: those of learner k are a function of its own seed alone."""
     each = [parameters(Generator().manual_seed(seed)) for seed in seeds.tolist()]
     return [torch.stack(one) for one in zip(*each, strict=True)]
+
+
+def by_learner(x: Tensor, num_learners: int) -> Tensor:
+    """`[T, L * N, ...]` numbers of streams as those of learners, `[L, T * N, ...]`."""
+    return x.unflatten(1, (num_learners, -1)).transpose(0, 1).flatten(1, 2)
+
+
+def by_stream(x: Tensor, num_steps: int) -> Tensor:
+    """Inverse of `by_learner`."""
+    return x.unflatten(1, (num_steps, -1)).transpose(0, 1).flatten(1, 2)
 
 
 def _uniform(num_inputs: int, num_outputs: int, bound: float, generator: Generator) -> Tensor:
@@ -153,7 +163,7 @@ class StackedNetwork(nn.Module):
             embedding = torch.randn(num_obs, hidden_size, generator=generator)
             return [embedding, _uniform(hidden_size, num_outputs, hidden_size**-0.5, generator)]
 
-        self.embedding, self.heads = map(nn.Parameter, _stacked(seeds, parameters))  # [L, S, H], [L, H, O]
+        self.embedding, self.heads = map(nn.Parameter, stacked(seeds, parameters))  # [L, S, H], [L, H, O]
         self.bias = nn.Parameter(torch.zeros(num_learners, 1, num_outputs))
 
     def forward(self) -> Tensor:
@@ -201,21 +211,19 @@ class StackedPointNetwork(nn.Module):
             bounds = (inputs**-0.5 if name == "heads" else (6 / inputs) ** 0.5 for name, (inputs, _) in shapes.items())
             return [_uniform(*shape, bound, generator) for shape, bound in zip(shapes.values(), bounds, strict=True)]
 
-        self.weights = nn.ParameterDict(dict(zip(shapes, _stacked(seeds, parameters), strict=True)))  # [L, in, out]
+        self.weights = nn.ParameterDict(dict(zip(shapes, stacked(seeds, parameters), strict=True)))  # [L, in, out]
         biases = {name: torch.zeros(len(seeds), 1, outputs) for name, (_, outputs) in shapes.items()}
         self.biases = nn.ParameterDict(biases)
 
     def forward(self, obs: Tensor) -> Tensor:
         """Outputs of every learner for its own observations, `[T, B, K] -> [T, B, O]`."""
-        num_learners, num_steps = len(self.weights["heads"]), len(obs)
-        own = obs.unflatten(1, (num_learners, -1)).transpose(0, 1).flatten(1, 2)  # [L, T * B / L, K]
+        own = by_learner(obs, len(self.weights["heads"]))  # [L, T * B / L, K]
 
         def layer(name: str, x: Tensor) -> Tensor:
             return torch.baddbmm(self.biases[name], x, self.weights[name])
 
         pooled = pooled_points(self._spec, own, lambda x: layer("of_point", x.flatten(1, 2)).unflatten(1, x.shape[1:3]))
-        outputs = layer("heads", layer("of_set", pooled).relu())
-        return outputs.unflatten(1, (num_steps, -1)).transpose(0, 1).flatten(1, 2)
+        return by_stream(layer("heads", layer("of_set", pooled).relu()), len(obs))
 
 
 class StackedAdam(torch.optim.Adam):

@@ -13,20 +13,18 @@ are not read: an on-policy learner gives all its windows the same weight.
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from gymnasium.spaces import Box
+from torch import Tensor
 
 from icrl.config.options import option
 from icrl.contracts import Learned, Rollout, Sample, Step
-from icrl.envs.core import look_up
-from icrl.nn.networks import StackedAdam, StackedNetwork, StackedPointNetwork
-from icrl.randomness import cumulative, draw, draw_possible
+from icrl.nn.networks import StackedAdam
 from icrl.rl.returns import gae, n_step_returns
 from icrl.sources import source
-from icrl.sources.learners import Learner, table_rows
+from icrl.sources.heads import NetworkHeads, make_heads
+from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, NetworkConfig, NotNegative, Positive, named
 from icrl.spaces import EnvSpec
-
-_IMPOSSIBLE = -1e30  # logit of an illegal action: its probability is 0, and p log p stays finite
 
 
 class ActorCriticConfig(NetworkConfig):
@@ -43,80 +41,6 @@ class A2CConfig(ActorCriticConfig):
         yield self.async_unroll, "{async_unroll} plays with an older policy, but {name} learns on-policy"
 
 
-class TableHeads:
-    """Actors and critics of L learners as tables over all L * S observations. They are constant between updates, so one
-    table serves acting and the loss of the next update, whose gradient flows through it."""
-
-    def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
-        self._parts = [spec.num_actions, 1]  # the actor's logits, then the critic's value
-        network = StackedNetwork(len(seeds), spec.num_obs, sum(self._parts), hidden_size, seeds)
-        self.network: nn.Module = network.to(device)
-        self._rows = table_rows(len(seeds), spec.num_obs, device)
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Compute the tables, after each change of the network. The rows of observations are the last axis, because
-        operations over it are faster than operations over the few actions."""
-        logits, values = self.network().permute(2, 0, 1).flatten(1).split(self._parts)  # [A, L * S], [1, L * S]
-        self._values, self._log_policy = values[0], logits.log_softmax(0)
-        self._cumulative = cumulative(self._log_policy.detach().exp(), 0)  # [A - 1, L * S]
-
-    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
-        return draw(self._cumulative.index_select(1, self._rows(obs)), noise, 0)
-
-    def probabilities(self, obs: Tensor) -> Tensor:
-        """Distribution that `act` samples from, `[B, A]`."""
-        return self._log_policy.detach()[:, self._rows(obs)].exp().T
-
-    def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log probabilities of actions, values, and entropies of the policy, `[T, B]` each, with gradient."""
-        log_policy, row = self._log_policy, self._rows(obs)  # [T, B]
-        entropies = -(log_policy.exp() * log_policy).sum(0)  # [L * S]
-        log_prob = look_up(log_policy.flatten(), row + action * log_policy.shape[1])
-        return log_prob, look_up(self._values, row), look_up(entropies, row)
-
-    def value(self, obs: Tensor) -> Tensor:
-        """Values `[T, B]`, without gradient."""
-        return look_up(self._values.detach(), self._rows(obs))
-
-    def outputs(self) -> dict[str, Tensor]:
-        return {"log_policy": self._log_policy.detach().T, "values": self._values.detach()}
-
-
-class PointHeads:
-    """The same for point sets: networks that run on each observation. Illegal actions have probability 0."""
-
-    def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
-        self.network: nn.Module = StackedPointNetwork(spec, spec.num_actions + 1, hidden_size, seeds).to(device)
-        self._spec = spec
-
-    def refresh(self) -> None: ...
-
-    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
-        return draw_possible(self.probabilities(obs), noise)
-
-    @torch.no_grad()
-    def probabilities(self, obs: Tensor) -> Tensor:
-        return self._log_policy_and_value(obs[None])[0][0].exp()
-
-    def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        log_policy, value = self._log_policy_and_value(obs)
-        entropy = -(log_policy.exp() * log_policy).sum(-1)
-        return log_policy.gather(-1, action[..., None])[..., 0], value, entropy
-
-    @torch.no_grad()
-    def value(self, obs: Tensor) -> Tensor:
-        return self.network(obs)[..., -1]
-
-    def outputs(self) -> dict[str, Tensor]:
-        return {}
-
-    def _log_policy_and_value(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        outputs = self.network(obs)
-        logits = self._spec.legal_of(outputs[..., :-1], obs, _IMPOSSIBLE)
-        return logits.log_softmax(-1), outputs[..., -1]
-
-
 @source("a2c", A2CConfig)
 class A2C(Learner):
     """Base of actor-critics; another one overrides `targets` and `_fit`."""
@@ -125,7 +49,7 @@ class A2C(Learner):
 
     def __init__(self, config: ActorCriticConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
-        self.heads = (PointHeads if spec.obs_shape else TableHeads)(spec, config.hidden_size, seeds, device)
+        self.heads = make_heads(spec, config.hidden_size, seeds, device)
         self.network, self.outputs, self.refresh = self.heads.network, self.heads.outputs, self.heads.refresh
         self.optimizer = StackedAdam(self.network, config)
 
@@ -135,15 +59,23 @@ class A2C(Learner):
     def action_probabilities(self, step: Step) -> Tensor:
         return self.heads.probabilities(step.obs)
 
+    def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
+        if not (isinstance(self._spec.action_space, Box) and isinstance(self.heads, NetworkHeads)):
+            return super().act_in_evaluation(step, noise, sample_probability)
+        sampled = (noise < sample_probability).view(-1, *(1 for _ in self._spec.action_shape))
+        return torch.where(sampled, self.heads.act(step.obs, noise), self.heads.mode(step.obs))
+
     def update(self, sample: Sample) -> Learned:
         """One gradient step of every learner."""
         log_prob, value, entropies = self.heads.evaluate_actions(sample.rollout.obs, sample.rollout.action)
         actor_loss, returns, metrics = self._fit(sample, log_prob, value.detach())
-        policy_loss, value_loss = self._per_learner(actor_loss), self._per_learner((returns - value).square())
+        policy_loss, error = self._per_learner(actor_loss), self.heads.scaled(returns - value)
+        value_loss = self._per_learner(error.square())
         entropy = self._per_learner(entropies)
         rates = {name: self.rate(name) for name in ("learning_rate", "entropy_coefficient")}
         loss = policy_loss + self.rate("value_coefficient") * value_loss - rates["entropy_coefficient"] * entropy
         norm = self.optimizer.descend(loss, rates["learning_rate"])
+        self.heads.observe(sample.rollout.obs, returns)
         self.refresh()
         metrics |= {name: torch.full_like(norm, rate) for name, rate in rates.items()}
         metrics |= {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}

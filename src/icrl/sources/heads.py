@@ -1,0 +1,248 @@
+"""Heads of actor-critics: networks of many learners with their policies and values, one class per kind of observation.
+
+T steps, B streams, L learners, S observations, A actions, k numbers in an action of a Box, P outputs of a policy.
+"""
+
+import math
+from typing import Any
+
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from icrl.config.options import refuse
+from icrl.envs.core import look_up
+from icrl.nn.networks import StackedNetwork, StackedPointNetwork
+from icrl.nn.stacked_mlp import StackedActorCritic
+from icrl.randomness import cumulative, draw, draw_possible, normal, spread
+from icrl.rl.gaussian import clipped_gaussian_log_prob, gaussian_entropy
+from icrl.sources.learners import table_rows
+from icrl.spaces import EnvSpec
+
+_IMPOSSIBLE = -1e30  # logit of an illegal action: its probability is 0, and p log p stays finite
+
+
+class Categorical:
+    """Policy over A actions, from their logits `[..., A]`. Illegal actions have probability 0."""
+
+    num_free = 0
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self._spec, self.num_outputs = spec, spec.num_actions
+
+    def _log_policy(self, outputs: Tensor, obs: Tensor) -> Tensor:
+        return self._spec.legal_of(outputs, obs, _IMPOSSIBLE).log_softmax(-1)
+
+    def probabilities(self, outputs: Tensor, obs: Tensor) -> Tensor:
+        return self._log_policy(outputs, obs).exp()
+
+    def draw(self, outputs: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
+        return draw_possible(self.probabilities(outputs, obs), noise)
+
+    def mode(self, outputs: Tensor, obs: Tensor) -> Tensor:
+        return self._log_policy(outputs, obs).argmax(-1)
+
+    def evaluate(self, outputs: Tensor, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        log_policy = self._log_policy(outputs, obs)
+        entropy = -(log_policy.exp() * log_policy).sum(-1)
+        return log_policy.gather(-1, action[..., None])[..., 0], entropy
+
+
+class ClippedGaussian:
+    """Policy over a Box, from k means and k log standard deviations `[..., 2 k]`: what is drawn is clipped to the Box.
+
+    Means and deviations are in units of half the range between two finite bounds, counted from its middle."""
+
+    def __init__(self, space: Box, device: torch.device) -> None:
+        self._shape, self.num_outputs = space.shape, math.prod(space.shape)
+        self.num_free = self.num_outputs  # the deviations do not depend on the observation
+        self._low, self._high = (torch.as_tensor(bound, device=device).flatten() for bound in (space.low, space.high))
+        bounded = (half := (self._high - self._low) / 2).isfinite()
+        self._half, self._middle = half.where(bounded, 1.0), (self._low + half).where(bounded, 0.0)
+
+    def probabilities(self, outputs: Tensor, obs: Tensor) -> Tensor:
+        raise TypeError("the actions of a Box cannot be listed, so they have no probabilities")
+
+    def draw(self, outputs: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
+        mean, log_std = outputs.chunk(2, -1)
+        return self._action(mean + log_std.exp() * normal(spread(noise, self.num_outputs)))
+
+    def mode(self, outputs: Tensor, obs: Tensor) -> Tensor:
+        return self._action(outputs.chunk(2, -1)[0])
+
+    def _action(self, unit: Tensor) -> Tensor:
+        return torch.clamp(self._middle + self._half * unit, self._low, self._high).unflatten(-1, self._shape)
+
+    def evaluate(self, outputs: Tensor, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """The entropy is that of the Gaussian before the clip."""
+        mean, log_std = outputs.chunk(2, -1)
+        flat = action.flatten(-len(self._shape))
+        unit, bounds = (flat - self._middle) / self._half, (flat <= self._low, flat >= self._high)
+        return clipped_gaussian_log_prob(mean, log_std, unit, *bounds), gaussian_entropy(log_std)
+
+
+class Heads:
+    """Policies and values of L learners over observations `[..., B]` or `[..., B, ...]`."""
+
+    network: Any  # module whose parameters have a leading learner axis
+
+    def refresh(self) -> None:
+        """Compute what depends on the network, after each change of it."""
+
+    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        """Sample actions for observations `[B, ...]`, given a uniform number each `[B]`."""
+        raise NotImplementedError
+
+    def probabilities(self, obs: Tensor) -> Tensor:
+        """Distribution that `act` samples from, `[B, A]`, if actions are discrete."""
+        raise NotImplementedError
+
+    def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log probabilities of actions, values, and entropies of the policy, `[T, B]` each, with gradient."""
+        raise NotImplementedError
+
+    def value(self, obs: Tensor) -> Tensor:
+        """Values `[T, B]`, without gradient."""
+        raise NotImplementedError
+
+    def outputs(self) -> dict[str, Tensor]:
+        """See `Learner.outputs`."""
+        return {}
+
+    def observe(self, obs: Tensor, returns: Tensor) -> None:
+        """Take in observations `[T, B, ...]` and returns `[T, B]` that the learners have learned from."""
+
+    def scaled(self, errors: Tensor) -> Tensor:
+        """Errors of values `[T, B]` in the unit of the value loss."""
+        return errors
+
+
+class TableHeads(Heads):
+    """Actors and critics of L learners as tables over all L * S observations. They are constant between updates, so one
+    table serves acting and the loss of the next update, whose gradient flows through it."""
+
+    def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
+        self._parts = [spec.num_actions, 1]  # the actor's logits, then the critic's value
+        network = StackedNetwork(len(seeds), spec.num_obs, sum(self._parts), hidden_size, seeds)
+        self.network = network.to(device)
+        self._rows = table_rows(len(seeds), spec.num_obs, device)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Compute the tables. The rows of observations are the last axis, because operations over it are faster than
+        operations over the few actions."""
+        logits, values = self.network().permute(2, 0, 1).flatten(1).split(self._parts)  # [A, L * S], [1, L * S]
+        self._values, self._log_policy = values[0], logits.log_softmax(0)
+        self._cumulative = cumulative(self._log_policy.detach().exp(), 0)  # [A - 1, L * S]
+
+    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        return draw(self._cumulative.index_select(1, self._rows(obs)), noise, 0)
+
+    def probabilities(self, obs: Tensor) -> Tensor:
+        return self._log_policy.detach()[:, self._rows(obs)].exp().T
+
+    def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        log_policy, row = self._log_policy, self._rows(obs)  # [T, B]
+        entropies = -(log_policy.exp() * log_policy).sum(0)  # [L * S]
+        log_prob = look_up(log_policy.flatten(), row + action * log_policy.shape[1])
+        return log_prob, look_up(self._values, row), look_up(entropies, row)
+
+    def value(self, obs: Tensor) -> Tensor:
+        return look_up(self._values.detach(), self._rows(obs))
+
+    def outputs(self) -> dict[str, Tensor]:
+        return {"log_policy": self._log_policy.detach().T, "values": self._values.detach()}
+
+
+class NetworkHeads(Heads):
+    """Networks that run on each observation. A subclass sets `network` and `policy`, and gives `_both`."""
+
+    policy: Categorical | ClippedGaussian
+
+    def _both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs of the policies `[T, B, P]` and values `[T, B]` for observations `[T, B, ...]`."""
+        raise NotImplementedError
+
+    def _outputs(self, obs: Tensor) -> Tensor:
+        return self._both(obs)[0]
+
+    @torch.no_grad()
+    def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        return self.policy.draw(self._outputs(obs[None])[0], obs, noise)
+
+    @torch.no_grad()
+    def mode(self, obs: Tensor) -> Tensor:
+        """The most probable action for each of the observations `[B, ...]`; of a Gaussian, its mean."""
+        return self.policy.mode(self._outputs(obs[None])[0], obs)
+
+    @torch.no_grad()
+    def probabilities(self, obs: Tensor) -> Tensor:
+        return self.policy.probabilities(self._outputs(obs[None])[0], obs)
+
+    def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        outputs, value = self._both(obs)
+        log_prob, entropy = self.policy.evaluate(outputs, obs, action)
+        return log_prob, value, entropy
+
+    @torch.no_grad()
+    def value(self, obs: Tensor) -> Tensor:
+        return self._both(obs)[1]
+
+
+class PointHeads(NetworkHeads):
+    """Heads over point sets."""
+
+    def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
+        self.policy = Categorical(spec)
+        self.network = StackedPointNetwork(spec, spec.num_actions + 1, hidden_size, seeds).to(device)
+
+    def _both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = self.network(obs)
+        return outputs[..., :-1], outputs[..., -1]
+
+
+class VectorHeads(NetworkHeads):
+    """Heads over vectors: an observation is a row of numbers, whatever its shape; one of S integers is one-hot."""
+
+    def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
+        self.policy = policy = policy_of(spec, device)
+        self._num_obs = 0 if spec.obs_shape else spec.num_obs
+        num_inputs = self._num_obs or math.prod(spec.obs_shape)
+        network = StackedActorCritic(num_inputs, policy.num_outputs, policy.num_free, hidden_size, seeds)
+        self.network = network.to(device)
+
+    def _rows(self, obs: Tensor) -> Tensor:
+        return (one_hot(obs, self._num_obs) if self._num_obs else obs.flatten(2)).float()
+
+    def _both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        return self.network(self._rows(obs))
+
+    def _outputs(self, obs: Tensor) -> Tensor:
+        return self.network.policy(self._rows(obs))
+
+    def observe(self, obs: Tensor, returns: Tensor) -> None:
+        self.network.observe(self._rows(obs), returns)
+
+    def scaled(self, errors: Tensor) -> Tensor:
+        return self.network.in_deviations(errors)
+
+    @torch.no_grad()
+    def value(self, obs: Tensor) -> Tensor:
+        return self.network.value(self._rows(obs))
+
+
+def policy_of(spec: EnvSpec, device: torch.device) -> Categorical | ClippedGaussian:
+    """Policy over the actions of `spec`. Raises `ConfigError` unless they are Discrete or a Box."""
+    space = spec.action_space
+    if isinstance(space, Box):
+        return ClippedGaussian(space, device)
+    refuse(not isinstance(space, Discrete), f"env: an actor needs Discrete actions or a Box of them, not {space}")
+    return Categorical(spec)
+
+
+def make_heads(spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> Heads:
+    """Heads for the spaces of `spec`: tables, or networks if observations or actions cannot be listed."""
+    listed = isinstance(spec.observation_space, Discrete) and isinstance(spec.action_space, Discrete)
+    heads = PointHeads if spec.points[0] else TableHeads if listed else VectorHeads
+    return heads(spec, hidden_size, seeds, device)
