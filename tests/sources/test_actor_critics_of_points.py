@@ -19,7 +19,7 @@ from icrl.contracts import Rollout
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
 from icrl.point_game.world import PointFamily
 from icrl.randomness import Noise, stream_seeds, uniform
-from icrl.sources.a2c import PointHeads
+from icrl.sources.heads import PointHeads
 
 WORLDS = {
     "host": point_game(opponents=["table_3", "random", "last", "first@0.5"], dimensions=[3, 2]),
