@@ -63,6 +63,12 @@ def spread(noise: Tensor, number: int) -> Tensor:
     return uniform(seed[:, None], torch.arange(number, device=noise.device))
 
 
+def normal(noise: Tensor) -> Tensor:
+    """Standard normal numbers, float32, from uniform ones by inversion."""
+    half = 0.5 / (1 << _UNIFORM_BITS)  # the middle of each possible uniform number, never 0
+    return torch.special.ndtri(noise.double() + half).float()
+
+
 def cumulative(probabilities: Tensor, dim: int = -1) -> Tensor:
     """Inner steps of the cumulative distribution of a categorical, along `dim`, `[..., A] -> [..., A - 1]`."""
     return probabilities.cumsum(dim).narrow(dim, 0, probabilities.shape[dim] - 1)
@@ -88,15 +94,3 @@ def epsilon_greedy(probabilities: Tensor, epsilon: float) -> Tensor:
     epsilon * p + (1 - epsilon) * 1[a = argmax p]."""
     mode = torch.zeros_like(probabilities).scatter_(-1, probabilities.argmax(-1, keepdim=True), 1.0)
     return epsilon * probabilities + (1 - epsilon) * mode
-
-
-def spread(noise: Tensor, number: int) -> Tensor:
-    """`number` uniform numbers for each of `noise` `[B]`, a function of it alone: `[B, number]` float32 in [0, 1)."""
-    bits = noise.float().view(torch.int32).long()
-    return uniform(bits[:, None], torch.arange(number, device=noise.device))
-
-
-def normal(noise: Tensor) -> Tensor:
-    """Standard normal numbers from uniform ones in [0, 1), float32. They stand for the middle of their cells, so that
-    none is infinite."""
-    return torch.special.ndtri(noise.double() + 2.0 ** (-1 - _UNIFORM_BITS)).float()

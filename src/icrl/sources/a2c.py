@@ -21,7 +21,7 @@ from icrl.contracts import Learned, Rollout, Sample, Step
 from icrl.nn.networks import StackedAdam
 from icrl.rl.returns import gae, n_step_returns
 from icrl.sources import source
-from icrl.sources.heads import NetworkHeads, make_heads
+from icrl.sources.heads import Heads, NetworkHeads, heads_of
 from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, NetworkConfig, NotNegative, Positive, named
 from icrl.spaces import EnvSpec
@@ -49,7 +49,7 @@ class A2C(Learner):
 
     def __init__(self, config: ActorCriticConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
-        self.heads = make_heads(spec, config.hidden_size, seeds, device)
+        self.heads: Heads = heads_of(spec)(spec, config.hidden_size, seeds, device)
         self.network, self.outputs, self.refresh = self.heads.network, self.heads.outputs, self.heads.refresh
         self.optimizer = StackedAdam(self.network, config)
 

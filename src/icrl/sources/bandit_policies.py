@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from icrl.contracts import Step
-from icrl.randomness import mix, uniform
+from icrl.randomness import mix, normal, uniform
 from icrl.spaces import EnvSpec
 
 _NOISE_BITS = 24  # of a policy's noise
@@ -66,7 +66,7 @@ class ThompsonSampling(_BanditPolicy):
             wins, losses = (gamma(1 + n, mix(seed, i)) for i, n in enumerate((total, count - total)))
             return wins / (wins + losses)
         variance = self._deviation**2
-        return total / (count + variance) + (variance / (count + variance)).sqrt() * normal(seed, 0)
+        return total / (count + variance) + (variance / (count + variance)).sqrt() * normal(uniform(seed, 0))
 
 
 class UCB1(_BanditPolicy):
@@ -82,12 +82,6 @@ class UCB1(_BanditPolicy):
         return bound.masked_fill(count == 0, math.inf)
 
 
-def normal(seed: Tensor, counter: int) -> Tensor:
-    """Standard normal numbers, one for each seed, by inversion."""
-    half = 0.5 / (1 << _NOISE_BITS)  # the middle of each possible uniform number, never 0
-    return torch.special.ndtri(uniform(seed, counter).double() + half).float()
-
-
 def gamma(shape: Tensor, seed: Tensor) -> Tensor:
     """Gamma(shape, 1) numbers for shapes of at least 1, one for each seed (Marsaglia and Tsang, "A simple method for
     generating gamma variables", 2000): d * v with v = (1 + c * x)^3 for the first x ~ N(0, 1) that is accepted."""
@@ -95,7 +89,7 @@ def gamma(shape: Tensor, seed: Tensor) -> Tensor:
     c = 1 / (9 * d).sqrt()
     drawn = torch.zeros_like(shape)
     for attempt in range(_TRIES - 1, -1, -1):  # the first that is accepted comes last and stays
-        x, u = normal(seed, 2 * attempt), uniform(seed, 2 * attempt + 1)
+        x, u = normal(uniform(seed, 2 * attempt)), uniform(seed, 2 * attempt + 1)
         v = (1 + c * x).clamp(min=1e-9) ** 3
         accepted = (1 + c * x > 0) & (u.log() < x.square() / 2 + d * (1 - v + v.log()))
         drawn = torch.where(accepted, d * v, drawn)

@@ -241,8 +241,7 @@ def policy_of(spec: EnvSpec, device: torch.device) -> Categorical | ClippedGauss
     return Categorical(spec)
 
 
-def make_heads(spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> Heads:
-    """Heads for the spaces of `spec`: tables, or networks if observations or actions cannot be listed."""
+def heads_of(spec: EnvSpec) -> type[TableHeads | PointHeads | VectorHeads]:
+    """Class of the heads for the spaces of `spec`: tables, or networks if observations or actions cannot be listed."""
     listed = isinstance(spec.observation_space, Discrete) and isinstance(spec.action_space, Discrete)
-    heads = PointHeads if spec.points[0] else TableHeads if listed else VectorHeads
-    return heads(spec, hidden_size, seeds, device)
+    return PointHeads if spec.points[0] else TableHeads if listed else VectorHeads

@@ -21,6 +21,7 @@ from icrl.nn.recurrent import CHUNK, RECURRENT
 from icrl.nn.transformer import NUM_STREAMS
 from icrl.runs.checkpoint import interval_of
 from icrl.runs.device import Need, check_fits, check_memory, dtype_of, free_disk
+from icrl.sources.heads import VectorHeads, heads_of
 from icrl.sources.options import NetworkConfig, ReplayConfig
 from icrl.sources.pace import BLOCK, num_iterations, unrolled, window_length
 from icrl.sources.q_learning import DQNConfig, QLearningConfig
@@ -64,10 +65,14 @@ def stage_one(
         needs.append(Need("Q-tables", learners * spec.num_obs * spec.num_actions * _FLOAT, (per_learner,)))
     if isinstance(source, NetworkConfig):
         is_dqn, width = isinstance(source, DQNConfig), source.hidden_size
-        layers = point_layers(spec, spec.num_actions + (not is_dqn), width)
-        number = sum((inputs + 1) * outputs for inputs, outputs in layers.values())
-        if not spec.obs_shape:  # an embedding replaces the first two layers
-            number = spec.num_obs * width + (width + 1) * layers["heads"][1]
+        if heads_of(spec) is VectorHeads:
+            one = VectorHeads(spec, width, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
+            number = sum(parameter.numel() for parameter in one.network.parameters())
+        else:
+            layers = point_layers(spec, spec.num_actions + (not is_dqn), width)
+            number = sum((inputs + 1) * outputs for inputs, outputs in layers.values())
+            if not spec.obs_shape:  # an embedding replaces the first two layers
+                number = spec.num_obs * width + (width + 1) * layers["heads"][1]
         size = (
             learners * number * (4 + is_dqn) * _FLOAT
         )  # parameters, gradients, two averages of Adam, a target network
