@@ -1,6 +1,6 @@
 """Heads of actor-critics: networks of many learners with their policies and values, one class per kind of observation.
 
-T steps, B streams, L learners, S observations, A actions, k numbers in an action of a Box, P outputs of a policy.
+T steps, B streams, L learners, S observations, A actions, P parameters of a policy.
 """
 
 import math
@@ -13,10 +13,10 @@ from torch.nn.functional import one_hot
 
 from icrl.config.options import refuse
 from icrl.envs.core import look_up
+from icrl.nn.clipped_gaussian import ClippedGaussian
 from icrl.nn.networks import StackedNetwork, StackedPointNetwork
 from icrl.nn.stacked_mlp import StackedActorCritic
-from icrl.randomness import cumulative, draw, draw_possible, normal, spread
-from icrl.rl.gaussian import clipped_gaussian_log_prob, gaussian_entropy
+from icrl.randomness import cumulative, draw, draw_possible, spread
 from icrl.sources.learners import table_rows
 from icrl.spaces import EnvSpec
 
@@ -24,62 +24,22 @@ _IMPOSSIBLE = -1e30  # logit of an illegal action: its probability is 0, and p l
 
 
 class Categorical:
-    """Policy over A actions, from their logits `[..., A]`. Illegal actions have probability 0."""
+    """Distribution of actions `[...]`, given their logits `[..., A]`."""
 
-    num_free = 0
+    num_noise = 1
 
-    def __init__(self, spec: EnvSpec) -> None:
-        self._spec, self.num_outputs = spec, spec.num_actions
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
+        return parameters.log_softmax(-1).gather(-1, action[..., None])[..., 0]
 
-    def _log_policy(self, outputs: Tensor, obs: Tensor) -> Tensor:
-        return self._spec.legal_of(outputs, obs, _IMPOSSIBLE).log_softmax(-1)
+    def entropy(self, parameters: Tensor) -> Tensor:
+        log_policy = parameters.log_softmax(-1)
+        return -(log_policy.exp() * log_policy).sum(-1)
 
-    def probabilities(self, outputs: Tensor, obs: Tensor) -> Tensor:
-        return self._log_policy(outputs, obs).exp()
+    def mode(self, parameters: Tensor) -> Tensor:
+        return parameters.argmax(-1)
 
-    def draw(self, outputs: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
-        return draw_possible(self.probabilities(outputs, obs), noise)
-
-    def mode(self, outputs: Tensor, obs: Tensor) -> Tensor:
-        return self._log_policy(outputs, obs).argmax(-1)
-
-    def evaluate(self, outputs: Tensor, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        log_policy = self._log_policy(outputs, obs)
-        entropy = -(log_policy.exp() * log_policy).sum(-1)
-        return log_policy.gather(-1, action[..., None])[..., 0], entropy
-
-
-class ClippedGaussian:
-    """Policy over a Box, from k means and k log standard deviations `[..., 2 k]`: what is drawn is clipped to the Box.
-
-    Means and deviations are in units of half the range between two finite bounds, counted from its middle."""
-
-    def __init__(self, space: Box, device: torch.device) -> None:
-        self._shape, self.num_outputs = space.shape, math.prod(space.shape)
-        self.num_free = self.num_outputs  # the deviations do not depend on the observation
-        self._low, self._high = (torch.as_tensor(bound, device=device).flatten() for bound in (space.low, space.high))
-        bounded = (half := (self._high - self._low) / 2).isfinite()
-        self._half, self._middle = half.where(bounded, 1.0), (self._low + half).where(bounded, 0.0)
-
-    def probabilities(self, outputs: Tensor, obs: Tensor) -> Tensor:
-        raise TypeError("the actions of a Box cannot be listed, so they have no probabilities")
-
-    def draw(self, outputs: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
-        mean, log_std = outputs.chunk(2, -1)
-        return self._action(mean + log_std.exp() * normal(spread(noise, self.num_outputs)))
-
-    def mode(self, outputs: Tensor, obs: Tensor) -> Tensor:
-        return self._action(outputs.chunk(2, -1)[0])
-
-    def _action(self, unit: Tensor) -> Tensor:
-        return torch.clamp(self._middle + self._half * unit, self._low, self._high).unflatten(-1, self._shape)
-
-    def evaluate(self, outputs: Tensor, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """The entropy is that of the Gaussian before the clip."""
-        mean, log_std = outputs.chunk(2, -1)
-        flat = action.flatten(-len(self._shape))
-        unit, bounds = (flat - self._middle) / self._half, (flat <= self._low, flat >= self._high)
-        return clipped_gaussian_log_prob(mean, log_std, unit, *bounds), gaussian_entropy(log_std)
+    def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
+        return draw_possible(parameters.log_softmax(-1).exp(), noise[:, 0])
 
 
 class Heads:
@@ -161,29 +121,32 @@ class NetworkHeads(Heads):
     policy: Categorical | ClippedGaussian
 
     def _both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs of the policies `[T, B, P]` and values `[T, B]` for observations `[T, B, ...]`."""
+        """Parameters of the policies `[T, B, P]` and values `[T, B]` for observations `[T, B, ...]`."""
         raise NotImplementedError
 
-    def _outputs(self, obs: Tensor) -> Tensor:
-        return self._both(obs)[0]
+    def _parameters(self, obs: Tensor) -> Tensor:
+        """Parameters of the policies `[B, P]` for observations `[B, ...]`."""
+        return self._both(obs[None])[0][0]
 
     @torch.no_grad()
     def act(self, obs: Tensor, noise: Tensor) -> Tensor:
-        return self.policy.draw(self._outputs(obs[None])[0], obs, noise)
+        number = self.policy.num_noise
+        return self.policy.sample(self._parameters(obs), spread(noise, number) if number > 1 else noise[:, None])
 
     @torch.no_grad()
     def mode(self, obs: Tensor) -> Tensor:
-        """The most probable action for each of the observations `[B, ...]`; of a Gaussian, its mean."""
-        return self.policy.mode(self._outputs(obs[None])[0], obs)
+        """The most probable actions before any clip, for observations `[B, ...]`."""
+        return self.policy.mode(self._parameters(obs))
 
     @torch.no_grad()
     def probabilities(self, obs: Tensor) -> Tensor:
-        return self.policy.probabilities(self._outputs(obs[None])[0], obs)
+        if isinstance(self.policy, ClippedGaussian):
+            raise TypeError("the actions of a Box cannot be listed, so they have no probabilities")
+        return self._parameters(obs).log_softmax(-1).exp()
 
     def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        outputs, value = self._both(obs)
-        log_prob, entropy = self.policy.evaluate(outputs, obs, action)
-        return log_prob, value, entropy
+        parameters, value = self._both(obs)
+        return self.policy.log_prob(parameters, action), value, self.policy.entropy(parameters)
 
     @torch.no_grad()
     def value(self, obs: Tensor) -> Tensor:
@@ -191,26 +154,30 @@ class NetworkHeads(Heads):
 
 
 class PointHeads(NetworkHeads):
-    """Heads over point sets."""
+    """Heads over point sets. Illegal actions have probability 0."""
 
     def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
-        self.policy = Categorical(spec)
+        self._spec, self.policy = spec, Categorical()
         self.network = StackedPointNetwork(spec, spec.num_actions + 1, hidden_size, seeds).to(device)
 
     def _both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         outputs = self.network(obs)
-        return outputs[..., :-1], outputs[..., -1]
+        return self._spec.legal_of(outputs[..., :-1], obs, _IMPOSSIBLE), outputs[..., -1]
 
 
 class VectorHeads(NetworkHeads):
     """Heads over vectors: an observation is a row of numbers, whatever its shape; one of S integers is one-hot."""
 
     def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
-        self.policy = policy = policy_of(spec, device)
-        self._num_obs = 0 if spec.obs_shape else spec.num_obs
+        """Raises `ConfigError` unless actions are Discrete or a Box."""
+        space, self._num_obs = spec.action_space, 0 if spec.obs_shape else spec.num_obs
         num_inputs = self._num_obs or math.prod(spec.obs_shape)
-        network = StackedActorCritic(num_inputs, policy.num_outputs, policy.num_free, hidden_size, seeds)
-        self.network = network.to(device)
+        if isinstance(space, Box):
+            self.policy, sizes = ClippedGaussian(space).to(device), 2 * (math.prod(space.shape),)
+        else:
+            refuse(not isinstance(space, Discrete), f"env: an actor needs Discrete actions or a Box, not {space}")
+            self.policy, sizes = Categorical(), (spec.num_actions, 0)
+        self.network = StackedActorCritic(num_inputs, *sizes, hidden_size, seeds).to(device)
 
     def _rows(self, obs: Tensor) -> Tensor:
         return (one_hot(obs, self._num_obs) if self._num_obs else obs.flatten(2)).float()
@@ -218,27 +185,18 @@ class VectorHeads(NetworkHeads):
     def _both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         return self.network(self._rows(obs))
 
-    def _outputs(self, obs: Tensor) -> Tensor:
-        return self.network.policy(self._rows(obs))
+    def _parameters(self, obs: Tensor) -> Tensor:
+        return self.network.policy(self._rows(obs[None]))[0]
+
+    @torch.no_grad()
+    def value(self, obs: Tensor) -> Tensor:
+        return self.network.value(self._rows(obs))
 
     def observe(self, obs: Tensor, returns: Tensor) -> None:
         self.network.observe(self._rows(obs), returns)
 
     def scaled(self, errors: Tensor) -> Tensor:
         return self.network.in_deviations(errors)
-
-    @torch.no_grad()
-    def value(self, obs: Tensor) -> Tensor:
-        return self.network.value(self._rows(obs))
-
-
-def policy_of(spec: EnvSpec, device: torch.device) -> Categorical | ClippedGaussian:
-    """Policy over the actions of `spec`. Raises `ConfigError` unless they are Discrete or a Box."""
-    space = spec.action_space
-    if isinstance(space, Box):
-        return ClippedGaussian(space, device)
-    refuse(not isinstance(space, Discrete), f"env: an actor needs Discrete actions or a Box of them, not {space}")
-    return Categorical(spec)
 
 
 def heads_of(spec: EnvSpec) -> type[TableHeads | PointHeads | VectorHeads]:
