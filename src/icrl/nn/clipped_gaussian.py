@@ -36,7 +36,12 @@ class ClippedGaussian(nn.Module):
         self.num_noise = math.prod(space.shape)
         low, high = (torch.as_tensor(bound).float().flatten() for bound in (space.low, space.high))
         bounded = (half := (high - low) / 2).isfinite()
-        parts = {"low": low, "high": high, "unit": half.where(bounded, 1.0), "middle": (low + half).where(bounded, 0.0)}
+        parts = {
+            "low": low,
+            "high": high,
+            "unit": half.where(bounded & (half > 0), 1.0),
+            "middle": (low + half).where(bounded, 0.0),
+        }
         for name, value in parts.items():  # they are part of the space, not of a checkpoint
             self.register_buffer(name, value, persistent=False)
 
