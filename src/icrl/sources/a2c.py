@@ -13,10 +13,10 @@ are not read: an on-policy learner gives all its windows the same weight.
 from typing import Any, Literal
 
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
-from icrl.config.options import option
+from icrl.config.options import option, refuse
 from icrl.contracts import Learned, Rollout, Sample, Step
 from icrl.nn.networks import StackedAdam
 from icrl.rl.returns import gae, n_step_returns
@@ -52,6 +52,11 @@ class A2C(Learner):
         self.heads: Heads = heads_of(spec)(spec, config.hidden_size, seeds, device)
         self.network, self.outputs, self.refresh = self.heads.network, self.heads.outputs, self.heads.refresh
         self.optimizer = StackedAdam(self.network, config)
+
+    @classmethod
+    def check_spaces(cls, name: str, spec: EnvSpec) -> None:
+        fits, told = isinstance(spec.action_space, (Discrete, Box)), "Discrete actions or a Box of them, not"
+        refuse(not fits, f"source.name={name} needs {told} {spec.action_space}")
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         return self.heads.act(step.obs, noise), carry

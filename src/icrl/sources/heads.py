@@ -11,7 +11,6 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from icrl.config.options import refuse
 from icrl.envs.core import look_up
 from icrl.nn.clipped_gaussian import ClippedGaussian
 from icrl.nn.networks import StackedNetwork, StackedPointNetwork
@@ -169,13 +168,11 @@ class VectorHeads(NetworkHeads):
     """Heads over vectors: an observation is a row of numbers, whatever its shape; one of S integers is one-hot."""
 
     def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
-        """Raises `ConfigError` unless actions are Discrete or a Box."""
         space, self._num_obs = spec.action_space, 0 if spec.obs_shape else spec.num_obs
         num_inputs = self._num_obs or math.prod(spec.obs_shape)
         if isinstance(space, Box):
             self.policy, sizes = ClippedGaussian(space).to(device), 2 * (math.prod(space.shape),)
         else:
-            refuse(not isinstance(space, Discrete), f"env: an actor needs Discrete actions or a Box, not {space}")
             self.policy, sizes = Categorical(), (spec.num_actions, 0)
         self.network = StackedActorCritic(num_inputs, *sizes, hidden_size, seeds).to(device)
 
