@@ -125,6 +125,7 @@ class Plain:
 
     def update(self, steps: Rollout, targets: tuple[Tensor, Tensor, Tensor]) -> None:
         before, advantage, returns = self.targets(steps) if self.config.name == "a2c" else targets
+        advantage = advantage / self.moments(self.returns)[1]
         log_prob = self.log_prob(steps.obs, steps.action)
         actor_loss = -log_prob * advantage
         if self.config.name == "ppo":

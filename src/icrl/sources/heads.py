@@ -53,8 +53,12 @@ class Heads:
         """Sample actions for observations `[B, ...]`, given a uniform number each `[B]`."""
         raise NotImplementedError
 
+    def mode(self, obs: Tensor) -> Tensor:
+        """Means of continuous actions for observations `[B, ...]`, inside the bounds."""
+        raise NotImplementedError
+
     def probabilities(self, obs: Tensor) -> Tensor:
-        """Distribution that `act` samples from, `[B, A]`, if actions are discrete."""
+        """Distribution that `act` samples from, `[B, A]`, if actions are Discrete."""
         raise NotImplementedError
 
     def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,7 +77,7 @@ class Heads:
         """Take in observations `[T, B, ...]` and returns `[T, B]` that the learners have learned from."""
 
     def scaled(self, errors: Tensor) -> Tensor:
-        """Errors of values `[T, B]` in the unit of the value loss."""
+        """Errors of values, or advantages, `[T, B]` in the unit of the losses."""
         return errors
 
 
@@ -134,7 +138,6 @@ class NetworkHeads(Heads):
 
     @torch.no_grad()
     def mode(self, obs: Tensor) -> Tensor:
-        """The most probable actions before any clip, for observations `[B, ...]`."""
         return self.policy.mode(self._parameters(obs))
 
     @torch.no_grad()
